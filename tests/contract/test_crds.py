@@ -36,7 +36,7 @@ KINDS: Final = {definition.kind.kind: definition for definition in DEFINITIONS}
 # Generated -----------------------------------------------------------------------------------------
 
 
-def test_the_files_are_those_that_the_models_make() -> None:
+def test_crd_files_equal_those_generated_from_the_models() -> None:
     written = {
         str(path.relative_to(FOLDER)): path.read_text() for path in sorted(FOLDER.rglob("*.yaml"))
     }
@@ -61,7 +61,7 @@ def nodes(path: str, schema: Object) -> Iterator[tuple[str, Object]]:
 
 
 @pytest.mark.parametrize("schema", [s for _, s in schemas()], ids=[n for n, _ in schemas()])
-def test_a_schema_is_structural(schema: Object) -> None:
+def test_schema_is_structural(schema: Object) -> None:
     for path, node in nodes("", schema):
         typed = "type" in node or "x-kubernetes-int-or-string" in node
         assert typed, f"{path} has no type"
@@ -76,7 +76,7 @@ def test_a_schema_is_structural(schema: Object) -> None:
 
 
 @pytest.mark.parametrize("schema", [s for _, s in schemas()], ids=[n for n, _ in schemas()])
-def test_each_field_says_what_it_is_for(schema: Object) -> None:
+def test_every_crd_field_has_a_description(schema: Object) -> None:
     for path, node in nodes("", schema):
         for name, child in node.get("properties", {}).items():
             if name != "metadata":
@@ -100,7 +100,7 @@ KUEUE: Final = {
 
 
 @pytest.mark.parametrize("kind", KUEUE)
-def test_names_and_columns_are_those_that_people_know(kind: str) -> None:
+def test_short_names_and_columns_equal_those_of_kueue(kind: str) -> None:
     made = crd(KINDS[kind], webhook=True)["spec"]
     short_names, columns = KUEUE[kind]
     assert made["names"]["shortNames"] == short_names
@@ -123,7 +123,7 @@ def test_both_versions_are_served_and_the_newer_is_stored(definition: Definition
     }
 
 
-def test_without_a_webhook_nothing_that_v1beta1_says_otherwise_is_dropped_silently() -> None:
+def test_without_a_webhook_fields_that_differ_in_v1beta1_are_refused() -> None:
     (_, older) = crd(KINDS["ClusterQueue"], webhook=False)["spec"]["versions"]
     spec = older["schema"]["openAPIV3Schema"]["properties"]["spec"]
     assert {"cohort", "cohortName", "admissionChecks"} <= spec["properties"].keys()
@@ -133,7 +133,7 @@ def test_without_a_webhook_nothing_that_v1beta1_says_otherwise_is_dropped_silent
     )
 
 
-def test_the_shipped_configuration_validates_the_same_kinds_as_sluice_dev() -> None:
+def test_shipped_configuration_validates_the_same_kinds_as_sluice_dev() -> None:
     text = (ROOT / "deploy" / "kubernetes" / "base" / "webhook" / "classifier.yaml").read_text()
     (configuration,) = (
         document
@@ -155,7 +155,7 @@ def test_the_shipped_configuration_validates_the_same_kinds_as_sluice_dev() -> N
 
 
 @pytest.mark.parametrize("document", [d for _, d in MANIFESTS], ids=[n for n, _ in MANIFESTS])
-def test_a_seed_keeps_all_rules(document: Object) -> None:
+def test_seed_objects_pass_all_validation_rules(document: Object) -> None:
     newest = document
     if document["apiVersion"].startswith("kueue.x-k8s.io/"):
         newest = convert(document, "kueue.x-k8s.io/v1beta2")
@@ -166,7 +166,7 @@ def test_a_seed_keeps_all_rules(document: Object) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(SEEDS.rglob("*.yaml")), ids=lambda path: path.stem)
-def test_a_seeds_file_says_where_it_is_from(path: Path) -> None:
+def test_file_of_a_seed_names_its_source(path: Path) -> None:
     first = path.read_text().splitlines()[0]
     assert first.startswith(("# Seed 00", "# Of no seed:")), first
 
@@ -241,7 +241,7 @@ def contains(found: Any, wanted: Any) -> bool:
 
 
 @pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on the PATH")
-async def test_kubectl_shows_the_seeds_in_columns_that_people_know(
+async def test_kubectl_prints_seeds_in_the_columns_of_kueue(
     simulator: Simulator, tmp_path: Path
 ) -> None:
     await applied(simulator, tmp_path)

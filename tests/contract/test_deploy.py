@@ -85,7 +85,7 @@ def test_compose_starts_commands_that_exist() -> None:
     assert {command[0] for command in commands} <= {"run", "bus", "install"}
 
 
-def test_what_compose_waits_for_is_a_service_of_it() -> None:
+def test_compose_dependencies_are_services_of_the_file() -> None:
     services = compose()
     for name, service in services.items():
         for needed in service.get("depends_on") or {}:
@@ -93,7 +93,7 @@ def test_what_compose_waits_for_is_a_service_of_it() -> None:
 
 
 @pytest.mark.parametrize("profile", ["simulated", "cluster"])
-def test_docker_compose_itself_takes_the_file(profile: str) -> None:
+def test_docker_compose_accepts_the_file(profile: str) -> None:
     if shutil.which("docker") is None or subprocess.call(["docker", "compose", "version"]) != 0:
         pytest.skip("docker compose is not there")
     done = subprocess.run(
@@ -127,7 +127,7 @@ def pods(documents: tuple[Json, ...]) -> Iterator[tuple[str, Json]]:
 
 
 @pytest.mark.parametrize("overlay", ["hub", "dev"])
-def test_a_hub_has_one_deployment_for_each_service(overlay: str) -> None:
+def test_hub_has_one_deployment_for_each_service(overlay: str) -> None:
     deployments = {d["metadata"]["name"] for d in kustomized(overlay) if d["kind"] == "Deployment"}
     assert {service.value for service in SERVICES} == deployments
 
@@ -164,12 +164,12 @@ def test_every_pod_keeps_to_the_restricted_profile(rendered: tuple[Json, ...]) -
             assert not any("hostPort" in port for port in container.get("ports") or ()), name
 
 
-def test_the_namespace_refuses_pods_that_do_not(rendered: tuple[Json, ...]) -> None:
+def test_namespace_refuses_pods_outside_the_restricted_profile(rendered: tuple[Json, ...]) -> None:
     [namespace] = [d for d in rendered if d["kind"] == "Namespace"]
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
-def test_every_pod_says_what_it_needs_and_who_it_is_to_the_cluster(
+def test_every_pod_has_requests_and_a_service_account(
     rendered: tuple[Json, ...],
 ) -> None:
     for name, pod in pods(rendered):
@@ -180,7 +180,7 @@ def test_every_pod_says_what_it_needs_and_who_it_is_to_the_cluster(
             assert container["resources"]["requests"].keys() == {"cpu", "memory"}, name
 
 
-def test_what_a_pod_asks_for_is_what_was_measured_rounded_up() -> None:
+def test_requests_of_a_pod_are_the_measured_usage_rounded_up() -> None:
     page = (ROOT / "docs" / "how-to" / "deploy.md").read_text()
     row = re.compile(r"^\| (\w+)(?: of the hub)? \| \d+ \| (\d+) \| (\d+) m \|$", re.MULTILINE)
     measured = {name.lower(): (int(mib), int(cpu)) for name, mib, cpu in row.findall(page)}
@@ -192,7 +192,7 @@ def test_what_a_pod_asks_for_is_what_was_measured_rounded_up() -> None:
         assert 1 <= int(asked["cpu"].removesuffix("m")) / cpu < 1.5, name
 
 
-def test_whatever_runs_on_is_asked_whether_it_lives_and_is_ready(
+def test_every_long_running_container_has_liveness_and_readiness_probes(
     rendered: tuple[Json, ...],
 ) -> None:
     for document in rendered:
@@ -203,7 +203,7 @@ def test_whatever_runs_on_is_asked_whether_it_lives_and_is_ready(
                 assert container[probe]["httpGet"]["port"] in ports, document["metadata"]["name"]
 
 
-def test_of_two_replicas_one_stays_and_of_one_none_holds_up_a_drain(
+def test_disruption_budget_keeps_one_of_two_replicas_and_never_blocks_a_drain(
     rendered: tuple[Json, ...],
 ) -> None:
     budgets = [d["spec"] for d in rendered if d["kind"] == "PodDisruptionBudget"]
@@ -223,13 +223,13 @@ def test_there_is_one_patcher_at_a_time(rendered: tuple[Json, ...]) -> None:
     assert (patcher["replicas"], patcher["strategy"]) == (1, {"type": "Recreate"})
 
 
-def test_every_object_is_as_its_kind_says(rendered: tuple[Json, ...]) -> None:
+def test_every_object_matches_the_schema_of_its_kind(rendered: tuple[Json, ...]) -> None:
     for document in rendered:
         if document["apiVersion"] != "cert-manager.io/v1":  # Its definitions are not Kubernetes'.
             kubernetes_validate.validate(document, "1.33", strict=True)
 
 
-def test_what_a_pod_mounts_or_runs_as_is_there(rendered: tuple[Json, ...]) -> None:
+def test_volumes_and_accounts_of_every_pod_exist(rendered: tuple[Json, ...]) -> None:
     names = {(d["kind"], d["metadata"]["name"]) for d in rendered}
     secrets = {d["spec"]["secretName"] for d in rendered if d["kind"] == "Certificate"}
     for name, pod in pods(rendered):
@@ -243,7 +243,7 @@ def test_what_a_pod_mounts_or_runs_as_is_there(rendered: tuple[Json, ...]) -> No
             assert ("ServiceAccount", account) in names, name
 
 
-def test_who_reads_kueues_configuration_is_given_one_that_can_be_read(
+def test_services_that_read_the_kueue_configuration_get_a_readable_file(
     rendered: tuple[Json, ...], tmp_path: Path
 ) -> None:
     readers = {
@@ -265,7 +265,7 @@ def test_who_reads_kueues_configuration_is_given_one_that_can_be_read(
         assert read_configuration(file).pods_ready is None, "nobody asked for timeouts"
 
 
-def test_the_hub_gives_keys_out_once_and_reads_the_secrets_of_machines() -> None:
+def test_hub_serves_one_time_keys_and_reads_machine_secrets() -> None:
     """What the provisioner listens on, is reached at, and proves by its certificate is one name."""
     by_name = named(kustomized("hub"))
     [container] = by_name["Deployment", "provisioner"]["spec"]["template"]["spec"]["containers"]

@@ -56,7 +56,7 @@ EXAMPLES: dict[str, Part] = {
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_it_looks_on_the_wire_as_it_always_did(name: str, update_golden: bool) -> None:
+def test_explanation_on_the_wire_equals_the_recorded_one(name: str, update_golden: bool) -> None:
     example, file = EXAMPLES[name], WIRE / f"{name}.json"
     text = example.model_dump_json(exclude_none=True, indent=2) + "\n"
     if update_golden:

@@ -139,7 +139,7 @@ EXAMPLES: dict[str, Message] = {
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_a_message_looks_on_the_wire_as_it_always_did(name: str, update_golden: bool) -> None:
+def test_encoded_message_equals_the_recorded_one(name: str, update_golden: bool) -> None:
     message, file = EXAMPLES[name], WIRE / f"{name}.json"
     text = message.model_dump_json(exclude_none=True, indent=2) + "\n"
     if update_golden:
@@ -148,7 +148,7 @@ def test_a_message_looks_on_the_wire_as_it_always_did(name: str, update_golden: 
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_what_is_encoded_decodes_to_the_same_message(name: str) -> None:
+def test_message_survives_encoding_and_decoding(name: str) -> None:
     message = EXAMPLES[name]
     headers = {base.TRACEPARENT: message.traceparent} if message.traceparent else {}
     assert type(message).decode(message.encode(), headers) == message
@@ -159,7 +159,7 @@ def test_unknown_fields_are_ignored() -> None:
     assert Term.decode(body) == EXAMPLES["term"]
 
 
-def test_a_body_that_is_no_message_says_which_field_is_wrong() -> None:
+def test_invalid_body_is_refused_with_the_field() -> None:
     with pytest.raises(UndecodableError, match=r"term\.v1: holder: Field required"):
         Term.decode(b'{"term": 1, "began_at": "2026-01-01T00:00:00Z"}')
 

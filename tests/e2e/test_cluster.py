@@ -97,7 +97,7 @@ async def finish(tracker: ProgressTracker, player: Player) -> None:
 
 
 @pytest.mark.timeout(SECONDS_MAX)
-async def test_the_demos_load_passes_while_watcher_patcher_and_api_server_are_killed(
+async def test_demos_load_passes_while_watcher_patcher_and_api_server_are_killed(
     server: Cluster, nats_url: str | None, kube: HttpKube, tmp_path: Path
 ) -> None:
     said: list[str] = []

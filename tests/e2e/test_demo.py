@@ -64,7 +64,7 @@ async def demo(cwd: Path, *arguments: str) -> tuple[int, list[str]]:
 
 
 @pytest.mark.timeout(SECONDS_MAX)
-async def test_given_pipelineruns_come_out_as_expected_and_the_exit_status_says_so(
+async def test_demo_of_given_pipelineruns_exits_with_zero_if_expectations_hold(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "cases.yaml").write_text(CASES)
@@ -79,7 +79,7 @@ async def test_given_pipelineruns_come_out_as_expected_and_the_exit_status_says_
 
 
 @pytest.mark.timeout(SECONDS_MAX)
-async def test_an_expectation_that_is_not_met_fails_the_demo(tmp_path: Path) -> None:
+async def test_unmet_expectation_fails_the_demo(tmp_path: Path) -> None:
     (tmp_path / "cases.yaml").write_text(CASES.replace("konflux-post-merge-build", "konflux-none"))
     status, lines = await demo(tmp_path, "--pipelineruns", "cases.yaml", "--speed", "600")
     assert lines[-1].startswith("demo: failed: 1 of 3 are not as expected"), "\n".join(lines)
@@ -88,7 +88,7 @@ async def test_an_expectation_that_is_not_met_fails_the_demo(tmp_path: Path) -> 
 
 
 @pytest.mark.timeout(SECONDS_MAX)
-async def test_left_running_it_can_be_looked_at_and_sigterm_leaves_nothing(tmp_path: Path) -> None:
+async def test_kept_demo_can_be_inspected_and_sigterm_leaves_no_process(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "services.ctl.main", "demo", "--keep"),
         *("--runs", "16", "--jobs", "6", "--speed", "600"),

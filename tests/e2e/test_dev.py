@@ -71,7 +71,7 @@ async def dev(tmp_path: Path) -> AsyncIterator[asyncio.subprocess.Process]:
 
 
 @pytest.mark.timeout(SECONDS_MAX)
-async def test_all_services_run_and_a_job_is_held_admitted_and_done(
+async def test_dev_runs_all_services_and_a_job_is_held_admitted_and_finished(
     dev: asyncio.subprocess.Process, tmp_path: Path
 ) -> None:
     state = state_of(tmp_path)
@@ -94,7 +94,7 @@ async def test_all_services_run_and_a_job_is_held_admitted_and_done(
 
 
 @pytest.mark.timeout(SECONDS_MAX)
-async def test_a_service_that_is_killed_comes_back_and_sigterm_leaves_nothing(
+async def test_killed_service_is_restarted_and_sigterm_leaves_no_process(
     dev: asyncio.subprocess.Process, tmp_path: Path
 ) -> None:
     children: dict[str, int] = state_of(tmp_path)["children"]
@@ -135,7 +135,7 @@ async def the_cluster_survives_its_simulator(folder: Path) -> None:
 
 @pytest.mark.timeout(SECONDS_MAX)
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's promise is Linux's")
-async def test_nothing_outlives_a_dev_that_is_killed(
+async def test_no_process_outlives_a_killed_dev(
     dev: asyncio.subprocess.Process, tmp_path: Path
 ) -> None:
     children: dict[str, int] = state_of(tmp_path)["children"]

@@ -121,7 +121,7 @@ def test_every_command_of_a_page_with_a_system_of_its_own_runs(page: str, tmp_pa
 
 
 @pytest.mark.timeout(200)
-def test_what_follows_a_workload_with_the_nats_tool_is_allowed_to_who_may_only_look(
+def test_viewer_may_follow_a_workload_with_the_nats_tool(
     tmp_path: Path,
 ) -> None:
     """With users and TLS: every command of that page, after the first steps that it builds on."""
@@ -131,13 +131,13 @@ def test_what_follows_a_workload_with_the_nats_tool_is_allowed_to_who_may_only_l
     assert [*tmp_path.glob(".sluice/**/viewer.nk")], "that was with users"
 
 
-def test_no_excuse_outlives_its_command() -> None:
+def test_every_exempted_command_is_still_documented() -> None:
     lines = [step.line for path in pages() for step in steps(path) if isinstance(step, Command)]
     assert [begin for begin in NOT_RUN if not any(line.startswith(begin) for line in lines)] == []
 
 
 @pytest.mark.parametrize("text", ["```\nsluice get workloads\n```\n", "\n    make demo\n"])
-def test_no_command_hides_in_a_block_of_another_kind(tmp_path: Path, text: str) -> None:
+def test_every_documented_command_is_in_a_shell_block(tmp_path: Path, text: str) -> None:
     page = tmp_path / "page.md"
     page.write_text(text)
     with pytest.raises(AssertionError, match=r"page\.md:[12]: "):

@@ -74,7 +74,7 @@ async def play(system: Running) -> tuple[LoadResult, ProgressTracker]:
 
 
 @pytest.mark.timeout(SECONDS_MAX)
-async def test_every_service_and_the_broker_may_be_killed_while_a_load_runs(tmp_path: Path) -> None:
+async def test_load_finishes_while_every_service_and_the_broker_are_killed(tmp_path: Path) -> None:
     said: list[str] = []
     options = DevOptions(directory=tmp_path, manifests=(EXAMPLE,), speed=150.0, seed=11)
     async with running(options, said.append) as system:

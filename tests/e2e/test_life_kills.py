@@ -129,7 +129,7 @@ async def decisions(system: Running, prefix: str) -> list[Admission]:
 
 
 @pytest.mark.timeout(SECONDS_MAX)
-async def test_back_off_and_timeouts_hold_over_kill_9_of_quota_and_of_nats(
+async def test_back_off_and_timeouts_survive_kill_9_of_quota_and_nats(
     options: DevOptions,
 ) -> None:
     nowhere = {"nodeSelector": {"kubernetes.io/hostname": "nowhere"}}
@@ -160,7 +160,7 @@ async def test_back_off_and_timeouts_hold_over_kill_9_of_quota_and_of_nats(
 
 
 @pytest.mark.timeout(SECONDS_MAX)
-async def test_the_execution_time_is_counted_on_while_quota_and_nats_are_killed(
+async def test_execution_time_continues_over_kills_of_quota_and_nats(
     options: DevOptions,
 ) -> None:
     limit = {"kueue.x-k8s.io/max-exec-time-seconds": str(LIMIT_SECONDS)}
@@ -181,7 +181,7 @@ async def test_the_execution_time_is_counted_on_while_quota_and_nats_are_killed(
 
 
 @pytest.mark.timeout(SECONDS_MAX)
-async def test_all_clocks_run_down_though_no_leader_lives_as_long_as_any_of_them(
+async def test_time_limits_expire_although_each_leader_lives_shorter(
     options: DevOptions,
 ) -> None:
     """A timer in a process would begin anew with each leader, and never run down."""

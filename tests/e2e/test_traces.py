@@ -177,7 +177,7 @@ async def story(kube: HttpKube, tmp_path: Path, collector: Receiver) -> dict[str
 
 
 @pytest.mark.timeout(SECONDS_MAX)
-async def test_a_workload_is_one_trace_from_its_submission_to_its_end(tmp_path: Path) -> None:
+async def test_workload_is_one_trace_from_its_submission_to_its_end(tmp_path: Path) -> None:
     with receiver() as collector:
         async with dev(tmp_path, collector) as kube:
             told = await story(kube, tmp_path, collector)

@@ -26,7 +26,7 @@ def done(result: str) -> float | None:
     return REGISTRY.get_sample_value("sluicegate_work_total", labels)
 
 
-async def test_what_waits_and_what_is_put_off_is_told_until_it_is_done(
+async def test_backlog_counts_waiting_and_delayed_entries_until_they_are_handled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(backlog, "LOOK_SECONDS", 0.05)

@@ -20,7 +20,7 @@ from tests.contract.bus.stage import AT, Reading, error_of, step_of, workload
 from tests.integration.buses import make
 
 
-async def test_killing_the_server_under_load_loses_nothing_that_was_acknowledged(
+async def test_killing_the_server_under_load_loses_no_acknowledged_message(
     server: EmbeddedServer,
 ) -> None:
     writer, reader = make(server, "writer"), make(server, "reader")
@@ -78,7 +78,7 @@ async def test_killing_the_server_under_load_loses_nothing_that_was_acknowledged
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.001, 0.007, 0.022])
-async def test_a_leader_that_lost_its_server_is_not_reordered(
+async def test_order_is_kept_after_the_leader_loses_its_server(
     server: EmbeddedServer, seconds: float
 ) -> None:
     """Fenced publishes over an outage: each is stored once, in order, and told so.
@@ -101,7 +101,7 @@ async def test_a_leader_that_lost_its_server_is_not_reordered(
     await bus.stop()
 
 
-async def test_what_somebody_else_wrote_in_an_outage_is_not_taken_for_ours(
+async def test_message_of_another_writer_in_an_outage_is_not_mistaken_for_own(
     server: EmbeddedServer,
 ) -> None:
     bus, other = make(server), make(server, "other")
@@ -126,7 +126,7 @@ async def test_what_somebody_else_wrote_in_an_outage_is_not_taken_for_ours(
     await other.stop()
 
 
-async def test_a_watch_resumes_after_an_outage_with_what_it_missed(
+async def test_watch_resumes_after_an_outage_with_missed_messages(
     server: EmbeddedServer,
 ) -> None:
     bus, other = make(server), make(server, "other")
@@ -146,7 +146,7 @@ async def test_a_watch_resumes_after_an_outage_with_what_it_missed(
     await other.stop()
 
 
-async def test_a_silent_server_is_noticed(server: EmbeddedServer) -> None:
+async def test_silent_server_is_noticed(server: EmbeddedServer) -> None:
     """A consumer that is gone without a word: deleted by an operator while nobody looks."""
     bus = make(server)
     await bus.start()
@@ -164,7 +164,7 @@ async def test_a_silent_server_is_noticed(server: EmbeddedServer) -> None:
     await bus.stop()
 
 
-async def test_a_bus_waits_for_a_server_that_is_not_there_and_says_so(tmp_path: Path) -> None:
+async def test_bus_without_a_server_waits_and_logs_it(tmp_path: Path) -> None:
     server = await EmbeddedServer(tmp_path).start()
     await apply_at(server.url)
     await server.stop()
@@ -187,7 +187,7 @@ async def test_a_bus_waits_for_a_server_that_is_not_there_and_says_so(tmp_path: 
     await server.kill()
 
 
-async def test_a_bus_without_its_streams_says_what_to_do_and_waits() -> None:
+async def test_bus_without_its_streams_logs_advice_and_waits() -> None:
     async with nats_server(streams=False) as server:
         bus = make(server)
         with capture_logs() as logs:
@@ -203,7 +203,7 @@ async def test_a_bus_without_its_streams_says_what_to_do_and_waits() -> None:
         await bus.stop()
 
 
-async def test_a_publish_that_nobody_takes_fails_with_the_reason(server: EmbeddedServer) -> None:
+async def test_publish_without_a_stream_fails_with_the_reason(server: EmbeddedServer) -> None:
     bus = make(server, retry_seconds=1.0)
     await bus.start()
     nc = await nats.connect(server.url)
@@ -217,7 +217,7 @@ async def test_a_publish_that_nobody_takes_fails_with_the_reason(server: Embedde
     await bus.stop()
 
 
-async def test_a_publish_waits_out_an_outage_and_fails_after_its_time(
+async def test_publish_waits_during_an_outage_and_fails_after_its_timeout(
     server: EmbeddedServer,
 ) -> None:
     bus = make(server, retry_seconds=1.0)
@@ -234,7 +234,7 @@ async def test_a_publish_waits_out_an_outage_and_fails_after_its_time(
     await bus.stop()
 
 
-async def test_a_connection_that_was_closed_for_good_is_replaced(server: EmbeddedServer) -> None:
+async def test_permanently_closed_connection_is_replaced(server: EmbeddedServer) -> None:
     """After some errors nats-py never comes back by itself (`research/ecosystem.md` 0.2)."""
     bus, handled = make(server), []
 
@@ -261,7 +261,7 @@ async def test_a_connection_that_was_closed_for_good_is_replaced(server: Embedde
     await bus.stop()
 
 
-async def test_stop_does_not_wait_for_a_server_that_is_gone(server: EmbeddedServer) -> None:
+async def test_stop_does_not_wait_for_an_unreachable_server(server: EmbeddedServer) -> None:
     bus = make(server)
 
     async def handle(_entry: Entry) -> None:
@@ -278,7 +278,7 @@ async def test_stop_does_not_wait_for_a_server_that_is_gone(server: EmbeddedServ
     assert not lease.held
 
 
-async def test_a_bus_can_be_stopped_while_it_waits_for_its_server(tmp_path: Path) -> None:
+async def test_bus_can_be_stopped_while_it_waits_for_its_server(tmp_path: Path) -> None:
     server = await EmbeddedServer(tmp_path).start()
     await server.stop()
     bus = make(server)
@@ -292,7 +292,9 @@ async def test_a_bus_can_be_stopped_while_it_waits_for_its_server(tmp_path: Path
         await bus.stop()
 
 
-async def test_a_denied_permission_is_told_at_once_and_in_the_error(tmp_path: Path) -> None:
+async def test_denied_permission_fails_at_once_with_the_subject_in_the_error(
+    tmp_path: Path,
+) -> None:
     config = tmp_path / "nats.conf"
     config.write_text(
         """
@@ -325,7 +327,7 @@ async def test_a_denied_permission_is_told_at_once_and_in_the_error(tmp_path: Pa
     await server.kill()
 
 
-async def test_a_wrong_password_is_told_and_tried_again(tmp_path: Path) -> None:
+async def test_wrong_password_is_logged_and_retried(tmp_path: Path) -> None:
     config = tmp_path / "nats.conf"
     config.write_text("jetstream { }\nauthorization { user: u, password: right }\n")
     server = await EmbeddedServer(tmp_path, config=config).start()
@@ -347,7 +349,7 @@ async def test_a_wrong_password_is_told_and_tried_again(tmp_path: Path) -> None:
     await server.kill()
 
 
-async def test_a_stale_leader_s_predictions_never_come_true(server: EmbeddedServer) -> None:
+async def test_fenced_messages_of_a_stale_leader_are_never_stored(server: EmbeddedServer) -> None:
     """The successor writes up to just where a message on the way of the old leader predicts."""
     old, new = make(server, "old"), make(server, "new")
     await old.start()

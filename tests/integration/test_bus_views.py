@@ -14,7 +14,7 @@ from tests.contract.bus.stage import Reading, step_of, workload
 from tests.integration.buses import make
 
 
-async def test_a_view_whose_end_was_purged_by_hand_can_still_be_read(
+async def test_view_is_readable_after_its_last_message_was_purged(
     server: EmbeddedServer,
 ) -> None:
     bus = make(server)
@@ -32,7 +32,7 @@ async def test_a_view_whose_end_was_purged_by_hand_can_still_be_read(
     await bus.stop()
 
 
-async def test_the_last_message_of_a_view_is_purged_only_after_another_came(
+async def test_last_message_of_a_view_is_purged_only_after_a_newer_one(
     server: EmbeddedServer,
 ) -> None:
     """It alone tells how far the view is; see `NatsBus.purge`."""
@@ -55,7 +55,7 @@ async def test_the_last_message_of_a_view_is_purged_only_after_another_came(
     await bus.stop()
 
 
-async def test_a_long_replay_needs_one_consumer(server: EmbeddedServer) -> None:
+async def test_long_replay_needs_one_consumer(server: EmbeddedServer) -> None:
     bus = make(server)
     await bus.start()
     for step in range(5000):
@@ -70,7 +70,7 @@ async def test_a_long_replay_needs_one_consumer(server: EmbeddedServer) -> None:
     await bus.stop()
 
 
-async def test_what_was_not_sent_yet_does_not_overtake_what_was_lost(
+async def test_unsent_messages_do_not_overtake_lost_ones(
     server: EmbeddedServer,
 ) -> None:
     """nats-py keeps unsent commands over a reconnection and would send them first."""
@@ -93,7 +93,7 @@ async def test_what_was_not_sent_yet_does_not_overtake_what_was_lost(
     await bus.stop()
 
 
-async def test_a_watch_does_not_go_back_while_its_view_is_made_anew(
+async def test_watch_never_goes_back_while_its_view_is_rebuilt(
     server: EmbeddedServer,
 ) -> None:
     bus = make(server)
@@ -114,7 +114,7 @@ async def test_a_watch_does_not_go_back_while_its_view_is_made_anew(
     await bus.stop()
 
 
-async def test_work_goes_on_after_its_view_was_made_anew(server: EmbeddedServer) -> None:
+async def test_work_continues_after_its_view_was_rebuilt(server: EmbeddedServer) -> None:
     """With the view go its durables, and nobody tells whoever pulls from them."""
     bus, handled = make(server), []
 

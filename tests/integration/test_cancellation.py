@@ -33,7 +33,7 @@ async def asks_where_nobody_answers(bus: NatsBus) -> None:
 
 
 @pytest.mark.parametrize("ask", [asks_the_server, asks_a_service, asks_where_nobody_answers])
-async def test_no_cancellation_is_lost_to_an_answer(ask: Ask) -> None:
+async def test_cancellation_is_kept_while_an_answer_arrives(ask: Ask) -> None:
     """An answer and a cancellation meet in one turn of the loop: the later one counts."""
 
     async def echo(data: bytes) -> bytes:

@@ -12,7 +12,7 @@ from shared.contracts.messages.workloads import Finish, OwnerReference, PodSet
 from tests.integration.explain_stage import NOON, SETTLED_SECONDS, Json, Site
 
 
-async def test_one_that_lacks_quota_is_told_what_is_free_and_who_holds_it(site: Site) -> None:
+async def test_workload_without_quota_is_shown_free_amount_and_holders(site: Site) -> None:
     await site.queue(cpu=4)
     await site.workload("mine", cpu="2", age=30)
     await site.workload("theirs", cpu="1", age=20, namespace="others")
@@ -32,7 +32,7 @@ async def test_one_that_lacks_quota_is_told_what_is_free_and_who_holds_it(site: 
     assert told.expected_start_unknown_because
 
 
-async def test_one_behind_others_is_told_who_is_ahead_by_name_only_at_home(site: Site) -> None:
+async def test_names_of_workloads_ahead_are_shown_only_in_the_own_namespace(site: Site) -> None:
     await site.queue(cpu=1)
     await site.workload("running", age=99)
     for age, (name, namespace) in enumerate(
@@ -49,7 +49,7 @@ async def test_one_behind_others_is_told_who_is_ahead_by_name_only_at_home(site:
     assert "others/" not in told.model_dump_json()
 
 
-async def test_what_may_be_borrowed_is_said_apart(site: Site) -> None:
+async def test_borrowable_amount_is_shown_separately(site: Site) -> None:
     await site.queue(cpu=2, cohortName="all")
     await site.queue("lender", cpu=3, cohortName="all")
     await site.workload("first", cpu="1", age=9)
@@ -63,7 +63,7 @@ async def test_what_may_be_borrowed_is_said_apart(site: Site) -> None:
     )
 
 
-async def test_one_that_asks_more_than_there_ever_is_is_told_so(site: Site) -> None:
+async def test_request_above_the_maximum_capacity_is_explained(site: Site) -> None:
     await site.queue(cpu=4)
     await site.workload("huge", cpu="9")
     await site.synced()
@@ -118,7 +118,9 @@ STOPPED: list[Any] = [
 
 
 @pytest.mark.parametrize(("how", "reason", "message"), STOPPED)
-async def test_one_that_quota_cannot_help(site: Site, how: Json, reason: str, message: str) -> None:
+async def test_workload_that_quota_cannot_help_is_explained(
+    site: Site, how: Json, reason: str, message: str
+) -> None:
     await site.queue()
     await site.queue("shut", stopPolicy="Hold")
     await site.queue("broken", flavor="missing")
@@ -139,7 +141,7 @@ async def test_one_that_quota_cannot_help(site: Site, how: Json, reason: str, me
     assert told.remedy, "it says what would help"
 
 
-async def test_one_that_backs_off_is_told_until_when(site: Site) -> None:
+async def test_end_of_the_back_off_is_shown(site: Site) -> None:
     until = datetime.now(UTC) + timedelta(hours=1)
     await site.queue()
     await site.workload("one", requeue_at=until)
@@ -152,7 +154,7 @@ async def test_one_that_backs_off_is_told_until_when(site: Site) -> None:
     assert told.remedy == "its back-off must end"
 
 
-async def test_one_that_asks_for_what_no_queue_offers_is_told_so(site: Site) -> None:
+async def test_resource_that_no_queue_offers_is_named(site: Site) -> None:
     await site.queue()
     await site.workload("one", pod_sets=[PodSet(name="main", count=1, requests={"gpu": "1"})])
     await site.synced()
@@ -163,7 +165,7 @@ async def test_one_that_asks_for_what_no_queue_offers_is_told_so(site: Site) -> 
     assert told.remedy.startswith("offer the resource")
 
 
-async def test_one_whose_cluster_is_not_listed_to_the_end_is_told_to_wait_for_that(
+async def test_workload_of_a_cluster_that_is_still_being_listed_must_wait(
     site: Site,
 ) -> None:
     await site.queue()
@@ -175,7 +177,7 @@ async def test_one_whose_cluster_is_not_listed_to_the_end_is_told_to_wait_for_th
     assert told.remedy == "the watcher of hub must finish its first list"
 
 
-async def test_one_that_nobody_admitted_is_told_that_its_quota_counts(site: Site) -> None:
+async def test_quota_of_a_workload_that_started_without_admission_is_counted(site: Site) -> None:
     await site.queue(cpu=1)
     for name in ("first", "one"):
         await site.workload(name, phase="running", pods_active=True, held=False)
@@ -184,7 +186,7 @@ async def test_one_that_nobody_admitted_is_told_that_its_quota_counts(site: Site
     assert "nobody admitted it" in (await site.explain("one", "Admitted")).message
 
 
-async def test_one_with_quota_is_told_which_checks_it_waits_for(site: Site) -> None:
+async def test_admission_checks_of_a_reserved_workload_are_named(site: Site) -> None:
     check = {"controllerName": "sluicegate.dev/machines"}
     await site.observe(kinds.ADMISSION_CHECK, "machines", check)
     await site.observe(kinds.ADMISSION_CHECK, "window", check)
@@ -206,7 +208,7 @@ async def test_one_with_quota_is_told_which_checks_it_waits_for(site: Site) -> N
     assert told.checks == {"machines": "Pending", "window": "Ready"}
 
 
-async def test_one_may_be_named_by_its_job_and_is_told_when_it_is_over(site: Site) -> None:
+async def test_workload_is_found_by_its_job_and_shown_as_finished(site: Site) -> None:
     await site.queue()
     owner = OwnerReference(api_version="batch/v1", kind="Job", plural="jobs", name="train", uid="j")
     await site.workload("job-train-1", owner=owner)

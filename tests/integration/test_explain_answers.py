@@ -14,7 +14,7 @@ from shared.contracts.messages.explain import (
 from tests.integration.explain_stage import NOON, SETTLED_SECONDS, Site
 
 
-async def test_of_a_stranger_and_of_nonsense_it_says_what_is_wrong(site: Site) -> None:
+async def test_unknown_workload_and_malformed_request_get_an_error(site: Site) -> None:
     await site.queue()
     await site.workload("one")
     await site.synced()
@@ -31,7 +31,7 @@ async def test_of_a_stranger_and_of_nonsense_it_says_what_is_wrong(site: Site) -
     assert "JSON" in await problem(b"one")
 
 
-async def test_positions_are_those_of_the_queue_and_can_be_narrowed(site: Site) -> None:
+async def test_positions_follow_the_queue_and_can_be_filtered(site: Site) -> None:
     await site.queue(cpu=0)
     for age, (name, namespace) in enumerate(
         (("d", "team"), ("c", "others"), ("b", "team"), ("a", "others"))
@@ -55,7 +55,7 @@ async def test_positions_are_those_of_the_queue_and_can_be_narrowed(site: Site) 
     assert await ask(cluster_queue="none") == []
 
 
-async def test_only_the_leader_answers_and_its_successor_after_it(site: Site) -> None:
+async def test_only_the_leader_answers_and_then_its_successor(site: Site) -> None:
     await site.queue(cpu=0)
     await site.workload("one")
     await site.synced()
@@ -70,7 +70,7 @@ async def test_only_the_leader_answers_and_its_successor_after_it(site: Site) ->
     assert (await site.explain("one", "ExceedsMaxQuota")).position == 1
 
 
-async def test_one_that_leads_no_more_answers_no_more_though_its_bus_goes_on(site: Site) -> None:
+async def test_former_leader_stops_answering_while_its_bus_is_connected(site: Site) -> None:
     await site.queue(cpu=0)
     await site.workload("one")
     await site.synced()
@@ -97,7 +97,7 @@ async def term_holder(site: Site) -> str:
     return Term.decode(entry.data).holder
 
 
-async def test_the_command_tells_it_in_sentences(site: Site) -> None:
+async def test_explain_command_prints_sentences(site: Site) -> None:
     await site.queue(cpu=2)
     await site.workload("held", cpu="2", age=60)
     await site.workload("next", cpu="2", age=50, namespace="others")

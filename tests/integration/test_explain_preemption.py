@@ -4,7 +4,7 @@ from shared.contracts.kube import kinds
 from tests.integration.explain_stage import Site
 
 
-async def test_one_that_preempted_is_told_whom_it_waits_for(site: Site) -> None:
+async def test_preemptor_is_shown_the_workloads_it_waits_for(site: Site) -> None:
     await site.queue(cpu=2, preemption={"withinClusterQueue": "LowerPriority"})
     await site.workload("mine", age=9, phase="running", pods_active=True, held=False)
     await site.workload(
@@ -22,7 +22,7 @@ async def test_one_that_preempted_is_told_whom_it_waits_for(site: Site) -> None:
     assert (await site.explain("mine", "Preempted")).message.startswith("evicted (Preempted)")
 
 
-async def test_one_whose_own_limit_forbids_to_borrow_is_told_its_own_end(site: Site) -> None:
+async def test_borrowing_limit_of_the_own_queue_is_named(site: Site) -> None:
     await site.queue(cpu=2, cohortName="all", quota={"borrowingLimit": "1"})
     await site.queue("lender", cpu=9, cohortName="all")
     await site.workload("one", cpu="5")
@@ -35,7 +35,7 @@ async def test_one_whose_own_limit_forbids_to_borrow_is_told_its_own_end(site: S
     )
 
 
-async def test_one_whose_quota_was_lent_is_told_who_borrows_it(site: Site) -> None:
+async def test_borrowers_of_lent_quota_are_named(site: Site) -> None:
     await site.queue(cpu=2, cohortName="all")
     await site.queue("lender", cpu=2, cohortName="all")
     await site.local("lending", to="lender")
@@ -51,7 +51,7 @@ async def test_one_whose_quota_was_lent_is_told_who_borrows_it(site: Site) -> No
     assert [holder.name for holder in shortage.holders] == ["a", "b", "c"]
 
 
-async def test_one_that_may_not_preempt_the_more_important_waits_for_them(site: Site) -> None:
+async def test_workload_waits_for_holders_of_higher_priority(site: Site) -> None:
     await site.queue(cpu=1, preemption={"withinClusterQueue": "LowerPriority"})
     await site.workload("important", priority=9, age=9)
     await site.workload("one", priority=1)
@@ -63,7 +63,7 @@ async def test_one_that_may_not_preempt_the_more_important_waits_for_them(site: 
     assert [holder.name for holder in told.shortages[0].holders] == ["important"]
 
 
-async def test_one_that_may_go_to_two_flavors_is_told_what_each_lacks(site: Site) -> None:
+async def test_shortage_of_each_possible_flavor_is_named(site: Site) -> None:
     quota = [{"name": "cpu", "nominalQuota": "1"}]
     flavors = [{"name": name, "resources": quota} for name in ("default", "spot")]
     group = {"coveredResources": ["cpu"], "flavors": flavors}

@@ -227,7 +227,7 @@ async def create_jobs(kube: HttpKube) -> dict[str, str]:
 
 
 @pytest.mark.timeout(240)
-async def test_killing_watcher_patcher_or_api_server_loses_nothing_and_admits_nothing_twice(
+async def test_killing_watcher_patcher_or_api_server_neither_loses_nor_repeats_admissions(
     stage: Stage,
 ) -> None:
     kube = stage.kube()

@@ -205,9 +205,7 @@ def ran_on(observer: PodObserver, cluster: str) -> set[tuple[str, str]]:
 
 
 @pytest.mark.timeout(300)
-async def test_a_spoke_that_is_cut_for_longer_than_the_time_out_runs_nothing_twice_and_loses_nothing() -> (
-    None
-):
+async def test_spoke_disconnected_beyond_the_timeout_loses_and_repeats_no_job() -> None:
     settings = DispatcherSettings(
         dispatcher="all-at-once",
         silent_seconds=SILENT_SECONDS,
@@ -224,7 +222,7 @@ async def test_a_spoke_that_is_cut_for_longer_than_the_time_out_runs_nothing_twi
 
 
 @pytest.mark.timeout(300)
-async def test_by_leases_what_ran_on_a_spoke_that_is_cut_runs_elsewhere_after_it_was_stopped_there() -> (
+async def test_with_leases_job_of_a_disconnected_spoke_stops_there_before_it_runs_elsewhere() -> (
     None
 ):
     settings = DispatcherSettings(

@@ -300,7 +300,7 @@ async def test_watch_prints_changed_rows(office: Office) -> None:
     assert "FINISHED" in lines[3]
 
 
-async def test_who_preempted_reads_the_log_of_decisions(office: Office) -> None:
+async def test_preempted_command_reads_the_log_of_decisions(office: Office) -> None:
     now = datetime.now(UTC)
     for number, state in enumerate(("admitted", "evicted", "released", "waiting"), start=1):
         await office.bus.publish(

@@ -88,7 +88,7 @@ async def place() -> AsyncIterator[Place]:
             await bus.stop()
 
 
-async def test_every_instance_says_that_it_is_there(place: Place) -> None:
+async def test_every_instance_answers_discovery(place: Place) -> None:
     for subject in ("$SRV.PING", "$SRV.PING.sluice-shouter"):
         pings = [ServicePing.from_dict(each) for each in await place.all(subject, 2)]
         assert {ping.name for ping in pings} == {"sluice-shouter"}
@@ -98,7 +98,7 @@ async def test_every_instance_says_that_it_is_there(place: Place) -> None:
     assert one["type"] == "io.nats.micro.v1.ping_response"
 
 
-async def test_it_says_what_it_answers_and_where(place: Place) -> None:
+async def test_discovery_lists_endpoints_and_subjects(place: Place) -> None:
     found = await place.all("$SRV.INFO.sluice-shouter", 2)
     info = ServiceInfo.from_dict(found[0])
     assert (info.version, info.description) == ("1.2.3", "Says it louder.")
@@ -108,7 +108,7 @@ async def test_it_says_what_it_answers_and_where(place: Place) -> None:
     assert found[0]["type"] == "io.nats.micro.v1.info_response"
 
 
-async def test_a_question_is_answered_once_and_counted(place: Place) -> None:
+async def test_request_is_answered_once_and_counted(place: Place) -> None:
     await place.all("$SRV.PING", 2)
     reply = await place.nc.request("sluice.rpc.shout", b"a", timeout=SETTLED_SECONDS)
     assert reply.data == b"A"

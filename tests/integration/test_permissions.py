@@ -133,7 +133,7 @@ async def refused_all(client: Client, said: list[str], subjects: list[str]) -> l
     return left
 
 
-async def test_whatever_is_anothers_is_refused_to_each_user(folder: Path) -> None:
+async def test_user_cannot_publish_to_subjects_of_others(folder: Path) -> None:
     async with server(folder) as (running, secured):
         tried = 0
         for user in sorted(USERS.keys() - FREE):
@@ -149,7 +149,7 @@ async def test_whatever_is_anothers_is_refused_to_each_user(folder: Path) -> Non
         assert tried > 500
 
 
-async def test_each_user_can_publish_all_that_is_its_own(folder: Path) -> None:
+async def test_user_can_publish_to_all_its_own_subjects(folder: Path) -> None:
     async with server(folder) as (running, secured):
         for user, rights in USERS.items():
             async with intruder(running.url, secured.access(user)) as (client, said):
@@ -169,7 +169,7 @@ async def test_each_user_can_publish_all_that_is_its_own(folder: Path) -> None:
                 assert said == [], user
 
 
-async def test_nobody_hears_what_is_sent_to_another(folder: Path) -> None:
+async def test_user_cannot_subscribe_to_inboxes_of_others(folder: Path) -> None:
     async with server(folder) as (running, secured):
         async with intruder(running.url, secured.access("quota")) as (quota, _):
             theirs = quota.new_inbox()
@@ -189,7 +189,7 @@ async def test_nobody_hears_what_is_sent_to_another(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("wide", ["sluice.>", "sluice.*.*.any.>", "sluice.*.any.any.*"])
-async def test_who_looks_hears_a_namespace_but_no_keys_and_no_questions(
+async def test_viewer_reads_a_namespace_but_neither_keys_nor_requests(
     folder: Path, wide: str
 ) -> None:
     async with server(folder) as (running, secured):
@@ -217,7 +217,9 @@ async def test_who_looks_hears_a_namespace_but_no_keys_and_no_questions(
             assert said == []
 
 
-async def test_a_service_reads_works_answers_and_gives_up_by_its_own_user(folder: Path) -> None:
+async def test_service_reads_works_answers_and_releases_its_lease_as_its_own_user(
+    folder: Path,
+) -> None:
     async with server(folder) as (running, secured):
 
         def bus(user: str) -> NatsBus:
@@ -265,7 +267,7 @@ async def test_a_service_reads_works_answers_and_gives_up_by_its_own_user(folder
         assert "Violation" not in running.log
 
 
-async def test_its_context_is_all_that_the_nats_command_needs_of_a_user(folder: Path) -> None:
+async def test_nats_command_works_with_the_context_file_of_a_user(folder: Path) -> None:
     [port] = free_ports(1)
     secured = secure(folder / "users", (), now(), url=f"nats://127.0.0.1:{port}")
     running = await EmbeddedServer(folder, port=port, config=secured.config).start()
@@ -316,7 +318,7 @@ REFUSED = {
 }
 
 
-async def test_who_does_not_prove_itself_is_not_let_in(folder: Path) -> None:
+async def test_client_without_credentials_cannot_connect(folder: Path) -> None:
     async with server(folder) as (running, secured):
         good = secured.access("viewer")
         async with open_stream_reader(running.url, access=good) as look:
@@ -329,7 +331,9 @@ async def test_who_does_not_prove_itself_is_not_let_in(folder: Path) -> None:
                 await apply_at(running.url, access=spoil(secured.access("bus"), folder))
 
 
-async def test_who_may_not_ask_is_told_that_and_not_only_that_nobody_answers(folder: Path) -> None:
+async def test_forbidden_request_fails_with_permission_error_and_not_with_no_responders(
+    folder: Path,
+) -> None:
     async with (
         server(folder) as (running, secured),
         open_stream_reader(running.url, access=secured.access("viewer")) as look,
@@ -340,7 +344,7 @@ async def test_who_may_not_ask_is_told_that_and_not_only_that_nobody_answers(fol
             await look.ask("sluice.rpc.quota.explain", b"", timeout_seconds=1)
 
 
-async def test_without_tls_nothing_is_said_to_a_server_that_wants_it(folder: Path) -> None:
+async def test_client_without_tls_sends_nothing_to_a_server_that_requires_it(folder: Path) -> None:
     async with server(folder) as (running, secured):
         plain = replace(secured.access("viewer"), ca=None, certificate=None, private_key=None)
         with pytest.raises((NatsError, OSError, ssl.SSLError)):
@@ -357,7 +361,7 @@ async def quiet(_error: Exception) -> None:
     """What is wrong is raised as well."""
 
 
-async def test_a_renewed_certificate_is_shown_at_the_next_connection(folder: Path) -> None:
+async def test_renewed_certificate_is_used_at_the_next_connection(folder: Path) -> None:
     async with server(folder) as (running, secured):
         access = secured.access("watcher")
         bus = NatsBus(

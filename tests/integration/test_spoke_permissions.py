@@ -39,7 +39,7 @@ def outcome(spoke: str) -> Outcome:
     )  # fmt: skip
 
 
-async def test_a_spoke_can_do_its_work(ground: tuple[Servers, str]) -> None:
+async def test_spoke_can_do_its_work(ground: tuple[Servers, str]) -> None:
     found, url = ground
     got: asyncio.Queue[str] = asyncio.Queue()
 
@@ -78,7 +78,7 @@ async def subjects_seen(bus: NatsBus, stream: str, *filters: str) -> list[str]:
     return seen
 
 
-async def test_as_many_watches_as_a_pair_needs_go_on_at_once_and_each_sees_all() -> None:
+async def test_concurrent_watches_of_a_pair_each_receive_everything() -> None:
     async with servers("east") as found, bus_at(found.hub, "hub") as hub:
         await hub.publish(order("east"))
         async with bus_at(found.direct["east"], "east") as east, asyncio.timeout(60):
@@ -113,7 +113,7 @@ SAYS = {
 }
 
 
-async def test_what_it_may_not_say_reaches_nobody(ground: tuple[Servers, str]) -> None:
+async def test_forbidden_publish_of_a_spoke_is_not_delivered(ground: tuple[Servers, str]) -> None:
     found, url = ground
     async with bus_at(found.hub, "judge") as hub, client_at(url) as client:
         before = await sequences(hub)
@@ -131,7 +131,7 @@ async def unheard(client: Client, subject: str) -> bool:
     return False
 
 
-async def test_the_server_says_nothing_to_the_hub_for_a_spoke(ground: tuple[Servers, str]) -> None:
+async def test_server_sends_nothing_to_the_hub_for_a_spoke(ground: tuple[Servers, str]) -> None:
     """Who may say where an answer goes could have a message of its own told under any name."""
     found, url = ground
     goal = "sluice.admission.hub.a.w"
@@ -164,7 +164,7 @@ async def test_the_server_says_nothing_to_the_hub_for_a_spoke(ground: tuple[Serv
             assert await hub.last_sequence(log) == (0 if log == "ADMISSIONS" else 1), log
 
 
-async def test_a_spoke_hears_nothing_that_is_said_to_others(ground: tuple[Servers, str]) -> None:
+async def test_spoke_receives_no_message_for_other_spokes(ground: tuple[Servers, str]) -> None:
     found, url = ground
     heard: list[str] = []
 
@@ -190,7 +190,7 @@ async def test_a_spoke_hears_nothing_that_is_said_to_others(ground: tuple[Server
         assert [one for one in heard if one.startswith(("sluice.", "_INBOX", "$JS"))] == []
 
 
-async def test_a_spoke_acknowledges_nothing_of_another(ground: tuple[Servers, str]) -> None:
+async def test_spoke_cannot_acknowledge_messages_of_another(ground: tuple[Servers, str]) -> None:
     found, url = ground
     async with bus_at(found.hub, "hub") as hub, client_at(url) as client:
         await hub.publish(order("west"))
@@ -203,6 +203,6 @@ async def test_a_spoke_acknowledges_nothing_of_another(ground: tuple[Servers, st
 
 
 @pytest.mark.parametrize("name", ["*", ">", "", "a.*", "East!", "hub"])
-def test_a_name_that_would_mean_more_than_one_cluster_is_refused(name: str) -> None:
+def test_cluster_name_that_is_a_wildcard_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=r"is no name of a cluster|is the cluster itself"):
         spoke_rights(name)

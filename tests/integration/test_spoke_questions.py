@@ -112,7 +112,7 @@ ASKS: dict[str, tuple[str, Json]] = {
 }  # fmt: skip
 
 
-async def test_what_it_may_not_ask_is_refused_or_reaches_nobody(
+async def test_forbidden_request_of_a_spoke_is_refused_or_not_delivered(
     ground: tuple[Servers, str],
 ) -> None:
     found, url = ground
@@ -134,7 +134,7 @@ async def test_what_it_may_not_ask_is_refused_or_reaches_nobody(
                 assert "error" not in answer, "how they are declared"
 
 
-async def test_where_a_view_ends_is_told_without_what_stands_there(
+async def test_last_sequence_of_a_view_is_returned_without_its_message(
     ground: tuple[Servers, str],
 ) -> None:
     found, url = ground

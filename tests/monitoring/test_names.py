@@ -60,7 +60,7 @@ def test_metric_is_declared_by_one_service_only() -> None:
     assert names.most_common(1)[0][1] == 1
 
 
-def test_no_label_is_a_name_or_an_id_of_work() -> None:
+def test_no_label_is_a_name_or_an_id_of_a_workload() -> None:
     work = {arrival.object["metadata"]["name"] for arrival in arrivals()}
     assert len(work) > 50
     for series in read().series:

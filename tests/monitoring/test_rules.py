@@ -57,7 +57,7 @@ def recording_of(case: Json) -> Recording:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: str(case["name"]))
-def test_an_alert_fires_when_it_should_and_only_then(case: Json) -> None:
+def test_alert_fires_in_its_case_only(case: Json) -> None:
     recording = recording_of(case)
     for question in case["alert_rule_test"]:
         expected = {

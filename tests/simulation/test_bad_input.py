@@ -25,7 +25,7 @@ async def refused(stage: Stage, obj: Object) -> str:
 
 
 @story()
-async def test_names_as_long_as_they_may_be_work_everywhere(stage: Stage) -> None:
+async def test_names_of_maximum_length_work_in_every_service(stage: Stage) -> None:
     assert len(LONG) == 253
     await stage.create(*pool(LONG, {"cpu": 2}, flavor=LONG))
     theirs = await stage.create(workload(LONG, LONG))
@@ -40,7 +40,7 @@ async def test_names_as_long_as_they_may_be_work_everywhere(stage: Stage) -> Non
 
 @pytest.mark.parametrize("name", ["*", "a.*.b", ">", "a>", "ärger", "a b", "-a", "A"])
 @story()
-async def test_what_is_no_name_is_refused_and_reaches_nobody(stage: Stage, name: str) -> None:
+async def test_invalid_name_is_refused_and_reaches_no_service(stage: Stage, name: str) -> None:
     await stage.create(*pool("q", {"cpu": 2}))
     assert name in await refused(stage, workload(name, "q"))
     assert name in await refused(stage, job(name, "q", CPU))
@@ -50,7 +50,7 @@ async def test_what_is_no_name_is_refused_and_reaches_nobody(stage: Stage, name:
 
 @pytest.mark.parametrize("queue", ["*", "a.*", ">", "q.>"])
 @story()
-async def test_a_queue_name_that_is_a_wildcard_matches_nothing(stage: Stage, queue: str) -> None:
+async def test_queue_name_that_is_a_wildcard_matches_nothing(stage: Stage, queue: str) -> None:
     await stage.create(*pool("q", {"cpu": 2}))
     with pytest.raises(KubeError):
         await stage.create(workload("w", queue))
@@ -60,7 +60,7 @@ async def test_a_queue_name_that_is_a_wildcard_matches_nothing(stage: Stage, que
 
 
 @story()
-async def test_labels_and_annotations_at_their_limits_go_along(stage: Stage) -> None:
+async def test_labels_and_annotations_of_maximum_size_are_passed_on(stage: Stage) -> None:
     await stage.create(*pool("q", {"cpu": 2}))
     key = ("k." * 126 + "k")[:253] + "/" + "n" * 63
     text = "ключ→值😀" * 8_000
@@ -71,7 +71,7 @@ async def test_labels_and_annotations_at_their_limits_go_along(stage: Stage) -> 
 
 
 @story()
-async def test_a_job_that_no_message_holds_is_queued_runs_and_ends(stage: Stage) -> None:
+async def test_job_larger_than_a_message_is_queued_runs_and_finishes(stage: Stage) -> None:
     """1.4 MB: as much as an API server keeps. On the log there are short forms only."""
     stage.system.server.max_payload = 128 << 10
     await stage.create(*pool("q", {"cpu": 1}))
@@ -92,7 +92,7 @@ async def test_a_job_that_no_message_holds_is_queued_runs_and_ends(stage: Stage)
 
 
 @story()
-async def test_an_object_above_what_etcd_takes_is_refused(stage: Stage) -> None:
+async def test_object_above_the_etcd_limit_is_refused(stage: Stage) -> None:
     await stage.create(*pool("q", {"cpu": 1}))
     obj = job("huge", "q", CPU)
     container = obj["spec"]["template"]["spec"]["containers"][0]
@@ -119,7 +119,7 @@ TEMPLATES: dict[str, tuple[Object, str]] = {
 
 @pytest.mark.parametrize(("spec", "why"), TEMPLATES.values(), ids=TEMPLATES)
 @story()
-async def test_a_template_that_cannot_be_read_waits_with_the_reason_and_stops_nobody(
+async def test_job_with_an_unreadable_template_waits_with_the_reason_and_blocks_no_other(
     stage: Stage, spec: Object, why: str
 ) -> None:
     """The schema of a Workload takes any pod template."""
@@ -133,7 +133,7 @@ async def test_a_template_that_cannot_be_read_waits_with_the_reason_and_stops_no
 
 
 @story()
-async def test_what_a_label_said_is_over_once_it_is_taken_off_a_job_that_waits(
+async def test_removed_label_of_a_waiting_job_has_no_effect(
     stage: Stage,
 ) -> None:
     """Of what has quota the Workload counts: what it kept there put the job out of its queue."""
@@ -154,7 +154,7 @@ async def test_what_a_label_said_is_over_once_it_is_taken_off_a_job_that_waits(
 
 @pytest.mark.parametrize("seconds", [str(2**31), "9" * 12, "9" * 63])
 @story()
-async def test_more_time_than_a_calendar_has_is_told_and_stops_nobody(
+async def test_duration_beyond_the_calendar_is_reported_and_blocks_no_other(
     stage: Stage, seconds: str
 ) -> None:
     await stage.create(*pool("q", {**CPU, **SLOT}))
@@ -167,7 +167,7 @@ async def test_more_time_than_a_calendar_has_is_told_and_stops_nobody(
 
 
 @story()
-async def test_unknown_fields_are_kept_and_mean_nothing(stage: Stage) -> None:
+async def test_unknown_fields_are_kept_and_ignored(stage: Stage) -> None:
     objects = pool("q", {"cpu": 1}, futureField={"a": [1]})
     await stage.create(*objects)
     obj = job("j", "q", CPU)

@@ -18,11 +18,11 @@ PRINT_LOG = (
 
 
 @pytest.mark.parametrize("seed", range(1, 9))
-def test_nothing_is_lost_doubled_or_overdrawn(seed: int) -> None:
+def test_no_workload_is_lost_repeated_or_above_quota(seed: int) -> None:
     assert SCENARIOS["basic"](seed).problems == []
 
 
-def test_one_seed_is_one_history_whatever_the_hash_seed_of_the_interpreter() -> None:
+def test_history_depends_on_the_seed_and_not_on_python_hash_seed() -> None:
     told = {
         subprocess.run(
             [sys.executable, "-c", PRINT_LOG, "25"],
@@ -37,13 +37,13 @@ def test_one_seed_is_one_history_whatever_the_hash_seed_of_the_interpreter() -> 
     assert len(told) == 1
 
 
-def test_the_second_world_in_a_process_is_not_told_from_the_first() -> None:
+def test_second_world_in_a_process_behaves_like_the_first() -> None:
     first, second = SCENARIOS["basic"](3), SCENARIOS["basic"](3)
     assert first.log == second.log
     assert first.log
 
 
-def test_the_runner_tells_what_failed_and_how_to_see_it_again(
+def test_runner_prints_the_failure_and_the_command_that_repeats_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def play(seed: int) -> Verdict:
@@ -62,13 +62,13 @@ def test_the_runner_tells_what_failed_and_how_to_see_it_again(
     assert said.splitlines()[-1] == "simulate: toy: 2 of 3 seeds ok"
 
 
-def test_the_runner_is_content_when_all_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runner_exits_with_zero_when_all_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SCENARIOS, "toy", lambda seed: Verdict(seed=seed))
     out = io.StringIO()
     assert run("toy", 3, jobs=1, out=out) == 0
     assert out.getvalue().splitlines()[-1] == "simulate: toy: 3 of 3 seeds ok"
 
 
-def test_an_unknown_scenario_is_named_with_those_that_there_are() -> None:
+def test_unknown_scenario_is_refused_with_the_list_of_scenarios() -> None:
     with pytest.raises(UnknownScenarioError, match="no scenario 'nonesuch'; there are: basic"):
         run("nonesuch", 1)

@@ -16,7 +16,7 @@ from tests.simulation.hostile_input import CPU, SLOT, used, workload
 
 
 @story()
-async def test_a_workload_that_claims_another_job_gets_nothing_and_takes_nothing(
+async def test_workload_that_claims_another_job_gets_no_quota_and_frees_none(
     stage: Stage,
 ) -> None:
     await stage.create(*pool("q", {"cpu": 2}))
@@ -37,7 +37,7 @@ async def test_a_workload_that_claims_another_job_gets_nothing_and_takes_nothing
 
 
 @story()
-async def test_a_workload_that_claims_a_job_once_it_is_admitted_keeps_its_quota(
+async def test_workload_that_claims_a_job_once_it_is_admitted_keeps_its_quota(
     stage: Stage,
 ) -> None:
     """Its own controller goes by its conditions, which say Admitted."""
@@ -75,7 +75,7 @@ HANDS: dict[str, tuple[Callable[[], Object], Any, str]] = {
 
 @pytest.mark.parametrize(("make", "patch", "resource"), HANDS.values(), ids=HANDS.keys())
 @story()
-async def test_what_a_hand_let_go_counts_and_lets_nobody_else_in(
+async def test_manually_started_job_counts_against_quota(
     stage: Stage, make: Callable[[], Object], patch: Any, resource: str
 ) -> None:
     """It runs on quota that it was not given: others wait until that is paid back."""
@@ -101,7 +101,7 @@ async def test_what_a_hand_let_go_counts_and_lets_nobody_else_in(
 
 @pytest.mark.parametrize(("make", "patch", "resource"), HANDS.values(), ids=HANDS.keys())
 @story()
-async def test_what_a_hand_let_go_counts_where_it_waited_whatever_queue_it_names_now(
+async def test_manually_started_job_counts_in_its_former_queue(
     stage: Stage, make: Callable[[], Object], patch: Any, resource: str
 ) -> None:
     await stage.create(*pool("q", {"cpu": 1, "tekton.dev/pipelineruns": 1}))
@@ -120,7 +120,7 @@ async def test_what_a_hand_let_go_counts_where_it_waited_whatever_queue_it_names
 
 
 @story()
-async def test_a_job_that_a_hand_let_go_and_nobody_can_count_is_stopped(stage: Stage) -> None:
+async def test_manually_started_job_that_cannot_be_counted_is_stopped(stage: Stage) -> None:
     await stage.create(*pool("q", {"cpu": 1}))
     hand = await stage.create(job("hand", "nowhere", CPU, seconds=600))
     await stage.until_waits(hand, "LocalQueue nowhere doesn't exist")
@@ -134,7 +134,7 @@ async def test_a_job_that_a_hand_let_go_and_nobody_can_count_is_stopped(stage: S
 
 @pytest.mark.parametrize(("make", "patch", "resource"), HANDS.values(), ids=HANDS.keys())
 @story()
-async def test_what_slips_past_the_webhook_is_held_or_counts(
+async def test_job_that_bypassed_the_webhook_is_held_or_counted(
     stage: Stage, make: Callable[[], Object], patch: Any, resource: str
 ) -> None:
     """With failurePolicy Ignore, while no classifier answers."""
@@ -179,7 +179,7 @@ class NoSecondTries:
 
 @pytest.mark.parametrize("by", ["changing the job", "changing the policy and resuming"])
 @story()
-async def test_who_may_not_start_gives_way_and_starts_once_that_is_mended(
+async def test_job_whose_start_is_refused_frees_its_quota_and_starts_after_the_repair(
     stage: Stage, by: str
 ) -> None:
     await stage.create(*pool("q", {"cpu": 1}))
@@ -203,7 +203,7 @@ async def test_who_may_not_start_gives_way_and_starts_once_that_is_mended(
 
 
 @story()
-async def test_whose_workload_object_is_deleted_waits_anew_with_another_one(stage: Stage) -> None:
+async def test_job_with_a_deleted_workload_object_waits_again_with_a_new_one(stage: Stage) -> None:
     await stage.create(*pool("q", {"cpu": 1}))
     runs = await stage.create(job("runs", "q", CPU, seconds=300))
     waits = await stage.create(job("waits", "q", CPU, seconds=300))
@@ -227,7 +227,7 @@ async def test_whose_workload_object_is_deleted_waits_anew_with_another_one(stag
 @pytest.mark.parametrize(("make", "patch", "resource"), HANDS.values(), ids=HANDS.keys())
 @pytest.mark.parametrize("count", [1, 2], ids=["that runs", "that waits"])
 @story()
-async def test_what_is_deleted_after_its_dependants_goes(
+async def test_job_deleted_in_foreground_disappears(
     stage: Stage, make: Callable[[], Object], patch: Any, resource: str, count: int
 ) -> None:
     """The Workload object is one of those dependants, and our finalizer is on it."""
@@ -287,7 +287,7 @@ async def test_with_partial_admission_the_parallelism_of_a_running_job_stays(sta
 
 
 @story()
-async def test_a_running_job_cannot_change_its_queue(stage: Stage) -> None:
+async def test_running_job_cannot_change_its_queue(stage: Stage) -> None:
     await stage.create(*pool("q", {"cpu": 1}), *pool("other", {"cpu": 1}))
     runs = await stage.create(job("runs", "q", CPU))
     await stage.until_admitted(runs)
@@ -304,7 +304,7 @@ async def test_a_running_job_cannot_change_its_queue(stage: Stage) -> None:
 
 @pytest.mark.parametrize("label", ["other", None], ids=["changed", "removed"])
 @story()
-async def test_a_run_keeps_its_quota_whatever_becomes_of_its_label(
+async def test_running_job_keeps_its_quota_when_its_label_changes(
     stage: Stage, label: str | None
 ) -> None:
     """Nobody is asked before a PipelineRun's labels change."""

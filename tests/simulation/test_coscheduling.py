@@ -13,7 +13,7 @@ SEEDS = (1, 14, 53, 201)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_runs_are_together_or_alone_as_they_asked_and_all_end(seed: int) -> None:
+def test_runs_are_coscheduled_or_isolated_as_requested_and_finish(seed: int) -> None:
     assert play(seed).problems == []
 
 
@@ -24,7 +24,7 @@ def found(what: str, first: int) -> bool:
     )
 
 
-def test_a_neighbour_of_an_isolated_run_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_judge_finds_a_pod_beside_an_isolated_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def sociable(run: Object, mode: str, given: Mapping[str, Any]) -> Object:
         affinity = affinity_of(run, "pipelineruns", given)
         if mode == "isolate-pipelinerun":
@@ -36,7 +36,7 @@ def test_a_neighbour_of_an_isolated_run_is_found(monkeypatch: pytest.MonkeyPatch
     assert found("alone", 2)
 
 
-def test_a_placeholder_that_stays_on_a_cordoned_node_is_found(
+def test_judge_finds_a_placeholder_on_a_cordoned_node(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def careless(self: reconciler.CoschedulingReconciler) -> None:
@@ -46,7 +46,7 @@ def test_a_placeholder_that_stays_on_a_cordoned_node_is_found(
     assert found("have not ended", 14)
 
 
-def test_what_is_left_behind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_judge_finds_leftover_placeholders_and_claims(monkeypatch: pytest.MonkeyPatch) -> None:
     async def untidy(self: reconciler.CoschedulingReconciler, *args: object) -> None:
         del self, args
 

@@ -41,7 +41,7 @@ def holds(expected: ExpectedStart, started_at: int) -> bool:
 
 
 @pytest.mark.parametrize("seed", [101, 202, 303])
-def test_the_interval_holds_as_often_as_it_says_and_the_middle_beats_the_mean(seed: int) -> None:
+def test_forecast_interval_is_calibrated_and_its_median_beats_the_mean(seed: int) -> None:
     random = Random(seed)
     stream = list(submissions(random, SUBMISSIONS))
     world = World(stream, objects=set_up())

@@ -88,7 +88,7 @@ async def set_up(stage: Stage, document: Object, **queue: Any) -> None:
 
 
 @story()
-async def test_ten_lines_are_enough_for_a_kind_to_wait_run_and_end(stage: Stage) -> None:
+async def test_kind_integrated_by_ten_lines_waits_runs_and_finishes(stage: Stage) -> None:
     assert len(INTEGRATION.strip().splitlines()) <= 10
     await set_up(stage, integration())
     first = await stage.kube.create(GADGET, gadget("first"))
@@ -105,7 +105,7 @@ async def test_ten_lines_are_enough_for_a_kind_to_wait_run_and_end(stage: Stage)
 
 
 @story()
-async def test_a_document_that_goes_bad_leaves_the_good_one_in_force_and_says_why(
+async def test_invalid_update_of_a_document_keeps_the_valid_one_and_reports_why(
     stage: Stage,
 ) -> None:
     await set_up(stage, integration())
@@ -129,7 +129,7 @@ async def test_a_document_that_goes_bad_leaves_the_good_one_in_force_and_says_wh
 
 
 @story()
-async def test_a_second_document_for_a_kind_is_told_and_speaks_once_the_first_is_gone(
+async def test_second_document_for_a_kind_is_reported_and_used_after_the_first_is_deleted(
     stage: Stage,
 ) -> None:
     await set_up(stage, integration())
@@ -155,7 +155,7 @@ async def test_a_second_document_for_a_kind_is_told_and_speaks_once_the_first_is
 
 
 @story()
-async def test_a_changed_document_is_obeyed_without_a_restart(stage: Stage) -> None:
+async def test_changed_document_takes_effect_without_a_restart(stage: Stage) -> None:
     await set_up(stage, integration())
     first = await stage.kube.create(GADGET, gadget("first"))
     await stage.until_admitted(first)
@@ -168,7 +168,7 @@ async def test_a_changed_document_is_obeyed_without_a_restart(stage: Stage) -> N
 
 
 @story()
-async def test_what_an_expression_fails_on_waits_with_the_reason(stage: Stage) -> None:
+async def test_object_whose_expression_fails_waits_with_the_reason(stage: Stage) -> None:
     await set_up(stage, integration())
     odd = gadget("odd")
     odd["spec"]["replicas"] = "two"
@@ -196,7 +196,7 @@ BROKEN: dict[str, tuple[Object, str]] = {
 @pytest.mark.parametrize(("spec", "why"), BROKEN.values(), ids=BROKEN)
 @pytest.mark.parametrize("when", ["at its creation", "while it waits", "while it runs"])
 @story()
-async def test_what_no_schema_refuses_harms_nobody_else(
+async def test_malformed_object_without_a_schema_does_not_affect_others(
     stage: Stage, spec: Object, why: str, when: str
 ) -> None:
     """A definition that leaves the template open lets anything in."""
@@ -222,7 +222,7 @@ async def test_what_no_schema_refuses_harms_nobody_else(
 
 
 @story()
-async def test_more_for_each_pod_than_was_admitted_stops_it_until_there_is_room(
+async def test_object_with_raised_requests_stops_until_quota_is_free(
     stage: Stage,
 ) -> None:
     await set_up(stage, integration())
@@ -246,7 +246,7 @@ async def test_more_for_each_pod_than_was_admitted_stops_it_until_there_is_room(
 
 
 @story()
-async def test_whoever_dies_knows_the_kind_again_and_nothing_that_runs_loses_its_quota(
+async def test_restarted_service_knows_the_kind_and_running_objects_keep_quota(
     stage: Stage,
 ) -> None:
     await set_up(stage, integration())
@@ -265,7 +265,7 @@ async def test_whoever_dies_knows_the_kind_again_and_nothing_that_runs_loses_its
 
 
 @story()
-async def test_a_running_one_is_stopped_for_a_higher_priority_and_started_again(
+async def test_running_object_is_preempted_and_started_again(
     stage: Stage,
 ) -> None:
     await stage.create(priority("high", 1000))
@@ -285,7 +285,7 @@ async def test_a_running_one_is_stopped_for_a_higher_priority_and_started_again(
 
 
 @story(configuration={"objectRetentionPolicies": {"workloads": {"afterDeactivatedByKueue": "2m"}}})
-async def test_one_that_runs_too_long_is_put_out_and_its_object_deleted_after_its_time(
+async def test_object_above_its_execution_time_is_deactivated_and_deleted_after_retention(
     stage: Stage,
 ) -> None:
     await set_up(stage, integration())
@@ -305,7 +305,7 @@ async def test_one_that_runs_too_long_is_put_out_and_its_object_deleted_after_it
 
 
 @story()
-async def test_what_another_waiting_object_controls_does_not_wait(stage: Stage) -> None:
+async def test_object_controlled_by_a_waiting_object_does_not_wait(stage: Stage) -> None:
     await set_up(stage, integration())
     parent = await stage.kube.create(GADGET, gadget("parent"))
     owner = {
@@ -359,7 +359,9 @@ def job_set(name: str, **replicas: int) -> Object:
 
 
 @story()
-async def test_a_job_set_waits_as_one_runs_on_its_flavors_nodes_and_ends(stage: Stage) -> None:
+async def test_job_set_waits_as_a_whole_runs_on_nodes_of_its_flavor_and_finishes(
+    stage: Stage,
+) -> None:
     await stage.create(*pool("queue", {"cpu": 7}))
     labels = {"spec": {"nodeLabels": {"pool": "spot"}}}
     flavor = Kind(

@@ -318,7 +318,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_verdicts(case: Case) -> None:
+def test_judge_reports_each_kind_of_breach(case: Case) -> None:
     history = History()
     case.tell(history)
 
@@ -331,7 +331,7 @@ def test_verdicts(case: Case) -> None:
         assert re.search(case.wrong, found[0])
 
 
-def test_a_job_that_nobody_knows_of_is_lost() -> None:
+def test_judge_finds_a_job_without_a_workload() -> None:
     history = History()
     history.waits("known")
     submitted = {"known": "team/known", "unknown": "team/unknown"}

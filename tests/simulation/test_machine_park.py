@@ -50,7 +50,7 @@ def told(system: System) -> list[HostState]:
     return [HostState.decode(one.data) for one in stored if one.subject.startswith("sluice.host.")]
 
 
-def test_two_hundred_builds_on_three_hosts_and_ten_machines_are_served_in_turn() -> None:
+def test_two_hundred_builds_on_three_hosts_and_ten_machines_are_served_in_order() -> None:
     with World(3) as world:
         system = System(world)
         park = Park(system)
@@ -114,7 +114,7 @@ def served(system: System, platform: str) -> list[str]:
     return list(found)
 
 
-def test_fifty_builds_that_wait_for_one_place_are_served_in_the_order_of_their_age() -> None:
+def test_fifty_builds_that_wait_for_one_slot_are_served_by_age() -> None:
     with World(4) as world:
         system = System(world)
         park = Park(system)

@@ -32,7 +32,7 @@ async def task_run(stage: Stage, name: str) -> Object | None:
 
 
 @story(services=SERVICES)
-async def test_the_slot_of_a_machine_is_free_while_the_rest_of_its_run_goes_on(
+async def test_machine_slot_is_freed_while_the_rest_of_its_run_continues(
     stage: Stage,
 ) -> None:
     park = Park(stage.system)
@@ -106,7 +106,7 @@ async def _has_host(stage: Stage, name: str) -> bool:
 
 
 @story(services=SERVICES)
-async def test_a_run_whose_platform_nobody_has_is_refused_at_admission_until_there_is_one(
+async def test_run_waits_while_no_machine_has_its_platform(
     stage: Stage,
 ) -> None:
     park = Park(stage.system)

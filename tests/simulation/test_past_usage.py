@@ -17,7 +17,7 @@ async def used(stage: Stage, namespace: str) -> Object:
 
 
 @story(configuration=CONFIGURATION)
-async def test_who_used_much_lately_goes_behind_others_also_after_a_restart(stage: Stage) -> None:
+async def test_queue_with_high_recent_usage_goes_last_also_after_a_restart(stage: Stage) -> None:
     namespaces = ("team-a", "team-b")
     await stage.create(*pool("q", {"cpu": 2}, namespaces=namespaces, admissionScope=SCOPE))
     greedy = await stage.create(job("greedy", "q", {"cpu": 2}, seconds=900))

@@ -98,7 +98,7 @@ async def judge(stage: Stage, problems: list[str]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(1, 6))
-def test_each_run_is_done_once_and_no_two_of_a_lineage_run_at_a_time(seed: int) -> None:
+def test_each_run_finishes_once_and_copies_never_run_concurrently(seed: int) -> None:
     random = Random(f"recreation/{seed}")
     problems: list[str] = []
     with World(seed, faults=faults_of(random)) as world:

@@ -20,7 +20,7 @@ AT_ONCE = 10
 
 
 @pytest.mark.parametrize("first", range(1, SEEDS + 1, AT_ONCE))
-def test_no_job_runs_twice_none_is_lost_and_all_settles_after_the_last_fault(first: int) -> None:
+def test_jobs_are_neither_lost_nor_repeated_and_the_system_settles_after_faults(first: int) -> None:
     out = io.StringIO()
     status = run("spokes", AT_ONCE, start=first, jobs=1, out=out)
     said = out.getvalue()
@@ -50,7 +50,7 @@ def believes(*_: Any) -> list[str]:
         pytest.param(plan, "may_still_run", believes, (121, 250), id="no confirmation"),
     ],
 )
-def test_the_judge_sees_two_running_copies(
+def test_judge_finds_two_running_copies(
     monkeypatch: pytest.MonkeyPatch,
     where: Any,
     name: str,

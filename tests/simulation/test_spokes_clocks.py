@@ -34,7 +34,7 @@ def long_run(number: int) -> Object:
 
 @pytest.mark.parametrize("seed", range(1, 4))
 @pytest.mark.parametrize("cut", [False, True], ids=["nothing is cut", "a spoke is cut for long"])
-def test_each_runs_once_and_comes_home_whatever_the_clocks_say(seed: int, cut: bool) -> None:
+def test_jobs_run_once_and_report_to_the_hub_with_skewed_clocks(seed: int, cut: bool) -> None:
     with World(seed, faults=APART) as world:
         system = MultiClusterSystem(world, SPOKES, rules=RULES, dispatcher=LEASES, beat_seconds=5)
         observer = PodObserver(system.apis, world.loop.time)

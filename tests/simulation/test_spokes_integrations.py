@@ -107,7 +107,7 @@ def played(
 EVERYWHERE = (CLUSTER, *SPOKES)
 
 
-def test_a_gadget_is_sent_to_a_spoke_runs_there_and_its_end_comes_home() -> None:
+def test_gadget_runs_on_a_spoke_and_its_end_reaches_the_hub() -> None:
     async def drive(system: MultiClusterSystem) -> None:
         await system.hub.kube.create(GADGET, gadget("one"))
 
@@ -126,7 +126,7 @@ def test_a_gadget_is_sent_to_a_spoke_runs_there_and_its_end_comes_home() -> None
     played(drive, knowing=EVERYWHERE)
 
 
-def test_integrations_that_come_while_everything_runs_are_followed() -> None:
+def test_integrations_added_at_runtime_take_effect() -> None:
     async def drive(system: MultiClusterSystem) -> None:
         await system.hub.kube.create(GADGET, gadget("one"))
 
@@ -138,7 +138,7 @@ def test_integrations_that_come_while_everything_runs_are_followed() -> None:
     played(drive, knowing=EVERYWHERE, later=True)
 
 
-def test_a_spoke_that_does_not_know_the_kind_is_passed_over() -> None:
+def test_spoke_without_the_kind_is_skipped() -> None:
     async def drive(system: MultiClusterSystem) -> None:
         await system.hub.kube.create(GADGET, gadget("one"))
 
@@ -152,7 +152,7 @@ def test_a_spoke_that_does_not_know_the_kind_is_passed_over() -> None:
     played(drive, knowing=(CLUSTER, "spoke-2"))
 
 
-def test_a_deleted_gadget_takes_its_copies_along() -> None:
+def test_copies_of_a_deleted_gadget_are_deleted() -> None:
     async def drive(system: MultiClusterSystem) -> None:
         await system.hub.kube.create(GADGET, gadget("one"))
 

@@ -59,7 +59,7 @@ def play(dispatcher: str, drive: Callable[[MultiClusterSystem], Coroutine[Any, A
         assert world.failures == []
 
 
-def test_a_program_of_that_name_nominates_and_nobody_else() -> None:
+def test_only_the_configured_external_dispatcher_nominates() -> None:
     async def drive(system: MultiClusterSystem) -> None:
         await asyncio.sleep(NOBODYS_SECONDS)
         assert await copies(system) == []
@@ -81,7 +81,7 @@ def test_a_program_of_that_name_nominates_and_nobody_else() -> None:
     play("example.com/mine", drive)
 
 
-def test_who_was_nominated_is_said_at_the_hub_until_one_has_won() -> None:
+def test_nominated_clusters_are_in_the_hub_status_until_one_is_chosen() -> None:
     async def drive(system: MultiClusterSystem) -> None:
         said: list[Object] = []
         for _ in range(200):

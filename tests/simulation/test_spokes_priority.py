@@ -55,7 +55,7 @@ async def priorities(kube: Kube) -> dict[str, tuple[int, str]]:
     }
 
 
-def test_on_a_spoke_of_ours_it_overtakes_who_came_before_it() -> None:
+def test_raised_priority_overtakes_earlier_workloads_on_a_sluicegate_spoke() -> None:
     async def drive(system: MultiClusterSystem) -> None:
         east = system.kubes[SPOKE]
 
@@ -101,7 +101,7 @@ def test_on_a_spoke_of_ours_it_overtakes_who_came_before_it() -> None:
         assert world.failures == [], "\n".join(world.failures)
 
 
-def test_a_stock_spoke_is_told_the_class_and_its_value_at_the_hub() -> None:
+def test_kueue_spoke_gets_the_priority_class_and_its_value_at_the_hub() -> None:
     async def drive(system: MultiClusterSystem, kueue: StockSpoke) -> None:
         await classes(system.kubes[CLUSTER])
         await system.hub.kube.create(kinds.JOB, low("one"))

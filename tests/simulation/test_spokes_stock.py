@@ -102,7 +102,7 @@ async def ended_at_home(system: MultiClusterSystem, *names: str) -> bool:
     return all((finish := JOB.finish(job)) is not None and finish.success for job in jobs)
 
 
-def test_a_stock_spoke_is_given_the_workload_first_and_the_job_once_its_kueue_admitted_it() -> None:
+def test_kueue_spoke_gets_the_workload_first_and_the_job_after_admission() -> None:
     names = ("one", "two", "three")
 
     async def drive(system: MultiClusterSystem, kueue: StockSpoke) -> None:
@@ -132,7 +132,7 @@ def test_a_stock_spoke_is_given_the_workload_first_and_the_job_once_its_kueue_ad
     assert {place for places in observer.ran.values() for place in places} == {"stock"}
 
 
-def test_the_hub_decides_nothing_in_the_place_of_a_spokes_own_kueue() -> None:
+def test_hub_leaves_admission_to_the_kueue_of_the_spoke() -> None:
     async def drive(system: MultiClusterSystem, kueue: StockSpoke) -> None:
         await system.hub.kube.create(kinds.JOB, a_job("one", managedBy=MANAGED))
 
@@ -152,7 +152,7 @@ def test_the_hub_decides_nothing_in_the_place_of_a_spokes_own_kueue() -> None:
     with_stock_spoke(drive, slots=0)
 
 
-def test_what_a_stock_spoke_evicts_goes_where_there_is_room_and_runs_once() -> None:
+def test_workload_evicted_by_a_kueue_spoke_runs_once_on_another_spoke() -> None:
     async def drive(system: MultiClusterSystem, kueue: StockSpoke) -> None:
         await system.hub.kube.create(kinds.JOB, a_job("one", seconds=300, managedBy=MANAGED))
 
@@ -195,7 +195,7 @@ async def shows(manager: StockHub, name: str, **wanted: str) -> bool:
     return workload is not None and wanted.items() <= conditions_of(workload).items()
 
 
-def test_a_stock_hub_sees_its_workload_admitted_then_starts_its_job_and_sees_the_end() -> None:
+def test_kueue_hub_sees_admission_starts_the_job_and_sees_its_end() -> None:
     async def drive(system: System, manager: StockHub) -> None:
         await manager.mirror("job-one-1234", POD_SETS, queue="main")
         await until(lambda: shows(manager, "job-one-1234", QuotaReserved="True", Admitted="True"))
@@ -229,7 +229,7 @@ def test_a_stock_hub_sees_its_workload_admitted_then_starts_its_job_and_sees_the
     with_stock_hub(drive, cpu="1")
 
 
-def test_a_stock_hubs_next_workload_waits_for_the_quota_that_the_first_one_holds() -> None:
+def test_second_workload_of_a_kueue_hub_waits_for_quota_of_the_first() -> None:
     async def drive(system: System, manager: StockHub) -> None:
         del system
         await manager.mirror("job-one-1", POD_SETS, queue="main")

@@ -8,11 +8,11 @@ from services.simulator.scenarios import SCENARIOS
 
 
 @pytest.mark.parametrize("seed", [1, 2, 5, 9])
-def test_no_clock_is_lost_cut_short_or_counted_twice(seed: int) -> None:
+def test_time_limits_are_neither_lost_shortened_nor_counted_twice(seed: int) -> None:
     assert SCENARIOS["lives"](seed).problems == []
 
 
-def test_the_judge_sees_a_leader_that_does_not_read_what_earlier_ones_had_put_off(
+def test_judge_finds_a_leader_that_skips_timers_of_its_predecessors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(LifecycleTimers, "restore", lambda *_: None)

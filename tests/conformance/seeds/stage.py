@@ -4,7 +4,7 @@ A test is a story about a `Stage`:
 
     @says("000:62")
     @story()
-    async def test_the_third_run_waits_for_a_slot(stage: Stage) -> None:
+    async def test_third_run_waits_for_a_slot(stage: Stage) -> None:
         await stage.create(*pool("pipelines", {"tekton.dev/pipelineruns": 2}))
         ...
 

@@ -20,7 +20,7 @@ from tests.conformance.seeds.stage import Stage, story
     ],
 )
 @story()
-async def test_a_mode_that_contradicts_tektons_own_setting_is_refused_in_words(
+async def test_mode_that_contradicts_the_setting_of_tekton_is_refused_with_both_values(
     stage: Stage, mode: str, tekton: str
 ) -> None:
     await furnish(stage, tekton=tekton)
@@ -34,7 +34,7 @@ async def test_a_mode_that_contradicts_tektons_own_setting_is_refused_in_words(
 
 @says("002:145", "002:392-397")
 @story()
-async def test_a_run_that_was_refused_starts_once_it_asks_for_what_tekton_allows(
+async def test_refused_run_starts_after_it_requests_an_allowed_mode(
     stage: Stage,
 ) -> None:
     await furnish(stage, tekton="workspaces")
@@ -46,7 +46,7 @@ async def test_a_run_that_was_refused_starts_once_it_asks_for_what_tekton_allows
 
 @says("002:133-143", "002:145")
 @story()
-async def test_tektons_own_assistants_serve_the_mode_that_tekton_is_set_to(stage: Stage) -> None:
+async def test_affinity_assistants_of_tekton_serve_the_mode_of_its_setting(stage: Stage) -> None:
     await furnish(stage, tekton="workspaces")
     made = await stage.create(run("workspaces", {"a": ["x"], "b": ["x"]}))
     found = await until_started(stage, made, "a", "b")
@@ -57,7 +57,7 @@ async def test_tektons_own_assistants_serve_the_mode_that_tekton_is_set_to(stage
 
 @says("002:133-143")
 @story()
-async def test_a_mode_that_is_none_of_the_four_is_refused_when_the_run_is_created(
+async def test_unknown_mode_is_refused_when_the_run_is_created(
     stage: Stage,
 ) -> None:
     await furnish(stage)
@@ -71,7 +71,7 @@ async def test_a_mode_that_is_none_of_the_four_is_refused_when_the_run_is_create
 
 @says("002:68-70")
 @story()
-async def test_two_claims_of_one_task_are_refused_in_mode_workspaces_in_tektons_words(
+async def test_two_claims_of_one_task_are_refused_in_mode_workspaces_with_the_message_of_tekton(
     stage: Stage,
 ) -> None:
     await furnish(stage)
@@ -81,7 +81,7 @@ async def test_two_claims_of_one_task_are_refused_in_mode_workspaces_in_tektons_
 
 @says("002:366-368", "002:392-397")
 @story()
-async def test_each_run_chooses_for_itself(stage: Stage) -> None:
+async def test_each_run_has_its_own_mode(stage: Stage) -> None:
     """What the document misses in its own design: a multi-arch build may spread, its neighbour not."""
     await furnish(stage)
     uses: dict[str, list[str]] = {"amd64": [], "arm64": [], "merge": []}

@@ -31,7 +31,7 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 @says("002:129-131", "002:147-149", "002:151-172")
 @story()
-async def test_a_stateful_set_makes_one_placeholder_that_all_pods_follow_and_is_torn_down(
+async def test_stateful_set_makes_one_placeholder_that_all_pods_follow_and_is_torn_down(
     stage: Stage,
 ) -> None:
     await furnish(stage)
@@ -59,7 +59,7 @@ async def test_a_stateful_set_makes_one_placeholder_that_all_pods_follow_and_is_
 @says("002:174-188")
 @pytest.mark.parametrize(("mode", "rule"), [(PER_RUN[0], PREFERRED), (PER_RUN[1], REQUIRED)])
 @story()
-async def test_placeholders_repel_each_other_if_need_be_for_good(
+async def test_placeholders_repel_each_other_preferred_or_required(
     stage: Stage, mode: str, rule: str
 ) -> None:
     await furnish(stage)
@@ -75,7 +75,7 @@ async def test_placeholders_repel_each_other_if_need_be_for_good(
 
 @says("002:332-338")
 @story()
-async def test_a_placeholder_asks_for_little_and_reserves_nothing(stage: Stage) -> None:
+async def test_placeholder_requests_little_and_reserves_nothing(stage: Stage) -> None:
     """A known limit, and documented as such."""
     await furnish(stage)
     made = await stage.create(run("pipelineruns", {"a": []}))
@@ -88,7 +88,7 @@ async def test_a_placeholder_asks_for_little_and_reserves_nothing(stage: Stage) 
 @says("002:190-198", "002:200", "002:204-316")
 @pytest.mark.parametrize("mode", PER_RUN)
 @story()
-async def test_the_claims_of_a_run_are_mounted_by_its_placeholder_passed_on_and_cleaned_up(
+async def test_claims_of_a_run_are_mounted_by_its_placeholder_passed_on_and_cleaned_up(
     stage: Stage, mode: str
 ) -> None:
     await furnish(stage)
@@ -134,7 +134,7 @@ async def test_secrets_and_empty_volumes_are_left_alone(stage: Stage) -> None:
 
 @says("002:318-324")
 @story()
-async def test_a_placeholder_that_is_evicted_is_recreated_on_another_node(stage: Stage) -> None:
+async def test_placeholder_that_is_evicted_is_recreated_on_another_node(stage: Stage) -> None:
     await furnish(stage)
     made = await stage.create(run("pipelineruns", {"a": [], "b": []}, in_order=True))
     node = (await until_started(stage, made, "a"))["a"]
@@ -154,7 +154,7 @@ async def test_a_placeholder_that_is_evicted_is_recreated_on_another_node(stage:
 @says("002:124-127", "002:326-330")
 @pytest.mark.parametrize("mode", ["workspaces", *PER_RUN])
 @story()
-async def test_a_run_ends_without_help_though_its_node_becomes_unschedulable(
+async def test_run_finishes_although_its_node_becomes_unschedulable(
     stage: Stage, mode: str
 ) -> None:
     await furnish(stage)
@@ -171,7 +171,7 @@ async def test_a_run_ends_without_help_though_its_node_becomes_unschedulable(
 @says("002:326-330", "002:332-338")
 @pytest.mark.parametrize("mode", PER_RUN)
 @story()
-async def test_a_run_whose_placeholder_has_no_node_does_not_start_and_says_so(
+async def test_run_whose_placeholder_has_no_node_waits_with_an_event(
     stage: Stage, mode: str
 ) -> None:
     """Nothing is started that could only wait: not even its timeout."""
@@ -190,9 +190,7 @@ async def test_a_run_whose_placeholder_has_no_node_does_not_start_and_says_so(
 @says("002:147-149")
 @pytest.mark.parametrize("way", ["delete", "cancel", "cancel before it starts"])
 @story()
-async def test_nothing_is_left_of_a_run_that_is_deleted_or_cancelled(
-    stage: Stage, way: str
-) -> None:
+async def test_deleted_or_cancelled_run_leaves_no_objects(stage: Stage, way: str) -> None:
     await furnish(stage)
     if "before" in way:
         await cordon(stage, *NODES)

@@ -71,7 +71,7 @@ async def test_several_claims_in_one_task_and_one_claim_in_several_tasks(
 
 @says("002:72-74", "002:80-118")
 @story()
-async def test_the_use_case_builds_with_a_made_claim_and_a_brought_one(stage: Stage) -> None:
+async def test_use_case_builds_with_a_template_claim_and_an_existing_claim(stage: Stage) -> None:
     """The brought claim is bound to a node already: the run goes there, and its author did not say so."""
     await furnish(stage)
     cache = {
@@ -104,7 +104,7 @@ async def test_the_use_case_builds_with_a_made_claim_and_a_brought_one(stage: St
 
 @says("002:80-118")
 @story()
-async def test_without_coscheduling_the_use_case_has_no_node_at_all(stage: Stage) -> None:
+async def test_use_case_without_coscheduling_never_gets_a_node(stage: Stage) -> None:
     """Two local volumes on two nodes: what the document is about, and what waits for ever."""
     await furnish(stage)
     for name, node in (("left", "node-1"), ("right", "node-2")):
@@ -138,7 +138,7 @@ async def test_without_coscheduling_the_use_case_has_no_node_at_all(stage: Stage
 
 @says("002:124-127", "002:133-143")
 @story()
-async def test_an_isolated_run_has_its_node_for_itself(stage: Stage) -> None:
+async def test_isolated_run_shares_its_node_with_no_run(stage: Stage) -> None:
     await furnish(stage)
     runs = [
         await stage.create(

@@ -34,7 +34,7 @@ def words(lines: list[str]) -> list[str]:
 
 @pytest.mark.skipif(not SEEDS.is_dir(), reason="the seed documents are not at hand")
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_file_says_what_the_lines_say_that_it_names(path: Path) -> None:
+def test_example_file_equals_the_document_lines_it_names(path: Path) -> None:
     text = path.read_text()
     if (named := HEADER.match(text)) is None:
         assert text.startswith("# Of no seed:")
@@ -54,5 +54,5 @@ def test_a_file_says_what_the_lines_say_that_it_names(path: Path) -> None:
 @pytest.mark.parametrize(
     "run", example("tekton/pipeline-runs.yaml"), ids=lambda run: run["metadata"]["name"]
 )
-def test_tekton_takes_the_runs(run: Object) -> None:
+def test_tekton_accepts_the_example_runs(run: Object) -> None:
     validate(decode(run))

@@ -22,7 +22,7 @@ MANAGE = {"manageJobsWithoutQueueName": True}
 
 @says("003:37")
 @story(configuration=MANAGE)
-async def test_manage_jobs_without_queue_name_holds_every_job_until_somebody_gives_it_a_queue(
+async def test_manage_jobs_without_queue_name_holds_every_job_until_it_has_a_queue(
     stage: Stage,
 ) -> None:
     await stage.create(*example("030-gpu-quota.yaml"))
@@ -36,7 +36,7 @@ async def test_manage_jobs_without_queue_name_holds_every_job_until_somebody_giv
 
 @says("003:37")
 @story(configuration=MANAGE, services=())
-async def test_what_ran_without_a_queue_before_jobs_were_managed_runs_on(stage: Stage) -> None:
+async def test_job_running_before_management_was_enabled_continues(stage: Stage) -> None:
     plugins = stage.system.api.admission.plugins
     webhooks = plugins.copy()
     plugins.clear()
@@ -59,7 +59,7 @@ async def test_what_ran_without_a_queue_before_jobs_were_managed_runs_on(stage: 
         "managedJobsNamespaceSelector": {"matchLabels": {"batch": "managed"}},
     }
 )
-async def test_only_namespaces_that_are_selected_are_managed_and_one_may_become_so(
+async def test_only_selected_namespaces_are_managed_also_if_selected_later(
     stage: Stage,
 ) -> None:
     await stage.create(*example("030-gpu-quota.yaml"))
@@ -102,7 +102,7 @@ async def test_jobs_of_the_system_are_never_managed(stage: Stage) -> None:
 
 @says("003:37")
 @story()
-async def test_a_local_queue_called_default_is_that_of_jobs_that_name_none(stage: Stage) -> None:
+async def test_jobs_without_a_queue_use_the_local_queue_default(stage: Stage) -> None:
     await stage.create(*pool("q", {"cpu": 1}, local="default"))
     plain = await stage.create(job("plain", None, {"cpu": 1}))
 

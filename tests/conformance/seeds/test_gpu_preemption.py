@@ -28,7 +28,7 @@ async def test_reclaim_within_cohort_pulls_lent_capacity_back_from_any_priority(
 @says("003:130-131", "003:164")
 @pytest.mark.parametrize("policy", ["Never", "LowerPriority"])
 @story()
-async def test_less_eager_reclaiming_spares_who_has_a_higher_priority(
+async def test_reclaiming_with_a_stricter_policy_spares_higher_priority(
     stage: Stage, policy: str
 ) -> None:
     preemption = {"reclaimWithinCohort": policy}
@@ -45,7 +45,7 @@ async def test_less_eager_reclaiming_spares_who_has_a_higher_priority(
 
 @says("003:132-133")
 @story()
-async def test_a_borrower_preempts_peers_of_lower_priority_up_to_the_threshold(
+async def test_borrower_preempts_peers_of_lower_priority_up_to_the_threshold(
     stage: Stage,
 ) -> None:
     classes = [priority("low", 50), priority("middle", 150), priority("high", 1000)]
@@ -68,7 +68,7 @@ async def test_a_borrower_preempts_peers_of_lower_priority_up_to_the_threshold(
 @says("003:134-135")
 @pytest.mark.parametrize("policy", ["Never", "LowerPriority", "LowerOrNewerEqualPriority"])
 @story()
-async def test_within_the_cluster_queue_the_policy_says_who_gives_way(
+async def test_within_cluster_queue_policy_selects_preempted_workloads(
     stage: Stage, policy: str
 ) -> None:
     await stage.create(*pool("q", {"cpu": 1}, preemption={"withinClusterQueue": policy}))
@@ -91,7 +91,7 @@ FUNGIBILITY: dict[str, tuple[Object, str]] = {
 @says("003:136-137")
 @pytest.mark.parametrize("case", FUNGIBILITY.values(), ids=FUNGIBILITY)
 @story()
-async def test_when_can_borrow_says_whether_another_flavor_is_tried_first(
+async def test_when_can_borrow_decides_whether_the_next_flavor_is_tried(
     stage: Stage, case: tuple[Object, str]
 ) -> None:
     fungibility, wanted = case
@@ -112,7 +112,7 @@ async def test_when_can_borrow_says_whether_another_flavor_is_tried_first(
     ("when", "wanted"), [("TryNextFlavor", "second"), ("MayStopSearch", "first")]
 )
 @story()
-async def test_when_can_preempt_says_whether_another_flavor_is_tried_first(
+async def test_when_can_preempt_decides_whether_the_next_flavor_is_tried(
     stage: Stage, when: str, wanted: str
 ) -> None:
     await stage.create(tier("first", n="1"), tier("second", n="2"))

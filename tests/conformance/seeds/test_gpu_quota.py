@@ -17,7 +17,7 @@ async def pod_spec(stage: Stage, one: Object) -> Object:
 
 @says("003:5-6", "003:13-18", "003:89-110", "003:156-158")
 @story()
-async def test_the_gpu_job_is_held_reserved_admitted_and_runs_where_its_flavor_is(
+async def test_gpu_job_is_held_reserved_admitted_and_runs_where_its_flavor_is(
     stage: Stage,
 ) -> None:
     await stage.create(*example("030-gpu-quota.yaml"))
@@ -40,7 +40,7 @@ async def test_the_gpu_job_is_held_reserved_admitted_and_runs_where_its_flavor_i
 
 @says("003:5-6", "003:159")
 @story()
-async def test_a_job_above_nominal_and_borrowing_stays_suspended_and_is_told_why(
+async def test_job_above_nominal_and_borrowing_quota_stays_suspended_with_the_reason(
     stage: Stage,
 ) -> None:
     await stage.create(*example("030-gpu-quota.yaml"), *other_team())
@@ -81,7 +81,7 @@ async def test_each_managed_job_has_a_workload_that_carries_the_conditions(stage
 
 @says("003:38-39", "003:79-87")
 @story()
-async def test_the_order_of_the_manifests_does_not_matter_to_who_waits_for_them(
+async def test_waiting_job_starts_whatever_the_order_of_the_manifests(
     stage: Stage,
 ) -> None:
     one = await stage.create(gpus("one", 1))
@@ -115,7 +115,7 @@ async def test_quota_is_counted_per_flavor_and_its_node_labels_select_the_nodes(
 
 @says("003:116-117")
 @story()
-async def test_taints_keep_out_who_does_not_tolerate_them_and_tolerations_are_added(
+async def test_flavor_taints_exclude_intolerant_jobs_and_tolerations_are_added(
     stage: Stage,
 ) -> None:
     spot = tier("spot")
@@ -137,7 +137,7 @@ async def test_taints_keep_out_who_does_not_tolerate_them_and_tolerations_are_ad
 
 @says("003:118-119")
 @story()
-async def test_a_queue_without_a_cohort_does_not_borrow(stage: Stage) -> None:
+async def test_queue_without_a_cohort_does_not_borrow(stage: Stage) -> None:
     await stage.create(*example("030-gpu-quota.yaml"), *pool("alone", {"cpu": 1}))
     one = await stage.create(job("one", "alone", {"cpu": 2}))
 
@@ -146,7 +146,7 @@ async def test_a_queue_without_a_cohort_does_not_borrow(stage: Stage) -> None:
 
 @says("003:120-121")
 @story()
-async def test_the_namespace_selector_says_whose_local_queues_may_use_it(stage: Stage) -> None:
+async def test_namespace_selector_limits_which_local_queues_may_use_a_queue(stage: Stage) -> None:
     selector = {"matchLabels": {"kubernetes.io/metadata.name": "team-a"}}
     teams = ("team-a", "team-b")
     await stage.create(*pool("q", {"cpu": 9}, namespaces=teams, namespaceSelector=selector))
@@ -159,7 +159,7 @@ async def test_the_namespace_selector_says_whose_local_queues_may_use_it(stage: 
 
 @says("003:122-125")
 @story()
-async def test_a_resource_that_no_group_covers_is_told_and_nominal_quota_is_guaranteed(
+async def test_uncovered_resource_is_reported_and_nominal_quota_is_guaranteed(
     stage: Stage,
 ) -> None:
     await stage.create(*pool("q", {"cpu": 4}))
@@ -172,7 +172,7 @@ async def test_a_resource_that_no_group_covers_is_told_and_nominal_quota_is_guar
 
 @says("003:88", "003:48-78", "003:126-129")
 @story()
-async def test_idle_gpus_flow_to_whoever_waits_up_to_its_borrowing_and_the_others_lending_limit(
+async def test_idle_gpus_are_borrowed_up_to_borrowing_and_lending_limits(
     stage: Stage,
 ) -> None:
     # Team B may lend 8 of its 32: team A gets 40, though it may borrow 16.
@@ -189,7 +189,7 @@ async def test_idle_gpus_flow_to_whoever_waits_up_to_its_borrowing_and_the_other
 
 @says("003:148-155")
 @story()
-async def test_a_local_queue_shows_how_many_are_admitted_and_pending(stage: Stage) -> None:
+async def test_local_queue_shows_how_many_are_admitted_and_pending(stage: Stage) -> None:
     await stage.create(*example("030-gpu-quota.yaml"))
     first = await stage.create(gpus("first", 32))
     await stage.create(gpus("second", 32))
@@ -206,7 +206,7 @@ async def test_a_local_queue_shows_how_many_are_admitted_and_pending(stage: Stag
 
 @says("003:165-166")
 @story()
-async def test_what_is_counted_is_the_resource_that_the_pod_asks_for_whatever_it_stands_for(
+async def test_quota_counts_the_requested_resource_name(
     stage: Stage,
 ) -> None:
     slices = "nvidia.com/mig-1g.5gb"
@@ -233,7 +233,7 @@ async def test_what_is_counted_is_the_resource_that_the_pod_asks_for_whatever_it
         }
     }
 )
-async def test_slices_may_be_counted_as_what_they_have_and_other_resources_not_at_all(
+async def test_slices_are_counted_by_transformation_and_excluded_resources_are_not_counted(
     stage: Stage,
 ) -> None:
     await stage.create(*pool("q", {"cpu": 9, "example.org/gpu-memory": "10Gi"}))

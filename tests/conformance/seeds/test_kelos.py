@@ -35,7 +35,7 @@ def phase(now: Object) -> str:
 
 @says("001:15-17", "001:58", "001:99-128", "001:168-204")
 @story()
-async def test_a_job_with_a_queue_label_is_created_suspended_and_starts_when_quota_is_available(
+async def test_job_with_a_queue_label_is_created_suspended_and_starts_when_quota_is_available(
     stage: Stage,
 ) -> None:
     await prepare(stage)
@@ -52,7 +52,7 @@ async def test_a_job_with_a_queue_label_is_created_suspended_and_starts_when_quo
 
 @says("001:31", "001:168-204", "001:206-227")
 @story()
-async def test_a_burst_of_19_tasks_of_several_spawners_never_takes_more_than_the_quota(
+async def test_burst_of_19_tasks_of_several_spawners_never_takes_more_than_the_quota(
     stage: Stage,
 ) -> None:
     await prepare(stage)
@@ -96,7 +96,7 @@ async def test_models_have_quotas_of_their_own_through_flavors_in_one_namespace(
 
 
 @story()
-async def test_every_manifest_of_the_how_to_is_one_that_a_cluster_takes(stage: Stage) -> None:
+async def test_cluster_accepts_every_manifest_of_the_how_to(stage: Stage) -> None:
     for obj in in_the_how_to():
         if obj["apiVersion"].startswith(("kelos.dev/", "rbac.")):
             continue  # Their kinds are not served in a world.
@@ -111,7 +111,7 @@ def in_the_how_to() -> list[Object]:
 
 @says("001:130-143")
 @story()
-async def test_a_task_stays_pending_while_its_job_is_suspended_and_runs_when_its_pod_starts(
+async def test_task_stays_pending_while_its_job_is_suspended_and_runs_when_its_pod_starts(
     stage: Stage,
 ) -> None:
     await prepare(stage)
@@ -131,7 +131,7 @@ async def test_a_task_stays_pending_while_its_job_is_suspended_and_runs_when_its
 
 @says("001:145-156")
 @story(settings={"patcher": {"annotated_creators": ["tasks.kelos.dev"]}})
-async def test_a_user_of_a_task_sees_that_it_is_queued_for_admission(stage: Stage) -> None:
+async def test_user_of_a_task_sees_that_it_is_queued_for_admission(stage: Stage) -> None:
     await prepare(stage)
     first = await task(stage, "first", "kelos-default", requests={"cpu": 16}, seconds=60)
     second = await task(stage, "second", "kelos-default", requests={"cpu": 16}, seconds=60)
@@ -157,7 +157,7 @@ async def test_a_user_of_a_task_sees_that_it_is_queued_for_admission(stage: Stag
 @says("001:145-156")
 @pytest.mark.parametrize("how", ["fails", "is deleted"])
 @story(settings={"patcher": {"annotated_creators": ["tasks.kelos.dev"]}})
-async def test_a_task_whose_job_ends_while_it_is_queued_is_not_shown_as_queued_any_more(
+async def test_task_whose_job_ends_while_it_is_queued_is_not_shown_as_queued_any_more(
     stage: Stage, how: str
 ) -> None:
     await prepare(stage)
@@ -254,7 +254,7 @@ async def has_phase(stage: Stage, one: Object, wanted: str) -> bool:
 
 @says("001:310")
 @story(services=())
-async def test_where_nobody_admits_a_suspended_job_stays_so_and_consumes_nothing(
+async def test_suspended_job_without_sluicegate_stays_suspended_and_consumes_nothing(
     stage: Stage,
 ) -> None:
     await stage.create(TASKS, *example("020-agent-quota.yaml"))
@@ -266,7 +266,7 @@ async def test_where_nobody_admits_a_suspended_job_stays_so_and_consumes_nothing
     assert pods.items == []
 
 
-def test_the_templates_of_the_document_name_queues_that_the_examples_have() -> None:
+def test_templates_of_the_document_name_queues_that_the_examples_have() -> None:
     queues = {
         obj["metadata"]["name"]
         for name in ("020-agent-quota.yaml", "021-agent-tiers.yaml")

@@ -53,7 +53,7 @@ async def test_critical_tasks_preempt_standard_ones_by_the_default_priority_of_t
 
 @says("001:229-281")
 @story()
-async def test_a_class_of_the_task_goes_before_the_default_priority_of_its_queue(
+async def test_priority_class_of_a_task_overrides_the_default_of_its_queue(
     stage: Stage,
 ) -> None:
     low = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "WorkloadPriorityClass", "value": 5}
@@ -69,7 +69,7 @@ async def test_a_class_of_the_task_goes_before_the_default_priority_of_its_queue
 
 @says("001:229-281")
 @story()
-async def test_a_default_priority_that_is_no_number_is_refused_and_where_it_is_there_told(
+async def test_default_priority_that_is_no_number_is_refused_or_reported(
     stage: Stage,
 ) -> None:
     await prepare(stage, *example("021-agent-tiers.yaml"))

@@ -60,7 +60,7 @@ async def task_runs(stage: Stage, run: Object) -> list[Object]:
 @pytest.mark.parametrize("named", [LISTED, BY_TASK])
 @says("000:15", "000:293-295")
 @story(rules=RULES, services=SERVICES)
-async def test_a_run_waits_in_the_queue_until_a_machine_of_its_platform_is_free(
+async def test_run_waits_in_the_queue_until_a_machine_of_its_platform_is_free(
     stage: Stage, named: str
 ) -> None:
     park = Park(stage.system)

@@ -36,7 +36,7 @@ CLASSES = {
 
 
 @says("000:80-88", "000:90-147")
-def test_the_classes_have_the_values_of_the_table() -> None:
+def test_classes_have_the_values_of_the_table() -> None:
     made = example("011-priority-classes.yaml")
     assert {obj["metadata"]["name"]: obj["value"] for obj in made} == CLASSES
 
@@ -215,7 +215,7 @@ def test_each_type_of_run_gets_its_tier(case: tuple[Object, str]) -> None:
 
 @says("000:243-247", "000:285", "000:297")
 @story(rules=PRODUCTION)
-async def test_a_quota_on_mintmaker_limits_dependency_updates_and_leaves_room_for_others(
+async def test_quota_on_mintmaker_limits_dependency_updates_and_leaves_room_for_others(
     stage: Stage,
 ) -> None:
     both = ("mintmaker", "team-a")

@@ -27,7 +27,7 @@ async def test_only_a_controlled_number_of_pipeline_runs_is_active_and_the_next_
 
 @says("000:9-11", "000:40-60")
 @story()
-async def test_the_manifest_limits_the_cluster_to_200_runs_and_a_burst_waits_at_its_limit(
+async def test_manifest_limits_the_cluster_to_200_runs_and_a_burst_waits_at_its_limit(
     stage: Stage,
 ) -> None:
     manifests = example("010-pipeline-quota.yaml")
@@ -54,7 +54,7 @@ async def test_the_manifest_limits_the_cluster_to_200_runs_and_a_burst_waits_at_
 
 @says("000:13")
 @story()
-async def test_a_run_that_waits_does_not_run_into_its_timeout(stage: Stage) -> None:
+async def test_run_that_waits_does_not_run_into_its_timeout(stage: Stage) -> None:
     await stage.create(*pool("cluster-pipeline-queue", {SLOT: 1}, local=QUEUE))
     first = await stage.create(pipeline_run("first", seconds=300))
     await stage.until_admitted(first)
@@ -67,7 +67,7 @@ async def test_a_run_that_waits_does_not_run_into_its_timeout(stage: Stage) -> N
 
 @says("000:21-30", "000:32")
 @story()
-async def test_a_created_run_is_set_to_pending_gets_a_queue_and_a_workload_and_starts_when_admitted(
+async def test_created_run_is_set_to_pending_gets_a_queue_and_a_workload_and_starts_when_admitted(
     stage: Stage,
 ) -> None:
     await stage.create(*pool("cluster-pipeline-queue", {SLOT: 1}, local=QUEUE))
@@ -119,7 +119,7 @@ async def test_local_queues_of_all_tenants_share_the_quota_of_one_cluster_queue(
 
 @says("000:64-72")
 @story()
-async def test_a_run_of_a_tenant_without_a_queue_waits_and_is_told(stage: Stage) -> None:
+async def test_run_of_a_tenant_without_a_queue_waits_with_the_reason(stage: Stage) -> None:
     await stage.create(*example("010-pipeline-quota.yaml"))
     run = await stage.create(pipeline_run("run", namespace="new-tenant"))
 
@@ -145,7 +145,7 @@ def by_class(name: str, class_: str, **more: str) -> Object:
 
 @says("000:19")
 @story()
-async def test_a_running_pipeline_run_is_not_preempted_unless_its_queue_says_so(
+async def test_running_pipeline_run_is_not_preempted_by_default(
     stage: Stage,
 ) -> None:
     await stage.create(*contested())
@@ -162,7 +162,7 @@ async def test_a_running_pipeline_run_is_not_preempted_unless_its_queue_says_so(
 
 @says("000:19")
 @story()
-async def test_where_its_queue_says_so_a_running_pipeline_run_is_stopped_and_a_copy_waits(
+async def test_running_pipeline_run_is_stopped_and_a_copy_waits_if_its_queue_allows_it(
     stage: Stage,
 ) -> None:
     await stage.create(*contested(opted_in=names.STOP_AND_RECREATE))
@@ -191,7 +191,7 @@ async def test_where_its_queue_says_so_a_running_pipeline_run_is_stopped_and_a_c
 
 @says("000:19")
 @story()
-async def test_a_copy_that_is_stopped_again_keeps_count(stage: Stage) -> None:
+async def test_copy_that_is_stopped_again_keeps_count(stage: Stage) -> None:
     await stage.create(*contested(opted_in=names.STOP_AND_RECREATE))
     low = await stage.create(by_class("low", "low", team="x"))
     for number in (1, 2):

@@ -7,7 +7,7 @@ from tests.conformance.seeds.says import FOLDER, README, mapped, readme, says
 SEEDS = FOLDER.parents[3] / "shared" / "seeds"
 
 
-def test_the_readme_says_what_the_tests_say() -> None:
+def test_readme_lists_the_tests_of_every_paragraph() -> None:
     assert README.read_text() == readme(), (
         "write it again: python -m tests.conformance.seeds.says --write"
     )
@@ -26,7 +26,7 @@ def test_every_line_of_a_seed_belongs_to_one_paragraph(seed: str) -> None:
     )
 
 
-def test_every_paragraph_is_held_or_owed_or_says_why_there_is_nothing_to_hold() -> None:
+def test_every_paragraph_has_a_test_an_issue_or_a_reason_for_none() -> None:
     silent = [
         f"{p.seed}:{p.first}" for p in mapped() if not p.tests and p.owed is None and not p.nothing
     ]
@@ -34,6 +34,6 @@ def test_every_paragraph_is_held_or_owed_or_says_why_there_is_nothing_to_hold() 
 
 
 @pytest.mark.parametrize("place", ["4:26", "005:1", "004", "004:26-", "004:x"])
-def test_a_place_that_is_none_is_refused(place: str) -> None:
+def test_invalid_paragraph_reference_is_refused(place: str) -> None:
     with pytest.raises(ValueError, match="no place in a seed"):
         says(place)

@@ -42,7 +42,7 @@ async def in_use(stage: Stage, queue: str) -> dict[str, str]:
 
 @says("004:26")
 @story()
-async def test_active_false_evicts_and_keeps_out_and_true_lets_it_in_again(stage: Stage) -> None:
+async def test_active_false_evicts_and_blocks_and_true_admits_again(stage: Stage) -> None:
     await stage.create(*pool("q", {"cpu": 1}))
     one = await stage.create(job("one", "q", {"cpu": 1}))
     await stage.until_admitted(one)
@@ -83,7 +83,7 @@ async def started(stage: Stage, run: Object) -> bool:
 
 @says("004:88-90", "004:92-94", "004:96-99")
 @story(configuration={"waitForPodsReady": WAIT})
-async def test_a_job_that_does_not_get_ready_in_time_is_evicted_and_requeued_with_growing_delays(
+async def test_job_that_does_not_get_ready_in_time_is_evicted_and_requeued_with_growing_delays(
     stage: Stage,
 ) -> None:
     await stage.create(*pool("q", {"cpu": 1}))
@@ -120,7 +120,7 @@ async def test_a_job_that_does_not_get_ready_in_time_is_evicted_and_requeued_wit
         "waitForPodsReady": {"timeout": "30s", "requeuingStrategy": {"backoffLimitCount": 1}}
     }
 )
-async def test_past_the_limit_it_is_deactivated_and_re_activation_counts_anew(
+async def test_workload_above_the_requeue_limit_is_deactivated_and_reactivation_resets_the_count(
     stage: Stage,
 ) -> None:
     await stage.create(*pool("q", {"cpu": 1}))
@@ -153,7 +153,7 @@ async def test_past_the_limit_it_is_deactivated_and_re_activation_counts_anew(
 
 @says("004:75-77", "004:79-84", "004:86")
 @story()
-async def test_pods_that_are_done_give_their_quota_back_early_and_it_only_grows(
+async def test_finished_pods_free_quota_early_and_the_freed_amount_only_grows(
     stage: Stage,
 ) -> None:
     await stage.create(*pool("q", {"cpu": 2}))
@@ -187,7 +187,7 @@ async def test_pods_that_are_done_give_their_quota_back_early_and_it_only_grows(
 
 
 @story(configuration={"waitForPodsReady": {"timeout": "5m", "recoveryTimeout": "1m"}})
-async def test_who_was_ready_and_loses_a_pod_has_the_recovery_timeout(stage: Stage) -> None:
+async def test_ready_job_that_loses_a_pod_gets_the_recovery_timeout(stage: Stage) -> None:
     node: Object = {
         "apiVersion": "v1",
         "kind": "Node",
@@ -220,7 +220,7 @@ async def test_who_was_ready_and_loses_a_pod_has_the_recovery_timeout(stage: Sta
 
 
 @story(configuration={"waitForPodsReady": {"timeout": "5m", "blockAdmission": True}})
-async def test_while_somebody_is_not_ready_nobody_else_is_admitted_in_any_queue(
+async def test_unready_job_blocks_admission_in_every_queue(
     stage: Stage,
 ) -> None:
     await stage.create(*pool("q", {"cpu": 5}), *pool("other", {"cpu": 5}))
@@ -242,7 +242,7 @@ async def test_while_somebody_is_not_ready_nobody_else_is_admitted_in_any_queue(
 
 
 @story()
-async def test_the_execution_time_of_all_admissions_together_is_limited(stage: Stage) -> None:
+async def test_execution_time_of_all_admissions_together_is_limited(stage: Stage) -> None:
     await stage.create(
         *pool("q", {"cpu": 1}, preemption={"withinClusterQueue": "LowerPriority"}),
         priority("urgent", 100),
@@ -274,7 +274,7 @@ async def test_the_execution_time_of_all_admissions_together_is_limited(stage: S
 
 
 @story()
-async def test_a_workload_that_is_deactivated_while_it_is_being_admitted_does_not_run(
+async def test_workload_that_is_deactivated_while_it_is_being_admitted_does_not_run(
     stage: Stage,
 ) -> None:
     await stage.create(*pool("q", {"cpu": 1}))
@@ -305,7 +305,7 @@ async def test_a_workload_that_is_deactivated_while_it_is_being_admitted_does_no
         }
     }
 )
-async def test_what_has_ended_is_kept_as_long_as_it_is_configured(stage: Stage) -> None:
+async def test_finished_workload_is_kept_for_the_configured_retention(stage: Stage) -> None:
     await stage.create(*pool("q", {"cpu": 5}))
     done = await stage.create(job("done", "q", {"cpu": 1}, seconds=10))
     limit = {"kueue.x-k8s.io/max-exec-time-seconds": "30"}

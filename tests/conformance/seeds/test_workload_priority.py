@@ -32,7 +32,7 @@ async def full(stage: Stage) -> Object:
 
 @says("004:65")
 @story()
-async def test_the_priority_influences_the_order_in_which_a_cluster_queue_admits(
+async def test_priority_influences_the_order_in_which_a_cluster_queue_admits(
     stage: Stage,
 ) -> None:
     first = await full(stage)
@@ -48,7 +48,7 @@ async def test_the_priority_influences_the_order_in_which_a_cluster_queue_admits
 
 @says("004:67")
 @story()
-async def test_a_jobs_priority_is_that_of_its_pod_template(stage: Stage) -> None:
+async def test_jobs_priority_is_that_of_its_pod_template(stage: Stage) -> None:
     await full(stage)
     await stage.create(pod_class("batch", 7), pod_class("usual", 3, everybody=True))
     named = await stage.create(job("named", "q", {"cpu": 1}, pod={"priorityClassName": "batch"}))
@@ -62,7 +62,7 @@ async def test_a_jobs_priority_is_that_of_its_pod_template(stage: Stage) -> None
 
 @says("004:69")
 @story()
-async def test_a_workload_priority_class_manages_priority_apart_from_the_pods_priority(
+async def test_workload_priority_class_manages_priority_apart_from_the_pods_priority(
     stage: Stage,
 ) -> None:
     await full(stage)
@@ -77,7 +77,9 @@ async def test_a_workload_priority_class_manages_priority_apart_from_the_pods_pr
 
 @says("004:69")
 @story()
-async def test_a_missing_class_waits_with_a_reason_and_holds_nobody_up(stage: Stage) -> None:
+async def test_workload_with_a_missing_class_waits_with_a_reason_and_blocks_no_other(
+    stage: Stage,
+) -> None:
     await stage.create(*pool("q", {"cpu": 1}, queueingStrategy="StrictFIFO"))
     lost = await stage.create(job("lost", "q", {"cpu": 1}, priority_class="nonesuch"))
     next_ = await stage.create(job("next", "q", {"cpu": 1}, seconds=30))
@@ -92,7 +94,7 @@ async def test_a_missing_class_waits_with_a_reason_and_holds_nobody_up(stage: St
 
 @says("004:69")
 @story()
-async def test_a_class_changed_while_waiting_changes_the_order(stage: Stage) -> None:
+async def test_class_changed_while_waiting_changes_the_order(stage: Stage) -> None:
     first = await full(stage)
     await stage.create(priority("low", 1), priority("middle", 50), priority("high", 100))
     one = await stage.create(job("one", "q", {"cpu": 1}, priority_class="low", seconds=60))
@@ -108,7 +110,7 @@ async def test_a_class_changed_while_waiting_changes_the_order(stage: Stage) -> 
 
 @says("004:69")
 @story()
-async def test_a_class_changed_while_admitted_decides_who_is_preempted(stage: Stage) -> None:
+async def test_class_changed_while_admitted_decides_who_is_preempted(stage: Stage) -> None:
     preemption = {"withinClusterQueue": "LowerPriority"}
     await stage.create(*pool("q", {"cpu": 2}, preemption=preemption))
     await stage.create(priority("low", 1), priority("middle", 50), priority("high", 100))
@@ -131,7 +133,7 @@ async def test_a_class_changed_while_admitted_decides_who_is_preempted(stage: St
 
 @says("004:69")
 @story()
-async def test_a_new_value_of_a_class_reaches_who_waits_and_who_runs_and_its_end_changes_nothing(
+async def test_changed_class_value_applies_to_waiting_and_running_workloads_and_deletion_changes_nothing(
     stage: Stage,
 ) -> None:
     await stage.create(*pool("q", {"cpu": 1}))

@@ -32,7 +32,7 @@ async def queue_of(stage: Stage, one: Object) -> str:
 
 @says("004:28-30")
 @story()
-async def test_a_job_that_waits_moves_with_its_label(stage: Stage) -> None:
+async def test_job_that_waits_moves_with_its_label(stage: Stage) -> None:
     await two_queues(stage)
     full = await stage.create(job("full", "first", {"cpu": 1}))
     await stage.until_admitted(full)
@@ -47,7 +47,7 @@ async def test_a_job_that_waits_moves_with_its_label(stage: Stage) -> None:
 @says("004:28-30")
 @pytest.mark.parametrize("queue", ["second", None])
 @story()
-async def test_the_label_of_a_running_job_is_immutable(stage: Stage, queue: str | None) -> None:
+async def test_label_of_a_running_job_is_immutable(stage: Stage, queue: str | None) -> None:
     await two_queues(stage)
     one = await stage.create(job("one", "first", {"cpu": 1}))
     await stage.until_admitted(one)
@@ -60,7 +60,7 @@ async def test_the_label_of_a_running_job_is_immutable(stage: Stage, queue: str 
 @says("004:28-30")
 @pytest.mark.parametrize("queue", ["second", None])
 @story()
-async def test_a_label_changed_or_removed_while_it_runs_frees_nobody_of_the_quota_in_use(
+async def test_label_changed_or_removed_while_running_frees_no_quota(
     stage: Stage, queue: str | None
 ) -> None:
     await two_queues(stage)
@@ -83,7 +83,7 @@ async def test_a_label_changed_or_removed_while_it_runs_frees_nobody_of_the_quot
 
 @says("004:28-30")
 @story()
-async def test_a_label_removed_while_it_waits_leaves_it_in_its_queue(stage: Stage) -> None:
+async def test_label_removed_while_it_waits_leaves_it_in_its_queue(stage: Stage) -> None:
     await two_queues(stage)
     full = await stage.create(run("full", "first", seconds=60))
     await stage.until_admitted(full)

@@ -54,7 +54,7 @@ async def usage(stage: Stage, owner: Object) -> dict[str, str]:
 
 @says("004:1-3", "004:32-40", "004:42-46")
 @story()
-async def test_a_workload_of_several_pod_sets_is_admitted_as_a_whole_by_requests_times_count(
+async def test_workload_of_several_pod_sets_is_admitted_as_a_whole_by_requests_times_count(
     stage: Stage,
 ) -> None:
     await stage.create(*pool("q", {"cpu": 7, "memory": "2Gi"}))
@@ -76,7 +76,7 @@ async def test_a_workload_of_several_pod_sets_is_admitted_as_a_whole_by_requests
 
 @says("004:5-7", "004:9-23")
 @story()
-async def test_a_workload_object_is_created_for_each_job_and_decisions_and_statuses_are_synced(
+async def test_workload_object_is_created_for_each_job_and_decisions_and_statuses_are_synced(
     stage: Stage,
 ) -> None:
     await stage.create(*pool("team-a-queue", {"cpu": 3}))
@@ -129,7 +129,7 @@ async def test_limit_range_defaults_are_used_where_the_spec_provides_none(stage:
 
 @says("004:53")
 @story()
-async def test_the_overhead_of_a_runtime_class_is_counted(stage: Stage) -> None:
+async def test_overhead_of_a_runtime_class_is_counted(stage: Stage) -> None:
     await stage.create(*pool("q", {"cpu": 9}), runtime_class("kata", cpu="250m"))
     pod = {"runtimeClassName": "kata"}
     one = await stage.create(job("one", "q", {"cpu": 1}, pod=pod, parallelism=2))
@@ -140,7 +140,7 @@ async def test_the_overhead_of_a_runtime_class_is_counted(stage: Stage) -> None:
 
 @says("004:53")
 @story()
-async def test_a_runtime_class_that_does_not_exist_keeps_a_job_waiting_until_it_does(
+async def test_runtime_class_that_does_not_exist_keeps_a_job_waiting_until_it_does(
     stage: Stage,
 ) -> None:
     await stage.create(*pool("q", {"cpu": 9}))
@@ -193,7 +193,7 @@ RANGES: dict[str, tuple[Object, Object, str]] = {
 @says("004:56-58")
 @pytest.mark.parametrize("case", RANGES.values(), ids=RANGES)
 @story()
-async def test_a_workload_whose_adjusted_values_fail_the_range_validation_is_inadmissible(
+async def test_workload_whose_adjusted_values_fail_the_range_validation_is_inadmissible(
     stage: Stage, case: tuple[Object, Object, str]
 ) -> None:
     item, requests, why = case
@@ -214,7 +214,7 @@ async def test_a_workload_whose_adjusted_values_fail_the_range_validation_is_ina
 
 @says("004:56-58")
 @story()
-async def test_a_range_that_is_broken_is_told_though_the_queue_is_full(stage: Stage) -> None:
+async def test_limit_range_breach_is_reported_while_the_queue_is_full(stage: Stage) -> None:
     await stage.create(*pool("q", {"cpu": 1}), limit_range(max={"cpu": "2"}))
     first = await stage.create(job("first", "q", {"cpu": 1}))
     await stage.until_admitted(first)
@@ -229,7 +229,7 @@ async def test_a_range_that_is_broken_is_told_though_the_queue_is_full(stage: St
 
 @says("004:60-62")
 @story()
-async def test_the_pods_resource_name_is_reserved_in_a_pod_spec(stage: Stage) -> None:
+async def test_pods_resource_name_is_reserved_in_a_pod_spec(stage: Stage) -> None:
     await stage.create(*pool("q", {"cpu": 9, "pods": 9}))
 
     with pytest.raises(RefusedError, match="the key is reserved for internal kueue use"):
@@ -255,7 +255,7 @@ async def test_pods_in_a_cluster_queue_sets_a_quota_on_the_number_of_pods(stage:
 
 @says("004:42-46")
 @story()
-async def test_pod_sets_that_sum_past_any_quota_wait_with_the_sum_and_hold_nobody_up(
+async def test_pod_sets_above_any_quota_wait_with_the_sum_and_block_no_other(
     stage: Stage,
 ) -> None:
     await stage.create(*pool("q", {"cpu": 10}))
@@ -269,7 +269,7 @@ async def test_pod_sets_that_sum_past_any_quota_wait_with_the_sum_and_hold_nobod
 
 @says("004:32-40")
 @story()
-async def test_fewer_pods_at_least_than_at_most_or_the_workload_is_refused(stage: Stage) -> None:
+async def test_min_count_above_count_is_refused(stage: Stage) -> None:
     await stage.create(*pool("q", {"cpu": 10}))
     wrong = pod_set("main", 2, {"cpu": "1"}) | {"minCount": 3}
 

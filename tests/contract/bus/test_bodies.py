@@ -41,7 +41,7 @@ def version_and_size(entry: Entry | CaughtUp) -> tuple[str, int]:
 
 
 @pytest.mark.parametrize("size", [0, 1, 128 << 10, (128 << 10) + 1, LARGE])
-async def test_a_body_comes_back_as_it_was(bus_factory: Stage, size: int) -> None:
+async def test_body_is_read_as_it_was_stored(bus_factory: Stage, size: int) -> None:
     bus = bus_factory.bus()
     await bus.start()
     data = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
@@ -54,7 +54,7 @@ async def test_a_body_comes_back_as_it_was(bus_factory: Stage, size: int) -> Non
     assert await bus.get_body(ref) == data
 
 
-async def test_a_name_has_one_body_and_a_reference_only_ever_means_one(bus_factory: Stage) -> None:
+async def test_reference_always_means_the_same_body(bus_factory: Stage) -> None:
     bus = bus_factory.bus()
     await bus.start()
     first = await bus.put_body("a", b"first")
@@ -69,14 +69,14 @@ async def test_a_name_has_one_body_and_a_reference_only_ever_means_one(bus_facto
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a@b", "é", "a\nb"])
-async def test_a_name_that_no_header_carries_is_refused(bus_factory: Stage, name: str) -> None:
+async def test_name_that_no_header_can_carry_is_refused(bus_factory: Stage, name: str) -> None:
     bus = bus_factory.bus()
     await bus.start()
     with pytest.raises(ValueError, match="printable ASCII"):
         await bus.put_body(name, b"")
 
 
-async def test_whoever_reads_the_short_form_is_given_the_whole(
+async def test_reader_of_a_shortened_message_gets_the_whole_body(
     bus_factory: Stage, read: Readings
 ) -> None:
     bus = bus_factory.bus()
@@ -104,7 +104,7 @@ async def test_whoever_reads_the_short_form_is_given_the_whole(
         assert (entry.sequence, entry.body_ref) == (sequence, ref)
 
 
-async def test_where_the_body_is_gone_a_watch_goes_on_to_what_is_newer(
+async def test_watch_continues_with_newer_messages_when_a_body_is_missing(
     bus_factory: Stage, read: Readings
 ) -> None:
     """A replay tells each state there was, as far as it still can."""
@@ -131,9 +131,7 @@ async def test_where_the_body_is_gone_a_watch_goes_on_to_what_is_newer(
     ]
 
 
-async def test_a_body_that_was_lost_leaves_the_short_form(
-    bus_factory: Stage, read: Readings
-) -> None:
+async def test_lost_body_leaves_the_shortened_message(bus_factory: Stage, read: Readings) -> None:
     bus = bus_factory.bus()
     await bus.start()
     ref = await bus.put_body("large/1", observed(1, size=LARGE).encode())
@@ -143,7 +141,7 @@ async def test_a_body_that_was_lost_leaves_the_short_form(
     assert version_and_size(await read(bus.watch("OBSERVED")).next()) == ("1", 0)
 
 
-async def test_what_nothing_refers_to_is_deleted_when_it_is_old(bus_factory: Stage) -> None:
+async def test_old_unreferenced_body_is_deleted(bus_factory: Stage) -> None:
     bus = bus_factory.bus()
     await bus.start()
     kept = await bus.put_body("ours/kept", b"1")
@@ -158,7 +156,7 @@ async def test_what_nothing_refers_to_is_deleted_when_it_is_old(bus_factory: Sta
     assert [await bus.get_body(ref) for ref in (kept, lost, others)] == [b"1", None, b"3"]
 
 
-async def test_a_full_store_says_so_and_keeps_what_it_has(bus_factory: Stage) -> None:
+async def test_full_store_refuses_and_keeps_its_bodies(bus_factory: Stage) -> None:
     bus = bus_factory.bus()
     await bus.start()
     ref = await bus.put_body("a", b"1")

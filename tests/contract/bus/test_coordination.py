@@ -11,7 +11,7 @@ from shared.testing.waiting import PATIENCE_SECONDS
 from tests.contract.bus.stage import Stage
 
 
-async def test_a_lease_has_one_holder(bus_factory: Stage) -> None:
+async def test_lease_has_one_holder(bus_factory: Stage) -> None:
     one, two = bus_factory.bus("one"), bus_factory.bus("two")
     await one.start()
     await two.start()
@@ -26,7 +26,7 @@ async def test_a_lease_has_one_holder(bus_factory: Stage) -> None:
     assert other.held
 
 
-async def test_a_released_lease_goes_to_the_next_at_once(
+async def test_released_lease_goes_to_the_next_at_once(
     bus_factory: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Only the release frees it while this test runs: it expires after ten minutes.
@@ -48,7 +48,7 @@ async def test_a_released_lease_goes_to_the_next_at_once(
     assert not first.held
 
 
-async def test_a_lease_is_kept_for_longer_than_it_lives_by_itself(bus_factory: Stage) -> None:
+async def test_lease_is_renewed_beyond_its_lifetime(bus_factory: Stage) -> None:
     one, two = bus_factory.bus("one"), bus_factory.bus("two")
     await one.start()
     await two.start()
@@ -61,7 +61,7 @@ async def test_a_lease_is_kept_for_longer_than_it_lives_by_itself(bus_factory: S
     assert lease.held
 
 
-async def test_the_lease_of_a_dead_holder_goes_to_the_next(bus_factory: Stage) -> None:
+async def test_lease_of_a_dead_holder_goes_to_the_next(bus_factory: Stage) -> None:
     one, two = bus_factory.bus("one"), bus_factory.bus("two")
     await one.start()
     await two.start()
@@ -74,7 +74,7 @@ async def test_the_lease_of_a_dead_holder_goes_to_the_next(bus_factory: Stage) -
     assert lease.held
 
 
-async def test_a_request_is_answered(bus_factory: Stage) -> None:
+async def test_request_is_answered(bus_factory: Stage) -> None:
     server, client = bus_factory.bus("server"), bus_factory.bus("client")
     await server.start()
     await client.start()
@@ -93,7 +93,7 @@ async def test_a_request_is_answered(bus_factory: Stage) -> None:
     assert answers == [b"A", b"B", b""]
 
 
-async def test_who_withdraws_is_asked_no_more_and_another_answers(bus_factory: Stage) -> None:
+async def test_withdrawn_responder_gets_no_request_and_another_answers(bus_factory: Stage) -> None:
     one, two, client = (bus_factory.bus(name) for name in ("one", "two", "client"))
     for bus in (one, two, client):
         await bus.start()
@@ -115,7 +115,7 @@ async def test_who_withdraws_is_asked_no_more_and_another_answers(bus_factory: S
     assert answers == [b"two"] * 4
 
 
-async def test_a_question_that_cannot_be_answered_is_told_why(bus_factory: Stage) -> None:
+async def test_failed_request_carries_the_reason(bus_factory: Stage) -> None:
     server, client = bus_factory.bus("server"), bus_factory.bus("client")
     await server.start()
     await client.start()
@@ -128,7 +128,7 @@ async def test_a_question_that_cannot_be_answered_is_told_why(bus_factory: Stage
         await client.request("sluice.api.secret", b"", timeout_seconds=PATIENCE_SECONDS)
 
 
-async def test_a_request_that_nobody_answers_says_so(bus_factory: Stage) -> None:
+async def test_request_without_responder_raises(bus_factory: Stage) -> None:
     client = bus_factory.bus("client")
     await client.start()
 
@@ -136,7 +136,7 @@ async def test_a_request_that_nobody_answers_says_so(bus_factory: Stage) -> None
         await client.request("sluice.api.nobody", b"", timeout_seconds=0.5)
 
 
-async def test_a_request_whose_answer_takes_too_long_is_given_up(bus_factory: Stage) -> None:
+async def test_slow_request_times_out(bus_factory: Stage) -> None:
     server, client = bus_factory.bus("server"), bus_factory.bus("client")
     await server.start()
     await client.start()
@@ -150,7 +150,7 @@ async def test_a_request_whose_answer_takes_too_long_is_given_up(bus_factory: St
         await client.request("sluice.api.slow", b"", timeout_seconds=0.3)
 
 
-async def test_a_bus_is_connected_from_start_to_stop(bus_factory: Stage) -> None:
+async def test_bus_is_connected_from_start_to_stop(bus_factory: Stage) -> None:
     bus = bus_factory.bus()
     assert not bus.connected
 

@@ -58,7 +58,7 @@ async def test_each_message_goes_to_the_handler_of_its_type(bus_factory: Stage) 
     assert last == 3
 
 
-async def test_follow_tells_when_it_caught_up_and_goes_on(bus_factory: Stage) -> None:
+async def test_follow_reports_caught_up_and_continues(bus_factory: Stage) -> None:
     bus = bus_factory.bus()
     await bus.start()
     await bus.publish(Term(term=1, holder="one", began_at=AT))

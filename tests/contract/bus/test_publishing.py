@@ -49,7 +49,7 @@ async def test_flush_raises_the_first_error_once(bus_factory: Stage) -> None:
     await bus.flush()
 
 
-async def test_flush_does_not_repeat_an_error_that_somebody_has_seen(bus_factory: Stage) -> None:
+async def test_flush_does_not_raise_an_error_that_was_raised_before(bus_factory: Stage) -> None:
     bus = bus_factory.bus()
     await bus.start()
     await bus.publish(workload())
@@ -59,7 +59,7 @@ async def test_flush_does_not_repeat_an_error_that_somebody_has_seen(bus_factory
     await bus.flush()
 
 
-async def test_the_same_message_id_is_stored_once(bus_factory: Stage) -> None:
+async def test_same_message_id_is_stored_once(bus_factory: Stage) -> None:
     one, other = bus_factory.bus("one"), bus_factory.bus("other")
     await one.start()
     await other.start()
@@ -88,7 +88,7 @@ async def test_messages_without_an_id_of_their_own_are_all_stored(bus_factory: S
     assert await second_life.publish(workload()) == 3
 
 
-async def test_a_fence_lets_predictions_through_and_refuses_the_stale(bus_factory: Stage) -> None:
+async def test_fence_accepts_expected_sequences_and_refuses_stale_ones(bus_factory: Stage) -> None:
     leader, other = bus_factory.bus("leader"), bus_factory.bus("other")
     await leader.start()
     await other.start()
@@ -107,7 +107,7 @@ async def test_a_fence_lets_predictions_through_and_refuses_the_stale(bus_factor
     assert await leader.publish(workload("again"), expect_last=last) == last + 1
 
 
-async def test_after_a_refused_fence_none_of_its_followers_is_stored(bus_factory: Stage) -> None:
+async def test_messages_after_a_refused_fence_are_not_stored(bus_factory: Stage) -> None:
     bus = bus_factory.bus()
     await bus.start()
     await bus.publish(workload())
@@ -119,7 +119,7 @@ async def test_after_a_refused_fence_none_of_its_followers_is_stored(bus_factory
     assert await bus.last_sequence("WORKLOADS") == 1
 
 
-async def test_a_subject_can_be_fenced_alone(bus_factory: Stage) -> None:
+async def test_subject_can_be_fenced_alone(bus_factory: Stage) -> None:
     bus = bus_factory.bus()
     await bus.start()
 
@@ -133,7 +133,7 @@ async def test_a_subject_can_be_fenced_alone(bus_factory: Stage) -> None:
     assert await bus.publish(workload("a", step=3), expect_subject=third) == third + 1
 
 
-async def test_a_full_log_says_so_and_takes_messages_again_later(bus_factory: Stage) -> None:
+async def test_full_log_refuses_and_accepts_messages_again_later(bus_factory: Stage) -> None:
     bus = bus_factory.bus()
     await bus.start()
     await bus.publish(workload())
@@ -146,7 +146,7 @@ async def test_a_full_log_says_so_and_takes_messages_again_later(bus_factory: St
     assert await bus.publish(workload(step=1)) == 2
 
 
-async def test_what_is_too_large_is_refused_without_harm(bus_factory: Stage) -> None:
+async def test_too_large_message_is_refused_and_the_bus_continues(bus_factory: Stage) -> None:
     bus = bus_factory.bus()
     await bus.start()
     large = workload().model_copy(update={"labels": {"x": "y" * (5 << 20)}})
@@ -172,7 +172,7 @@ async def test_what_is_too_large_is_refused_without_harm(bus_factory: Stage) -> 
         pytest.param("_", id="the token for no name"),
     ],
 )
-async def test_hostile_names_travel_there_and_back(
+async def test_hostile_names_are_encoded_and_decoded(
     bus_factory: Stage, read: Readings, name: str
 ) -> None:
     bus = bus_factory.bus(instance=f"instance {name}")
@@ -210,7 +210,7 @@ async def test_headers_are_cloud_events_and_carry_the_trace(
     assert WorkloadState.decode(entries[0].data, headers).traceparent == trace
 
 
-async def test_the_latest_of_a_subject_can_be_asked_for(bus_factory: Stage) -> None:
+async def test_latest_message_of_a_subject_is_returned(bus_factory: Stage) -> None:
     bus = bus_factory.bus()
     await bus.start()
     await bus.publish(workload("a", step=1))
@@ -225,7 +225,7 @@ async def test_the_latest_of_a_subject_can_be_asked_for(bus_factory: Stage) -> N
     assert await bus.last_sequence("OUTCOMES") == 0
 
 
-async def test_it_can_be_known_how_full_a_log_is(bus_factory: Stage) -> None:
+async def test_fill_level_of_a_log_is_returned(bus_factory: Stage) -> None:
     bus = bus_factory.bus()
     await bus.start()
     assert await bus.fullness("WORKLOADS") == 0.0

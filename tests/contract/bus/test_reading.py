@@ -6,7 +6,7 @@ from shared.bus.port import CaughtUp, Entry
 from tests.contract.bus.stage import Readings, Stage, outcome, step_of, workload
 
 
-async def test_an_empty_log_is_caught_up_at_once(bus_factory: Stage, read: Readings) -> None:
+async def test_empty_log_is_caught_up_at_once(bus_factory: Stage, read: Readings) -> None:
     bus = bus_factory.bus()
     await bus.start()
 
@@ -14,7 +14,7 @@ async def test_an_empty_log_is_caught_up_at_once(bus_factory: Stage, read: Readi
     assert await read(bus.replay("WORKLOADS")).next() == CaughtUp(sequence=0)
 
 
-async def test_a_watch_lists_the_latest_of_each_subject_then_follows(
+async def test_watch_lists_the_latest_of_each_subject_then_follows(
     bus_factory: Stage, read: Readings
 ) -> None:
     bus = bus_factory.bus()
@@ -40,7 +40,7 @@ async def test_a_watch_lists_the_latest_of_each_subject_then_follows(
     assert (step_of(followed), followed.sequence) == (("job-0", 30), 31)
 
 
-async def test_a_watch_is_caught_up_only_with_all_that_the_log_had(
+async def test_watch_is_caught_up_only_after_all_stored_messages(
     bus_factory: Stage, read: Readings
 ) -> None:
     """The view may lag behind its log; whoever has published must find it."""
@@ -53,7 +53,7 @@ async def test_a_watch_is_caught_up_only_with_all_that_the_log_had(
         assert end.sequence == round_ + 1
 
 
-async def test_a_watch_under_fire_misses_no_last_state_and_never_goes_back(
+async def test_watch_under_load_gets_every_last_state_and_never_goes_back(
     bus_factory: Stage, read: Readings
 ) -> None:
     bus, writer = bus_factory.bus("reader"), bus_factory.bus("writer")
@@ -104,7 +104,7 @@ async def test_filters_choose_subjects_and_may_overlap(bus_factory: Stage, read:
     assert await namespaces("sluice.workload.elsewhere.>") == []
 
 
-async def test_a_filter_that_matches_nothing_catches_up_and_waits(
+async def test_filter_that_matches_nothing_catches_up_and_waits(
     bus_factory: Stage, read: Readings
 ) -> None:
     bus = bus_factory.bus()
@@ -120,7 +120,7 @@ async def test_a_filter_that_matches_nothing_catches_up_and_waits(
     assert followed.sequence == 2
 
 
-async def test_a_replay_gives_every_message_from_a_sequence_on(
+async def test_replay_gives_every_message_from_a_sequence_on(
     bus_factory: Stage, read: Readings
 ) -> None:
     bus = bus_factory.bus()
@@ -139,7 +139,7 @@ async def test_a_replay_gives_every_message_from_a_sequence_on(
     assert [entry.sequence for entry in await replay.entries(1)] == [11]
 
 
-async def test_a_replay_from_beyond_the_end_waits_there(bus_factory: Stage, read: Readings) -> None:
+async def test_replay_from_beyond_the_end_waits_there(bus_factory: Stage, read: Readings) -> None:
     bus = bus_factory.bus()
     await bus.start()
     await bus.publish(workload())
@@ -151,7 +151,7 @@ async def test_a_replay_from_beyond_the_end_waits_there(bus_factory: Stage, read
     assert [entry.sequence for entry in await replay.entries(1)] == [2]
 
 
-async def test_a_purged_tombstone_is_gone_from_the_view_and_stays_in_the_log(
+async def test_purged_tombstone_is_gone_from_the_view_and_stays_in_the_log(
     bus_factory: Stage, read: Readings
 ) -> None:
     bus = bus_factory.bus()
@@ -170,7 +170,7 @@ async def test_a_purged_tombstone_is_gone_from_the_view_and_stays_in_the_log(
     assert [entry.sequence for entry in replayed] == [1, 2, 3]
 
 
-async def test_a_purge_spares_what_is_newer_and_other_subjects(
+async def test_purge_spares_newer_messages_and_other_subjects(
     bus_factory: Stage, read: Readings
 ) -> None:
     bus = bus_factory.bus()

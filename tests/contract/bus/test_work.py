@@ -41,7 +41,7 @@ async def publish_all(bus: Bus, *messages: WorkloadState) -> None:
     await bus.flush()
 
 
-async def test_a_handler_gets_what_is_there_and_what_comes(bus_factory: Stage) -> None:
+async def test_handler_gets_stored_and_new_messages(bus_factory: Stage) -> None:
     writer, bus, handler = bus_factory.bus("writer"), bus_factory.bus(), Handling()
     await writer.start()
     await publish_all(writer, workload("a"), workload("b"))
@@ -67,7 +67,7 @@ async def test_filters_choose_what_a_durable_gets(bus_factory: Stage) -> None:
     assert handler.steps == [("b", 0)]
 
 
-async def test_each_of_many_handlers_gets_what_its_own_durable_is_given(bus_factory: Stage) -> None:
+async def test_each_handler_gets_the_messages_of_its_own_durable(bus_factory: Stage) -> None:
     bus, handlers = bus_factory.bus(), [Handling() for _ in range(12)]
     for number, handler in enumerate(handlers):
         filters = (f"sluice.workload.*.team-{number}.>",)
@@ -81,7 +81,7 @@ async def test_each_of_many_handlers_gets_what_its_own_durable_is_given(bus_fact
     assert [handler.steps for handler in handlers] == [[(f"w{number}", 0)] for number in range(12)]
 
 
-async def test_what_was_handled_does_not_come_again_to_the_next_life(bus_factory: Stage) -> None:
+async def test_handled_entry_is_not_delivered_after_a_restart(bus_factory: Stage) -> None:
     first, handler = bus_factory.bus("first"), Handling()
     first.work("WORKLOADS", "worker", handler)
     await first.start()
@@ -99,7 +99,7 @@ async def test_what_was_handled_does_not_come_again_to_the_next_life(bus_factory
     assert again.steps == [("b", 0)]
 
 
-async def test_a_flood_of_updates_to_one_object_coalesces(bus_factory: Stage) -> None:
+async def test_flood_of_updates_to_one_object_coalesces(bus_factory: Stage) -> None:
     bus, handler = bus_factory.bus(), Handling()
     handler.open.clear()
     bus.work("WORKLOADS", "worker", handler)
@@ -114,7 +114,7 @@ async def test_a_flood_of_updates_to_one_object_coalesces(bus_factory: Stage) ->
     assert len(handler.entries) < 100
 
 
-async def test_later_brings_it_back_after_the_delay(bus_factory: Stage) -> None:
+async def test_later_redelivers_after_the_delay(bus_factory: Stage) -> None:
     bus = bus_factory.bus()
     loop = asyncio.get_running_loop()
     calls: list[tuple[float, int]] = []
@@ -155,7 +155,7 @@ async def test_later_without_a_delay_backs_off(bus_factory: Stage) -> None:
     assert calls[2][0] - calls[1][0] >= 0.15
 
 
-async def test_any_other_error_loses_nothing_and_harms_nobody_else(bus_factory: Stage) -> None:
+async def test_other_error_loses_no_entry_and_affects_no_other(bus_factory: Stage) -> None:
     bus = bus_factory.bus()
     handled: list[str] = []
     failures = 0
@@ -176,7 +176,7 @@ async def test_any_other_error_loses_nothing_and_harms_nobody_else(bus_factory: 
     assert handled == ["fine", "also-fine", "poison"]
 
 
-async def test_a_put_off_entry_is_superseded_by_a_newer_one(bus_factory: Stage) -> None:
+async def test_delayed_entry_is_superseded_by_a_newer_one(bus_factory: Stage) -> None:
     bus = bus_factory.bus()
     handled: list[int] = []
 
@@ -197,7 +197,7 @@ async def test_a_put_off_entry_is_superseded_by_a_newer_one(bus_factory: Stage) 
     assert handled == [0, 1], "the older state did not come back"
 
 
-async def test_never_puts_the_entry_into_the_dead_letters(
+async def test_never_moves_the_entry_to_the_dead_letters(
     bus_factory: Stage, read: Readings
 ) -> None:
     bus, calls = bus_factory.bus("patcher-0"), Handling()
@@ -218,9 +218,7 @@ async def test_never_puts_the_entry_into_the_dead_letters(
     assert len(calls.entries) == 1
 
 
-async def test_a_body_that_nobody_wrote_becomes_a_dead_letter(
-    bus_factory: Stage, read: Readings
-) -> None:
+async def test_undecodable_body_becomes_a_dead_letter(bus_factory: Stage, read: Readings) -> None:
     bus = bus_factory.bus("patcher-0")
 
     class Strange(WorkloadState):
@@ -250,7 +248,7 @@ async def test_handlers_of_different_objects_run_at_once(bus_factory: Stage) -> 
     handler.open.set()
 
 
-async def test_a_slow_handler_does_not_hold_up_what_comes_later(bus_factory: Stage) -> None:
+async def test_slow_handler_does_not_delay_later_entries(bus_factory: Stage) -> None:
     bus = bus_factory.bus()
     slow, handled = asyncio.Event(), Handling()
 
@@ -270,7 +268,7 @@ async def test_a_slow_handler_does_not_hold_up_what_comes_later(bus_factory: Sta
     await eventually(lambda: len(handled.entries) == 101)
 
 
-async def test_one_key_is_handled_one_at_a_time_over_all_registrations(
+async def test_entries_of_one_key_are_handled_one_at_a_time_over_all_registrations(
     bus_factory: Stage,
 ) -> None:
     bus, handler = bus_factory.bus(), Handling()
@@ -301,7 +299,7 @@ async def test_one_key_is_handled_one_at_a_time_over_all_registrations(
     assert most == 1
 
 
-async def test_a_long_handler_keeps_its_entry(bus_factory: Stage) -> None:
+async def test_long_handler_keeps_its_entry(bus_factory: Stage) -> None:
     bus, handler = bus_factory.bus(), Handling()
     handler.open.clear()
     bus.work("WORKLOADS", "worker", handler)
@@ -316,7 +314,7 @@ async def test_a_long_handler_keeps_its_entry(bus_factory: Stage) -> None:
     assert len(handler.entries) == 1
 
 
-async def test_what_a_crash_left_unacknowledged_comes_to_somebody_else(
+async def test_entry_unacknowledged_at_a_crash_goes_to_another_replica(
     bus_factory: Stage,
 ) -> None:
     first, stuck = bus_factory.bus("first"), Handling()
@@ -336,7 +334,7 @@ async def test_what_a_crash_left_unacknowledged_comes_to_somebody_else(
     assert handler.entries[0].deliveries == 2
 
 
-async def test_a_durable_is_shared_among_replicas(bus_factory: Stage) -> None:
+async def test_durable_is_shared_among_replicas(bus_factory: Stage) -> None:
     buses, handlers = [bus_factory.bus("one"), bus_factory.bus("two")], [Handling(), Handling()]
     for bus, handler in zip(buses, handlers, strict=True):
         bus.work("WORKLOADS", "worker", handler)

@@ -71,7 +71,7 @@ SOME: Final = [
 
 
 @pytest.mark.parametrize(("overlay", "components"), SOME)
-def test_the_chart_renders_the_objects_of_an_overlay_with_its_components(
+def test_chart_renders_the_objects_of_an_overlay_with_its_components(
     overlay: str, components: tuple[str, ...]
 ) -> None:
     definitions = not components
@@ -88,7 +88,7 @@ def test_the_chart_renders_the_objects_of_an_overlay_with_its_components(
         assert ours[name] == text, name
 
 
-def test_in_another_namespace_nothing_speaks_of_the_first() -> None:
+def test_chart_in_another_namespace_never_names_the_default_one() -> None:
     documents = rendered(
         {"namespace": {"create": True}, "components": dict.fromkeys(COMPONENTS, True)},
         namespace="queueing",
@@ -103,7 +103,7 @@ def test_in_another_namespace_nothing_speaks_of_the_first() -> None:
     assert namespace["metadata"]["name"] == "queueing"
 
 
-def test_what_the_values_say_is_in_the_pods() -> None:
+def test_chart_values_reach_the_pods() -> None:
     values = {
         "crds": {"enabled": False},
         "image": {
@@ -147,7 +147,7 @@ def test_what_the_values_say_is_in_the_pods() -> None:
     assert settings["metadata"]["name"] not in {one["metadata"]["name"] for one in before}
 
 
-def test_helm_finds_nothing_to_complain_about() -> None:
+def test_helm_lint_passes() -> None:
     found = helm.lint(str(CHART))
     assert [one for one in found["messages"] if one["severity"] > INFO] == []
 

@@ -35,7 +35,7 @@ def packages() -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
-def test_every_dependency_can_be_had_for_the_machine(machine: str) -> None:
+def test_every_dependency_has_a_wheel_for_the_platform(machine: str) -> None:
     """A wheel for it or for any, for a base with glibc; else a source that needs no compiler."""
     lacking = []
     for name, package in packages().items():
@@ -46,7 +46,7 @@ def test_every_dependency_can_be_had_for_the_machine(machine: str) -> None:
     assert lacking == ["nkeys"], "nkeys is a source of pure Python"
 
 
-def test_every_file_that_is_installed_is_known_by_its_hash() -> None:
+def test_every_installed_file_has_a_pinned_hash() -> None:
     for name, package in packages().items():
         files = [*package.get("wheels", ()), *([package["sdist"]] if "sdist" in package else ())]
         assert files, name
@@ -64,13 +64,13 @@ def test_every_step_installs_from_a_lock() -> None:
     assert UV.count("--hash=sha256:") > 1
 
 
-def test_it_runs_as_nobody_in_particular() -> None:
+def test_image_runs_as_an_unprivileged_user() -> None:
     last = DOCKERFILE.rpartition("\nFROM ")[2]
     assert re.findall(r"^USER (.*)$", last, re.MULTILINE) == ["65532:65532"]
     assert "RUN" not in last, "the last stage copies, and nothing else"
 
 
-def test_what_it_leaves_out_nobody_asks_for() -> None:
+def test_packages_left_out_of_the_image_are_not_imported() -> None:
     source = "".join(
         path.read_text() for part in ("services", "shared") for path in (ROOT / part).rglob("*.py")
     )
@@ -91,7 +91,7 @@ def test_what_it_leaves_out_nobody_asks_for() -> None:
 @pytest.mark.parametrize(
     ("answer", "healthy"), [("200 OK", True), ("503 Service Unavailable", False), (None, False)]
 )
-async def test_a_container_is_healthy_when_its_service_says_so(
+async def test_container_is_healthy_when_its_service_reports_it(
     answer: str | None, healthy: bool
 ) -> None:
     service = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]["quota"]

@@ -61,7 +61,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("components", [(), *((one,) for one in COMPONENTS), COMPONENTS])
-def test_the_server_takes_what_is_mounted(folder: Path, components: tuple[str, ...]) -> None:
+def test_nats_server_accepts_the_mounted_configuration(
+    folder: Path, components: tuple[str, ...]
+) -> None:
     replaced = {"/etc/nats-tls": str(folder / "tls"), "$POD_NAME": "nats-0"}
     entry = mounted(folder, components, replaced)
     done = subprocess.run(
@@ -98,7 +100,7 @@ async def three(folder: Path) -> AsyncIterator[list[EmbeddedServer]]:
         await asyncio.gather(*(server.kill() for server in servers))
 
 
-async def test_three_servers_with_tls_and_users_keep_every_stream_three_times(folder: Path) -> None:
+async def test_three_servers_with_tls_and_users_replicate_every_stream(folder: Path) -> None:
     tls = folder / "tls"
     access = Access(
         nkey=key_file(folder / "keys", "bus"),
@@ -125,12 +127,12 @@ async def test_three_servers_with_tls_and_users_keep_every_stream_three_times(fo
             await apply_at(servers[1].url, access=Access(ca=tls / "ca.crt"))
 
 
-def test_the_files_for_the_nats_command_are_as_streams_yaml_says() -> None:
+def test_files_for_the_nats_command_match_streams_yaml() -> None:
     there = {path: json.loads(path.read_text()) for path in DATA.glob("*/*.json")}
     assert there == files(), "run `make contracts`"
 
 
-async def test_streams_made_from_the_files_are_those_that_sluice_makes() -> None:
+async def test_streams_made_from_the_files_equal_those_of_sluice() -> None:
     async with nats_server(streams=False) as ours, nats_server() as theirs:
         by_file, by_sluice = await nats.connect(ours.url), await nats.connect(theirs.url)
         try:
@@ -146,7 +148,7 @@ async def test_streams_made_from_the_files_are_those_that_sluice_makes() -> None
             await by_sluice.close()
 
 
-def test_every_user_has_a_context_by_which_it_hears_its_answers(folder: Path) -> None:
+def test_every_user_has_a_context_with_its_inbox_prefix(folder: Path) -> None:
     for seed in (folder / "keys").glob("*.nk"):
         found = json.loads(seed.with_suffix(".json").read_text())
         assert found["nkey"] == str(seed)

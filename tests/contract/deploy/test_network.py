@@ -68,12 +68,12 @@ def wanted(documents: tuple[Json, ...]) -> set[Connection]:
     }
 
 
-def test_exactly_these_connections_can_be_made() -> None:
+def test_network_policies_allow_exactly_the_listed_connections() -> None:
     documents = kustomized("hub", COMPONENTS)
     assert possible(documents) == wanted(documents)
 
 
-def test_without_components_there_is_no_way_for_what_they_do() -> None:
+def test_connections_of_absent_components_are_closed() -> None:
     documents = kustomized("dev")
     there = pods(documents).keys() | {one.name for one in OTHERS}
     outside = {one.name for one in OTHERS}
@@ -89,9 +89,7 @@ def test_without_components_there_is_no_way_for_what_they_do() -> None:
     assert possible(documents) == wanted(documents) - more
 
 
-def test_every_selector_of_a_policy_takes_pods_that_there_are_and_every_port_is_one_of_theirs() -> (
-    None
-):
+def test_every_policy_selects_existing_pods_and_ports() -> None:
     documents = kustomized("hub", COMPONENTS)
     there = list(pods(documents).values())
     for policy in policies(documents):
@@ -115,7 +113,7 @@ def test_every_selector_of_a_policy_takes_pods_that_there_are_and_every_port_is_
         ]
 
 
-def test_who_is_selected_to_take_something_in_has_the_port() -> None:
+def test_pod_that_accepts_a_connection_has_the_port() -> None:
     documents = kustomized("hub", COMPONENTS)
     for policy in policies(documents):
         for rule in policy["spec"].get("ingress") or ():

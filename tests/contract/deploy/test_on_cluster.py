@@ -47,7 +47,7 @@ def kubectl(server: Cluster, *arguments: str, documents: list[Json] | None = Non
 @pytest.mark.parametrize(
     ("overlay", "components"), [*((one, ()) for one in OVERLAYS), ("hub", COMPONENTS)]
 )
-def test_the_server_would_take_every_object(
+def test_api_server_accepts_every_object_in_a_dry_run(
     server: Cluster, overlay: str, components: tuple[str, ...]
 ) -> None:
     documents = [
@@ -68,7 +68,7 @@ def test_the_server_would_take_every_object(
     assert "would violate PodSecurity" not in said
 
 
-def test_the_namespace_warns_of_a_pod_that_is_not_restricted(server: Cluster) -> None:
+def test_namespace_warns_of_a_pod_that_is_not_restricted(server: Cluster) -> None:
     [quota] = [
         one
         for one in kustomized("hub")

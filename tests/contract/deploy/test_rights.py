@@ -48,7 +48,7 @@ def rights_of(service: str) -> set[Right]:
     return {right for right, _ in granted(rules)}
 
 
-def test_each_right_is_used_and_each_use_is_a_right(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_granted_rights_equal_used_rights(monkeypatch: pytest.MonkeyPatch) -> None:
     def idle(found: dict[str, set[Right]]) -> dict[str, set[Right]]:
         return {one: rights_of(one) - used - UNSEEN[one].keys() for one, used in found.items()}
 
@@ -59,20 +59,20 @@ def test_each_right_is_used_and_each_use_is_a_right(monkeypatch: pytest.MonkeyPa
         assert UNSEEN[service].keys() <= rights_of(service), "no excuse outlives its right"
 
 
-def test_the_watcher_may_watch_whatever_it_can_be_told_to() -> None:
+def test_watcher_may_watch_every_configurable_kind() -> None:
     for kind in KNOWN.values():
         wanted = {("list", kind.group, kind.plural), ("watch", kind.group, kind.plural)}
         assert wanted <= rights_of("watcher"), kind.plural
 
 
-def test_the_console_asks_who_somebody_is_and_what_that_one_may_see_and_nothing_else() -> None:
+def test_console_has_only_token_and_access_reviews() -> None:
     assert rights_of("console") == {
         ("create", "authentication.k8s.io", "tokenreviews"),
         ("create", "authorization.k8s.io", "subjectaccessreviews"),
     }
 
 
-def test_nobody_else_has_rights() -> None:
+def test_no_other_service_account_has_rights() -> None:
     subjects = {
         subject["name"]
         for one in kustomized("hub", COMPONENTS)

@@ -32,7 +32,7 @@ BEAT = f"sluice.beat.{SPOKE}._._"
 SECONDS = 30
 
 
-def test_a_spoke_is_its_watcher_and_its_patcher_and_nothing_that_anybody_calls() -> None:
+def test_spoke_has_watcher_and_patcher_and_no_service() -> None:
     documents = kustomized("spoke")
     assert pods(documents).keys() == {"watcher", "patcher"}
     assert [d for d in documents if d["kind"] in {"Service", "MutatingWebhookConfiguration"}] == []
@@ -49,7 +49,7 @@ def policies(documents: tuple[Json, ...]) -> list[Json]:
     return [one for one in documents if one["kind"] == "NetworkPolicy"]
 
 
-def test_a_spokes_pair_may_dial_out_and_nobody_may_call_it() -> None:
+def test_spoke_pods_may_connect_out_and_accept_no_connection() -> None:
     documents = kustomized("spoke")
     hub = Outside("hub", {"nats": 4222})
     for pod in pods(documents).values():
@@ -57,7 +57,7 @@ def test_a_spokes_pair_may_dial_out_and_nobody_may_call_it() -> None:
         assert not allows(policies(documents), hub, pod, 8081, "TCP")
 
 
-def test_a_hub_lets_spokes_in_to_nats_and_nowhere_else() -> None:
+def test_hub_accepts_connections_of_spokes_at_nats_only() -> None:
     closed, opened = kustomized("hub"), kustomized("hub", OPEN)
     for name, pod in pods(opened).items():
         for port in pod.ports.values():
@@ -114,7 +114,7 @@ async def heard(one: NatsBus, number: int) -> bool:
     return entry is not None and Beat.decode(entry.data).number == number
 
 
-async def test_a_spoke_gets_in_with_its_key_and_the_hubs_certificate(folder: Path) -> None:
+async def test_spoke_connects_with_its_key_and_the_certificate_of_the_hub(folder: Path) -> None:
     async with asyncio.timeout(SECONDS), hub(folder) as (server, access, _):
         spoke = bus(server.url, access, "spoke")
         await spoke.start()
@@ -124,7 +124,7 @@ async def test_a_spoke_gets_in_with_its_key_and_the_hubs_certificate(folder: Pat
             await apply_at(server.url, access=replace(access, nkey=None))
 
 
-async def test_a_spokes_own_server_dials_in_as_a_leaf_node_with_that_key(folder: Path) -> None:
+async def test_leaf_node_of_a_spoke_connects_with_its_key(folder: Path) -> None:
     async with asyncio.timeout(SECONDS), hub(folder) as (_, access, leaf_port):
         own = folder / "leaf"
         own.mkdir()

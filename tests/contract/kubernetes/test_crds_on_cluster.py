@@ -202,15 +202,13 @@ async def test_every_definition_is_established_and_structural(cluster: Cluster) 
         "ac.spec",
     ],
 )
-async def test_kubectl_explains(cluster: Cluster, field: str) -> None:
+async def test_kubectl_explains_every_field(cluster: Cluster, field: str) -> None:
     said = await cluster.kubectl("explain", field)
     assert "<empty>" not in said
     assert "DESCRIPTION" in said
 
 
-async def test_the_seeds_apply_and_are_read_in_both_versions(
-    cluster: Cluster, server: Server
-) -> None:
+async def test_seeds_apply_and_are_read_in_both_versions(cluster: Cluster, server: Server) -> None:
     await cluster.kubectl("apply", "-f", str(SEEDS))
     for manifest in load_manifests([SEEDS]):
         metadata = manifest.object["metadata"]
@@ -235,7 +233,7 @@ def quantities(obj: Object) -> Any:
     return yaml.safe_load(yaml.safe_dump(obj).replace("nvidia.com/gpu: '1'", "nvidia.com/gpu: 1"))
 
 
-async def test_a_queue_of_v1beta1_is_one_of_v1beta2_and_comes_back(
+async def test_queue_converts_between_v1beta1_and_v1beta2(
     cluster: Cluster, converting: None
 ) -> None:
     older = quota(
@@ -257,9 +255,7 @@ async def test_a_queue_of_v1beta1_is_one_of_v1beta2_and_comes_back(
     assert contains({named(o): o for o in listed.items}["older"], older)
 
 
-async def test_a_client_of_v1beta1_does_not_lose_what_it_cannot_see(
-    cluster: Cluster, converting: None
-) -> None:
+async def test_v1beta1_client_keeps_fields_of_v1beta2(cluster: Cluster, converting: None) -> None:
     config = {"kind": "MultiKueueConfig", "metadata": {"name": "c"}}
     spec = {"clusters": ["a"], "quotaManagement": "Automated"}
     await cluster.kube.create(kinds.MULTIKUEUE_CONFIG, {**config, "spec": spec})
@@ -281,7 +277,7 @@ OTHERWISE: Final = {
 
 
 @pytest.mark.parametrize(("spec", "instead"), OTHERWISE.values(), ids=list(OTHERWISE))
-async def test_where_nobody_converts_what_would_be_lost_is_refused(
+async def test_without_conversion_lossy_write_is_refused(
     cluster: Cluster, plain: None, spec: Object, instead: str
 ) -> None:
     with pytest.raises(RefusedError, match=instead):
@@ -347,12 +343,14 @@ REFUSED: Final[dict[str, tuple[Kind, Object, str]]] = {
 
 
 @pytest.mark.parametrize(("kind", "obj", "why"), REFUSED.values(), ids=list(REFUSED))
-async def test_refused_is(cluster: Cluster, kind: Kind, obj: Object, why: str) -> None:
+async def test_invalid_input_is_refused(
+    cluster: Cluster, kind: Kind, obj: Object, why: str
+) -> None:
     with pytest.raises(RefusedError, match=why):
         await cluster.kube.create(kind, obj)
 
 
-async def test_what_a_workload_holds_quota_for_does_not_change(cluster: Cluster) -> None:
+async def test_pod_sets_of_an_admitted_workload_are_immutable(cluster: Cluster) -> None:
     template = {"spec": {"containers": [{"name": "c", "unknownToUs": {"a": 1}}]}}
     workload: Object = {
         "kind": "Workload",

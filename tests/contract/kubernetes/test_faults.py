@@ -71,7 +71,7 @@ async def churn(server: FaultyServer) -> None:
 
 @pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize("fault", WATCH_FAULTS.values(), ids=WATCH_FAULTS.keys())
-async def test_nothing_is_missed_or_told_twice_when_a_watch(
+async def test_each_change_is_delivered_once_when_a_watch_misbehaves(
     server: FaultyServer, fault: Fault
 ) -> None:
     server.watch_faults.extend([fault] * REPEATS)
@@ -94,9 +94,7 @@ async def test_nothing_is_missed_or_told_twice_when_a_watch(
 
 @pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize("fault", LIST_FAULTS.values(), ids=LIST_FAULTS.keys())
-async def test_a_list_comes_in_the_end_when_the_server_first(
-    server: FaultyServer, fault: Fault
-) -> None:
+async def test_list_succeeds_after_server_errors(server: FaultyServer, fault: Fault) -> None:
     server.list_faults.extend([fault] * REPEATS)
     follower = following(server)
     await seen(follower, server)
@@ -108,7 +106,7 @@ async def test_a_list_comes_in_the_end_when_the_server_first(
 
 
 @pytest.mark.usefixtures("fast")
-async def test_a_list_whose_pages_expire_is_asked_for_in_one_piece(server: FaultyServer) -> None:
+async def test_list_with_expiring_pages_is_requested_as_a_whole(server: FaultyServer) -> None:
     async def first_page(server: FaultyServer, request: object) -> object:
         answer = await server.list(request)  # type: ignore[arg-type]
         server.list_faults.append(LIST_FAULTS["answers 410"])
@@ -122,7 +120,7 @@ async def test_a_list_whose_pages_expire_is_asked_for_in_one_piece(server: Fault
 
 
 @pytest.mark.usefixtures("fast")
-async def test_what_vanished_while_versions_expired_is_gone_after_the_next_list(
+async def test_object_deleted_while_versions_expired_is_gone_after_the_next_list(
     server: FaultyServer,
 ) -> None:
     server.watch_faults.append(WATCH_FAULTS["falls silent after an event, connection open"])
@@ -139,7 +137,7 @@ async def test_what_vanished_while_versions_expired_is_gone_after_the_next_list(
 
 
 @pytest.mark.usefixtures("fast")
-async def test_a_kind_that_is_installed_later_is_noticed_and_one_that_goes_is_told_when_certain(
+async def test_later_installed_kind_is_listed_and_removed_kind_is_reported_when_certain(
     server: FaultyServer,
 ) -> None:
     server.served = False
@@ -162,7 +160,7 @@ async def test_a_kind_that_is_installed_later_is_noticed_and_one_that_goes_is_to
     await follower.close()
 
 
-async def test_no_misbehaviour_makes_a_hot_loop() -> None:
+async def test_server_faults_cause_no_hot_loop() -> None:
     """All of them at once, each for a second, with the waits of production."""
 
     async def connects(name: str, fault: Fault, *, lists: bool) -> tuple[str, float]:

@@ -22,7 +22,7 @@ from tests.contract.kubernetes.definitions import LATECOMER
 from tests.contract.kubernetes.stage import Stage, config_map, create, workload
 
 
-async def test_what_was_created_is_stored_with_uid_and_version_and_can_be_read(
+async def test_created_object_is_stored_with_uid_and_version(
     stage: Stage,
 ) -> None:
     created = await stage.kube.create(CONFIG_MAP, config_map(stage.namespace, "a", k="v"))
@@ -34,7 +34,7 @@ async def test_what_was_created_is_stored_with_uid_and_version_and_can_be_read(
 
 
 @pytest.mark.parametrize("kind", [CONFIG_MAP, WORKLOAD], ids=["core", "custom"])
-async def test_what_is_not_there_is_not_found(stage: Stage, kind: Kind) -> None:
+async def test_missing_object_is_not_found(stage: Stage, kind: Kind) -> None:
     with pytest.raises(NotFoundError, match="absent"):
         await stage.kube.get(kind, stage.namespace, "absent")
     with pytest.raises(NotFoundError):
@@ -45,7 +45,7 @@ async def test_what_is_not_there_is_not_found(stage: Stage, kind: Kind) -> None:
         await stage.kube.delete(kind, stage.namespace, "absent")
 
 
-async def test_a_kind_that_nobody_serves_is_not_found(stage: Stage) -> None:
+async def test_unserved_kind_is_not_found(stage: Stage) -> None:
     with pytest.raises(NotFoundError):
         await stage.kube.list(LATECOMER)
     assert ("example.test", "v1", "latecomers") not in await stage.kube.served()
@@ -59,13 +59,13 @@ async def test_discovery_names_core_and_custom_kinds_without_subresources(stage:
     assert not [plural for _, _, plural in served if "/" in plural]
 
 
-async def test_creating_twice_says_that_it_exists(stage: Stage) -> None:
+async def test_creating_an_existing_object_raises(stage: Stage) -> None:
     await create(stage, "a")
     with pytest.raises(AlreadyExistsError):
         await create(stage, "a")
 
 
-async def test_a_generated_name_begins_as_asked(stage: Stage) -> None:
+async def test_generated_name_begins_as_asked(stage: Stage) -> None:
     made = [
         await stage.kube.create(
             CONFIG_MAP, {"metadata": {"namespace": stage.namespace, "generateName": "g-"}}
@@ -82,7 +82,7 @@ async def test_creating_without_a_namespace_is_an_error(stage: Stage) -> None:
         await stage.kube.create(CONFIG_MAP, {"metadata": {"name": "a"}})
 
 
-async def test_a_list_has_every_object_of_its_namespace_with_kind_and_version(
+async def test_list_has_every_object_of_its_namespace_with_kind_and_version(
     stage: Stage,
 ) -> None:
     await create(stage, "a", "b", "c")
@@ -95,7 +95,7 @@ async def test_a_list_has_every_object_of_its_namespace_with_kind_and_version(
     assert len(everywhere.items) >= len(listing.items)
 
 
-async def test_a_list_can_be_limited_to_labels(stage: Stage) -> None:
+async def test_list_can_be_limited_to_labels(stage: Stage) -> None:
     for name, labels in (("a", {"x": "1"}), ("b", {"x": "2"}), ("c", {})):
         obj = config_map(stage.namespace, name)
         obj["metadata"]["labels"] = labels
@@ -109,7 +109,7 @@ async def test_a_list_can_be_limited_to_labels(stage: Stage) -> None:
     assert await named("x") == ["a", "b"]
 
 
-async def test_a_list_in_pages_is_one_list(stage: Stage) -> None:
+async def test_list_in_pages_is_one_list(stage: Stage) -> None:
     if stage.small_pages is None:
         pytest.skip("no pages in the same process")
     await create(stage, *(f"o{number}" for number in range(7)), kind=WORKLOAD)
@@ -121,7 +121,7 @@ async def test_a_list_in_pages_is_one_list(stage: Stage) -> None:
     ]
 
 
-async def test_the_list_of_secrets_names_them(stage: Stage) -> None:
+async def test_list_of_secrets_names_them(stage: Stage) -> None:
     metadata = {"namespace": stage.namespace, "name": "s", "labels": {"x": "1"}}
     await stage.kube.create(SECRET, {"metadata": metadata, "stringData": {"k": "hidden"}})
     listing = await stage.kube.list(SECRET, namespace=stage.namespace)
@@ -139,7 +139,7 @@ async def test_deleting_removes_it_and_a_second_time_it_is_not_found(stage: Stag
         await stage.kube.delete(CONFIG_MAP, stage.namespace, "a")
 
 
-async def test_deleting_by_uid_spares_another_life_of_the_name(stage: Stage) -> None:
+async def test_deleting_by_uid_spares_a_new_object_of_the_same_name(stage: Stage) -> None:
     (first,) = await create(stage, "a")
     await stage.kube.delete(CONFIG_MAP, stage.namespace, "a", uid=first["metadata"]["uid"])
     (second,) = await create(stage, "a")
@@ -149,7 +149,7 @@ async def test_deleting_by_uid_spares_another_life_of_the_name(stage: Stage) -> 
     assert first["metadata"]["uid"] != second["metadata"]["uid"]
 
 
-async def test_an_object_with_a_finalizer_stays_until_that_is_gone(stage: Stage) -> None:
+async def test_object_with_a_finalizer_stays_until_it_is_removed(stage: Stage) -> None:
     await stage.kube.create(
         WORKLOAD, workload(stage.namespace, "w", finalizers=["example.test/hold"])
     )
@@ -161,7 +161,7 @@ async def test_an_object_with_a_finalizer_stays_until_that_is_gone(stage: Stage)
         await stage.kube.get(WORKLOAD, stage.namespace, "w")
 
 
-async def test_what_it_owned_goes_with_the_owner(stage: Stage) -> None:
+async def test_owned_objects_are_deleted_with_the_owner(stage: Stage) -> None:
     if not stage.collects_garbage:
         pytest.skip("nobody collects garbage here: there is no kube-controller-manager")
     # Core kinds: a real collector takes half a minute to notice new definitions.
@@ -206,22 +206,20 @@ async def test_metadata_beyond_the_limits_is_refused(stage: Stage, metadata: Obj
         )
 
 
-async def test_metadata_at_the_limits_is_taken(stage: Stage) -> None:
+async def test_metadata_at_the_limits_is_accepted(stage: Stage) -> None:
     metadata = {"namespace": stage.namespace, "name": "a" * 253, "labels": {"k" * 63: "v" * 63}}
     created = await stage.kube.create(CONFIG_MAP, {"metadata": metadata})
     assert created["metadata"]["labels"] == {"k" * 63: "v" * 63}
 
 
 @pytest.mark.parametrize("size", [1_600_000, 2_200_000, 3_200_000])
-async def test_an_object_that_etcd_does_not_take_is_refused_for_good(
-    stage: Stage, size: int
-) -> None:
+async def test_object_above_the_etcd_limit_is_refused_permanently(stage: Stage, size: int) -> None:
     """A real API server calls it an error of its own, so it looked as if it might pass."""
     with pytest.raises(RefusedError, match=r"too large|larger than"):
         await stage.kube.create(WORKLOAD, large(stage, size))
 
 
-async def test_an_object_of_1_4_mb_is_taken(stage: Stage) -> None:
+async def test_object_of_1_4_mb_is_accepted(stage: Stage) -> None:
     created = await stage.kube.create(WORKLOAD, large(stage, 1_400_000))
     assert created["spec"] == large(stage, 1_400_000)["spec"]
 
@@ -233,6 +231,6 @@ def large(stage: Stage, size: int) -> Object:
     return obj
 
 
-async def test_a_cluster_scoped_object_has_no_namespace(stage: Stage) -> None:
+async def test_cluster_scoped_object_has_no_namespace(stage: Stage) -> None:
     found = await stage.kube.get(NAMESPACE, None, stage.namespace)
     assert "namespace" not in found["metadata"]

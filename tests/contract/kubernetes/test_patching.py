@@ -9,7 +9,7 @@ from shared.kube.port import ConflictError, RefusedError
 from tests.contract.kubernetes.stage import Stage, config_map, create
 
 
-async def test_a_merge_patch_sets_and_removes(stage: Stage) -> None:
+async def test_merge_patch_sets_and_removes(stage: Stage) -> None:
     await stage.kube.create(CONFIG_MAP, config_map(stage.namespace, "a", stays="1", goes="2"))
     patched = await stage.kube.patch(
         CONFIG_MAP, stage.namespace, "a", {"data": {"goes": None, "comes": "3"}}
@@ -17,7 +17,7 @@ async def test_a_merge_patch_sets_and_removes(stage: Stage) -> None:
     assert patched["data"] == {"stays": "1", "comes": "3"}
 
 
-async def test_a_json_patch_does_what_it_says(stage: Stage) -> None:
+async def test_json_patch_is_applied(stage: Stage) -> None:
     await stage.kube.create(CONFIG_MAP, config_map(stage.namespace, "a", k="1"))
     patched = await stage.kube.patch(
         CONFIG_MAP,
@@ -44,7 +44,7 @@ FAILING_TESTS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("operation", FAILING_TESTS.values(), ids=FAILING_TESTS.keys())
-async def test_a_test_that_fails_is_a_conflict_and_changes_nothing(
+async def test_failed_test_of_a_json_patch_is_a_conflict_and_changes_nothing(
     stage: Stage, operation: dict[str, Any]
 ) -> None:
     created = await stage.kube.create(CONFIG_MAP, config_map(stage.namespace, "a", k="1"))
@@ -58,7 +58,7 @@ async def test_a_test_that_fails_is_a_conflict_and_changes_nothing(
     assert await stage.kube.get(CONFIG_MAP, stage.namespace, "a") == created
 
 
-async def test_a_json_patch_that_cannot_be_applied_is_refused(stage: Stage) -> None:
+async def test_json_patch_that_cannot_be_applied_is_refused(stage: Stage) -> None:
     await create(stage, "a")
     with pytest.raises(RefusedError):
         await stage.kube.patch(
@@ -67,7 +67,7 @@ async def test_a_json_patch_that_cannot_be_applied_is_refused(stage: Stage) -> N
 
 
 @pytest.mark.parametrize("kind", [CONFIG_MAP, WORKLOAD], ids=["core", "custom"])
-async def test_a_merge_patch_with_another_uid_is_a_conflict(stage: Stage, kind: Any) -> None:
+async def test_merge_patch_with_another_uid_is_a_conflict(stage: Stage, kind: Any) -> None:
     (created,) = await create(stage, "a", kind=kind)
     with pytest.raises(ConflictError):
         await stage.kube.patch(
@@ -79,7 +79,7 @@ async def test_a_merge_patch_with_another_uid_is_a_conflict(stage: Stage, kind: 
     assert await stage.kube.get(kind, stage.namespace, "a") == created
 
 
-async def test_a_merge_patch_with_an_old_version_is_a_conflict(stage: Stage) -> None:
+async def test_merge_patch_with_an_old_version_is_a_conflict(stage: Stage) -> None:
     (created,) = await create(stage, "a")
     await stage.kube.patch(CONFIG_MAP, stage.namespace, "a", {"data": {"k": "1"}})
     with pytest.raises(ConflictError):
@@ -94,7 +94,7 @@ async def test_a_merge_patch_with_an_old_version_is_a_conflict(stage: Stage) -> 
         )
 
 
-async def test_the_status_is_changed_by_its_subresource_alone(stage: Stage) -> None:
+async def test_status_changes_only_through_its_subresource(stage: Stage) -> None:
     await create(stage, "w", kind=WORKLOAD)
     patch = {
         "spec": {"queueName": "other"},
@@ -112,7 +112,7 @@ async def test_the_status_is_changed_by_its_subresource_alone(stage: Stage) -> N
     assert by_object["status"]["conditions"][0]["status"] == "True"
 
 
-async def test_a_patch_that_changes_nothing_makes_no_new_version(stage: Stage) -> None:
+async def test_patch_that_changes_nothing_makes_no_new_version(stage: Stage) -> None:
     await stage.kube.create(CONFIG_MAP, config_map(stage.namespace, "a", k="1"))
     before = await stage.kube.get(CONFIG_MAP, stage.namespace, "a")
     after = await stage.kube.patch(CONFIG_MAP, stage.namespace, "a", {"data": {"k": "1"}})

@@ -42,7 +42,9 @@ def run(namespace: str) -> Object:
 
 
 @pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "disabled"])
-async def test_placeholders_and_claims_are_taken_as_they_are_made(stage: Stage, mode: Mode) -> None:
+async def test_api_server_accepts_generated_placeholders_and_claims(
+    stage: Stage, mode: Mode
+) -> None:
     made_for = run(stage.namespace)
     claim = next(one for one in claims_of(made_for) if one.template is not None)
     objects = [(kinds.PERSISTENT_VOLUME_CLAIM, claim_object(made_for, mode, claim))]
@@ -76,7 +78,7 @@ async def test_placeholders_and_claims_are_taken_as_they_are_made(stage: Stage, 
         assert "deletionTimestamp" in left["metadata"]
 
 
-async def test_the_condition_for_task_runs_compiles(stage: Stage) -> None:
+async def test_condition_for_task_runs_compiles(stage: Stage) -> None:
     """An API server refuses a webhook with a condition that it cannot evaluate."""
     manifest = webhook_manifest(url="https://127.0.0.1:1/mutate", authority=b"")
     only = [one for one in manifest.object["webhooks"] if "matchConditions" in one]

@@ -20,7 +20,7 @@ CHANGES = 120
 
 @pytest.mark.cluster
 @pytest.mark.usefixtures("impatient")
-async def test_a_reflector_sees_everything_over_kills_of_the_server(
+async def test_reflector_sees_everything_over_kills_of_the_server(
     real_server: Cluster,
 ) -> None:
     writer = HttpKube.from_kubeconfig(str(real_server.kubeconfig))

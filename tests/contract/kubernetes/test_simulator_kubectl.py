@@ -116,7 +116,7 @@ async def test_manifests_are_applied_changed_and_applied_again(kubectl: Kubectl)
     assert (await kubectl.get("job", "sleep"))["metadata"]["annotations"]["team"] == "blue"
 
 
-async def test_short_names_lead_to_tables_with_kueues_columns(kubectl: Kubectl) -> None:
+async def test_short_names_print_tables_with_the_columns_of_kueue(kubectl: Kubectl) -> None:
     await kubectl.run("apply", "-f", "-", stdin=MANIFEST)
 
     queues = rows(await kubectl.run("get", "cq"))
@@ -136,7 +136,7 @@ async def test_objects_are_described(kubectl: Kubectl) -> None:
     assert "Cohort Name:  all" in await kubectl.run("describe", "cq", "main")
 
 
-async def test_patches_of_all_kinds(kubectl: Kubectl) -> None:
+async def test_every_patch_type_is_applied(kubectl: Kubectl) -> None:
     await kubectl.run("apply", "-f", "-", stdin=MANIFEST)
     labels = '{"metadata":{"labels":{"a":"b"}}}'
     test = '{"op":"test","path":"/metadata/labels/a","value":"b"}'
@@ -153,7 +153,7 @@ async def test_patches_of_all_kinds(kubectl: Kubectl) -> None:
     assert "The request is invalid" in refused.err
 
 
-async def test_labels_annotations_and_selectors(kubectl: Kubectl) -> None:
+async def test_labels_annotations_and_selectors_work_in_kubectl(kubectl: Kubectl) -> None:
     await kubectl.run("apply", "-f", "-", stdin=MANIFEST)
     await kubectl.run("label", "job", "sleep", "tier=gold")
     await kubectl.run("annotate", "pipelinerun", "build", "note=hello")
@@ -163,7 +163,7 @@ async def test_labels_annotations_and_selectors(kubectl: Kubectl) -> None:
     assert (await kubectl.get("pr", "build"))["metadata"]["annotations"]["note"] == "hello"
 
 
-async def test_a_released_run_can_be_waited_for_and_deleted(kubectl: Kubectl) -> None:
+async def test_released_run_can_be_waited_for_and_deleted(kubectl: Kubectl) -> None:
     await kubectl.run("apply", "-f", "-", stdin=MANIFEST)
     release = '[{"op":"remove","path":"/spec/status"}]'
     await kubectl.run("patch", "pr", "build", "--type=json", "-p", release)
@@ -174,7 +174,7 @@ async def test_a_released_run_can_be_waited_for_and_deleted(kubectl: Kubectl) ->
     assert (await kubectl.ask("get", "pr", "build")).err.startswith("Error from server (NotFound)")
 
 
-async def test_a_namespace_with_its_content_is_deleted(kubectl: Kubectl) -> None:
+async def test_namespace_with_its_content_is_deleted(kubectl: Kubectl) -> None:
     await kubectl.run("create", "namespace", "team")
     await kubectl.run("create", "configmap", "c", "-n", "team", "--from-literal=k=v")
     await kubectl.run("create", "secret", "generic", "s", "-n", "team", "--from-literal=k=v")
@@ -186,7 +186,7 @@ async def test_a_namespace_with_its_content_is_deleted(kubectl: Kubectl) -> None
     assert (await kubectl.ask("get", "ns", "team")).code == 1
 
 
-async def test_what_the_server_refuses_is_shown(kubectl: Kubectl) -> None:
+async def test_kubectl_shows_refusals_of_the_server(kubectl: Kubectl) -> None:
     bad = MANIFEST.replace("name: main}", "name: Main}", 1)
     neither = MANIFEST.replace(", pipelineSpec: {tasks: [{name: a}]}", "")
 
@@ -195,7 +195,7 @@ async def test_what_the_server_refuses_is_shown(kubectl: Kubectl) -> None:
     assert "expected exactly one, got neither" in said
 
 
-async def test_a_watch_shows_rows_as_they_change(kubectl: Kubectl) -> None:
+async def test_watch_shows_rows_as_they_change(kubectl: Kubectl) -> None:
     process = await kubectl.start("get", "jobs", "--watch-only", "--request-timeout=20s")
     assert process.stdout is not None
     async with asyncio.timeout(PATIENCE_SECONDS):
@@ -231,7 +231,7 @@ async def test_fields_are_explained_in_both_versions(kubectl: Kubectl) -> None:
     assert "DESCRIPTION" in await kubectl.run("explain", "job")
 
 
-async def test_the_seeds_apply_and_are_listed_with_kueues_columns(kubectl: Kubectl) -> None:
+async def test_seeds_apply_and_are_listed_with_kueues_columns(kubectl: Kubectl) -> None:
     created = await kubectl.run("apply", "-f", str(SEEDS))
     again = await kubectl.run("apply", "-f", str(SEEDS))
     tekton = await kubectl.run("apply", "-f", str(SEEDS / "tekton"))

@@ -83,7 +83,7 @@ async def there(stage: Stage, kind: Kind, name: str) -> Object | None:
         return None
 
 
-async def test_the_workload_comes_first_then_the_job_and_both_go(stage: Stage) -> None:
+async def test_workload_is_copied_before_the_job_and_both_are_deleted(stage: Stage) -> None:
     pair = Pair(stage)
     await pair.bus.start()
     kueue = StockSpoke(stage.kube, now, slots=1, namespace=stage.namespace)

@@ -14,7 +14,7 @@ KINDS = pytest.mark.parametrize("kind", [CONFIG_MAP, WORKLOAD], ids=["core", "cu
 
 
 @KINDS
-async def test_a_watch_from_a_list_shows_what_came_after_it(
+async def test_watch_from_a_list_shows_later_changes(
     stage: Stage, watch: Watch, kind: Kind
 ) -> None:
     await create(stage, "before", kind=kind)
@@ -28,7 +28,7 @@ async def test_a_watch_from_a_list_shows_what_came_after_it(
     assert await reading.next() == ("DELETED", "after")
 
 
-async def test_a_watch_shows_objects_with_kind_and_version_as_stored(
+async def test_watch_shows_objects_with_kind_and_version_as_stored(
     stage: Stage, watch: Watch
 ) -> None:
     listing = await stage.kube.list(CONFIG_MAP, namespace=stage.namespace)
@@ -37,7 +37,7 @@ async def test_a_watch_shows_objects_with_kind_and_version_as_stored(
     assert (await reading.event()).object == created
 
 
-async def test_a_deletion_has_a_version_of_its_own_that_a_watch_can_go_on_from(
+async def test_deletion_has_a_version_that_a_watch_can_resume_from(
     stage: Stage, watch: Watch
 ) -> None:
     (created,) = await create(stage, "a")
@@ -52,7 +52,7 @@ async def test_a_deletion_has_a_version_of_its_own_that_a_watch_can_go_on_from(
     assert await second.next() == ("ADDED", "b")
 
 
-async def test_a_watch_from_an_earlier_version_catches_up_in_order(
+async def test_watch_from_an_earlier_version_catches_up_in_order(
     stage: Stage, watch: Watch
 ) -> None:
     (first,) = await create(stage, "a")
@@ -67,7 +67,7 @@ async def test_a_watch_from_an_earlier_version_catches_up_in_order(
     ]
 
 
-async def test_a_watch_with_labels_shows_what_begins_and_ceases_to_match(
+async def test_watch_with_labels_shows_objects_that_start_and_stop_matching(
     stage: Stage, watch: Watch
 ) -> None:
     await create(stage, "a", "other")
@@ -80,7 +80,7 @@ async def test_a_watch_with_labels_shows_what_begins_and_ceases_to_match(
 
 
 @KINDS
-async def test_a_watch_from_a_forgotten_version_is_expired(
+async def test_watch_from_a_compacted_version_is_expired(
     stage: Stage, watch: Watch, kind: Kind
 ) -> None:
     (first,) = await create(stage, "a", kind=kind)
@@ -97,9 +97,7 @@ async def test_a_watch_from_a_forgotten_version_is_expired(
         await reading.event()
 
 
-async def test_a_watch_of_a_kind_that_nobody_serves_is_not_found(
-    stage: Stage, watch: Watch
-) -> None:
+async def test_watch_of_an_unserved_kind_is_not_found(stage: Stage, watch: Watch) -> None:
     reading = watch(LATECOMER, "1")
     with pytest.raises(NotFoundError):
         await reading.event()

@@ -20,7 +20,7 @@ REGISTRATION = Registration(
 )
 
 
-def test_a_page_names_what_is_read_and_what_is_written() -> None:
+def test_page_lists_read_and_written_messages() -> None:
     page = asyncapi(
         "patcher",
         [REGISTRATION],
@@ -45,14 +45,14 @@ def test_a_page_names_what_is_read_and_what_is_written() -> None:
     assert "traceparent" not in schemas["Outcome"]["properties"], "it travels as a header"
 
 
-def test_the_page_is_the_same_each_time_and_reads_as_yaml() -> None:
+def test_page_is_deterministic_and_valid_yaml() -> None:
     pages = [to_yaml(asyncapi("patcher", [REGISTRATION])) for _ in range(2)]
 
     assert pages[0] == pages[1]
     assert yaml.safe_load(pages[0]) == asyncapi("patcher", [REGISTRATION])
 
 
-def test_a_log_carries_the_messages_of_the_contracts() -> None:
+def test_log_carries_the_messages_of_the_contracts() -> None:
     assert messages_of("ADMISSIONS") == [Admission, Term]
     assert messages_of("ADMISSIONS", ("sluice.admission.hub.>",)) == [Admission]
     assert messages_of("ADMISSIONS", ("sluice.term.*",)) == [Term]

@@ -52,11 +52,11 @@ async def test_reading_waits_for_a_bus_that_does_not_answer() -> None:
     assert found.data == b"whole"
 
 
-async def test_it_ends_with_the_reading() -> None:
+async def test_waiting_for_a_body_ends_with_the_reading() -> None:
     assert await wholes(Store(UnavailableError("away")), over=True).of(short(1)) is None
 
 
-async def test_what_is_newer_is_given_once_and_nothing_older_after_it() -> None:
+async def test_newer_message_is_delivered_once_and_no_older_one_after_it() -> None:
     store = Store(None)
     store.newest = short(9, ref=None)
     reading = wholes(store)
@@ -67,19 +67,19 @@ async def test_what_is_newer_is_given_once_and_nothing_older_after_it() -> None:
 
 
 @pytest.mark.parametrize("newest", [None, 3])
-async def test_without_anything_newer_the_short_form_has_to_do(newest: Any) -> None:
+async def test_shortened_message_is_delivered_without_a_newer_one(newest: Any) -> None:
     store = Store(None)
     store.newest = None if newest is None else short(newest)
     assert await wholes(store).of(short(3)) == short(3)
 
 
-async def test_a_replay_skips_nothing() -> None:
+async def test_replay_delivers_every_message() -> None:
     store = Store(None)
     store.newest = short(9, ref=None)
     assert await wholes(store, latest=False).of(short(3)) == short(3)
 
 
-async def test_work_comes_again_later() -> None:
+async def test_work_with_a_missing_body_is_redelivered_later() -> None:
     store = cast("Bus", Store(UnavailableError("away"), b"whole"))
     with pytest.raises(LaterError, match="away"):
         await whole_for_work(store, short(1))

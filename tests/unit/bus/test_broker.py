@@ -17,11 +17,11 @@ from shared.settings.access import Access
         ("user:secret@host", "host"),
     ],
 )
-def test_a_url_is_shown_without_its_secrets(url: str, expected: str) -> None:
+def test_url_is_shown_without_its_secrets(url: str, expected: str) -> None:
     assert without_secrets(url) == expected
 
 
-def test_a_broker_with_credentials_is_made_without_a_warning() -> None:
+def test_broker_with_credentials_is_made_without_a_warning() -> None:
     pytest.importorskip("nkeys", reason="comes with nats-py[nkeys]")
 
     make_broker("nats://nowhere", Access(credentials=Path("watcher.creds")).options())

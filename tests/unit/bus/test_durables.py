@@ -14,7 +14,7 @@ BESIDE = 44
 """More than there is room for."""
 
 
-async def test_no_more_is_taken_than_there_is_room_for() -> None:
+async def test_no_more_entries_are_fetched_than_handlers_are_free() -> None:
     """What is taken and waits has no heartbeats, and a bus that stops gives back only the rest."""
     go_on, given = asyncio.Event(), []
 

@@ -19,7 +19,7 @@ from shared.bus.filters import covers, overlap, prune
         pytest.param("a.*", "a.b.c", False, id="a star is one token"),
     ],
 )
-def test_a_filter_covers_another_if_it_matches_all_that_the_other_matches(
+def test_filter_covers_another_if_it_matches_all_that_the_other_matches(
     wide: str, narrow: str, expected: bool
 ) -> None:
     assert covers(wide, narrow) is expected

@@ -133,7 +133,7 @@ def test_messages_within_a_moment_are_written_together() -> None:
     assert run_virtual(story()) == [1, 20]
 
 
-def test_a_few_writes_in_a_row_are_not_delayed() -> None:
+def test_few_writes_in_a_row_are_not_delayed() -> None:
     async def story() -> float:
         client = virtual_client(writes={"seconds": 0.0, "steady": 30.0})
         return await write_one_by_one(client, BURST, each=WORTH_MESSAGES)
@@ -176,7 +176,7 @@ def test_messages_without_end_are_read_at_the_steady_interval() -> None:
     assert BURST < run_virtual(story()) <= BURST + 21, "one second has twenty intervals"
 
 
-def test_one_delayed_read_takes_all_that_is_there() -> None:
+def test_one_delayed_read_takes_all_available_bytes() -> None:
     """nats-py asks for 32 KiB at a time: one call an interval would read a log for minutes."""
 
     async def story() -> float:
@@ -220,7 +220,7 @@ class Writes:
         return self._write(payload)
 
 
-async def test_the_first_message_after_a_silence_is_written_at_once(client: Client) -> None:
+async def test_first_message_after_a_silence_is_written_at_once(client: Client) -> None:
     gather_writes(client, seconds=3600.0)
     writes = Writes(client)
     await client.publish("a", b"1")
@@ -274,7 +274,7 @@ async def test_large_messages_arrive_whole(client: Client) -> None:
     await other.close()
 
 
-async def test_the_last_messages_are_written_before_the_connection_closes(client: Client) -> None:
+async def test_last_messages_are_written_before_the_connection_closes(client: Client) -> None:
     heard = await client.subscribe("a")
     await round_trip(client)
     gather_writes(client, seconds=3600.0)
@@ -290,7 +290,7 @@ async def test_the_last_messages_are_written_before_the_connection_closes(client
     assert bodies == [b"1", b"2"]
 
 
-async def test_a_round_trip_waits_for_messages_that_are_not_written_yet(client: Client) -> None:
+async def test_round_trip_waits_for_messages_that_are_not_written_yet(client: Client) -> None:
     """nats-py's own PING overtakes what waits to be written."""
     gather_writes(client, seconds=0.2)
     other = await connect_beside(client)

@@ -46,14 +46,14 @@ def test_plain_values_stay_readable() -> None:
         ("s", b"", {"name": "v" * 20_000}, "headers"),
     ],
 )
-def test_what_the_server_would_hang_up_on_is_refused(
+def test_header_that_closes_the_connection_is_refused(
     subject: str, data: bytes, headers: dict[str, str], complaint: str
 ) -> None:
     with pytest.raises(TooLargeError, match=complaint):
         wire.check_size(subject, data, headers, max_payload=1000)
 
 
-def test_the_sequence_of_the_log_is_the_second_word_of_the_source() -> None:
+def test_sequence_of_the_log_is_the_second_word_of_the_source() -> None:
     source = {"Nats-Stream-Source": "WORKLOADS 4711 > > sluice.workload.a.b.c"}
 
     assert wire.source_sequence(source) == 4711
@@ -85,7 +85,7 @@ STORED = datetime(2027, 1, 1, tzinfo=UTC)
         pytest.param({"Nats-Stream-Source": "X 1"}, STORED, id="or is not there"),
     ],
 )
-def test_when_the_log_took_an_entry(headers: dict[str, str], expected: datetime) -> None:
+def test_entry_time_is_the_time_of_storage(headers: dict[str, str], expected: datetime) -> None:
     assert wire.taken_at(headers, STORED) == expected
 
 
@@ -105,6 +105,6 @@ def test_when_the_log_took_an_entry(headers: dict[str, str], expected: datetime)
         pytest.param(b"a: 1\r\na: 2\r\n", {"a": "2"}, id="twice: the last"),
     ],
 )
-def test_headers_are_read_as_by_the_library(raw: bytes, expected: dict[str, str]) -> None:
+def test_headers_are_parsed_as_by_nats_py(raw: bytes, expected: dict[str, str]) -> None:
     assert wire.parse_block(raw) == expected
     assert Client._parse_header_lines(raw) == expected

@@ -25,7 +25,7 @@ ALLOWED = {
 
 
 @pytest.mark.parametrize("pattern", BANNED)
-def test_nobody_goes_round_the_bus(pattern: str) -> None:
+def test_no_service_uses_nats_outside_the_bus(pattern: str) -> None:
     found = [
         f"{name}: {BANNED[pattern]}"
         for path in SOURCES
@@ -36,7 +36,7 @@ def test_nobody_goes_round_the_bus(pattern: str) -> None:
     assert not found
 
 
-def test_there_is_something_to_look_at() -> None:
+def test_house_rules_find_source_files() -> None:
     assert len(SOURCES) > 20
 
 

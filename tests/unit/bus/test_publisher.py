@@ -137,7 +137,7 @@ async def test_results_belong_to_their_messages_whatever_the_order_of_answers(
     assert (await first, await second) == (1, 2)
 
 
-async def test_after_a_lost_connection_all_that_is_unanswered_goes_again_in_order(
+async def test_unanswered_messages_are_sent_again_in_order_after_a_lost_connection(
     table: Table,
 ) -> None:
     results = [table.publish(name) for name in "abcd"]
@@ -160,7 +160,7 @@ async def test_after_a_lost_connection_all_that_is_unanswered_goes_again_in_orde
     assert await later == 5
 
 
-async def test_what_nobody_took_goes_again_before_what_follows(table: Table) -> None:
+async def test_unstored_message_is_sent_again_before_later_ones(table: Table) -> None:
     first, second = table.publish("a"), table.publish("b")
     await table.sent(2)
 
@@ -177,7 +177,7 @@ async def test_what_nobody_took_goes_again_before_what_follows(table: Table) -> 
     assert (await first, await second, await third) == (2, 1, 3)
 
 
-async def test_an_older_state_is_never_put_on_top_of_a_newer_one(table: Table) -> None:
+async def test_older_state_never_follows_a_newer_one(table: Table) -> None:
     """The first state of `a` failed, the second came through: the first is not sent again."""
     old, new = table.publish("a"), table.publish("a")
     await table.sent(2)
@@ -191,7 +191,7 @@ async def test_an_older_state_is_never_put_on_top_of_a_newer_one(table: Table) -
     assert len(table.subjects) == 2
 
 
-async def test_an_answer_that_never_comes_counts_as_lost(table: Table) -> None:
+async def test_missing_answer_counts_as_a_lost_message(table: Table) -> None:
     result = table.publish("a")
     await table.sent(2)
 
@@ -210,7 +210,9 @@ async def test_an_answer_that_never_comes_counts_as_lost(table: Table) -> None:
         pytest.param(10052, BusError, id="anything else is final too"),
     ],
 )
-async def test_refusals_are_told_apart(table: Table, code: int, kind: type[BusError]) -> None:
+async def test_refusals_raise_different_errors(
+    table: Table, code: int, kind: type[BusError]
+) -> None:
     result = table.publish("a")
     await table.sent(1)
 
@@ -221,7 +223,9 @@ async def test_refusals_are_told_apart(table: Table, code: int, kind: type[BusEr
     assert len(table.subjects) == 1
 
 
-async def test_what_was_stored_without_a_word_is_found_where_it_was_to_be(table: Table) -> None:
+async def test_stored_but_unanswered_message_is_found_at_its_expected_sequence(
+    table: Table,
+) -> None:
     result = table.publish("a", fenced=True, expect=6)
     await table.sent(1)
     table.log[7] = "id-a"
@@ -234,7 +238,9 @@ async def test_what_was_stored_without_a_word_is_found_where_it_was_to_be(table:
     assert await result == 7
 
 
-async def test_what_somebody_else_stored_there_refuses_it_and_what_follows(table: Table) -> None:
+async def test_message_of_another_writer_at_the_expected_sequence_refuses_this_and_later_ones(
+    table: Table,
+) -> None:
     results = [table.publish(name, fenced=True, expect=6 + i) for i, name in enumerate("ab")]
     await table.sent(2)
     table.log[7] = table.log[8] = "theirs"
@@ -250,7 +256,7 @@ async def test_what_somebody_else_stored_there_refuses_it_and_what_follows(table
             await result
 
 
-async def test_while_nobody_says_what_is_there_it_is_asked_again(table: Table) -> None:
+async def test_unanswered_lookup_is_repeated(table: Table) -> None:
     result = table.publish("a", fenced=True, expect=6)
     await table.sent(1)
     table.log[7] = "id-a"
@@ -267,7 +273,7 @@ async def test_while_nobody_says_what_is_there_it_is_asked_again(table: Table) -
     assert await result == 7
 
 
-async def test_a_refusal_of_the_first_try_needs_no_looking(table: Table) -> None:
+async def test_refusal_of_the_first_attempt_needs_no_lookup(table: Table) -> None:
     result = table.publish("a", fenced=True, expect=6)
     await table.sent(1)
     table.log[7] = "id-a"
@@ -278,7 +284,7 @@ async def test_a_refusal_of_the_first_try_needs_no_looking(table: Table) -> None
         await result
 
 
-async def test_a_cluster_without_a_leader_is_asked_again(table: Table) -> None:
+async def test_cluster_without_a_leader_is_asked_again(table: Table) -> None:
     result = table.publish("a")
     await table.sent(1)
 
@@ -289,7 +295,7 @@ async def test_a_cluster_without_a_leader_is_asked_again(table: Table) -> None:
     assert await result == 1
 
 
-async def test_a_fenced_message_that_fails_takes_its_followers_along(table: Table) -> None:
+async def test_failed_fenced_message_fails_later_ones(table: Table) -> None:
     table.connection.lose()
     first = table.publish("a", fenced=True)
     follower, unfenced = table.publish("b", fenced=True), table.publish("c")
@@ -306,7 +312,7 @@ async def test_a_fenced_message_that_fails_takes_its_followers_along(table: Tabl
             await result
 
 
-async def test_after_the_retry_time_it_says_why(table: Table) -> None:
+async def test_publish_fails_with_the_reason_after_the_retry_time(table: Table) -> None:
     result = table.publish("a")
     table.connection.refused = "Permissions Violation for Publish to 'a'"
 
@@ -314,7 +320,7 @@ async def test_after_the_retry_time_it_says_why(table: Table) -> None:
         await result
 
 
-async def test_an_answer_to_something_long_given_up_is_ignored(table: Table) -> None:
+async def test_answer_after_the_timeout_is_ignored(table: Table) -> None:
     result = table.publish("a")
     await table.sent(1)
     await table.take(0, 1)
@@ -323,7 +329,7 @@ async def test_an_answer_to_something_long_given_up_is_ignored(table: Table) -> 
     assert await result == 1
 
 
-async def test_whoever_stops_waiting_does_not_stop_the_message(table: Table) -> None:
+async def test_cancelled_waiter_does_not_cancel_the_message(table: Table) -> None:
     table.connection.lose()
     result = table.publish("a")
     result.cancel()

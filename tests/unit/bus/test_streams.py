@@ -20,7 +20,7 @@ from shared.contracts.subjects import SUBJECT_BYTES_MAX
 from shared.testing.nats_server import nats_server
 
 
-def test_the_shipped_catalogue_says_what_the_design_says() -> None:
+def test_shipped_catalogue_has_the_documented_streams() -> None:
     configs = load().configs()
 
     logs = ["OBSERVED", "WORKLOADS", "ADMISSIONS", "CHECKS", "DISPATCHES", "HOSTS", "OUTCOMES"]
@@ -43,7 +43,7 @@ def test_the_shipped_catalogue_says_what_the_design_says() -> None:
     assert SUBJECT_BYTES_MAX < 4000
 
 
-def test_every_message_of_the_contracts_has_a_log_that_takes_it() -> None:
+def test_every_message_type_has_a_log() -> None:
     logs = load().logs
     messages = all_messages()
 
@@ -69,7 +69,7 @@ def test_every_message_of_the_contracts_has_a_log_that_takes_it() -> None:
         ),
     ],
 )
-def test_a_bad_catalogue_is_refused_with_file_field_and_value(
+def test_bad_catalogue_is_refused_with_file_field_and_value(
     tmp_path: Path, change: dict[str, Any], complaint: str
 ) -> None:
     path = tmp_path / "streams.yaml"
@@ -82,7 +82,7 @@ def test_a_bad_catalogue_is_refused_with_file_field_and_value(
 
 
 @pytest.mark.parametrize("text", ["{", "- a", "", "\t"])
-def test_a_file_that_is_no_catalogue_is_refused(tmp_path: Path, text: str) -> None:
+def test_file_without_a_catalogue_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "streams.yaml"
     path.write_text(text)
 
@@ -111,7 +111,7 @@ async def test_applying_twice_changes_nothing(nc: Client) -> None:
     assert "WORKLOADS: unchanged" in str(second)
 
 
-async def test_what_may_be_changed_is_updated(nc: Client) -> None:
+async def test_changeable_settings_are_updated(nc: Client) -> None:
     await apply(nc)
     data = yaml.safe_load(STREAMS_FILE.read_text())
     data["logs"]["DEAD"]["max_age_days"] = 7
@@ -126,7 +126,7 @@ async def test_what_may_be_changed_is_updated(nc: Client) -> None:
     assert await check(nc, catalogue=catalogue) == []
 
 
-async def test_what_an_operator_added_is_left_alone(nc: Client) -> None:
+async def test_settings_added_by_an_operator_are_kept(nc: Client) -> None:
     await apply(nc)
     info = json.loads((await nc.request("$JS.API.STREAM.INFO.DEAD")).data)["config"]
     body = info | {"compression": "s2", "max_age": 0}
@@ -139,14 +139,14 @@ async def test_what_an_operator_added_is_left_alone(nc: Client) -> None:
     assert config["max_age"] > 0
 
 
-async def test_a_missing_stream_is_told_with_what_to_do(nc: Client) -> None:
+async def test_missing_stream_is_reported_with_advice(nc: Client) -> None:
     await apply(nc)
     await nc.jsm().delete_stream("HOSTS")
 
     assert await check(nc) == ["stream HOSTS is missing: run `sluice bus apply`"]
 
 
-async def test_a_view_is_made_anew_only_on_demand(nc: Client) -> None:
+async def test_view_is_rebuilt_only_on_request(nc: Client) -> None:
     await apply(nc)
     js = nc.jetstream()
     for body in (b"1", b"2"):
@@ -167,7 +167,7 @@ async def test_a_view_is_made_anew_only_on_demand(nc: Client) -> None:
     assert [message.data for message in messages] == [b"2", b"3", b"4"]
 
 
-async def test_a_log_is_never_made_anew(nc: Client) -> None:
+async def test_log_is_never_rebuilt(nc: Client) -> None:
     await apply(nc)
 
     report = await apply(nc, rebuild=["HOSTS"])
@@ -175,7 +175,7 @@ async def test_a_log_is_never_made_anew(nc: Client) -> None:
     assert "HOSTS: refused (only views can be rebuilt)" in str(report)
 
 
-async def test_a_view_that_knows_more_than_its_log_is_told(nc: Client) -> None:
+async def test_view_ahead_of_its_log_is_reported(nc: Client) -> None:
     """A power cut may cost the log its last second, and the view not."""
     await apply(nc)
     js = nc.jetstream()

@@ -30,7 +30,7 @@ def entry(data: bytes, subject: str = "sluice.workload.hub.a.b") -> Entry:
 
 
 @given(st.integers(min_value=1, max_value=10**9), st.integers())
-def test_the_pause_grows_to_a_minute_and_not_beyond(deliveries: int, seed: int) -> None:
+def test_back_off_grows_to_a_minute(deliveries: int, seed: int) -> None:
     pause = backoff_seconds(deliveries, Random(seed))
 
     assert 0.18 < pause <= 60.0
@@ -38,7 +38,7 @@ def test_the_pause_grows_to_a_minute_and_not_beyond(deliveries: int, seed: int) 
         assert pause >= 45.0
 
 
-def test_the_pause_doubles() -> None:
+def test_back_off_doubles() -> None:
     whole = [max(backoff_seconds(n, Random(seed)) for seed in range(200)) for n in range(1, 9)]
 
     for one, next_ in pairwise(whole):
@@ -46,7 +46,7 @@ def test_the_pause_doubles() -> None:
 
 
 @given(st.binary(max_size=500))
-def test_any_body_becomes_a_letter_that_can_be_sent(data: bytes) -> None:
+def test_any_body_becomes_a_dead_letter_that_can_be_sent(data: bytes) -> None:
     letter = dead_letter("patcher", entry(data), "because", AT)
 
     assert type(letter).decode(letter.encode()) == letter
@@ -54,7 +54,7 @@ def test_any_body_becomes_a_letter_that_can_be_sent(data: bytes) -> None:
         assert letter.body.encode() == data
 
 
-def test_a_large_body_is_cut_and_says_so() -> None:
+def test_large_body_is_truncated_and_marked() -> None:
     letter = dead_letter("patcher", entry(b"\xff" * 1_000_000), "x" * 100_000, AT)
 
     assert letter.encoding == "base64"
@@ -62,7 +62,7 @@ def test_a_large_body_is_cut_and_says_so() -> None:
     assert len(letter.encode()) < 100_000
 
 
-def test_the_subject_of_a_letter_is_bounded() -> None:
+def test_subject_of_a_dead_letter_is_bounded() -> None:
     longest = "sluice.workload." + "x" * (SUBJECT_BYTES_MAX - 16)
 
     letter = dead_letter("s" * 60, entry(b"", longest), "because", AT)
@@ -141,7 +141,7 @@ class Bench:
             await asyncio.sleep(0)
 
 
-async def test_an_entry_older_than_the_one_handled_is_acknowledged_unhandled() -> None:
+async def test_entry_older_than_the_one_handled_is_acknowledged_unhandled() -> None:
     bench, newer, older, same = Bench(), Delivery(7), Delivery(5), Delivery(7)
 
     await bench.take(newer)
@@ -153,7 +153,7 @@ async def test_an_entry_older_than_the_one_handled_is_acknowledged_unhandled() -
     assert older.answers == same.answers == ["ack"]
 
 
-async def test_of_those_that_wait_for_their_key_only_the_newest_is_handled() -> None:
+async def test_of_entries_waiting_for_their_key_only_the_newest_is_handled() -> None:
     bench = Bench()
     bench.open.clear()
     deliveries = [Delivery(sequence) for sequence in (1, 2, 3, 4)]
@@ -176,7 +176,7 @@ async def test_of_another_subject_an_older_sequence_is_handled() -> None:
     assert bench.handled == [7, 5]
 
 
-async def test_a_log_that_begins_anew_is_not_taken_for_an_old_one() -> None:
+async def test_restarted_log_is_not_mistaken_for_older_entries() -> None:
     bench = Bench()
     await bench.take(Delivery(7))
     await bench.settle()
@@ -189,7 +189,7 @@ async def test_a_log_that_begins_anew_is_not_taken_for_an_old_one() -> None:
     assert bench.handled == [7, 1]
 
 
-async def test_the_server_hears_of_a_handler_that_takes_long() -> None:
+async def test_long_handler_extends_the_acknowledgement_deadline() -> None:
     bench, delivery, waiting = Bench(), Delivery(1), Delivery(2)
     bench.open.clear()
     bench.worker.start()
@@ -207,7 +207,7 @@ async def test_the_server_hears_of_a_handler_that_takes_long() -> None:
     await bench.worker.stop(seconds=1)
 
 
-async def test_a_failed_handler_does_not_make_the_entry_an_old_one() -> None:
+async def test_failed_entry_is_not_skipped_as_outdated() -> None:
     calls = 0
 
     async def handler(_entry: Entry) -> None:
@@ -225,7 +225,7 @@ async def test_a_failed_handler_does_not_make_the_entry_an_old_one() -> None:
     assert (first.answers, again.answers) == (["nak 2.0"], ["ack"])
 
 
-async def test_the_dead_letter_is_stored_before_the_entry_is_given_up() -> None:
+async def test_dead_letter_is_stored_before_the_entry_is_terminated() -> None:
     async def handler(_entry: Entry) -> None:
         raise NeverError("no such API")
 
@@ -242,7 +242,7 @@ async def test_the_dead_letter_is_stored_before_the_entry_is_given_up() -> None:
     assert len(bench.letters) == 1
 
 
-async def test_a_key_that_cannot_be_told_is_the_handler_s_failure() -> None:
+async def test_failure_of_the_key_function_counts_as_a_failure_of_the_handler() -> None:
     def key(_entry: Entry) -> str:
         raise NeverError("no name")
 
@@ -255,7 +255,7 @@ async def test_a_key_that_cannot_be_told_is_the_handler_s_failure() -> None:
     assert delivery.answers == ["term"]
 
 
-async def test_room_is_bounded() -> None:
+async def test_number_of_concurrent_handlers_is_bounded() -> None:
     bench = Bench()
     bench.open.clear()
     for sequence in range(IN_FLIGHT_MAX):
@@ -269,7 +269,7 @@ async def test_room_is_bounded() -> None:
     await one_more
 
 
-async def test_stop_gives_handlers_their_time_and_no_more() -> None:
+async def test_stop_waits_for_handlers_up_to_the_timeout() -> None:
     bench, delivery = Bench(), Delivery(1)
     bench.open.clear()
     await bench.take(delivery)
@@ -280,7 +280,7 @@ async def test_stop_gives_handlers_their_time_and_no_more() -> None:
     assert delivery.answers == [], "the server gives it to somebody else"
 
 
-async def test_what_is_done_is_acknowledged_together() -> None:
+async def test_finished_entries_are_acknowledged_together() -> None:
     bench, deliveries = Bench(ack_seconds=1.0), [Delivery(1), Delivery(2)]
 
     for delivery in deliveries:
@@ -293,7 +293,7 @@ async def test_what_is_done_is_acknowledged_together() -> None:
     assert [delivery.answers for delivery in deliveries] == [["ack"], ["ack"]]
 
 
-async def test_what_is_done_is_acknowledged_before_the_end() -> None:
+async def test_finished_entries_are_acknowledged_before_stop() -> None:
     bench, delivery = Bench(ack_seconds=30.0), Delivery(1)
     await bench.take(delivery)
     await bench.settle()

@@ -46,7 +46,7 @@ CASES: dict[str, Wanted] = {
 
 
 @pytest.mark.parametrize(("text", "fields"), CASES.items(), ids=CASES.keys())
-def test_what_is_looked_at_is_found_and_is_enough(text: str, fields: Wanted) -> None:
+def test_paths_read_by_an_expression_are_found_and_sufficient(text: str, fields: Wanted) -> None:
     program = ENVIRONMENT.compile(text)
     found = wanted(syntax.parse(program.serialize()))["spec"]
     assert found == fields
@@ -59,7 +59,7 @@ def test_what_is_looked_at_is_found_and_is_enough(text: str, fields: Wanted) -> 
     assert result == expected
 
 
-def test_two_expressions_together_look_at_all_that_either_looks_at() -> None:
+def test_paths_of_two_expressions_are_the_union() -> None:
     fields: Wanted = {"a": {"b": None}, "c": None}
     merge(fields, {"a": {"d": {}}, "c": {"e": None}, "f": {"g": None}})
     merge(fields, {"f": None})

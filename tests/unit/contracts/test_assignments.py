@@ -22,7 +22,7 @@ def draft() -> Admission:
     )  # fmt: skip
 
 
-def test_assignments_survive_the_way_through_a_status() -> None:
+def test_assignments_survive_encoding_in_a_status() -> None:
     status = to_status("q", [MAIN, SIDE])
 
     assert status["clusterQueue"] == "q"
@@ -39,7 +39,7 @@ def test_usage_is_counted_as_quota_counts_it() -> None:
     assert amounts(MAIN.usage) == {"cpu": 500, "memory": 1 << 30}
 
 
-def test_usage_that_is_no_quantity_is_refused() -> None:
+def test_invalid_usage_quantity_is_refused() -> None:
     broken = MAIN.replace(usage={"cpu": "much"})
 
     with pytest.raises(QuantityError):

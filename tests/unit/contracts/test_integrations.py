@@ -31,7 +31,7 @@ def succeeded(value: str) -> dict[str, Any]:
     return {"conditions": [{"type": "Succeeded", "status": value, "reason": "R", "message": "m"}]}
 
 
-def test_a_run_is_held_by_its_pending_status_only() -> None:
+def test_run_is_held_by_its_pending_status_only() -> None:
     assert PIPELINE_RUN.held(run(status="PipelineRunPending"))
     assert not PIPELINE_RUN.held(run())
     assert not PIPELINE_RUN.held(run(status="Cancelled"))
@@ -46,11 +46,11 @@ RUN_ACTIVE = {
 
 
 @pytest.mark.parametrize(("status", "active"), RUN_ACTIVE.values(), ids=RUN_ACTIVE.keys())
-def test_a_run_uses_quota_while_it_is_active(status: dict[str, Any], active: bool) -> None:
+def test_run_uses_quota_while_it_is_active(status: dict[str, Any], active: bool) -> None:
     assert PIPELINE_RUN.active(run(status_=status)) is active
 
 
-def test_a_run_asks_for_a_slot_and_for_what_its_annotations_say() -> None:
+def test_run_requests_a_slot_and_the_resources_of_its_annotations() -> None:
     subject = run()
     subject["metadata"] = {
         **subject["metadata"],
@@ -64,14 +64,14 @@ def test_a_run_asks_for_a_slot_and_for_what_its_annotations_say() -> None:
     }
 
 
-def test_an_annotation_without_a_resource_name_is_named_in_the_error() -> None:
+def test_annotation_without_a_resource_name_is_named_in_the_error() -> None:
     subject = run()
     subject["metadata"] = {"annotations": {"kueue.konflux-ci.dev/requests-": "2"}}
     with pytest.raises(ValueError, match=r"requests-: no resource name"):
         PIPELINE_RUN.pod_sets(subject)
 
 
-def test_releasing_a_run_clears_its_status_if_it_is_still_the_pending_one() -> None:
+def test_releasing_a_run_clears_only_a_pending_status() -> None:
     pending = run(status="PipelineRunPending")
     patch = PIPELINE_RUN.release(pending, ())
     assert "status" not in jsonpatch.apply_patch(pending, patch)["spec"]
@@ -82,7 +82,7 @@ def test_releasing_a_run_clears_its_status_if_it_is_still_the_pending_one() -> N
         jsonpatch.apply_patch(run(status="Cancelled"), patch)
 
 
-def test_a_started_run_cannot_be_stopped_and_resumed() -> None:
+def test_started_run_cannot_be_stopped_and_resumed() -> None:
     assert PIPELINE_RUN.stop(run(status_={"startTime": "t"})) is None
 
 
@@ -95,7 +95,7 @@ COUNTS = {
 
 
 @pytest.mark.parametrize(("spec", "count"), COUNTS.values(), ids=COUNTS.keys())
-def test_a_job_counts_its_pods(spec: dict[str, Any], count: int) -> None:
+def test_job_counts_its_pods(spec: dict[str, Any], count: int) -> None:
     assert JOB.pod_sets(job(**spec))[0]["count"] == count
 
 
@@ -107,7 +107,7 @@ RECLAIMABLE = {
 
 
 @pytest.mark.parametrize(("status", "pods"), RECLAIMABLE.values(), ids=RECLAIMABLE.keys())
-def test_a_job_gives_back_pods_that_will_not_run_again(
+def test_job_gives_back_pods_that_will_not_run_again(
     status: dict[str, Any], pods: dict[str, int]
 ) -> None:
     assert JOB.reclaimable(job(parallelism=3, completions=6, status=status)) == pods
@@ -133,25 +133,25 @@ FINISHES = {
 
 
 @pytest.mark.parametrize(("condition", "success"), FINISHES.values(), ids=FINISHES.keys())
-def test_a_job_ends_by_its_conditions(condition: dict[str, Any], success: bool) -> None:
+def test_job_ends_by_its_conditions(condition: dict[str, Any], success: bool) -> None:
     finish = JOB.finish(job(status={"conditions": [condition]}))
     assert finish is not None
     assert finish.success is success
 
 
-def test_a_job_that_is_only_suspended_has_not_ended() -> None:
+def test_job_that_is_only_suspended_has_not_ended() -> None:
     condition = {"type": "Suspended", "status": "True"}
     assert JOB.finish(job(status={"conditions": [condition]})) is None
 
 
-def test_what_another_waiting_kind_controls_does_not_wait_itself() -> None:
+def test_object_controlled_by_a_queued_kind_does_not_wait() -> None:
     owner = {"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "controller": True}
     assert is_nested({"metadata": {"ownerReferences": [owner]}})
     for other in ({"kind": "Task"}, {"apiVersion": "example.com/v1"}, {"controller": False}):
         assert not is_nested({"metadata": {"ownerReferences": [{**owner, **other}]}}), other
 
 
-def test_the_queue_is_the_label_and_nothing_else() -> None:
+def test_queue_comes_from_the_label_only() -> None:
     assert queue_of({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "q"}}}) == "q"
     assert queue_of({"metadata": {"labels": None}}) == ""
 

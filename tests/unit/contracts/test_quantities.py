@@ -43,18 +43,18 @@ BAD = {
 
 
 @pytest.mark.parametrize(("text", "billionths"), GOOD.values(), ids=GOOD.keys())
-def test_a_quantity_is_read_exactly(text: str, billionths: int) -> None:
+def test_quantity_is_read_exactly(text: str, billionths: int) -> None:
     assert parse_quantity(text) == billionths
 
 
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD.keys())
-def test_what_kubernetes_refuses_is_refused_with_the_text(text: str) -> None:
+def test_quantity_that_kubernetes_refuses_is_quoted_in_the_error(text: str) -> None:
     with pytest.raises(QuantityError, match="is no quantity"):
         parse_quantity(text)
 
 
 @given(st.integers(-(10**24), 10**24), st.booleans())
-def test_what_is_printed_is_read_back(value: int, binary: bool) -> None:
+def test_printed_quantity_is_parsed_to_the_same_value(value: int, binary: bool) -> None:
     assert parse_quantity(format_quantity(value, binary=binary)) == value
 
 
@@ -71,7 +71,7 @@ def test_quota_counts_in_its_own_units(resource: str, text: str, counted: int) -
     assert amount(resource, text) == counted
 
 
-def test_nobody_asks_for_less_than_nothing() -> None:
+def test_negative_request_is_refused() -> None:
     with pytest.raises(QuantityError, match="greater than or equal to 0"):
         amount("cpu", "-1")
 

@@ -14,7 +14,7 @@ TOKENS = {
 
 
 @pytest.mark.parametrize(("name", "token"), TOKENS.values(), ids=TOKENS.keys())
-def test_a_name_becomes_one_token(name: str | None, token: str) -> None:
+def test_name_becomes_one_token(name: str | None, token: str) -> None:
     assert subjects.encode(name) == token
     assert subjects.decode(token) == name
 
@@ -26,18 +26,18 @@ def test_every_name_comes_back_and_is_one_safe_token(name: str) -> None:
     assert not set(token) & set(" .*>\r\n\t"), token
 
 
-def test_a_name_longer_than_kubernetes_allows_is_refused() -> None:
+def test_name_longer_than_kubernetes_allows_is_refused() -> None:
     with pytest.raises(subjects.NameTooLongError, match="254 bytes"):
         subjects.encode("a" * 254)
 
 
-def test_the_longest_names_still_fit_the_control_line() -> None:
+def test_longest_names_still_fit_the_control_line() -> None:
     longest = "*" * 253
     subject = subjects.join("observed", longest, longest, longest, detail="x" * 60)
     assert len(subject) < subjects.SUBJECT_BYTES_MAX
 
 
-def test_what_is_no_token_is_refused() -> None:
+def test_invalid_token_is_refused() -> None:
     with pytest.raises(ValueError, match="is not a subject token"):
         subjects.decode("=!")
 

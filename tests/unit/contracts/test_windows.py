@@ -86,13 +86,13 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_how_it_stands_at_a_moment(case: Case) -> None:
+def test_window_is_open_or_closed_at_a_moment(case: Case) -> None:
     stand = read_windows({WINDOWS: case.windows, TIME_ZONE: case.zone}).stand(at(case.now))
 
     assert (stand.open, stand.changes_at) == (case.open, at(case.until))
 
 
-def test_a_window_that_never_opens_is_known_as_such() -> None:
+def test_window_that_never_opens_is_detected() -> None:
     stand = read_windows({WINDOWS: "0 0 30 2 * for 1h"}).stand(at("2026-01-01T00:00"))
 
     assert (stand.open, stand.changes_at) == (False, None)
@@ -119,13 +119,13 @@ WRONG = {
 
 
 @pytest.mark.parametrize("text", WRONG, ids=[text[:20] or "nothing" for text in WRONG])
-def test_what_cannot_be_read_is_named(text: str) -> None:
+def test_unreadable_window_is_quoted_in_the_error(text: str) -> None:
     with pytest.raises(WindowsError, match=WRONG[text]):
         read_windows({WINDOWS: text})
 
 
 @pytest.mark.parametrize("zone", ["Mars/Olympus", "../../etc/passwd", ""])
-def test_a_time_zone_that_is_none_is_named(zone: str) -> None:
+def test_unknown_time_zone_is_quoted_in_the_error(zone: str) -> None:
     with pytest.raises(WindowsError, match="is no known time zone"):
         read_windows({WINDOWS: "0 0 * * * for 1h", TIME_ZONE: zone})
 
@@ -136,7 +136,9 @@ def test_a_time_zone_that_is_none_is_named(zone: str) -> None:
     weekday=st.integers(0, 6),
     lasts=st.integers(1, 100),
 )
-def test_at_each_change_it_is_otherwise(minutes: int, hour: int, weekday: int, lasts: int) -> None:
+def test_state_differs_before_and_after_each_change(
+    minutes: int, hour: int, weekday: int, lasts: int
+) -> None:
     windows = read_windows({WINDOWS: f"0 {hour} * * {weekday} for {lasts}h"})
     now = at("2026-01-01T00:00") + timedelta(minutes=minutes)
 

@@ -64,7 +64,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("text", "said"), REFUSED.values(), ids=REFUSED.keys())
-def test_refused_is(text: str, said: str) -> None:
+def test_invalid_input_is_refused(text: str, said: str) -> None:
     with pytest.raises(IntegrationError) as caught:
         loaded(text)
     assert said in str(caught.value)
@@ -146,13 +146,13 @@ SENSELESS = {
 
 
 @pytest.mark.parametrize(("spec", "said"), SENSELESS.values(), ids=SENSELESS.keys())
-def test_senseless_is(spec: Object, said: str) -> None:
+def test_contradictory_document_is_refused(spec: Object, said: str) -> None:
     with pytest.raises(IntegrationError) as caught:
         loaded(**spec)
     assert said in str(caught.value)
 
 
-def test_all_that_is_wrong_is_said_at_once() -> None:
+def test_all_mistakes_are_reported_at_once() -> None:
     with pytest.raises(IntegrationError) as caught:
         loaded(held="1", ready="'a'", podSets=[{"template": "x", "count": "true"}])
     assert [problem.field for problem in caught.value.problems] == [
@@ -171,7 +171,7 @@ SHIPPED = dict(documents())
 
 
 @pytest.mark.parametrize(("name", "text"), SHIPPED.items(), ids=SHIPPED.keys())
-def test_a_document_that_ships_is_one_that_anybody_could_write(name: str, text: str) -> None:
+def test_shipped_document_passes_the_validation_of_users_documents(name: str, text: str) -> None:
     [(obj, lines)] = parse(text)
     integration = Integration.load(obj, lines)
     assert integration.name == f"{integration.kind.plural}.{integration.kind.group}"
@@ -179,7 +179,7 @@ def test_a_document_that_ships_is_one_that_anybody_could_write(name: str, text: 
     assert name == f"{integration.kind.plural}.yaml"
 
 
-def test_what_the_api_server_adds_is_no_mistake() -> None:
+def test_fields_added_by_the_api_server_are_accepted() -> None:
     obj = document()
     obj["metadata"] |= {"uid": "u", "resourceVersion": "1", "managedFields": []}
     obj["status"] = {"conditions": [{"type": "Active", "odd": 1}]}

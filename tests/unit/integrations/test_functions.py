@@ -105,7 +105,7 @@ INFOS = st.builds(
 )
 @settings(deadline=None)
 @given(data=st.data())
-def test_a_document_says_what_functions_say(
+def test_document_behaves_like_the_reference_functions(
     integration: Integration,
     plain: functions.Functions,
     kind: st.SearchStrategy[Object],

@@ -52,7 +52,7 @@ READY = {
 
 
 @pytest.mark.parametrize(("status", "ready"), READY.values(), ids=READY.keys())
-def test_it_is_ready(status: Object, ready: bool) -> None:
+def test_job_set_is_ready_when_its_jobs_are(status: Object, ready: bool) -> None:
     assert JOB_SET.ready(job_set(*PARTS, status=status)) is ready
 
 
@@ -62,7 +62,7 @@ def test_pods_of_jobs_that_have_succeeded_are_given_back() -> None:
     assert JOB_SET.reclaimable(job_set(*PARTS)) == {}
 
 
-def test_it_uses_quota_while_a_job_of_it_is_active() -> None:
+def test_job_set_uses_quota_while_one_of_its_jobs_is_active() -> None:
     active = counted(a={"active": 0}, b={"active": 1})
     assert JOB_SET.active(job_set(*PARTS, suspend=True, status=active))
     assert not JOB_SET.active(job_set(*PARTS, status=counted(a={"active": 0})))

@@ -41,7 +41,7 @@ STATES["one whose spec is a word"] = (gadget() | {"spec": "x"}, (False, False, N
 
 
 @pytest.mark.parametrize(("obj", "state"), STATES.values(), ids=STATES.keys())
-def test_by_default(obj: Object, state: tuple[bool, bool, bool | None]) -> None:
+def test_fields_default_as_documented(obj: Object, state: tuple[bool, bool, bool | None]) -> None:
     integration = loaded()
     finish = integration.finish(obj)
     assert (integration.held(obj), integration.active(obj)) == state[:2]
@@ -51,7 +51,7 @@ def test_by_default(obj: Object, state: tuple[bool, bool, bool | None]) -> None:
         assert finish.at == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-def test_by_default_it_is_held_released_stopped_and_given_back_as_a_job_is() -> None:
+def test_by_default_object_is_held_released_stopped_and_restored_like_a_job() -> None:
     integration, obj = loaded(), gadget()
     held = jsonpatch.apply_patch(obj, integration.hold(obj))
     assert integration.held(held)
@@ -131,7 +131,7 @@ FAILING["has more pod sets than a Workload may have"] = (
 
 
 @pytest.mark.parametrize(("said", "spec", "why"), FAILING.values(), ids=FAILING.keys())
-def test_an_object_waits_with_the_reason_if_an_expression(
+def test_object_whose_expression_fails_waits_with_the_reason(
     said: dict[str, Any], spec: dict[str, Any], why: str
 ) -> None:
     integration, obj = (loaded(**said) if said else loaded()), gadget(suspend=True, **spec)
@@ -145,7 +145,7 @@ def test_an_object_waits_with_the_reason_if_an_expression(
     assert integration.ready(obj) is None
 
 
-def test_what_cannot_be_judged_is_held_and_one_failing_expression_leaves_the_others() -> None:
+def test_object_that_cannot_be_evaluated_is_held_and_other_expressions_still_apply() -> None:
     integration = loaded(held="spec.on", active="spec.off", ready="true")
     assert integration.held(gadget())
     assert not integration.active(gadget())
@@ -154,7 +154,7 @@ def test_what_cannot_be_judged_is_held_and_one_failing_expression_leaves_the_oth
     assert len(integration.problems(gadget())) == 2
 
 
-def test_results_that_are_null_do_no_harm() -> None:
+def test_null_results_are_ignored() -> None:
     # The library gives away a reference of None for each null that it returns.
     integration = loaded(ready="dyn(null)", podSets=[{**POD_SET, "minCount": "spec.?least"}])
     before = sys.getrefcount(None)
@@ -167,7 +167,7 @@ def test_results_that_are_null_do_no_harm() -> None:
 POD_SET = {"template": "spec.template", "count": "spec.replicas"}
 
 
-def test_only_those_that_match_wait_and_one_that_cannot_be_judged_does() -> None:
+def test_only_matching_objects_wait_and_those_that_cannot_be_evaluated() -> None:
     integration = loaded(match="spec.?queueing.orValue(true)")
     assert integration.matches(gadget())
     assert not integration.matches(gadget(queueing=False))
@@ -175,7 +175,7 @@ def test_only_those_that_match_wait_and_one_that_cannot_be_judged_does() -> None
     assert loaded().matches(gadget())
 
 
-def test_a_kind_without_a_pod_template_says_what_it_asks_for() -> None:
+def test_kind_without_a_pod_template_declares_its_requests() -> None:
     requests = {"cpu": "string(spec.cpus)", "example.com/gadgets": "1", "memory": "spec.memory"}
     integration = loaded(podSets=[{"requests": requests, "count": "spec.replicas"}])
     [pod_set] = integration.pod_sets(gadget(cpus=4, memory="2Gi"))
@@ -207,7 +207,7 @@ def trainer() -> Integration:
     )
 
 
-def test_a_map_of_pods_is_a_pod_set_for_each_of_its_names() -> None:
+def test_map_of_pods_is_a_pod_set_for_each_of_its_names() -> None:
     integration = trainer()
     specs: Object = {
         name: {"template": {"spec": {"containers": [], "nodeSelector": {"a": "b"}}}}
@@ -234,14 +234,14 @@ def test_a_map_of_pods_is_a_pod_set_for_each_of_its_names() -> None:
     assert jsonpatch.apply_patch(held, restored)["spec"] == obj["spec"]
 
 
-def test_an_item_without_a_name_is_named_by_its_place() -> None:
+def test_unnamed_item_is_named_by_its_index() -> None:
     integration = loaded(podSets=[{"forEach": "spec.parts", "template": "item.template"}])
     with pytest.raises(ObjectError, match=r"spec\.parts\[1\]: has no name"):
         integration.pod_sets(gadget(parts=[{"name": "a"}, {}]))
     assert integration.pod_sets(gadget()) == []
 
 
-def test_a_patch_may_depend_on_the_object() -> None:
+def test_patch_may_depend_on_the_object() -> None:
     integration = loaded(
         held="spec.?state.orValue('') == 'Paused'",
         hold=[
@@ -273,7 +273,9 @@ STOPS = {
 
 
 @pytest.mark.parametrize(("stop", "operations"), STOPS.values(), ids=STOPS.keys())
-def test_it_is_stopped(stop: Object | None, operations: list[Object] | None) -> None:
+def test_object_is_stopped_by_its_expression(
+    stop: Object | None, operations: list[Object] | None
+) -> None:
     patch = loaded(stop=stop, match="true").stop(gadget())
     if operations is None:
         assert patch is None
@@ -282,7 +284,7 @@ def test_it_is_stopped(stop: Object | None, operations: list[Object] | None) -> 
         assert patch == [uid, *({"op": "add", **operation} for operation in operations)]
 
 
-def test_a_copy_lacks_what_the_document_says() -> None:
+def test_copy_lacks_the_fields_listed_in_the_document() -> None:
     integration = loaded(
         carry=[
             {"op": "remove", "path": "/spec/a/b~1c"},
@@ -298,7 +300,7 @@ def test_a_copy_lacks_what_the_document_says() -> None:
     assert obj["spec"]["a"] == {"b/c": 1, "d": 2}, "the object itself stays as it is"
 
 
-def test_one_version_of_an_object_is_looked_at_once() -> None:
+def test_one_version_of_an_object_is_evaluated_once() -> None:
     integration, obj = loaded(), gadget()
     obj["metadata"]["resourceVersion"] = "1"
     first = integration.pod_sets(obj)

@@ -36,7 +36,7 @@ GOOD = document()
 BAD = document(ready="1")
 
 
-def test_a_kind_can_wait_from_its_document_until_that_is_gone() -> None:
+def test_kind_is_integrated_from_creation_to_deletion_of_its_document() -> None:
     integrations = Integrations()
     assert count_of(integrations) is None
     standing = integrations.observe(seen(GOOD))
@@ -49,7 +49,7 @@ def test_a_kind_can_wait_from_its_document_until_that_is_gone() -> None:
     assert integrations.brought() == ()
 
 
-def test_a_document_that_goes_bad_leaves_the_good_one_in_force() -> None:
+def test_invalid_update_keeps_the_valid_document() -> None:
     integrations = Integrations()
     integrations.observe(seen(GOOD))
     standing = integrations.observe(seen(BAD))
@@ -61,7 +61,7 @@ def test_a_document_that_goes_bad_leaves_the_good_one_in_force() -> None:
     assert count_of(integrations) == "3"
 
 
-def test_who_starts_while_a_document_is_bad_goes_by_what_was_accepted() -> None:
+def test_service_started_with_an_invalid_document_uses_the_accepted_one() -> None:
     accepted = {**BAD, "status": {"accepted": GOOD["spec"]}}
     integrations = Integrations()
     standing = integrations.observe(seen(accepted))
@@ -73,7 +73,7 @@ def test_who_starts_while_a_document_is_bad_goes_by_what_was_accepted() -> None:
     assert count_of(never) is None
 
 
-def test_the_same_document_seen_again_is_the_same_integration() -> None:
+def test_same_document_seen_again_is_the_same_integration() -> None:
     integrations = Integrations()
     integrations.observe(seen(GOOD))
     before = integrations.find(group="example.com", plural="gadgets")
@@ -81,7 +81,7 @@ def test_the_same_document_seen_again_is_the_same_integration() -> None:
     assert integrations.find(group="example.com", plural="gadgets") is before
 
 
-def test_a_document_may_take_the_place_of_one_that_ships() -> None:
+def test_document_overrides_a_shipped_one() -> None:
     kind = {"group": "batch", "version": "v1", "kind": "Job", "plural": "jobs"}
     integrations = Integrations()
     integrations.observe(seen(document(kind=kind)))
@@ -102,7 +102,7 @@ LATER = seen(OTHER, name="another", creationTimestamp="2026-01-01T00:00:01Z")
 
 
 @pytest.mark.parametrize("order", [(OLDER, LATER), (LATER, OLDER)], ids=["in order", "restarted"])
-def test_of_two_documents_for_a_kind_the_older_speaks_and_the_later_is_told(
+def test_older_of_two_documents_for_a_kind_is_used_and_the_later_is_reported(
     order: tuple[Observed, Observed],
 ) -> None:
     integrations = Integrations()
@@ -118,7 +118,7 @@ def test_of_two_documents_for_a_kind_the_older_speaks_and_the_later_is_told(
     assert count_of(integrations) == "spec.replicas"
 
 
-def test_once_the_older_is_gone_or_speaks_of_something_else_the_later_speaks() -> None:
+def test_later_document_is_used_after_the_older_is_deleted_or_changes_its_kind() -> None:
     kind = {"group": "example.com", "version": "v1", "kind": "Widget", "plural": "widgets"}
     moved = seen(document(kind=kind), creationTimestamp="2026-01-01T00:00:00Z")
     for end in (OLDER.model_copy(update={"deleted": True}), moved):
@@ -129,7 +129,7 @@ def test_once_the_older_is_gone_or_speaks_of_something_else_the_later_speaks() -
         assert all(standing.problem is None for standing in integrations.standings())
 
 
-def test_what_is_no_integration_is_none() -> None:
+def test_object_that_is_no_integration_is_ignored() -> None:
     observed = seen(GOOD).model_copy(update={"plural": "jobs", "group": "batch"})
     assert Integrations().observe(observed) is None
 
@@ -150,7 +150,7 @@ OWNERS = {
 
 
 @pytest.mark.parametrize(("owner", "nested"), OWNERS.values(), ids=OWNERS.keys())
-def test_an_object_waits_with_what_controls_it(owner: Object, nested: bool) -> None:
+def test_controlled_object_waits_with_its_controller(owner: Object, nested: bool) -> None:
     integrations = Integrations()
     integrations.observe(seen(GOOD))
     owned = {"metadata": {"ownerReferences": [{**owner, "controller": True}]}}

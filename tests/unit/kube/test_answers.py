@@ -92,7 +92,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_an_answer_means_what_the_caller_can_do(case: Case) -> None:
+def test_response_maps_to_the_error_the_caller_can_handle(case: Case) -> None:
     body = case.body.encode() if isinstance(case.body, str) else orjson.dumps(case.body)
     error = error_from(case.status, body, {}, what="GET /x", tests=case.tests)
     assert type(error) is case.means
@@ -112,7 +112,7 @@ PATIENCE = {
 
 
 @pytest.mark.parametrize(("headers", "body", "seconds"), PATIENCE.values(), ids=PATIENCE.keys())
-def test_throttling_says_how_long_to_wait_when(
+def test_throttled_response_gives_the_time_to_wait(
     headers: dict[str, str], body: dict[str, object], seconds: float
 ) -> None:
     error = error_from(429, orjson.dumps(body), headers, what="POST /x")
@@ -120,21 +120,21 @@ def test_throttling_says_how_long_to_wait_when(
     assert error.retry_after_seconds == seconds
 
 
-def test_an_error_does_not_carry_a_megabyte_of_somebody_elses_text() -> None:
+def test_error_message_is_truncated() -> None:
     body = orjson.dumps({"message": "secret " * (1 << 18)})
     assert len(str(error_from(422, body, {}, what="PATCH /x"))) <= 1024
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'"x"', b"null", b'{"a": 1'])
-def test_what_is_no_object_is_an_outage(body: bytes) -> None:
+def test_response_that_is_no_object_is_an_outage(body: bytes) -> None:
     with pytest.raises(UnavailableError):
         decoded(body, "GET /x")
 
 
-def test_numbers_beyond_64_bits_are_sent_as_they_are() -> None:
+def test_numbers_beyond_64_bits_are_sent_unchanged() -> None:
     assert encoded({"a": 1 << 70}) == b'{"a": 1180591620717411303424}'
 
 
-def test_what_is_not_json_is_refused_before_it_is_sent() -> None:
+def test_value_that_is_not_json_is_refused_before_sending() -> None:
     with pytest.raises(RefusedError):
         encoded({"a": object()})

@@ -86,7 +86,7 @@ def plugin(folder: Path, token_file: Path) -> dict[str, Any]:
     }
 
 
-async def test_a_token_in_the_file_is_sent(server: Guarded, tmp_path: Path) -> None:
+async def test_token_in_the_file_is_sent(server: Guarded, tmp_path: Path) -> None:
     kube = HttpKube.from_kubeconfig(kubeconfig(tmp_path, server.url, {"token": "first"}))
     await kube.list(CONFIG_MAP)
     await kube.close()
@@ -94,7 +94,7 @@ async def test_a_token_in_the_file_is_sent(server: Guarded, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("by", ["token file", "plugin"])
-async def test_a_token_that_is_refused_is_read_anew(
+async def test_refused_token_is_read_again(
     server: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
     monkeypatch.setattr("shared.kube.client.REOPEN_SECONDS", 0.0)
@@ -110,7 +110,7 @@ async def test_a_token_that_is_refused_is_read_anew(
     assert server.tokens == ["Bearer first", "Bearer first", "Bearer second"]
 
 
-async def test_credentials_that_stay_refused_are_not_read_in_a_loop(
+async def test_credentials_that_remain_refused_are_not_reread_in_a_loop(
     server: Guarded, tmp_path: Path
 ) -> None:
     kube = HttpKube.from_kubeconfig(kubeconfig(tmp_path, server.url, {"token": "wrong"}))
@@ -121,9 +121,7 @@ async def test_credentials_that_stay_refused_are_not_read_in_a_loop(
     assert len(server.tokens) == 5
 
 
-async def test_a_watch_proves_who_it_is_and_gives_its_bookmarks(
-    server: Guarded, tmp_path: Path
-) -> None:
+async def test_watch_authenticates_and_yields_bookmarks(server: Guarded, tmp_path: Path) -> None:
     kube = HttpKube.from_kubeconfig(kubeconfig(tmp_path, server.url, {"token": "first"}))
     events = [event async for event in kube.watch(CONFIG_MAP, resource_version="1")]
     await kube.close()
@@ -142,7 +140,9 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE.keys())
-async def test_a_kubeconfig_is_refused_by_name_that(tmp_path: Path, text: str | None) -> None:
+async def test_invalid_kubeconfig_is_refused_with_its_name(
+    tmp_path: Path, text: str | None
+) -> None:
     path = tmp_path / "kubeconfig"
     if text is not None:
         path.write_text(text)
@@ -150,7 +150,7 @@ async def test_a_kubeconfig_is_refused_by_name_that(tmp_path: Path, text: str | 
         await from_kubeconfig(str(path))()
 
 
-async def test_a_context_that_is_not_there_is_refused(server: Guarded, tmp_path: Path) -> None:
+async def test_unknown_context_is_refused(server: Guarded, tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, server.url, {"token": "first"})
     with pytest.raises(RefusedError, match="other"):
         await from_kubeconfig(path, "other")()
@@ -163,7 +163,7 @@ async def test_outside_of_a_pod_there_is_no_service_account() -> None:
         await from_settings(None)()
 
 
-async def test_the_usual_proxy_is_used_unless_the_server_is_excepted(
+async def test_usual_proxy_is_used_unless_the_server_is_excepted(
     server: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", server.url)

@@ -24,22 +24,22 @@ texts = st.lists(st.binary(min_size=1, max_size=9).filter(lambda b: b"\n" not in
 
 
 @given(texts, st.lists(st.integers(0, 60), max_size=8))
-async def test_every_cut_gives_the_same_lines(texts: list[bytes], cuts: list[int]) -> None:
+async def test_chunk_boundaries_do_not_change_lines(texts: list[bytes], cuts: list[int]) -> None:
     whole = b"".join(text + b"\n" for text in texts)
     places = sorted({0, len(whole), *(cut for cut in cuts if cut < len(whole))})
     pieces = [whole[a:b] for a, b in pairwise(places)]
     assert await read(pieces) == texts
 
 
-async def test_blank_lines_are_passed_over() -> None:
+async def test_blank_lines_are_skipped() -> None:
     assert await read([b"\n\na\n\n"]) == [b"a"]
 
 
-async def test_a_last_line_without_its_end_is_an_outage() -> None:
+async def test_last_line_without_newline_is_an_outage() -> None:
     with pytest.raises(UnavailableError, match="broken off"):
         await read([b"a\nb"])
 
 
-async def test_a_line_that_never_ends_is_cut_off() -> None:
+async def test_endless_line_is_refused() -> None:
     with pytest.raises(UnavailableError, match="more than"):
         await read([b"x" * (1 << 20)] * ((LINE_BYTES_MAX >> 20) + 1))

@@ -160,7 +160,7 @@ def breaking(error: Exception) -> Callable[[str], AsyncIterator[WatchEvent]]:
     return watch
 
 
-def test_a_quiet_cluster_is_listed_once_and_watched_again_as_each_watch_ends() -> None:
+def test_quiet_cluster_is_listed_once_and_watched_again_as_each_watch_ends() -> None:
     cluster = Cluster()
     said = reflected(cluster, seconds=HOUR)
     assert [type(reflection) for _, reflection in said] == [Listed]
@@ -176,7 +176,7 @@ OUTAGES: dict[str, KubeError] = {
 
 
 @pytest.mark.parametrize("error", OUTAGES.values(), ids=OUTAGES.keys())
-def test_an_hour_of_watches_of_a_server_that_costs_few_requests(error: KubeError) -> None:
+def test_watching_a_closing_server_for_an_hour_takes_few_requests(error: KubeError) -> None:
     cluster = Cluster()
     cluster.on_watch = breaking(error)
     reflected(cluster, seconds=HOUR)
@@ -185,14 +185,14 @@ def test_an_hour_of_watches_of_a_server_that_costs_few_requests(error: KubeError
     assert len(cluster.lists) <= len(cluster.watches) + 1
 
 
-def test_an_hour_of_lists_that_fail_costs_few_requests() -> None:
+def test_failing_lists_for_an_hour_take_few_requests() -> None:
     cluster = Cluster()
     cluster.on_list = raising(UnavailableError("down"))
     assert reflected(cluster, seconds=HOUR) == []
     assert 100 <= len(cluster.lists) <= 250
 
 
-def test_a_server_that_asks_for_patience_is_asked_no_sooner() -> None:
+def test_retry_after_of_the_server_is_respected() -> None:
     cluster = Cluster()
     cluster.on_list = raising(ThrottledError("slow", retry_after_seconds=120))
     reflected(cluster, seconds=HOUR)
@@ -200,14 +200,14 @@ def test_a_server_that_asks_for_patience_is_asked_no_sooner() -> None:
     assert min(gaps) >= 120
 
 
-def test_a_server_that_asks_for_a_day_is_asked_after_five_minutes() -> None:
+def test_retry_after_of_a_day_is_capped_at_five_minutes() -> None:
     cluster = Cluster()
     cluster.on_list = raising(ThrottledError("slow", retry_after_seconds=86_400))
     reflected(cluster, seconds=HOUR)
     assert 10 <= len(cluster.lists) <= 13
 
 
-def test_after_an_outage_the_waits_begin_small_again() -> None:
+def test_back_off_resets_after_an_outage() -> None:
     cluster = Cluster()
     cluster.on_list = raising(UnavailableError("down"))
 
@@ -229,7 +229,7 @@ def test_after_an_outage_the_waits_begin_small_again() -> None:
     assert max(gaps) <= 61
 
 
-def test_a_watch_that_says_nothing_at_all_is_followed_by_a_list() -> None:
+def test_silent_watch_is_followed_by_a_list() -> None:
     """As a real API server does that is asked for a version that it never had."""
     cluster = Cluster()
 
@@ -245,7 +245,7 @@ def test_a_watch_that_says_nothing_at_all_is_followed_by_a_list() -> None:
     assert all(isinstance(reflection, Listed) for _, reflection in said)
 
 
-def test_an_unserved_kind_is_told_at_once_and_again_when_it_is_certain() -> None:
+def test_unserved_kind_is_reported_at_once_and_again_when_certain() -> None:
     cluster = Cluster()
     cluster.is_served = False
     said = reflected(cluster, seconds=HOUR)
@@ -258,7 +258,7 @@ def test_an_unserved_kind_is_told_at_once_and_again_when_it_is_certain() -> None
     assert 190 <= len(cluster.lists) <= 320
 
 
-def test_a_kind_that_is_installed_is_listed_within_seconds() -> None:
+def test_kind_that_is_installed_is_listed_within_seconds() -> None:
     cluster = Cluster()
     cluster.is_served = False
 
@@ -271,13 +271,13 @@ def test_a_kind_that_is_installed_is_listed_within_seconds() -> None:
     assert 1000 <= listed[0] <= 1020
 
 
-def test_a_list_that_is_not_found_while_discovery_knows_the_kind_is_an_outage() -> None:
+def test_list_that_is_not_found_while_discovery_knows_the_kind_is_an_outage() -> None:
     cluster = Cluster()
     cluster.on_list = raising(NotFoundError("starting", status=404))
     assert reflected(cluster, seconds=HOUR) == []
 
 
-def test_a_short_absence_of_a_kind_does_not_end_its_objects() -> None:
+def test_short_absence_of_a_kind_does_not_end_its_objects() -> None:
     cluster = Cluster()
     cluster.on_watch = breaking(NotFoundError("starting", status=404))
 
@@ -293,7 +293,7 @@ def test_a_short_absence_of_a_kind_does_not_end_its_objects() -> None:
     assert isinstance(said[-1][1], Listed)
 
 
-def test_one_seed_is_one_run() -> None:
+def test_same_seed_gives_the_same_run() -> None:
     def run() -> list[float]:
         cluster = Cluster()
         cluster.on_watch = breaking(UnavailableError("down"))

@@ -30,23 +30,23 @@ def read(folder: Path, text: str) -> Configuration:
         ("250ms", 0.25),
     ],
 )
-def test_durations_are_those_of_kubernetes(text: str, seconds: float) -> None:
+def test_durations_are_parsed_as_by_kubernetes(text: str, seconds: float) -> None:
     assert duration_seconds(text) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("text", ["", "5", "5 m", "m", "5m!", "-5m", "1e9s", "nan", "5M"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"duration|negative"):
         duration_seconds(text)
 
 
-def test_without_a_document_nobody_waits_for_pods_and_nothing_is_deleted() -> None:
+def test_without_a_document_readiness_and_retention_are_off() -> None:
     configuration = read_configuration(None)
     assert configuration.pods_ready is None
     assert configuration.object_retention_policies.workloads.after_finished is None
 
 
-def test_the_section_alone_enables_it_with_the_defaults_of_kueue(tmp_path: Path) -> None:
+def test_empty_section_enables_waiting_with_the_defaults_of_kueue(tmp_path: Path) -> None:
     text = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nwaitForPodsReady: {}\n"
     wait = read(tmp_path, text).pods_ready
     assert wait is not None
@@ -56,7 +56,7 @@ def test_the_section_alone_enables_it_with_the_defaults_of_kueue(tmp_path: Path)
     assert (strategy.backoff_base_seconds, strategy.backoff_max_seconds) == (60, 3600)
 
 
-def test_the_older_version_asks_for_a_word_and_blocks_by_default(tmp_path: Path) -> None:
+def test_v1beta1_needs_enable_and_blocks_admission_by_default(tmp_path: Path) -> None:
     head = "apiVersion: config.kueue.x-k8s.io/v1beta1\nkind: Configuration\n"
     assert read(tmp_path, head + "waitForPodsReady: {timeout: 1m}\n").pods_ready is None
     wait = read(tmp_path, head + "waitForPodsReady: {enable: true}\n").pods_ready
@@ -64,19 +64,19 @@ def test_the_older_version_asks_for_a_word_and_blocks_by_default(tmp_path: Path)
     assert (wait.timeout, wait.block_admission) == (300, True)
 
 
-def test_a_recovery_timeout_of_nothing_switches_it_off(tmp_path: Path) -> None:
+def test_recovery_timeout_of_zero_disables_it(tmp_path: Path) -> None:
     wait = read(tmp_path, "waitForPodsReady: {timeout: 5m, recoveryTimeout: 0s}\n").pods_ready
     assert wait is not None
     assert wait.recovery_seconds is None
 
 
-def test_retention_is_read(tmp_path: Path) -> None:
+def test_retention_durations_are_read(tmp_path: Path) -> None:
     text = "objectRetentionPolicies: {workloads: {afterFinished: 1h, afterDeactivatedByKueue: 0s}}"
     workloads = read(tmp_path, text).object_retention_policies.workloads
     assert (workloads.after_finished, workloads.after_deactivated_by_kueue) == (3600, 0)
 
 
-def test_a_document_that_was_written_for_kueue_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_configuration_of_kueue_is_accepted_unchanged(tmp_path: Path) -> None:
     text = "leaderElection: {leaderElect: true}\nfairSharing: {}\nwaitForPodsReady: {timeout: 2m}\n"
     wait = read(tmp_path, text).pods_ready
     assert wait is not None
@@ -104,19 +104,17 @@ def test_a_document_that_was_written_for_kueue_is_taken_as_it_is(tmp_path: Path)
         ("a: [", "not YAML"),
     ],
 )
-def test_what_cannot_be_used_is_refused_with_the_field(
-    tmp_path: Path, text: str, said: str
-) -> None:
+def test_unusable_value_is_refused_with_the_field(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         read(tmp_path, text)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_file_is_named_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"absent\.yaml: No such file"):
         read_configuration(tmp_path / "absent.yaml")
 
 
-def test_the_document_in_the_how_to_is_one(tmp_path: Path) -> None:
+def test_document_in_the_how_to_is_valid(tmp_path: Path) -> None:
     page = Path(__file__).parents[3] / "docs" / "how-to" / "pods-ready.md"
     block = page.read_text().split("```yaml")[1].split("```")[0]
     configuration = read(tmp_path, block)
@@ -147,7 +145,7 @@ SHARING: dict[str, tuple[str, str, tuple[str, ...] | None]] = {
 
 
 @pytest.mark.parametrize(("version", "text", "strategies"), SHARING.values(), ids=list(SHARING))
-def test_fair_sharing(
+def test_fair_sharing_settings_are_read(
     tmp_path: Path, version: str, text: str, strategies: tuple[str, ...] | None
 ) -> None:
     head = f"apiVersion: config.kueue.x-k8s.io/{version}\nkind: Configuration\n"
@@ -175,7 +173,7 @@ def test_fair_sharing(
         ),
     ],
 )
-def test_what_kueue_refuses_of_fair_sharing_is_refused(
+def test_fair_sharing_value_that_kueue_refuses_is_refused(
     tmp_path: Path, text: str, says: str
 ) -> None:
     with pytest.raises(ConfigurationError) as refused:
@@ -202,13 +200,15 @@ ROUNDS_ONLY = f"incrementalDispatcherConfig: only with dispatcherName {ROUNDS}"
         ("workerLostTimeOut: 1m", "multiKueue.workerLostTimeOut: Extra inputs"),
     ],
 )
-def test_what_kueue_refuses_of_multikueue_is_refused(tmp_path: Path, text: str, says: str) -> None:
+def test_multikueue_value_that_kueue_refuses_is_refused(
+    tmp_path: Path, text: str, says: str
+) -> None:
     with pytest.raises(ConfigurationError) as refused:
         read(tmp_path, f"multiKueue:\n  {text}\n")
     assert says in str(refused.value)
 
 
-def test_what_kueue_may_say_of_multikueue_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_multikueue_settings_of_kueue_are_accepted(tmp_path: Path) -> None:
     text = (
         "multiKueue: {gcInterval: 1m, externalFrameworks: [{name: PipelineRun.v1.tekton.dev}],"
         " clusterProfile: {accessProviders: []}}"

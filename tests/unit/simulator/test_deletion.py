@@ -20,7 +20,7 @@ async def test_finalizers_hold_an_object_until_the_last_is_gone() -> None:
     assert not there(cluster, MAPS, "a")
 
 
-async def test_an_object_that_is_being_deleted_takes_no_new_finalizer() -> None:
+async def test_terminating_object_accepts_no_new_finalizer() -> None:
     cluster = api()
     await create(cluster, MAPS, config_map(finalizers=["a.example/x"]))
     await delete(cluster, MAPS, "a")
@@ -32,7 +32,7 @@ async def test_an_object_that_is_being_deleted_takes_no_new_finalizer() -> None:
     assert refused.value.code == 422
 
 
-async def test_a_namespace_that_is_being_deleted_takes_nothing_new() -> None:
+async def test_terminating_namespace_accepts_no_new_object() -> None:
     cluster = api()
     spaces = kind(cluster, "namespaces")
     await cluster.create(spaces, "v1", "", {"metadata": {"name": "team"}})
@@ -45,7 +45,7 @@ async def test_a_namespace_that_is_being_deleted_takes_nothing_new() -> None:
     assert refused.value.status()["details"]["causes"][0]["reason"] == "NamespaceTerminating"
 
 
-async def test_what_is_owned_goes_with_its_last_owner() -> None:
+async def test_owned_object_is_deleted_with_its_last_owner() -> None:
     cluster = api()
     first = await create(cluster, MAPS, config_map("first"))
     second = await create(cluster, MAPS, config_map("second"))
@@ -62,7 +62,7 @@ async def test_what_is_owned_goes_with_its_last_owner() -> None:
     assert not there(cluster, MAPS, "grandchild")
 
 
-async def test_what_is_created_for_a_dead_owner_goes_at_once() -> None:
+async def test_object_created_for_a_deleted_owner_is_deleted_at_once() -> None:
     cluster = api()
     owner = await create(cluster, MAPS, config_map("owner"))
     await delete(cluster, MAPS, "owner")
@@ -72,7 +72,7 @@ async def test_what_is_created_for_a_dead_owner_goes_at_once() -> None:
     assert not there(cluster, MAPS, "child")
 
 
-async def test_orphans_stay_and_forget_their_owner() -> None:
+async def test_orphaned_objects_stay_without_owner_references() -> None:
     cluster = api()
     owner = await create(cluster, MAPS, config_map("owner"))
     await create(cluster, MAPS, owned("child", owner))
@@ -84,7 +84,7 @@ async def test_orphans_stay_and_forget_their_owner() -> None:
     assert "ownerReferences" not in child.obj["metadata"]
 
 
-async def test_foreground_deletion_waits_for_what_blocks_it() -> None:
+async def test_foreground_deletion_waits_for_blocking_dependents() -> None:
     cluster = api()
     owner = await create(cluster, MAPS, config_map("owner"))
     body = owned("child", owner, block=True)
@@ -99,7 +99,7 @@ async def test_foreground_deletion_waits_for_what_blocks_it() -> None:
     assert not there(cluster, MAPS, "owner")
 
 
-async def test_foreground_deletion_goes_all_the_way_down() -> None:
+async def test_foreground_deletion_deletes_all_levels() -> None:
     cluster = api()
     owner = await create(cluster, MAPS, config_map("owner"))
     child = await create(cluster, MAPS, owned("child", owner, block=True))

@@ -33,7 +33,7 @@ STRATEGIC = "application/strategic-merge-patch+json"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
 
-async def test_an_object_from_creation_to_deletion(client: Client) -> None:
+async def test_object_from_creation_to_deletion(client: Client) -> None:
     created = await client.send("POST", MAPS, config_map())
     read = await client.send("GET", f"{MAPS}/a")
     patched = await client.send("PATCH", f"{MAPS}/a", {"data": {"k": None, "l": "1"}}, type_=MERGE)
@@ -120,7 +120,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD.values(), ids=BAD.keys())
-async def test_bad_requests(client: Client, case: Bad) -> None:
+async def test_bad_request_gets_status_and_message(client: Client, case: Bad) -> None:
     await client.send("POST", MAPS, config_map())
     await client.send("POST", RUNS, pipeline_run())
 
@@ -131,7 +131,7 @@ async def test_bad_requests(client: Client, case: Bad) -> None:
     assert case.says in answer.body["message"]
 
 
-async def test_lists_of_built_in_kinds_leave_out_what_the_list_says_once(client: Client) -> None:
+async def test_items_of_built_in_lists_have_no_kind_and_version(client: Client) -> None:
     await client.send("POST", MAPS, config_map())
     await client.send("POST", RUNS, pipeline_run())
 
@@ -193,7 +193,7 @@ async def test_tables_have_the_kinds_columns(client: Client) -> None:
     assert made["rows"][0]["object"]["kind"] == "PartialObjectMetadata"
 
 
-async def test_metadata_alone_can_be_asked_for(client: Client) -> None:
+async def test_partial_metadata_is_returned_on_request(client: Client) -> None:
     await client.send("POST", MAPS, config_map())
     accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
@@ -203,7 +203,7 @@ async def test_metadata_alone_can_be_asked_for(client: Client) -> None:
     assert listed["items"][0].keys() == {"apiVersion", "kind", "metadata"}
 
 
-async def test_a_collection_can_be_deleted_by_selector(client: Client) -> None:
+async def test_collection_can_be_deleted_by_selector(client: Client) -> None:
     for name, value in (("a", "1"), ("b", "2")):
         await client.send("POST", MAPS, config_map(name, labels={"x": value}))
 
@@ -247,7 +247,7 @@ async def test_names_are_unescaped_once(client: Client) -> None:
     assert answer.body["message"] == 'configmaps "%2e" not found'
 
 
-async def test_it_comes_back_after_a_restart_with_its_objects(client: Client) -> None:
+async def test_restarted_simulator_serves_its_objects(client: Client) -> None:
     created = await client.send("POST", MAPS, config_map())
     watching = asyncio.create_task(client.lines(f"{MAPS}?watch=1"))
     await asyncio.sleep(0.1)
@@ -262,7 +262,7 @@ async def test_it_comes_back_after_a_restart_with_its_objects(client: Client) ->
     assert resumed == [("ERROR", "")]
 
 
-async def test_it_serves_tls_if_it_is_given_a_certificate(tmp_path: Any) -> None:
+async def test_simulator_with_a_certificate_serves_tls(tmp_path: Any) -> None:
     authority = trustme.CA()
     issued = authority.issue_cert("127.0.0.1")
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
@@ -281,7 +281,7 @@ async def test_it_serves_tls_if_it_is_given_a_certificate(tmp_path: Any) -> None
         await simulator.stop()
 
 
-async def test_answers_are_not_held_back_for_acknowledgements(client: Client) -> None:
+async def test_responses_are_sent_without_delay_by_nagle(client: Client) -> None:
     """With Nagle's algorithm each answer waits 40 ms for the client's delayed acknowledgement."""
     await client.send("GET", MAPS)
     serving: Any = client.simulator._server._server
@@ -291,7 +291,7 @@ async def test_answers_are_not_held_back_for_acknowledgements(client: Client) ->
     assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-async def test_faults_can_be_ordered(client: Client) -> None:
+async def test_requested_faults_are_injected(client: Client) -> None:
     def busy(method: str, path: str) -> ApiError | None:
         if method != "POST":
             return None

@@ -10,7 +10,7 @@ from tests.unit.simulator.builders import config_map
 from tests.unit.simulator.http_client import MAPS, Client
 
 
-async def test_a_watch_begins_with_what_is_there_and_goes_on(client: Client) -> None:
+async def test_watch_starts_with_existing_objects_and_continues(client: Client) -> None:
     await client.send("POST", MAPS, config_map("a"))
     watching = asyncio.create_task(client.lines(f"{MAPS}?watch=1&timeoutSeconds=1"))
     await asyncio.sleep(0.2)
@@ -20,7 +20,7 @@ async def test_a_watch_begins_with_what_is_there_and_goes_on(client: Client) -> 
     assert await watching == [("ADDED", "a"), ("ADDED", "b"), ("DELETED", "a")]
 
 
-async def test_a_watch_resumes_after_a_version(client: Client) -> None:
+async def test_watch_resumes_after_a_version(client: Client) -> None:
     first = await client.send("POST", MAPS, config_map("a"))
     version = first.body["metadata"]["resourceVersion"]
     await client.send("POST", MAPS, config_map("b"))
@@ -29,7 +29,7 @@ async def test_a_watch_resumes_after_a_version(client: Client) -> None:
     assert await client.lines(path) == [("ADDED", "b")]
 
 
-async def test_a_watch_from_a_forgotten_version_says_410_in_the_stream(client: Client) -> None:
+async def test_watch_from_a_compacted_version_gets_410_in_the_stream(client: Client) -> None:
     await client.send("POST", MAPS, config_map("a"))
     await client.send("POST", MAPS, config_map("b"))
     client.simulator.api.store.forget_events()
@@ -41,7 +41,7 @@ async def test_a_watch_from_a_forgotten_version_says_410_in_the_stream(client: C
     assert lines[0]["object"]["reason"] == "Expired"
 
 
-async def test_bookmarks_mark_the_end_of_what_was_there_and_of_the_watch(client: Client) -> None:
+async def test_bookmarks_mark_the_end_of_existing_objects_and_of_the_watch(client: Client) -> None:
     await client.send("POST", MAPS, config_map("a"))
     query = "watch=1&allowWatchBookmarks=true&sendInitialEvents=true&timeoutSeconds=1"
 

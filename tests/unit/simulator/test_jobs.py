@@ -14,7 +14,7 @@ def phases(cluster: Cluster) -> list[str]:
     return sorted(pod["status"]["phase"] for pod in pods(cluster))
 
 
-def test_a_job_runs_its_pods_to_its_end() -> None:
+def test_job_runs_its_pods_until_completion() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(JOBS, job(parallelism=2, completions=3))
         await cluster.after(5)
@@ -52,7 +52,7 @@ def test_pods_carry_their_jobs_labels_and_name_it_as_owner() -> None:
     in_cluster(story)
 
 
-def test_a_suspended_job_makes_no_pods_until_it_is_resumed() -> None:
+def test_suspended_job_makes_no_pods_until_it_is_resumed() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(JOBS, job(suspend=True))
         await cluster.after(100)
@@ -96,7 +96,7 @@ def test_suspending_a_running_job_ends_its_pods_and_its_time_begins_anew() -> No
     in_cluster(story)
 
 
-def test_a_job_fails_when_its_pods_failed_too_often() -> None:
+def test_job_fails_when_its_pods_failed_too_often() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(JOBS, job(seconds=1, fail=True, backoffLimit=2))
         await cluster.after(5)
@@ -110,7 +110,7 @@ def test_a_job_fails_when_its_pods_failed_too_often() -> None:
     in_cluster(story)
 
 
-def test_a_job_fails_when_its_time_is_over() -> None:
+def test_job_fails_when_its_time_is_over() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(JOBS, job(seconds=100, activeDeadlineSeconds=30))
         await cluster.after(30.5)
@@ -124,7 +124,7 @@ def test_a_job_fails_when_its_time_is_over() -> None:
     in_cluster(story)
 
 
-def test_an_indexed_job_runs_each_index_once() -> None:
+def test_indexed_job_runs_each_index_once() -> None:
     async def story(cluster: Cluster) -> None:
         body = job(completionMode="Indexed", completions=3, parallelism=2)
         await cluster.create(JOBS, body)
@@ -149,7 +149,7 @@ def test_parallelism_may_change_while_a_job_runs() -> None:
     in_cluster(story)
 
 
-def test_a_deleted_pod_is_replaced() -> None:
+def test_deleted_pod_is_replaced() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(JOBS, job(seconds=50))
         await cluster.after(1)
@@ -164,7 +164,7 @@ def test_a_deleted_pod_is_replaced() -> None:
     in_cluster(story)
 
 
-def test_a_finished_job_goes_when_its_time_to_live_is_over() -> None:
+def test_finished_job_is_deleted_after_its_ttl() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(JOBS, job(ttlSecondsAfterFinished=30))
         await cluster.after(39)
@@ -177,7 +177,7 @@ def test_a_finished_job_goes_when_its_time_to_live_is_over() -> None:
     in_cluster(story)
 
 
-def test_a_job_managed_by_somebody_else_is_left_alone() -> None:
+def test_job_managed_by_another_controller_is_ignored() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(JOBS, job(managedBy="kueue.x-k8s.io/multikueue"))
         await cluster.after(100)
@@ -188,7 +188,7 @@ def test_a_job_managed_by_somebody_else_is_left_alone() -> None:
     in_cluster(story)
 
 
-def test_a_node_with_the_labels_that_a_pod_wants_is_brought() -> None:
+def test_node_with_the_requested_labels_is_added() -> None:
     async def story(cluster: Cluster) -> None:
         body = job()
         body["spec"]["template"]["spec"]["nodeSelector"] = {"pool": "spot"}
@@ -202,7 +202,7 @@ def test_a_node_with_the_labels_that_a_pod_wants_is_brought() -> None:
     in_cluster(story)
 
 
-def test_a_pod_that_fits_nowhere_says_so_and_waits() -> None:
+def test_pod_without_a_fitting_node_waits_with_a_condition() -> None:
     async def story(cluster: Cluster) -> None:
         for stored in cluster.api.store.objects(NODES):
             patch = {"spec": {"taints": [{"key": "no", "effect": "NoSchedule"}]}}
@@ -220,7 +220,7 @@ def test_a_pod_that_fits_nowhere_says_so_and_waits() -> None:
     in_cluster(story)
 
 
-def test_a_deleted_namespace_is_emptied_and_then_gone() -> None:
+def test_deleted_namespace_is_emptied_before_it_disappears() -> None:
     async def story(cluster: Cluster) -> None:
         space = await cluster.create(NAMESPACES, {"metadata": {"name": "team"}})
         body = job(seconds=100)
@@ -252,7 +252,7 @@ def test_one_malformed_object_does_not_stop_the_others() -> None:
     in_cluster(story)
 
 
-def test_the_same_seed_gives_the_same_history() -> None:
+def test_same_seed_gives_the_same_history() -> None:
     def history(seed: int) -> list[bytes]:
         lines: list[bytes] = []
 

@@ -57,7 +57,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "cluster.jsonl"
 
 
-async def test_all_objects_are_there_again_with_their_versions_and_uids(path: Path) -> None:
+async def test_restarted_simulator_has_all_objects_with_versions_and_uids(path: Path) -> None:
     first = Life(path)
     await first.kube.create(NAMESPACE, {"metadata": {"name": "team"}})
     for number in range(10):
@@ -77,7 +77,7 @@ async def test_all_objects_are_there_again_with_their_versions_and_uids(path: Pa
     assert await Life(path).everything() == await second.everything()
 
 
-async def test_nobody_resumes_a_watch_across_a_death(path: Path) -> None:
+async def test_watch_cannot_resume_across_a_restart(path: Path) -> None:
     """What happened between the last event that a watcher got and the death would be missing."""
     first = Life(path)
     made = await first.config("c")
@@ -90,7 +90,7 @@ async def test_nobody_resumes_a_watch_across_a_death(path: Path) -> None:
         await anext(aiter(watch))
 
 
-async def test_what_belonged_to_somebody_still_goes_with_them(path: Path) -> None:
+async def test_owned_objects_are_deleted_with_their_owner_after_a_restart(path: Path) -> None:
     first = Life(path)
     owner = await first.config("owner")
     reference = {
@@ -121,7 +121,7 @@ async def test_custom_kinds_are_served_again(path: Path) -> None:
     assert (await Life(path).kube.get(WIDGET, "default", "w"))["metadata"]["name"] == "w"
 
 
-async def test_a_line_that_death_cut_off_counts_for_nothing(path: Path) -> None:
+async def test_truncated_last_line_is_ignored(path: Path) -> None:
     first = Life(path)
     await first.config("c")
     before = await first.everything()
@@ -132,14 +132,14 @@ async def test_a_line_that_death_cut_off_counts_for_nothing(path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["no json", "[]", "{}", '{"version": 3, "resource": "x"}'])
-def test_a_file_that_is_no_journal_is_refused_and_left_alone(path: Path, line: str) -> None:
+def test_file_that_is_no_journal_is_refused_and_unchanged(path: Path, line: str) -> None:
     path.write_text(line + "\n")
     with pytest.raises(JournalError, match="line 1"):
         Life(path)
     assert path.read_text() == line + "\n"
 
 
-def test_a_file_that_grew_is_written_anew_and_says_the_same(
+def test_large_journal_is_compacted_with_the_same_objects(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("services.simulator.journal.REWRITE_BYTES", 20_000)
@@ -164,7 +164,9 @@ async def simulators() -> AsyncIterator[list[Simulator]]:
         await simulator.stop()
 
 
-async def test_jobs_that_ran_run_on_and_end(path: Path, simulators: list[Simulator]) -> None:
+async def test_running_jobs_continue_after_a_restart_and_finish(
+    path: Path, simulators: list[Simulator]
+) -> None:
     first = Simulator(speed=60, journal=path)
     await first.start()
     kube = HttpKube.at(first.url)

@@ -20,7 +20,7 @@ from tests.unit.simulator.builders import api, job, pipeline_run
 UNKNOWN = Kind(group="example.com", version="v1", plural="wells", kind="Well")
 
 
-async def test_objects_come_and_go() -> None:
+async def test_objects_are_created_and_deleted() -> None:
     kube = LocalKube(api())
     created = await kube.create(JOB, job())
     patched = await kube.patch(JOB, "default", "j", {"spec": {"suspend": True}})
@@ -35,7 +35,7 @@ async def test_objects_come_and_go() -> None:
     assert (await kube.list(JOB)).items == []
 
 
-async def test_what_is_handed_out_is_the_callers_own() -> None:
+async def test_returned_objects_are_copies() -> None:
     kube = LocalKube(api())
     body = job()
     (await kube.create(JOB, body))["spec"].clear()
@@ -55,7 +55,7 @@ async def test_lists_are_selected_by_labels_and_namespace() -> None:
     assert (await kube.list(JOB, namespace="kube-system")).items == []
 
 
-async def test_refusals_are_the_ports_errors() -> None:
+async def test_refusals_raise_the_errors_of_the_port() -> None:
     kube = LocalKube(api())
     await kube.create(JOB, job())
 
@@ -75,7 +75,7 @@ async def test_refusals_are_the_ports_errors() -> None:
             await request  # type: ignore[misc]
 
 
-async def test_a_version_that_is_forgotten_is_expired() -> None:
+async def test_compacted_version_is_expired() -> None:
     cluster = api()
     kube = LocalKube(cluster)
     await kube.create(JOB, job())
@@ -86,7 +86,7 @@ async def test_a_version_that_is_forgotten_is_expired() -> None:
             pass
 
 
-def test_a_watch_runs_in_virtual_time_until_it_is_broken() -> None:
+def test_watch_runs_in_virtual_time_until_it_is_broken() -> None:
     async def story() -> list[tuple[str, str]]:
         kube = LocalKube(api())
         version = (await kube.list(PIPELINE_RUN)).resource_version
@@ -109,7 +109,7 @@ def test_a_watch_runs_in_virtual_time_until_it_is_broken() -> None:
     assert run_virtual(story()) == [("ADDED", "a"), ("ADDED", "b"), ("DELETED", "a")]
 
 
-async def test_what_is_served_names_every_version() -> None:
+async def test_discovery_names_every_version() -> None:
     served = await LocalKube(api()).served()
 
     assert ("kueue.x-k8s.io", "v1beta1", "workloads") in served

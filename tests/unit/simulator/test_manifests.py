@@ -20,7 +20,7 @@ items:
 """
 
 
-async def test_namespaces_come_first_and_a_second_time_changes_nothing(tmp_path: Path) -> None:
+async def test_namespaces_are_applied_first_and_reapplying_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(NAMESPACED + "---\n")
     (tmp_path / "b.yml").write_text(NAMESPACE)
     cluster = api()
@@ -42,7 +42,9 @@ async def test_namespaces_come_first_and_a_second_time_changes_nothing(tmp_path:
         (NAMESPACED, 'namespaces "team" not found'),
     ],
 )
-async def test_what_is_wrong_is_named_with_its_file(tmp_path: Path, text: str, says: str) -> None:
+async def test_mistake_in_a_manifest_is_reported_with_its_file(
+    tmp_path: Path, text: str, says: str
+) -> None:
     (tmp_path / "a.yaml").write_text(text)
 
     with pytest.raises(ManifestError) as refused:

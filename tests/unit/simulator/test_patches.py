@@ -93,7 +93,7 @@ JSON = {
 
 
 @pytest.mark.parametrize("case", JSON.values(), ids=JSON.keys())
-def test_json_patch(case: Case) -> None:
+def test_json_patch_gives_the_expected_object(case: Case) -> None:
     if case.code:
         with pytest.raises(ApiError) as refused:
             json_patch(DOCUMENT, case.patch)
@@ -124,7 +124,7 @@ MERGE = [
 
 
 @pytest.mark.parametrize(("target", "patch", "outcome"), MERGE)
-def test_merge_patch(target: Any, patch: Any, outcome: Any) -> None:
+def test_merge_patch_gives_the_expected_object(target: Any, patch: Any, outcome: Any) -> None:
     assert merge_patch(target, patch) == outcome
 
 
@@ -150,7 +150,7 @@ STRATEGIC = {
 
 
 @pytest.mark.parametrize("case", STRATEGIC.values(), ids=STRATEGIC.keys())
-def test_strategic_merge_patch(case: Case) -> None:
+def test_strategic_merge_patch_gives_the_expected_object(case: Case) -> None:
     if case.code:
         with pytest.raises(ApiError) as refused:
             strategic_merge_patch(POD, case.patch)

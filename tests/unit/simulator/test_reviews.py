@@ -69,7 +69,7 @@ async def kube() -> AsyncIterator[HttpKube]:
     await simulator.stop()
 
 
-async def test_a_token_is_its_accounts_and_any_other_is_nobodys(kube: HttpKube) -> None:
+async def test_token_review_returns_the_account_and_refuses_unknown_tokens(kube: HttpKube) -> None:
     known = await kube.create(TOKEN_REVIEW, {"spec": {"token": "letmein"}})
     assert known["status"]["authenticated"] is True
     assert known["status"]["user"]["username"] == "system:serviceaccount:team:dana"
@@ -97,7 +97,7 @@ ASKED: list[Any] = [
 
 
 @pytest.mark.parametrize(("verb", "resource", "more", "allowed"), ASKED)
-async def test_an_account_may_what_its_roles_say(
+async def test_access_review_follows_the_roles_of_an_account(
     kube: HttpKube, verb: str, resource: str, more: Json, allowed: bool
 ) -> None:
     attributes = {"verb": verb, "group": "kueue.x-k8s.io", "resource": resource, **more}
@@ -110,7 +110,7 @@ async def test_an_account_may_what_its_roles_say(
     assert answer["status"]["allowed"] is allowed
 
 
-async def test_a_review_that_asks_nothing_is_refused(kube: HttpKube) -> None:
+async def test_empty_review_is_refused(kube: HttpKube) -> None:
     for kind, body in (
         (TOKEN_REVIEW, {}),
         (ACCESS_REVIEW, {"spec": {"user": "root"}}),
@@ -120,7 +120,7 @@ async def test_a_review_that_asks_nothing_is_refused(kube: HttpKube) -> None:
             await kube.create(kind, body)
 
 
-async def test_who_is_bound_to_everything_may_everything(kube: HttpKube) -> None:
+async def test_cluster_admin_may_do_everything(kube: HttpKube) -> None:
     attributes = {"verb": "delete", "group": "apps", "resource": "deployments"}
     spec = {"user": "root", "resourceAttributes": attributes}
     assert (await kube.create(ACCESS_REVIEW, {"spec": spec}))["status"]["allowed"] is True

@@ -123,7 +123,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_where_a_pod_may_go(case: Case) -> None:
+def test_pod_is_scheduled_to_a_fitting_node(case: Case) -> None:
     found = feasible(case.pod, case.nodes, case.placed, lambda _ns, _name: case.volume_at)
     chosen = preferred(case.pod, found, case.placed)
     assert [one["metadata"]["name"] for one in chosen] == case.goes_to
@@ -152,7 +152,7 @@ def mounting(*names: str) -> list[Obj]:
     return [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
 
 
-def test_a_deleted_pod_of_a_set_comes_back_elsewhere_when_its_node_is_cordoned() -> None:
+def test_deleted_pod_of_a_set_comes_back_elsewhere_when_its_node_is_cordoned() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(STATEFUL_SETS, stateful_set())
         await cluster.after(1)
@@ -166,7 +166,7 @@ def test_a_deleted_pod_of_a_set_comes_back_elsewhere_when_its_node_is_cordoned()
     in_cluster(story)
 
 
-def test_the_pods_of_a_deleted_set_go_and_its_claims_stay() -> None:
+def test_pods_of_a_deleted_stateful_set_are_deleted_and_its_claims_stay() -> None:
     async def story(cluster: Cluster) -> None:
         body = stateful_set()
         body["spec"]["volumeClaimTemplates"] = [claim("data")]
@@ -181,7 +181,7 @@ def test_the_pods_of_a_deleted_set_go_and_its_claims_stay() -> None:
     in_cluster(story)
 
 
-def test_a_claim_waits_for_its_first_pod_and_a_pod_for_its_claim() -> None:
+def test_claim_waits_for_its_first_pod_and_a_pod_for_its_claim() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(STATEFUL_SETS, stateful_set(volumes=mounting("c")))
         await cluster.after(1)
@@ -195,7 +195,7 @@ def test_a_claim_waits_for_its_first_pod_and_a_pod_for_its_claim() -> None:
     in_cluster(story)
 
 
-def test_a_local_volume_keeps_its_pods_on_its_node() -> None:
+def test_local_volume_keeps_its_pods_on_its_node() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(CLAIMS, claim(storage_class="local"))
         await cluster.create(STATEFUL_SETS, stateful_set(volumes=mounting("c")))
@@ -208,7 +208,7 @@ def test_a_local_volume_keeps_its_pods_on_its_node() -> None:
     in_cluster(story)
 
 
-def test_a_volume_is_attached_to_one_node_at_a_time() -> None:
+def test_volume_is_attached_to_one_node_at_a_time() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(CLAIMS, claim())
         for name, node_name in (("first", "node-1"), ("second", "node-2")):
@@ -232,7 +232,7 @@ def test_a_volume_is_attached_to_one_node_at_a_time() -> None:
     in_cluster(story)
 
 
-def test_a_claim_that_is_deleted_stays_as_long_as_a_pod_names_it() -> None:
+def test_claim_that_is_deleted_stays_as_long_as_a_pod_names_it() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(CLAIMS, claim())
         await cluster.create(STATEFUL_SETS, stateful_set(volumes=mounting("c")))
@@ -315,7 +315,7 @@ TEKTON = {
 
 
 @pytest.mark.parametrize("case", TEKTON.values(), ids=TEKTON.keys())
-def test_tekton_brings_together_what_its_setting_says(
+def test_tekton_coschedules_according_to_its_setting(
     case: tuple[str, dict[str, list[str]], list[set[str]], str],
 ) -> None:
     mode, tasks, together, succeeded = case
@@ -349,7 +349,7 @@ def test_tekton_uses_a_claim_that_is_there_already() -> None:
     in_cluster(story)
 
 
-def test_the_annotation_on_a_run_leads_its_tasks_to_whoever_has_the_labels() -> None:
+def test_affinity_annotation_of_a_run_places_its_tasks_beside_labelled_pods() -> None:
     async def story(cluster: Cluster) -> None:
         await tekton(cluster, "disabled")
         body = pipeline_run()

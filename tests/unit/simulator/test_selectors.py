@@ -41,7 +41,7 @@ LABELS = {
 
 
 @pytest.mark.parametrize(("text", "picked"), LABELS.items())
-def test_label_selectors(text: str, picked: bool) -> None:
+def test_label_selector_matches_as_in_kubernetes(text: str, picked: bool) -> None:
     selector = select(PODS, labels=text)
 
     found = obj(a="1", b="2", **{"example.com/x": "y"})
@@ -59,7 +59,7 @@ FIELDS = {
 
 
 @pytest.mark.parametrize(("text", "picked"), FIELDS.items())
-def test_field_selectors(text: str, picked: bool) -> None:
+def test_field_selector_matches_as_in_kubernetes(text: str, picked: bool) -> None:
     selector = select(PODS, fields=text)
 
     assert selector is not None
@@ -67,7 +67,7 @@ def test_field_selectors(text: str, picked: bool) -> None:
 
 
 @pytest.mark.parametrize("text", ["spec.priority=1", "metadata.uid=x"])
-def test_a_field_that_nobody_selects_by_is_refused(text: str) -> None:
+def test_unsupported_field_selector_is_refused(text: str) -> None:
     with pytest.raises(ApiError, match="field label not supported") as refused:
         select(PODS, fields=text)
 
@@ -75,7 +75,7 @@ def test_a_field_that_nobody_selects_by_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["a in 1", "a b", "=x", "a in (1", "a>1"])
-def test_a_selector_that_cannot_be_read_is_refused(text: str) -> None:
+def test_malformed_selector_is_refused(text: str) -> None:
     with pytest.raises(ApiError) as refused:
         select(PODS, labels=text)
 

@@ -20,7 +20,7 @@ async def put(cluster: Api, which: Which, body: Obj) -> Stored:
     return await cluster.update(found, found.storage_version, "default", name, body)
 
 
-async def test_a_new_object_gets_what_the_server_sets() -> None:
+async def test_new_object_gets_what_the_server_sets() -> None:
     cluster = api()
 
     stored = await create(cluster, JOBS, {**job(), "status": {"active": 7}})
@@ -44,7 +44,7 @@ async def test_generated_names_end_in_five_letters_of_the_servers_alphabet() -> 
     assert len(names[0]) == 7
 
 
-async def test_a_generated_name_that_is_taken_is_drawn_again() -> None:
+async def test_generated_name_that_is_taken_is_drawn_again() -> None:
     first, second = api(), api()
     body = {"metadata": {"generateName": "a-", "namespace": "default"}}
     name = (await create(first, MAPS, body)).name
@@ -70,7 +70,7 @@ async def test_only_a_change_of_the_spec_makes_a_new_generation() -> None:
     assert labelled.version < stated.version < changed.version
 
 
-async def test_a_write_that_changes_nothing_makes_no_version() -> None:
+async def test_write_that_changes_nothing_makes_no_version() -> None:
     cluster = api()
     first = await create(cluster, RUNS, pipeline_run())
 
@@ -79,7 +79,7 @@ async def test_a_write_that_changes_nothing_makes_no_version() -> None:
     assert again.version == first.version == cluster.store.version
 
 
-async def test_status_and_the_rest_are_written_apart() -> None:
+async def test_status_and_spec_are_written_separately() -> None:
     cluster = api()
     await create(cluster, RUNS, pipeline_run())
 
@@ -263,7 +263,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("case", REFUSALS.values(), ids=REFUSALS.keys())
-async def test_refused(case: Refusal) -> None:
+async def test_invalid_request_is_refused(case: Refusal) -> None:
     cluster = api()
     await create(cluster, MAPS, config_map())
     await create(cluster, JOBS, job())
@@ -279,7 +279,7 @@ async def test_refused(case: Refusal) -> None:
     assert cluster.store.version == version, "what is refused leaves no trace"
 
 
-async def test_a_suspended_job_that_has_not_started_may_get_other_nodes() -> None:
+async def test_suspended_job_that_has_not_started_may_get_other_nodes() -> None:
     cluster = api()
     await create(cluster, JOBS, job(suspend=True))
 
@@ -289,7 +289,7 @@ async def test_a_suspended_job_that_has_not_started_may_get_other_nodes() -> Non
     assert stored.obj["spec"]["template"]["spec"]["nodeSelector"] == {"a": "b"}
 
 
-async def test_dry_run_says_what_would_be_and_keeps_nothing() -> None:
+async def test_dry_run_returns_the_result_and_stores_nothing() -> None:
     cluster = api()
     maps = kind(cluster, "configmaps")
 
@@ -326,7 +326,7 @@ DEFINITION = {
 }
 
 
-async def test_a_definition_makes_its_kind_served_until_it_is_deleted() -> None:
+async def test_definition_makes_its_kind_served_until_it_is_deleted() -> None:
     cluster = api()
     crds = ("apiextensions.k8s.io", "customresourcedefinitions")
 

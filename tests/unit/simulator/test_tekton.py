@@ -52,7 +52,9 @@ def matrix() -> dict[str, tuple[str, str | None, str | None, str]]:
 
 
 @pytest.mark.parametrize("case", matrix().values(), ids=matrix().keys())
-def test_transitions_of_spec_status(case: tuple[str, str | None, str | None, str]) -> None:
+def test_spec_status_allows_only_valid_transitions(
+    case: tuple[str, str | None, str | None, str],
+) -> None:
     state, before, after, refusal = case
 
     async def story(cluster: Cluster) -> None:
@@ -93,7 +95,7 @@ def test_everything_else_of_the_spec_is_immutable_even_while_pending(status: str
     in_cluster(story)
 
 
-def test_a_release_is_refused_where_defaults_changed_meanwhile() -> None:
+def test_release_is_refused_where_defaults_changed_meanwhile() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(PIPELINERUNS, pipeline_run(status=PENDING))
         cluster.behaviour.tekton_admission.default_pod_template = {"nodeSelector": {"a": "b"}}
@@ -184,7 +186,7 @@ def test_invalid_runs_are_denied(case: Invalid) -> None:
     in_cluster(story)
 
 
-def test_longer_tasks_are_fine_where_the_pipeline_may_take_as_long() -> None:
+def test_task_timeout_within_the_pipeline_timeout_is_accepted() -> None:
     async def story(cluster: Cluster) -> None:
         timeouts = {"tasks": "2h", "pipeline": "3h"}
         await cluster.create(PIPELINERUNS, pipeline_run(timeouts=timeouts))
@@ -202,7 +204,7 @@ def test_defaults_are_filled_in() -> None:
     in_cluster(story)
 
 
-def test_a_pending_run_waits_says_so_and_its_time_does_not_begin() -> None:
+def test_pending_run_has_a_condition_and_no_start_time() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(PIPELINERUNS, pipeline_run(status=PENDING))
         await cluster.after(7200)
@@ -250,7 +252,7 @@ def test_tasks_run_in_their_order_and_finally_last() -> None:
     in_cluster(story)
 
 
-def test_a_task_with_a_platform_waits_for_its_machines_secret() -> None:
+def test_task_with_a_platform_waits_for_its_machines_secret() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(
             PIPELINERUNS, pipeline_run(pipelineRef={"name": "x"}, params=[PLATFORMS])
@@ -271,7 +273,7 @@ def test_a_task_with_a_platform_waits_for_its_machines_secret() -> None:
     in_cluster(story)
 
 
-def test_a_secret_with_an_error_fails_the_task_at_once() -> None:
+def test_secret_with_an_error_fails_the_task_at_once() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(
             PIPELINERUNS, pipeline_run(pipelineRef={"name": "x"}, params=[PLATFORMS])
@@ -320,7 +322,7 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize("case", ENDINGS.values(), ids=ENDINGS.keys())
-def test_endings(case: Ending) -> None:
+def test_run_ends_with_the_expected_reason(case: Ending) -> None:
     async def story(cluster: Cluster) -> None:
         body = pipeline_run(seconds=30, fail=case.fail, pipelineSpec=THREE)
         await cluster.create(PIPELINERUNS, body)
@@ -337,7 +339,7 @@ def test_endings(case: Ending) -> None:
     in_cluster(story)
 
 
-def test_a_run_cancelled_while_pending_ends_without_a_task() -> None:
+def test_run_cancelled_while_pending_ends_without_a_task() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(PIPELINERUNS, pipeline_run(status=PENDING))
         await cluster.merge(PIPELINERUNS, "p", {"spec": {"status": "Cancelled"}})
@@ -349,7 +351,7 @@ def test_a_run_cancelled_while_pending_ends_without_a_task() -> None:
     in_cluster(story)
 
 
-def test_a_run_that_takes_too_long_times_out() -> None:
+def test_run_above_its_timeout_fails() -> None:
     async def story(cluster: Cluster) -> None:
         body = pipeline_run(seconds=100, timeouts={"pipeline": "1m"})
         await cluster.create(PIPELINERUNS, body)
@@ -364,7 +366,7 @@ def test_a_run_that_takes_too_long_times_out() -> None:
     in_cluster(story)
 
 
-def test_what_somebody_else_manages_is_left_alone() -> None:
+def test_run_managed_by_another_controller_is_ignored() -> None:
     async def story(cluster: Cluster) -> None:
         body = pipeline_run(managedBy="kueue.x-k8s.io/multikueue")
         await cluster.create(PIPELINERUNS, body)
@@ -375,7 +377,7 @@ def test_what_somebody_else_manages_is_left_alone() -> None:
     in_cluster(story)
 
 
-def test_a_deleted_run_takes_its_tasks_along() -> None:
+def test_task_runs_are_deleted_with_their_run() -> None:
     async def story(cluster: Cluster) -> None:
         stored = await cluster.create(PIPELINERUNS, pipeline_run())
         await cluster.after(1)

@@ -68,22 +68,22 @@ PLANS: dict[str, tuple[Obj, list[tuple[str, str | None]]]] = {
 
 
 @pytest.mark.parametrize(("spec", "tasks"), PLANS.values(), ids=PLANS.keys())
-def test_plans(spec: Obj, tasks: list[tuple[str, str | None]]) -> None:
+def test_pipeline_plan_orders_its_tasks(spec: Obj, tasks: list[tuple[str, str | None]]) -> None:
     assert planned(spec) == tasks
 
 
-def test_a_pipeline_of_the_cluster_is_planned_by_its_tasks() -> None:
+def test_pipeline_of_the_cluster_is_planned_by_its_tasks() -> None:
     assert planned({"pipelineRef": {"name": "x"}}, {"tasks": [{"name": "z"}]}) == [("p-z", None)]
 
 
-def test_depth_is_the_longest_way_and_a_cycle_ends_it() -> None:
+def test_depth_is_the_longest_path_and_a_cycle_is_bounded() -> None:
     run = {"metadata": {"name": "p"}, "spec": {"pipelineSpec": THREE}}
     assert depth(plan(run)) == 3
     cycle = {"tasks": [{"name": "a", "runAfter": ["b"]}, {"name": "b", "runAfter": ["a"]}]}
     assert depth(plan({**run, "spec": {"pipelineSpec": cycle}})) == 1
 
 
-def test_a_long_child_name_is_cut_and_stays_its_own() -> None:
+def test_long_child_name_is_truncated_and_unique() -> None:
     names = {child_name("p" * 60, f"-task-{n}") for n in range(3)}
     assert len(names) == 3
     assert {len(name) for name in names} == {63}

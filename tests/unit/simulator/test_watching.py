@@ -29,7 +29,7 @@ def said(events: Watch) -> list[tuple[str, str]]:
     return [(type_, event.stored.name) for type_, event in events.drain()]
 
 
-async def test_a_watch_tells_what_came_after_its_version() -> None:
+async def test_watch_delivers_changes_after_its_version() -> None:
     cluster = api()
     stored = await create(cluster, MAPS, config_map("before"))
     await create(cluster, MAPS, config_map("a"))
@@ -41,7 +41,7 @@ async def test_a_watch_tells_what_came_after_its_version() -> None:
     assert said(events) == []
 
 
-async def test_an_object_enters_and_leaves_a_selection() -> None:
+async def test_object_enters_and_leaves_a_selection() -> None:
     cluster = api()
     await create(cluster, MAPS, config_map("a"))
     events = watch(cluster, cluster.store.version, {"in": "yes"})
@@ -57,7 +57,7 @@ async def test_an_object_enters_and_leaves_a_selection() -> None:
     assert versions == sorted(set(versions))
 
 
-async def test_a_version_that_is_forgotten_cannot_be_watched_from() -> None:
+async def test_compacted_version_cannot_be_watched_from() -> None:
     cluster = api(history_max=3)
     first = await create(cluster, MAPS, config_map("a0"))
     for number in range(1, 4):
@@ -71,7 +71,7 @@ async def test_a_version_that_is_forgotten_cannot_be_watched_from() -> None:
     assert (refused.value.code, refused.value.reason) == (410, "Expired")
 
 
-async def test_compaction_and_the_future_cannot_be_watched_from() -> None:
+async def test_compacted_and_future_versions_cannot_be_watched_from() -> None:
     cluster = api()
     stored = await create(cluster, MAPS, config_map("a"))
     await create(cluster, MAPS, config_map("b"))
@@ -84,7 +84,7 @@ async def test_compaction_and_the_future_cannot_be_watched_from() -> None:
     assert said(watch(cluster, cluster.store.version)) == []
 
 
-async def test_everybody_hears_of_changes_in_the_same_order() -> None:
+async def test_all_watchers_get_changes_in_the_same_order() -> None:
     cluster = api()
     first, second = watch(cluster, 5), watch(cluster, 5)
     owner = await create(cluster, MAPS, config_map("owner"))
@@ -96,7 +96,7 @@ async def test_everybody_hears_of_changes_in_the_same_order() -> None:
     assert heard == [event.version for _, event in second.drain()]
 
 
-async def test_a_watcher_that_is_too_slow_loses_its_watch_and_nothing_before() -> None:
+async def test_slow_watcher_loses_its_watch_after_the_delivered_events() -> None:
     cluster = api()
     maps = kind(cluster, "configmaps")
     events = Watch(cluster.store, maps, since=cluster.store.version, buffer_max=2)
@@ -109,7 +109,7 @@ async def test_a_watcher_that_is_too_slow_loses_its_watch_and_nothing_before() -
     assert said(events) == [("ADDED", "a0"), ("ADDED", "a1")]
 
 
-async def test_pages_show_one_moment() -> None:
+async def test_pages_show_one_version_of_the_list() -> None:
     cluster = api()
     for number in range(5):
         await create(cluster, MAPS, config_map(f"a{number}"))
@@ -128,7 +128,7 @@ async def test_pages_show_one_moment() -> None:
 
 
 @pytest.mark.parametrize(("token", "code"), [("garbage", 400), ("eyJsaXN0Ijo5OX0=", 410)])
-def test_a_token_that_leads_nowhere_is_refused(token: str, code: int) -> None:
+def test_invalid_continue_token_is_refused(token: str, code: int) -> None:
     cluster = api()
 
     with pytest.raises(ApiError) as refused:

@@ -43,7 +43,9 @@ DENIALS = {
 
 @pytest.mark.parametrize("case", DENIALS.values(), ids=DENIALS.keys())
 @pytest.mark.parametrize("mutating", [True, False], ids=["mutating", "validating"])
-async def test_denials(cluster: Api, reviewer: Reviewer, case: Denial, mutating: bool) -> None:
+async def test_denial_of_a_webhook_reaches_the_client(
+    cluster: Api, reviewer: Reviewer, case: Denial, mutating: bool
+) -> None:
     await configure(cluster, hook(reviewer, failurePolicy="Ignore"), mutating=mutating)
     reviewer.response = {"allowed": False} | ({"status": case.status} if case.status else {})
 
@@ -77,7 +79,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("case", FAULTS.values(), ids=FAULTS.keys())
 @pytest.mark.parametrize("policy", ["Fail", "Ignore"])
-async def test_a_webhook_that_cannot_be_asked(
+async def test_failed_webhook_call_follows_the_failure_policy(
     cluster: Api, reviewer: Reviewer, case: Fault, policy: str
 ) -> None:
     broken = hook(reviewer, failurePolicy=policy, timeoutSeconds=1)
@@ -95,7 +97,7 @@ async def test_a_webhook_that_cannot_be_asked(
     assert refused.value.message.startswith(said)
 
 
-async def test_a_service_is_found_where_the_simulator_was_told(
+async def test_webhook_service_is_called_at_the_configured_address(
     cluster: Api, reviewer: Reviewer
 ) -> None:
     by_service = hook(reviewer)

@@ -17,7 +17,7 @@ def label(key: str) -> list[Obj]:
     return [{"op": "add", "path": f"/metadata/labels/{key}", "value": "x"}]
 
 
-async def test_a_mutation_is_stored(cluster: Api, reviewer: Reviewer) -> None:
+async def test_mutation_is_stored(cluster: Api, reviewer: Reviewer) -> None:
     await configure(cluster, hook(reviewer))
     reviewer.patches["/m"] = label("a")
 
@@ -33,7 +33,7 @@ async def test_a_mutation_is_stored(cluster: Api, reviewer: Reviewer) -> None:
     assert asked["namespace"] == "default"
 
 
-async def test_configurations_are_asked_in_the_order_of_their_names(
+async def test_webhook_configurations_are_called_in_the_order_of_their_names(
     cluster: Api, reviewer: Reviewer
 ) -> None:
     for name in ("zebra", "ant", "mole"):
@@ -44,7 +44,7 @@ async def test_configurations_are_asked_in_the_order_of_their_names(
     assert reviewer.paths == ["/ant", "/mole", "/zebra"]
 
 
-async def test_a_webhook_sees_what_those_before_have_changed(
+async def test_webhook_receives_the_changes_of_earlier_ones(
     cluster: Api, reviewer: Reviewer
 ) -> None:
     await configure(cluster, hook(reviewer, "a"), hook(reviewer, "b"))
@@ -123,7 +123,7 @@ AIMS = {
 
 
 @pytest.mark.parametrize("case", AIMS.values(), ids=AIMS.keys())
-async def test_a_webhook_is_asked_only_about_what_it_aims_at(
+async def test_webhook_is_called_only_for_matching_requests(
     cluster: Api, reviewer: Reviewer, case: Aim
 ) -> None:
     await configure(cluster, hook(reviewer, **case.members))
@@ -134,7 +134,7 @@ async def test_a_webhook_is_asked_only_about_what_it_aims_at(
 
 
 @pytest.mark.parametrize(("policy", "seen"), [("Equivalent", ["v1beta1"]), ("Exact", [])])
-async def test_an_equivalent_version_is_converted_for_the_webhook(
+async def test_equivalent_version_is_converted_for_the_webhook(
     cluster: Api, reviewer: Reviewer, policy: str, seen: list[str]
 ) -> None:
     rule = {
@@ -168,7 +168,7 @@ async def test_updates_and_deletions_show_the_old_object(cluster: Api, reviewer:
 
 
 @pytest.mark.parametrize(("effects", "code"), [("None", 0), ("NoneOnDryRun", 0), ("Some", 400)])
-async def test_a_dry_run_reaches_only_webhooks_without_side_effects(
+async def test_dry_run_reaches_only_webhooks_without_side_effects(
     cluster: Api, reviewer: Reviewer, effects: str, code: int
 ) -> None:
     await configure(cluster, hook(reviewer, sideEffects=effects))
@@ -182,7 +182,7 @@ async def test_a_dry_run_reaches_only_webhooks_without_side_effects(
         assert reviewer.asked[0]["dryRun"] is True
 
 
-async def test_a_patch_that_does_not_apply_is_an_internal_error(
+async def test_patch_that_does_not_apply_is_an_internal_error(
     cluster: Api, reviewer: Reviewer
 ) -> None:
     await configure(cluster, hook(reviewer))
@@ -194,7 +194,7 @@ async def test_a_patch_that_does_not_apply_is_an_internal_error(
     assert refused.value.code == 500
 
 
-async def test_webhooks_are_not_asked_about_webhook_configurations(
+async def test_webhooks_are_not_called_for_webhook_configurations(
     cluster: Api, reviewer: Reviewer
 ) -> None:
     rule = {"apiGroups": ["*"], "resources": ["*"]}
@@ -204,7 +204,7 @@ async def test_webhooks_are_not_asked_about_webhook_configurations(
     assert reviewer.asked == []
 
 
-async def test_a_write_that_was_overtaken_while_a_webhook_thought_is_tried_again(
+async def test_write_overtaken_during_a_webhook_call_is_retried(
     cluster: Api, reviewer: Reviewer
 ) -> None:
     await configure(cluster, hook(reviewer, rule={"operations": ["UPDATE"]}))

@@ -23,7 +23,7 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def test_a_year_passes_at_once() -> None:
+def test_year_passes_at_once() -> None:
     async def work() -> float:
         await asyncio.sleep(365 * 86_400.0)
         return now()
@@ -58,7 +58,7 @@ def test_callbacks_of_one_instant_run_in_the_order_in_which_they_were_asked_for(
     assert run(work) == list(range(50))
 
 
-def test_time_stands_still_while_somebody_is_ready() -> None:
+def test_virtual_time_stands_still_while_a_callback_is_ready() -> None:
     async def work() -> float:
         for _ in range(1000):
             await asyncio.sleep(0)
@@ -67,7 +67,7 @@ def test_time_stands_still_while_somebody_is_ready() -> None:
     assert run(work) == 0.0
 
 
-def test_a_timeout_ends_what_takes_longer_at_its_time() -> None:
+def test_timeout_expires_at_its_virtual_time() -> None:
     async def work() -> float:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(2.5):
@@ -77,7 +77,7 @@ def test_a_timeout_ends_what_takes_longer_at_its_time() -> None:
     assert run(work) == 2.5
 
 
-def test_a_cancelled_timer_neither_fires_nor_moves_the_time() -> None:
+def test_cancelled_timer_neither_fires_nor_moves_the_time() -> None:
     async def work() -> float:
         asyncio.get_running_loop().call_later(100, pytest.fail, "it fired").cancel()
         await asyncio.sleep(1)
@@ -86,7 +86,7 @@ def test_a_cancelled_timer_neither_fires_nor_moves_the_time() -> None:
     assert run(work) == 1.0
 
 
-def test_a_cancelled_task_may_clean_up_in_virtual_time() -> None:
+def test_cancelled_task_may_clean_up_in_virtual_time() -> None:
     async def slow_to_end(ends: list[float]) -> None:
         try:
             await asyncio.sleep(1000)
@@ -105,7 +105,7 @@ def test_a_cancelled_task_may_clean_up_in_virtual_time() -> None:
     assert run(work) == [6.0]
 
 
-def test_a_deadlock_names_who_waits_and_where() -> None:
+def test_deadlock_error_names_waiting_tasks_and_lines() -> None:
     async def forgotten() -> None:
         await asyncio.Event().wait()
 
@@ -118,7 +118,7 @@ def test_a_deadlock_names_who_waits_and_where() -> None:
         run(work)
 
 
-def test_a_loop_that_spins_is_stopped() -> None:
+def test_loop_that_spins_is_stopped() -> None:
     async def work() -> None:
         while True:  # noqa: ASYNC110 # spinning is the point
             await asyncio.sleep(0)
@@ -127,7 +127,7 @@ def test_a_loop_that_spins_is_stopped() -> None:
         run(work, VirtualLoop(steps_per_instant_max=1000))
 
 
-def test_a_run_that_never_ends_is_stopped() -> None:
+def test_run_that_never_ends_is_stopped() -> None:
     async def work() -> None:
         while True:  # noqa: ASYNC110 # going on for ever is the point
             await asyncio.sleep(1)
@@ -152,7 +152,7 @@ def test_name_lookup_is_refused() -> None:
         run(work)
 
 
-def test_tasks_are_named_alike_in_every_loop() -> None:
+def test_task_names_are_equal_in_every_loop() -> None:
     async def work() -> list[str]:
         async def nothing() -> None: ...
 

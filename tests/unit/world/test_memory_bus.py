@@ -8,7 +8,7 @@ from shared.testing.world.memory_bus import MemoryBus, MemoryServer
 from shared.testing.world.world import EPOCH, Faults, ProcessContext, World
 
 
-def test_work_begins_though_the_first_request_for_it_was_lost() -> None:
+def test_work_starts_although_the_first_request_was_lost() -> None:
     taken: list[str] = []
     beat = Beat(spoke="east", instance="a", number=1, at=EPOCH)
     with World(1, faults=Faults(until_seconds=0.1, lost_request=1.0)) as world:

@@ -25,7 +25,7 @@ def history(seed: int) -> list[str]:
     return world.log
 
 
-def test_the_same_seed_gives_the_same_log() -> None:
+def test_same_seed_gives_the_same_log() -> None:
     assert history(7) == history(7)
 
 
@@ -33,7 +33,7 @@ def test_another_seed_gives_another_log() -> None:
     assert history(7) != history(8)
 
 
-def test_processes_die_while_it_is_unkind_and_live_when_it_is_calm() -> None:
+def test_processes_crash_under_faults_and_live_when_calm() -> None:
     log = history(7)
     deaths = [float(line.split()[0]) for line in log if " crash " in line]
     assert len(deaths) > 5
@@ -41,13 +41,13 @@ def test_processes_die_while_it_is_unkind_and_live_when_it_is_calm() -> None:
     assert {line.split()[1][0] for line in log if float(line.split()[0]) > 80} == {"a", "b"}
 
 
-def test_the_clock_begins_at_the_epoch_and_follows_the_loop() -> None:
+def test_clock_begins_at_the_epoch_and_follows_the_loop() -> None:
     with World(1) as world:
         world.run(lambda: asyncio.sleep(3.25))
         assert (world.now() - EPOCH).total_seconds() == 3.25
 
 
-def test_not_a_line_of_a_crashed_process_runs_any_more() -> None:
+def test_crashed_process_executes_no_further_line() -> None:
     ran: list[str] = []
 
     async def stubborn(context: ProcessContext) -> None:
@@ -98,7 +98,7 @@ def test_tasks_timers_and_callbacks_die_with_the_process_that_made_them() -> Non
         assert ran == []
 
 
-def test_what_others_do_for_a_dead_process_never_reaches_it() -> None:
+def test_results_for_a_dead_process_are_dropped() -> None:
     woken: list[str] = []
     news = asyncio.Event()
 
@@ -121,7 +121,7 @@ def test_what_others_do_for_a_dead_process_never_reaches_it() -> None:
         assert woken == ["waiting.2"]
 
 
-def test_a_process_that_ends_by_itself_is_a_failure_and_is_started_again() -> None:
+def test_process_that_ends_by_itself_is_a_failure_and_restarts() -> None:
     async def broken(context: ProcessContext) -> None:
         await asyncio.sleep(1)
         if context.life == 1:
@@ -137,7 +137,7 @@ def test_a_process_that_ends_by_itself_is_a_failure_and_is_started_again() -> No
         assert "no such thing" in failure
 
 
-def test_a_task_that_raises_unheard_is_a_failure() -> None:
+def test_unobserved_task_exception_is_a_failure() -> None:
     async def careless() -> None:
         raise ValueError("unheard")
 
@@ -150,7 +150,7 @@ def test_a_task_that_raises_unheard_is_a_failure() -> None:
         assert "unheard" in world.failures[0]
 
 
-def test_who_dies_as_a_task_of_his_fails_is_not_blamed_for_not_looking_at_it() -> None:
+def test_process_crashing_while_its_task_fails_is_no_failure() -> None:
     with World(1) as world:
 
         async def service(_context: ProcessContext) -> None:
@@ -172,7 +172,7 @@ def test_who_dies_as_a_task_of_his_fails_is_not_blamed_for_not_looking_at_it() -
 
 
 @pytest.mark.parametrize("seconds", [None, 5.0])
-def test_a_partition_lasts_until_it_heals(seconds: float | None) -> None:
+def test_partition_lasts_until_it_heals(seconds: float | None) -> None:
     async def drive() -> None:
         world.partition("a", "bus", seconds=seconds)
         await asyncio.sleep(4)
