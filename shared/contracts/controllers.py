@@ -7,6 +7,7 @@ __all__ = [
     "MULTIKUEUE",
     "MULTIKUEUE_DISPATCHER_PREFIX",
     "OWN_CONTROLLERS",
+    "PROVISIONING",
     "WINDOW",
 ]
 
@@ -18,6 +19,9 @@ MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
 
 MULTIKUEUE_DISPATCHER_PREFIX: Final = "kueue.x-k8s.io/multikueue-dispatcher-"
 """Before `all-at-once` and `incremental` in `multiKueue.dispatcherName` of Kueue's Configuration."""
+
+PROVISIONING: Final = "kueue.x-k8s.io/provisioning-request"
+"""Answered by Kueue's provisioning controller; Sluicegate only refuses it beside MultiKueue."""
 
 WINDOW: Final = "sluicegate.dev/window"
 """Answered by the dispatcher: a job starts only in certain hours."""

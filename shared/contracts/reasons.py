@@ -2,10 +2,13 @@
 
 from typing import Final
 
-__all__ = ["DEACTIVATED", "NOT_ADMITTED", "RELEASE_REFUSED"]
+__all__ = ["DEACTIVATED", "DEACTIVATED_DUE_TO", "NOT_ADMITTED", "RELEASE_REFUSED"]
 
 DEACTIVATED: Final = "Deactivated"
 """Prefix of eviction reasons that forbid a restart; Kueue's."""
+
+DEACTIVATED_DUE_TO: Final = f"{DEACTIVATED}DueTo"
+"""Prefix of eviction reasons of a workload that the scheduler deactivated; the cause follows. Kueue's."""
 
 NOT_ADMITTED: Final = "NotAdmitted"
 """Reason of an eviction: the job ran though nobody had admitted it. Kueue's `StopReasonNotAdmitted`."""

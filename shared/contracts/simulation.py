@@ -2,9 +2,15 @@
 
 from typing import Final
 
-__all__ = ["DURATION", "OUTCOME", "PREFIX", "RUN_IN_PODS"]
+__all__ = ["BENCH_CLASS", "BENCH_RUNS", "DURATION", "OUTCOME", "PREFIX", "RUN_IN_PODS"]
 
 PREFIX: Final = "simulator.sluicegate.dev/"
+
+BENCH_CLASS: Final = "sluicegate.dev/bench-class"
+"""Label of a benchmark's workload: its size class in Kueue's scalability generator."""
+
+BENCH_RUNS: Final = "sluicegate.dev/bench-runs-milliseconds"
+"""Label of a benchmark's workload: its running time."""
 
 DURATION: Final = PREFIX + "duration"
 """Running time in simulated time, such as ``90s``. Without it, a random time."""

@@ -5,13 +5,13 @@ they are the same spans.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-__all__ = ["Context", "Kind", "Span", "coverage", "derived_span_id", "derived_trace_id", "leaves"]
+__all__ = ["Context", "Kind", "Span", "derived_span_id", "derived_trace_id"]
 
 Value = str | int | float | bool
 
@@ -70,24 +70,3 @@ def _number(parts: tuple[object, ...], size: int) -> int:
     text = "\n".join(map(str, parts)).encode()
     # Zero is no id.
     return int.from_bytes(hashlib.blake2b(text, digest_size=size).digest()) or 1
-
-
-def leaves(spans: Iterable[Span]) -> list[Span]:
-    """Those under which nothing lies."""
-    every = list(spans)
-    above = {span.parent for span in every}
-    return [span for span in every if span.context not in above]
-
-
-def coverage(spans: Iterable[Span], start: datetime, end: datetime) -> float:
-    """What part of the time from `start` to `end` some leaf covers: 1.0 is all of it, also of none."""
-    covered = 0.0
-    reached = start
-    for leaf in sorted(leaves(spans), key=lambda span: span.start):
-        begin = max(leaf.start, reached)
-        until = min(leaf.end, end)
-        if until > begin:
-            covered += (until - begin).total_seconds()
-            reached = until
-    whole = (end - start).total_seconds()
-    return covered / whole if whole > 0 else 1.0

@@ -22,8 +22,9 @@ from shared.contracts.kube.names import TRACEPARENT_ANNOTATION
 from shared.contracts.simulation import DURATION
 from shared.kube.client import HttpKube
 from shared.kube.config import from_kubeconfig
-from shared.telemetry.spans import Context, Kind, Span, coverage, leaves
+from shared.telemetry.spans import Context, Kind, Span
 from shared.telemetry.tracing import parse_traceparent
+from shared.testing.spans import coverage, leaves
 from shared.testing.waiting import eventually
 from tests.e2e.otlp_receiver import Receiver, receiver
 from tests.e2e.semantic_conventions import broken

@@ -32,7 +32,7 @@ from shared.contracts.kube.conditions import (
 from shared.contracts.kube.kinds import WORKLOAD, Kind
 from shared.contracts.kube.names import RESOURCE_IN_USE
 from shared.contracts.messages.observed import Observed
-from shared.contracts.reasons import DEACTIVATED
+from shared.contracts.reasons import DEACTIVATED_DUE_TO
 from shared.contracts.subjects import observed_filter
 from shared.kube.port import ConflictError, Kube, KubeError, NotFoundError, RefusedError
 from shared.settings.configuration import WorkloadRetention
@@ -74,7 +74,7 @@ def deletion_of(workload: Body, policy: WorkloadRetention) -> Deletion | None:
         text = "Deleted finished workload due to elapsed retention"
         return Deletion(at=at, job=None, metadata=kept, message=text)
     evicted = find_condition(workload, EVICTED)
-    by_quota = reason_of(evicted).startswith(f"{DEACTIVATED}DueTo")
+    by_quota = reason_of(evicted).startswith(DEACTIVATED_DUE_TO)
     inactive = spec_of(workload).get("active", True) is False
     if not (inactive and by_quota and is_true(workload, EVICTED)) or holds_quota(workload):
         return None

@@ -29,7 +29,7 @@ from shared.contracts.kueue.assignments import to_status
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.effects import CheckState
 from shared.contracts.messages.workloads import Finish, WorkloadState
-from shared.contracts.reasons import DEACTIVATED
+from shared.contracts.reasons import DEACTIVATED, DEACTIVATED_DUE_TO
 
 __all__ = [
     "finished_status",
@@ -204,7 +204,7 @@ def _set_deactivation_target(workload: Body, conditions: Conditions, admission: 
     if not admission.deactivate or already_evicted:
         return
     evicted = conditions.get(EVICTED)
-    cause = reason_of(evicted).removeprefix(f"{DEACTIVATED}DueTo")
+    cause = reason_of(evicted).removeprefix(DEACTIVATED_DUE_TO)
     text = message_of(evicted).removeprefix("The workload is deactivated due to ")
     conditions.set(DEACTIVATION_TARGET, True, cause or DEACTIVATED, text)
 

@@ -18,6 +18,7 @@ from services.quota.engine.types import (
     NO_PREEMPTION,
     WEIGHT_ONE,
     AssignedPodSet,
+    CheckKind,
     CheckRule,
     CheckStatus,
     FlavorQuotas,
@@ -208,8 +209,8 @@ class AdmissionCheckChanged(_ObjectFact):
     inactive_message: str = ""
     """Why it is not active, in words."""
 
-    controller: str = ""
-    """Its controller; some controllers exclude each other in one queue."""
+    kind: CheckKind = "other"
+    """What its controller does; some kinds exclude each other in one queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,9 @@ WEIGHT_ONE: Final = 1_000_000_000
 """Fair sharing weights are billionths: this is weight 1."""
 
 StopPolicy = Literal["None", "Hold", "HoldAndDrain"]
+CheckKind = Literal["MultiKueue", "ProvisioningRequest", "other"]
+"""What an AdmissionCheck asks for. Kueue excludes some combinations in one ClusterQueue."""
+
 CheckStatus = Literal["Pending", "Ready", "Retry", "Rejected"]
 PreemptionPolicy = Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority", "Any"]
 Search = Literal["MayStopSearch", "TryNextFlavor"]

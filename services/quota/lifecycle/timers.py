@@ -30,7 +30,7 @@ from services.quota.wire.inbound import nanoseconds
 from services.quota.wire.outbound import to_datetime
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
-from shared.contracts.reasons import DEACTIVATED
+from shared.contracts.reasons import DEACTIVATED, DEACTIVATED_DUE_TO
 from shared.contracts.refs import WorkloadRef
 
 __all__ = ["LifecycleTimers"]
@@ -52,9 +52,9 @@ _CAUSES: Final = {
 _BY_REASON: Final = {
     PODS_READY_TIMEOUT: Event.NOT_READY_IN_TIME,
     "AdmissionCheck": Event.CHECK_RETRY,
-    f"{DEACTIVATED}DueToAdmissionCheck": Event.CHECK_REJECTED,
+    f"{DEACTIVATED_DUE_TO}AdmissionCheck": Event.CHECK_REJECTED,
     DEACTIVATED: Event.DEACTIVATED,
-    **{f"{DEACTIVATED}DueTo{cause}": event for event, (cause, _) in _CAUSES.items()},
+    **{f"{DEACTIVATED_DUE_TO}{cause}": event for event, (cause, _) in _CAUSES.items()},
 }
 """Reason of an eviction to its event; any other reason is `Event.EVICTED`."""
 
@@ -222,7 +222,7 @@ class LifecycleTimers:
             reason, message = PODS_READY_TIMEOUT, f"Exceeded the PodsReady timeout {key}"
         else:
             cause, text = _CAUSES[event]
-            reason = f"{DEACTIVATED}DueTo{cause}"
+            reason = f"{DEACTIVATED_DUE_TO}{cause}"
             message, deactivate = f"The workload is deactivated due to {text}", True
         return EvictionRequested(
             cluster=state.cluster,

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from services.quota.metrics.catalogue import LEADER, OURS
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.reasons import DEACTIVATED, DEACTIVATED_DUE_TO
 
 __all__ = ["NAME_LABELS", "DecisionMetrics", "cause_of"]
 
@@ -19,7 +20,6 @@ NAME_LABELS: Final = {
 }
 """Plural of a kind to the labels that hold names of its objects."""
 
-_DUE_TO: Final = "DeactivatedDueTo"
 _PREEMPTIONS: Final = frozenset(
     {
         "InClusterQueue",
@@ -283,8 +283,8 @@ def cause_of(admission: Admission) -> tuple[str, str]:
     reason = admission.reason
     if reason in _PREEMPTIONS:
         return "Preempted", ""
-    if reason.startswith(_DUE_TO):
-        return "Deactivated", reason.removeprefix(_DUE_TO)
+    if reason.startswith(DEACTIVATED_DUE_TO):
+        return DEACTIVATED, reason.removeprefix(DEACTIVATED_DUE_TO)
     if reason == "PodsReadyTimeout":
         return reason, "WaitForRecovery" if admission.pods_ready_at else "WaitForStart"
     return reason, ""

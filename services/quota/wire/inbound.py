@@ -12,8 +12,9 @@ import structlog
 
 from services.quota.engine import facts
 from services.quota.engine.facts import Fact
+from services.quota.engine.types import CheckKind
 from shared.contracts import subjects
-from shared.contracts.controllers import OWN_CONTROLLERS
+from shared.contracts.controllers import MULTIKUEUE, OWN_CONTROLLERS, PROVISIONING
 from shared.contracts.kube import kinds
 from shared.contracts.kube.conditions import ACTIVE, find_condition
 from shared.contracts.kube.kinds import Kind, Object
@@ -56,6 +57,12 @@ CONFIGURATION_KINDS: Final = (
     kinds.LOCAL_QUEUE,
 )
 """The kinds that decide about workloads. Each kind refers only to kinds before it."""
+
+_CHECK_KINDS: Final[Mapping[str, CheckKind]] = {
+    MULTIKUEUE: "MultiKueue",
+    PROVISIONING: "ProvisioningRequest",
+}
+"""Controller of an AdmissionCheck to its kind; all others are `other`."""
 
 _SEARCH: Final = {
     "Borrow": "MayStopSearch",
@@ -232,7 +239,7 @@ def admission_check(cluster: str, obj: Object) -> facts.AdmissionCheckChanged:
         name=_name(obj),
         active=active,
         inactive_message="" if active else message,
-        controller=controller,
+        kind=_CHECK_KINDS.get(controller, "other"),
     )
 
 

@@ -14,13 +14,12 @@ from shared.contracts.kube.kinds import (
     Object,
 )
 from shared.contracts.kube.kinds import Kind as Resource
+from shared.contracts.simulation import BENCH_CLASS, BENCH_RUNS
 
-__all__ = ["CLASS", "NAMESPACE_NAME", "RUNS", "WorkloadArrival", "arrivals", "cluster_objects"]
+__all__ = ["NAMESPACE_NAME", "WorkloadArrival", "arrivals", "cluster_objects"]
 
 NAMESPACE_NAME: Final = "bench"
 FLAVOR: Final = "rf"
-CLASS: Final = "sluicegate.dev/bench-class"
-RUNS: Final = "sluicegate.dev/bench-runs-milliseconds"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +104,7 @@ def _workload(queue: str, kind: Kind, number: int) -> Object:
         "metadata": {
             "name": f"{queue}-{kind.name}-{number}",
             "namespace": NAMESPACE_NAME,
-            "labels": {CLASS: kind.name, RUNS: str(kind.runs)},
+            "labels": {BENCH_CLASS: kind.name, BENCH_RUNS: str(kind.runs)},
         },
         "spec": {
             "queueName": queue,

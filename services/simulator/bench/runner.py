@@ -11,7 +11,6 @@ from typing import Any, Final
 from services.quota.bench import Load
 from services.simulator.bench.generator import (
     NAMESPACE_NAME,
-    RUNS,
     WorkloadArrival,
     arrivals,
     cluster_objects,
@@ -19,6 +18,7 @@ from services.simulator.bench.generator import (
 from services.simulator.bench.report import Timeline
 from services.simulator.bench.writer import RETRY_SECONDS, Writer, is_true
 from shared.contracts.kube.kinds import WORKLOAD, Object
+from shared.contracts.simulation import BENCH_RUNS
 from shared.kube.port import AlreadyExistsError, Kube, UnavailableError
 from shared.kube.reflector import Changed, Deleted, Listed, Reflector, Unserved
 
@@ -116,7 +116,9 @@ class Runner:
 
     def _seen(self, workload: Object) -> None:
         name = workload["metadata"]["name"]
-        if RUNS not in (workload["metadata"].get("labels") or {}) or is_true(workload, "Finished"):
+        if BENCH_RUNS not in (workload["metadata"].get("labels") or {}) or is_true(
+            workload, "Finished"
+        ):
             return  # Not a workload of this run, or finished.
         if is_true(workload, "Evicted") and is_true(workload, "QuotaReserved"):
             self._drop(name)
@@ -136,7 +138,7 @@ class Runner:
 
     async def _finish(self, workload: Object) -> None:
         name = workload["metadata"]["name"]
-        await asyncio.sleep(int(workload["metadata"]["labels"][RUNS]) / 1000)
+        await asyncio.sleep(int(workload["metadata"]["labels"][BENCH_RUNS]) / 1000)
         await self._writer.finish(workload)
         self.timeline.finished(name, self._loop_time())
         if self.timeline.unfinished == 0 and self.timeline.known == len(self._arrivals):

@@ -7,14 +7,13 @@ from typing import Final
 from services.simulator.judge.message_logs import MessageLogs, Record
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.reasons import DEACTIVATED_DUE_TO
 from shared.settings.configuration import WaitForPodsReady
 
 __all__ = ["ALWAYS", "limits_kept"]
 
 SKEW = timedelta(seconds=1.5)
 """Largest difference of two processes' clocks in a world, with a margin."""
-
-DEACTIVATED = "DeactivatedDueTo"
 
 
 def _backoffs_kept(message_logs: MessageLogs) -> list[str]:
@@ -58,10 +57,10 @@ def limits_kept(message_logs: MessageLogs, wait: WaitForPodsReady) -> list[str]:
             continue
         ran = (one.decided_at - before.admitted_at + SKEW).total_seconds()
         limit = limits.get(one.uid)
-        if one.reason == f"{DEACTIVATED}MaximumExecutionTimeExceeded":
+        if one.reason == f"{DEACTIVATED_DUE_TO}MaximumExecutionTimeExceeded":
             if limit is None or before.executed_seconds + ran < limit:
                 wrong.append(f"{_place(record)}: out after {ran:g} s of {limit}")
-        elif one.reason in {"PodsReadyTimeout", f"{DEACTIVATED}RequeuingLimitExceeded"}:
+        elif one.reason in {"PodsReadyTimeout", f"{DEACTIVATED_DUE_TO}RequeuingLimitExceeded"}:
             since, seconds = before.admitted_at, wait.timeout
             if before.pods_ready == "WaitForRecovery" and before.pods_ready_at is not None:
                 since, seconds = before.pods_ready_at, wait.recovery_seconds or 0.0
@@ -87,7 +86,7 @@ def _out_stays_out(message_logs: MessageLogs) -> list[str]:
             continue
         if not state.active:
             wrong.append(f"{_place(record)} has quota though it is not active")
-        marked = state.deactivating or not state.evicted_reason.startswith(DEACTIVATED)
+        marked = state.deactivating or not state.evicted_reason.startswith(DEACTIVATED_DUE_TO)
         if before.deactivate and marked:
             wrong.append(f"{_place(record)} has quota though it is being put out")
     return wrong

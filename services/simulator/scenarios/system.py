@@ -190,9 +190,10 @@ def set_up(kind: type[S], context: ProcessContext, **given: Any) -> S:
     key = (kind, repr(sorted(given.items())))
     if key not in _READ:
         _READ[key] = kind(instance="world", **given)
-    read = _READ[key]
-    assert isinstance(read, kind)
-    return read.model_copy(update={"instance": context.instance})
+    # Validated already: the processes differ in their names only.
+    settings = kind.model_construct(**{**dict(_READ[key]), "instance": context.instance})
+    assert isinstance(settings, kind)
+    return settings
 
 
 def _watcher(system: System, context: ProcessContext, bus: Bus) -> Runnable:

@@ -2,7 +2,7 @@
 
 import yaml
 
-from shared.bus.asyncapi import asyncapi, messages_of, template_of, to_yaml
+from shared.bus.admin.asyncapi import asyncapi, messages_of, template_of, to_yaml
 from shared.bus.nats.work.worker import Registration
 from shared.bus.port import Entry
 from shared.contracts.messages.admissions import Admission, Term

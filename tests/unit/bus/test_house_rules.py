@@ -19,8 +19,8 @@ ALLOWED = {
     ("shared/bus/nats/broker.py", r"\bNatsBroker\("),
     ("shared/bus/nats/work/durables.py", r"\.subscriber\("),
     # A page, never connected.
-    ("shared/bus/asyncapi.py", r"\bNatsBroker\("),
-    ("shared/bus/asyncapi.py", r"\.subscriber\("),
+    ("shared/bus/admin/asyncapi.py", r"\bNatsBroker\("),
+    ("shared/bus/admin/asyncapi.py", r"\.subscriber\("),
 }
 
 

@@ -11,7 +11,7 @@ import yaml
 from nats.aio.client import Client
 
 from shared.bus.admin.apply import apply
-from shared.bus.asyncapi import all_messages, pattern_of
+from shared.bus.admin.asyncapi import all_messages, pattern_of
 from shared.bus.filters import covers
 from shared.bus.nats.publisher import RETRY_SECONDS
 from shared.bus.nats.stream_drift import check

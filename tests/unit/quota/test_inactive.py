@@ -19,7 +19,14 @@ NO_TOPOLOGY = (
 
 
 def check(name: str, controller: str) -> AdmissionCheckChanged:
-    return AdmissionCheckChanged(cluster=CLUSTER, name=name, controller=controller)
+    return admission_check(
+        CLUSTER,
+        {
+            "metadata": {"name": name},
+            "spec": {"controllerName": controller},
+            "status": {"conditions": [{"type": "Active", "status": "True"}]},
+        },
+    )
 
 
 CANNOT = "Can't admit new workloads: "

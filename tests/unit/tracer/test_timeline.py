@@ -13,7 +13,8 @@ from shared.contracts.messages.base import TRACEPARENT, Message
 from shared.contracts.messages.effects import CheckState, Dispatch, Outcome
 from shared.contracts.messages.spokes import ORIGIN
 from shared.contracts.messages.workloads import Finish, OwnerReference, WorkloadState
-from shared.telemetry.spans import Kind, Span, coverage, leaves
+from shared.telemetry.spans import Kind, Span
+from shared.testing.spans import coverage, leaves
 
 BEGAN = datetime(2026, 1, 1, 12, tzinfo=UTC)
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"

@@ -8,13 +8,11 @@ from services.quota.engine.model.amounts import unlimited_from
 from services.quota.engine.model.shapes import FlavorResource, Grant
 from services.quota.engine.model.state import ClusterQueue, Node, Phase, Shard, Tree, Workload
 from services.quota.engine.model.tree import add_usage, build_tree, remove_usage
-from services.quota.engine.types import CheckRule
+from services.quota.engine.types import CheckKind, CheckRule
 
 __all__ = ["attach_holder", "detach_holder", "rebuild_trees", "tree_of"]
 
 NOT_ADMITTING: Final = "Can't admit new workloads: "
-MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
-PROVISIONING: Final = "kueue.x-k8s.io/provisioning-request"
 
 
 def tree_of(cq: ClusterQueue) -> Tree:
@@ -213,21 +211,21 @@ def _inactive_reason(
 def _multikueue_problems(shard: Shard, cq: ClusterQueue) -> list[tuple[str, str]]:
     """Misuse of MultiKueue checks: one check for all flavors, and alone. Kueue's reasons and texts."""
 
-    def answered_by(controller: str) -> list[CheckRule]:
+    def rules_of(kind: CheckKind) -> list[CheckRule]:
         rules = [rule for rule in cq.fact.checks if rule.name in shard.checks]
-        found = [rule for rule in rules if shard.checks[rule.name].controller == controller]
+        found = [rule for rule in rules if shard.checks[rule.name].kind == kind]
         return sorted(found, key=lambda rule: rule.name)
 
     problems: list[tuple[str, str]] = []
-    elsewhere = answered_by(MULTIKUEUE)
-    names = ",".join(rule.name for rule in elsewhere)
-    if len(elsewhere) > 1:
+    multikueue = rules_of("MultiKueue")
+    names = ",".join(rule.name for rule in multikueue)
+    if len(multikueue) > 1:
         text = "Cannot use multiple MultiKueue AdmissionChecks on the same ClusterQueue"
         problems.append(("MultipleMultiKueueAdmissionChecks", f"{text}, found: {names}"))
-    if some := ",".join(rule.name for rule in elsewhere if rule.on_flavors):
+    if some := ",".join(rule.name for rule in multikueue if rule.on_flavors):
         text = f"Cannot specify MultiKueue AdmissionCheck per flavor, found: {some}"
         problems.append(("MultiKueueAdmissionCheckAppliedPerFlavor", text))
-    if names and (others := ",".join(rule.name for rule in answered_by(PROVISIONING))):
+    if names and (others := ",".join(rule.name for rule in rules_of("ProvisioningRequest"))):
         text = "Cannot use both MultiKueue and ProvisioningRequest AdmissionChecks together"
         problems.append(("MultiKueueWithProvisioningRequest", f"{text}, found: {names}, {others}"))
     return problems
