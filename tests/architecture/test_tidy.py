@@ -32,7 +32,7 @@ BANNED = {
     "NotImplementedError": ("", "a port is a Protocol; nothing is left unimplemented"),
     ".subscriber(": ("shared/bus/.*", "register with `Bus.work`: the ack policy is in one place"),
     "NatsBroker(": (
-        r"shared/bus/(nats/broker|asyncapi)\.py",
+        r"shared/bus/(nats/broker|admin/asyncapi)\.py",
         "use the broker factory: it sets the ack policy",
     ),
 }
