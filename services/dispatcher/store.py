@@ -24,7 +24,8 @@ from services.dispatcher.spokes.liveness import SpokeHealth
 from shared.contracts.kube.kinds import WORKLOAD
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.base import Message
-from shared.contracts.messages.effects import CheckState, Dispatch
+from shared.contracts.messages.checks import CheckState
+from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.spokes import Beat, CopyState, HubStatus
 from shared.contracts.messages.workloads import WorkloadState

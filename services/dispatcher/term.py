@@ -40,7 +40,8 @@ from shared.contracts.kube.kinds import (
     WORKLOAD_PRIORITY_CLASS,
 )
 from shared.contracts.messages.admissions import Admission
-from shared.contracts.messages.effects import CheckState, Dispatch
+from shared.contracts.messages.checks import CheckState
+from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.spokes import (
     Beat,

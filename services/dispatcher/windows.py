@@ -20,7 +20,7 @@ from shared.contracts.controllers import WINDOW
 from shared.contracts.kube.bodies import annotations_of, spec_of
 from shared.contracts.kube.kinds import ADMISSION_CHECK
 from shared.contracts.messages.admissions import Admission
-from shared.contracts.messages.effects import CheckState
+from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.observed import Observed
 from shared.contracts.refs import WorkloadRef
 from shared.contracts.subjects import observed_filter

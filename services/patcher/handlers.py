@@ -9,7 +9,8 @@ from services.patcher.multikueue.hub_status import HubStatusWriter
 from services.patcher.workloads.reconciler import WorkloadReconciler
 from shared.bus.port import Bus, Entry
 from shared.contracts import subjects
-from shared.contracts.messages.effects import Dispatch, HostState
+from shared.contracts.messages.dispatches import Dispatch
+from shared.contracts.messages.hosts import HostState
 from shared.contracts.messages.spokes import CheckCondition, HubStatus, SpokeState
 
 __all__ = ["Handlers"]

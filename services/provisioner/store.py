@@ -31,7 +31,7 @@ from services.provisioner.task_runs.requests import (
 from shared.contracts.kube.kinds import CONFIG_MAP, TASK_RUN
 from shared.contracts.kube.names import slot_resource
 from shared.contracts.messages.admissions import Admission
-from shared.contracts.messages.effects import HostState, PlatformOffer, PlatformState
+from shared.contracts.messages.hosts import HostState, PlatformOffer, PlatformState
 from shared.contracts.messages.observed import Observed
 
 __all__ = ["PublishedState", "Store", "StoredRecord"]

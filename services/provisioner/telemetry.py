@@ -23,7 +23,7 @@ from services.provisioner.allocation.results import (
 from services.provisioner.config.host_config import HostConfig, StaticPlatform
 from services.provisioner.metrics import UNKNOWN, Metrics
 from services.provisioner.task_runs.requests import HostRequest
-from shared.contracts.messages.effects import HostState
+from shared.contracts.messages.hosts import HostState
 from shared.telemetry.tracing import Tracing
 
 __all__ = ["Telemetry"]

@@ -46,13 +46,8 @@ from shared.bus.port import Bus, Entry, FencedError
 from shared.contracts import subjects
 from shared.contracts.kube.kinds import ADMISSION_CHECK, CONFIG_MAP, TASK_RUN
 from shared.contracts.messages.admissions import Admission
-from shared.contracts.messages.effects import (
-    CheckState,
-    HostState,
-    PlatformOffer,
-    PlatformState,
-    SealKey,
-)
+from shared.contracts.messages.checks import CheckState
+from shared.contracts.messages.hosts import HostState, PlatformOffer, PlatformState, SealKey
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.subjects import observed_filter
 

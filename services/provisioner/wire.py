@@ -23,8 +23,8 @@ from services.provisioner.task_runs.ssh_secret import (
     remote_secret,
 )
 from shared.contracts.kube.names import slot_resource
-from shared.contracts.messages import effects
-from shared.contracts.messages.effects import HostState, PlatformState
+from shared.contracts.messages import hosts
+from shared.contracts.messages.hosts import HostState, PlatformState
 
 __all__ = ["to_host_state", "to_ledger", "to_platform_state", "to_released"]
 
@@ -38,11 +38,11 @@ def to_ledger(state: PlatformState) -> AllocationLedger:
         machines={machine.name: Machine(**dict(machine)) for machine in state.machines},
         attempts=dict(state.attempts),
         refusals=dict(state.refusals),
-        failed_hosts={uid: tuple(hosts) for uid, hosts in state.failed_hosts.items()},
+        failed_hosts={uid: tuple(names) for uid, names in state.failed_hosts.items()},
     )
 
 
-def _to_slot(slot: effects.HostSlot) -> HostSlot:
+def _to_slot(slot: hosts.HostSlot) -> HostSlot:
     fields: dict[str, Any] = dict(slot)
     if slot.access is not None:
         access = {**dict(slot.access), "host_keys": tuple(slot.access.host_keys)}
@@ -55,11 +55,11 @@ def to_platform_state(ledger: AllocationLedger, *, now: datetime) -> PlatformSta
     return PlatformState(
         cluster=ledger.cluster,
         platform=ledger.platform,
-        seats=[effects.HostSlot.model_validate(asdict(slot)) for slot in ledger.slots.values()],
-        machines=[effects.Machine(**asdict(machine)) for machine in ledger.machines.values()],
+        seats=[hosts.HostSlot.model_validate(asdict(slot)) for slot in ledger.slots.values()],
+        machines=[hosts.Machine(**asdict(machine)) for machine in ledger.machines.values()],
         attempts=dict(ledger.attempts),
         refusals=dict(ledger.refusals),
-        failed_hosts={uid: list(hosts) for uid, hosts in ledger.failed_hosts.items()},
+        failed_hosts={uid: list(names) for uid, names in ledger.failed_hosts.items()},
         at=now,
     )
 

@@ -32,8 +32,9 @@ from services.quota.settings import QuotaSettings
 from services.quota.wire import inbound, outbound
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.base import Message
-from shared.contracts.messages.effects import CheckState, Outcome
+from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.observed import Observed, Synced
+from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.reasons import RELEASE_REFUSED

@@ -35,18 +35,17 @@ from shared.bus.nats.work.worker import Registration
 from shared.contracts.kube.kinds import MULTIKUEUE_CLUSTER
 from shared.contracts.messages.admissions import Admission, Term
 from shared.contracts.messages.base import Message
-from shared.contracts.messages.effects import (
-    CheckState,
-    DeadLetter,
-    Dispatch,
+from shared.contracts.messages.checks import CheckState
+from shared.contracts.messages.dispatches import Dispatch
+from shared.contracts.messages.hosts import (
     HostState,
     OneTimeKey,
-    Outcome,
     PlatformOffer,
     PlatformState,
     SealKey,
 )
 from shared.contracts.messages.observed import Observed, Synced
+from shared.contracts.messages.outcomes import DeadLetter, Outcome
 from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.messages.spokes import (
     Beat,
@@ -133,12 +132,12 @@ def pages() -> tuple[Page, ...]:
             ),
             publishes=(Admission, Term, QueueStatus),
         ),
-        *_pages_with_effects(),
+        *_pages_of_actors(),
         *_pages_for_people(),
     )
 
 
-def _pages_with_effects() -> tuple[Page, ...]:
+def _pages_of_actors() -> tuple[Page, ...]:
     return (
         Page(
             name="dispatcher",

@@ -8,7 +8,9 @@ from shared.bus.follow import read
 from shared.bus.port import Entry
 from shared.contracts import subjects
 from shared.contracts.messages.admissions import Admission
-from shared.contracts.messages.effects import CheckState, Dispatch, Outcome
+from shared.contracts.messages.checks import CheckState
+from shared.contracts.messages.dispatches import Dispatch
+from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
 

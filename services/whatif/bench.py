@@ -22,7 +22,7 @@ from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.admissions import Admission, PodSetAssignment
 from shared.contracts.messages.observed import Observed
-from shared.contracts.messages.workloads import Finish, OwnerReference, PodSet, WorkloadState
+from shared.contracts.messages.workloads import Finish, JobRef, PodSet, WorkloadState
 
 __all__ = ["main"]
 
@@ -96,7 +96,7 @@ def _observed(kind: Kind, name: str, obj: dict[str, Any], namespace: str | None 
 
 def _workload(number: int, at: datetime, random: Random) -> WorkloadState:
     name = f"build-{number:06d}"
-    owner = OwnerReference(api_version="batch/v1", kind="Job", plural="jobs", name=name, uid=name)
+    owner = JobRef(api_version="batch/v1", kind="Job", plural="jobs", name=name, uid=name)
     requests = {"cpu": str(random.choice(CPUS))}
     return WorkloadState(
         cluster=CLUSTER,

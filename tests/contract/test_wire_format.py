@@ -8,21 +8,20 @@ import pytest
 from shared.contracts.messages import base
 from shared.contracts.messages.admissions import Admission, PodSetAssignment, Term
 from shared.contracts.messages.base import Message, UndecodableError
-from shared.contracts.messages.effects import (
-    CheckState,
-    DeadLetter,
-    Dispatch,
+from shared.contracts.messages.checks import CheckState
+from shared.contracts.messages.dispatches import Dispatch
+from shared.contracts.messages.hosts import (
     HostAccess,
     HostSlot,
     HostState,
     Machine,
     OneTimeKey,
-    Outcome,
     PlatformOffer,
     PlatformState,
     SealKey,
 )
 from shared.contracts.messages.observed import Observed, Synced
+from shared.contracts.messages.outcomes import DeadLetter, Outcome
 from shared.contracts.messages.queues import FlavorUsage, QueueStatus, ResourceUsage
 from shared.contracts.messages.spokes import (
     Beat,
@@ -34,7 +33,7 @@ from shared.contracts.messages.spokes import (
     SpokeState,
 )
 from shared.contracts.messages.traces import Traced
-from shared.contracts.messages.workloads import Finish, OwnerReference, PodSet, WorkloadState
+from shared.contracts.messages.workloads import Finish, JobRef, PodSet, WorkloadState
 
 WIRE = Path(__file__).parent / "wire"
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -55,7 +54,7 @@ EXAMPLES: dict[str, Message] = {
     "workload": WorkloadState(
         **ONE, phase="running", queue="main", priority=100, priority_class="high",
         priority_class_source="kueue.x-k8s.io/workloadpriorityclass", created_at=NOON, version="17",
-        owner=OwnerReference(api_version="batch/v1", kind="Job", plural="jobs", name="train", uid="u-1"),
+        owner=JobRef(api_version="batch/v1", kind="Job", plural="jobs", name="train", uid="u-1"),
         pod_sets=[PodSet(name="main", count=3, min_count=1, requests={"cpu": "1500m", "memory": "2Gi"},
                          node_selector={"disk": "ssd"}, reclaimable=1)],
         held=False, pods_active=True, pods_ready=True,
@@ -84,7 +83,7 @@ EXAMPLES: dict[str, Message] = {
     ),
     "home": HubStatus(
         **ONE,
-        target=OwnerReference(api_version="batch/v1", kind="Job", plural="jobs", name="a", uid="u-1"),
+        target=JobRef(api_version="batch/v1", kind="Job", plural="jobs", name="a", uid="u-1"),
         nominated=[], spoke="west", status={"active": 1}, at=NOON,
     ),
     "spoke": SpokeState(

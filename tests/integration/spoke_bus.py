@@ -14,7 +14,7 @@ from nats.errors import NoRespondersError
 from shared.bus.nats.bus import NatsBus
 from shared.bus.port import Entry
 from shared.bus.streams import load
-from shared.contracts.messages.effects import Dispatch
+from shared.contracts.messages.dispatches import Dispatch
 from shared.testing.waiting import PATIENCE_SECONDS
 from tests.integration.spoke_servers import now
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from shared.contracts.kube import kinds
-from shared.contracts.messages.effects import CheckState
-from shared.contracts.messages.workloads import Finish, OwnerReference, PodSet
+from shared.contracts.messages.checks import CheckState
+from shared.contracts.messages.workloads import Finish, JobRef, PodSet
 from tests.integration.explain_stage import NOON, SETTLED_SECONDS, Json, Site
 
 
@@ -210,7 +210,7 @@ async def test_admission_checks_of_a_reserved_workload_are_named(site: Site) -> 
 
 async def test_workload_is_found_by_its_job_and_shown_as_finished(site: Site) -> None:
     await site.queue()
-    owner = OwnerReference(api_version="batch/v1", kind="Job", plural="jobs", name="train", uid="j")
+    owner = JobRef(api_version="batch/v1", kind="Job", plural="jobs", name="train", uid="j")
     await site.workload("job-train-1", owner=owner)
     await site.synced()
     told = await site.explain("train", "Admitted")

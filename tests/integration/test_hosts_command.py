@@ -9,7 +9,7 @@ from services.ctl.main import app
 from shared.bus.nats.bus import NatsBus
 from shared.contracts.kube.kinds import CONFIG_MAP
 from shared.contracts.messages.base import Message
-from shared.contracts.messages.effects import HostSlot, HostState, PlatformState
+from shared.contracts.messages.hosts import HostSlot, HostState, PlatformState
 from shared.contracts.messages.observed import Observed
 from shared.testing.nats_server import nats_server
 from tests.unit.provisioner.harness import HOST_CONFIG, NAMESPACE

@@ -21,9 +21,10 @@ from shared.bus.nats.bus import NatsBus
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.admissions import Admission
-from shared.contracts.messages.effects import DeadLetter, Machine, PlatformState
+from shared.contracts.messages.hosts import Machine, PlatformState
 from shared.contracts.messages.observed import Observed, Synced
-from shared.contracts.messages.workloads import OwnerReference, PodSet, WorkloadState
+from shared.contracts.messages.outcomes import DeadLetter
+from shared.contracts.messages.workloads import JobRef, PodSet, WorkloadState
 from shared.runtime.command import CommandError, Exit
 from shared.testing.nats_server import nats_server
 from shared.testing.waiting import PATIENCE_SECONDS, eventually
@@ -71,7 +72,7 @@ class Office:
         )  # fmt: skip
 
     async def workload(self, name: str, *, seconds: int, **more: Any) -> None:
-        owner = OwnerReference(
+        owner = JobRef(
             api_version="batch/v1", kind="Job", plural="jobs", name=name, uid=f"j-{name}"
         )
         state: Json = {

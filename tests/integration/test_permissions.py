@@ -27,8 +27,8 @@ from shared.bus.nats.jetstream_api import call
 from shared.bus.port import UnavailableError
 from shared.bus.stream_reader import SilentError, StreamReaderError, open_stream_reader
 from shared.bus.streams import load, view_of
-from shared.contracts.messages.effects import DeadLetter
 from shared.contracts.messages.observed import Synced
+from shared.contracts.messages.outcomes import DeadLetter
 from shared.runtime.certificates import issue_authority, issue_client
 from shared.settings.access import Access, new_key
 from shared.testing.waiting import PATIENCE_SECONDS, eventually

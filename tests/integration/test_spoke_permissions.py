@@ -13,8 +13,8 @@ from shared.bus.admin.accounts import spoke_rights
 from shared.bus.nats.bus import NatsBus
 from shared.bus.port import CaughtUp, Entry
 from shared.contracts.messages.base import Message
-from shared.contracts.messages.effects import Outcome
 from shared.contracts.messages.observed import Synced
+from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.spokes import Beat
 from shared.testing.waiting import PATIENCE_SECONDS
 from tests.integration.spoke_bus import (

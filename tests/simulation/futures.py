@@ -12,7 +12,7 @@ from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.admissions import Admission, PodSetAssignment
 from shared.contracts.messages.observed import Observed
-from shared.contracts.messages.workloads import OwnerReference, PodSet, WorkloadState
+from shared.contracts.messages.workloads import JobRef, PodSet, WorkloadState
 
 AT: Final = datetime(2026, 1, 5, tzinfo=UTC)
 CLUSTER: Final = "hub"
@@ -70,7 +70,7 @@ def workload(
         namespace="team",
         name=f"job-{name}",
         uid=f"uid-{name}",
-        owner=OwnerReference(
+        owner=JobRef(
             api_version="batch/v1", kind="Job", plural="jobs", name=name, uid=f"uid-{name}"
         ),
         phase="waiting",

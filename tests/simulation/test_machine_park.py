@@ -8,7 +8,7 @@ from typing import Any
 from services.simulator.scenarios.system import CLUSTER, System
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
-from shared.contracts.messages.effects import HostState
+from shared.contracts.messages.hosts import HostState
 from shared.contracts.simulation import DURATION
 from shared.testing.world.world import World
 from tests.simulation.machine_park import Park, dynamic, static

@@ -5,7 +5,7 @@ import asyncio
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.names import REQUESTS_PREFIX
-from shared.contracts.messages.effects import CheckState
+from shared.contracts.messages.checks import CheckState
 from tests.conformance.seeds.stage import Stage, pipeline_run, pool, story
 from tests.simulation.machine_park import SERVICES, Park, dynamic
 

@@ -15,7 +15,7 @@ from shared.bus.kind_follower import KindFollower
 from shared.bus.leadership import lead
 from shared.bus.port import Bus, CaughtUp, Entry, FencedError, StreamFullError, UnavailableError
 from shared.contracts.kube.kinds import INTEGRATION
-from shared.contracts.messages.effects import HostState, PlatformOffer
+from shared.contracts.messages.hosts import HostState, PlatformOffer
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.subjects import observed_filter, subject_filter, synced_filter

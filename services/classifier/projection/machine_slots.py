@@ -9,7 +9,7 @@ from typing import Any
 from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.names import slot_resource
 from shared.contracts.kube.quantities import QuantityError, amount, format_amount
-from shared.contracts.messages.effects import HostState, PlatformOffer
+from shared.contracts.messages.hosts import HostState, PlatformOffer
 from shared.contracts.messages.workloads import PodSet
 from shared.contracts.refs import WorkloadRef
 

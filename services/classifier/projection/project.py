@@ -29,7 +29,7 @@ from shared.contracts.kube.conditions import (
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.quantities import amount
 from shared.contracts.messages.spokes import is_managed_elsewhere
-from shared.contracts.messages.workloads import Finish, OwnerReference, Phase, PodSet, WorkloadState
+from shared.contracts.messages.workloads import Finish, JobRef, Phase, PodSet, WorkloadState
 from shared.contracts.refs import WorkloadRef
 from shared.integrations import Integration, queue_of
 from shared.telemetry.tracing import carried, parse_traceparent
@@ -315,8 +315,8 @@ def _on_hold(job: Body) -> str | None:
     return f"its user created it paused (annotation {names.USER_PENDING})" if paused else None
 
 
-def _owner(job: Body, integration: Integration) -> OwnerReference:
-    return OwnerReference(
+def _owner(job: Body, integration: Integration) -> JobRef:
+    return JobRef(
         api_version=integration.kind.api_version,
         kind=integration.kind.kind,
         plural=integration.kind.plural,

@@ -14,7 +14,7 @@ from shared.contracts.kube.bodies import Body, labels_of
 from shared.contracts.kube.conditions import EVICTED, is_true
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.kube.names import may_be_of, workload_name
-from shared.contracts.messages.effects import HostState, PlatformOffer
+from shared.contracts.messages.hosts import HostState, PlatformOffer
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.spokes import ORIGIN, PREBUILT_WORKLOAD
 from shared.contracts.messages.workloads import WorkloadState

@@ -8,7 +8,7 @@ from services.ctl.demo.create import Submitted
 from services.simulator.judge.message_logs import LOGS, MessageLogs, read_logs
 from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts.messages.admissions import Admission
-from shared.contracts.messages.effects import HostState, PlatformState
+from shared.contracts.messages.hosts import HostState, PlatformState
 from shared.contracts.messages.workloads import WorkloadState
 
 __all__ = ["JobResult", "LoadResult", "read_results", "records"]

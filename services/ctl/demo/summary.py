@@ -15,7 +15,7 @@ from services.ctl.demo.results import JobResult, LoadResult
 from shared.contracts.kube import kinds
 from shared.contracts.kube.quantities import format_quantity, parse_quantity
 from shared.contracts.messages.admissions import HOLDING, Admission
-from shared.contracts.messages.effects import Machine, PlatformState
+from shared.contracts.messages.hosts import Machine, PlatformState
 from shared.contracts.messages.workloads import PodSet
 
 __all__ = [

@@ -22,7 +22,7 @@ from shared.bus.port import CaughtUp
 from shared.contracts.kube.ages import duration
 from shared.contracts.kube.kinds import CONFIG_MAP
 from shared.contracts.kube.names import OPERATOR_NAMESPACE, slot_resource
-from shared.contracts.messages.effects import HostState, PlatformState
+from shared.contracts.messages.hosts import HostState, PlatformState
 from shared.contracts.messages.observed import Observed
 from shared.contracts.subjects import observed_filter, subject_filter
 

@@ -8,7 +8,7 @@ from shared.contracts.kube.kinds import WORKLOAD
 from shared.contracts.kube.names import workload_name
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.spokes import is_managed_elsewhere
-from shared.contracts.messages.workloads import OwnerReference
+from shared.contracts.messages.workloads import JobRef
 from shared.contracts.refs import ObjectRef, WorkloadRef
 from shared.integrations import Integration, Integrations, queue_of
 
@@ -28,10 +28,10 @@ class HubJob:
         return is_managed_elsewhere(self.obj)
 
     @property
-    def reference(self) -> OwnerReference:
+    def reference(self) -> JobRef:
         """The owner reference that a Workload of this job has."""
         kind, metadata = self.integration.kind, self.obj["metadata"]
-        return OwnerReference(
+        return JobRef(
             api_version=kind.api_version,
             kind=kind.kind,
             plural=kind.plural,

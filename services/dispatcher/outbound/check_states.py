@@ -15,7 +15,7 @@ from services.dispatcher.store import Store
 from shared.bus.fencing import publish_fenced
 from shared.bus.port import Bus
 from shared.contracts.messages.admissions import Admission
-from shared.contracts.messages.effects import CheckState
+from shared.contracts.messages.checks import CheckState
 
 __all__ = ["CheckStatePublisher"]
 

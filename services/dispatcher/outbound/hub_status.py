@@ -8,7 +8,7 @@ from services.dispatcher.planning.plan import Situation, may_still_run
 from services.dispatcher.spokes.copies import CopyPhase
 from services.dispatcher.store import Store
 from shared.bus.port import Bus
-from shared.contracts.messages.effects import Dispatch
+from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.spokes import HubStatus
 from shared.contracts.refs import WorkloadRef
 

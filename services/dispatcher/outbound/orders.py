@@ -26,7 +26,7 @@ from services.dispatcher.spokes.copies import (
 )
 from services.dispatcher.store import Store
 from shared.bus.port import Bus, FencedError
-from shared.contracts.messages.effects import Dispatch
+from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.refs import WorkloadRef
 
 __all__ = ["OrderPublisher"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from services.dispatcher.store import Store
 from shared.contracts.kube.bodies import labels_of
 from shared.contracts.kube.names import PRIORITY_CLASS_LABEL
-from shared.contracts.messages.effects import Dispatch
+from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.refs import WorkloadRef
 
 __all__ = ["Priority", "changed_priority", "job_priority"]

@@ -18,7 +18,7 @@ from services.dispatcher.spokes.liveness import Liveness
 from services.dispatcher.store import Store
 from shared.contracts.kube.names import SPOKE_LABEL
 from shared.contracts.messages.admissions import Admission
-from shared.contracts.messages.effects import Dispatch
+from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.refs import WorkloadRef
 
 __all__ = ["SituationReader"]

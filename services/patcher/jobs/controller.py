@@ -19,9 +19,9 @@ from shared.contracts.kube.bodies import Body, spec_of
 from shared.contracts.kube.conditions import EVICTED, find_condition, message_of
 from shared.contracts.kube.kinds import RESOURCE_FLAVOR, WORKLOAD
 from shared.contracts.messages.admissions import Admission
-from shared.contracts.messages.effects import Outcome
+from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.spokes import is_managed_elsewhere
-from shared.contracts.messages.workloads import OwnerReference, WorkloadState
+from shared.contracts.messages.workloads import JobRef, WorkloadState
 from shared.contracts.reasons import DEACTIVATED, RELEASE_REFUSED
 from shared.integrations import Integration, ObjectError, PodSetInfo
 from shared.integrations.pointers import found
@@ -120,7 +120,7 @@ class JobController:
         job, _ = await self.find(state)
         return workload if job is None else await self.coscheduling.withdraw(job, workload)
 
-    async def clean_up(self, owner: OwnerReference, workload: Body) -> None:
+    async def clean_up(self, owner: JobRef, workload: Body) -> None:
         """Remove what was created for a job that has ended. Raises `LaterError` until that is done."""
         await self.coscheduling.clean_up(owner.name, owner.uid, workload)
 

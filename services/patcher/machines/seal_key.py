@@ -18,7 +18,7 @@ from services.patcher.cluster.writer import create_or_get, get_or_none
 from shared.bus.port import Bus, BusError, LaterError
 from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.kinds import SECRET
-from shared.contracts.messages.effects import SealKey
+from shared.contracts.messages.hosts import SealKey
 from shared.contracts.seal import KEY_BYTES, Entropy, SealError, open_sealed, public_key_of
 from shared.kube.port import Kube, KubeError
 

@@ -18,7 +18,7 @@ from services.patcher.machines.seal_key import SealKeyStore
 from shared.contracts.kube.bodies import Body, status_of
 from shared.contracts.kube.kinds import POD, SECRET, TASK_RUN
 from shared.contracts.kube.names import MACHINE_READY
-from shared.contracts.messages.effects import HostState
+from shared.contracts.messages.hosts import HostState
 from shared.contracts.multi_platform import FINALIZER, secret_name
 from shared.contracts.seal import SealError, host_context
 from shared.kube.port import AlreadyExistsError, Kube, KubeError, NotFoundError, RefusedError

@@ -23,7 +23,7 @@ from shared.contracts import subjects
 from shared.contracts.kube.bodies import Body, Metadata, spec_of
 from shared.contracts.kube.kinds import WORKLOAD, Kind
 from shared.contracts.kube.names import FOREGROUND_DELETION, RESOURCE_IN_USE
-from shared.contracts.messages.effects import Dispatch
+from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.spokes import (
     COPY_FINALIZER,
     LEASE,

@@ -14,7 +14,7 @@ from shared.contracts.kube.bodies import Body, labels_of
 from shared.contracts.kube.conditions import FINISHED, is_true
 from shared.contracts.kube.kinds import WORKLOAD, Kind
 from shared.contracts.kube.names import PRIORITY_CLASS_LABEL
-from shared.contracts.messages.effects import Dispatch
+from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.spokes import ORDER
 from shared.integrations import Integrations
 from shared.kube.port import Kube, NotFoundError, RefusedError

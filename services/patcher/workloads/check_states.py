@@ -17,7 +17,7 @@ from shared.bus.port import Bus, BusError, Entry
 from shared.contracts import subjects
 from shared.contracts.kube.conditions import MESSAGE_MAX, timestamp
 from shared.contracts.messages.admissions import HOLDING, Admission
-from shared.contracts.messages.effects import CheckState
+from shared.contracts.messages.checks import CheckState
 
 __all__ = ["CHECKS_MAX", "CheckStates", "held_states", "reset_states"]
 

@@ -36,7 +36,7 @@ from shared.contracts.kube.conditions import FINISHED
 from shared.contracts.kube.kinds import WORKLOAD, Kind
 from shared.contracts.kube.names import RESOURCE_IN_USE, may_be_of
 from shared.contracts.messages.admissions import HOLDING, Admission
-from shared.contracts.messages.workloads import Finish, OwnerReference, WorkloadState
+from shared.contracts.messages.workloads import Finish, JobRef, WorkloadState
 from shared.integrations import Integration
 from shared.kube.port import NotFoundError, Patch, RefusedError
 
@@ -341,7 +341,7 @@ class WorkloadReconciler:
         self.cache.forget(state.namespace, state.name)
 
     async def _write_end(
-        self, obj: Body, state: WorkloadState, owner: OwnerReference, finish: Finish
+        self, obj: Body, state: WorkloadState, owner: JobRef, finish: Finish
     ) -> None:
         def patch(current: Body) -> Patch | None:
             return status_patch(current, finished_status(current, finish, at=self.now()))
@@ -385,6 +385,6 @@ def _belongs_to(obj: Body, state: WorkloadState) -> bool:
     return may_be_of(obj, state.uid)
 
 
-def _job_reference(state: WorkloadState, owner: OwnerReference) -> tuple[Kind, Any]:
+def _job_reference(state: WorkloadState, owner: JobRef) -> tuple[Kind, Any]:
     metadata = {"namespace": state.namespace, "name": owner.name, "uid": owner.uid}
     return owner.as_kind(), {"metadata": metadata}

@@ -27,7 +27,7 @@ from shared.contracts.kube.conditions import (
 )
 from shared.contracts.kueue.assignments import to_status
 from shared.contracts.messages.admissions import Admission
-from shared.contracts.messages.effects import CheckState
+from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.workloads import Finish, WorkloadState
 from shared.contracts.reasons import DEACTIVATED, DEACTIVATED_DUE_TO
 

@@ -22,7 +22,7 @@ from shared.contracts.kube.kinds import ADMISSION_CHECK
 from shared.contracts.kube.names import slot_resource
 from shared.contracts.kube.quantities import QuantityError, amount
 from shared.contracts.messages.admissions import Admission
-from shared.contracts.messages.effects import CheckState
+from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.observed import Observed
 from shared.contracts.refs import WorkloadRef
 

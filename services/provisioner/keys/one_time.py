@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from shared.bus.follow import read, recall
 from shared.bus.port import Bus, Entry, FencedError
 from shared.contracts import subjects
-from shared.contracts.messages.effects import OneTimeKey
+from shared.contracts.messages.hosts import OneTimeKey
 from shared.contracts.seal import Entropy
 
 __all__ = [

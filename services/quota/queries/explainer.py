@@ -17,7 +17,7 @@ from services.quota.engine.model.amounts import show
 from services.quota.engine.model.state import Shard
 from services.quota.engine.views import explanation as engine_answer
 from shared.bus.port import Bus, BusError
-from shared.contracts.messages.effects import CheckState
+from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.explain import (
     ExplainAnswer,
     ExplainRequest,

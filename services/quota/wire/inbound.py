@@ -21,8 +21,9 @@ from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.kube.quantities import QuantityError, amount, parse_quantity
 from shared.contracts.messages.admissions import Admission, Term
 from shared.contracts.messages.base import Message
-from shared.contracts.messages.effects import CheckState, Outcome
+from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.observed import Observed, Synced
+from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.workloads import PodSet, WorkloadState
 
 __all__ = [

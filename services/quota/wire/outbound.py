@@ -24,7 +24,7 @@ from services.quota.wire.inbound import nanoseconds
 from shared.contracts.kube.quantities import amount, format_amount
 from shared.contracts.kueue.assignments import amounts, from_status
 from shared.contracts.messages.admissions import Admission, PodSetAssignment
-from shared.contracts.messages.effects import CheckState
+from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.reasons import NOT_ADMITTED
 from shared.contracts.refs import WorkloadRef

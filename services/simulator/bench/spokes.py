@@ -23,7 +23,7 @@ from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Object
 from shared.contracts.messages.admissions import Admission
-from shared.contracts.messages.effects import Dispatch
+from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.simulation import DURATION
 from shared.integrations import JOB
 from shared.testing.world.world import World

@@ -8,8 +8,8 @@ from typing import Final, Generic, TypeVar
 from shared.bus.port import Entry
 from shared.contracts.messages.admissions import Admission, Term
 from shared.contracts.messages.base import Message
-from shared.contracts.messages.effects import DeadLetter, Outcome
 from shared.contracts.messages.observed import Observed
+from shared.contracts.messages.outcomes import DeadLetter, Outcome
 from shared.contracts.messages.workloads import WorkloadState
 
 __all__ = ["LOGS", "MessageLogs", "Record", "read_logs"]

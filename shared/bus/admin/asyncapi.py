@@ -20,8 +20,11 @@ from shared.bus.nats.work.worker import Registration
 from shared.bus.streams import VIEW_SUFFIX, load, view_of
 from shared.contracts.messages import (
     admissions,
-    effects,
+    checks,
+    dispatches,
+    hosts,
     observed,
+    outcomes,
     queues,
     spokes,
     traces,
@@ -32,7 +35,18 @@ from shared.contracts.messages.base import Message
 __all__ = ["all_messages", "asyncapi", "messages_of", "pattern_of", "template_of", "to_yaml"]
 
 VERSION: Final = "1"
-_CONTRACTS: Final = (admissions, effects, observed, queues, spokes, traces, workloads)
+_CONTRACTS: Final = (
+    admissions,
+    checks,
+    dispatches,
+    hosts,
+    observed,
+    outcomes,
+    queues,
+    spokes,
+    traces,
+    workloads,
+)
 _TEMPLATE: Final = re.compile(r"``(sluice\.[^`]+)``")
 _NAMED: Final = re.compile(r"<([^<>]+)>")
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Literal
 from shared.contracts import subjects
 from shared.contracts.kube.bodies import spec_of
 from shared.contracts.messages.base import Message, Part
-from shared.contracts.messages.workloads import OwnerReference
+from shared.contracts.messages.workloads import JobRef
 from shared.contracts.refs import WorkloadRef
 
 __all__ = [
@@ -138,7 +138,7 @@ class HubStatus(Message):
     namespace: str
     name: str
     uid: str
-    target: OwnerReference
+    target: JobRef
     """The job of the hub."""
 
     nominated: list[str] | None = None

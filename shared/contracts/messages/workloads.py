@@ -10,12 +10,12 @@ from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.base import Message, Part
 from shared.contracts.refs import WorkloadRef
 
-__all__ = ["Finish", "OwnerReference", "PodSet", "WorkloadState"]
+__all__ = ["Finish", "JobRef", "PodSet", "WorkloadState"]
 
 Phase = Literal["waiting", "running", "finished", "gone"]
 
 
-class OwnerReference(Part):
+class JobRef(Part):
     """The job behind a workload."""
 
     api_version: str
@@ -94,7 +94,7 @@ class WorkloadState(Message):
     generation: int = 0
     """Grows with each change of what is asked; a decision names the one that it answers."""
 
-    owner: OwnerReference | None = None
+    owner: JobRef | None = None
     """None: somebody else's Workload, admitted and finished by its conditions alone."""
 
     version: str = ""

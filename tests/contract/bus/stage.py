@@ -13,7 +13,7 @@ import nats
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats.bus import NatsBus
 from shared.bus.port import Bus, BusError, CaughtUp, Entry
-from shared.contracts.messages.effects import Outcome
+from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.workloads import WorkloadState
 from shared.testing.waiting import PATIENCE_SECONDS
 

@@ -10,15 +10,18 @@ from shared.bus.follow import read as read_message
 from shared.bus.port import Entry
 from shared.contracts.messages import (
     admissions,
-    effects,
+    checks,
+    dispatches,
+    hosts,
     observed,
+    outcomes,
     queues,
     spokes,
     traces,
     workloads,
 )
 from shared.contracts.messages.base import SCHEMA_VERSION, Message, NewerSchemaError
-from shared.contracts.messages.effects import DeadLetter
+from shared.contracts.messages.outcomes import DeadLetter
 from shared.contracts.messages.workloads import WorkloadState
 from shared.telemetry.metrics import NEWER, WORK
 from shared.testing.waiting import eventually
@@ -117,7 +120,18 @@ def test_body_of_a_schema_that_is_known_is_read(version: str | None) -> None:
 
 
 def test_logs_of_the_release_before_schema_versions_are_read() -> None:
-    modules = (admissions, effects, observed, queues, spokes, traces, workloads)
+    modules = (
+        admissions,
+        checks,
+        dispatches,
+        hosts,
+        observed,
+        outcomes,
+        queues,
+        spokes,
+        traces,
+        workloads,
+    )
     kinds = {
         kind.type: kind
         for module in modules

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from shared.bus.port import Bus, Entry, LaterError, NeverError
-from shared.contracts.messages.effects import DeadLetter
+from shared.contracts.messages.outcomes import DeadLetter
 from shared.contracts.messages.workloads import WorkloadState
 from shared.testing.waiting import eventually
 from tests.contract.bus.stage import Readings, Stage, outcome, step_of, workload

@@ -8,9 +8,9 @@ from services.patcher.multikueue.copies import CopyReconciler
 from shared.bus.port import LaterError
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind, Object
-from shared.contracts.messages.effects import Dispatch
+from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.spokes import CopyState
-from shared.contracts.messages.workloads import OwnerReference
+from shared.contracts.messages.workloads import JobRef
 from shared.integrations import JOB, Integrations
 from shared.kube.port import NotFoundError
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
@@ -38,7 +38,7 @@ class Pair:
         usual = {
             "spoke": "stock", "cluster": "hub", "namespace": self._namespace, "name": WORKLOAD,
             "uid": "u-1", "number": 7, "at": now(),
-            "target": OwnerReference(
+            "target": JobRef(
                 api_version="batch/v1", kind="Job", plural="jobs", name="train", uid="u-1"
             ),
         }  # fmt: skip

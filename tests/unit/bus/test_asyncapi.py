@@ -6,8 +6,8 @@ from shared.bus.admin.asyncapi import asyncapi, messages_of, template_of, to_yam
 from shared.bus.nats.work.worker import Registration
 from shared.bus.port import Entry
 from shared.contracts.messages.admissions import Admission, Term
-from shared.contracts.messages.effects import DeadLetter, Outcome
 from shared.contracts.messages.observed import Observed
+from shared.contracts.messages.outcomes import DeadLetter, Outcome
 from shared.contracts.messages.workloads import WorkloadState
 
 

@@ -16,7 +16,7 @@ from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.queues import QueueStatus
-from shared.contracts.messages.workloads import Finish, OwnerReference, PodSet, WorkloadState
+from shared.contracts.messages.workloads import Finish, JobRef, PodSet, WorkloadState
 from shared.testing.world.loop import VirtualLoop
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
 
@@ -139,8 +139,8 @@ def workload(name: str, *, namespace: str = "team", cpu: str = "1", **more: Any)
     )
 
 
-def owner(kind: str, name: str) -> OwnerReference:
-    return OwnerReference(
+def owner(kind: str, name: str) -> JobRef:
+    return JobRef(
         api_version="batch/v1",
         kind=kind,
         plural=f"{kind.lower()}s",

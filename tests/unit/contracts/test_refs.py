@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime
 
-from shared.contracts.messages.effects import Outcome
 from shared.contracts.messages.observed import Observed
+from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.refs import ObjectRef, WorkloadRef
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)

@@ -17,7 +17,7 @@ from services.ctl.demo.summary import machines, tier_rows
 from services.simulator.judge.message_logs import read_logs
 from shared.contracts.kube import kinds
 from shared.contracts.messages.admissions import Admission
-from shared.contracts.messages.effects import HostSlot, HostState, Machine, PlatformState
+from shared.contracts.messages.hosts import HostSlot, HostState, Machine, PlatformState
 from shared.contracts.messages.workloads import PodSet, WorkloadState
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)

@@ -7,15 +7,15 @@ import pytest
 
 from services.ctl.demo.spokes import distribution, judge
 from services.simulator.judge.message_logs import read_logs
-from shared.contracts.messages.effects import Dispatch
-from shared.contracts.messages.workloads import OwnerReference
+from shared.contracts.messages.dispatches import Dispatch
+from shared.contracts.messages.workloads import JobRef
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SPOKES = ("spoke-1", "spoke-2")
 
 
 def order(spoke: str, state: Any, name: str = "a", *, kind: str = "Job") -> Dispatch:
-    target = OwnerReference(api_version="v1", kind=kind, plural="any", name=name, uid=name)
+    target = JobRef(api_version="v1", kind=kind, plural="any", name=name, uid=name)
     return Dispatch(
         spoke=spoke, cluster="hub", namespace="team", name=name, uid=name, state=state,
         target=target, at=NOON,

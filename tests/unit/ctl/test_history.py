@@ -11,9 +11,10 @@ from shared.bus.nats.bus import NatsBus
 from shared.bus.stream_reader import StreamReader, open_stream_reader
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.base import Message
-from shared.contracts.messages.effects import HostState, Outcome
+from shared.contracts.messages.hosts import HostState
 from shared.contracts.messages.observed import Observed
-from shared.contracts.messages.workloads import OwnerReference, WorkloadState
+from shared.contracts.messages.outcomes import Outcome
+from shared.contracts.messages.workloads import JobRef, WorkloadState
 from shared.testing.nats_server import nats_server
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -26,7 +27,7 @@ def story() -> list[Message]:
     observed = {"group": "tekton.dev", "version": "v1", "resource_version": "7"}
     run = {"metadata": {"name": "build-1"}, "spec": {"status": "PipelineRunPending"}}
     task = {"metadata": {"ownerReferences": [{"name": "build-1", "controller": True}]}}
-    owner = OwnerReference(
+    owner = JobRef(
         api_version="tekton.dev/v1",
         kind="PipelineRun",
         plural="pipelineruns",

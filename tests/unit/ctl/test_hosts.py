@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from services.ctl.inspect.hosts import platform_lines, platforms_of, quota_of
 from services.ctl.main import app
 from services.provisioner.providers.registry import GROUP
-from shared.contracts.messages.effects import HostSlot, HostState, Machine, PlatformState
+from shared.contracts.messages.hosts import HostSlot, HostState, Machine, PlatformState
 from tests.unit.provisioner.harness import HOST_CONFIG
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

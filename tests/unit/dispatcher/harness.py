@@ -14,10 +14,11 @@ from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.kube.names import workload_name
 from shared.contracts.messages.admissions import Admission, AdmissionState
 from shared.contracts.messages.base import Message
-from shared.contracts.messages.effects import CheckState, Dispatch
+from shared.contracts.messages.checks import CheckState
+from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.spokes import SCHEMA, Beat, CopyState, HubStatus, SpokeState
-from shared.contracts.messages.workloads import OwnerReference, WorkloadState
+from shared.contracts.messages.workloads import JobRef, WorkloadState
 from shared.testing.waiting import first_value
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
 from shared.testing.world.world import CALM, EPOCH, Faults, ProcessContext, World
@@ -207,7 +208,7 @@ class Harness:
                 cluster="hub", namespace=NAMESPACE, uid=metadata["uid"],
                 name=workload_of(metadata["name"], uid=metadata["uid"]),
                 phase="waiting", created_at=EPOCH,
-                owner=OwnerReference(api_version="batch/v1", kind="Job", plural="jobs",
+                owner=JobRef(api_version="batch/v1", kind="Job", plural="jobs",
                                      name=metadata["name"], uid=metadata["uid"]),
             )
         )  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from shared.contracts.kube import kinds
-from shared.contracts.messages.effects import Dispatch
+from shared.contracts.messages.dispatches import Dispatch
 from shared.testing.world.world import Faults
 from tests.unit.dispatcher.harness import (
     Harness,

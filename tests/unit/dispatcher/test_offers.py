@@ -8,7 +8,7 @@ import pytest
 
 from shared.contracts.kube import kinds
 from shared.contracts.messages.admissions import AdmissionState
-from shared.contracts.messages.effects import CheckState
+from shared.contracts.messages.checks import CheckState
 from tests.unit.dispatcher.harness import (
     CHECK,
     Harness,

@@ -6,7 +6,7 @@ from typing import Any
 
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
-from shared.contracts.messages.effects import Dispatch
+from shared.contracts.messages.dispatches import Dispatch
 from tests.unit.dispatcher.harness import Harness, job, workload_of
 
 LABEL = "kueue.x-k8s.io/priority-class"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from shared.contracts.kube import kinds
-from shared.contracts.messages.effects import Dispatch
+from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.spokes import SCHEMA, Beat, CopyState
 from tests.unit.dispatcher.harness import (
     LOST,

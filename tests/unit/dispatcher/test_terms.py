@@ -7,7 +7,7 @@ import pytest
 
 from shared.bus.port import CaughtUp, Entry
 from shared.contracts.kube import kinds
-from shared.contracts.messages.effects import Dispatch
+from shared.contracts.messages.dispatches import Dispatch
 from shared.testing.world.memory_bus import MemoryBus
 from tests.unit.dispatcher.harness import (
     Harness,

@@ -11,9 +11,9 @@ from services.simulator.local import LocalKube
 from shared.bus.port import LaterError
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
-from shared.contracts.messages.effects import Dispatch
+from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.spokes import LEASE, CopyState
-from shared.contracts.messages.workloads import OwnerReference
+from shared.contracts.messages.workloads import JobRef
 from shared.integrations import Integrations
 from shared.kube.port import (
     NotFoundError,
@@ -106,6 +106,6 @@ def order(state: Any, number: int = 7, **more: Any) -> Dispatch:
         "spoke": "east", "cluster": "hub", "namespace": "default", "name": "wl", "uid": "u",
         "number": number, "at": NOON,
         "job": None if state == "chosen" else copy(number),
-        "target": OwnerReference(api_version="batch/v1", kind="Job", plural="jobs", name="train", uid="u"),
+        "target": JobRef(api_version="batch/v1", kind="Job", plural="jobs", name="train", uid="u"),
     }  # fmt: skip
     return Dispatch(state=state, **(usual | more))

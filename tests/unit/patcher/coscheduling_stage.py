@@ -24,9 +24,9 @@ from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.kube.names import workload_name
 from shared.contracts.messages.admissions import Admission, AdmissionState, PodSetAssignment
-from shared.contracts.messages.effects import Outcome
 from shared.contracts.messages.observed import Observed
-from shared.contracts.messages.workloads import Finish, OwnerReference, PodSet, WorkloadState
+from shared.contracts.messages.outcomes import Outcome
+from shared.contracts.messages.workloads import Finish, JobRef, PodSet, WorkloadState
 from shared.contracts.simulation import RUN_IN_PODS
 from shared.kube.port import NotFoundError, Patch
 from shared.testing.world.loop import run_virtual
@@ -294,7 +294,7 @@ class CoschedulingStage:
 
 def projected(run: Obj) -> WorkloadState:
     metadata = run["metadata"]
-    owner = OwnerReference(
+    owner = JobRef(
         api_version="tekton.dev/v1", kind="PipelineRun", plural="pipelineruns",
         name=metadata["name"], uid=metadata["uid"],
     )  # fmt: skip

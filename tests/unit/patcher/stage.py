@@ -16,9 +16,9 @@ from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.kube.names import workload_name
 from shared.contracts.messages.admissions import Admission, AdmissionState, PodSetAssignment
-from shared.contracts.messages.effects import Outcome
 from shared.contracts.messages.observed import Observed
-from shared.contracts.messages.workloads import OwnerReference, PodSet, WorkloadState
+from shared.contracts.messages.outcomes import Outcome
+from shared.contracts.messages.workloads import JobRef, PodSet, WorkloadState
 from shared.kube.port import Kube, NotFoundError
 from shared.testing.waiting import eventually
 from shared.testing.world.memory_bus import MemoryBus
@@ -159,7 +159,7 @@ class Setup:
 
 def projected(job: Json, **more: Any) -> WorkloadState:
     metadata = job["metadata"]
-    owner = OwnerReference(
+    owner = JobRef(
         api_version="batch/v1", kind="Job", plural="jobs", name="train", uid=metadata["uid"]
     )
     return WorkloadState(

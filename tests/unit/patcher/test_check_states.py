@@ -11,7 +11,7 @@ from services.simulator.local import LocalKube
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import as_body
 from shared.contracts.messages.admissions import Admission, AdmissionState
-from shared.contracts.messages.effects import CheckState
+from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.workloads import WorkloadState
 from shared.testing.waiting import eventually
 from tests.unit.patcher.stage import NOON, Setup

@@ -8,7 +8,7 @@ from shared.bus.port import LaterError
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import as_body
 from shared.contracts.kube.kinds import Object
-from shared.contracts.messages.effects import Dispatch
+from shared.contracts.messages.dispatches import Dispatch
 from tests.unit.patcher.copy_stage import ORDER, ORIGIN, PREBUILT, Spoke, copy, order
 
 

@@ -10,7 +10,7 @@ from services.simulator.local import LocalKube
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.messages.spokes import HubStatus
-from shared.contracts.messages.workloads import OwnerReference, WorkloadState
+from shared.contracts.messages.workloads import JobRef, WorkloadState
 from shared.kube.port import Patch, RefusedError
 from shared.testing.waiting import eventually
 from tests.unit.patcher.stage import NOON, Setup
@@ -31,9 +31,7 @@ class Guarded(LocalKube):
 
 
 def home(state: WorkloadState, **more: Any) -> HubStatus:
-    target = OwnerReference(
-        api_version="batch/v1", kind="Job", plural="jobs", name="train", uid=state.uid
-    )
+    target = JobRef(api_version="batch/v1", kind="Job", plural="jobs", name="train", uid=state.uid)
     return HubStatus(
         cluster="hub", namespace="default", name=state.name, uid=state.uid, target=target,
         **{"nominated": [], "at": NOON, **more},

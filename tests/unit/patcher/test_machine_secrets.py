@@ -18,7 +18,7 @@ from services.simulator.local import LocalKube
 from shared.bus.port import LaterError
 from shared.contracts.kube.bodies import as_body
 from shared.contracts.kube.kinds import SECRET, TASK_RUN
-from shared.contracts.messages.effects import HostState, SealKey
+from shared.contracts.messages.hosts import HostState, SealKey
 from shared.contracts.multi_platform import FINALIZER
 from shared.contracts.seal import SealError, open_sealed, public_key_of, seal
 from shared.kube.port import NotFoundError

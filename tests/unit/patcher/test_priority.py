@@ -6,7 +6,7 @@ import pytest
 
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
-from shared.contracts.messages.effects import Dispatch
+from shared.contracts.messages.dispatches import Dispatch
 from tests.unit.patcher.copy_stage import ORDER, ORIGIN, Spoke, copy, order
 from tests.unit.patcher.stage import NOON
 from tests.unit.patcher.test_copies import spoke

@@ -9,7 +9,7 @@ import pytest
 from services.simulator.local import LocalKube
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind, Object
-from shared.contracts.messages.effects import Dispatch
+from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.spokes import ORDER, ORIGIN, PREBUILT_WORKLOAD
 from shared.contracts.messages.workloads import WorkloadState
 from shared.kube.port import Patch

@@ -8,7 +8,7 @@ import pytest
 from services.patcher.workloads.status import finished_status, status_for
 from shared.contracts.kube.bodies import as_body
 from shared.contracts.messages.admissions import Admission, AdmissionState, PodSetAssignment
-from shared.contracts.messages.workloads import Finish, OwnerReference, WorkloadState
+from shared.contracts.messages.workloads import Finish, JobRef, WorkloadState
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 Json = dict[str, Any]
@@ -187,7 +187,7 @@ READINESS = {
 def test_pods_ready_is_set_for_own_jobs_only(
     reason: str, expected: tuple[str, str] | None, ours: bool
 ) -> None:
-    owner = OwnerReference(api_version="batch/v1", kind="Job", plural="jobs", name="j", uid="u")
+    owner = JobRef(api_version="batch/v1", kind="Job", plural="jobs", name="j", uid="u")
     state = WorkloadState(
         cluster="hub", namespace="team-a", name="w", uid="u", phase="running", created_at=NOON,
         owner=owner if ours else None,

@@ -15,7 +15,7 @@ from services.provisioner.providers.port import Order
 from services.provisioner.settings import ProvisionerSettings
 from shared.bus.port import CaughtUp, Entry
 from shared.contracts.kube.kinds import CONFIG_MAP, TASK_RUN, Kind, Object
-from shared.contracts.messages.effects import HostState, PlatformState, SealKey
+from shared.contracts.messages.hosts import HostState, PlatformState, SealKey
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.seal import host_context, open_sealed, public_key_of
 from shared.testing.waiting import first_value

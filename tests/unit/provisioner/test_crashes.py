@@ -8,7 +8,7 @@ import pytest
 
 from services.provisioner.providers.port import ProviderBusyError, ProviderError
 from shared.contracts.kube.kinds import Object
-from shared.contracts.messages.effects import HostState, PlatformState
+from shared.contracts.messages.hosts import HostState, PlatformState
 from shared.testing.world.world import Faults
 from tests.unit.provisioner.harness import ProvisionerHarness, task_run
 

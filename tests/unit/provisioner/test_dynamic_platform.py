@@ -7,7 +7,7 @@ import pytest
 from services.provisioner.providers.port import (
     Order,
 )
-from shared.contracts.messages.effects import HostState, PlatformState
+from shared.contracts.messages.hosts import HostState, PlatformState
 from tests.unit.provisioner.harness import ProvisionerHarness, task_run
 
 

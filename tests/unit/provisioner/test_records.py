@@ -10,7 +10,7 @@ from services.provisioner.providers.port import (
 )
 from shared.bus.port import FencedError
 from shared.contracts.kube.kinds import TASK_RUN
-from shared.contracts.messages.effects import HostSlot, PlatformState
+from shared.contracts.messages.hosts import HostSlot, PlatformState
 from shared.contracts.messages.observed import Synced
 from tests.unit.provisioner.harness import ProvisionerHarness, task_run
 

@@ -11,7 +11,8 @@ from shared.bus.port import CaughtUp
 from shared.contracts.kube.kinds import ADMISSION_CHECK, Object
 from shared.contracts.kube.names import workload_name
 from shared.contracts.messages.admissions import Admission, AdmissionState, PodSetAssignment
-from shared.contracts.messages.effects import CheckState, PlatformOffer
+from shared.contracts.messages.checks import CheckState
+from shared.contracts.messages.hosts import PlatformOffer
 from shared.testing.waiting import first_value
 from tests.unit.provisioner.harness import HOST_CONFIG, ProvisionerHarness, task_run
 

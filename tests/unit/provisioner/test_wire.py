@@ -5,7 +5,7 @@ from dataclasses import replace
 from services.provisioner.allocation.ledger import AllocationLedger, HostAccess
 from services.provisioner.allocation.results import Placed
 from services.provisioner.wire import to_host_state, to_ledger, to_platform_state, to_released
-from shared.contracts.messages.effects import PlatformState
+from shared.contracts.messages.hosts import PlatformState
 from tests.unit.provisioner.builders import NOON, ledger, machine, request, slot
 
 

@@ -14,8 +14,8 @@ from shared.bus.port import CaughtUp
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.admissions import Admission
-from shared.contracts.messages.effects import Outcome
 from shared.contracts.messages.observed import Observed, Synced
+from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.workloads import PodSet, WorkloadState
 from shared.contracts.windows import CONTROLLER as WINDOWS
 from shared.testing.waiting import eventually

@@ -8,7 +8,7 @@ from services.quota.auditor import contradictions
 from services.quota.engine import QuotaEngine
 from shared.bus.port import FencedError
 from shared.contracts.messages.admissions import Admission, AdmissionState, Term
-from shared.contracts.messages.effects import CheckState
+from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.workloads import Finish
 from shared.testing.world.memory_bus import MemoryBus
 from tests.unit.quota.service_setup import NOON, Setup, became

@@ -12,8 +12,9 @@ from services.quota.settings import QuotaSettings
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.admissions import HOLDING, Admission
-from shared.contracts.messages.effects import CheckState, Outcome
+from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.observed import Observed, Synced
+from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.workloads import PodSet, WorkloadState
 from shared.settings.configuration import Configuration
 

@@ -10,9 +10,11 @@ from services.tracer.timeline import batch_of, spans_of
 from shared.bus.port import Entry
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.base import TRACEPARENT, Message
-from shared.contracts.messages.effects import CheckState, Dispatch, Outcome
+from shared.contracts.messages.checks import CheckState
+from shared.contracts.messages.dispatches import Dispatch
+from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.spokes import ORIGIN
-from shared.contracts.messages.workloads import Finish, OwnerReference, WorkloadState
+from shared.contracts.messages.workloads import Finish, JobRef, WorkloadState
 from shared.telemetry.spans import Kind, Span
 from shared.testing.spans import coverage, leaves
 
@@ -53,7 +55,7 @@ class Logs:
 
     def state(self, at: float, phase: str = "waiting", **more: Any) -> None:
         fields: dict[str, Any] = {"phase": phase, "created_at": BEGAN, "queue": "main"}
-        owner = OwnerReference(
+        owner = JobRef(
             api_version="tekton.dev/v1", kind="PipelineRun", plural="pipelineruns", name="build-1",
             uid="u-1",
         )  # fmt: skip

@@ -12,7 +12,7 @@ from shared.contracts.controllers import MACHINES
 from shared.contracts.kube import kinds
 from shared.contracts.kube.names import slot_resource, workload_name
 from shared.contracts.messages.admissions import Admission, AdmissionState, PodSetAssignment
-from shared.contracts.messages.effects import CheckState
+from shared.contracts.messages.checks import CheckState
 from shared.contracts.multi_platform import PLATFORM_PARAMETER
 from shared.contracts.simulation import DURATION
 from shared.testing.world.memory_bus import MemoryBus

@@ -26,7 +26,7 @@ from services.simulator.scenarios.system import CLUSTER, System
 from shared.contracts import subjects
 from shared.contracts.kube import kinds
 from shared.contracts.kube.names import OPERATOR_NAMESPACE
-from shared.contracts.messages.effects import HostState, PlatformState
+from shared.contracts.messages.hosts import HostState, PlatformState
 from shared.contracts.multi_platform import PLATFORM_PARAMETER, SECRET_PREFIX
 from shared.contracts.simulation import DURATION
 from shared.kube.port import NotFoundError

@@ -16,7 +16,7 @@ from services.watcher.settings import WatcherSettings
 from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind, Object
-from shared.contracts.messages.effects import CheckState
+from shared.contracts.messages.checks import CheckState
 from shared.testing.world.kube import WorldKube
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.world import ProcessContext, World

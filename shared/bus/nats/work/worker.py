@@ -22,7 +22,7 @@ from nats.js.errors import Error as JetStreamError
 from shared.bus.nats.reader import entry_of, position_of
 from shared.bus.port import BusError, Entry, Handler, LaterError, NeverError, TooLargeError
 from shared.contracts.messages.base import Message, NewerSchemaError, UndecodableError
-from shared.contracts.messages.effects import DeadLetter
+from shared.contracts.messages.outcomes import DeadLetter
 from shared.telemetry.metrics import WORK
 
 __all__ = ["ACK_WAIT_SECONDS", "Registration", "Worker", "backoff_seconds"]

@@ -9,7 +9,7 @@ import pytest
 from services.classifier.projection.projector import Projector
 from shared.contracts.kube.kinds import PIPELINE_RUN
 from shared.contracts.kube.names import REQUESTS_PREFIX, workload_name
-from shared.contracts.messages.effects import HostState, PlatformOffer
+from shared.contracts.messages.hosts import HostState, PlatformOffer
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
 

@@ -1,0 +1,83 @@
+"""Answers of the services that own admission checks."""
+
+from datetime import datetime
+from typing import ClassVar, Literal
+
+from shared.contracts import subjects
+from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.base import Message
+from shared.contracts.refs import WorkloadRef
+
+__all__ = ["CheckState"]
+
+
+class CheckState(Message):
+    """What the one owner of an admission check says about one workload."""
+
+    stream: ClassVar[str] = "CHECKS"
+    type: ClassVar[str] = "dev.sluicegate.check.v1"
+
+    cluster: str
+    namespace: str
+    name: str
+    """Of the workload."""
+
+    uid: str
+    check: str
+    state: Literal["Pending", "Ready", "Retry", "Rejected"]
+    message: str = ""
+    requeue_after_seconds: float | None = None
+    spoke: str | None = None
+    """MultiKueue only: the cluster that won. It goes into `status.clusterName` of the Workload."""
+
+    attempt: int = 0
+    """Which reservation of the workload this answers: an older one is not meant."""
+
+    at: datetime
+
+    @classmethod
+    def answer(
+        cls,
+        admission: Admission,
+        check: str,
+        state: Literal["Pending", "Ready", "Retry", "Rejected"],
+        message: str,
+        *,
+        now: datetime,
+        spoke: str | None = None,
+        requeue_after_seconds: float | None = None,
+    ) -> "CheckState":
+        """The answer of `check` to a reservation."""
+        return cls(
+            cluster=admission.cluster,
+            namespace=admission.namespace,
+            name=admission.name,
+            uid=admission.uid,
+            check=check,
+            state=state,
+            message=message,
+            requeue_after_seconds=requeue_after_seconds,
+            spoke=spoke,
+            attempt=admission.number,
+            # Quota ignores answers that are older than the reservation, and this clock may be behind.
+            at=max(now, admission.decided_at),
+            traceparent=admission.traceparent,
+        )
+
+    def answers(self, admission: Admission) -> bool:
+        """Whether this answers the reservation, and not an earlier one."""
+        return (
+            self.uid == admission.uid
+            and self.attempt == admission.number
+            and self.at >= admission.decided_at
+        )
+
+    @property
+    def ref(self) -> WorkloadRef:
+        """The workload that it is about."""
+        return WorkloadRef(self.cluster, self.namespace, self.name)
+
+    @property
+    def subject(self) -> str:
+        """``sluice.check.<cluster>.<namespace>.<workload>.<check>``."""
+        return subjects.join("check", self.cluster, self.namespace, self.name, self.check)

@@ -1,0 +1,69 @@
+"""What became of decisions: outcomes of the patcher, and messages that a service gave up on."""
+
+from datetime import datetime
+from typing import ClassVar, Literal
+
+from shared.contracts import subjects
+from shared.contracts.messages.base import Message
+from shared.contracts.refs import WorkloadRef
+
+__all__ = ["DeadLetter", "Outcome"]
+
+
+class Outcome(Message):
+    """What became of a decision that a patcher carried out."""
+
+    stream: ClassVar[str] = "OUTCOMES"
+    type: ClassVar[str] = "dev.sluicegate.outcome.v1"
+
+    cluster: str
+    namespace: str
+    name: str
+    uid: str
+    result: Literal["applied", "refused", "gone"]
+    """`refused`: the cluster will never take it (Tekton's webhook, a policy): quota lets go."""
+
+    action: str
+    """`release`, `suspend`, `reserve`, `finish`."""
+
+    term: int
+    number: int
+    """Of the decision."""
+
+    version: str = ""
+    """`resourceVersion` of the job after it; a `WorkloadState` of an older one does not know it yet."""
+
+    message: str = ""
+    at: datetime
+
+    @property
+    def ref(self) -> WorkloadRef:
+        """The workload that it is about."""
+        return WorkloadRef(self.cluster, self.namespace, self.name)
+
+    @property
+    def subject(self) -> str:
+        """``sluice.outcome.<cluster>.<namespace>.<name>``."""
+        return subjects.join("outcome", self.cluster, self.namespace, self.name)
+
+
+class DeadLetter(Message):
+    """A message that a service gave up on, with the reason."""
+
+    stream: ClassVar[str] = "DEAD"
+    type: ClassVar[str] = "dev.sluicegate.dead.v1"
+
+    service: str
+    original_subject: str
+    original_sequence: int
+    reason: str
+    body: str
+    """The original body; base64 where it is no UTF-8 (then `encoding` says so)."""
+
+    encoding: Literal["utf-8", "base64"] = "utf-8"
+    at: datetime
+
+    @property
+    def subject(self) -> str:
+        """``sluice.dead.<service>.<original subject>``."""
+        return f"{subjects.ROOT}.dead.{subjects.encode(self.service)}.{self.original_subject}"
