@@ -10,11 +10,11 @@ from services.quota.wire.outbound import bypass_cause
 from shared.contracts.kube import kinds
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.queues import QueueStatus
-from shared.contracts.messages.workloads import Finish, OwnerReference, WorkloadState
+from shared.contracts.messages.workloads import Finish, JobRef, WorkloadState
 from shared.testing.waiting import eventually
 from tests.unit.quota.service_setup import NOON, Setup, became
 
-JOB = OwnerReference(api_version="batch/v1", kind="Job", plural="jobs", name="j", uid="u-j")
+JOB = JobRef(api_version="batch/v1", kind="Job", plural="jobs", name="j", uid="u-j")
 
 
 async def test_workload_that_fits_is_admitted_and_other_gets_reason(setup: Setup) -> None:
