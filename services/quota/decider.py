@@ -23,13 +23,16 @@ from services.quota.engine.facts import (
     WorkloadGone,
     WorkloadRunning,
 )
+from services.quota.held_back import HeldBack
 from services.quota.lifecycle.timers import LifecycleTimers
 from services.quota.lifecycle.workload import LifecycleRules
+from services.quota.metrics.service import ISOLATED
 from services.quota.policy import policy_of
 from services.quota.publishing.queue_status import QueueStatusPublisher
 from services.quota.publishing.reasons import ReasonSchedule
 from services.quota.settings import QuotaSettings
 from services.quota.wire import inbound, outbound
+from services.quota.wire.workloads import bounded, workload_changed
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.checks import CheckState
@@ -80,6 +83,11 @@ class Decider:
         self._facts_before_sync: dict[str, list[Fact]] = {}
         """By cluster, facts that came before its `Synced`: a partial list is no base for decisions."""
 
+        self.held_back = HeldBack()
+
+        self.admission_stopped = ""
+        """Why nobody is admitted at present, in words; empty: admission goes on."""
+
         self._has_new_facts = False
         """A fact came since the last call of `decide`."""
 
@@ -89,7 +97,17 @@ class Decider:
     # --- in ----------------------------------------------------------------------------------------
 
     def apply(self, message: Message) -> None:
-        """Apply one message of an input, a decision excepted."""
+        """Apply one message of an input, a decision excepted.
+
+        A message that fails harms its own workload only: that is held back, and everything goes on.
+        """
+        try:
+            self._apply(message)
+        except Exception as error:
+            log.exception("isolated a message that fails", subject=message.subject)
+            self._isolate(message, f"{type(error).__name__}: {error}")
+
+    def _apply(self, message: Message) -> None:
         match message:
             case Observed():
                 self._on_observed(message)
@@ -115,12 +133,30 @@ class Decider:
             if admission.cluster == synced.cluster and admission.state in HOLDING:
                 self._release_if_gone(admission)
 
-    def restore(self, admission: Admission) -> None:
-        """Apply a decision that is on the log already."""
+    def restore(self, admission: Admission) -> bool:
+        """Apply a decision that is on the log already; return whether it could be used."""
+        try:
+            held = outbound.to_quota_held(admission) if admission.state in HOLDING else None
+        except Exception as error:
+            log.exception("isolated a decision that fails", subject=admission.subject)
+            self._isolate(admission, f"{type(error).__name__}: {error}")
+            return False
         self._admissions[admission.ref] = admission
         self._timers.restore(admission.ref, admission)
-        if admission.state in HOLDING:
-            self._apply_fact(outbound.to_quota_held(admission))
+        if held is not None:
+            self._apply_fact(held)
+        return True
+
+    def _isolate(self, message: Message, why: str) -> None:
+        ISOLATED.labels(stream=message.stream).inc()
+        if isinstance(message, WorkloadState | Admission):
+            self.hold_back(message.ref, message.stream, why)
+
+    def hold_back(self, ref: WorkloadRef, stream: str, why: str) -> None:
+        """Admit the workload no more, because its message on `stream` cannot be used."""
+        self.held_back.add(ref, stream, why)
+        if (state := self._states.get(ref)) is not None:
+            self._apply_workload_changed(state)
 
     # --- out ---------------------------------------------------------------------------------------
 
@@ -245,7 +281,11 @@ class Decider:
             self._apply_fact(fact)
 
     def _on_workload(self, state: WorkloadState) -> None:
+        state = bounded(state)
         ref = state.ref
+        if state.phase not in {"gone", "finished"}:
+            inbound.nanoseconds(state.created_at)  # Raises for what no later step could use.
+        self.held_back.on_workload(state, self._states.get(ref))
         cluster, namespace, name, uid = state.cluster, state.namespace, state.name, state.uid
         admission = self._admissions.get(ref)
         if admission is not None and admission.state in HOLDING and admission.uid != uid:
@@ -302,7 +342,7 @@ class Decider:
             refused = None
         text = None if refused is None else refused[2]
         try:
-            fact = inbound.workload_changed(state, refused=text)
+            fact = workload_changed(state, refused=text, held_back=self.held_back.why(ref))
         except inbound.TranslateError as error:
             log.warning("a workload that cannot be used is ignored", error=str(error))
             return

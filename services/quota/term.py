@@ -22,7 +22,7 @@ import structlog
 from services.quota.decider import Decider
 from services.quota.metrics import DecisionMetrics
 from services.quota.metrics.gauges import cohorts_of, queue_of
-from services.quota.metrics.service import AUDITS, LOG_FULLNESS, UNPLANNED
+from services.quota.metrics.service import AUDITS, ISOLATED, LOG_FULLNESS, UNPLANNED
 from services.quota.wire.inbound import CONFIGURATION_KINDS, message_type
 from shared.bus.follow import read
 from shared.bus.port import Bus, BusError, CaughtUp, Entry, FencedError
@@ -31,7 +31,8 @@ from shared.contracts.messages.admissions import Term as TermBegan
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.queues import QueueStatus
-from shared.contracts.subjects import observed_filter, subject_filter, synced_filter
+from shared.contracts.refs import WorkloadRef
+from shared.contracts.subjects import decode, observed_filter, subject_filter, synced_filter
 
 __all__ = ["ContradictionError", "Term"]
 
@@ -56,6 +57,9 @@ FULLNESS_INTERVAL_SECONDS: Final = 5.0
 
 FULL: Final = 0.8
 """Fullness of the log from which on nobody is admitted: the rest is for workloads that end."""
+
+SUBJECT_TOKENS: Final = 5
+"""``sluice.<what>.<cluster>.<namespace>.<name>``."""
 
 PROBLEMS_MAX: Final = 20
 """Contradictions that one audit logs."""
@@ -251,8 +255,18 @@ class Term:
         for _ in range(min(len(self._inbox), limit)):
             stream, entry = self._inbox.popleft()
             self._inputs[stream] = max(self._inputs.get(stream, 0), entry.sequence)
-            if (message := read(entry, message_type(stream, entry.subject))) is not None:
+            message = read(entry, message_type(stream, entry.subject))
+            if message is not None:
                 self._apply(message, entry)
+            else:
+                self._isolate(stream, entry)
+
+    def _isolate(self, stream: str, entry: Entry) -> None:
+        """Hold back the workload of an entry that cannot be read."""
+        ISOLATED.labels(stream=stream).inc()
+        ref = _workload_of(entry.subject)
+        if stream in {"ADMISSIONS", "WORKLOADS"} and ref is not None:
+            self._decider.hold_back(ref, stream, f"sequence {entry.sequence} cannot be read")
 
     def _apply(self, message: Message, entry: Entry) -> None:
         match message:
@@ -262,9 +276,9 @@ class Term:
             case Admission():
                 if entry.sequence > self._last_sent:
                     raise FencedError(f"{entry.subject} was decided by somebody else")
-                self._remember(message)
-                self._decider.restore(message)
-                self._metrics.restore(message)
+                if self._decider.restore(message):
+                    self._remember(message)
+                    self._metrics.restore(message)
             case _:
                 self._decider.apply(message)
                 if isinstance(message, Observed) and message.deleted:
@@ -316,6 +330,18 @@ class Term:
     def _publish_status(self, status: QueueStatus) -> None:
         """Publish a queue's status. A lost one does no harm: the next one replaces it."""
         asyncio.ensure_future(self._bus.publish(status)).add_done_callback(_log_lost_status)
+
+
+def _workload_of(subject: str) -> WorkloadRef | None:
+    """The workload that a subject of `WORKLOADS` or `ADMISSIONS` names; None: it names none."""
+    tokens = subject.split(".")
+    if len(tokens) != SUBJECT_TOKENS:
+        return None
+    try:
+        cluster, namespace, name = map(decode, tokens[2:])
+    except ValueError:
+        return None
+    return WorkloadRef(cluster or "", namespace or "", name or "")
 
 
 def _log_lost_status(future: "asyncio.Future[int]") -> None:

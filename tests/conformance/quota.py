@@ -31,6 +31,7 @@ from services.quota.engine.facts import (
 )
 from services.quota.engine.invariants import check
 from services.quota.wire import inbound
+from services.quota.wire.workloads import workload_changed
 from shared.contracts.kube.quantities import amount, format_amount
 from shared.contracts.messages.workloads import PodSet, WorkloadState
 
@@ -156,7 +157,7 @@ class Play:
             ],
             inadmissible=refused,
         )
-        self.engine.apply(inbound.workload_changed(state))
+        self.engine.apply(workload_changed(state))
 
     def _pod_sets(self, raw: Object) -> list[PodSet]:
         namespace = raw["metadata"]["namespace"]

@@ -254,6 +254,10 @@ def waits_with_a_reason(history: History) -> None:
     history.decide("a", "waiting", reason="WaitingForQuota", message="1 cpu more needed")
 
 
+def too_large_to_read(history: History) -> None:
+    history.decide("a", cpu="14E")
+
+
 def holds_to_the_end(history: History) -> None:
     history.decide("a")
 
@@ -294,6 +298,9 @@ CASES = {
     "one life after another": Case(tell=one_life_after_another, judge=checks.none_admitted_twice),
     "an earlier term decides after a later one": Case(
         tell=decided_by_two, judge=checks.decided_in_order, wrong=r"\(1, 7\) comes after"
+    ),
+    "an amount is larger than a quantity may be": Case(
+        tell=too_large_to_read, judge=checks.next_leader_can_read, wrong="larger than"
     ),
     "it ran before it was admitted": Case(
         tell=runs_before_leave, judge=checks.none_runs_without_leave, wrong="holds no quota"

@@ -33,6 +33,7 @@ from services.classifier.projection.resource_transformations import (
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.quantities import (
     NANO,
+    QUANTITY_MAX,
     QuantityError,
     amount,
     format_quantity,
@@ -48,6 +49,9 @@ BELOW_MIN: Final = "requests must not be below the limitRange min"
 ABOVE_RATIO: Final = (
     "limits must not exceed requests by more than the limitRange maxLimitRequestRatio"
 )
+COUNT_MAX: Final = 2**31 - 1
+"""Kubernetes keeps the number of pods in 32 bits."""
+
 RESERVED_KEY: Final = "the key is reserved for internal kueue use"
 
 _POD_LEVEL_RESOURCES: Final = ("cpu", "memory", "hugepages-")
@@ -144,7 +148,9 @@ def resolve_pod_sets(
             where = placement(spec, path)
         except FieldError as error:
             problems.append(str(error))
-        pod_sets.append(_pod_set(pod_set, where, transformations.apply(requests)))
+        requests = transformations.apply(requests)
+        problems += _too_large(pod_set, requests, f"spec.podSets[{index}]")
+        pod_sets.append(_pod_set(pod_set, where, requests))
     problems += violations.messages()
     if problems:
         raise RequestsError(problems, pod_sets)
@@ -271,6 +277,19 @@ def _count_problems(pod_set: Object, path: str) -> list[str]:
     return []
 
 
+def _too_large(pod_set: Object, requests: Amounts, path: str) -> list[str]:
+    """Return what is beyond the largest quantity, for one pod or for all pods of the set."""
+    count = int(pod_set.get("count", 1))
+    if count > COUNT_MAX:
+        return [f"{path}.count: Invalid value: {count}: must be less than or equal to {COUNT_MAX}"]
+    return [
+        f"{path}: requests[{resource}]: Invalid value: {format_quantity(value)} for each of {count} "
+        f"pods: must be less than or equal to {format_quantity(QUANTITY_MAX)} in all"
+        for resource, value in requests.items()
+        if value * max(1, count) > QUANTITY_MAX
+    ]
+
+
 def _invalid_requests(pod: _Pod) -> list[str]:
     """Return requests for `pods`, which Kueue adds itself, and negative ones."""
     problems = []
@@ -365,10 +384,12 @@ def _aggregate(problems: list[str]) -> str:
 def _pod_set(raw: Object, where: Placement, requests: Amounts) -> PodSet:
     return PodSet(
         name=str(raw.get("name", "main")),
-        count=int(raw.get("count", 1)),
+        count=min(max(0, int(raw.get("count", 1))), COUNT_MAX),
         min_count=raw.get("minCount"),
         requests={
-            resource: format_quantity(value, binary=resource.startswith(_BINARY))
+            resource: format_quantity(
+                min(max(0, value), QUANTITY_MAX), binary=resource.startswith(_BINARY)
+            )
             for resource, value in requests.items()
         },
         node_selector=where.node_selector,

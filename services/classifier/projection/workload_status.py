@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from shared.contracts.kube.bodies import Body, status_of
 from shared.contracts.kube.conditions import (
@@ -19,6 +19,8 @@ from shared.contracts.kube.conditions import (
 from shared.contracts.messages.workloads import PodSet
 
 __all__ = ["has_quota", "status_fields", "with_reclaimed"]
+
+INT32_MAX: Final = 2**31 - 1
 
 
 def has_quota(workload: Body | None) -> bool:
@@ -47,16 +49,21 @@ def status_fields(workload: Body | None) -> dict[str, Any]:
         fields["admitted_at"] = transition_time(find_condition(workload, ADMITTED))
     requeue = status.get("requeueState") or {}
     if requeue.get("count"):
-        fields["requeue_count"] = int(requeue["count"])
+        fields["requeue_count"] = _in_32_bits(requeue["count"])
     if requeue.get("requeueAt"):
         fields["requeue_at"] = datetime.fromisoformat(requeue["requeueAt"])
     if past := status.get("accumulatedPastExecutionTimeSeconds"):
-        fields["executed_seconds"] = int(past)
+        fields["executed_seconds"] = _in_32_bits(past)
     if (ready := find_condition(workload, PODS_READY)) is not None:
         fields |= {"pods_ready_reason": reason_of(ready), "pods_ready_at": transition_time(ready)}
     if is_true(workload, DEACTIVATION_TARGET):
         fields["deactivating"] = True
     return fields
+
+
+def _in_32_bits(value: Any) -> int:
+    """A count or a number of seconds, in the range that the Workload's schema gives it."""
+    return min(max(0, int(value)), INT32_MAX)
 
 
 def with_reclaimed(

@@ -12,6 +12,7 @@ from services.quota.forecast.history import FinishedRun, History
 from services.quota.forecast.simulation import Arrival, RunningWorkload, Simulation
 from services.quota.wire import inbound, outbound
 from services.quota.wire.inbound import CONFIGURATION_KINDS
+from services.quota.wire.workloads import workload_changed
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.admissions import HOLDING, Admission
@@ -100,7 +101,7 @@ class Snapshot:
     ) -> Arrival | None:
         """The arrival of a workload; None: its state cannot be used."""
         try:
-            fact = inbound.workload_changed(state)
+            fact = workload_changed(state)
         except inbound.TranslateError as error:
             self.problems.append(str(error))
             return None

@@ -4,7 +4,7 @@ from typing import Final
 
 from prometheus_client import Counter, Gauge
 
-__all__ = ["AUDITS", "HALTED", "LOG_FULLNESS", "UNPLANNED"]
+__all__ = ["AUDITS", "HALTED", "ISOLATED", "LOG_FULLNESS", "UNPLANNED"]
 
 AUDITS: Final = Counter(
     "sluicegate_quota_audits", "Audits of the engine against the log.", ["result"]
@@ -20,6 +20,11 @@ UNPLANNED: Final = Counter(
 LOG_FULLNESS: Final = Gauge(
     "sluicegate_log_fullness",
     "How much room is used of the logs that refuse more when they are full, from 0 to 1.",
+    ["stream"],
+)
+ISOLATED: Final = Counter(
+    "sluicegate_quota_isolated",
+    "Messages that could not be used and harmed their own workload only, by stream.",
     ["stream"],
 )
 HALTED: Final = Gauge("sluicegate_quota_halted", "1 while an audit's result stops admission.")

@@ -8,12 +8,14 @@ from services.quota.engine import QuotaEngine
 from services.quota.engine.model.shapes import FlavorResource
 from services.quota.engine.views.queues import QueueView, ResourceUse
 from services.quota.wire.outbound import to_datetime
-from shared.contracts.kube.quantities import format_amount
+from shared.contracts.kube.quantities import amount_max, format_amount
 from shared.contracts.messages.queues import FlavorUsage, QueueStatus, ResourceUsage
 
 __all__ = ["QueueStatusPublisher", "queue_statuses"]
 
 MILLION: Final = 1_000_000
+
+UNITS_MAX: Final = amount_max("memory")
 
 STATUS_SECONDS: Final = 1.0
 """Shortest interval between two publications."""
@@ -109,7 +111,9 @@ def _status(
 def _consumed(thousandths: Mapping[str, int]) -> dict[str, str]:
     """Quantities from thousandths; fractions are dropped from a thousand units on."""
     return {
-        resource: f"{amount}m" if amount % 1000 and amount < MILLION else str(amount // 1000)
+        resource: f"{amount}m"
+        if amount % 1000 and amount < MILLION
+        else str(min(amount // 1000, UNITS_MAX))
         for resource, amount in thousandths.items()
     }
 

@@ -105,6 +105,11 @@ class Explainer:
         ]
         if not found:
             problem = f"nothing is known of {request.namespace}/{request.name}"
+            held_back = self._decider.held_back.find(
+                request.namespace, request.name, request.cluster
+            )
+            stopped = self._decider.admission_stopped
+            problem = ": ".join(filter(None, (problem, held_back or stopped)))
             return ExplainAnswer(problem=problem)
         # A job name may have had several workloads: unfinished ones come first.
         found.sort(key=lambda state: (state.cluster, state.phase == "finished", state.name))
@@ -149,6 +154,8 @@ class Explainer:
 
     def _message(self, state: WorkloadState, told: engine_answer.Explanation) -> str:
         """The engine's message; during a back-off also the reason of the eviction."""
+        if (stopped := self._decider.admission_stopped) and told.reason != "Admitted":
+            return f"Nobody is admitted at present: {stopped}. {told.message}"
         last = self._decider.last_decision(state)
         if told.requeue_at is None or last is None or last.state != "waiting" or not last.message:
             return told.message

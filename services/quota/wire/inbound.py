@@ -18,13 +18,17 @@ from shared.contracts.controllers import MULTIKUEUE, OWN_CONTROLLERS, PROVISIONI
 from shared.contracts.kube import kinds
 from shared.contracts.kube.conditions import ACTIVE, find_condition
 from shared.contracts.kube.kinds import Kind, Object
-from shared.contracts.kube.quantities import QuantityError, amount, parse_quantity
+from shared.contracts.kube.quantities import (
+    QuantityError,
+    amount,
+    parse_quantity,
+)
 from shared.contracts.messages.admissions import Admission, Term
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.outcomes import Outcome
-from shared.contracts.messages.workloads import PodSet, WorkloadState
+from shared.contracts.messages.workloads import WorkloadState
 
 __all__ = [
     "CONFIGURATION_KINDS",
@@ -38,7 +42,8 @@ __all__ = [
     "namespace",
     "nanoseconds",
     "observed_facts",
-    "workload_changed",
+    "requirement",
+    "toleration",
 ]
 
 log = structlog.get_logger(__name__)
@@ -138,7 +143,7 @@ def flavor(cluster: str, obj: Object) -> facts.FlavorChanged:
             )
             for taint in spec.get("nodeTaints") or []
         ),
-        tolerations=tuple(_toleration(t) for t in spec.get("tolerations") or []),
+        tolerations=tuple(toleration(t) for t in spec.get("tolerations") or []),
         topology=spec.get("topologyName") or None,
     )
 
@@ -271,61 +276,6 @@ _GONE: Final[dict[tuple[str, str], Callable[[Observed], Fact]]] = {
         cluster=o.cluster, name=o.name
     ),
 }
-
-
-# Workloads -------------------------------------------------------------------------------------
-
-
-def workload_changed(state: WorkloadState, *, refused: str | None = None) -> facts.WorkloadChanged:
-    """The requests of a workload. `refused`: why the cluster refused to start its job."""
-    what = f"workload {state.namespace}/{state.name}"
-    return facts.WorkloadChanged(
-        cluster=state.cluster,
-        namespace=state.namespace,
-        name=state.name,
-        uid=state.uid,
-        # A refusal changes the fact without a new generation: count it as a half step.
-        generation=2 * state.generation + (refused is not None),
-        queue=state.queue,
-        priority=state.priority,
-        created_at=nanoseconds(state.created_at),
-        pod_sets=tuple(_pod_set(what, pod_set) for pod_set in state.pod_sets),
-        active=state.active,
-        inadmissible=refused or state.inadmissible,
-        unresolved=state.unresolved,
-        preemptible=state.on_eviction != "run-on",
-        on_hold=state.on_hold,
-        requeue_at=None if state.requeue_at is None else nanoseconds(state.requeue_at),
-    )
-
-
-def _pod_set(what: str, pod_set: PodSet) -> facts.PodSet:
-    requests = _amounts(what, f"pod set {pod_set.name}: requests", pod_set.requests)
-    terms = (pod_set.node_affinity or {}).get("nodeSelectorTerms") or []
-    return facts.PodSet(
-        name=pod_set.name,
-        count=pod_set.count,
-        requests=requests,
-        min_count=pod_set.min_count,
-        node_selector=pod_set.node_selector,
-        affinity=tuple(
-            tuple(_requirement(what, e) for e in term.get("matchExpressions") or [])
-            for term in terms
-        ),
-        tolerations=tuple(_toleration(t) for t in pod_set.tolerations),
-        reclaimable=pod_set.reclaimable,
-        returned=_amounts(what, f"pod set {pod_set.name}: returned", pod_set.returned),
-    )
-
-
-def _amounts(what: str, path: str, given: Mapping[str, str]) -> dict[str, int]:
-    amounts = {}
-    for resource, text in given.items():
-        try:
-            amounts[resource] = amount(resource, text)
-        except QuantityError as error:
-            raise TranslateError(what, f"{path}[{resource}]", str(error)) from error
-    return amounts
 
 
 # Parts -----------------------------------------------------------------------------------------
@@ -465,11 +415,12 @@ class _Reader:
             facts.Requirement(key=key, operator="In", values=(str(value),))
             for key, value in (raw.get("matchLabels") or {}).items()
         ]
-        expressions = [_requirement(self._what, e) for e in raw.get("matchExpressions") or []]
+        expressions = [requirement(self._what, e) for e in raw.get("matchExpressions") or []]
         return facts.Selector(requirements=(*labels, *expressions))
 
 
-def _requirement(what: str, raw: Object) -> facts.Requirement:
+def requirement(what: str, raw: Object) -> facts.Requirement:
+    """One `matchExpressions` entry of object `what`. Raises `TranslateError`."""
     operator = raw.get("operator")
     if operator not in _OPERATORS:
         raise TranslateError(what, "matchExpressions", f"unsupported operator {operator!r}")
@@ -480,7 +431,8 @@ def _requirement(what: str, raw: Object) -> facts.Requirement:
     )
 
 
-def _toleration(raw: Object) -> facts.Toleration:
+def toleration(raw: Object) -> facts.Toleration:
+    """A toleration of a pod spec."""
     return facts.Toleration(
         key=str(raw.get("key") or ""),
         operator=str(raw.get("operator") or "Equal"),

@@ -4,9 +4,12 @@ This module is the only one that converts "who got which flavor" between the eng
 `AssignedPodSet` and the wire's `PodSetAssignment`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from math import isnan
 from typing import Any, Final, assert_never
+
+import structlog
 
 from services.quota.engine import facts
 from services.quota.engine.facts import (
@@ -21,11 +24,18 @@ from services.quota.engine.facts import (
     Wait,
 )
 from services.quota.wire.inbound import nanoseconds
-from shared.contracts.kube.quantities import amount, format_amount
+from services.quota.wire.workloads import INT32_MAX, nearest_amount
+from shared.contracts.kube.quantities import (
+    QuantityError,
+    amount,
+    amount_max,
+    format_amount,
+    recorded_amount,
+)
 from shared.contracts.kueue.assignments import amounts, from_status
 from shared.contracts.messages.admissions import Admission, PodSetAssignment
 from shared.contracts.messages.checks import CheckState
-from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.messages.workloads import PodSet, WorkloadState
 from shared.contracts.reasons import NOT_ADMITTED
 from shared.contracts.refs import WorkloadRef
 
@@ -46,10 +56,14 @@ __all__ = [
     "to_quota_held",
 ]
 
+log = structlog.get_logger(__name__)
+
 Fields = dict[str, Any]
 """Fields of an `Admission` by name. The message is built once, when all of them are known."""
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+RETRY_SECONDS_MAX: Final = 10 * 365 * 86_400.0
 
 ENDED: Final = frozenset({"Finished", "Gone"})
 """Reasons of a release after which the workload does not queue again."""
@@ -197,23 +211,42 @@ def held_fields(held: QuotaHeld, now: datetime) -> Fields:
 
 
 def recorded_holding(state: WorkloadState) -> QuotaHeld | None:
-    """The admission that the status of the Workload object records; None: it records none."""
+    """The admission that the status of the Workload object records; None: it records none.
+
+    Where an amount of it is out of range (-1, 12E), what the workload asks counts in its place.
+    """
     status = state.admission
     if not status or not status.get("clusterQueue"):
         return None
+    asked = {pod_set.name: pod_set for pod_set in state.pod_sets}
     return QuotaHeld(
         cluster=state.cluster,
         namespace=state.namespace,
         name=state.name,
         uid=state.uid,
         cluster_queue=str(status["clusterQueue"]),
-        pod_sets=tuple(map(_from_wire, from_status(status))),
+        pod_sets=tuple(_recorded_pod_set(each, asked) for each in from_status(status)),
         state="evicted" if state.evicted else "admitted",
         at=nanoseconds(state.admitted_at or state.created_at),
         reason=state.evicted_reason if state.evicted else "",
         priority=state.priority,
         queue=state.queue,
     )
+
+
+def _recorded_pod_set(recorded: PodSetAssignment, asked: Mapping[str, PodSet]) -> AssignedPodSet:
+    """An assignment in a Workload's status, which anybody with the right may have written."""
+    count = min(max(0, recorded.count), INT32_MAX)
+    usage = {}
+    for resource, text in recorded.usage.items():
+        try:
+            usage[resource] = amount(resource, text)
+        except QuantityError as error:
+            wanted = asked.get(recorded.name)
+            each = "0" if wanted is None else wanted.requests.get(resource, "0")
+            usage[resource] = min(nearest_amount(resource, each) * count, amount_max(resource))
+            log.warning("a recorded amount is replaced", resource=resource, error=str(error))
+    return AssignedPodSet(name=recorded.name, count=count, flavors=recorded.flavors, usage=usage)
 
 
 def to_check_fact(check: CheckState) -> facts.CheckStateChanged:
@@ -227,8 +260,13 @@ def to_check_fact(check: CheckState) -> facts.CheckStateChanged:
         state=check.state,
         message=check.message,
         at=nanoseconds(check.at),
-        retry_after=int((check.requeue_after_seconds or 0) * 1e9),
+        retry_after=_retry_after(check.requeue_after_seconds or 0.0),
     )
+
+
+def _retry_after(seconds: float) -> int:
+    """Nanoseconds, at most `RETRY_SECONDS_MAX`; 0 for what is no number."""
+    return 0 if isnan(seconds) else int(min(max(0.0, seconds), RETRY_SECONDS_MAX) * 1e9)
 
 
 def to_datetime(at: int | None) -> datetime | None:
@@ -302,7 +340,9 @@ def _excess(state: WorkloadState, admission: Admission) -> Iterator[str]:
             continue
         for resource, text in now[granted.name].requests.items():
             used = granted.usage.get(resource)
-            if used is None or amount(resource, text) * granted.count <= amount(resource, used):
+            if used is None or nearest_amount(resource, text) * granted.count <= recorded_amount(
+                resource, used
+            ):
                 continue
             each = f"{text} {resource} for each of {granted.count} pods in {granted.name}"
             yield f"{each}, admitted {used} for all"

@@ -6,6 +6,7 @@ from typing import Final
 
 from services.simulator.judge.message_logs import MessageLogs, Record
 from services.simulator.judge.quota_ledger import Cell, QuotaLedger
+from shared.contracts.kube.quantities import QuantityError, parse_quantity
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
@@ -14,6 +15,7 @@ from shared.integrations import integration_for, queue_of
 __all__ = [
     "ALWAYS",
     "decided_in_order",
+    "next_leader_can_read",
     "none_admitted_twice",
     "none_lost",
     "none_runs_without_leave",
@@ -43,6 +45,25 @@ def decided_in_order(message_logs: MessageLogs) -> list[str]:
             wrong.append(f"ADMISSIONS {sequence}: decision {place} comes after decision {last}")
         last = place
     return wrong
+
+
+def next_leader_can_read(message_logs: MessageLogs) -> list[str]:
+    """Every amount of a decision parses: a leader reads what the one before it wrote."""
+    wrong: list[str] = []
+    for record in message_logs.admissions:
+        for assigned in record.message.pod_sets:
+            for resource, text in assigned.usage.items():
+                if problem := _unreadable(text):
+                    wrong.append(f"ADMISSIONS {record.sequence}: {resource}: {problem}")
+    return wrong
+
+
+def _unreadable(text: str) -> str:
+    """Why a leader could not read an amount; empty: it can."""
+    try:
+        return f"{text} is less than nothing" if parse_quantity(text) < 0 else ""
+    except QuantityError as error:
+        return str(error)
 
 
 def none_admitted_twice(message_logs: MessageLogs) -> list[str]:
@@ -269,6 +290,7 @@ def quota_given_back(message_logs: MessageLogs) -> list[str]:
 
 ALWAYS: Final[tuple[Callable[[MessageLogs], list[str]], ...]] = (
     decided_in_order,
+    next_leader_can_read,
     none_admitted_twice,
     quotas_respected,
     priorities_respected,

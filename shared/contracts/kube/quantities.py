@@ -9,7 +9,17 @@ underscores, blanks, digits of other scripts, exponents without end.
 import re
 from typing import Final
 
-__all__ = ["NANO", "QuantityError", "amount", "format_amount", "format_quantity", "parse_quantity"]
+__all__ = [
+    "NANO",
+    "QUANTITY_MAX",
+    "QuantityError",
+    "amount",
+    "amount_max",
+    "format_amount",
+    "format_quantity",
+    "parse_quantity",
+    "recorded_amount",
+]
 
 NANO: Final = 1_000_000_000
 """Billionths in one unit."""
@@ -51,6 +61,14 @@ class QuantityError(ValueError):
 
 def parse_quantity(text: str) -> int:
     """Read a quantity as billionths of its unit. Raises `QuantityError`."""
+    value = _parse(text)
+    if value > QUANTITY_MAX:
+        raise QuantityError(text, "larger than 9223372036854775807")
+    return value
+
+
+def _parse(text: str) -> int:
+    """`parse_quantity` without the largest value."""
     if len(text) > TEXT_MAX:
         raise QuantityError(text, f"longer than {TEXT_MAX} characters")
     match = _QUANTITY.fullmatch(text)
@@ -59,8 +77,6 @@ def parse_quantity(text: str) -> int:
     fraction = match["fraction"] or ""
     digits = int((match["whole"] or "0") + fraction)
     value = _scaled(text, digits, len(fraction), match["suffix"] or "", match["exponent"])
-    if value > QUANTITY_MAX:
-        raise QuantityError(text, "larger than 9223372036854775807")
     return -value if match["sign"] == "-" else value
 
 
@@ -91,12 +107,34 @@ def amount(resource: str, text: str) -> int:
     value = parse_quantity(text)
     if value < 0:
         raise QuantityError(text, "must be greater than or equal to 0")
-    unit = NANO // 1000 if resource == "cpu" else NANO
-    return -(-value // unit)
+    return -(-value // _unit(resource))
+
+
+def recorded_amount(resource: str, text: str) -> int:
+    """As `amount`, for what is on record already: out of range, the nearest amount in range counts.
+
+    Raises `QuantityError` only for a text that is no quantity.
+    """
+    value = -(-_parse(text) // _unit(resource))
+    return min(max(0, value), amount_max(resource))
+
+
+def amount_max(resource: str) -> int:
+    """The largest amount that `amount` reads and `format_amount` writes."""
+    return QUANTITY_MAX // _unit(resource)
+
+
+def _unit(resource: str) -> int:
+    """Billionths in one step of an amount."""
+    return NANO // 1000 if resource == "cpu" else NANO
 
 
 def format_amount(resource: str, value: int) -> str:
-    """The canonical quantity of an amount as `amount` counts it."""
+    """The canonical quantity of an amount as `amount` counts it, at most `amount_max`.
+
+    Whoever reads it can parse it: a sum of amounts may be larger than any quantity.
+    """
+    value = min(value, amount_max(resource))
     if resource == "cpu":
         return format_quantity(value * (NANO // 1000))
     return format_quantity(value * NANO, binary=resource.startswith(_BINARY_RESOURCES))

@@ -7,7 +7,7 @@ Kueue. Quantities are canonical texts in both; `amounts` counts them.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from shared.contracts.kube.quantities import amount
+from shared.contracts.kube.quantities import recorded_amount
 from shared.contracts.messages.admissions import PodSetAssignment
 
 __all__ = ["amounts", "from_status", "to_status"]
@@ -46,5 +46,8 @@ def from_status(admission: Mapping[str, Any]) -> list[PodSetAssignment]:
 
 
 def amounts(usage: Mapping[str, str]) -> dict[str, int]:
-    """Resource to amount as quota counts it. Raises `QuantityError`."""
-    return {resource: amount(resource, quantity) for resource, quantity in usage.items()}
+    """Resource to amount as quota counts it; what is out of range counts as the nearest that is not.
+
+    Raises `QuantityError` for a text that is no quantity.
+    """
+    return {resource: recorded_amount(resource, quantity) for resource, quantity in usage.items()}

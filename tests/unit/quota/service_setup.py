@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from services.quota.app import assemble
 from services.quota.settings import QuotaSettings
+from shared.bus.follow import read
 from shared.bus.port import CaughtUp
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
@@ -96,11 +97,10 @@ class Setup:
         )  # fmt: skip
 
     async def workload(self, name: str, **more: Any) -> WorkloadState:
-        cpu = more.pop("cpu", "1")
+        pod_sets = [PodSet(name="main", count=1, requests={"cpu": more.pop("cpu", "1")})]
         state = WorkloadState(
             cluster="hub", namespace="team", name=name, uid=f"u-{name}", queue="q", created_at=NOON,
-            pod_sets=[PodSet(name="main", count=1, requests={"cpu": cpu})],
-            **{"phase": "waiting", "version": "1", **more},
+            **{"phase": "waiting", "version": "1", "pod_sets": pod_sets, **more},
         )  # fmt: skip
         await self.bus.publish(state)
         return state
@@ -120,7 +120,8 @@ class Setup:
             async for item in items:
                 if isinstance(item, CaughtUp):
                     break
-                found.append(Admission.decode(item.data, item.headers))
+                if (admission := read(item, Admission)) is not None:
+                    found.append(admission)
         return found
 
     async def states(self, name: str) -> list[str]:

@@ -192,7 +192,7 @@ CASES = {
         problem=r"containers\[0\]\.resources\.requests\[cpu\]: '1_0' is no quantity",
     ),
     "less than nothing is told": Case(
-        spec={"containers": [container("-1")]}, asks="-1", problem="greater than or equal to 0"
+        spec={"containers": [container("-1")]}, asks="0", problem="greater than or equal to 0"
     ),
     "so is an overhead of less than nothing": Case(
         spec={"containers": [container("2")], "overhead": {"cpu": "-1"}},

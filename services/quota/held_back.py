@@ -1,0 +1,51 @@
+"""Workloads that are not admitted because a message about them cannot be used.
+
+What such a workload holds it keeps. It is held back until its next state that can be used; after an
+unusable decision, until its next state in which it asks something else.
+"""
+
+from typing import Final
+
+from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.refs import WorkloadRef
+
+__all__ = ["HeldBack"]
+
+WHY_MAX: Final = 500
+"""Characters of an error that a reason quotes."""
+
+
+class HeldBack:
+    """By workload and stream, why the message on that stream cannot be used."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[WorkloadRef, dict[str, str]] = {}
+
+    def add(self, ref: WorkloadRef, stream: str, why: str) -> None:
+        """Hold back a workload."""
+        text = f"its message in {stream} cannot be used: {why[:WHY_MAX]}"
+        self._reasons.setdefault(ref, {})[stream] = text
+
+    def on_workload(self, state: WorkloadState, before: WorkloadState | None) -> None:
+        """Forget the reasons that this state ends; `before` is the state before it."""
+        reasons = self._reasons.get(state.ref)
+        if reasons is None:
+            return
+        reasons.pop(WorkloadState.stream, None)
+        is_new = before is not None and (before.uid, before.generation) != (
+            state.uid,
+            state.generation,
+        )
+        if is_new or not reasons or state.phase == "gone":
+            del self._reasons[state.ref]
+
+    def why(self, ref: WorkloadRef) -> str | None:
+        """Why a workload is held back, in words; None: it is not."""
+        return "; ".join(self._reasons.get(ref, {}).values()) or None
+
+    def find(self, namespace: str, name: str, cluster: str | None) -> str | None:
+        """As `why`, in one cluster or in any of them."""
+        for ref in self._reasons:
+            if (ref.namespace, ref.name) == (namespace, name) and cluster in {None, ref.cluster}:
+                return self.why(ref)
+        return None
