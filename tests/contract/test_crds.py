@@ -96,7 +96,8 @@ KUEUE: Final = {
     "WorkloadPriorityClass": (["wpc"], ["Value"]),
     "MultiKueueCluster": (["mkc"], ["Connected", "Age"]),
 }
-"""`research/ecosystem.md` 2.2."""
+"""Short names and printer columns of Kueue's definitions: kubernetes-sigs/kueue@ff69552
+config/components/crd/bases."""
 
 
 @pytest.mark.parametrize("kind", KUEUE)

@@ -235,7 +235,7 @@ async def test_publish_waits_during_an_outage_and_fails_after_its_timeout(
 
 
 async def test_permanently_closed_connection_is_replaced(server: EmbeddedServer) -> None:
-    """After some errors nats-py never comes back by itself (`research/ecosystem.md` 0.2)."""
+    """nats-py closes its connection for good when the server refuses a protocol line, as one above 4 KiB."""
     bus, handled = make(server), []
 
     async def handle(entry: Entry) -> None:

@@ -184,7 +184,7 @@ UNUSABLE: dict[str, tuple[Spec, str, str]] = {
         {"clusterSource": {"kubeConfig": {"location": "../west"}}}, "x",
         "'../west' is no name of a Secret",
     ),
-    "a file that is not there, in v1beta1's words": (
+    "a missing file, in the fields of v1beta1": (
         {"kubeConfig": {"location": "/nowhere/west", "locationType": "Path"}}, "",
         "/nowhere/west: No such file or directory",
     ),

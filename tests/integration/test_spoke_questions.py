@@ -37,15 +37,15 @@ ASKS: dict[str, tuple[str, Json]] = {
         f"CONSUMER.CREATE.DISPATCHES_NOW.reader-x.{WEST}",
         watching(WEST),
     ),
-    "let the server say what it likes": (
+    "create a push consumer that delivers to another subject": (
         "CONSUMER.CREATE.OBSERVED_NOW.reader-x",
         watching("sluice.observed.east.>", deliver_subject="sluice.admission.hub.a.w"),
     ),
-    "read the log in which all is kept": ("CONSUMER.CREATE.DISPATCHES.reader-x", watching(EAST)),
-    "read keys that wait": ("CONSUMER.CREATE.KEYS_NOW.reader-x", watching("sluice.key.east.>")),
+    "read the log of all orders": ("CONSUMER.CREATE.DISPATCHES.reader-x", watching(EAST)),
+    "read keys that are not delivered yet": ("CONSUMER.CREATE.KEYS_NOW.reader-x", watching("sluice.key.east.>")),
     "read answers of checks": ("CONSUMER.CREATE.OUTCOMES_NOW.reader-x", watching("sluice.>")),
-    "read what is in the object store": ("CONSUMER.CREATE.OBJ_objects.reader-x", watching("$O.>")),
-    "turn another's consumer round": (
+    "read the object store": ("CONSUMER.CREATE.OBJ_objects.reader-x", watching("$O.>")),
+    "change the filter of another's consumer": (
         "CONSUMER.CREATE.DISPATCHES_NOW.patcher-west-dispatch",
         watching(EAST, name="patcher-west-dispatch", durable_name="patcher-west-dispatch"),
     ),
@@ -72,12 +72,12 @@ ASKS: dict[str, tuple[str, Json]] = {
         "STREAM.MSG.GET.DISPATCHES",
         {"last_by_subj": "sluice.dispatch.west.a.w"},
     ),
-    "get another's order by its place": ("STREAM.MSG.GET.DISPATCHES", {"seq": 1}),
-    "get the next order of anybody": (
+    "get another's order by its sequence": ("STREAM.MSG.GET.DISPATCHES", {"seq": 1}),
+    "get the next order of any spoke": (
         "STREAM.MSG.GET.DISPATCHES",
         {"next_by_subj": "sluice.dispatch.>", "seq": 1},
     ),
-    "get the next of its own behind a place": (
+    "get its own next order after a sequence": (
         "STREAM.MSG.GET.DISPATCHES",
         {"seq": 1, "next_by_subj": EAST},
     ),
@@ -92,11 +92,11 @@ ASKS: dict[str, tuple[str, Json]] = {
         {"last_by_subj": "$O.objects.M.>"},
     ),
     "get a key of a key-value store": ("STREAM.MSG.GET.KV_x", {"last_by_subj": "$KV.x.>"}),
-    "see who holds the decider's lease": (
+    "read the holder of the decider's lease": (
         "STREAM.MSG.GET.LEASES",
         {"last_by_subj": "sluice.lease.quota"},
     ),
-    "see who holds any lease": ("STREAM.MSG.GET.LEASES", {"last_by_subj": ">"}),
+    "read the holder of any lease": ("STREAM.MSG.GET.LEASES", {"last_by_subj": ">"}),
     "list the names of all objects": ("STREAM.INFO.OBSERVED", {"subjects_filter": ">"}),
     "list streams": ("STREAM.LIST", {}),
     "delete a stream": ("STREAM.DELETE.ADMISSIONS", {}),
@@ -107,8 +107,8 @@ ASKS: dict[str, tuple[str, Json]] = {
         "STREAM.CREATE.MINE",
         {"name": "MINE", "sources": [{"name": "DISPATCHES"}]},
     ),
-    "take a stream away whole": ("STREAM.SNAPSHOT.DISPATCHES", {"deliver_subject": "x"}),
-    "send what is no JSON object": ("STREAM.MSG.GET.DISPATCHES", {"seq": "1"}),
+    "take a snapshot of a stream": ("STREAM.SNAPSHOT.DISPATCHES", {"deliver_subject": "x"}),
+    "send a request that is no JSON object": ("STREAM.MSG.GET.DISPATCHES", {"seq": "1"}),
 }  # fmt: skip
 
 

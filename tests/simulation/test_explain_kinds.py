@@ -63,14 +63,14 @@ WAITING: Final = (
         says=("Held by:         job-first-", "1 more cpu in flavor default-flavor must become free"),
     ),
     Waiting(
-        cause="it asks for more than there ever is",
+        cause="the request exceeds the maximum capacity",
         arrange=created(*pool("builds", CPU), job("mine", "builds", {"cpu": 9})),
         reason="ExceedsMaxQuota",
         short={"asked": "9", "free": "4", "most": "4", "limit": "nominalQuota 4 of ClusterQueue builds"},
         says=("raise the quota of cpu in flavor default-flavor above 4, or ask for less",),
     ),
     Waiting(
-        cause="its queue may not borrow so much",
+        cause="the request exceeds the borrowing limit",
         arrange=created(
             *limited("builds", 2, borrowingLimit="1"), *limited("lender", 9),
             job("mine", "builds", {"cpu": 5}),
@@ -80,7 +80,7 @@ WAITING: Final = (
         says=("borrowingLimit 1 of ClusterQueue builds",),
     ),
     Waiting(
-        cause="its queue has borrowed what it may",
+        cause="the borrowing limit is used up",
         arrange=created(
             *limited("builds", 2, borrowingLimit="1"), *limited("lender", 9),
             job("first", "builds", {"cpu": 3}), job("mine", "builds", {"cpu": 1}),
@@ -90,7 +90,7 @@ WAITING: Final = (
         says=("Held by:         job-first-",),
     ),
     Waiting(
-        cause="its cohort has no more",
+        cause="the cohort has no free quota",
         arrange=created(
             *limited("builds", 2), *limited("lender", 3, "lending"),
             job("first", "lending", {"cpu": 3}), job("mine", "builds", {"cpu": 3}),
@@ -100,7 +100,7 @@ WAITING: Final = (
         says=("Held by:         job-first-", "1 more cpu"),
     ),
     Waiting(
-        cause="another queue lends only a part",
+        cause="another queue lends only a part of its quota",
         arrange=created(
             *limited("builds", 2), *limited("lender", 9, lendingLimit="1"),
             job("mine", "builds", {"cpu": 5}),
@@ -113,13 +113,13 @@ WAITING: Final = (
         says=("lendingLimit of ClusterQueue lender keeps 8",),
     ),
     Waiting(
-        cause="it does not tolerate the flavor",
+        cause="the job does not tolerate the taint of the flavor",
         arrange=created(*flavored(nodeTaints=[TAINT]), job("mine", "builds", {"cpu": 1})),
         reason="NoMatchingFlavor",
         says=("untolerated taint gpu=yes:NoSchedule in flavor special",),
     ),
     Waiting(
-        cause="it selects other nodes than the flavor has",
+        cause="the node selector does not match the flavor",
         arrange=created(
             *flavored(nodeLabels={"zone": "a"}),
             job("mine", "builds", {"cpu": 1}, pod={"nodeSelector": {"zone": "b"}}),
@@ -203,7 +203,7 @@ WAITING: Final = (
         says=("namespace doesn't match ClusterQueue selector", "change the namespace's labels"),
     ),
     Waiting(
-        cause="the head of a strict queue must go first",
+        cause="the head of a StrictFIFO queue must start first",
         arrange=created(
             *pool("builds", CPU, queueingStrategy="StrictFIFO"),
             job("first", "builds", {"cpu": 3}), job("head", "builds", {"cpu": 2}),
@@ -216,20 +216,20 @@ WAITING: Final = (
         ),
     ),
     Waiting(
-        cause="whom it displaces must end first",
+        cause="preempted workloads must stop first",
         arrange=displaces_others,
         reason="WaitingForPreemptedWorkloads",
         says=("Pending the preemption of 1 workload(s)", "Preempts:        job-small-", "pods must end"),
     ),
     Waiting(
-        cause="somebody else's pods must be ready first",
+        cause="pods of another workload must be ready first",
         arrange=waits_for_the_unready,
         configuration=BLOCK,
         reason="WaitingForPodsReady",
         says=("Not ready:       job-first-", "their pods must become ready"),
     ),
     Waiting(
-        cause="it was not ready in time and backs off",
+        cause="the workload was not ready in time and backs off",
         arrange=was_not_ready_in_time,
         configuration=IN_TIME,
         reason="PendingEvaluation",
@@ -242,7 +242,7 @@ WAITING: Final = (
         says=("Check:           gate is Pending", "the owners of its checks must say that they are ready"),
     ),
     Waiting(
-        cause="nobody answers an admission check of its queue",
+        cause="an admission check of its queue has no controller",
         arrange=created(*checked("example.com/audit"), job("mine", "builds", {"cpu": 1})),
         reason="Suspended",
         says=(
@@ -267,20 +267,20 @@ WAITING: Final = (
         says=("gate is Pending: ", "is starting"),
     ),
     Waiting(
-        cause="no spoke can take it",
+        cause="no spoke is connected",
         arrange=waits_for_a_spoke,
         services=(*SERVICES, "dispatcher"),
         reason="Suspended",
         says=("references inactive AdmissionCheck(s): gate. gate: ", "north"),
     ),
     Waiting(
-        cause="somebody deactivated it",
+        cause="the workload is deactivated",
         arrange=is_put_out,
         reason="Deactivated",
         says=("The workload is deactivated", "set spec.active to true"),
     ),
     Waiting(
-        cause="its user holds it",
+        cause="its user holds the run",
         arrange=created(
             *pool("builds", {"tekton.dev/pipelineruns": 9}, local="pipelines-queue"),
             pipeline_run("mine", status="PipelineRunPending"),
@@ -295,7 +295,7 @@ WAITING: Final = (
         says=('WorkloadPriorityClass "urgent" not found',),
     ),
     Waiting(
-        cause="it breaks a LimitRange",
+        cause="the request breaks a LimitRange",
         arrange=created(
             *pool("builds", CPU),
             {
@@ -318,7 +318,7 @@ WAITING: Final = (
         says=('RuntimeClass "sandbox" not found',),
     ),
     Waiting(
-        cause="its share would be too high",
+        cause="its fair share would be too high",
         arrange=created(
             *limited("builds", 1, **RECLAIM), *limited("rival", 1, "rivals"), *limited("lender", 2),
             job("first", "rivals", {"cpu": 2}), job("mine", "builds", {"cpu": 3}),

@@ -270,54 +270,66 @@ class Case:
 
 
 CASES = {
-    "two that do not fit together": Case(tell=too_much, wrong="takes 2 cpu .* of which 1 cpu"),
-    "the second fits once the first has let go": Case(tell=enough_after_release),
-    "an evicted one holds until it has let go": Case(tell=evicted_still_holds, wrong="takes 2 cpu"),
-    "a queue borrows what its cohort has": Case(tell=borrowed),
-    "but not beyond its borrowing limit": Case(tell=borrowed_beyond_the_limit, wrong="5 cpu"),
-    "nor what another does not lend": Case(tell=borrowed_what_is_not_lent, wrong="5 cpu"),
+    "two workloads together exceed the quota": Case(
+        tell=too_much, wrong="takes 2 cpu .* of which 1 cpu"
+    ),
+    "the second is admitted after the first released its quota": Case(tell=enough_after_release),
+    "an evicted workload holds quota until it is released": Case(
+        tell=evicted_still_holds, wrong="takes 2 cpu"
+    ),
+    "a queue borrows free quota of its cohort": Case(tell=borrowed),
+    "a queue borrows beyond its borrowing limit": Case(
+        tell=borrowed_beyond_the_limit, wrong="5 cpu"
+    ),
+    "a queue borrows beyond the lending limit of another": Case(
+        tell=borrowed_what_is_not_lent, wrong="5 cpu"
+    ),
     "pods that finished give their share back": Case(tell=finished_pods_give_back),
-    "machines that are gone give their slots back": Case(tell=machines_that_are_gone_give_back),
-    "what nobody admitted may stand above nominal": Case(tell=unplanned_above_nominal),
-    "quota may shrink under those who hold it": Case(tell=quota_shrank_under_a_holder),
-    "one of higher priority that fits is passed over": Case(
+    "deleted machines give their slots back": Case(tell=machines_that_are_gone_give_back),
+    "a workload that started without admission is above nominal quota": Case(
+        tell=unplanned_above_nominal
+    ),
+    "quota shrinks below the admitted usage": Case(tell=quota_shrank_under_a_holder),
+    "a fitting workload of higher priority is passed over": Case(
         tell=passed_over, judge=checks.priorities_respected, wrong="urgent of priority 9 waits"
     ),
-    "the decider did not know the more urgent one yet": Case(
+    "the decider did not know the workload of higher priority yet": Case(
         tell=passed_over_unseen, judge=checks.priorities_respected
     ),
-    "the more urgent one does not fit": Case(
+    "the workload of higher priority does not fit": Case(
         tell=too_large_to_be_passed_over, judge=checks.priorities_respected
     ),
-    "a holder is given other quota": Case(
+    "an admitted workload gets other quota": Case(
         tell=other_quota_while_holding, judge=checks.none_admitted_twice, wrong="is given"
     ),
-    "two lives of one name hold at once": Case(
+    "two objects of one name hold quota at once": Case(
         tell=two_lives_at_once, judge=checks.none_admitted_twice, wrong="still holds quota"
     ),
-    "one life after another": Case(tell=one_life_after_another, judge=checks.none_admitted_twice),
+    "two objects of one name hold quota one after another": Case(
+        tell=one_life_after_another, judge=checks.none_admitted_twice
+    ),
     "an earlier term decides after a later one": Case(
         tell=decided_by_two, judge=checks.decided_in_order, wrong=r"\(1, 7\) comes after"
     ),
     "an amount is larger than a quantity may be": Case(
         tell=too_large_to_read, judge=checks.next_leader_can_read, wrong="larger than"
     ),
-    "it ran before it was admitted": Case(
+    "a job ran before its admission": Case(
         tell=runs_before_leave, judge=checks.none_runs_without_leave, wrong="holds no quota"
     ),
-    "it runs because it was admitted": Case(
+    "a job runs after its admission": Case(
         tell=runs_with_leave, judge=checks.none_runs_without_leave
     ),
-    "it was started twice": Case(
+    "a job was started twice": Case(
         tell=started_again, judge=checks.none_started_twice, wrong="started 2 times"
     ),
-    "it was started again after an eviction": Case(
+    "a job was started again after an eviction": Case(
         tell=started_again_after_eviction, judge=checks.none_started_twice
     ),
-    "it waits and was never told why": Case(
+    "a workload waits without a reason": Case(
         tell=waits_without_a_word, judge=checks.reasons_given, wrong="nothing was ever decided"
     ),
-    "it waits and knows why": Case(tell=waits_with_a_reason, judge=checks.reasons_given),
+    "a workload waits with a reason": Case(tell=waits_with_a_reason, judge=checks.reasons_given),
     "quota that is never given back": Case(
         tell=holds_to_the_end, judge=checks.quota_given_back, wrong="still holds quota in main"
     ),

@@ -38,8 +38,8 @@ FAILING_TESTS: dict[str, Any] = {
     "another uid": {"op": "test", "path": "/metadata/uid", "value": "somebody-else"},
     "another version": {"op": "test", "path": "/metadata/resourceVersion", "value": "1"},
     "another value": {"op": "test", "path": "/data/k", "value": "other"},
-    "a field that is not there": {"op": "test", "path": "/data/absent", "value": "x"},
-    "a place that is not there": {"op": "test", "path": "/absent/deep", "value": "x"},
+    "a missing field": {"op": "test", "path": "/data/absent", "value": "x"},
+    "a missing index": {"op": "test", "path": "/absent/deep", "value": "x"},
 }
 
 

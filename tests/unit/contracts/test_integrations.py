@@ -38,10 +38,10 @@ def test_run_is_held_by_its_pending_status_only() -> None:
 
 
 RUN_ACTIVE = {
-    "one that never started is not": ({}, False),
-    "one that started is": ({"startTime": "t"}, True),
-    "one that is done is not": ({"startTime": "t", **succeeded("True")}, False),
-    "one whose condition is unknown is": ({"startTime": "t", **succeeded("Unknown")}, True),
+    "a run that never started is inactive": ({}, False),
+    "a started run is active": ({"startTime": "t"}, True),
+    "a finished run is inactive": ({"startTime": "t", **succeeded("True")}, False),
+    "a run with an unknown condition is active": ({"startTime": "t", **succeeded("Unknown")}, True),
 }
 
 
@@ -87,10 +87,10 @@ def test_started_run_cannot_be_stopped_and_resumed() -> None:
 
 
 COUNTS = {
-    "one pod unless it says more": ({}, 1),
+    "one pod by default": ({}, 1),
     "its parallelism": ({"parallelism": 4}, 4),
     "never more than completions": ({"parallelism": 4, "completions": 2}, 2),
-    "none when it is scaled to none": ({"parallelism": 0}, 0),
+    "no pod with parallelism 0": ({"parallelism": 0}, 0),
 }
 
 
@@ -100,9 +100,9 @@ def test_job_counts_its_pods(spec: dict[str, Any], count: int) -> None:
 
 
 RECLAIMABLE = {
-    "nothing while as many are left as may run": ({"succeeded": 1}, {}),
-    "what will not be replaced": ({"succeeded": 4}, {"main": 1}),
-    "all when all are done": ({"succeeded": 6}, {"main": 3}),
+    "nothing while enough completions are left": ({"succeeded": 1}, {}),
+    "pods that will not be replaced": ({"succeeded": 4}, {"main": 1}),
+    "all pods of a finished job": ({"succeeded": 6}, {"main": 3}),
 }
 
 

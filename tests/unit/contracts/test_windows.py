@@ -26,41 +26,41 @@ class Case:
 
 
 CASES = {
-    "before the first opening it is closed until then": Case(
+    "closed before the first opening": Case(
         windows=NIGHTS, now="2026-01-05T12:00", open=False, until="2026-01-05T22:00"
     ),
-    "from the opening on it is open": Case(
+    "open from the opening time": Case(
         windows=NIGHTS, now="2026-01-05T22:00", open=True, until="2026-01-06T06:00"
     ),
-    "it is open over midnight": Case(
+    "open over midnight": Case(
         windows=NIGHTS, now="2026-01-06T03:00", open=True, until="2026-01-06T06:00"
     ),
-    "at its close it is closed": Case(
+    "closed at the closing time": Case(
         windows=NIGHTS, now="2026-01-06T06:00", open=False, until="2026-01-06T22:00"
     ),
     "a long window is open days after it opened": Case(
         windows=NIGHTS, now="2026-01-11T23:59", open=True, until="2026-01-12T08:00"
     ),
-    "of several windows the one that opens first counts": Case(
+    "the first opening of several windows": Case(
         windows="0 9 * * * for 1h\n0 8 * * * for 1h",
         now="2026-01-05T07:00",
         open=False,
         until="2026-01-05T08:00",
     ),
-    "of several that are open the one that closes last counts": Case(
+    "the last close of several open windows": Case(
         windows="0 8 * * * for 4h\n0 9 * * * for 1h",
         now="2026-01-05T09:30",
         open=True,
         until="2026-01-05T12:00",
     ),
-    "a time zone moves it": Case(
+    "a window in another time zone": Case(
         windows="0 22 * * * for 8h",
         zone="Europe/Berlin",
         now="2026-07-01T19:00",
         open=False,
         until="2026-07-01T20:00",
     ),
-    "in the night of an additional hour it stays open until the clock on the wall says so": Case(
+    "open until the local closing time in a night with an additional hour": Case(
         windows="0 22 * * * for 8h",
         zone="Europe/Berlin",
         now="2026-10-25T04:30",

@@ -49,7 +49,7 @@ def _condition(obj: Object, type_: str) -> Object | None:
     return next((c for c in conditions if c.get("type") == type_), None)
 
 
-# --- Tekton PipelineRun: behaviour in `research/tekton.md` 1.8 and 5 ------------------------------
+# --- Tekton PipelineRun, as tektoncd/pipeline v1.11.1 validates it ---
 
 
 def _run_held(run: Object) -> bool:
@@ -115,12 +115,12 @@ PIPELINE_RUN: Final = Functions(
     release=_run_release,
     hold=_run_hold,
     carry=_run_carry,
-    # A started run can never go back to Pending (`research/tekton.md` 5.1).
+    # Tekton refuses to set a started run back to Pending (tektoncd/pipeline v1.11.1).
     stop=lambda _run: None,
 )
 
 
-# --- batch/v1 Job: behaviour in `research/kueue.md` 3.1 -------------------------------------------
+# --- batch/v1 Job, as kubernetes-sigs/kueue@ff69552 pkg/controller/jobs/job/job_controller.go ---
 
 _MAIN: Final = "main"
 _JOB_OWN_LABELS: Final = frozenset(
@@ -214,7 +214,7 @@ def _job_release(job: Object, infos: tuple[PodSetInfo, ...]) -> list[Object]:
 
 
 def _job_restore(job: Object, pod_sets: list[Object]) -> list[Object] | None:
-    """Node selector, tolerations and parallelism as in the pod set `main` (`research/kueue.md` 3.1)."""
+    """Node selector, tolerations and parallelism as in the pod set `main` (Kueue's `RestorePodSetsInfo`)."""
     main = next((p for p in pod_sets if p.get("name") == _MAIN), None)
     if main is None:
         return None

@@ -9,7 +9,7 @@ from shared.integrations.registry import documents
 from tests.unit.integrations.gadgets import DOCUMENT, document, loaded
 
 REFUSED = {
-    "what is no YAML": ("a: [", "line 2: did not find expected node content"),
+    "no YAML": ("a: [", "line 2: did not find expected node content"),
     "another kind": (
         "apiVersion: v1\nkind: Pod\n",
         "line 1: is no Integration of sluicegate.dev/v1alpha1, but Pod of v1",
@@ -23,7 +23,7 @@ REFUSED = {
         DOCUMENT.replace("count:", "counts:"),
         "line 9: spec.podSets[0].counts: there is no such field",
     ),
-    "a field that must be said": (
+    "a missing required field": (
         DOCUMENT.replace(", plural: gadgets", ""),
         "line 6: spec.kind.plural: is missing",
     ),
@@ -51,11 +51,11 @@ REFUSED = {
         DOCUMENT.replace("spec.replicas", "\"'\\ud800'\""),
         "line 9: found invalid Unicode character escape code",
     ),
-    "an item where there is none": (
+    "an item of a value that is no list": (
         DOCUMENT.replace("spec.replicas", "item.replicas"),
         "undeclared reference to 'item.replicas'",
     ),
-    "what is nested too deeply": (
+    "a value nested too deeply": (
         DOCUMENT.replace("spec.replicas", "(" * 40 + "1" + ")" * 40),
         "line 9: spec.podSets[0].count: ",
     ),

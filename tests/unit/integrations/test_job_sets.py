@@ -31,7 +31,7 @@ COUNTS = {
     "one pod for each replica": (replicated("a", 3), 3),
     "its parallelism for each": (replicated("a", 3, parallelism=2), 6),
     "never more than completions": (replicated("a", 3, parallelism=4, completions=2), 6),
-    "none when it is scaled to none": (replicated("a", 0), 0),
+    "no pod with parallelism 0": (replicated("a", 0), 0),
 }
 
 
@@ -44,7 +44,7 @@ def test_each_replicated_job_is_a_pod_set(part: Object, count: int) -> None:
 
 PARTS = (replicated("a", 2, parallelism=2), replicated("b", 1))
 READY = {
-    "not before anything is said": ({}, False),
+    "no status yet": ({}, False),
     "not while one is missing": (counted(a={"ready": 2}, b={"ready": 0}), False),
     "when all are": (counted(a={"ready": 2}, b={"ready": 1}), True),
     "also when some are done": (counted(a={"ready": 1, "succeeded": 1}, b={"succeeded": 1}), True),

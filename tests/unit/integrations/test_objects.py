@@ -22,9 +22,9 @@ def ended(type_: str, status: str = "True") -> Object:
 
 
 STATES = {
-    "one that runs": (gadget(status={"phase": "x"}), (False, True, None)),
-    "one whose controller has said nothing is not active": (gadget(), (False, False, None)),
-    "one that is suspended is held": (gadget(suspend=True), (True, False, None)),
+    "a running object is active": (gadget(status={"phase": "x"}), (False, True, None)),
+    "an object without a status is inactive": (gadget(), (False, False, None)),
+    "a suspended object is held": (gadget(suspend=True), (True, False, None)),
     "complete": (gadget(status=ended("Complete")), (False, False, True)),
     "completed": (gadget(status=ended("Completed")), (False, False, True)),
     "succeeded": (gadget(status=ended("Succeeded")), (False, False, True)),
@@ -104,7 +104,7 @@ FAILING = {
         {},
         "spec.ready: no such key: ready",
     ),
-    "looks for what is not there": (
+    "reads a missing field": (
         {"podSets": [{"template": "spec.template", "count": "spec.parts.left"}]},
         {},
         "spec.podSets[0].count: no such key: parts",
@@ -263,7 +263,7 @@ def test_patch_may_depend_on_the_object() -> None:
 
 
 STOPS = {
-    "as it was held, if nothing is said": (None, [{"path": "/spec/suspend", "value": True}]),
+    "by the hold patch, without a stop patch": (None, [{"path": "/spec/suspend", "value": True}]),
     "by a patch of its own": (
         {"how": "Patch", "patch": [{"op": "add", "path": "/spec/size", "value": 0}]},
         [{"path": "/spec/size", "value": 0}],

@@ -138,14 +138,14 @@ OWNERS = {
     "a run": ({"apiVersion": "tekton.dev/v1", "kind": "PipelineRun"}, True),
     "a task of a run": ({"apiVersion": "tekton.dev/v1beta1", "kind": "TaskRun"}, True),
     "a job": ({"apiVersion": "batch/v1", "kind": "Job"}, True),
-    "a job of somebody else's, of which nothing is known": (
+    "a job of an unknown controller": (
         {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"},
         False,
     ),
     "a job set": ({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}, True),
     "a kind of an Integration": ({"apiVersion": "example.com/v1", "kind": "Gadget"}, True),
     "one of that name in another group": ({"apiVersion": "b.com/v1", "kind": "Gadget"}, False),
-    "what cannot wait": ({"apiVersion": "apps/v1", "kind": "ReplicaSet"}, False),
+    "a kind without integration": ({"apiVersion": "apps/v1", "kind": "ReplicaSet"}, False),
 }
 
 

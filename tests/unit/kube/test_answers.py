@@ -29,8 +29,8 @@ class Case:
 
 
 CASES = {
-    "what is not there": Case(status=404, means=NotFoundError, body={"reason": "NotFound"}),
-    "a path that nobody serves, as plain text": Case(
+    "a missing object": Case(status=404, means=NotFoundError, body={"reason": "NotFound"}),
+    "an unserved path, as plain text": Case(
         status=404, means=NotFoundError, body="404 page not found"
     ),
     "a name that is taken": Case(
@@ -64,9 +64,9 @@ CASES = {
     ),
     "an invalid object": Case(status=422, means=RefusedError, body={"reason": "Invalid"}),
     "nonsense": Case(status=400, means=RefusedError),
-    "nobody we know": Case(status=401, means=RefusedError),
-    "nobody who may": Case(status=403, means=RefusedError),
-    "a content type for which there is no use": Case(status=415, means=RefusedError),
+    "unauthenticated": Case(status=401, means=RefusedError),
+    "forbidden": Case(status=403, means=RefusedError),
+    "an unsupported content type": Case(status=415, means=RefusedError),
     "too much": Case(status=413, means=RefusedError),
     "a request that came too slowly": Case(status=408, means=UnavailableError),
     "a redirect, which no API server sends": Case(status=302, means=UnavailableError, body="<a/>"),
@@ -101,9 +101,9 @@ def test_response_maps_to_the_error_the_caller_can_handle(case: Case) -> None:
 
 
 PATIENCE = {
-    "the header says how long": ({"Retry-After": "7"}, {}, 7.0),
+    "with a Retry-After header": ({"Retry-After": "7"}, {}, 7.0),
     "only the details say how long": ({}, {"details": {"retryAfterSeconds": 3}}, 3.0),
-    "nobody says how long": ({}, {}, 1.0),
+    "without a delay": ({}, {}, 1.0),
     "the header is a date": ({"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}, {}, 1.0),
     "the header is negative": ({"Retry-After": "-1"}, {}, 1.0),
     "the header is endless": ({"Retry-After": "inf"}, {}, 1.0),

@@ -131,7 +131,7 @@ async def test_watch_authenticates_and_yields_bookmarks(server: Guarded, tmp_pat
 
 
 UNREADABLE = {
-    "is not there": None,
+    "does not exist": None,
     "is no YAML": "{",
     "is a list": "[]",
     "is empty": "",

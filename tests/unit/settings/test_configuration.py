@@ -140,7 +140,7 @@ SHARING: dict[str, tuple[str, str, tuple[str, ...] | None]] = {
         "fairSharing: {enable: true, preemptionStrategies: [LessThanOrEqualToFinalShare]}",
         ("LessThanOrEqualToFinalShare",),
     ),
-    "without the section there is none": ("v1beta2", "", None),
+    "off without the section": ("v1beta2", "", None),
 }
 
 

@@ -74,7 +74,7 @@ BAD = {
     "a namespace for a cluster-wide kind": Bad(
         path="/apis/kueue.x-k8s.io/v1beta2/namespaces/x/clusterqueues", code=404
     ),
-    "a status where there is none": Bad(path=f"{MAPS}/a/status", code=404),
+    "a status of a kind without the subresource": Bad(path=f"{MAPS}/a/status", code=404),
     "a creation without a namespace": Bad(
         path="/api/v1/configmaps", method="POST", body=config_map(), code=405
     ),
@@ -108,7 +108,7 @@ BAD = {
         says="the server rejected our request due to an error in our request",
     ),
     "a limit that is no number": Bad(path=f"{MAPS}?limit=x", code=400),
-    "a selector on a field that nobody selects by": Bad(
+    "a selector on an unsupported field": Bad(
         path=f"{MAPS}?fieldSelector=data.k%3Dv", code=400, says="field label not supported: data.k"
     ),
     "a token that leads nowhere": Bad(path=f"{MAPS}?continue=x", code=400),

@@ -35,7 +35,7 @@ JSON = {
     "add with - appends": Case(
         patch=[{"op": "add", "path": "/list/-", "value": 9}], outcome=changed(list=[1, 2, 3, 9])
     ),
-    "add below what is missing does not apply": Case(
+    "add below a missing field does not apply": Case(
         patch=[{"op": "add", "path": "/x/y", "value": 1}], code=422
     ),
     "add behind the end of a list does not apply": Case(
@@ -44,13 +44,13 @@ JSON = {
     "remove takes a member away": Case(
         patch=[{"op": "remove", "path": "/a/b"}], outcome=changed(a={"c/d": "x"})
     ),
-    "remove of what is missing does not apply": Case(
+    "remove of a missing field does not apply": Case(
         patch=[{"op": "remove", "path": "/a/x"}], code=422
     ),
     "remove shifts a list": Case(
         patch=[{"op": "remove", "path": "/list/0"}], outcome=changed(list=[2, 3])
     ),
-    "replace of what is missing does not apply": Case(
+    "replace of a missing field does not apply": Case(
         patch=[{"op": "replace", "path": "/x", "value": 1}], code=422
     ),
     "a pointer may escape slashes": Case(

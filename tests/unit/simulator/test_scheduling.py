@@ -66,55 +66,55 @@ class Case:
 
 
 CASES = {
-    "a pod without wishes may go anywhere": Case(pod=pod(), goes_to=["n1", "n2", "n3"]),
-    "a cordoned node takes nobody": Case(
+    "a pod without constraints fits every node": Case(pod=pod(), goes_to=["n1", "n2", "n3"]),
+    "a cordoned node accepts no pod": Case(
         pod=pod(), nodes=[node("n1", unschedulable=True), node("n2")], goes_to=["n2"]
     ),
-    "a taint keeps off who does not tolerate it": Case(
+    "a taint excludes intolerant pods": Case(
         pod=pod(), nodes=[node("n1", taints=[GPU]), node("n2")], goes_to=["n2"]
     ),
     "a selector is a label of the node": Case(
         pod=pod(nodeSelector={ZONE: "b"}), goes_to=["n3"]
     ),
-    "who wants to be near somebody goes where that is": Case(
+    "affinity leads to the node of the other pod": Case(
         pod=pod(affinity=near("other")), placed=[pod("other", on="n2")], goes_to=["n2"]
     ),
-    "near may be the same zone": Case(
+    "affinity with a zone as topology": Case(
         pod=pod(affinity=near("other", key=ZONE)),
         placed=[pod("other", on="n2")],
         goes_to=["n1", "n2"],
     ),
-    "near somebody who is nowhere is nowhere": Case(pod=pod(affinity=near("other")), goes_to=[]),
-    "the first of those who want to be together goes anywhere": Case(
+    "affinity to a missing pod fits no node": Case(pod=pod(affinity=near("other")), goes_to=[]),
+    "the first pod with affinity to itself fits every node": Case(
         pod=pod(affinity=near("p")), goes_to=["n1", "n2", "n3"]
     ),
-    "a namesake in another namespace is somebody else": Case(
+    "affinity ignores pods of other namespaces": Case(
         pod=pod(affinity=near("other")),
         placed=[pod("other", on="n2", namespace="elsewhere")],
         goes_to=[],
     ),
-    "all namespaces are meant by an empty selector of them": Case(
+    "an empty namespace selector means all namespaces": Case(
         pod=pod(affinity=near("other", namespaceSelector={})),
         placed=[pod("other", on="n2", namespace="elsewhere")],
         goes_to=["n2"],
     ),
-    "who shuns somebody stays away": Case(
+    "anti-affinity avoids the node of the other pod": Case(
         pod=pod(affinity=far("other")), placed=[pod("other", on="n2")], goes_to=["n1", "n3"]
     ),
-    "who is shunned stays away too": Case(
+    "anti-affinity of the other pod is respected": Case(
         pod=pod(), placed=[pod("other", on="n2", affinity=far("p"))], goes_to=["n1", "n3"]
     ),
-    "who would rather not goes elsewhere": Case(
+    "preferred anti-affinity avoids the node": Case(
         pod=pod(affinity=rather_not("other")),
         placed=[pod("other", on="n2")],
         goes_to=["n1", "n3"],
     ),
-    "who would rather not goes there all the same where nothing else is left": Case(
+    "preferred anti-affinity accepts the only fitting node": Case(
         pod=pod(affinity=rather_not("other"), nodeSelector={HOST: "n2"}),
         placed=[pod("other", on="n2")],
         goes_to=["n2"],
     ),
-    "a volume on a node wants its pod there": Case(
+    "a local volume leads to its node": Case(
         pod=pod(volumes=[{"persistentVolumeClaim": {"claimName": "c"}}]),
         volume_at="n3",
         goes_to=["n3"],

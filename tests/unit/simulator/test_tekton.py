@@ -303,8 +303,8 @@ class Ending:
 
 
 ENDINGS = {
-    "what runs undisturbed succeeds": Ending(asked=None, outcome=("True", "Succeeded")),
-    "what shall fail fails": Ending(asked=None, outcome=("False", "Failed"), fail=True),
+    "an undisturbed run succeeds": Ending(asked=None, outcome=("True", "Succeeded")),
+    "a run that is told to fail fails": Ending(asked=None, outcome=("False", "Failed"), fail=True),
     "cancelled ends at once, without finally": Ending(
         asked="Cancelled", outcome=("False", "Cancelled"), finally_runs=False
     ),

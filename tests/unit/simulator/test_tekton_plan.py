@@ -36,7 +36,7 @@ PLANS: dict[str, tuple[Obj, list[tuple[str, str | None]]]] = {
         },
         [("p-a", "linux/arm64")],
     ),
-    "a matrix over what nobody gave is one task": (
+    "a matrix over a missing parameter is one task": (
         {
             "params": [PLATFORMS],
             "pipelineSpec": {

@@ -65,14 +65,14 @@ class Fault:
 
 
 FAULTS = {
-    "it is not there": Fault(client={"url": "https://127.0.0.1:1/x"}),
+    "is unreachable": Fault(client={"url": "https://127.0.0.1:1/x"}),
     "its certificate is not trusted": Fault(client={"caBundle": ""}),
     "its service is not known": Fault(
         client={"url": None, "service": {"namespace": "x", "name": "y"}}
     ),
-    "it is too slow": Fault(delay_seconds=5),
-    "it answers what is no JSON": Fault(raw=b"{"),
-    "it answers what is no review": Fault(raw=b"[]"),
+    "is too slow": Fault(delay_seconds=5),
+    "answers with no JSON": Fault(raw=b"{"),
+    "answers with no AdmissionReview": Fault(raw=b"[]"),
     "it answers another request": Fault(raw=b'{"response":{"uid":"x","allowed":true}}'),
 }
 
