@@ -42,7 +42,9 @@ ASKS: dict[str, tuple[str, Json]] = {
         watching("sluice.observed.east.>", deliver_subject="sluice.admission.hub.a.w"),
     ),
     "read the log of all orders": ("CONSUMER.CREATE.DISPATCHES.reader-x", watching(EAST)),
-    "read keys that are not delivered yet": ("CONSUMER.CREATE.KEYS_NOW.reader-x", watching("sluice.key.east.>")),
+    "read keys that are not delivered yet": (
+        "CONSUMER.CREATE.KEYS_NOW.reader-x", watching("sluice.key.east.>"),
+    ),
     "read answers of checks": ("CONSUMER.CREATE.OUTCOMES_NOW.reader-x", watching("sluice.>")),
     "read the object store": ("CONSUMER.CREATE.OBJ_objects.reader-x", watching("$O.>")),
     "change the filter of another's consumer": (
