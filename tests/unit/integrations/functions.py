@@ -63,7 +63,8 @@ def _run_finish(run: Object) -> Finish | None:
     return Finish(
         success=succeeded["status"] == "True",
         message=succeeded.get("message") or succeeded.get("reason") or "",
-        at=_time((run.get("status") or {}).get("completionTime")),
+        at=_time((run.get("status") or {}).get("completionTime"))
+        or _time(succeeded.get("lastTransitionTime")),
     )
 
 
