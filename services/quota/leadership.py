@@ -32,7 +32,7 @@ WAITING: Final = "waiting for the lease"
 
 
 class QuotaLeader:
-    """Waits for the lease, serves terms while it has it, and stops for good after two contradictions."""
+    """Waits for the lease, serves terms while it has it, and admits nobody after two contradictions."""
 
     def __init__(
         self,
@@ -54,6 +54,9 @@ class QuotaLeader:
         self._contradictions = 0
         """Terms in a row that ended because an audit failed."""
 
+        self._halted = ""
+        """The contradiction that stopped admission, until this process ends; empty: it goes on."""
+
         self._state = WAITING
 
     def state(self) -> str:
@@ -65,29 +68,28 @@ class QuotaLeader:
         await lead(self._bus, LEASE, self._serve)
 
     async def _serve(self) -> None:
-        """Serve one term. A lost lease cancels it."""
-        problem = ""
+        """Serve one term. A lost lease cancels it.
+
+        After a halt every later term of this process admits nobody: only a person starts it again.
+        """
         try:
             await self._serve_term()
         except* ContradictionError as errors:
             self._contradictions += 1
-            problem = str(_first_leaf(errors))
+            if self._contradictions > CONTRADICTIONS_MAX:
+                self._halt(str(_first_leaf(errors)))
         finally:
             self.decider = None
-            self._state = WAITING
-        if self._contradictions > CONTRADICTIONS_MAX:
-            await self._halt(problem)
+            self._state = f"{HALTED}: {self._halted}" if self._halted else WAITING
 
-    async def _halt(self, problem: str) -> None:
-        """A state rebuilt from the log contradicts it again: admit nothing until a person has looked."""
-        self._state = f"{HALTED}: {problem}"
+    def _halt(self, problem: str) -> None:
+        """A state rebuilt from the log contradicts it again: admit nobody until a person has looked."""
+        self._halted = problem
         HALTED_GAUGE.set(1)
-        while True:
-            log.error("admission is stopped", problem=problem)
-            await asyncio.sleep(self._audit_seconds)
+        log.error("admission is stopped", problem=problem)
 
     async def _serve_term(self) -> None:
-        self._state = READING
+        self._state = f"{HALTED}: {self._halted}" if self._halted else READING
         decider = self._new_decider()
         term = Term(
             bus=self._bus,
@@ -96,22 +98,23 @@ class QuotaLeader:
             audit_seconds=self._audit_seconds,
             on_audit_passed=self._on_audit_passed,
             metrics=self._metrics,
+            halted=self._halted,
         )
         async with asyncio.TaskGroup() as group:
             await term.begin(group)
             group.create_task(QueryResponder(bus=self._bus, decider=decider).serve())
             group.create_task(term.watch_log_fullness(self._on_log_full))
-            self._state = "deciding"
+            if not self._halted:
+                self._state = "deciding"
             self.decider = decider
             await term.decide_until_cancelled()
 
     def _on_audit_passed(self) -> None:
         self._contradictions = 0
 
-    def _on_log_full(self, fullness: float | None) -> None:
-        self._state = (
-            "deciding" if fullness is None else f"admitting nobody: the log is {fullness:.0%} full"
-        )
+    def _on_log_full(self, why: str) -> None:
+        if not self._halted:
+            self._state = f"admitting nobody: {why}" if why else "deciding"
 
 
 def _first_leaf(error: BaseException) -> BaseException:

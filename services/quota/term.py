@@ -25,7 +25,7 @@ from services.quota.metrics.gauges import cohorts_of, queue_of
 from services.quota.metrics.service import AUDITS, ISOLATED, LOG_FULLNESS, UNPLANNED
 from services.quota.wire.inbound import CONFIGURATION_KINDS, message_type
 from shared.bus.follow import read
-from shared.bus.port import Bus, BusError, CaughtUp, Entry, FencedError
+from shared.bus.port import ROOM_FOR_ENDS, Bus, BusError, CaughtUp, Entry, FencedError
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.admissions import Term as TermBegan
 from shared.contracts.messages.base import Message
@@ -55,8 +55,11 @@ REST_SECONDS_MAX: Final = 0.05
 
 FULLNESS_INTERVAL_SECONDS: Final = 5.0
 
-FULL: Final = 0.8
-"""Fullness of the log from which on nobody is admitted: the rest is for workloads that end."""
+NEEDED_BY_ENDS: Final = ("ADMISSIONS", "WORKLOADS", "OUTCOMES")
+"""Logs that take a message before a workload's quota is free."""
+
+FULL: Final = ROOM_FOR_ENDS
+"""Fullness of such a log from which on nobody is admitted: the rest is for workloads that end."""
 
 SUBJECT_TOKENS: Final = 5
 """``sluice.<what>.<cluster>.<namespace>.<name>``."""
@@ -81,7 +84,9 @@ class Term:
         audit_seconds: float,
         on_audit_passed: Callable[[], None],
         metrics: DecisionMetrics,
+        halted: str = "",
     ) -> None:
+        """`halted`: the contradiction because of which this term gives quota back and admits nobody."""
         self._bus = bus
         self._decider = decider
         self._now = now
@@ -109,7 +114,10 @@ class Term:
         """Stream to the last sequence of it that was applied."""
 
         self._publish_error: BaseException | None = None
-        self._admit = True
+        self._has_room = True
+        self._fullness_of: dict[str, float] = {}
+        self._halted = halted
+        decider.admission_stopped = self._halt_text()
 
     async def begin(self, group: asyncio.TaskGroup) -> None:
         """Read all inputs and write our term to the log: from there on only we can write."""
@@ -170,7 +178,7 @@ class Term:
                 # Every later publish fails as well: the next term reads from the log what is stored.
                 raise self._publish_error
             now = self._now()
-            admitted = [self._publish(m) for m in self._decider.decide(now, admit=self._admit)]
+            admitted = [self._publish(m) for m in self._decider.decide(now, admit=self._admits)]
             if admitted:
                 self._metrics.record_attempt(seconds=loop.time() - began, admitted=any(admitted))
             for status in self._decider.queue_statuses(now):
@@ -184,30 +192,46 @@ class Term:
                 continue
             await self._wait(self._decider.seconds_to_next(now))
 
-    async def watch_log_fullness(self, on_change: Callable[[float | None], None]) -> None:
-        """Stop admitting while the log is nearly full: each admission needs room for its end as well.
+    async def watch_log_fullness(self, on_change: Callable[[str], None]) -> None:
+        """Stop admitting while a log that an end needs is nearly full; go on once it has room again.
 
-        `on_change` gets the fullness when admission stops, and None when it goes on. A full log would
-        refuse the release of quota, which holds up every workload.
+        `on_change` gets why nobody is admitted, in words; empty when admission goes on. A full log
+        would refuse what gives quota back, which holds up every workload.
         """
         while True:
-            try:
-                fullness = await self._bus.fullness("ADMISSIONS")
-                # The classifier writes WORKLOADS; quota only publishes the metric.
-                LOG_FULLNESS.labels(stream="WORKLOADS").set(await self._bus.fullness("WORKLOADS"))
-            except BusError as error:
-                log.debug("fullness of the log is unknown", error=str(error))
-            else:
-                LOG_FULLNESS.labels(stream="ADMISSIONS").set(fullness)
-                admit = fullness < FULL
-                if admit != self._admit:
-                    log.error(
-                        "fullness of the log of decisions", fullness=fullness, admitting=admit
-                    )
-                    self._admit = admit
-                    on_change(None if admit else fullness)
-                    self._arrived.set()
+            fullest = {stream: await self._fullness(stream) for stream in NEEDED_BY_ENDS}
+            full = [
+                f"{stream} is {used:.0%} full" for stream, used in fullest.items() if used >= FULL
+            ]
+            admit = not full
+            why = f"{' and '.join(full)}; the rest is kept for work that ends" if full else ""
+            if admit != self._has_room:
+                log.error("room in the logs", full=full, admitting=admit and not self._halted)
+                self._has_room = admit
+                self._arrived.set()
+            on_change(why)
+            self._decider.admission_stopped = self._halt_text() or why
             await asyncio.sleep(FULLNESS_INTERVAL_SECONDS)
+
+    @property
+    def _admits(self) -> bool:
+        return self._has_room and not self._halted
+
+    async def _fullness(self, stream: str) -> float:
+        """How full a log is; while the bus does not say, as full as it said last."""
+        try:
+            self._fullness_of[stream] = await self._bus.fullness(stream)
+        except BusError as error:
+            log.debug("fullness of a log is unknown", stream=stream, error=str(error))
+        fullness = self._fullness_of.get(stream, 0.0)
+        LOG_FULLNESS.labels(stream=stream).set(fullness)
+        return fullness
+
+    def _halt_text(self) -> str:
+        """Why an audit stopped admission, in words; empty: none did."""
+        if not self._halted:
+            return ""
+        return f"an audit contradicted the log twice ({self._halted}); an operator has to look"
 
     def _audit(self, now: datetime) -> None:
         """Every `audit_seconds`, while nothing is in flight, compare the engine with the log."""
@@ -216,6 +240,8 @@ class Term:
         if now < self._audit_at or self._inbox or self._last_stored != self._last_sent:
             return
         self._audit_at = now + timedelta(seconds=self._audit_seconds)
+        if self._halted:
+            log.error("admission is stopped", problem=self._halted)
         problems = self._decider.contradictions(self._on_log.values())
         AUDITS.labels(result="contradiction" if problems else "ok").inc()
         if not problems:
@@ -223,6 +249,8 @@ class Term:
             return
         for problem in problems[:PROBLEMS_MAX]:
             log.error("audit", problem=problem)
+        if self._halted:
+            return  # Another term would read the same log: this one gives back what ends.
         raise ContradictionError(problems[0])
 
     async def _wait(self, seconds: float | None) -> None:

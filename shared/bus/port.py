@@ -7,11 +7,12 @@ Two things keep this protocol: `shared.bus.nats.bus.NatsBus` over a real NATS se
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from shared.contracts.messages.base import BODY_REF, Message, UndecodableError
 
 __all__ = [
+    "ROOM_FOR_ENDS",
     "AnswerError",
     "Bus",
     "BusError",
@@ -30,6 +31,9 @@ __all__ = [
 
 
 M = TypeVar("M", bound=Message)
+
+ROOM_FOR_ENDS: Final = 0.8
+"""From this fullness of a log on, new work and admissions wait: the rest is for work that ends."""
 
 
 class BusError(Exception):

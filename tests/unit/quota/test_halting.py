@@ -1,0 +1,89 @@
+"""After two contradictions quota admits nobody and gives back what ends; likewise where a log is full."""
+
+import asyncio
+
+import pytest
+
+from services.quota.metrics.service import HALTED
+from shared.contracts.messages.admissions import Term
+from shared.contracts.messages.explain import ExplainAnswer, ExplainRequest
+from shared.contracts.messages.workloads import Finish
+from shared.testing.waiting import eventually
+from shared.testing.world.memory_bus import MemoryBus
+from tests.unit.quota.service_setup import NOON, Setup, became
+
+
+async def explained(setup: Setup, name: str) -> ExplainAnswer:
+    question = ExplainRequest(namespace="team", name=name).model_dump_json().encode()
+    data = await setup.bus.request(ExplainRequest.subject, question, timeout_seconds=5)
+    return ExplainAnswer.model_validate_json(data)
+
+
+async def is_halted() -> bool:
+    return bool(HALTED._value.get() == 1)
+
+
+@pytest.fixture
+def contradicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    HALTED.set(0)
+    found = ["hub: team/x holds quota by the log, not by the engine"]
+    monkeypatch.setattr("services.quota.decider.contradictions", lambda *_: found)
+    monkeypatch.setattr("shared.bus.leadership.PAUSE_SECONDS", 0.01)
+
+
+@pytest.mark.usefixtures("contradicted")
+async def test_halted_quota_releases_what_ends_and_admits_nobody(setup: Setup) -> None:
+    await setup.cluster(cpus=1)
+    await setup.workload("x")
+    await setup.start_quota()
+    await became(setup, "x", "admitted")
+    await eventually(is_halted)
+    await setup.workload("y")
+    await setup.workload("x", phase="finished", finish=Finish(success=True))
+    await became(setup, "x", "released")
+    await asyncio.sleep(0.2)
+    assert "admitted" not in await setup.states("y")
+    [item] = (await explained(setup, "y")).items
+    assert "an audit contradicted the log twice" in item.message
+
+
+@pytest.mark.usefixtures("contradicted")
+async def test_halted_replica_stays_halted_when_it_leads_again(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await setup.cluster(cpus=1)
+    await setup.start_quota()
+    await eventually(is_halted)
+    monkeypatch.setattr("services.quota.decider.contradictions", lambda *_: [])
+    last = await setup.bus.last_sequence("ADMISSIONS")
+    await setup.bus.publish(leadership_of_another(last), expect_last=last)
+    await setup.workload("y")
+    await asyncio.sleep(0.5)
+    assert await setup.states("y") == []
+
+
+def leadership_of_another(term: int) -> Term:
+    return Term(term=term + 90, holder="other", began_at=NOON)
+
+
+@pytest.mark.parametrize("log", ["ADMISSIONS", "WORKLOADS", "OUTCOMES"])
+async def test_nearly_full_log_stops_admission_until_it_has_room(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch, log: str
+) -> None:
+    monkeypatch.setattr("services.quota.term.FULLNESS_INTERVAL_SECONDS", 0.02)
+    used = {log: 0.85}
+
+    async def fullness(_bus: MemoryBus, stream: str) -> float:
+        return used.get(stream, 0.0)
+
+    monkeypatch.setattr(MemoryBus, "fullness", fullness)
+    await setup.cluster(cpus=1)
+    await setup.start_quota()
+    await asyncio.sleep(0.3)
+    await setup.workload("y")
+    await asyncio.sleep(0.2)
+    assert await setup.states("y") == []
+    [item] = (await explained(setup, "y")).items
+    assert f"{log} is 85% full" in item.message
+    used.clear()
+    await became(setup, "y", "admitted")
