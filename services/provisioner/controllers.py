@@ -61,14 +61,19 @@ class ControllerSet:
         dependencies: Dependencies,
         now: Callable[[], datetime],
         resolve: Callable[[str], PlatformConfig | str],
+        is_user_shared: Callable[[HostSlot], bool],
         seal_key: Callable[[], str | None],
         mark_dirty: Callable[[str], None],
     ) -> None:
-        """`resolve`: the configuration of a platform. `mark_dirty`: asks for a round of a platform."""
+        """`resolve`: the configuration of a platform. `mark_dirty`: asks for a round of a platform.
+
+        `is_user_shared`: whether another slot has the user of a slot.
+        """
         self._cluster = settings.cluster
         self._dependencies = dependencies
         self._now = now
         self._resolve = resolve
+        self._is_user_shared = is_user_shared
         self._seal_key = seal_key
         self._mark_dirty = mark_dirty
         self._machine_controllers: dict[str, MachineController] = {}
@@ -119,7 +124,9 @@ class ControllerSet:
             if uid in self._host_controllers:
                 self._host_controllers[uid].update(slot)
             else:
-                self._start_host_controller(group, after.platform, slot)
+                # The visits of an earlier term are unknown. A slot of this round had none.
+                fresh = uid not in before.slots
+                self._start_host_controller(group, after.platform, slot, fresh=fresh)
 
     # --- machines ---
 
@@ -167,7 +174,7 @@ class ControllerSet:
     # --- hosts ---
 
     def _start_host_controller(
-        self, group: asyncio.TaskGroup, platform: str, slot: HostSlot
+        self, group: asyncio.TaskGroup, platform: str, slot: HostSlot, *, fresh: bool
     ) -> None:
         if slot.access is None or slot.state in {"held", "ready"}:
             return
@@ -180,6 +187,8 @@ class ControllerSet:
             slot=slot,
             hosts=self._dependencies.hosts,
             keys=self._dependencies.keys,
+            entered=not fresh or slot.state == "cleaning",
+            is_user_shared=self._is_user_shared,
             seal_key=self._seal_key,
             report=lambda uid, report: self._report_host(platform, uid, report),
             policy=self._retry_policy,

@@ -7,7 +7,7 @@ made twice.
 import hashlib
 from typing import Final
 
-__all__ = ["build_user_name", "machine_name", "owner_mark"]
+__all__ = ["build_user_name", "legacy_user_name", "machine_name", "owner_mark"]
 
 _OWNER_DIGITS: Final = 6
 _NUMBER_DIGITS: Final = 10
@@ -31,11 +31,21 @@ def machine_name(*, cluster: str, uid: str, attempt: int, tag: str) -> str:
     return f"{tag[:_TAG_LENGTH_MAX] or 'sluicegate'}-{owner_mark(cluster)}{number}"
 
 
-def build_user_name(*, namespace: str, name: str) -> str:
-    """The Linux user of a TaskRun on a shared host, within the 32 characters that Linux allows.
+def build_user_name(*, uid: str, host: str) -> str:
+    """The Linux user of the TaskRun `uid` on `host`, within the 32 characters that Linux allows.
 
-    The digest is the one that the provisioning script of konflux-ci/multi-platform-controller@c28c4a01
-    computes: both installations find the same user.
+    It follows from the uid and not from the name: a TaskRun that has the name of an earlier one is
+    another user, whom the cleaning of the earlier one cannot remove. It also follows from the name of the
+    host: a host may be configured under two names, and be cleaned under one while it is used under the
+    other.
+    """
+    return f"u-{hashlib.sha256(f'{uid}@{host}'.encode()).hexdigest()[:_USER_DIGITS]}"
+
+
+def legacy_user_name(*, namespace: str, name: str) -> str:
+    """The Linux user of a slot whose record names no user, as earlier versions derived it.
+
+    Also konflux-ci/multi-platform-controller@c28c4a01 computes it in its provisioning script.
     """
     digest = hashlib.md5(f"{name}{namespace}\n".encode(), usedforsecurity=False)
     return f"u-{digest.hexdigest()[:_USER_DIGITS]}"

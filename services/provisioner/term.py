@@ -18,7 +18,13 @@ from datetime import datetime, timedelta
 
 from services.provisioner import wire
 from services.provisioner.allocation.allocate import allocate
-from services.provisioner.allocation.ledger import AllocationLedger, HostAccess, Machine
+from services.provisioner.allocation.ledger import (
+    AllocationLedger,
+    HostAccess,
+    HostSlot,
+    Machine,
+    is_same_user,
+)
 from services.provisioner.allocation.results import (
     AllocationOutcome,
     Launching,
@@ -37,7 +43,6 @@ from services.provisioner.config.systems import System
 from services.provisioner.controllers import ControllerSet, Dependencies
 from services.provisioner.hosts.maintenance import HostMaintenance
 from services.provisioner.hosts.port import Hosts
-from services.provisioner.naming import build_user_name
 from services.provisioner.settings import ProvisionerSettings
 from services.provisioner.store import Store
 from services.provisioner.telemetry import Telemetry
@@ -85,6 +90,7 @@ class Term:
             dependencies=dependencies,
             now=now,
             resolve=self._store.resolve,
+            is_user_shared=self._has_other_user,
             seal_key=lambda: self._store.seal_key,
             mark_dirty=self._mark_dirty,
         )
@@ -350,7 +356,7 @@ class Term:
                 result,
                 cluster=self._cluster,
                 provider=spec.provider if spec else "",
-                failed_hosts=outcome.ledger.failed_hosts.get(request.uid, ()),
+                failed_hosts=tuple(outcome.ledger.failed_hosts.get(request.uid, ())),
                 ordered_at=_ordered_at(outcome.ledger, result),
                 now=now,
             )
@@ -402,10 +408,16 @@ class Term:
     def _users_on(self, host: str) -> list[str]:
         records = self._store.records.values()
         slots = [slot for record in records for slot in record.ledger.slots.values()]
-        return sorted(
-            build_user_name(namespace=slot.namespace, name=slot.name)
-            for slot in slots
-            if slot.host == host
+        address = self._store.config.hosts[host].address if host in self._store.config.hosts else ""
+        return sorted({slot.user for slot in slots if slot.host == host or slot.address == address})
+
+    def _has_other_user(self, slot: HostSlot) -> bool:
+        """Whether another slot, also of another platform, has the user of `slot` on its host."""
+        records = self._store.records.values()
+        return any(
+            other.uid != slot.uid and other.state != "cleaning" and is_same_user(slot, other)
+            for record in records
+            for other in record.ledger.slots.values()
         )
 
     async def _sweep(self) -> None:

@@ -15,6 +15,7 @@ from services.provisioner.allocation.results import (
     Waiting,
 )
 from services.provisioner.config.platforms import is_platform
+from services.provisioner.naming import legacy_user_name
 from services.provisioner.task_runs.requests import HostRequest
 from services.provisioner.task_runs.ssh_secret import (
     LOCALHOST,
@@ -38,12 +39,18 @@ def to_ledger(state: PlatformState) -> AllocationLedger:
         machines={machine.name: Machine(**dict(machine)) for machine in state.machines},
         attempts=dict(state.attempts),
         refusals=dict(state.refusals),
-        failed_hosts={uid: tuple(names) for uid, names in state.failed_hosts.items()},
+        failed_hosts={
+            uid: {host: state.failure_reasons.get(uid, {}).get(host, "") for host in names}
+            for uid, names in state.failed_hosts.items()
+        },
     )
 
 
 def _to_slot(slot: hosts.HostSlot) -> HostSlot:
     fields: dict[str, Any] = dict(slot)
+    if not slot.user:
+        # The record is of a version that derived the user from the name: that user is on the host.
+        fields["user"] = legacy_user_name(namespace=slot.namespace, name=slot.name)
     if slot.access is not None:
         access = {**dict(slot.access), "host_keys": tuple(slot.access.host_keys)}
         fields["access"] = HostAccess(**access)
@@ -60,6 +67,7 @@ def to_platform_state(ledger: AllocationLedger, *, now: datetime) -> PlatformSta
         attempts=dict(ledger.attempts),
         refusals=dict(ledger.refusals),
         failed_hosts={uid: list(names) for uid, names in ledger.failed_hosts.items()},
+        failure_reasons={uid: dict(names) for uid, names in ledger.failed_hosts.items()},
         at=now,
     )
 
@@ -100,11 +108,11 @@ def _fields_of(request: HostRequest, result: Result) -> dict[str, Any]:
             return {"state": "waiting", "message": message}
         case Launching(host=host):
             return {"state": "launching", "host": host}
-        case Preparing(host=host, address=address):
-            message = f"preparing host {host}"
+        case Preparing(host=host, address=address, note=note):
+            message = f"preparing host {host}" + (f", because {note}" if note else "")
             return {"state": "launching", "host": host, "address": address, "message": message}
-        case Placed(host=host, address=address, sealed=sealed):
-            secret = _placed_secret(request, host=host, address=address)
+        case Placed(host=host, address=address, user=user, sealed=sealed):
+            secret = _placed_secret(request, host=host, address=address, user=user)
             placed = {"state": "ready", "host": host, "address": address, "secret": secret}
             return {**placed, "sealed": sealed or None}
         case Failed(message=message):
@@ -115,12 +123,10 @@ def _fields_of(request: HostRequest, result: Result) -> dict[str, Any]:
             assert_never(result)
 
 
-def _placed_secret(request: HostRequest, *, host: str, address: str) -> dict[str, str]:
+def _placed_secret(request: HostRequest, *, host: str, address: str, user: str) -> dict[str, str]:
     if host == LOCALHOST:
         return local_secret()
-    return remote_secret(
-        request.platform, namespace=request.namespace, name=request.name, address=address
-    )
+    return remote_secret(request.platform, user=user, address=address)
 
 
 def _slots(request: HostRequest, provider: str) -> dict[str, str]:

@@ -111,8 +111,9 @@ EXAMPLES: dict[str, Message] = {
     ),
     "platform": PlatformState(
         cluster="hub", platform="linux/arm64", attempts={"t-1": 1}, refusals={}, at=NOON,
+        failed_hosts={"t-1": ["arm-1"]}, failure_reasons={"t-1": {"arm-1": "no answer"}},
         seats=[HostSlot(uid="t-1", namespace="team-a", name="build-arm64", host="prod-arm64-6b1f",
-                    address="10.0.0.7", state="preparing",
+                    address="10.0.0.7", user="u-1", state="preparing",
                     access=HostAccess(user="ec2-user", secret="arm64-ssh"))],
         machines=[Machine(name="prod-arm64-6b1f", provider="fake", tag="prod-arm64", state="running",
                           holder="t-1", task_run="team-a:build-arm64", address="10.0.0.7",

@@ -23,8 +23,13 @@ from services.provisioner.allocation.ledger import (
     HostSlot,
     Machine,
     MachineState,
-    SlotState,
     is_reserved,
+)
+from services.provisioner.allocation.messages import (
+    all_hosts_busy,
+    all_hosts_failed,
+    machines_failed,
+    machines_used,
 )
 from services.provisioner.allocation.results import (
     AllocationOutcome,
@@ -48,6 +53,7 @@ from services.provisioner.allocation.results import (
     SlotReleased,
     Waiting,
 )
+from services.provisioner.allocation.slots import new_slot, result_of
 from services.provisioner.config.host_config import (
     DynamicPlatform,
     Host,
@@ -93,6 +99,7 @@ def allocate(
     """
     active = {request.uid: request for request in sorted(requests, key=lambda r: r.queue_key)}
     round_ = _Round(ledger, config, active, settled, used_by_other_platforms, now, access)
+    round_.refresh_access()
     round_.release_ended()
     round_.apply_reports(reports or {})
     round_.apply_observations(observations)
@@ -151,6 +158,19 @@ class _Round:
 
     # --- the end of slots and machines ---
 
+    def refresh_access(self) -> None:
+        """Log in to static hosts as they are configured now: a key or port may have been corrected."""
+        if not isinstance(self._config, StaticPlatform):
+            return
+        hosts = {host.name: host for host in self._config.hosts}
+        for uid, slot in list(self.slots.items()):
+            host = hosts.get(slot.host)
+            if host is None or slot.access is None or host.address != slot.address:
+                continue  # Another machine has the name now. The user is on the one of the record.
+            access = self._access(host)
+            if access is not None and access != slot.access:
+                self.slots[uid] = replace(slot, access=access)
+
     def release_ended(self) -> None:
         """Release the slots of TaskRuns that ended, and forget those TaskRuns."""
         for uid, slot in list(self.slots.items()):
@@ -181,22 +201,27 @@ class _Round:
             match reports.get(uid):
                 case HostPrepared(sealed=sealed) if slot.state == "preparing":
                     self.slots[uid] = replace(slot, state="ready", sealed=sealed)
-                case HostUnusable(reason=reason) if slot.state == "preparing":
-                    self._leave_host(slot, reason)
+                case HostUnusable() as report if slot.state == "preparing":
+                    self._leave_host(slot, report)
                 case HostCleaned() if slot.state == "cleaning":
                     self._release(slot)
                 case _:
                     pass
 
-    def _leave_host(self, slot: HostSlot, reason: str) -> None:
+    def _leave_host(self, slot: HostSlot, report: HostUnusable) -> None:
         """The TaskRun does not get this host again. Without another machine it fails."""
-        failed = self._failed_hosts.get(slot.uid, ())
-        self._failed_hosts[slot.uid] = (*failed, slot.host)
+        failed = self._failed_hosts.get(slot.uid, {})
+        self._failed_hosts[slot.uid] = {**failed, slot.host: report.reason}
         if self._is_exclusive(slot.host):
             self._release(slot)
-            self._refuse(slot.uid, f"Error allocating host: failed to provision host: {reason}")
+            self._refuse(
+                slot.uid, f"Error allocating host: failed to provision host: {report.reason}"
+            )
             return
-        # An earlier visit may have made the user: the host is cleaned before the slot is free.
+        if not report.entered:
+            self._release(slot)
+            return
+        # A visit may have made the user: the host is cleaned before the slot is free.
         del self.slots[slot.uid]
         left = f"{slot.uid}@{slot.host}"
         self.slots[left] = replace(slot, uid=left, state="cleaning")
@@ -240,11 +265,7 @@ class _Round:
     def _refuse_after_attempts(self, machine: Machine, reason: str) -> None:
         """Fail the TaskRun if it had its attempts. Otherwise `serve` orders the next machine."""
         if self._attempts.get(machine.holder, 0) >= MACHINES_PER_REQUEST_MAX:
-            self._refuse(
-                machine.holder,
-                f"Error allocating host: {MACHINES_PER_REQUEST_MAX} machines failed to start, "
-                f"the last because {reason}",
-            )
+            self._refuse(machine.holder, machines_failed(MACHINES_PER_REQUEST_MAX, reason))
 
     def fail_overdue(self) -> None:
         """End machines that have no address at their deadline, and fail their TaskRuns."""
@@ -331,7 +352,7 @@ class _Round:
         """The result for `request`, after giving it a slot or ordering a machine if that is possible."""
         slot = self.slots.get(request.uid)
         if slot is not None:
-            return _result_of(slot)
+            return result_of(slot, self._own_failures(request))
         refusal = self._refusals.get(request.uid)
         if refusal is not None:
             return Failed(message=refusal)
@@ -359,7 +380,7 @@ class _Round:
             for host in config.hosts
         }
         return self._pick_host(request, hosts) or Waiting(
-            message=f"all hosts of {config.platform} are busy"
+            message=all_hosts_busy(config.platform, self._own_failures(request))
         )
 
     def _serve_dynamic(self, request: HostRequest, config: DynamicPlatform) -> Result:
@@ -408,37 +429,33 @@ class _Round:
         failed = self._failed(request)
         usable = [name for name in sorted(hosts) if name not in failed]
         if not usable:
-            names = ",".join(sorted(hosts))
-            return Failed(
-                message="Error allocating host: "
-                f"all available hosts for the platform have failed: {names}"
-            )
+            return Failed(message=all_hosts_failed(hosts, self._own_failures(request)))
         used = dict.fromkeys(usable, 0)
         for slot in self.slots.values():
             if slot.host in used:
                 used[slot.host] += 1
-        # `max` returns the first of equals: the order of names decides ties.
-        best = max(usable, key=lambda name: hosts[name][1] - used[name])
-        address, concurrency, access = hosts[best]
-        if concurrency <= used[best]:
+        free = {name: hosts[name][1] - used[name] for name in usable}
+        suspect = {name for failed in self._failed_hosts.values() for name in failed}
+        # A host that failed for others is tried if no other one is free. `max` returns the first of
+        # equals: the order of names decides ties.
+        best = max(usable, key=lambda name: (free[name] > 0, name not in suspect, free[name]))
+        address, _, access = hosts[best]
+        if free[best] <= 0:
             return None
-        return _result_of(self._add_slot(request, host=best, address=address, access=access))
+        slot = self._add_slot(request, host=best, address=address, access=access)
+        return result_of(slot, self._own_failures(request))
+
+    def _own_failures(self, request: HostRequest) -> Mapping[str, str]:
+        return self._failed_hosts.get(request.uid, {})
 
     def _failed(self, request: HostRequest) -> frozenset[str]:
-        return frozenset((*request.failed_hosts, *self._failed_hosts.get(request.uid, ())))
+        return frozenset((*request.failed_hosts, *self._own_failures(request)))
 
     def _add_slot(
         self, request: HostRequest, *, host: str, address: str, access: HostAccess | None
     ) -> HostSlot:
-        self.slots[request.uid] = slot = HostSlot(
-            uid=request.uid,
-            namespace=request.namespace,
-            name=request.name,
-            host=host,
-            address=address,
-            access=access,
-            state=_first_state(request, access),
-        )
+        slot = new_slot(request, host=host, address=address, access=access)
+        self.slots[slot.uid] = slot
         return slot
 
     def _order(self, request: HostRequest, spec: MachineSpec, *, shared: bool) -> Launching:
@@ -465,19 +482,5 @@ class _Round:
         return self._now - machine.launched_at >= timedelta(seconds=config.max_age_seconds)
 
     def _wait_for_machine(self, spec: MachineSpec) -> Waiting:
-        return Waiting(
-            message=f"{len(self._machines)} of {spec.max_instances} maxInstances running for "
-            f"{spec.tag}, waiting for existing tasks to finish"
-        )
-
-
-def _first_state(request: HostRequest, access: HostAccess | None) -> SlotState:
-    if request.reserved:
-        return "held"
-    return "ready" if access is None else "preparing"
-
-
-def _result_of(slot: HostSlot) -> Placed | Preparing:
-    if slot.state == "preparing":
-        return Preparing(host=slot.host, address=slot.address)
-    return Placed(host=slot.host, address=slot.address, sealed=slot.sealed)
+        count = len(self._machines)
+        return Waiting(message=machines_used(count, most=spec.max_instances, tag=spec.tag))

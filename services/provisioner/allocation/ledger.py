@@ -14,6 +14,7 @@ __all__ = [
     "MachineState",
     "SlotState",
     "is_reserved",
+    "is_same_user",
 ]
 
 MachineState = Literal["launching", "running", "terminating"]
@@ -52,6 +53,9 @@ class HostSlot:
     """Name of a static host or of a machine."""
 
     address: str
+    user: str = ""
+    """The Linux user that is made for the TaskRun. Windows and macOS have one of their image instead."""
+
     state: SlotState = "ready"
     access: HostAccess | None = None
     """None if nobody logs in to the host."""
@@ -103,8 +107,19 @@ class AllocationLedger:
     refusals: Mapping[str, str] = field(default_factory=dict)
     """TaskRun uid to the reason why it gets no host. Kept until the TaskRun ends."""
 
-    failed_hosts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """TaskRun uid to the hosts that could not be prepared for it."""
+    failed_hosts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """TaskRun uid to the hosts that could not be prepared for it, in order, and the reason of each."""
+
+
+def is_same_user(slot: HostSlot, other: HostSlot) -> bool:
+    """Whether both slots have one user on one host. A host may have several names for its address."""
+    if slot.user != other.user:
+        return False
+    return slot.host == other.host or _door(slot) == _door(other)
+
+
+def _door(slot: HostSlot) -> tuple[str, int]:
+    return (slot.address, slot.access.port if slot.access is not None else 0)
 
 
 def is_reserved(uid: str) -> bool:

@@ -74,6 +74,8 @@ class HostUnusable:
     """The host cannot be prepared for this TaskRun. Another one may."""
 
     reason: str
+    entered: bool = True
+    """False if it is certain that nobody logged in to the host: no user is to be removed there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +111,8 @@ class Preparing:
 
     host: str
     address: str
+    note: str = ""
+    """Which hosts failed before, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +122,9 @@ class Placed:
     host: str
     address: str
     """Empty if the TaskRun builds in its own pod."""
+
+    user: str = ""
+    """The Linux user of the TaskRun."""
 
     sealed: str = ""
     """Part of the TaskRun's secret that only the patcher can open."""

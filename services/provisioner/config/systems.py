@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from services.provisioner.naming import build_user_name
-
 __all__ = ["BuildUser", "System", "build_user_of", "system_of"]
 
 BUILDER: Final = "konflux-builder"
@@ -41,8 +39,8 @@ def system_of(platform: str) -> System:
     return System.LINUX
 
 
-def build_user_of(platform: str, *, namespace: str, name: str) -> BuildUser:
-    """The user of a TaskRun on a host of `platform`."""
+def build_user_of(platform: str, *, user: str) -> BuildUser:
+    """The user of a TaskRun on a host of `platform`. `user`: its name on Linux."""
     match system_of(platform):
         case System.WINDOWS:
             # Two backslashes, as in multi-platform-controller: the script passes them through a shell.
@@ -50,5 +48,4 @@ def build_user_of(platform: str, *, namespace: str, name: str) -> BuildUser:
         case System.MACOS:
             return BuildUser(user=BUILDER, home=f"/Users/{BUILDER}")
         case System.LINUX:
-            user = build_user_name(namespace=namespace, name=name)
             return BuildUser(user=user, home=f"/home/{user}")

@@ -31,6 +31,8 @@ __all__ = ["HostAccessController", "KeyDelivery", "RetryPolicy", "SecretKeyDeliv
 log = structlog.get_logger(__name__)
 
 SEAL_KEY_RETRY_SECONDS: Final = 1.0
+CLEAN_RETRY_SECONDS_MAX: Final = 60.0
+"""Longest pause between two cleanings: a key that was corrected in a Secret is seen without a message."""
 
 
 class KeyDelivery(Protocol):
@@ -80,18 +82,26 @@ class HostAccessController:
         slot: HostSlot,
         hosts: Hosts,
         keys: KeyDelivery,
+        entered: bool,
+        is_user_shared: Callable[[HostSlot], bool],
         seal_key: Callable[[], str | None],
         report: Callable[[str, HostReport], None],
         policy: RetryPolicy,
         now: Callable[[], datetime],
         entropy: Entropy,
     ) -> None:
-        """`seal_key`: public key of the cluster's patcher, None if it has not published one."""
+        """`entered`: whether an earlier controller may have made the user.
+
+        `is_user_shared`: whether another slot has the user of a slot on the same host, so that it must
+        stay. `seal_key`: public key of the cluster's patcher, None if it has not published one.
+        """
         self._cluster = cluster
         self._platform = platform
         self._slot: HostSlot | None = slot
         self._hosts = hosts
         self._keys = keys
+        self._entered = entered
+        self._is_user_shared = is_user_shared
         self._seal_key = seal_key
         self._report = report
         self._policy = policy
@@ -132,16 +142,19 @@ class HostAccessController:
                     private_key = await self._private_key(target)
             except HostRefusedError as error:
                 log.error("host refused", host=slot.host, error=str(error))
-                self._report(slot.uid, HostUnusable(reason=error.reason))
+                self._report_unusable(slot, error.reason)
                 return
             except (HostError, TimeoutError) as error:
+                # After a time-out nobody knows how far it came.
+                self._entered |= not isinstance(error, HostError) or error.entered
                 reason = _reason(error)
                 log.warning("host not prepared", host=slot.host, error=reason)
                 if self._time() - started >= self._policy.prepare_timeout_seconds:
-                    self._report(slot.uid, HostUnusable(reason=reason))
+                    self._report_unusable(slot, reason)
                     return
                 await self._pause(self._policy.retry_seconds)
                 continue
+            self._entered = True
             secret = await self._keys.deliver(private_key)
             context = host_context(
                 cluster=self._cluster, namespace=slot.namespace, name=slot.name, uid=slot.uid
@@ -150,6 +163,9 @@ class HostAccessController:
             sealed = seal(content, to=recipient, context=context, entropy=self._entropy)
             self._report(slot.uid, HostPrepared(sealed=sealed))
             return
+
+    def _report_unusable(self, slot: HostSlot, reason: str) -> None:
+        self._report(slot.uid, HostUnusable(reason=reason, entered=self._entered))
 
     async def _private_key(self, target: HostTarget) -> bytes:
         """A key that the host accepts for the TaskRun from now on."""
@@ -163,6 +179,13 @@ class HostAccessController:
     async def _clean(self, slot: HostSlot) -> None:
         target, started, pause = self._target(slot), self._time(), self._policy.retry_seconds
         while not self._changed.is_set():
+            if not self._entered:
+                self._report(slot.uid, HostCleaned())
+                return
+            if self._is_user_shared(slot):
+                log.info("a user stays: another slot has it", host=slot.host, user=slot.user)
+                self._report(slot.uid, HostCleaned())
+                return
             try:
                 async with asyncio.timeout(self._policy.call_seconds):
                     await self._hosts.clean(target)
@@ -173,7 +196,7 @@ class HostAccessController:
                 )
                 if not given_up:
                     await self._pause(pause)
-                    pause = min(2 * pause, self._policy.clean_timeout_seconds)
+                    pause = min(2 * pause, CLEAN_RETRY_SECONDS_MAX)
                     continue
                 self._report(slot.uid, HostCleaned(given_up=True))
                 return
@@ -182,7 +205,7 @@ class HostAccessController:
 
     def _target(self, slot: HostSlot) -> HostTarget:
         assert slot.access is not None, "a slot without access needs no controller"
-        user = build_user_of(self._platform, namespace=slot.namespace, name=slot.name).user
+        user = build_user_of(self._platform, user=slot.user).user
         return HostTarget(
             host=slot.host,
             address=slot.address,

@@ -25,6 +25,12 @@ class FakeFleet:
     refusing: set[str] = field(default_factory=set)
     """Hosts whose host key is wrong."""
 
+    host_keys: dict[str, str] = field(default_factory=dict)
+    """Host to its key. A login that does not accept it is refused. Without entry each login is accepted."""
+
+    broken: set[str] = field(default_factory=set)
+    """Hosts on which a preparation fails after it made the user, and a cleaning before it removed it."""
+
     silent: set[str] = field(default_factory=set)
     """Hosts that do not answer."""
 
@@ -54,6 +60,7 @@ class FakeHosts:
         await self._enter(target, "prepare")
         self._fleet.on(target.host)[target.user] = public_key
         self._fleet.touched[target.host, target.user] = asyncio.get_running_loop().time()
+        self._fail_if_broken(target, "prepare")
 
     async def read_key(self, target: HostTarget) -> bytes:
         """A key that is derived from the host's name. It opens nothing."""
@@ -83,15 +90,21 @@ class FakeHosts:
     async def clean(self, target: HostTarget) -> None:
         """Remove the user."""
         await self._enter(target, "clean")
+        self._fail_if_broken(target, "clean")
         self._fleet.on(target.host).pop(target.user, None)
 
     async def _enter(self, target: HostTarget, action: str) -> None:
         await asyncio.sleep(self._fleet.call_seconds)
         if target.host in self._fleet.hanging:
             await asyncio.Event().wait()
-        if target.host in self._fleet.refusing:
+        key = self._fleet.host_keys.get(target.host)
+        if target.host in self._fleet.refusing or not {key} <= {None, *target.access.host_keys}:
             raise HostRefusedError(
                 target.host, action, "its host key is not one of the accepted keys"
             )
         if target.host in self._fleet.silent:
             raise HostUnreachableError(target.host, action, "no answer")
+
+    def _fail_if_broken(self, target: HostTarget, action: str) -> None:
+        if target.host in self._fleet.broken:
+            raise HostUnreachableError(target.host, action, "no space left", entered=True)

@@ -27,9 +27,11 @@ class HostTarget:
 class HostError(Exception):
     """An action on a host failed. The message never quotes a key."""
 
-    def __init__(self, host: str, action: str, reason: str) -> None:
+    def __init__(self, host: str, action: str, reason: str, *, entered: bool = False) -> None:
+        """`entered`: whether the action may have begun on the host, so that it left something there."""
         super().__init__(f"{host}: cannot {action}: {reason}")
         self.reason = reason
+        self.entered = entered
 
 
 class HostUnreachableError(HostError):

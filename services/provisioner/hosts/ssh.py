@@ -95,19 +95,21 @@ class SshHosts:
     ) -> str:
         """Run a command; return its output. `seconds` None: the caller has a time-out."""
         options = self._options(target, action)
+        entered = False
         try:
             async with asyncssh.connect(**options) as connection:
+                entered = True
                 result = await connection.run(command, input=script, timeout=seconds)
         except asyncssh.HostKeyNotVerifiable as error:
             reason = "its host key is not one of the accepted keys"
             raise HostRefusedError(target.host, action, reason) from error
         except (OSError, asyncssh.Error, TimeoutError) as error:
             reason = f"{type(error).__name__}: {error}"[:OUTPUT_MAX]
-            raise HostUnreachableError(target.host, action, reason) from error
+            raise HostUnreachableError(target.host, action, reason, entered=entered) from error
         if result.exit_status != 0:
             errors = str(result.stderr or "").strip()[-OUTPUT_MAX:]
             reason = f"the script ended with {result.exit_status}: {errors}"
-            raise HostUnreachableError(target.host, action, reason)
+            raise HostUnreachableError(target.host, action, reason, entered=True)
         return str(result.stdout or "")
 
     def _options(self, target: HostTarget, action: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 from aiobotocore.config import AioConfig
 from aiobotocore.session import get_session
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
+from botocore.parsers import ResponseParserError
 
 from services.provisioner.config.credentials import SecretError, Secrets
 from services.provisioner.config.parameter_rules import AWS
@@ -36,6 +37,8 @@ T = TypeVar("T")
 OWNER_TAG: Final = "sluicegate-cluster"
 DISK_GIB: Final = 40
 CONNECT_SECONDS: Final = 10
+ANSWER_MAX: Final = 200
+"""Characters of an answer that cannot be read that are quoted."""
 
 STATES: Final = {
     "pending": VmState.STARTING,
@@ -144,7 +147,12 @@ class AwsProvider:
             page: dict[str, Any] = await self._call(
                 "look for", str(filters[0]["Values"][0]), partial(_describe, request=request)
             )
-            for reservation in page.get("Reservations", []):
+            if "Reservations" not in page:
+                # A page of HTML may be well-formed XML. Read as a list, it says that all machines are gone.
+                name = str(filters[0]["Values"][0])
+                reason = "the answer is none of EC2: it has no reservations"
+                raise ProviderError("aws", "look for", name, reason)
+            for reservation in page["Reservations"]:
                 found += reservation.get("Instances", [])
             if not page.get("NextToken"):
                 return found
@@ -157,6 +165,10 @@ class AwsProvider:
             raise _translated(action, name, error) from error
         except (ParamValidationError, SecretError) as error:
             raise ProviderRefusedError("aws", action, name, str(error)) from error
+        except ResponseParserError as error:
+            # A proxy or a wrong AWS_ENDPOINT_URL answered with a page. The error quotes all of it.
+            reason = f"the answer is none of EC2: {str(error)[:ANSWER_MAX]}"
+            raise ProviderError("aws", action, name, reason) from error
         except (BotoCoreError, OSError) as error:
             raise ProviderError("aws", action, name, str(error)) from error
 

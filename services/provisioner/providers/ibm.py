@@ -96,6 +96,27 @@ class IbmClient:
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise ProviderError(self._provider, action, name, repr(error)) from error
 
+    async def read_page(
+        self,
+        path: str,
+        field: str,
+        action: str,
+        name: str,
+        *,
+        params: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """Returns a page of a list, with the objects under `field`. Raises `ProviderError`.
+
+        An answer without that field is none of the cloud: a proxy may have given it. Taken for an empty
+        list, it would say that all machines are gone.
+        """
+        _, page = await self.request("GET", path, action, name, params=params)
+        found = page.get(field)
+        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+            text = f"the answer is none of the cloud: it has no {field}"
+            raise ProviderError(self._provider, action, name, text)
+        return page
+
     async def close(self) -> None:
         """Close the connections."""
         if self._session is not None:

@@ -130,8 +130,8 @@ class PowerProvider:
             raise ProviderBusyError("ibmp", "launch", name, "its disk is locked")
 
     async def _all(self, name: str, action: str = "list") -> list[dict[str, Any]]:
-        _, page = await self._client.request("GET", INSTANCES, action, name)
-        found: list[dict[str, Any]] = page.get("pvmInstances", [])
+        page = await self._client.read_page(INSTANCES, "pvmInstances", action, name)
+        found: list[dict[str, Any]] = page["pvmInstances"]
         return found
 
     async def _get(self, name: str, action: str) -> dict[str, Any] | None:

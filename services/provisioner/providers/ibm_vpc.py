@@ -100,12 +100,12 @@ class VpcProvider:
         found: list[Vm] = []
         start: dict[str, str] = {}
         while True:
-            _, page = await self._client.request(
-                "GET", "/instances", "list", owner, params={"limit": "100", **start}
+            page = await self._client.read_page(
+                "/instances", "instances", "list", owner, params={"limit": "100", **start}
             )
             found += [
                 _vm(instance, "")
-                for instance in page.get("instances", [])
+                for instance in page["instances"]
                 if is_owned_by(str(instance["name"]), owner)
             ]
             following = (page.get("next") or {}).get("href", "")
@@ -129,10 +129,10 @@ class VpcProvider:
         await self._client.close()
 
     async def _get(self, name: str) -> dict[str, Any] | None:
-        _, page = await self._client.request(
-            "GET", "/instances", "find", name, params={"name": name}
+        page = await self._client.read_page(
+            "/instances", "instances", "find", name, params={"name": name}
         )
-        found: list[dict[str, Any]] = page.get("instances", [])
+        found: list[dict[str, Any]] = page["instances"]
         return found[0] if found else None
 
     async def _float(self, instance: Mapping[str, Any], name: str) -> None:

@@ -13,9 +13,9 @@ __all__ = ["LOCALHOST", "error_secret", "local_secret", "remote_secret"]
 LOCALHOST: Final = "localhost"
 
 
-def remote_secret(platform: str, *, namespace: str, name: str, address: str) -> dict[str, str]:
-    """The secret of a TaskRun that builds on another host."""
-    builder = build_user_of(platform, namespace=namespace, name=name)
+def remote_secret(platform: str, *, user: str, address: str) -> dict[str, str]:
+    """The secret of a TaskRun that builds on another host. `user`: its Linux user there."""
+    builder = build_user_of(platform, user=user)
     return {"host": f"{builder.user}@{address}", "user-dir": builder.home}
 
 

@@ -94,6 +94,9 @@ class HostSlot(Part):
     """Name of the static host or of the machine."""
 
     address: str
+    user: str = ""
+    """The TaskRun's user on the host. Empty in records of versions that derived it from the name."""
+
     state: Literal["held", "preparing", "ready", "cleaning"] = "ready"
     """`held`: reserved for a run that has quota, until its TaskRun exists. `preparing`: its user is being
     made. `cleaning`: its user is being removed, so the slot is not free yet."""
@@ -151,6 +154,9 @@ class PlatformState(Message):
 
     failed_hosts: dict[str, list[str]] = {}
     """TaskRun uid to the hosts that could not be prepared for it."""
+
+    failure_reasons: dict[str, dict[str, str]] = {}
+    """TaskRun uid to the reason of each of those hosts."""
 
     at: datetime
 

@@ -14,6 +14,7 @@ from services.provisioner.config.host_config import (
     PoolPlatform,
     StaticPlatform,
 )
+from services.provisioner.naming import build_user_name
 from services.provisioner.task_runs.requests import HostRequest
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -73,7 +74,14 @@ def pool(maximum: int = 1, *, concurrency: int = 2, max_age: int = 3600) -> Pool
 
 
 def slot(name: str, on: str) -> HostSlot:
-    return HostSlot(uid=f"uid-{name}", namespace="team-a", name=name, host=on, address=f"at-{on}")
+    return HostSlot(
+        uid=f"uid-{name}",
+        namespace="team-a",
+        name=name,
+        host=on,
+        address=f"at-{on}",
+        user=build_user_name(uid=f"uid-{name}", host=on),
+    )
 
 
 def machine(

@@ -169,9 +169,7 @@ class ProvisionerHarness:
             await self.bus.start()
             await self.configure(HOST_CONFIG if config is None else config)
             if listed:
-                await self.bus.publish(
-                    Synced(cluster="hub", epoch="1", kinds=[], at=self.world.now())
-                )
+                await self.publish_synced()
             for number in range(replicas):
                 name = f"provisioner{number or ''}"
                 self.world.process(name, self._serve, mortal=self._mortal)
@@ -207,6 +205,10 @@ class ProvisionerHarness:
     async def finish_task_run(self, obj: Object) -> None:
         """Let the watcher observe that a TaskRun is done."""
         await self.observe(TASK_RUN, done(obj))
+
+    async def publish_synced(self) -> None:
+        """Let the watcher say that it has listed the cluster."""
+        await self.bus.publish(Synced(cluster="hub", epoch="1", kinds=[], at=self.world.now()))
 
     # --- output ---
 

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from services.provisioner.naming import build_user_name
 from services.provisioner.providers.port import (
     Order,
 )
@@ -20,9 +21,10 @@ def test_dynamic_platform_orders_machine_and_terminates_it_after_task_run() -> N
             launching = await harness.wait_for("build", "launching")
             ready = await harness.wait_for("build", "ready")
             assert ready.host == launching.host
+            user = build_user_name(uid="uid-build", host=ready.host)
             assert ready.secret == {
-                "host": f"u-b4de4c6dcae1e1499596fd77b398@{ready.address}",
-                "user-dir": "/home/u-b4de4c6dcae1e1499596fd77b398",
+                "host": f"{user}@{ready.address}",
+                "user-dir": f"/home/{user}",
             }
             assert harness.living_machines() == [ready.host]
             await harness.finish_task_run(build)

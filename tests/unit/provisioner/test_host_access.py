@@ -79,43 +79,6 @@ def test_refusing_host_is_replaced_by_next_one() -> None:
         harness.run_with_patcher(scenario, config=TWO_HOSTS)
 
 
-def test_user_on_refusing_host_is_removed_later() -> None:
-    with HostHarness() as harness:
-
-        async def scenario() -> None:
-            # Made by a visit of which a provisioner that died could not tell.
-            harness.fleet.on("power-1")["u-b4de4c6dcae1e1499596fd77b398"] = "an earlier key"
-            harness.fleet.refusing.add("power-1")
-            await harness.observe_task_run(task_run("build", "linux/ppc64le"))
-            assert (await harness.wait_for("build", "ready")).host == "power-2"
-            record = await harness.platform_record("linux/ppc64le")
-            assert record is not None
-            assert {seat.host: seat.state for seat in record.seats} == {
-                "power-1": "cleaning",
-                "power-2": "ready",
-            }
-            harness.fleet.refusing.clear()
-            await asyncio.sleep(300)
-            assert harness.fleet.on("power-1") == {}
-
-        harness.run_with_patcher(scenario, config=TWO_HOSTS)
-
-
-def test_task_run_fails_with_host_names_when_all_hosts_failed() -> None:
-    with HostHarness() as harness:
-
-        async def scenario() -> None:
-            harness.fleet.refusing.update(("power-1", "power-2"))
-            await harness.observe_task_run(task_run("build", "linux/ppc64le"))
-            failed = await harness.wait_for("build", "failed")
-            assert failed.message == (
-                "Error allocating host: all available hosts for the platform have failed: "
-                "power-1,power-2"
-            )
-
-        harness.run_with_patcher(scenario, config=TWO_HOSTS)
-
-
 def test_machine_that_cannot_be_prepared_is_terminated_and_fails_task_run() -> None:
     with HostHarness() as harness:
 

@@ -183,6 +183,41 @@ async def test_maintenance_without_update_leaves_packages_alone(host: SshHost) -
     assert said == "users removed: 0, updated: no"
 
 
+@pytest.mark.parametrize("failing", ["update", "upgrade"])
+async def test_failed_step_of_apt_is_reported(host: SshHost, failing: str) -> None:
+    commands = host.etc.parent / "bin"
+    for tool in ("dnf", "yum", "zypper"):
+        (commands / tool).unlink(missing_ok=True)
+    (commands / "apt-get").write_text(
+        f'#!/bin/sh\ncase " $* " in *" {failing} "*) echo "no mirrors left" >&2; exit 100 ;; esac\n'
+    )
+    (commands / "apt-get").chmod(0o755)
+    target = replace(host.target(), user="")
+    with pytest.raises(HostUnreachableError, match="ended with 100: no mirrors left"):
+        await SshHosts(host.secrets).maintain(target, keep=[], idle_seconds=60, update=True)
+
+
+async def test_idle_user_that_is_not_removed_is_not_counted(host: SshHost) -> None:
+    user = "u-" + "a" * 28
+    (host.home / user).mkdir()
+    then = time.time() - 9 * 86_400
+    os.utime(host.home / user, (then, then))
+    (host.etc.parent / "bin" / "rm").write_text("#!/bin/sh\nexit 1\n")
+    (host.etc.parent / "bin" / "rm").chmod(0o755)
+    target = replace(host.target(), user="")
+    said = await SshHosts(host.secrets).maintain(target, keep=[], idle_seconds=60, update=False)
+    assert said == "users removed: 0, updated: no"
+
+
+async def test_user_without_home_changes_no_folder_of_host(host: SshHost) -> None:
+    (host.etc.parent / "bin" / "getent").write_text("#!/bin/sh\nexit 2\n")
+    hosts = SshHosts(host.secrets)
+    with pytest.raises(HostUnreachableError, match=f"ended with 1: {USER} has no home"):
+        await hosts.prepare(host.target(), public_key=key_pair()[1], expires_at=LATER)
+    with pytest.raises(HostUnreachableError, match=f"ended with 1: {USER} has no home"):
+        await hosts.clean(host.target())
+
+
 async def test_failed_package_update_is_reported(host: SshHost) -> None:
     (host.etc.parent / "bin" / "dnf").write_text("#!/bin/sh\necho 'no mirrors left' >&2\nexit 1\n")
     target = replace(host.target(), user="")

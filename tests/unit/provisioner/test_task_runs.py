@@ -12,6 +12,7 @@ from services.provisioner.config.platforms import (
     is_platform,
     key_of,
 )
+from services.provisioner.naming import build_user_name, legacy_user_name
 from services.provisioner.task_runs.requests import has_ended, to_host_request
 from services.provisioner.task_runs.ssh_secret import error_secret, local_secret, remote_secret
 from services.provisioner.wire import to_host_state
@@ -141,10 +142,21 @@ def test_platform_in_configuration_key_has_dashes() -> None:
     assert key_of("linux/arm64") == "linux-arm64"
 
 
+def test_user_follows_from_uid_within_32_characters() -> None:
+    user = build_user_name(uid="uid-build", host="power-1")
+    assert (user[:2], len(user)) == ("u-", 30)
+    assert user != build_user_name(uid="uid-build-2", host="power-1")
+
+
+def test_user_of_old_record_is_that_of_provisioning_script() -> None:
+    # md5 of "build", "team-a" and a line feed, 28 digits.
+    user = legacy_user_name(namespace="team-a", name="build")
+    assert user == "u-b4de4c6dcae1e1499596fd77b398"
+
+
 def test_remote_secret_names_user_and_home() -> None:
-    # md5 of "build", "team-a" and a line feed, 28 digits: as the provisioning script computes it.
-    user = "u-b4de4c6dcae1e1499596fd77b398"
-    found = remote_secret("linux/arm64", namespace="team-a", name="build", address="10.0.0.7")
+    user = build_user_name(uid="uid-build", host="power-1")
+    found = remote_secret("linux/arm64", user=user, address="10.0.0.7")
     assert found == {"host": f"{user}@10.0.0.7", "user-dir": f"/home/{user}"}
 
 
@@ -156,7 +168,7 @@ def test_remote_secret_names_user_and_home() -> None:
     ],
 )
 def test_windows_and_macos_use_user_of_image(platform: str, home: str) -> None:
-    found = remote_secret(platform, namespace="team-a", name="build", address="10.0.0.7")
+    found = remote_secret(platform, user="u-1", address="10.0.0.7")
     assert found == {"host": "konflux-builder@10.0.0.7", "user-dir": home}
 
 

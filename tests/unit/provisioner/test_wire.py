@@ -24,7 +24,7 @@ def full_ledger() -> AllocationLedger:
             attempts={"uid-a": 2},
             refusals={"uid-c": "no"},
         ),
-        failed_hosts={"uid-a": ("x", "y")},
+        failed_hosts={"uid-a": {"x": "no answer", "y": ""}},
     )
 
 
