@@ -16,6 +16,7 @@ from services.provisioner.hosts.port import Hosts
 from services.provisioner.hosts.ssh import SshHosts
 from services.provisioner.keys.one_time import OneTimeKeyStore
 from services.provisioner.keys.one_time_server import OneTimeKeyServer
+from services.provisioner.metrics import Metrics
 from services.provisioner.providers import aws, ibm_power, ibm_vpc
 from services.provisioner.providers.port import Provider
 from services.provisioner.providers.registry import Registry, installed_kinds
@@ -44,7 +45,12 @@ class Adapters:
 
 
 def build_adapters(
-    settings: ProvisionerSettings, *, bus: Bus, fake: Provider, now: Callable[[], datetime]
+    settings: ProvisionerSettings,
+    *,
+    bus: Bus,
+    fake: Provider,
+    now: Callable[[], datetime],
+    metrics: Metrics,
 ) -> Adapters:
     """The adapters that `settings` allow. Opens no connection."""
     if settings.secrets_path is None:
@@ -72,7 +78,12 @@ def build_adapters(
         folder.ensure(now())
         tls = ReloadingContext(folder.certificate, folder.key)
         server = OneTimeKeyServer(
-            keys, host=settings.otp_host, port=settings.otp_port, tls=lambda: tls.context
+            keys,
+            host=settings.otp_host,
+            port=settings.otp_port,
+            tls=lambda: tls.context,
+            per_address=settings.otp_connections_per_address,
+            on_refused=metrics.key_refused,
         )
         port = await server.start()
         log.info("one-time password service", port=port, url=settings.otp_url)

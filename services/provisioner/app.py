@@ -126,7 +126,10 @@ def main() -> int:
             boot_seconds=settings.fake_boot_seconds,
             broken_rate=settings.fake_broken_rate,
         )
-        adapters = build_adapters(settings, bus=parts.bus, fake=FakeProvider(cloud), now=now)
+        metrics = Metrics.exposed()
+        adapters = build_adapters(
+            settings, bus=parts.bus, fake=FakeProvider(cloud), now=now, metrics=metrics
+        )
         parts.on_stop(adapters.registry.close)
         if adapters.key_service is not None:
             parts.beside(adapters.key_service)
@@ -137,7 +140,7 @@ def main() -> int:
             registry=adapters.registry,
             hosts=adapters.hosts,
             keys=adapters.keys,
-            metrics=Metrics.exposed(),
+            metrics=metrics,
             tracing=parts.tracing,
             now=now,
             random=Random(),

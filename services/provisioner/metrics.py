@@ -14,6 +14,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from services.provisioner.config.platforms import key_of
+from services.provisioner.keys.one_time_server import Refusal
 
 __all__ = ["UNKNOWN", "Metrics", "UnsuffixedCounter"]
 
@@ -97,6 +98,14 @@ class Metrics:
         )
         for reason in get_args(SweepReason):
             self._swept.initialize(reason)
+        self._keys_refused = UnsuffixedCounter(
+            "one_time_key_refusals",
+            "Connections to the one-time key service that got no key.",
+            "reason",
+            registry,
+        )
+        for refusal in get_args(Refusal):
+            self._keys_refused.initialize(refusal)
         self._pool = Gauge(
             "platform_pool_size", "Hosts or machines.", one, subsystem=SUBSYSTEM, registry=registry
         )
@@ -144,6 +153,10 @@ class Metrics:
     def swept(self, reason: SweepReason) -> None:
         """A machine without record, a record without machine, or an expired machine was found."""
         self._swept.inc(reason)
+
+    def key_refused(self, reason: Refusal) -> None:
+        """A connection to the one-time key service got no key."""
+        self._keys_refused.inc(reason)
 
     def clear_gauges(self) -> None:
         """Remove the gauges: another replica is the leader and exposes them. Counters stay."""

@@ -71,6 +71,10 @@ class ProvisionerSettings(ServiceSettings):
     otp_port: Annotated[int, Field(ge=0, le=65535)] = 0
     """Port of the one-time password service. 0: any free port, logged at start."""
 
+    otp_connections_per_address: Annotated[int, Field(ge=1, le=1024)] = 64
+    """Most connections of one address to that service at a time, of 1024 in all. Raise it if many TaskRuns
+    reach the service by way of one address."""
+
     otp_path: Path = Path(".sluice/otp")
     """Folder with the certificate (`tls.crt`, `tls.key`) and authority (`ca.crt`) of that service. Without
     `tls.crt` they are made there, so replicas must share the folder or get a certificate."""

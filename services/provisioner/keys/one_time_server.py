@@ -6,13 +6,20 @@ whole response. If the connection breaks earlier, the key stays available. Bodie
 
 The build script of konflux-ci/multi-platform-controller@c28c4a01 sends one request and uses any response
 as its key. So a request waits while the bus is unavailable, and while the same key is being delivered.
+
+Every pod of the cluster can connect. So each phase of a connection has a deadline, the TLS handshake
+included, and connections are counted from the moment they are accepted, in all and for each address. If
+all places are taken, the oldest connection gives way that has not sent its request yet.
 """
 
 import asyncio
+import ipaddress
+import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import structlog
 
@@ -25,13 +32,21 @@ from services.provisioner.keys.one_time import (
 )
 from shared.bus.port import BusError
 
-__all__ = ["OneTimeKeyServer"]
+__all__ = ["CONNECTIONS_MAX", "OneTimeKeyServer", "Refusal", "count_key"]
 
 log = structlog.get_logger(__name__)
 
+Refusal = Literal["address", "total", "handshake", "slow", "request"]
+"""Why a connection got no key: too many of its address, too many in all, no TLS in order, no request in
+time, or a request that is refused."""
+
 HEAD_BYTES_MAX: Final = 8_192
 BODY_BYTES_MAX: Final = 256
+HANDSHAKE_SECONDS: Final = 10.0
 REQUEST_SECONDS: Final = 10.0
+REFUSED_SECONDS: Final = 5.0
+"""How long a refused client may take to read its refusal and close."""
+
 CONFIRM_SECONDS: Final = CLAIM_SECONDS / 2
 """A delivery that the client does not close within this time has failed."""
 
@@ -40,8 +55,15 @@ PATIENCE_SECONDS: Final = 60.0
 
 RETRY_SECONDS: Final = 0.5
 CONNECTIONS_MAX: Final = 1024
-"""Any further connection is closed at once."""
+"""A place in all of them costs memory of a TLS connection, some 50 kB."""
 
+IPV6_PREFIX: Final = 64
+"""Addresses that agree in so many bits count as one: a single machine has all of them."""
+
+ACCEPT_RETRY_SECONDS: Final = 0.1
+BACKLOG: Final = 256
+
+_TOO_SLOW: Final = 408
 _REASONS: Final = {
     200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed",
     408: "Request Timeout", 411: "Length Required", 413: "Content Too Large",
@@ -66,51 +88,162 @@ class OneTimeKeyServer:
     """One HTTPS listener. Call `start`, then `stop`."""
 
     def __init__(
-        self, keys: OneTimeKeyStore, *, host: str, port: int, tls: Callable[[], ssl.SSLContext]
+        self,
+        keys: OneTimeKeyStore,
+        *,
+        host: str,
+        port: int,
+        tls: Callable[[], ssl.SSLContext],
+        per_address: int = 64,
+        on_refused: Callable[[Refusal], None] = lambda _: None,
     ) -> None:
-        """`tls`: called once, at start. The context may load new certificates by itself."""
+        """`tls`: called once, at start. The context may load new certificates by itself.
+
+        `per_address`: most connections of one address at a time. `on_refused`: called for each connection
+        that gets no key.
+        """
         self._keys = keys
         self._host = host
         self._port = port
         self._tls = tls
-        self._server: asyncio.Server | None = None
-        self._open = 0
+        self._per_address = per_address
+        self._on_refused = on_refused
+        self._listeners: list[asyncio.Task[None]] = []
+        self._connections: dict[asyncio.Task[None], str] = {}
+        """Every open connection and its address."""
+
+        self._reading: dict[asyncio.Task[None], str] = {}
+        """Those that have not sent their request yet, the oldest first."""
+
+        self._by_address: Counter[str] = Counter()
+        self._over: set[str] = set()
+        """Addresses of which a connection was refused, while they have others."""
+
+        self._full = False
 
     async def start(self) -> int:
         """Start listening. Returns the port."""
-        self._server = await asyncio.start_server(
-            self._serve, self._host, self._port, ssl=self._tls(), limit=HEAD_BYTES_MAX
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(
+            self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        return int(self._server.sockets[0].getsockname()[1])
+        family, *_, address = found[0]
+        listener = socket.create_server(address[:2], family=family, backlog=BACKLOG)
+        listener.setblocking(False)
+        self._listeners.append(loop.create_task(self._accept(listener, self._tls())))
+        return int(listener.getsockname()[1])
 
     async def stop(self) -> None:
         """Stop listening. Deliveries that are under way end by themselves."""
-        if self._server is not None:
-            self._server.close()
+        for task in self._listeners:
+            task.cancel()
+        await asyncio.gather(*self._listeners, return_exceptions=True)
+        self._listeners.clear()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open += 1
+    async def _accept(self, listener: socket.socket, tls: ssl.SSLContext) -> None:
+        loop = asyncio.get_running_loop()
+        with listener:
+            while True:
+                try:
+                    connection, peer = await loop.sock_accept(listener)
+                except OSError as error:  # No file descriptor is left, or the client is gone.
+                    log.warning("connection not accepted", error=str(error))
+                    await asyncio.sleep(ACCEPT_RETRY_SECONDS)
+                    continue
+                address = count_key(str(peer[0]))
+                if self._is_over(address) or not self._has_place():
+                    connection.close()
+                    continue
+                self._by_address[address] += 1
+                task = loop.create_task(self._serve(connection, tls))
+                self._connections[task] = self._reading[task] = address
+                task.add_done_callback(self._closed)
+
+    def _is_over(self, address: str) -> bool:
+        if self._by_address[address] < self._per_address:
+            return False
+        self._on_refused("address")
+        if address not in self._over:
+            self._over.add(address)
+            log.warning(
+                "too many connections of one address", address=address, most=self._per_address
+            )
+        return True
+
+    def _has_place(self) -> bool:
+        """Whether a connection may be added. One that sends no request gives way to it."""
+        if len(self._connections) < CONNECTIONS_MAX:
+            self._full = False
+            return True
+        self._on_refused("total")
+        if not self._full:
+            self._full = True
+            log.warning("too many connections", most=CONNECTIONS_MAX)
+        if not self._reading:
+            return False
+        # Of the address that has most of them: who connects often harms only itself.
+        victim = max(self._reading, key=lambda task: self._by_address[self._reading[task]])
+        del self._reading[victim]
+        victim.cancel()
+        return True
+
+    def _closed(self, task: asyncio.Task[None]) -> None:
+        address = self._connections.pop(task)
+        self._reading.pop(task, None)
+        self._by_address[address] -= 1
+        if not self._by_address[address]:
+            del self._by_address[address]
+            self._over.discard(address)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a connection failed", error=repr(error))
+
+    async def _serve(self, connection: socket.socket, tls: ssl.SSLContext) -> None:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=HEAD_BYTES_MAX)
+        protocol = asyncio.StreamReaderProtocol(reader)
         try:
-            if self._open <= CONNECTIONS_MAX:
-                await self._answer(reader, writer)
+            transport, _ = await loop.connect_accepted_socket(
+                lambda: protocol,
+                connection,
+                ssl=tls,
+                ssl_handshake_timeout=HANDSHAKE_SECONDS,
+            )
+        except (OSError, ssl.SSLError) as error:
+            self._on_refused("handshake")
+            log.info("no TLS with a client", error=type(error).__name__)
+            return
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        try:
+            await self._answer(reader, writer)
         except (OSError, ssl.SSLError) as error:
             log.info("connection lost", error=type(error).__name__)
         finally:
-            self._open -= 1
-            writer.transport.abort()
+            transport.abort()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with asyncio.timeout(REQUEST_SECONDS):
-                request = await _read(reader, writer)
+            request = await self._request(reader, writer)
             claim = await self._claim(request)
-        except TimeoutError:
-            await _send(writer, 408, b"too slow\n")
         except _RefusedError as error:
-            await _send(writer, error.status, f"{error.text}\n".encode())
-            await _closes(reader)
+            self._on_refused("slow" if error.status == _TOO_SLOW else "request")
+            async with asyncio.timeout(REFUSED_SECONDS):
+                await _send(writer, error.status, f"{error.text}\n".encode())
+                await _closes(reader)
         else:
             await self._deliver(claim, reader, writer)
+
+    async def _request(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> _HttpRequest:
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                return await _read(reader, writer)
+        except TimeoutError as error:
+            raise _RefusedError(_TOO_SLOW, "too slow") from error
+        finally:
+            task = asyncio.current_task()
+            assert task is not None
+            self._reading.pop(task, None)
 
     async def _claim(self, request: _HttpRequest) -> Claim:
         if request.path != "/otp":
@@ -196,3 +329,13 @@ async def _closes(reader: asyncio.StreamReader) -> bool:
     while await reader.read(HEAD_BYTES_MAX):
         pass
     return True
+
+
+def count_key(text: str) -> str:
+    """What the connections of the address `text` are counted by."""
+    address = ipaddress.ip_address(text.partition("%")[0])
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, IPV6_PREFIX), strict=False))

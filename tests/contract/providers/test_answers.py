@@ -54,7 +54,7 @@ def order() -> Order:
     )
 
 
-@pytest.fixture(params=ANSWERS.values(), ids=ANSWERS.keys())
+@pytest.fixture(params=list(ANSWERS.values()), ids=list(ANSWERS))
 async def url(request: pytest.FixtureRequest) -> AsyncIterator[str]:
     """A server that signs everybody in, and gives the same answer to everything else."""
     status, content_type, text = request.param
