@@ -78,11 +78,12 @@ class Store:
         self._clock = clock
         self.health = health
         self.configuration = MultiKueueConfiguration(cluster=cluster)
-        self._integrations: dict[str, Integrations] = {}
-        """By cluster: an Integration object counts in its own cluster only."""
+        self.integrations = Integrations()
+        """The kinds of jobs that the hub's Integration objects describe. Copies are read by them too: a
+        copy is of a kind of the hub, and a spoke must not choose what is evaluated here."""
 
         self.jobs = HubJobs(
-            cluster=cluster, nominations=nominations, integrations=self.integrations(cluster)
+            cluster=cluster, nominations=nominations, integrations=self.integrations
         )
         self.capacity = Capacity()
         self.loaded_spokes: dict[str, None] = {}
@@ -122,14 +123,11 @@ class Store:
         """Whether the hub has a MultiKueue check, or an order was given in this or an earlier term."""
         return bool(self.orders or self.configuration.multikueue_checks())
 
-    def integrations(self, cluster: str) -> Integrations:
-        """The kinds of jobs that a cluster's Integration objects describe."""
-        return self._integrations.setdefault(cluster, Integrations())
-
     def observe_integration(self, observed: Observed) -> None:
-        """Record an Integration object of the hub or of a spoke."""
-        self.integrations(observed.cluster).observe(observed)
-        self.mark_all_dirty()
+        """Record an Integration object of the hub. One of a spoke is ignored."""
+        if observed.cluster == self._cluster:
+            self.integrations.observe(observed)
+            self.mark_all_dirty()
 
     def mark_listed(self, cluster: str) -> None:
         """Record that a watcher has listed all objects of `cluster`."""
@@ -238,8 +236,7 @@ class Store:
     def _observe_copy(self, spoke: str, observed: Observed, namespace: str) -> None:
         resource = f"{observed.plural}_{observed.group}"
         name = _CopyName(spoke, resource, namespace, observed.name)
-        known = self.integrations(spoke)
-        integration = known.find(group=observed.group, plural=observed.plural)
+        integration = self.integrations.find(group=observed.group, plural=observed.plural)
         copy, body = None, observed.body
         if integration is not None and not observed.deleted and body is not None:
             copy = read_copy(body, integration, hub=self._cluster, origin=self._origin)
@@ -466,7 +463,6 @@ class Store:
         if owner is None:
             return "The workload has no job that could be sent to a worker cluster"
         group = owner.api_version.rpartition("/")[0]
-        known = self.integrations(self._cluster)
-        if known.find(group=group, plural=owner.plural) is None:
+        if self.integrations.find(group=group, plural=owner.plural) is None:
             return f"No way is known to send a {owner.kind} to a worker cluster"
         return None

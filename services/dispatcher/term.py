@@ -205,13 +205,14 @@ class Term:
     async def _follow_kinds(
         self, cluster: str, filters: list[str], handler: Callable[[Entry | CaughtUp], None]
     ) -> None:
-        """Follow objects of one cluster, also of the kinds that its Integration objects describe."""
+        """Follow objects of one cluster, also of the kinds that the hub's Integrations describe."""
         await self._own_streams_read.wait()
         await KindFollower(
             bus=self._bus,
             cluster=cluster,
             filters=filters,
-            kinds=self._store.integrations(cluster).brought,
+            integrations_of=self._cluster,
+            kinds=self._store.integrations.brought,
             take_integration=self._on_integration,
             take=handler,
         ).run()

@@ -8,23 +8,23 @@ from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import CONFIGURATION_KINDS, Kind
 from shared.integrations import INTEGRATIONS
 
-__all__ = ["KNOWN", "Scope", "resource_name", "stages"]
-
-MACHINE_SECRETS: Final = "build.appstudio.redhat.com/multi-platform-secret=true"
-"""Label of the Secrets that name machines and keys, as in konflux-ci/multi-platform-controller. Only these
-are watched."""
+__all__ = ["KNOWN", "RETIRED", "Scope", "resource_name", "stages"]
 
 HOST_CONFIG: Final = "build.appstudio.redhat.com/multi-platform-config"
 """Label of the ConfigMaps that configure machines, with any value. Only these are watched."""
 
-_LABELS: Final = {kinds.SECRET: MACHINE_SECRETS, kinds.CONFIG_MAP: HOST_CONFIG}
+_LABELS: Final = {kinds.CONFIG_MAP: HOST_CONFIG}
 """Kinds that are watched by a label selector."""
 
 _JOBS: Final = tuple(integration.kind for integration in INTEGRATIONS)
 _FIRST: Final = (kinds.INTEGRATION, *CONFIGURATION_KINDS)
 """Integrations come first: they tell which other kinds to watch."""
 
-_REST: Final = (kinds.CONFIG_MAP, *_JOBS, kinds.TASK_RUN, kinds.SECRET, kinds.NODE)
+_REST: Final = (kinds.CONFIG_MAP, *_JOBS, kinds.TASK_RUN, kinds.NODE)
+RETIRED: Final = (kinds.SECRET,)
+"""Kinds that earlier versions watched. What they published of them ends, and no Integration brings them
+back: nobody needs what the watcher could say about a Secret, and who may list Secrets reads them all."""
+
 _STAGES: Final = (_FIRST, (kinds.WORKLOAD,), _REST)
 """Configuration comes before jobs, and the Workloads of earlier decisions come before their jobs."""
 

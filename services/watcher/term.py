@@ -16,7 +16,7 @@ import structlog
 from services.watcher.observe import observed, tombstone
 from services.watcher.published import ObjectName, PublishedObjects
 from services.watcher.publisher import ObservedPublisher
-from services.watcher.scopes import Scope
+from services.watcher.scopes import RETIRED, Scope
 from shared.bus.follow import recall
 from shared.bus.port import Bus, BusError, Entry
 from shared.contracts import subjects
@@ -116,7 +116,10 @@ class Term:
 
     async def run(self) -> None:
         """Read the log, list every kind stage by stage, then publish changes until cancelled."""
-        bodies = await self._read_published(one.scope.kind for one in self._shipped())
+        kinds = [*(one.scope.kind for one in self._shipped()), *RETIRED]
+        bodies = await self._read_published(kinds)
+        for kind in RETIRED:
+            self._on_listed(Scope(kind=kind), [])
         async with asyncio.TaskGroup() as group:
             group.create_task(self._publisher.run())
             group.create_task(self._delete_orphaned_bodies(frozenset(bodies)))
@@ -161,6 +164,11 @@ class Term:
             resource = (kind.group, kind.plural)
             before = self._integration_kinds.get(resource)
             if kind in shipped or (before is not None and before.kind == kind):
+                continue
+            if resource in {(retired.group, retired.plural) for retired in RETIRED}:
+                log.error(
+                    "kind_refused", kind=kind.plural, reason="no Integration may bring Secrets"
+                )
                 continue
             if before is not None:
                 before.stop()

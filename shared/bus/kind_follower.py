@@ -26,14 +26,16 @@ class KindFollower:
         kinds: Callable[[], Iterable[Kind]],
         take_integration: Callable[[Observed], None],
         take: Callable[[Entry | CaughtUp], None],
+        integrations_of: str | None = None,
     ) -> None:
-        """`cluster`: None for all.
+        """`cluster`: None for all. `integrations_of`: whose Integrations count; None: those of `cluster`.
 
         `filters` are followed in any case, `kinds` are those that integrations speak of now. `take` gets
         every entry, and one `CaughtUp` when all that was there has been read.
         """
         self._bus = bus
         self._cluster = cluster
+        self._integrations_of = integrations_of or cluster
         self._filters = tuple(filters)
         self._kinds = kinds
         self._take_integration = take_integration
@@ -43,7 +45,9 @@ class KindFollower:
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        integrations = self._bus.watch("OBSERVED", observed_filter(INTEGRATION, self._cluster))
+        integrations = self._bus.watch(
+            "OBSERVED", observed_filter(INTEGRATION, self._integrations_of)
+        )
         async with asyncio.TaskGroup() as group, aclosing(integrations) as items:
             async for item in items:
                 if not isinstance(item, CaughtUp):

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from shared.contracts.kube.kinds import INTEGRATION, JOB, Kind, Object
+from shared.contracts.kube.kinds import INTEGRATION, JOB, SECRET, Kind, Object
 from shared.contracts.messages.observed import Synced
 from shared.kube.port import Kube as KubePort
 from shared.kube.port import Listing, RefusedError
@@ -155,5 +155,20 @@ def test_kind_that_is_forbidden_does_not_delay_synced() -> None:
         assert watcher.ready() is None
         assert harness.synced() == 1
         assert [one.name for one in harness.published(JOB)] == ["j"]
+
+    run_harness(drive)
+
+
+def test_integration_cannot_bring_secrets() -> None:
+    async def drive(harness: Harness) -> None:
+        document = integration()
+        document["spec"]["kind"] = {
+            "group": "", "version": "v1", "kind": SECRET.kind, "plural": SECRET.plural
+        }  # fmt: skip
+        await harness.kube.create(INTEGRATION, document)
+        await harness.kube.create(SECRET, {"metadata": {"namespace": "default", "name": "s"}})
+        await harness.start()
+        await asyncio.sleep(30)
+        assert harness.published(SECRET) == []
 
     run_harness(drive)

@@ -3,14 +3,13 @@
 import pytest
 from pydantic import ValidationError
 
-from services.watcher.scopes import MACHINE_SECRETS, stages
+from services.watcher.scopes import stages
 from services.watcher.settings import WatcherSettings
 from shared.contracts.kube.kinds import (
     CONFIGURATION_KINDS,
     INTEGRATION,
     JOB,
     NODE,
-    SECRET,
     WORKLOAD,
 )
 
@@ -44,6 +43,6 @@ def test_unknown_kind_is_refused_with_list_of_known_ones() -> None:
         WatcherSettings(kinds=("pods",))
 
 
-def test_secrets_are_watched_by_label_of_machines() -> None:
-    (scopes,) = stages(("secrets", "jobs.batch"), ())
-    assert {scope.kind: scope.labels for scope in scopes} == {SECRET: MACHINE_SECRETS, JOB: None}
+def test_secrets_cannot_be_watched() -> None:
+    with pytest.raises(ValidationError, match="'secrets' is not watched"):
+        WatcherSettings(kinds=("secrets",))

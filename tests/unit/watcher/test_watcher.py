@@ -7,6 +7,7 @@ from typing_extensions import override
 
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
+from services.watcher.observe import observed
 from shared.contracts.kube.kinds import (
     CLUSTER_QUEUE,
     CONFIGURATION_KINDS,
@@ -20,6 +21,7 @@ from shared.contracts.kube.kinds import (
 )
 from shared.contracts.messages.observed import Synced
 from shared.kube.port import Listing, RefusedError, WatchEvent
+from shared.testing.world.memory_bus import MemoryBus
 from tests.unit.watcher.harness import Harness, job, run_harness
 
 WATCHED = (*CONFIGURATION_KINDS, WORKLOAD, JOB)
@@ -244,16 +246,20 @@ class Delayed(LocalKube):
             yield event
 
 
-def test_only_secrets_of_machines_are_published_without_data() -> None:
+def test_no_secret_is_published_and_those_of_earlier_versions_end() -> None:
     async def drive(harness: Harness) -> None:
         label = {"build.appstudio.redhat.com/multi-platform-secret": "true"}
-        for name, labels in (("machine", label), ("other", {})):
-            metadata = {"namespace": "default", "name": name, "labels": labels}
-            await harness.kube.create(SECRET, {"metadata": metadata, "stringData": {"k": "hidden"}})
+        metadata = {"namespace": "default", "name": "machine", "labels": label}
+        secret = await harness.kube.create(
+            SECRET, {"metadata": metadata, "stringData": {"k": "hidden"}}
+        )
+        bus = MemoryBus(harness.server, instance="earlier version")
+        await bus.start()
+        await bus.publish(observed("hub", SECRET, secret))
+        await bus.stop()
         await harness.start()
         await asyncio.sleep(5)
-        assert [one.name for one in harness.published(SECRET)] == ["machine"]
-        assert not [entry for entry in harness.log() if b"aGlkZGVu" in entry.data]
+        assert [one.deleted for one in harness.published(SECRET)] == [False, True]
 
     run_harness(drive)
 
