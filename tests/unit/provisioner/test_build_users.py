@@ -4,13 +4,13 @@ import asyncio
 from typing import Any
 
 from services.provisioner.naming import build_user_name, legacy_user_name
-from shared.contracts.messages import effects
-from shared.contracts.messages.effects import HostState, PlatformState
+from shared.contracts.messages import hosts
+from shared.contracts.messages.hosts import HostState, PlatformState
 from tests.unit.provisioner.harness import SSH_CONFIG, TWO_HOSTS, HostHarness, task_run
 
 PLATFORM = "linux/ppc64le"
 KEY_REFUSED = "its host key is not one of the accepted keys"
-ACCESS = effects.HostAccess(user="root", secret="power-ssh")
+ACCESS = hosts.HostAccess(user="root", secret="power-ssh")
 OLD_USER = legacy_user_name(namespace="team-a", name="build")
 
 
@@ -19,9 +19,9 @@ def user_of(state: HostState) -> str:
     return (state.secret or {})["host"].partition("@")[0]
 
 
-def old_slot(uid: str, state: Any) -> effects.HostSlot:
+def old_slot(uid: str, state: Any) -> hosts.HostSlot:
     """A slot as a version recorded it that derived the user from the name."""
-    return effects.HostSlot(
+    return hosts.HostSlot(
         uid=uid, namespace="team-a", name="build", host="power-1", address="10.0.0.1",
         state=state, access=ACCESS, sealed="box" if state == "ready" else "",
     )  # fmt: skip

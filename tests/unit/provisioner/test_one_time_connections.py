@@ -18,7 +18,7 @@ from services.provisioner.keys import one_time_server
 from services.provisioner.keys.one_time import OneTimeKeyStore
 from services.provisioner.keys.one_time_server import OneTimeKeyServer
 from shared.runtime.certificates import CertificateFolder, ReloadingContext
-from shared.testing.waiting import PATIENCE_SECONDS, eventually
+from shared.testing.waiting import PATIENCE_SECONDS
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
 
 KEY = b"-----BEGIN OPENSSH PRIVATE KEY-----\ncanary\n-----END OPENSSH PRIVATE KEY-----\n"
