@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml uv.lock
 	@UV_PROJECT_ENVIRONMENT=$(VENV) $(RUN)/uv sync --locked --quiet --inexact
 	@touch $@
 
-fmt: setup ## Format and fix what can be fixed
+fmt: setup ## Format the code and apply automatic fixes
 	$(RUN)/ruff format services shared tests
 	$(RUN)/ruff check --fix services shared tests
 
@@ -41,16 +41,16 @@ test: setup ## Run the tests; needs nothing but Python
 test-cluster: setup ## Run the cluster suite: KUBEBUILDER_ASSETS=folder, or Docker
 	$(RUN)/pytest -n 0 -m cluster tests/contract/kubernetes tests/contract/deploy tests/e2e
 
-demo: setup ## Watch the whole system work, then check itself (SEED=1 SPOKES=3)
+demo: setup ## Run the whole system, show its work and check the result (SEED=1 SPOKES=3)
 	$(RUN)/sluice demo --seed $(SEED) $(if $(SPOKES),--spokes $(SPOKES))
 
 dev: setup ## Start everything on this machine and leave it running
 	$(RUN)/sluice dev
 
-conformance: setup ## Compare the quota engine with the reference (CORPUS=folder)
+conformance: setup ## Compare the quota engine with Kueue (CORPUS=folder)
 	$(RUN)/python -m tests.conformance.quota $(CORPUS)
 
-classification: setup ## Compare classification with the reference (CASES=file CONFIG=folder, or CASES=file CEL=1)
+classification: setup ## Compare classification with tekton-kueue (CASES=file CONFIG=folder, or CASES=file CEL=1)
 	$(RUN)/python -m tests.conformance.classification --cases $(CASES) $(if $(CONFIG),--config $(CONFIG)) $(if $(CEL),--cel)
 
 simulate: setup ## Run all services in seeded worlds (SCENARIO=basic SEEDS=200 SEED=1, the first)
@@ -62,7 +62,7 @@ bench-engine: setup ## Measure the engine: admissions per CPU second, peak MiB
 bench-webhook: setup ## Measure the webhook: p50, p99 at 200 reviews a second
 	$(RUN)/python -m services.classifier.bench
 
-bench-cluster: setup ## Replay the reference's load against the simulator (LOAD=baseline SCALE=0.1)
+bench-cluster: setup ## Replay Kueue's load against the simulator (LOAD=baseline SCALE=0.1)
 	$(RUN)/python -m services.ctl.bench_cluster --load $(or $(LOAD),baseline) --scale $(or $(SCALE),0.1)
 
 bench-spokes: setup ## Measure a burst over spokes: 1,000 workloads over 5, by BestFit and by AllAtOnce
@@ -71,19 +71,19 @@ bench-spokes: setup ## Measure a burst over spokes: 1,000 workloads over 5, by B
 bench-bus: setup ## Measure the bus: publishes and reads a second
 	$(RUN)/python -m shared.bus.bench
 
-bench-whatif: setup ## Measure what if: a day of 50,000 workloads against less quota
+bench-whatif: setup ## Measure what-if: a day of 50,000 workloads against less quota
 	$(RUN)/python -m services.whatif.bench
 
 bench-startup: setup ## Measure the start of quick commands: CPU ms of help, completion and get
 	$(RUN)/python -m services.ctl.bench_startup
 
-contracts: setup ## Regenerate docs/reference, dashboards and what deploy/nats holds for `nats`; fails if that changed anything
+contracts: setup ## Regenerate docs/reference, dashboards and deploy/nats/{streams,contexts}; fails if anything changed
 	$(RUN)/python -m services.reference.write
 	$(RUN)/python -m services.ctl.setup.nats_files
 	$(RUN)/python -m services.reference.dashboards
 	git diff --exit-code -- docs/reference deploy/nats/streams deploy/nats/contexts deploy/grafana/dashboards
 
-record-metrics: setup ## Record anew what the services tell Prometheus, for the tests of dashboards and rules
+record-metrics: setup ## Record the metrics of the services again, for the tests of dashboards and rules
 	$(RUN)/python -m tests.monitoring.record
 
 ci: lint types imports contracts test ## What CI runs
