@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter, Gauge, Histogram
 
 __all__ = [
     "EVALUATIONS",
     "FAILURE",
     "MUTATIONS",
+    "POSTPONED",
     "RELOADS",
     "REVIEWS",
     "REVIEW_SECONDS",
@@ -33,6 +34,10 @@ RELOAD_FAILURES: Final = Counter(
     "tekton_kueue_config_reload_failure",
     "Never counts, as in the reference: see tekton_kueue_config_reload_total.",
     ["result"],
+)
+POSTPONED: Final = Gauge(
+    "sluicegate_postponed_workloads",
+    "New workloads that are not published while the log WORKLOADS is nearly full.",
 )
 REVIEWS: Final = Counter("sluicegate_webhook_reviews", "Admission reviews answered.", ["outcome"])
 REVIEW_SECONDS: Final = Histogram(

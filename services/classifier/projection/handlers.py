@@ -1,19 +1,29 @@
 """Connects the projection to the bus: reads OBSERVED and HOSTS, publishes to WORKLOADS."""
 
 import asyncio
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
+from services.classifier.metrics import POSTPONED
 from services.classifier.projection.policy import DEFAULT_POLICY, Policy
 from services.classifier.projection.projector import Projector
 from shared.bus.follow import dispatch, follow, read
 from shared.bus.headers import SOURCE
 from shared.bus.kind_follower import KindFollower
 from shared.bus.leadership import lead
-from shared.bus.port import Bus, CaughtUp, Entry, FencedError, StreamFullError, UnavailableError
+from shared.bus.port import (
+    ROOM_FOR_ENDS,
+    Bus,
+    BusError,
+    CaughtUp,
+    Entry,
+    FencedError,
+    StreamFullError,
+    UnavailableError,
+)
 from shared.contracts.kube.kinds import INTEGRATION
 from shared.contracts.messages.hosts import HostState, PlatformOffer
 from shared.contracts.messages.observed import Observed, Synced
@@ -26,6 +36,9 @@ log = structlog.get_logger(__name__)
 
 LEASE: Final = "classifier-projection"
 """One replica projects; every replica answers the webhook."""
+
+ROOM_SECONDS: Final = 5.0
+"""How often the log is asked how full it is."""
 
 RETRY_SECONDS: Final = 5.0
 """Pause after a publish that the bus did not accept."""
@@ -73,6 +86,15 @@ class Term:
         self._next: dict[str, WorkloadState] = {}
         """Subject to its latest state, to publish after the acknowledgement of the one in flight."""
 
+        self._has_room = True
+        """False while the log is so full that only workloads that are known already are written."""
+
+        self._known: set[str] = set()
+        """Subjects of workloads that are published and not gone."""
+
+        self._postponed: dict[str, WorkloadState] = {}
+        """Subject to the latest state of a new workload that waits for room in the log."""
+
         self._deferred: dict[str, asyncio.TimerHandle] = {}
         """Subject to the timer of its deferred state. A later state of the subject cancels it."""
 
@@ -81,6 +103,7 @@ class Term:
         log.info("projecting", lease=LEASE)
         await self._restore()
         self._group.create_task(self._follow_machines())
+        self._group.create_task(self._watch_room())
         # Machines come first, or a restart could admit what they block.
         await self._machines_read.wait()
         watched = (kind for kind in Projector.watched() if kind != INTEGRATION)
@@ -105,6 +128,7 @@ class Term:
                 # Also of an unreadable state: its successor must expect this sequence.
                 self._sequences[item.subject] = item.sequence
                 if (state := read(item, WorkloadState)) is not None:
+                    self._note_known(state)
                     self._projector(state.cluster).restore(state)
 
     async def _follow_machines(self) -> None:
@@ -165,7 +189,41 @@ class Term:
         del self._deferred[state.subject]
         self._enqueue(state)
 
+    async def _watch_room(self) -> None:
+        """Keep new workloads back while the log is nearly full, so that the ends of others find room."""
+        while True:
+            with suppress(BusError):
+                fullness = await self._bus.fullness(WorkloadState.stream)
+                has_room = fullness < ROOM_FOR_ENDS
+                if has_room != self._has_room:
+                    log.error("room for new workloads", fullness=fullness, publishing=has_room)
+                self._has_room = has_room
+            if self._has_room and self._postponed:
+                postponed, self._postponed = self._postponed, {}
+                for state in postponed.values():
+                    self._enqueue(state)
+            POSTPONED.set(len(self._postponed))
+            await asyncio.sleep(ROOM_SECONDS)
+
+    def _postpones(self, state: WorkloadState) -> bool:
+        """Whether the state of a new workload waits for room. What runs already is never kept back."""
+        begins = state.subject not in self._known and state.phase == "waiting"
+        if begins and not self._has_room:
+            self._postponed[state.subject] = state
+            return True
+        waited = self._postponed.pop(state.subject, None) is not None
+        return waited and state.phase == "gone"  # Nobody knows of it.
+
+    def _note_known(self, state: WorkloadState) -> None:
+        if state.phase == "gone":
+            self._known.discard(state.subject)
+        else:
+            self._known.add(state.subject)
+
     def _enqueue(self, state: WorkloadState) -> None:
+        if self._postpones(state):
+            return
+        self._note_known(state)
         if state.subject in self._in_flight:
             self._next[state.subject] = state
         else:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from services.classifier.projection import handlers
-from services.classifier.projection.handlers import DECISION_DELAY_SECONDS, Projection
+from services.classifier.projection.handlers import DECISION_DELAY_SECONDS, ROOM_SECONDS, Projection
 from shared.contracts.kube import kinds
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.workloads import WorkloadState
@@ -31,12 +31,12 @@ class Stage:
         await bus.start()
         await Projection(bus=bus).run()
 
-    async def show(self, *conditions: dict[str, Any]) -> None:
+    async def show(self, *conditions: dict[str, Any], name: str = "theirs") -> None:
         self.version += 1
         metadata = {
-            "name": "theirs",
+            "name": name,
             "namespace": "team",
-            "uid": "u-1",
+            "uid": f"u-{name}",
             "resourceVersion": str(self.version),
             "creationTimestamp": "2026-01-01T00:00:00Z",
         }
@@ -45,7 +45,7 @@ class Stage:
         await self.bus.publish(
             Observed(
                 cluster="hub", group=kinds.WORKLOAD.group, version="v1beta2", plural="workloads",
-                kind="Workload", namespace="team", name="theirs", uid="u-1",
+                kind="Workload", namespace="team", name=name, uid=f"u-{name}",
                 resource_version=str(self.version), object=obj,
             )
         )  # fmt: skip
@@ -129,5 +129,34 @@ def test_new_term_publishes_recorded_decisions_at_once(monkeypatch: pytest.Monke
         stage.world.crash("classifier", down_seconds=1)
         await asyncio.sleep(120)
         assert [state.held for state in stage.said()] == [True, False]
+
+    stage.play(drive)
+
+
+def test_nearly_full_log_postpones_new_workloads_and_takes_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage, used = Stage(), {"WORKLOADS": 0.0}
+
+    async def fullness(_bus: MemoryBus, stream: str) -> float:
+        return used[stream]
+
+    monkeypatch.setattr(MemoryBus, "fullness", fullness)
+
+    async def drive() -> None:
+        await stage.show()
+        await asyncio.sleep(1)
+        used["WORKLOADS"] = 0.85
+        await asyncio.sleep(ROOM_SECONDS + 1)
+        await stage.show(name="new")
+        await stage.show(FINISHED)
+        await asyncio.sleep(ROOM_SECONDS + 1)
+        assert [(s.name, s.phase) for s in stage.said()] == [
+            ("theirs", "waiting"),
+            ("theirs", "finished"),
+        ]
+        used["WORKLOADS"] = 0.5
+        await asyncio.sleep(ROOM_SECONDS + 1)
+        assert (stage.said()[-1].name, stage.said()[-1].phase) == ("new", "waiting")
 
     stage.play(drive)
