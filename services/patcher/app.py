@@ -199,6 +199,7 @@ def _carry_out_decisions(
         cluster=settings.cluster,
         cache=cache,
         workloads=workloads,
+        jobs=jobs,
         machines=MachineSecrets(kube=parts.kube, events=events, seal_keys=seal_keys),
         copies=copies,
         hub_status=HubStatusWriter(

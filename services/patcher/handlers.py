@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 
 from services.patcher.cluster.cache import ObjectCache
+from services.patcher.jobs.controller import JobController
 from services.patcher.machines.secrets import MachineSecrets
 from services.patcher.multikueue.copies import CopyReconciler
 from services.patcher.multikueue.hub_status import HubStatusWriter
 from services.patcher.workloads.reconciler import WorkloadReconciler
-from shared.bus.port import Bus, Entry
+from shared.bus.follow import why_unreadable
+from shared.bus.port import Bus, Entry, NeverError
 from shared.contracts import subjects
 from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.hosts import HostState
@@ -23,6 +25,7 @@ class Handlers:
     cluster: str
     cache: ObjectCache
     workloads: WorkloadReconciler
+    jobs: JobController
     machines: MachineSecrets
     copies: CopyReconciler
     hub_status: HubStatusWriter
@@ -53,7 +56,13 @@ class Handlers:
         await self.workloads.reconcile(state.namespace, state.name)
 
     async def on_admission(self, entry: Entry) -> None:
-        """Write the decision into the Workload's status, then release or stop the job."""
+        """Write the decision into the Workload's status, then release or stop the job.
+
+        One that cannot be read becomes a dead letter, with an outcome by which quota lets go of it.
+        """
+        if (why := why_unreadable(entry, self.cache.apply_admission)) is not None:
+            await self.jobs.report_unreadable(entry, why)
+            raise NeverError(why)
         admission = self.cache.apply_admission(entry)
         await self.workloads.reconcile(admission.namespace, admission.name)
 

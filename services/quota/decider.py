@@ -370,13 +370,17 @@ class Decider:
         state = self._states.get(ref)
         if admission is None or state is None or outcome.uid != state.uid:
             return
-        if (outcome.term, outcome.number) < (admission.term, admission.number):
+        if outcome.term == 0 and outcome.at < admission.decided_at:
+            return  # Nobody could read of which decision it is, only that it is an earlier one.
+        if outcome.term and (outcome.term, outcome.number) < (admission.term, admission.number):
             return  # The outcome of an earlier decision.
         if outcome.action == "suspend" and outcome.result == "applied":
             self._suspended_versions[ref] = outcome.version
             self._drain(ref)
         elif outcome.action == "release" and outcome.result == "refused":
             self._on_release_refused(state, outcome)
+        elif outcome.action == "hold" and outcome.result == "refused":
+            self.hold_back(ref, outcome.stream, outcome.message)
 
     def _on_release_refused(self, state: WorkloadState, outcome: Outcome) -> None:
         """The job never started: release its quota at once, and wait until its requests change."""

@@ -17,7 +17,16 @@ from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts.messages.base import Message, NewerSchemaError, UndecodableError
 from shared.telemetry.metrics import NEWER, UNREADABLE
 
-__all__ = ["Handlers", "dispatch", "follow", "read", "recall", "skip", "skip_undecodable"]
+__all__ = [
+    "Handlers",
+    "dispatch",
+    "follow",
+    "read",
+    "recall",
+    "skip",
+    "skip_undecodable",
+    "why_unreadable",
+]
 
 log = structlog.get_logger(__name__)
 
@@ -41,6 +50,20 @@ def read(entry: Entry | None, kind: type[M]) -> M | None:
     except UndecodableError as error:
         skip(kind.stream, entry, error)
         return None
+
+
+def why_unreadable(entry: Entry, read_entry: Callable[[Entry], object]) -> str | None:
+    """Why `read_entry` can never read the entry; None: it did.
+
+    Raises `NewerSchemaError`, because a newer release will read it.
+    """
+    try:
+        read_entry(entry)
+    except NewerSchemaError:
+        raise
+    except UndecodableError as error:
+        return str(error)
+    return None
 
 
 def skip_undecodable(handle: Callable[[str, Entry], None], stream: str, entry: Entry) -> None:

@@ -14,7 +14,8 @@ from services.patcher.cluster.writer import Writer
 from services.patcher.coscheduling.plan import has_placeholders
 from services.patcher.coscheduling.reconciler import CoschedulingReconciler
 from services.patcher.jobs.recreation import Recreation
-from shared.bus.port import Bus, LaterError
+from shared.bus.headers import MESSAGE_ID
+from shared.bus.port import Bus, Entry, LaterError
 from shared.contracts.kube.bodies import Body, spec_of
 from shared.contracts.kube.conditions import EVICTED, find_condition, message_of
 from shared.contracts.kube.kinds import RESOURCE_FLAVOR, WORKLOAD
@@ -23,6 +24,7 @@ from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.spokes import is_managed_elsewhere
 from shared.contracts.messages.workloads import JobRef, WorkloadState
 from shared.contracts.reasons import DEACTIVATED, RELEASE_REFUSED
+from shared.contracts.subjects import decode
 from shared.integrations import Integration, ObjectError, PodSetInfo
 from shared.integrations.pointers import found
 from shared.kube.port import NotFoundError, Patch, RefusedError
@@ -31,6 +33,9 @@ from shared.telemetry.tracing import Tracing
 __all__ = ["JobController"]
 
 log = structlog.get_logger(__name__)
+
+UNREADABLE_DELIVERIES_MAX: Final = 5
+"""Attempts after which the workload of an unreadable decision counts as gone."""
 
 STOP_REFUSED: Final = "StopRefused"
 UNKNOWN_KIND_SECONDS: Final = 5.0
@@ -251,6 +256,35 @@ class JobController:
             number=admission.number,
             version=version,
             message=message,
+            at=self.now(),
+            traceparent=state.traceparent,
+        )
+        await self.bus.publish(outcome)
+
+    async def report_unreadable(self, entry: Entry, why: str) -> None:
+        """Publish that a decision cannot be read: quota lets go of a job that has not started.
+
+        Raises `LaterError` while the workload is not known yet.
+        """
+        namespace, name = (decode(token) or "" for token in entry.subject.split(".")[3:5])
+        state = self.cache.workload(namespace, name)
+        if state is None:
+            if entry.deliveries < UNREADABLE_DELIVERIES_MAX:
+                raise LaterError(f"the workload of an unreadable decision is unknown: {why}")
+            return
+        text = f"its decision (ADMISSIONS {entry.sequence}) cannot be read: {why}"
+        waits = state.held and not state.pods_active
+        _, term, number = (entry.headers.get(MESSAGE_ID, "") + "::").split(":")[:3]
+        outcome = Outcome(
+            cluster=state.cluster,
+            namespace=namespace,
+            name=name,
+            uid=state.uid,
+            result="refused",
+            action="release" if waits else "hold",
+            term=int(term) if term.isdecimal() else 0,
+            number=int(number) if number.isdecimal() else 0,
+            message=text,
             at=self.now(),
             traceparent=state.traceparent,
         )

@@ -24,11 +24,11 @@ class Outcome(Message):
     """`refused`: the cluster will never take it (Tekton's webhook, a policy): quota lets go."""
 
     action: str
-    """`release`, `suspend`, `reserve`, `finish`."""
+    """`release`, `suspend`, `reserve`, `finish`; `hold`: a running job's decision cannot be read."""
 
     term: int
     number: int
-    """Of the decision."""
+    """Of the decision; both 0 where it cannot be read."""
 
     version: str = ""
     """`resourceVersion` of the job after it; a `WorkloadState` of an older one does not know it yet."""

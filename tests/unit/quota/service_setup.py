@@ -110,7 +110,7 @@ class Setup:
             Outcome(
                 cluster="hub", namespace="team", name=admission.name, uid=admission.uid,
                 action=action, result=result, term=admission.term, number=admission.number,
-                at=NOON, **more,
+                **{"at": NOON, **more},
             )
         )  # fmt: skip
 

@@ -1,6 +1,7 @@
 """After two contradictions quota admits nobody and gives back what ends; likewise where a log is full."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -87,3 +88,17 @@ async def test_nearly_full_log_stops_admission_until_it_has_room(
     assert f"{log} is 85% full" in item.message
     used.clear()
     await became(setup, "y", "admitted")
+
+
+async def test_quota_lets_go_of_decision_that_patcher_cannot_read(setup: Setup) -> None:
+    await setup.cluster(cpus=1)
+    await setup.start_quota()
+    await setup.workload("x")
+    await became(setup, "x", "admitted")
+    await setup.workload("y")
+    unreadable = (await setup.last("x")).replace(term=0, number=0)
+    late = datetime.now(UTC) + timedelta(minutes=1)
+    await setup.outcome(unreadable, "release", "refused", message="cannot be read", at=late)
+    await became(setup, "y", "admitted")
+    await became(setup, "x", "waiting")
+    assert "cannot be read" in (await setup.last("x")).message
