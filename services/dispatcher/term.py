@@ -212,9 +212,9 @@ class Term:
             cluster=cluster,
             filters=filters,
             integrations_of=self._cluster,
-            kinds=self._store.integrations.brought,
-            take_integration=self._on_integration,
-            take=handler,
+            kinds=self._store.integrations.added_kinds,
+            on_integration=self._on_integration,
+            on_item=handler,
         ).run()
 
     def _on_item(self, stream: str, item: Entry | CaughtUp) -> None:

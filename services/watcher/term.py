@@ -160,7 +160,7 @@ class Term:
         """Watch each kind that an Integration describes, in the version that it names."""
         self._integrations_changed.clear()
         shipped = {one.scope.kind for one in self._shipped()}
-        for kind in self._integrations.brought():
+        for kind in self._integrations.added_kinds():
             resource = (kind.group, kind.plural)
             before = self._integration_kinds.get(resource)
             if kind in shipped or (before is not None and before.kind == kind):

@@ -83,7 +83,7 @@ class EmbeddedServer:
         return path.read_text(errors="replace") if path.exists() else ""
 
     async def start(self) -> Self:
-        """Start it and wait until it takes connections. Raises `EmbeddedServerError`."""
+        """Start it and wait until it accepts connections. Raises `EmbeddedServerError`."""
         assert not self.running, "already running"
         ports = self._directory / "ports"
         shutil.rmtree(ports, ignore_errors=True)

@@ -2,8 +2,8 @@
 
     await follow(bus, {HostState: self.on_host, SealKey: self.on_key}, filters=["sluice.host.hub.>"])
 
-An entry that cannot be read harms nobody but itself: it is logged and counted here, once for each
-time that it is read, and skipped. That includes an entry that speaks of something else than its subject.
+An entry that cannot be read is skipped, logged and counted here, each time that it is read. So is an
+entry whose body names another object than its subject.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,18 +31,18 @@ __all__ = [
 log = structlog.get_logger(__name__)
 
 NEWER_LOGGED_MAX: Final = 100
-"""Different types and versions of newer releases that are logged: whoever writes may not flood the log."""
+"""Different types and versions of newer releases that are logged, so that no writer floods the log."""
 
 _newer_logged: set[str] = set()
 
 M = TypeVar("M", bound=Message)
 
 Handlers = Mapping[type[Any], Callable[[Any, Entry], None]]
-"""Message type to what is called with each message of it and its entry. All types of one stream."""
+"""Message type to the function that handles a message and its entry. All types are of one stream."""
 
 
 def read(entry: Entry | None, kind: type[M]) -> M | None:
-    """The message that `entry` holds; None without an entry, and for one that cannot be read."""
+    """Return the message in `entry`; None if `entry` is None or cannot be read."""
     if entry is None:
         return None
     try:
@@ -77,8 +77,8 @@ def skip_undecodable(handle: Callable[[str, Entry], None], stream: str, entry: E
 def skip(stream: str, entry: Entry, error: UndecodableError) -> None:
     """Count and log an entry that cannot be read.
 
-    One of a newer release is held apart: what the reader knows of its subject stays, and the next
-    release reads it from the view. Such are logged once for each type and version, not each time.
+    An entry of a newer release is counted separately. The reader keeps its present state of the subject;
+    after an upgrade it reads the entry from the view. It is logged once for each type and version.
     """
     if not isinstance(error, NewerSchemaError):
         UNREADABLE.labels(stream=stream).inc()
@@ -93,9 +93,9 @@ def skip(stream: str, entry: Entry, error: UndecodableError) -> None:
 
 
 def dispatch(entry: Entry, handlers: Handlers) -> None:
-    """Call the handler for the type of `entry`; an entry of another type is nobody's concern.
+    """Call the handler for the type of `entry`; ignore an entry of another type.
 
-    Where there is one handler, an entry that names no type goes to it.
+    If there is only one handler, an entry without a type goes to it.
     """
     type_ = entry.headers.get(TYPE)
     for kind, handler in handlers.items():
@@ -112,10 +112,11 @@ async def follow(
     filters: Sequence[str] = (),
     on_caught_up: Callable[[], None] | None = None,
 ) -> None:
-    """Read the view of the handlers' stream until cancelled: the latest of each subject, then news.
+    """Read the view of the handlers' stream until cancelled: the latest entry of each subject, then changes.
 
-    `filters` are subjects; none for the whole stream. `on_caught_up` is called when all that was there
-    has been handled, again after a reconnect. What a handler raises ends the reading.
+    `filters` are subjects; without any, the whole stream is read. `on_caught_up` is called when all
+    entries that existed at the start are handled, and again after a reconnect. An exception of a
+    handler ends the reading.
     """
     async with aclosing(bus.watch(_stream(handlers), *filters)) as items:
         async for item in items:
@@ -126,7 +127,7 @@ async def follow(
 
 
 async def recall(bus: Bus, handlers: Handlers, *, filters: Sequence[str] = ()) -> int:
-    """As `follow`, but return when all that was there has been handled: the log's last sequence then."""
+    """As `follow`, but return once all existing entries are handled: the last sequence of the log."""
     async with aclosing(bus.watch(_stream(handlers), *filters)) as items:
         async for item in items:
             if isinstance(item, CaughtUp):

@@ -1,4 +1,4 @@
-"""What travels beside a body: CloudEvents in binary mode, trace context, JetStream's own headers."""
+"""Headers of messages: CloudEvents in binary mode, trace context, JetStream's own headers."""
 
 import base64
 import re
@@ -33,7 +33,7 @@ MESSAGE_ID: Final = "Nats-Msg-Id"
 EXPECT_LAST: Final = "Nats-Expected-Last-Sequence"
 EXPECT_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence"
 EXPECT_SUBJECT_OF: Final = "Nats-Expected-Last-Subject-Sequence-Subject"
-"""Whose last sequence is meant, where it is not the message's own subject."""
+"""Subject whose last sequence is compared, if it is not the subject of the message."""
 
 TYPE: Final = "ce-type"
 """`Message.type` of the body."""
@@ -43,22 +43,22 @@ MARKER: Final = "Nats-Marker-Reason"
 TTL: Final = "Nats-TTL"
 
 PAYLOAD_BYTES_DEFAULT: Final = 1 << 20
-"""What a server takes unless told otherwise: until one has been asked."""
+"""Default `max_payload` of nats-server; used until the server has told its own."""
 
 HEADER_BYTES_MAX: Final = 16 << 10
-"""A quarter of what the server takes; ours are about 400 bytes."""
+"""A quarter of the limit of nats-server; headers of Sluicegate are about 400 bytes."""
 
 SUBJECT_BYTES_MAX: Final = 3 << 10
-"""From about 4,080 bytes on, the server drops the connection for good."""
+"""At about 4,080 bytes the server closes the connection."""
 
 _PLAIN: Final = re.compile(r"[!#$&-~]*")
-"""Printable ASCII without blank, double quote and percent: CloudEvents leaves that as it is."""
+"""Printable ASCII without blank, double quote and percent, which CloudEvents does not encode."""
 
 _SAFE: Final = "!#$&'()*+,-./:;<=>?@[\\]^_`{|}~"
 
 
 def build(message: Message, *, message_id: str, source: str, now: datetime) -> dict[str, str]:
-    """The headers of `message`; values are percent-encoded where CloudEvents asks for it."""
+    """Return the headers of `message`, with values percent-encoded as CloudEvents requires."""
     identity = _encoded(message_id)
     headers = {
         MESSAGE_ID: identity,
@@ -79,7 +79,7 @@ def build(message: Message, *, message_id: str, source: str, now: datetime) -> d
 
 
 def check_size(subject: str, data: bytes, headers: Mapping[str, str], *, max_payload: int) -> None:
-    """Raise `TooLargeError` for what the server would answer by closing the connection."""
+    """Raise `TooLargeError` for a message for which the server would close the connection."""
     if (size := len(subject.encode())) > SUBJECT_BYTES_MAX:
         raise TooLargeError(f"subject {subject[:80]}… has {size} bytes, above {SUBJECT_BYTES_MAX}")
     size = sum(len(name) + len(value) + 4 for name, value in headers.items())
@@ -101,7 +101,7 @@ def source_sequence(headers: Mapping[str, str]) -> int | None:
     if source is None:
         return None
     sequence = source.split(" ", 2)[1:2]
-    # Somebody may have written a header of that name into the log itself.
+    # A publisher may have set a header of that name itself.
     return int(sequence[0]) if sequence and sequence[0].isdecimal() else None
 
 
@@ -132,7 +132,7 @@ def parse_block(raw: bytes) -> dict[str, str]:
 
 
 def taken_at(headers: Mapping[str, str], stored: datetime) -> datetime:
-    """When the log took an entry: a view has a time of its own, which lies after it was rebuilt."""
+    """Return when the log stored an entry. A view stores it later, for example when it is rebuilt."""
     if SOURCE not in headers:
         return stored
     try:

@@ -1,4 +1,4 @@
-"""Follows what is observed of kinds, also of those that Integration objects bring while we run."""
+"""Follows observed objects of fixed kinds and of the kinds that Integration objects define."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +15,7 @@ __all__ = ["KindFollower"]
 
 
 class KindFollower:
-    """One reader of OBSERVED. Integrations are read before anything that they speak of."""
+    """One reader of OBSERVED. It reads integrations before objects of the kinds that they define."""
 
     def __init__(
         self,
@@ -24,24 +24,26 @@ class KindFollower:
         cluster: str | None,
         filters: Sequence[str],
         kinds: Callable[[], Iterable[Kind]],
-        take_integration: Callable[[Observed], None],
-        take: Callable[[Entry | CaughtUp], None],
+        on_integration: Callable[[Observed], None],
+        on_item: Callable[[Entry | CaughtUp], None],
         integrations_of: str | None = None,
     ) -> None:
-        """`cluster`: None for all. `integrations_of`: whose Integrations count; None: those of `cluster`.
+        """Follow one cluster, or all if `cluster` is None.
 
-        `filters` are followed in any case, `kinds` are those that integrations speak of now. `take` gets
-        every entry, and one `CaughtUp` when all that was there has been read.
+        `integrations_of`: the cluster whose Integrations count; None: those of `cluster`.
+
+        `filters` are always followed. `kinds` returns the kinds that integrations define at present.
+        `on_item` gets every entry, and one `CaughtUp` when all existing entries have been read.
         """
         self._bus = bus
         self._cluster = cluster
         self._integrations_of = integrations_of or cluster
         self._filters = tuple(filters)
         self._kinds = kinds
-        self._take_integration = take_integration
-        self._take = take
+        self._on_integration = on_integration
+        self._on_item = on_item
         self._followed: set[str] | None = None
-        """Filters; None until the integrations that were there have been read."""
+        """Followed filters; None until all existing integrations have been read."""
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -61,7 +63,7 @@ class KindFollower:
 
     def _read(self, entry: Entry) -> None:
         try:
-            self._take_integration(entry.read(Observed))
+            self._on_integration(entry.read(Observed))
         except UndecodableError as error:
             skip(Observed.stream, entry, error)
 
@@ -77,4 +79,4 @@ class KindFollower:
         async with aclosing(self._bus.watch("OBSERVED", *filters)) as items:
             async for item in items:
                 if first or not isinstance(item, CaughtUp):
-                    self._take(item)
+                    self._on_item(item)

@@ -2,13 +2,13 @@
 
 Each round has four steps:
 
-1. `lead` waits until the lease is ours.
+1. `lead` waits until this replica holds the lease.
 2. A term begins: `serve` rebuilds its state from the streams and works.
 3. The term ends because the lease is lost, or because `serve` returned or raised.
-4. `lead` gives the lease back, also when it is cancelled, and begins again.
+4. `lead` releases the lease, also when it is cancelled, and starts with step 1 again.
 
-The lease only saves work. What keeps two leaders from contradicting each other is the fence of each
-publish: whoever is late gets a `FencedError`.
+The lease only avoids double work. The fence of each publish keeps two leaders from contradicting each
+other: the late one gets a `FencedError`.
 """
 
 import asyncio
@@ -34,11 +34,11 @@ async def lead(
     survives: tuple[type[Exception], ...] = (BusError,),
     pause_seconds: Callable[[], float] = lambda: PAUSE_SECONDS,
 ) -> NoReturn:
-    """Call `serve` whenever the lease `name` is ours, until cancelled.
+    """Call `serve` whenever this replica holds the lease `name`, until cancelled.
 
-    `serve` works until it is cancelled, which is how a lost lease ends it. If all that it raises are
-    errors of `survives` (exception groups are looked into), they are logged, and another term begins
-    after `pause_seconds()`; anything else is raised, once the lease is released.
+    `serve` works until it is cancelled; a lost lease cancels it. Errors of `survives`, also inside
+    exception groups, are logged, and another term begins after `pause_seconds()`. Any other error is
+    raised after the lease is released.
     """
     while True:
         lease = await bus.lease(name)
@@ -79,7 +79,7 @@ async def _term(
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """What was raised, out of the groups that brought it here."""
+    """Yield the exceptions inside exception groups."""
     if isinstance(error, BaseExceptionGroup):
         for each in error.exceptions:
             yield from _leaves(each)

@@ -1,7 +1,7 @@
-"""What the services need from the bus, in their own words.
+"""The protocol of the bus: publish, watch, durable work, leases, requests and large bodies.
 
-Two things keep this protocol: `shared.bus.nats.bus.NatsBus` over a real NATS server, and
-`shared.testing.world.memory_bus.MemoryBus`. One suite, `tests/contract/bus`, holds for both.
+Two classes implement it: `shared.bus.nats.bus.NatsBus` over a real NATS server, and
+`shared.testing.world.memory_bus.MemoryBus`. `tests/contract/bus` tests both.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
@@ -37,30 +37,30 @@ ROOM_FOR_ENDS: Final = 0.8
 
 
 class BusError(Exception):
-    """The base of what the bus may raise."""
+    """Base of all errors that the bus raises."""
 
 
 class FencedError(BusError):
-    """Somebody else has written since: the expected last sequence is not the last (10071).
+    """Another writer was faster: the expected last sequence is not the last one (error 10071).
 
-    It does not prove that this message was not stored: read the tail before going on.
+    This message may be stored nevertheless: read the end of the log before you go on.
     """
 
 
 class StreamFullError(BusError):
-    """The log refuses more (`discard: new`). Nothing is lost; publish again when there is room."""
+    """The log is full (`discard: new`). Nothing is lost; publish again later."""
 
 
 class TooLargeError(BusError):
-    """Body or headers exceed what the server takes. Publishing again will not help."""
+    """Body or headers exceed a limit of the server. A retry cannot succeed."""
 
 
 class UnavailableError(BusError):
-    """No acknowledgement for the whole retry time. It may or may not have been stored."""
+    """No acknowledgement within the retry time. The message may be stored or not."""
 
 
 class LaterError(Exception):
-    """Raised by a handler: not now. The message comes again after `delay_seconds`."""
+    """A handler raises it to get the message again after `delay_seconds`."""
 
     def __init__(self, reason: str, *, delay_seconds: float | None = None) -> None:
         super().__init__(reason)
@@ -69,19 +69,19 @@ class LaterError(Exception):
 
 
 class NeverError(Exception):
-    """Raised by a handler: asking again will not help. The message goes to `DEAD` with the reason."""
+    """A handler raises it when a retry cannot succeed. The message goes to `DEAD` with the reason."""
 
 
 class AnswerError(Exception):
-    """Raised by whoever answers a question: there is no answer, and whoever asked is told this instead.
+    """A responder raises it to answer a request with an error.
 
-    It reaches the other side as `UnavailableError`, over NATS with `Nats-Service-Error` and its code.
+    The requester gets an `UnavailableError`. NATS carries it as `Nats-Service-Error` with its code.
     """
 
     def __init__(self, text: str, *, code: int = 400) -> None:
         super().__init__(text)
         self.code = code
-        """As of HTTP."""
+        """HTTP status."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,110 +92,112 @@ class Entry:
     data: bytes
     headers: Mapping[str, str]
     sequence: int
-    """In the log, also when it was read from the view."""
+    """Sequence in the log, also if the entry was read from the view."""
 
     time: datetime
-    """When the log took it."""
+    """When the log stored it."""
 
     deliveries: int = 1
-    """How often a worker has been given it, this time included."""
+    """How often it was delivered to a worker, this time included."""
 
     def read(self, kind: type[M]) -> M:
-        """What it says, as a message of `kind`. Raises `UndecodableError`.
+        """Decode it as a message of `kind`. Raises `UndecodableError`.
 
-        Also where it speaks of something else than its subject: the server lets a spoke write under its
-        own name only, and nobody may speak for others from there.
+        Also raises it if the body names another object than the subject: the server restricts subjects
+        only, so this check keeps a spoke from writing for other clusters.
         """
-        said = kind.decode(self.data, self.headers)
-        if said.subject != self.subject:
-            raise UndecodableError(kind.type, f"under {self.subject} it speaks of {said.subject}")
-        return said
+        message = kind.decode(self.data, self.headers)
+        if message.subject != self.subject:
+            raise UndecodableError(
+                kind.type, f"under {self.subject} it speaks of {message.subject}"
+            )
+        return message
 
     @property
     def body_ref(self) -> str | None:
-        """Where the whole body is kept, if the message on the log is a short form of it.
+        """Reference of the whole body, if the log holds only a short form of it; else None.
 
-        `data` is the whole body nevertheless, unless that is gone.
+        `data` is the whole body nevertheless, unless it has been deleted.
         """
         return self.headers.get(BODY_REF)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaughtUp:
-    """Everything that was in the log when reading began has been delivered."""
+    """All entries that the log had when reading began have been delivered."""
 
     sequence: int
     """The log's last sequence at that moment, 0 for an empty log."""
 
 
 PublishFuture = Awaitable[int]
-"""Ends with the sequence in the log, or raises one of the errors above."""
+"""Its result is the sequence in the log. It raises one of the errors above."""
 
 Handler = Callable[[Entry], Awaitable[None]]
-"""Returns: done. `LaterError`: again, later. `NeverError`: dead letter. Anything else: again, later."""
+"""Returns when done. `NeverError` gives a dead letter; `LaterError` and all others a later delivery."""
 
 
 class Lease(Protocol):
-    """Somebody is the one, for as long as it renews in time. Efficiency only: safety is the fence."""
+    """A lock that one replica holds while it renews it in time. It saves work; the fence gives safety."""
 
     @property
     def held(self) -> bool:
-        """True while it is ours as far as we know."""
+        """Whether this replica holds it, as far as it knows."""
 
     async def lost(self) -> None:
-        """Return when it is ours no more."""
+        """Return when this replica has lost it."""
 
     async def release(self) -> None:
-        """Let somebody else have it at once."""
+        """Release it, so that another replica gets it at once."""
 
 
 class Bus(Protocol):
-    """One process's connection. All of it is at-least-once; order holds per log."""
+    """The connection of one process. Delivery is at least once, in order within a log."""
 
     @property
     def instance(self) -> str:
-        """Who is speaking: `ce-source`, the holder of leases, the prefix of message ids."""
+        """Name of this process: `ce-source`, the holder of leases, the prefix of message ids."""
 
     @property
     def connected(self) -> bool:
-        """Whether the server answers. For readiness."""
+        """Whether the server answers. Readiness uses it."""
 
     async def start(self) -> None:
-        """Connect, for as long as it takes, saying so; then begin the work registered so far."""
+        """Connect, retrying and logging without end; then start the registered work."""
 
     async def stop(self) -> None:
-        """Finish the handlers that run, acknowledge, flush, disconnect."""
+        """Wait for running handlers, acknowledge, flush, disconnect."""
 
     def publish(
         self, message: Message, *, expect_last: int | None = None, expect_subject: int | None = None
     ) -> PublishFuture:
-        """Put `message` on its log without waiting: pipelined, in the order of the calls.
+        """Publish `message` to its log without waiting: pipelined, in the order of the calls.
 
-        It is sent again with the same id for at least 30 s. `expect_last` fences on the log's last
+        It is retried with the same id for at least 30 s. `expect_last` fences on the log's last
         sequence, `expect_subject` on the last sequence of the message's subject (0: none yet).
-        Never leave the result unawaited for good: `flush` awaits all.
+        Await the result, or `flush`, which awaits all.
         """
 
     async def flush(self) -> None:
-        """Wait until all that was published is acknowledged; raise the first error there was."""
+        """Wait until all published messages are acknowledged; raise the first error."""
 
     def watch(self, stream: str, *filters: str) -> AsyncGenerator[Entry | CaughtUp, None]:
-        """List and watch the view of `stream`: the latest of each subject, `CaughtUp`, then what comes.
+        """List and watch the view of `stream`: the latest entry of each subject, `CaughtUp`, then changes.
 
-        Survives reconnects: the same entry may come twice, an older one never after a newer one of
-        its subject. It never ends by itself.
+        It survives reconnects: an entry may come twice, but never an older one after a newer one of the
+        same subject. It never ends by itself.
         """
 
     def replay(
         self, stream: str, *filters: str, start: int = 1
     ) -> AsyncGenerator[Entry | CaughtUp, None]:
-        """Every message of the log from sequence `start`, `CaughtUp`, then what comes."""
+        """Yield each entry of the log from sequence `start`, `CaughtUp`, then new entries."""
 
     async def last_sequence(self, stream: str) -> int:
         """Return the log's last sequence, 0 if it is empty."""
 
     async def fullness(self, stream: str) -> float:
-        """Return how much of the bytes that the log may hold is used: 1.0 is full, 0.0 no limit."""
+        """Return the used share of the log's maximum size: 1.0 is full; 0.0 also if it has no limit."""
 
     async def latest(self, stream: str, subject: str) -> Entry | None:
         """Return the last message of one subject in the log."""
@@ -211,41 +213,42 @@ class Bus(Protocol):
     ) -> None:
         """Register `handler` for the view of `stream`, through the durable consumer `durable`.
 
-        Call it before `start`. Handlers run concurrently, but one at a time for each key (default:
-        the subject) over all registrations of this bus, and an entry older than one already handled
-        of its subject is dropped.
+        Call it before `start`. Handlers run concurrently, but one at a time for each key (default: the
+        subject) over all registrations of this bus. An entry that is older than a handled one of its
+        subject is dropped.
         """
 
     async def lease(self, name: str) -> Lease:
-        """Wait until the lease `name` is ours."""
+        """Wait until this process holds the lease `name`."""
 
     async def request(self, subject: str, data: bytes, *, timeout_seconds: float) -> bytes:
-        """Ask whoever answers `subject`. Raises `UnavailableError` where nobody does in time."""
+        """Send a request to `subject`, return the answer. Raises `UnavailableError` without one."""
 
     async def respond(
         self, subject: str, answer: Callable[[bytes], Awaitable[bytes]], *, alone: bool = True
     ) -> Callable[[], Awaitable[None]]:
-        """Answer requests to `subject` until the bus stops, or until what is returned is called.
+        """Answer requests to `subject` until the bus stops, or until the returned function is called.
 
-        `alone`: of those who answer one is asked. Otherwise each is, and the first answer counts.
+        `alone`: each request goes to one of all responders. Otherwise it goes to all of them, and the
+        first answer counts.
         """
 
     async def put_body(self, name: str, data: bytes) -> str:
-        """Keep a body that is too large for a message; return its reference, for `Message.body_ref`.
+        """Store a body that is too large for a message; return its reference, for `Message.body_ref`.
 
-        It takes the place of what had that name. Raises `StreamFullError` where there is no room.
+        It replaces a body of the same name. Raises `StreamFullError` if the store is full.
         """
 
     async def get_body(self, ref: str) -> bytes | None:
-        """The body behind a reference; None where it is gone or is another one now."""
+        """Return the body of a reference; None if it was deleted or replaced."""
 
     async def drop_body(self, ref: str) -> None:
-        """Delete a body that nothing newer refers to."""
+        """Delete a body to which no newer message refers."""
 
     async def keep_bodies(
         self, prefix: str, refs: Collection[str], *, older_than_seconds: float
     ) -> int:
-        """Of the bodies named `prefix…`, delete the older ones but `refs`; return how many."""
+        """Delete old bodies named `prefix…` that are not in `refs`; return how many were deleted."""
 
     async def purge(self, stream: str, subject: str, *, up_to: int) -> None:
-        """Drop a tombstone from the view of `stream`, unless the subject has something newer."""
+        """Delete a tombstone from the view of `stream`, unless the subject has a newer entry."""

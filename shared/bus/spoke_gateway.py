@@ -1,4 +1,4 @@
-"""The door of the hub's NATS: what spokes ask of JetStream, looked at before it is asked.
+"""The gateway of the hub's NATS: checks requests of spokes to JetStream before it forwards them.
 
 Permissions of NATS speak of subjects; what a request for a consumer or a message is about stands in its
 body, which nobody looks at there. Whoever may make a consumer reads what he likes with it, and whoever
@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 CONSUMER_EXISTS: Final = 10148
 REFUSED: Final = 403
-"""As HTTP has it: JetStream itself has no number for what permissions forbid."""
+"""As in HTTP: JetStream has no error code for missing permissions."""
 
 AT_ONCE: Final = 64
 INACTIVE_SECONDS_MAX: Final = 60
@@ -144,7 +144,7 @@ class SpokeGateway:
             case {"seq": int()} if len(which) == 1 and stream in spoke.logs:
                 found = await self._get(stream, which)
                 if not spoke.may_read(stream, str(found["message"]["subject"])):
-                    # It looks whether a message of its own was stored there: it was not.
+                    # The spoke checks whether its own message was stored there: it was not.
                     return _error(MESSAGE_NOT_FOUND, "no message found")
                 return found
             case _:
@@ -173,7 +173,7 @@ class SpokeGateway:
         return await self._in_a_place(spoke, stream, name, config)
 
     async def _in_a_place(self, spoke: SpokeAccess, stream: str, asked: str, config: Json) -> Json:
-        """Make it under the first name that is free; the answer says which."""
+        """Create it under the first free name; the answer contains the name."""
         idle = min(int(config.get("inactive_threshold") or 0), INACTIVE_SECONDS_MAX * 10**9)
         config |= {"inactive_threshold": idle or INACTIVE_SECONDS_MAX * 10**9}
         # Else two that ask for the same would be given the same one.
@@ -192,7 +192,7 @@ class SpokeGateway:
 
 
 def _bare(answer: Json) -> Json:
-    """Where a view ends, and not with what: that may be another's."""
+    """Return the end of a view without its last message, which may belong to another spoke."""
     message = answer["message"]
     raw = base64.b64decode(message.get("hdrs", "")).decode("utf-8", "replace")
     source = wire.parse(raw).get(wire.SOURCE, "")

@@ -1,7 +1,7 @@
-"""A client that only looks, and is there at once: for commands that a person waits for.
+"""A read-only client that starts fast, for commands of `sluice`.
 
-`NatsBus` keeps a service alive for months; importing it costs most of a second. This one has no
-FastStream, no workers and no publisher: it reads streams, asks, and leaves.
+`NatsBus` serves long-running services; its import takes most of a second. This client has no FastStream,
+no workers and no publisher: it reads streams and sends requests.
 """
 
 import json
@@ -36,24 +36,24 @@ EXPIRES_SECONDS: Final = 30.0
 HEARTBEAT_SECONDS: Final = 5.0
 SILENCE_SECONDS: Final = 3 * HEARTBEAT_SECONDS
 INACTIVE_SECONDS: Final = 30.0
-"""When the server drops a consumer whose reader went away without a word."""
+"""When the server deletes a consumer whose reader has disappeared."""
 
 SUFFIX: Final = "_NOW"
-"""Of a view. The same as in `shared.bus.streams`, whose import would cost more than this file."""
+"""Suffix of a view's name, as in `shared.bus.streams`, whose import would cost more than this module."""
 
 Json = dict[str, Any]
 
 
 class StreamReaderError(Exception):
-    """The base of what looking may raise."""
+    """Base of all errors that the reader raises."""
 
 
 class SilentError(StreamReaderError):
-    """Nobody answers: no server, no JetStream, no service behind a subject."""
+    """No answer: no server, no JetStream, or no service on a subject."""
 
 
 class JetStreamError(StreamReaderError):
-    """JetStream said no."""
+    """JetStream refused a request."""
 
     def __init__(self, what: str, code: int, description: str) -> None:
         super().__init__(f"{what}: {description} ({code})")
@@ -63,25 +63,25 @@ class JetStreamError(StreamReaderError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """One message, its body decoded but not judged."""
+    """One message with its body decoded from JSON but not validated."""
 
     subject: str
     body: Json
     headers: Mapping[str, str]
     sequence: int
-    """In the stream that was read: a view counts for itself."""
+    """Sequence in the stream that was read; a view has sequences of its own."""
 
     time: datetime
-    """When that stream took it."""
+    """When that stream stored it."""
 
 
 @asynccontextmanager
 async def open_stream_reader(url: str, *, access: Access = OPEN) -> AsyncIterator["StreamReader"]:
-    """Connect once, without trying again. Raises `SilentError` where nobody answers."""
+    """Connect once, without retries. Raises `SilentError` if no server answers."""
     # nats-py needs aiohttp only for websockets, and importing it costs 100 ms.
     borrowed = "aiohttp" not in sys.modules and not url.startswith(("ws://", "wss://"))
     if borrowed:
-        sys.modules["aiohttp"] = None  # type: ignore[assignment]  # how Python says "not there"
+        sys.modules["aiohttp"] = None  # type: ignore[assignment]  # Python then raises ImportError
     try:
         from nats.aio.client import Client  # noqa: PLC0415
         from nats.errors import Error as NatsError  # noqa: PLC0415
@@ -89,11 +89,11 @@ async def open_stream_reader(url: str, *, access: Access = OPEN) -> AsyncIterato
         if borrowed:
             del sys.modules["aiohttp"]
 
-    met: list[Exception] = []
+    errors: list[Exception] = []
 
     async def quiet(error: Exception) -> None:
-        """In place of the library's traceback; of the last we tell."""
-        met[:] = [error]
+        """Remember the last error instead of printing the library's traceback."""
+        errors[:] = [error]
 
     nc = Client()
     try:
@@ -107,37 +107,37 @@ async def open_stream_reader(url: str, *, access: Access = OPEN) -> AsyncIterato
             allow_reconnect=False,
             # Without these the library tries for two minutes.
             max_reconnect_attempts=1,
-            reconnect_time_wait=AGAIN_SECONDS,  # type: ignore[arg-type]  # it is handed to asyncio
-            connect_timeout=CONNECT_SECONDS,  # type: ignore[arg-type]  # it is handed to asyncio
+            reconnect_time_wait=AGAIN_SECONDS,  # type: ignore[arg-type]  # passed on to asyncio
+            connect_timeout=CONNECT_SECONDS,  # type: ignore[arg-type]  # passed on to asyncio
             error_cb=quiet,
             **options,
         )
     except (NatsError, OSError, TimeoutError, ValueError) as error:
-        cause = met[0] if met else error
+        cause = errors[0] if errors else error
         raise SilentError(str(cause) or type(cause).__name__) from error
     try:
-        yield StreamReader(nc, met)
+        yield StreamReader(nc, errors)
     finally:
         await nc.close()
 
 
 class StreamReader:
-    """An open connection. Every call raises a `StreamReaderError`, nothing else, besides cancellation."""
+    """An open connection. All errors of its methods are `StreamReaderError`s, apart from cancellation."""
 
-    def __init__(self, nc: "Client", met: list[Exception]) -> None:
+    def __init__(self, nc: "Client", errors: list[Exception]) -> None:
         self._nc = nc
-        self._met = met
-        """The last error that the server told by itself."""
+        self._errors = errors
+        """The last error that the server sent without a request."""
 
     @property
     def nc(self) -> "Client":
-        """For the parts of `shared.bus` that take a connection."""
+        """The connection, for functions of `shared.bus` that need one."""
         return self._nc
 
     async def ask(
         self, subject: str, data: bytes, *, timeout_seconds: float = CALL_SECONDS
     ) -> bytes:
-        """Ask whoever answers `subject`. Raises `SilentError` where nobody does in time."""
+        """Send a request to `subject` and return the answer. Raises `SilentError` without one in time."""
         from nats.errors import Error as NatsError  # noqa: PLC0415
 
         try:
@@ -149,13 +149,13 @@ class StreamReader:
         return bytes(reply.data)
 
     def _why(self, subject: str, error: Exception) -> str:
-        """Why there is no answer: where this user may not ask, the server says so, and not in reply."""
-        if any(subject.casefold() in str(told).casefold() for told in self._met):
+        """Return why there is no answer. The server reports a missing permission outside of the reply."""
+        if any(subject.casefold() in str(error).casefold() for error in self._errors):
             return "this user may not ask that: see deploy/nats/permissions.yaml"
         return "nobody answers" if "no responders" in str(error) else str(error)
 
     async def call(self, what: str, body: Json | None = None) -> Json:
-        """Ask ``$JS.API.<what>``. Raises `JetStreamError` for a refusal."""
+        """Send a request to ``$JS.API.<what>``. Raises `JetStreamError` if JetStream refuses it."""
         data = b"" if body is None else json.dumps(body).encode()
         answer: Json = json.loads(await self.ask(f"$JS.API.{what}", data))
         if (problem := answer.get("error")) is not None:
@@ -164,11 +164,11 @@ class StreamReader:
         return answer
 
     async def now(self, log: str, *filters: str) -> list[Seen]:
-        """The latest of each subject of `log` at this moment, from its view."""
+        """Return the latest message of each subject of `log`, from its view."""
         return await self._all(log + SUFFIX, filters)
 
     async def replay(self, log: str, *filters: str, since: datetime | None = None) -> list[Seen]:
-        """Everything that `log` holds at this moment, oldest first; only what it took from `since` on."""
+        """Return all messages of `log`, oldest first; with `since` only those that it stored since then."""
         return await self._all(log, filters, since)
 
     async def _all(
@@ -184,7 +184,7 @@ class StreamReader:
     async def follow(
         self, stream: str, *filters: str, since: datetime | None = None
     ) -> AsyncGenerator[Seen | None]:
-        """What `stream` holds, None, and what comes. Raises `SilentError` once the server is gone."""
+        """Yield existing messages, None, then new ones. Raises `SilentError` when the server is gone."""
         consumer = _Consumer(self, self._nc, stream)
         try:
             left = await consumer.make(filters, since)
@@ -203,8 +203,8 @@ class StreamReader:
 class _Consumer:
     """An ephemeral pull consumer without acknowledgements."""
 
-    def __init__(self, look: StreamReader, nc: "Client", stream: str) -> None:
-        self._look = look
+    def __init__(self, reader: StreamReader, nc: "Client", stream: str) -> None:
+        self._reader = reader
         self._nc = nc
         self._stream = stream
         self._name = f"look-{uuid.uuid4().hex}"
@@ -212,7 +212,7 @@ class _Consumer:
         self._made = False
 
     async def make(self, filters: tuple[str, ...], since: datetime | None) -> int:
-        """Make it; return how many messages wait."""
+        """Create the consumer; return how many messages are pending."""
         config: Json = {
             "name": self._name,
             "deliver_policy": "all",
@@ -227,12 +227,12 @@ class _Consumer:
         if filters:
             config["filter_subjects"] = list(filters)
         body = {"stream_name": self._stream, "config": config, "action": "create"}
-        created = await self._look.call(f"CONSUMER.CREATE.{self._stream}.{self._name}", body)
+        created = await self._reader.call(f"CONSUMER.CREATE.{self._stream}.{self._name}", body)
         self._made = True
         return int(created["num_pending"])
 
     async def read(self) -> AsyncGenerator[tuple[Seen, int]]:
-        """Messages for ever, each with how many wait behind it."""
+        """Yield messages without end, each with the number of pending ones behind it."""
         from nats.errors import Error as NatsError  # noqa: PLC0415
 
         subscription = await self._nc.subscribe(
@@ -265,11 +265,11 @@ class _Consumer:
         await self._nc.publish(subject, json.dumps(body).encode(), self._inbox)
 
     async def drop(self) -> None:
-        """Let the server forget it. Where that fails it forgets by itself, after a while."""
+        """Delete the consumer. If that fails, the server deletes it after `INACTIVE_SECONDS`."""
         if self._made and self._nc.is_connected:
             name, self._made = self._name, False
             try:
-                await self._look.call(f"CONSUMER.DELETE.{self._stream}.{name}")
+                await self._reader.call(f"CONSUMER.DELETE.{self._stream}.{name}")
             except StreamReaderError:
                 return
 
@@ -278,7 +278,7 @@ _REQUEST_OVER: Final = ("Batch Completed", "Message Size Exceeds MaxBytes", "Req
 
 
 def _left(stream: str, headers: Mapping[str, str], wanted: int) -> int:
-    """How many are still asked for after a request ended; raises where the consumer did."""
+    """Return how many messages are still requested after a pull ended. Raises if the consumer ended."""
     description = headers.get("Description", "")
     if headers.get("Status") not in {"404", "408"} and not description.startswith(_REQUEST_OVER):
         raise SilentError(f"{stream}: reading stopped: {description or headers.get('Status')}")
@@ -286,7 +286,7 @@ def _left(stream: str, headers: Mapping[str, str], wanted: int) -> int:
 
 
 def _seen(message: Any) -> tuple[Seen, int]:
-    """A delivered message, and how many wait behind it."""
+    """Return a delivered message and the number of pending ones behind it."""
     # $JS.ACK.[domain.account.]stream.consumer.deliveries.sequence.nth.time.pending
     tokens = message.reply.split(".")
     sequence, taken, pending = int(tokens[-4]), int(tokens[-2]), int(tokens[-1])

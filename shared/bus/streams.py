@@ -1,7 +1,7 @@
 """The streams as `deploy/nats/streams.yaml` declares them, read and validated.
 
-The file is data so that an operator can change ages and sizes without Python; this module knows
-what follows from it: that each log has a view, and how both are configured.
+An operator changes ages and sizes in the file, without Python. This module derives the configurations
+of JetStream from it: each log gets a view.
 """
 
 from pathlib import Path
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 DATA: Final = Path(__file__).parents[2] / "deploy" / "nats"
-"""Beside the packages, in the repository as in an installation."""
+"""Next to the packages, in the repository and in an installation."""
 
 STREAMS_FILE: Final = DATA / "streams.yaml"
 VIEW_SUFFIX: Final = "_NOW"
@@ -34,11 +34,11 @@ _DAY: Final = 86_400 * 10**9
 _GIB: Final = 1 << 30
 
 Config = dict[str, Any]
-"""A stream configuration in the words of JetStream's API; durations in nanoseconds."""
+"""A stream configuration as JetStream's API has it; durations in nanoseconds."""
 
 
 class CatalogueError(Exception):
-    """`streams.yaml` is not what it must be."""
+    """`streams.yaml` is invalid."""
 
     def __init__(self, path: Path, cause: Exception) -> None:
         if isinstance(cause, ValidationError):
@@ -55,18 +55,18 @@ class _Data(BaseModel):
 
 
 class Defaults(_Data):
-    """What a log has that says nothing else."""
+    """Settings of a log that does not override them."""
 
     max_age_days: float = Field(gt=0)
     max_gib: float = Field(gt=0)
     duplicate_window_seconds: float = Field(ge=60)
-    """At least the time for which a publisher tries again, or a retry would be stored twice."""
+    """At least as long as a publisher retries, or a retry would be stored twice."""
 
     discard: Literal["old", "new"]
 
 
 class Log(_Data):
-    """One log; its view follows from it."""
+    """One log. Its view is derived from it."""
 
     description: str
     subjects: list[str] = Field(min_length=1)
@@ -76,7 +76,7 @@ class Log(_Data):
 
 
 class Leases(_Data):
-    """The stream that holds who is the one."""
+    """The stream of leases."""
 
     name: Literal["LEASES"]
     subjects: list[str] = Field(min_length=1)
@@ -91,7 +91,7 @@ class Objects(_Data):
 
 
 class Catalogue(_Data):
-    """Everything that must be there before a service starts."""
+    """All streams that must exist before a service starts."""
 
     defaults: Defaults
     logs: dict[str, Log] = Field(min_length=1)
@@ -169,7 +169,7 @@ def _view(log: str) -> Config:
     return _base(view_of(log), f"The last message of each subject of {log}.") | {
         "sources": [{"name": log}],
         "max_msgs_per_subject": 1,
-        # The log has dropped the duplicates. A window here would, while the view is being made
-        # anew, take two states of the same id for one: 100 ms is the least that there can be.
+        # The log has dropped duplicates already. While the view is rebuilt, a window here would
+        # drop a second state with the same id: 100 ms is the shortest that JetStream allows.
         "duplicate_window": 100_000_000,
     }

@@ -1,8 +1,8 @@
-"""Finding out where and why an evaluation failed, in the words of the expression's author.
+"""Explains where and why the evaluation of an expression failed.
 
-The library says `No matching overloads found : <iter_range>`, without a place. Failures are rare
-and end with a refusal that a person reads, so the parts of the expression are then evaluated one
-by one until the smallest that fails in the same way is found.
+The library reports `No matching overloads found : <iter_range>`, without a position. A person reads the
+message, and failures are rare, so this module evaluates the parts of the expression one by one until
+it finds the smallest part that fails in the same way.
 """
 
 import re
@@ -18,7 +18,7 @@ from shared.cel.syntax import children
 __all__ = ["explain", "explain_budget", "in_words"]
 
 NODES_MAX: Final = 500
-"""How many parts are tried before giving up on a place."""
+"""Maximum number of parts that are evaluated to find the position."""
 
 _LOCATED: Final = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
 _TOO_DEEP: Final = "recursion"
@@ -44,7 +44,7 @@ def explain_budget(error: str) -> str:
 
 
 def in_words(error: str) -> str:
-    """The compiler's complaints, each with line and column, without its drawing of the text."""
+    """Return the compiler's errors with line and column, without its excerpt of the text."""
     if _TOO_DEEP in error:
         return "the expression is nested too deeply: at most 30 levels or branches"
     found = [
@@ -63,9 +63,9 @@ def explain(
     functions: Collection[str] = (),
     rewrite: Callable[[Any], None] = lambda _checked: None,
 ) -> str:
-    """Say what failed and where, as well as it can be found out.
+    """Return what failed and, if it can be found, where.
 
-    `rewrite` makes of a checked tree the one that is evaluated; `functions` are those it replaces.
+    `rewrite` changes a checked tree to the evaluated one; `functions` are those that it replaces.
     """
     search = _Search(
         checked=checked,
@@ -101,7 +101,7 @@ class _Search:
     rewrite: Callable[[Any], None]
 
     def reason(self, node: Any, error: str) -> str:
-        """Why `node` fails though none of its parts does."""
+        """Return why `node` fails although none of its parts does."""
         if node.HasField("comprehension_expr") and "<iter_range>" in error:
             over = self.value(node.comprehension_expr.iter_range)
             got = over.type().name() if over is not None else "?"
@@ -113,7 +113,7 @@ class _Search:
         return _reworded(error)
 
     def value(self, node: Any) -> Any:
-        """What a part evaluates to by itself; None where it needs a loop's variable."""
+        """Return the value of a part; None if it needs a loop variable."""
         alone = syntax.CheckedExpr()
         alone.CopyFrom(self.checked)
         alone.expr.CopyFrom(node)
@@ -147,10 +147,10 @@ def _position(node: Any, checked: Any) -> str:
 def _reworded(error: str) -> str:
     """The library's sentence without its status code, in CEL's usual words."""
     if error.startswith(_NO_OVERLOAD):
-        said = error.removeprefix(_NO_OVERLOAD).replace("int64", "int")
-        # Inside a loop the failing part cannot be run by itself. An expression cannot call
-        # replace() as a method, so this is our form of the function.
-        return "no such overload: " + _METHOD_REPLACE.sub(r"replace(\1, ", said)
+        text = error.removeprefix(_NO_OVERLOAD).replace("int64", "int")
+        # A part inside a loop cannot be evaluated alone. The method form of replace() exists only
+        # in rewritten trees: report the form of the author.
+        return "no such overload: " + _METHOD_REPLACE.sub(r"replace(\1, ", text)
     if error.startswith(_NO_KEY):
         key = error.removeprefix(_NO_KEY).strip('"')
         return f"no such key: {key}"

@@ -2,7 +2,7 @@
 
 The CEL library hands its tree out, and takes it back, only as bytes (`cel.expr.CheckedExpr`,
 https://github.com/google/cel-spec, `proto/cel/expr/checked.proto` and `syntax.proto`). Only the
-fields that we look at are declared here; protobuf keeps the others as they are.
+fields that Sluicegate reads are declared here; protobuf keeps the others unchanged.
 """
 
 from collections.abc import Iterator
@@ -105,7 +105,7 @@ Expr: Final = _message("Expr")
 
 
 def parse(serialized: bytes) -> Any:
-    """Read what the library's `serialize` gave. Raises `ValueError` on a tree too deep to carry."""
+    """Parse the output of the library's `serialize`. Raises `ValueError` on a tree too deep to carry."""
     try:
         envelope = any_pb2.Any.FromString(serialized)
         return CheckedExpr.FromString(envelope.value)
@@ -114,7 +114,7 @@ def parse(serialized: bytes) -> Any:
 
 
 def serialize(checked: Any) -> bytes:
-    """Write what the library's `deserialize` takes."""
+    """Return the input of the library's `deserialize`."""
     envelope = any_pb2.Any(type_url=_TYPE_URL, value=checked.SerializeToString())
     return bytes(envelope.SerializeToString())
 

@@ -1,7 +1,7 @@
-"""Results of the library as Python values, without harm.
+"""Converts results of the library to Python values, around a bug of the library.
 
-`plain_value` of the library (0.1.3) gives away a reference to `None` that it does not own, for each null
-in a result: after some thousand of them CPython 3.11 aborts ("deallocating None").
+`plain_value` of the library (0.1.3) drops a reference to `None` that it does not own, for each null in
+a result: after some thousand of them CPython 3.11 aborts ("deallocating None").
 """
 
 from typing import Any, Final
@@ -14,13 +14,13 @@ NULL: Final = "\x00null"
 """What a `scalar` expression returns instead of null."""
 
 MAP: Final = "\x00map"
-"""What it returns instead of a map or a list, in which there may be nulls."""
+"""What it returns instead of a map or a list, which may contain nulls."""
 
 _NULL_TYPE: Final = cel.Type.NULL
 
 
 def plain(value: Any) -> Any:
-    """The Python value of any result that is no error."""
+    """Return the Python value of a result that is no error."""
     type_ = value.type()
     if type_ == _NULL_TYPE:
         return None
@@ -33,9 +33,9 @@ def plain(value: Any) -> Any:
 
 
 def scalar(expression: str, type_: str) -> str:
-    """An expression that returns the same, or `NULL` or `MAP`, so that `plain_value` may be asked.
+    """Return an expression with the same result, or `NULL` or `MAP`, that is safe for `plain_value`.
 
-    `type_` is what the checker says that it returns, in small letters.
+    `type_` is the result type that the checker reports, in lower case.
     """
     if type_ in {"bool", "int", "uint", "double", "string", "timestamp", "duration"}:
         return f"dyn({expression})"

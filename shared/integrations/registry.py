@@ -66,7 +66,7 @@ class Integrations:
         self._read: dict[str, Standing] = {}
         """What each object says by itself, by its name."""
 
-        self._standings: dict[str, Standing] = {}
+        self._states: dict[str, Standing] = {}
         """What came of it beside the others."""
 
         self._by_resource: dict[tuple[str, str], Integration] = {}
@@ -77,17 +77,17 @@ class Integrations:
         return iter(self._by_resource.values())
 
     def kinds(self) -> tuple[Kind, ...]:
-        """All kinds that can wait."""
+        """Return all kinds that can wait."""
         return tuple(integration.kind for integration in self)
 
-    def brought(self) -> tuple[Kind, ...]:
-        """The kinds of which Integration objects speak."""
-        found = (standing.in_force for standing in self._standings.values())
+    def added_kinds(self) -> tuple[Kind, ...]:
+        """Return the kinds that Integration objects define."""
+        found = (standing.in_force for standing in self._states.values())
         return tuple(integration.kind for integration in found if integration is not None)
 
-    def standings(self) -> tuple[Standing, ...]:
-        """What came of each Integration object."""
-        return tuple(self._standings.values())
+    def states(self) -> tuple[Standing, ...]:
+        """Return the state of each Integration object."""
+        return tuple(self._states.values())
 
     def find(
         self, *, group: str, plural: str | None = None, kind: str | None = None
@@ -122,7 +122,7 @@ class Integrations:
             return None
         if observed.deleted or observed.object is None:
             self._read.pop(observed.name, None)
-            self._standings.pop(observed.name, None)
+            self._states.pop(observed.name, None)
             self._index()
             return None
         return self.learn(observed.object)
@@ -136,7 +136,7 @@ class Integrations:
         else:
             self._read[name] = _read(obj, None if known is None else known.in_force)
         self._index()
-        return self._standings[name]
+        return self._states[name]
 
     def _index(self) -> None:
         """Of several that speak for one kind the oldest is heard, whoever looks and whenever."""
@@ -152,7 +152,7 @@ class Integrations:
                 else:
                     problem = f"Integration {other} speaks for that kind already"
                     standing = Standing(obj=read.obj, problem=problem, in_force=None)
-            self._standings[name] = standing
+            self._states[name] = standing
         self._by_resource = found
         self._by_kind = {(i.kind.group, i.kind.kind): i for i in found.values()}
 

@@ -1,4 +1,4 @@
-"""What an API server's answer means: our errors from its statuses."""
+"""Translates HTTP statuses of an API server to errors of `shared.kube.port`."""
 
 import json
 from collections.abc import Mapping
@@ -21,11 +21,11 @@ from shared.kube.port import (
 __all__ = ["decoded", "encoded", "error_from", "error_from_status"]
 
 _RETRY_AFTER_SECONDS: Final = 1.0
-"""Where a 429 does not say: the API server's own default."""
+"""If a 429 has no Retry-After: the default of the API server."""
 
 _SERVER_ERROR: Final = 500
 _PASSING: Final = frozenset({408, 425})
-"""Client errors by number that are none: a request that came too slowly or too early."""
+"""Statuses 4xx after which a retry may succeed: the request came too slowly or too early."""
 
 _INAPPLICABLE: Final = "the server rejected our request due to an error in our request"
 """All that a real API server (1.36) says about a JSON patch that it could not apply: not whether a
@@ -38,7 +38,7 @@ _TOO_LARGE: Final = ("etcdserver: request is too large", "trying to send message
 
 
 def decoded(body: bytes, what: str) -> Object:
-    """The JSON object in `body`. A page of some proxy in its place is an outage, not an answer."""
+    """Return the JSON object in `body`. Raises `UnavailableError` for others, such as a proxy's page."""
     try:
         value = orjson.loads(body)
     except ValueError as error:
@@ -49,7 +49,7 @@ def decoded(body: bytes, what: str) -> Object:
 
 
 def encoded(value: Any) -> bytes:
-    """JSON of what we send; what has none is refused before anything is sent."""
+    """Return JSON of a body. Raises `RefusedError` for a value that JSON cannot hold."""
     try:
         return orjson.dumps(value)
     except TypeError:
@@ -65,29 +65,29 @@ def error_from(
 ) -> KubeError:
     """The error that an answer with `status` means.
 
-    `what` says what was asked; with `tests` a JSON patch with a `test` operation was sent.
+    `what` names the request; `tests`: it was a JSON patch with a `test` operation.
     """
     try:
         value = orjson.loads(body)
     except ValueError:
         value = None
-    said = value if isinstance(value, dict) else {"message": body[:200].decode(errors="replace")}
+    answer = value if isinstance(value, dict) else {"message": body[:200].decode(errors="replace")}
     return error_from_status(
-        {**said, "code": status}, what=what, retry_after=headers.get("Retry-After"), tests=tests
+        {**answer, "code": status}, what=what, retry_after=headers.get("Retry-After"), tests=tests
     )
 
 
 def error_from_status(
-    said: Mapping[str, Any], *, what: str, retry_after: str | None = None, tests: bool = False
+    answer: Mapping[str, Any], *, what: str, retry_after: str | None = None, tests: bool = False
 ) -> KubeError:
     """The error that a `metav1.Status` means, as a body or as the object of an ERROR event."""
-    status = said.get("code")
+    status = answer.get("code")
     status = status if isinstance(status, int) else 0
-    reason = str(said.get("reason") or "")
-    details = said.get("details") if isinstance(said.get("details"), dict) else {}
+    reason = str(answer.get("reason") or "")
+    details = answer.get("details") if isinstance(answer.get("details"), dict) else {}
     assert details is not None
     causes = [cause for cause in details.get("causes") or [] if isinstance(cause, dict)]
-    words = [str(said.get("message") or "").strip()]
+    words = [str(answer.get("message") or "").strip()]
     words += [str(cause.get("message")) for cause in causes if cause.get("message")]
     text = f"{what}: {status} {reason}: " + "; ".join(dict.fromkeys(words))
     kind: type[KubeError]

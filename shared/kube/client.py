@@ -33,20 +33,20 @@ PAGE_ITEMS: Final = 500
 """Objects a page of a list: what client-go asks for."""
 
 CALL_SECONDS: Final = 60.0
-"""For one request and its whole answer, a watch apart. The API server gives up after 60 s itself."""
+"""For one request with its whole answer; not for a watch. The API server itself stops after 60 s."""
 
 CONNECT_SECONDS: Final = 10.0
 WATCH_SECONDS: Final = 290
 """How long one watch lasts: the server ends it before `SILENCE_SECONDS` is over."""
 
 SILENCE_SECONDS: Final = 300.0
-"""A watch on which nothing came for so long has lost its peer."""
+"""A watch without any data for this long has lost its peer."""
 
 CONNECTIONS_MAX: Final = 16
-"""For calls; each watch has its own beside them."""
+"""For calls; each watch has its own connection in addition."""
 
 REOPEN_SECONDS: Final = 30.0
-"""Credentials that the server refuses are read anew no more often than that."""
+"""Shortest interval at which refused credentials are read again."""
 
 _FIELD_MANAGER: Final = "sluicegate"
 _WATCH_TYPES: Final = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK"})
@@ -56,10 +56,10 @@ _DISCOVERY: Final = f"{_JSON};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLis
 
 
 class HttpKube:
-    """Keeps the `Kube` protocol over HTTP. Opens nothing before the first call.
+    """Implements the `Kube` protocol over HTTP. Connects at the first call.
 
-    Objects are JSON, decoded once. It retries nothing: what can be done about an error depends on
-    what was wanted. Answers to a list lack `kind` in their items; here they have it.
+    Objects are JSON, decoded once. It does not retry: that is the caller's decision. Items of a list
+    lack `apiVersion` and `kind` in the API server's answer; here they have both.
     """
 
     def __init__(
@@ -86,12 +86,12 @@ class HttpKube:
 
     @classmethod
     def at(cls, server: str) -> Self:
-        """A server that asks for no credentials."""
+        """A server without authentication."""
         return cls(plain(server))
 
     @classmethod
     def from_kubeconfig(cls, kubeconfig: str | None, context: str | None = None) -> Self:
-        """The cluster of a kubeconfig file, or the one that the pod is in."""
+        """The cluster of a kubeconfig file; without one, the cluster of this pod."""
         return cls(from_settings(kubeconfig, context))
 
     async def served(self) -> frozenset[tuple[str, str, str]]:
@@ -109,9 +109,9 @@ class HttpKube:
     async def list(
         self, kind: Kind, *, namespace: str | None = None, labels: str | None = None
     ) -> Listing:
-        """Return all objects of `kind`, page by page but as one moment.
+        """Return all objects of `kind`, page by page but from one resource version.
 
-        Where the moment expires between two pages, all is asked for again, in one piece.
+        If that version expires between two pages, the whole list is requested again, as one page.
         """
         try:
             return await self._listed(kind, namespace, labels, self._page_items)
@@ -126,7 +126,7 @@ class HttpKube:
         namespace: str | None = None,
         labels: str | None = None,
     ) -> AsyncIterator[WatchEvent]:
-        """What happened after `resource_version`, bookmarks included."""
+        """Yield events after `resource_version`, bookmarks included."""
         query = {
             "watch": "1",
             "resourceVersion": resource_version,
@@ -191,7 +191,7 @@ class HttpKube:
         uid: str | None = None,
         dependants_first: bool = False,
     ) -> None:
-        """Delete it, dependants in the background or first; with `uid` only that life of it."""
+        """Delete it, dependants in the background or first; with `uid` only if it has that uid."""
         options: Object = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -202,7 +202,7 @@ class HttpKube:
         await self._call("DELETE", _path(kind, namespace, name), body=options)
 
     async def close(self) -> None:
-        """Let go of connections. The next call opens new ones."""
+        """Close the connections. The next call opens new ones."""
         open_ = [*self._retired, *([self._connected] if self._connected else [])]
         self._retired, self._connected = [], None
         for connections in open_:
@@ -301,7 +301,7 @@ class HttpKube:
             return self._connected
 
     async def _reopened(self, refused: Connections) -> bool:
-        """Read the credentials anew; False where they are as fresh as they get."""
+        """Read the credentials again; False if they were read a moment ago."""
         async with self._opening:
             if self._connected is not refused:
                 return True
@@ -310,8 +310,8 @@ class HttpKube:
             self._connected = Connections(
                 await self._open_access(), connections=self._connections_max
             )
-            # Watches and calls that run on the old connections may end in peace; the one before is
-            # thirty seconds older than that.
+            # Watches and calls on the old connections may finish. Those before them were replaced
+            # at least thirty seconds earlier and are closed now.
             for connections in self._retired:
                 await connections.close()
             self._retired = [refused]
@@ -333,7 +333,7 @@ def _path(
 
 
 def _accept(kind: Kind, as_: str) -> str:
-    """A Secret's data is not even asked for where many are read."""
+    """Return the Accept header. Lists and watches of Secrets ask for metadata only."""
     return f"{_JSON};as={as_};g=meta.k8s.io;v=v1,{_JSON}" if kind == SECRET else _JSON
 
 
@@ -356,7 +356,7 @@ def _watch_event(event: Object, kind: Kind, what: str) -> WatchEvent:
 
 def _error_event(status: Object, what: str) -> KubeError:
     error = error_from_status(status, what=what)
-    # A watch that was taken cannot be refused afterwards: whatever else it is, it passes.
+    # The server has accepted the watch, so a later refusal is temporary.
     return UnavailableError(str(error)) if isinstance(error, RefusedError) else error
 
 

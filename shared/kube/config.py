@@ -1,4 +1,4 @@
-"""Where an API server is and how to prove who we are: the only importer of kubernetes_asyncio.
+"""Address and credentials of an API server: the only module that imports kubernetes_asyncio.
 
 The library reads kubeconfig files and service accounts, runs credential plugins and refreshes what
 they gave; `shared.kube.client` sends the requests itself, because the library's own client costs
@@ -23,7 +23,7 @@ async def _nobody() -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How to speak to one API server, as of now: credentials on disk may be newer tomorrow."""
+    """Address and credentials of one API server, as read at one time; files may be renewed later."""
 
     server: str
     """Without a slash at the end."""
@@ -32,20 +32,20 @@ class Access:
     """None for plain HTTP."""
 
     tls_server_name: str | None = None
-    """What the server's certificate must say, where that is not the host in `server`."""
+    """Name in the server's certificate, if it is not the host in `server`."""
 
     proxy: str | None = None
 
     authorization: Callable[[], Awaitable[str | None]] = _nobody
-    """Gives the header's value; reads, refreshes or asks a plugin where that is due."""
+    """Returns the header's value; reads, refreshes or calls a plugin if needed. None: no header."""
 
 
 OpenAccess = Callable[[], Awaitable[Access]]
-"""Reads everything anew. Raises `RefusedError` with the reason where that cannot be done."""
+"""Reads the credentials again. Raises `RefusedError` with the reason if that fails."""
 
 
 def plain(server: str) -> OpenAccess:
-    """A server that asks for no credentials: a simulator, or ``kubectl proxy``."""
+    """A server without authentication: a simulator, or ``kubectl proxy``."""
 
     async def open_() -> Access:
         return Access(server=server.rstrip("/"))
@@ -64,7 +64,7 @@ def from_kubeconfig(path: str, context: str | None = None) -> OpenAccess:
     async def open_() -> Access:
         if (simple := read_plain(path, context)) is not None:
             return _simple(simple, f"kubeconfig {path}")
-        # Imported here, because it costs two seconds and 80 MiB: who does not need it, pays nothing.
+        # Imported here, because the import takes two seconds and 80 MiB.
         from kubernetes_asyncio.client import Configuration  # noqa: PLC0415
         from kubernetes_asyncio.config import load_kube_config  # noqa: PLC0415
 
@@ -77,7 +77,7 @@ def from_kubeconfig(path: str, context: str | None = None) -> OpenAccess:
                 persist_config=False,
             )
         except Exception as error:  # The library raises what its parts raise: YAML, OS, plugins.
-            raise RefusedError(f"kubeconfig {path}: {_said(error)}") from error
+            raise RefusedError(f"kubeconfig {path}: {_description(error)}") from error
 
         async def renew(current: Any) -> None:
             # Only a plugin that said when its token ends is asked again; the others are read anew
@@ -104,7 +104,7 @@ def in_cluster() -> OpenAccess:
         try:
             load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
         except Exception as error:
-            raise RefusedError(f"no service account: {_said(error)}") from error
+            raise RefusedError(f"no service account: {_description(error)}") from error
         return _access(configuration, "service account")
 
     return open_
@@ -119,7 +119,7 @@ def _simple(credentials: Credentials, source: str) -> Access:
     try:
         tls = credentials.tls()
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        raise RefusedError(f"{source}: {_said(error)}") from error
+        raise RefusedError(f"{source}: {_description(error)}") from error
     return Access(
         server=credentials.server,
         tls=tls,
@@ -135,14 +135,14 @@ def _access(configuration: Any, source: str) -> Access:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            raise RefusedError(f"{source}: {_said(error)}") from error
+            raise RefusedError(f"{source}: {_description(error)}") from error
         return None if value is None else str(value)
 
     host = str(configuration.host)
     try:
         tls = _tls(configuration) if host.startswith("https") else None
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        raise RefusedError(f"{source}: {_said(error)}") from error
+        raise RefusedError(f"{source}: {_description(error)}") from error
     return Access(
         server=host.rstrip("/"),
         tls=tls,
@@ -164,5 +164,5 @@ def _tls(configuration: Any) -> ssl.SSLContext:
     return context
 
 
-def _said(error: Exception) -> str:
+def _description(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"

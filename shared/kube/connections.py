@@ -18,10 +18,10 @@ from shared.telemetry.metrics import KUBE_REQUESTS, KUBE_SECONDS
 __all__ = ["READ_BYTES", "Connections"]
 
 READ_BYTES: Final = 1 << 18
-"""How much a connection reads ahead of who listens to it."""
+"""Read-ahead of a connection in bytes."""
 
 _PIECES_FROM: Final = 1 << 20
-"""A body from this size on is sent piece by piece: aiohttp warns of what it must send in one."""
+"""Larger bodies are sent in pieces: aiohttp warns about large bodies in one piece."""
 
 _KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 """A dead peer is noticed within a minute, also by a watch to which nothing happens. Names differ
@@ -39,7 +39,7 @@ class Connections:
         self._watches = self._session(0)
 
     async def headers(self) -> dict[str, str]:
-        """Prove who we are; a token that is about to end is renewed."""
+        """Return the headers for authentication; an expiring token is renewed."""
         value = await self._access.authorization()
         return {} if value is None else {"Authorization": value}
 
@@ -92,13 +92,13 @@ class Connections:
             try:
                 yield got
             finally:
-                # Nobody listens any more. A polite end of TLS would wait for the server, which may
+                # The caller has stopped reading. A clean shutdown of TLS would wait for the server, which may
                 # be gone, on a timer that can outlive the event loop.
                 if got.connection is not None and got.connection.transport is not None:
                     got.connection.transport.abort()
 
     async def close(self) -> None:
-        """Close them all; what runs on them breaks."""
+        """Close all connections; running requests fail."""
         for session in (self._calls, self._watches):
             if session.connector is not None:
                 await session.connector.close(abort_ssl=True)

@@ -39,7 +39,7 @@ _USER_KEYS: Final = frozenset(
 
 
 class Credentials:
-    """What a plain file says."""
+    """Credentials of a plain kubeconfig file."""
 
     def __init__(self, cluster: Mapping[str, Any], user: Mapping[str, Any], folder: Path) -> None:
         self._cluster = cluster
@@ -86,7 +86,7 @@ class Credentials:
 
 
 def read_plain(path: str, context: str | None) -> Credentials | None:
-    """What the file says; None where it is no file of the plain kind, whatever is wrong with it."""
+    """Return the credentials of a plain file; None for any other or broken file."""
     file = Path(path)
     try:
         document = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -94,7 +94,7 @@ def read_plain(path: str, context: str | None) -> Credentials | None:
         cluster = _named(document["clusters"], chosen["cluster"])["cluster"]
         user = _named(document.get("users") or [], chosen.get("user"))["user"] or {}
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError):
-        return None  # The library says what is wrong with it.
+        return None  # The library reports what is wrong with it.
     if not set(cluster) <= _CLUSTER_KEYS or not set(user) <= _USER_KEYS:
         return None
     return Credentials(cluster, user, file.parent)

@@ -1,4 +1,4 @@
-"""The lines of a watch, out of the pieces in which they come."""
+"""Splits the body of a watch into lines."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Final
@@ -12,7 +12,7 @@ LINE_BYTES_MAX: Final = 32 << 20
 
 
 async def lines(pieces: AsyncIterator[bytes], *, what: str) -> AsyncGenerator[bytes]:
-    """Give each line without its end; `UnavailableError` where the last one has none."""
+    """Yield each line without its end. Raises `UnavailableError` if the last line is incomplete."""
     rest = bytearray()
     async for piece in pieces:
         start = 0

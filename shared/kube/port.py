@@ -1,7 +1,7 @@
-"""What the services need from one Kubernetes cluster, in their own words.
+"""The protocol of one Kubernetes cluster: list, watch, get, create, patch, delete.
 
-`shared.kube.client.HttpKube` speaks to an API server; the simulator's `LocalKube` to a store in the
-same process. One suite, `tests/contract/kubernetes`, holds for both and for a real API server.
+`shared.kube.client.HttpKube` implements it over HTTP, the simulator's `LocalKube` with a store in the
+same process. `tests/contract/kubernetes` tests both, and a real API server.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -30,23 +30,23 @@ Patch = list[dict[str, Any]] | Mapping[str, Any]
 
 
 class KubeError(Exception):
-    """The API server's answer, with what the caller can do in the class."""
+    """An error of the API server. The class tells what the caller can do."""
 
     def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
         super().__init__(message[:1024])  # Bodies may be megabytes, and may hold secrets.
         self.status = status
-        """HTTP status, 0 where there was no answer."""
+        """HTTP status; 0 without an answer."""
 
         self.reason = reason
         """`metav1.Status.reason`."""
 
 
 class NotFoundError(KubeError):
-    """404: it is not there (any more)."""
+    """404: the object does not exist (any more)."""
 
 
 class ConflictError(KubeError):
-    """It changed meanwhile: read and decide again.
+    """The object has changed: read it and decide again.
 
     409, a uid that is another one's, or a JSON patch with a `test` that could not be applied: API
     servers do not tell a `test` that failed from an operation without its place.
@@ -62,11 +62,11 @@ class ExpiredError(KubeError):
 
 
 class RefusedError(KubeError):
-    """400, 401, 403, 405, 413, 415, 422, more than etcd takes: as it stands it will never be taken."""
+    """400, 401, 403, 405, 413, 415, 422, more than etcd takes: the same request never succeeds."""
 
 
 class ThrottledError(KubeError):
-    """429: not so fast."""
+    """429: too many requests."""
 
     def __init__(self, message: str, *, retry_after_seconds: float) -> None:
         super().__init__(message, status=429, reason="TooManyRequests")
@@ -74,7 +74,7 @@ class ThrottledError(KubeError):
 
 
 class UnavailableError(KubeError):
-    """5xx, a broken connection, a time-out. It may or may not have been done."""
+    """5xx, a broken connection or a time-out. The server may have carried out the request or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ class WatchEvent:
 
 
 class Kube(Protocol):
-    """One cluster. Every call raises a `KubeError`, nothing else, besides cancellation."""
+    """One cluster. All errors of its methods are `KubeError`s, apart from cancellation."""
 
     async def served(self) -> frozenset[tuple[str, str, str]]:
         """Return (group, version, plural) of every resource that the server serves."""
@@ -116,9 +116,9 @@ class Kube(Protocol):
         namespace: str | None = None,
         labels: str | None = None,
     ) -> AsyncIterator[WatchEvent]:
-        """What happened after `resource_version`; `ExpiredError` on 410.
+        """Yield events after `resource_version`. Raises `ExpiredError` on 410.
 
-        Ends when the server ends it. `labels` as for `list`; what ceases to match is DELETED.
+        Ends when the server ends it. `labels` as for `list`; an object that no longer matches is DELETED.
         """
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
@@ -147,10 +147,10 @@ class Kube(Protocol):
         uid: str | None = None,
         dependants_first: bool = False,
     ) -> None:
-        """Delete it, dependants in the background; with `uid` only that life of it.
+        """Delete it, dependants in the background; with `uid` only if it has that uid.
 
-        `dependants_first`: it stays, being deleted, until all that it owns is gone.
+        `dependants_first`: it stays, terminating, until all objects that it owns are gone.
         """
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""

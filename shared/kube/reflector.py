@@ -1,4 +1,4 @@
-"""List and watch one kind for ever: no gap, no hot loop, no hang."""
+"""Lists and watches one kind without end: no gap, no hot loop, no hang."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -28,27 +28,27 @@ log = structlog.get_logger(__name__)
 FIRST_WAIT_SECONDS: Final = 0.5
 MOST_WAIT_SECONDS: Final = 30.0
 RETRY_AFTER_SECONDS_MAX: Final = 300.0
-"""A server that asks for more is asked again nevertheless."""
+"""Upper bound for Retry-After of the server."""
 
 STEADY_SECONDS: Final = 5.0
-"""A watch that lasted so long was a good one: the next begins at once."""
+"""After a watch of at least this length the next one starts at once."""
 
 FRUITLESS_WATCHES_MAX: Final = 5
 SILENT_WATCHES_MAX: Final = 2
-"""After so many in a row that brought nothing, not even a bookmark, it lists again; silent ones lasted
-to their end. The version may be one that this server never had, as after a restore of its store from
-a backup: an API server then says nothing at all until it gets there."""
+"""After this many watches in a row without any event or bookmark it lists again; silent watches lasted
+to their end. The server may never have had the version, as after a restore of its store from a
+backup: it then sends nothing until it reaches that version."""
 
 UNSERVED_RECHECK_SECONDS: Final = 15.0
-"""How soon a kind is noticed whose definition is installed later."""
+"""Interval at which it looks for a kind that the server does not serve."""
 
 GONE_AFTER_SECONDS: Final = 60.0
-"""A server that starts, or one of several behind an address, may not know a kind for a while."""
+"""A starting server, or one of several behind an address, may not serve a kind for a while."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """All there is. What was there before and is not among `items` is gone."""
+    """All objects. An earlier object that is not among `items` was deleted."""
 
     items: list[Object]
     resource_version: str
@@ -56,14 +56,14 @@ class Listed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
-    """Created or changed."""
+    """An object was created or changed."""
 
     object: Object
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deleted:
-    """Gone, or it ceased to match."""
+    """An object was deleted, or no longer matches the selector."""
 
     object: Object
     """Its last state."""
@@ -71,10 +71,10 @@ class Deleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unserved:
-    """The server has no such kind; it is looked for again now and then."""
+    """The server does not serve the kind; it is checked again regularly."""
 
     certain: bool
-    """It has been so for a while: then there are no objects of it either."""
+    """True after `GONE_AFTER_SECONDS`: then no objects of the kind exist either."""
 
 
 Reflection = Listed | Changed | Deleted | Unserved
@@ -101,19 +101,19 @@ class Reflector:
             random=random, first_seconds=FIRST_WAIT_SECONDS, most_seconds=MOST_WAIT_SECONDS
         )
         self._log = log.bind(kind=kind.plural, group=kind.group, namespace=namespace)
-        self._failures = WATCH_FAILURES.labels(resource=kind.plural)  # There from the start.
+        self._failures = WATCH_FAILURES.labels(resource=kind.plural)  # Exported from the start.
         self._trouble: KubeError | None = None
 
     @property
     def trouble(self) -> str | None:
-        """Why nothing comes at the moment, None while all is well. For readiness and people."""
+        """Last error, None while listing and watching succeed. For readiness and people."""
         return None if self._trouble is None else str(self._trouble)
 
     async def run(self) -> AsyncGenerator[Reflection]:
-        """Give `Listed`, then what changes, then perhaps `Listed` again. It never ends by itself.
+        """Yield `Listed`, then changes, then perhaps `Listed` again. It never ends by itself.
 
-        Each object's states come in order. After a failure it goes on behind the last event that
-        was taken from it, or lists again where the server has forgotten that moment.
+        The states of an object come in order. After a failure it continues behind the last yielded
+        event, or lists again if the server no longer has that version.
         """
         while True:
             version = ""
@@ -127,10 +127,10 @@ class Reflector:
                     yield change
 
     async def _listings(self) -> AsyncGenerator[Listed | Unserved]:
-        """Try until there is a list. Says when the kind is not served, and when that is certain."""
+        """Retry until a list succeeds. Yield `Unserved` while the kind is not served."""
         loop = asyncio.get_running_loop()
         since: float | None = None
-        said: bool | None = None
+        reported: bool | None = None
         while True:
             try:
                 listing = await self._kube.list(
@@ -143,10 +143,10 @@ class Reflector:
                     continue
                 since = loop.time() if since is None else since
                 certain = loop.time() - since >= GONE_AFTER_SECONDS
-                if said is None:
+                if reported is None:
                     self._log.warning("kind_unserved", error=str(error))
-                if certain is not said:
-                    said = certain
+                if certain is not reported:
+                    reported = certain
                     yield Unserved(certain=certain)
                 await asyncio.sleep(UNSERVED_RECHECK_SECONDS * self._random.uniform(0.75, 1.25))
             except KubeError as error:
@@ -168,17 +168,17 @@ class Reflector:
         return (kind.group, kind.version, kind.plural) not in served
 
     async def _changes(self, version: str) -> AsyncGenerator[Changed | Deleted]:
-        """What happens after `version`, over as many watches as it takes; ends to list again."""
+        """Yield changes after `version`, over many watches; end when a new list is needed."""
         loop = asyncio.get_running_loop()
         fruitless = silent = 0
         while fruitless < FRUITLESS_WATCHES_MAX and silent < SILENT_WATCHES_MAX:
             began = loop.time()
             error: KubeError | None = None
-            heard = False
+            received = False
             try:
                 async with self._watch(version) as events:
                     async for event in events:
-                        heard = True
+                        received = True
                         version = event.object["metadata"]["resourceVersion"]
                         self._trouble = None
                         match event.type:
@@ -191,10 +191,10 @@ class Reflector:
             except KubeError as caught:
                 error = caught
             steady = loop.time() - began >= STEADY_SECONDS
-            if heard or steady:
+            if received or steady:
                 self._backoff.succeeded()
-            fruitless = 0 if heard or steady else fruitless + 1
-            silent = 0 if heard else silent + int(steady and error is None)
+            fruitless = 0 if received or steady else fruitless + 1
+            silent = 0 if received else silent + int(steady and error is None)
             if error is not None:
                 # Also before listing: a server that forgets at once would be listed in a hot loop.
                 await self._wait_after(error, "watch_failed")

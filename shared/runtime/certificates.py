@@ -1,7 +1,7 @@
-"""A certificate authority of our own, its serving certificates, and reloading without restart.
+"""A certificate authority of Sluicegate, its serving certificates, and reloading without restart.
 
-In a cluster the files come from a Secret that somebody else renews; on a laptop they are made here.
-Either way `ReloadingContext` takes up what changed, and connections that are open keep theirs.
+In a cluster another program renews the files of a Secret; on a laptop this module issues them. In both
+cases `ReloadingContext` loads changed files; open connections keep their certificate.
 """
 
 import ipaddress
@@ -47,11 +47,11 @@ class KeyPair:
     key: ec.EllipticCurvePrivateKey
 
     def certificate_pem(self) -> bytes:
-        """What goes into `tls.crt`, or as authority into `caBundle`."""
+        """Return it as PEM: for `tls.crt`, or as authority for `caBundle`."""
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
     def key_pem(self) -> bytes:
-        """Unencrypted, as servers read it."""
+        """Return the key as unencrypted PEM, as servers read it."""
         return self.key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
@@ -142,7 +142,7 @@ def _general_name(name: str) -> x509.GeneralName:
 
 
 class CertificateFolder:
-    """`ca.crt`, `tls.crt`, `tls.key`; with `ca.key` beside them we renew them ourselves."""
+    """`ca.crt`, `tls.crt`, `tls.key`; with a `ca.key` next to them, Sluicegate renews them."""
 
     def __init__(self, path: Path, names: Sequence[str]) -> None:
         self._path = path
@@ -153,9 +153,9 @@ class CertificateFolder:
         self.key = path / "tls.key"
 
     def ensure(self, now: datetime) -> bool:
-        """Make or renew what is ours to make; say whether something was written.
+        """Create or renew certificates; return whether a file was written.
 
-        Files without `ca.key` are somebody else's: they are used and never written.
+        Without `ca.key` another program owns the files: they are used and never written.
         """
         if self.authority_key.is_file():
             authority = self._authority()
@@ -175,7 +175,7 @@ class CertificateFolder:
         return True
 
     def ca_bundle(self) -> bytes:
-        """What a webhook configuration trusts: PEM, not yet base64."""
+        """Return the authority for a webhook configuration: PEM, not yet base64."""
         return self.authority_certificate.read_bytes()
 
     def _authority(self) -> KeyPair:
@@ -204,14 +204,14 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 class ReloadingContext:
-    """A TLS context that follows its files. New connections get what was read last."""
+    """A TLS context that reloads its files. New connections use the last loaded certificate."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
         self._certificate = certificate
         self._key = key
         self._loaded = b""
         self.error: str | None = None
-        """Why the files that are there now are not in use; None if they are."""
+        """Why the present files cannot be loaded; None if they are in use."""
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._load(self._read())

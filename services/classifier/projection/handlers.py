@@ -113,8 +113,8 @@ class Term:
                 cluster=None,
                 filters=[*map(observed_filter, watched), synced_filter()],
                 kinds=lambda: [k for p in self._projectors.values() for k in p.integration_kinds()],
-                take_integration=self._on_observed,
-                take=self._on_item,
+                on_integration=self._on_observed,
+                on_item=self._on_item,
             ).run()
         finally:
             for timer in self._deferred.values():

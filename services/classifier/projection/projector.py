@@ -103,7 +103,7 @@ class Projector:
 
     def integration_kinds(self) -> tuple[Kind, ...]:
         """The kinds to observe because Integration objects name them."""
-        return self._integrations.brought()
+        return self._integrations.added_kinds()
 
     def restore(self, state: WorkloadState) -> None:
         """Store a state that is on the stream already. Only a difference from it is a change."""

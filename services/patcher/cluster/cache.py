@@ -165,9 +165,9 @@ class ObjectCache:
             bus=self._bus,
             cluster=self._cluster,
             filters=filters,
-            kinds=self.integrations.brought,
-            take_integration=self._on_integration,
-            take=lambda item: self._on_item("OBSERVED", item, self._on_observed),
+            kinds=self.integrations.added_kinds,
+            on_integration=self._on_integration,
+            on_item=lambda item: self._on_item("OBSERVED", item, self._on_observed),
         ).run()
 
     def _on_integration(self, observed: Observed) -> None:

@@ -48,9 +48,9 @@ class IntegrationReconciler:
             await changed.wait()
             changed.clear()
             while True:
-                for standing in integrations.standings():
+                for standing in integrations.states():
                     await self._write_status(standing)
-                if not integrations.brought():
+                if not integrations.added_kinds():
                     break
                 await self._add_rules(integrations)
                 try:
@@ -82,7 +82,7 @@ class IntegrationReconciler:
         """Add the missing kinds to the rules of the webhook. Rules are never removed."""
         try:
             configuration = await self.kube.get(MUTATING_WEBHOOK, None, CLASSIFIER_WEBHOOK)
-            patch = missing_rules(configuration, integrations.brought())
+            patch = missing_rules(configuration, integrations.added_kinds())
             if patch:
                 await self.kube.patch(MUTATING_WEBHOOK, None, CLASSIFIER_WEBHOOK, patch)
         except NotFoundError:

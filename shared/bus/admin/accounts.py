@@ -1,4 +1,4 @@
-"""An account of NATS for each spoke: what it may say to the hub, and hear of it, and nothing else.
+"""A NATS account for each spoke: the subjects that it may publish to the hub and read from it.
 
 Within one account everybody's answers, and whatever the server is told to send somewhere, go through the
 same subjects. A spoke in the hub's account could have the server write its own words under any name. In an
@@ -45,7 +45,7 @@ API: Final = "$JS.hub.API"
 itself no leaf node lets through, and the server would answer it besides: the account has no JetStream."""
 
 PLACES: Final = 16
-"""Consumers by which one spoke watches one view at a time. Those that nobody asks go after a minute."""
+"""Consumers of one spoke on one view at a time. The server deletes unused ones after a minute."""
 
 _ASKED: Final = (
     *("STREAM.INFO.*", "STREAM.MSG.GET.*"),

@@ -1,4 +1,4 @@
-"""Make JetStream what `deploy/nats/streams.yaml` says, and tell where it is not.
+"""Configures JetStream as `deploy/nats/streams.yaml` declares, and reports differences.
 
 `sluice bus apply` does the first, each service at its start the second. Applying twice changes
 nothing.
@@ -62,7 +62,7 @@ async def apply(
     catalogue: Catalogue | None = None,
     replicas: int | None = None,
 ) -> Report:
-    """Create what is missing, update what may be updated, say what may not.
+    """Create missing streams, update changed ones, report changes that are not possible.
 
     A view that is missing while its log has messages, and each view named in `rebuild`, is made
     anew only if `rebuild` names it: the log still has the tombstones that were purged, and its
@@ -83,7 +83,7 @@ async def apply_at(
     replicas: int | None = None,
     access: Access = OPEN,
 ) -> Report:
-    """Connect to `url`, `apply`, disconnect. Raises `UnavailableError` where nobody answers."""
+    """Connect to `url`, `apply`, disconnect. Raises `UnavailableError` without an answer."""
     try:
         nc = await nats.connect(
             url,

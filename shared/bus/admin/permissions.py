@@ -1,4 +1,4 @@
-"""Who may do what on the bus: from `deploy/nats/permissions.yaml` to configuration of nats-server.
+"""Permissions of users on the bus: from `deploy/nats/permissions.yaml` to configuration of nats-server.
 
 The file speaks of what a service does (writes, reads, works, …); here is which requests of JetStream that
 takes. A user of ours proves itself with an nkey: the server's configuration holds public keys only.
@@ -34,7 +34,7 @@ PUBLIC: Final = ("$JS.API.STREAM.INFO.*",)
 
 HUB: Final = "hub"
 RESPONSE: Final = '{ max: 1, expires: "5m" }'
-"""Whoever answers requests may publish once to where each of them says, for as long as anybody waits."""
+"""A responder may publish one answer to the reply subject of each request, within the request's time."""
 
 _LOOKS: Final = (
     "$JS.API.CONSUMER.CREATE.{stream}.*",
@@ -59,7 +59,7 @@ _NOT_OURS: Final = (
     "$JS.API.CONSUMER.DELETE.{stream}.{durable}",
     "$JS.API.CONSUMER.MSG.NEXT.{stream}.{durable}",
 )
-"""Whoever pulls for another's durable takes its work away, whoever deletes it makes it begin again."""
+"""A pull from a foreign durable steals its work; its deletion makes it start from the beginning."""
 
 
 class Rights(BaseModel):
@@ -159,7 +159,7 @@ def rights_of(
 
 
 def reads_of(service: str, *, path: Path = PERMISSIONS_FILE) -> tuple[str, ...] | None:
-    """Logs that a user of the hub may look into; None for one that the file does not know."""
+    """Logs that a user of the hub may inspect; None for one that the file does not know."""
     file = _read(path)
     rights = file.services.get(service) or file.people.get(service)
     return None if rights is None else rights.reads
@@ -211,7 +211,7 @@ def _publish(rights: Rights, writes: list[str]) -> Iterator[str]:
     if rights.leases:
         yield f"$JS.API.STREAM.MSG.GET.{LEASES}"
     for log in writes:
-        # After a lost acknowledgement a fenced publisher looks what is there.
+        # After a lost acknowledgement a fenced publisher reads the last message.
         yield f"$JS.API.STREAM.MSG.GET.{log}"
     for log in rights.reads:
         for stream in (view_of(log), log):
@@ -244,5 +244,5 @@ def _never(rights: Rights, owners: list[tuple[str, str]]) -> Iterator[str]:
 
 
 def _under(subject: str, filters: list[str]) -> bool:
-    """Whether a log with these subjects takes what is published to `subject`."""
+    """Whether a log with these subjects stores messages to `subject`."""
     return any(subject.split(".")[:2] == one.split(".")[:2] for one in filters)

@@ -28,7 +28,7 @@ Json = dict[str, Any]
 
 
 class BackupError(Exception):
-    """A file or a stream is not what it must be for this."""
+    """A file or a stream does not allow the backup or restore."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class Saved:
 
 
 async def backup(look: StreamReader, directory: Path) -> AsyncIterator[Saved]:
-    """Write each stream to a folder of its own; yield it when it is there. Nothing has to stop.
+    """Write each stream to its own folder and yield it when done. Services may keep running.
 
     A view comes before its log: so a view never knows more than its log does, and catches up by itself.
     Leases are left out: who leads is found anew. Raises `BackupError` and `BusError`.
@@ -91,7 +91,7 @@ async def _save(nc: Client, name: str, folder: Path) -> Saved:
                     _refuse_error(name, message.headers or {})
                     break
                 size += file.write(message.data)
-                # The server sends no more than a window until it hears of each.
+                # The server sends at most one window without acknowledgements.
                 if message.reply:
                     await nc.publish(message.reply)
     except NatsError as error:
@@ -111,7 +111,7 @@ def _refuse_error(name: str, headers: dict[str, str]) -> None:
 
 
 async def restore(look: StreamReader, directory: Path) -> AsyncIterator[Saved]:
-    """Make each stream from its folder; yield it when it is there. Logs come before their views.
+    """Create each stream from its folder and yield it when done. Logs come before their views.
 
     Nothing is overwritten: raises `BackupError` where one of them is on the server already. Raises
     `BusError` where the server refuses or falls silent.

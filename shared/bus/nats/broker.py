@@ -38,7 +38,7 @@ PING_SECONDS: Final = 20
 """Two unanswered pings make a half-open connection a lost one."""
 
 COMPLAIN_SECONDS: Final = 5.0
-"""While nobody answers, say so this often."""
+"""Interval of log lines while no server answers."""
 
 PENDING_BYTES: Final = 64 << 20
 
@@ -87,7 +87,7 @@ def _security(options: Mapping[str, Any]) -> NatsSecurity | None:
 
 
 class Connection:
-    """One connection that comes back for as long as it takes, and tells who depends on it.
+    """One connection that reconnects without end and notifies its listeners.
 
     `epoch` counts the times that it was lost: whoever saw another value then must ask anew.
     """
@@ -143,7 +143,7 @@ class Connection:
         await self._ready.wait()
 
     async def open(self) -> None:
-        """Connect, for as long as it takes, saying so."""
+        """Connect, retrying and logging without end."""
         pause = RECONNECT_SECONDS
         while True:
             try:
@@ -157,7 +157,7 @@ class Connection:
         self._arrived()
 
     async def close(self) -> None:
-        """Flush what is pending and disconnect; not again."""
+        """Flush pending writes and disconnect for good."""
         self._closing = True
         self._ready.clear()
         if self._revival is not None:
@@ -260,5 +260,5 @@ class Connection:
 
 
 def without_secrets(url: str) -> str:
-    """The servers of `url` without what stands before an ``@``."""
+    """Return the servers of `url` without user and password."""
     return re.sub(r"(?<=//)[^/@]*@|^[^/@]*@", "", url)

@@ -56,7 +56,7 @@ QUEUE: Final = "q"
 """Of those who answer the same: the name that NATS's services have by default (ADR-32)."""
 
 ERROR_HEADER: Final = "Nats-Service-Error"
-"""The header in which NATS's own service framework tells of failure."""
+"""Header that carries the error of a request, as in the service framework of NATS."""
 
 CODE_HEADER: Final = "Nats-Service-Error-Code"
 FAILED: Final = AnswerError("the answer failed; the log of the service says why", code=500)
@@ -85,7 +85,7 @@ class NatsBus:
         self._now = now
         self._connection = Connection(url=url, name=instance, access=access)
         self._reads = reads
-        """Logs that we may look into; None: all."""
+        """Logs that this user may inspect; None: all."""
 
         self._publisher = Publisher(
             self._connection, look_back=self._message_id_at, retry_seconds=retry_seconds
@@ -120,7 +120,7 @@ class NatsBus:
 
     @property
     def instance(self) -> str:
-        """Who is speaking."""
+        """Name of this process."""
         return self._instance
 
     @property
@@ -135,11 +135,11 @@ class NatsBus:
 
     @property
     def connection(self) -> Connection:
-        """The connection, for what else speaks NATS in this process."""
+        """The connection, for other users of NATS in this process."""
         return self._connection
 
     async def start(self) -> None:
-        """Connect and check the streams, for as long as it takes; then begin the work."""
+        """Connect and check the streams, retrying without end; then start the registered work."""
         await self._connection.open()
         await self._wait_for_streams()
         info = await call(self._connection.nc, f"STREAM.INFO.{Term.stream}")
@@ -167,7 +167,7 @@ class NatsBus:
             except (BusError, TimeoutError) as error:
                 log.warning("not everything was published", error=str(error))
         for lease in self._leases:
-            # Only now: whoever has it next finds all that we have published.
+            # Only now: the next holder then finds all messages that this process has published.
             await lease.release()
         await self._publisher.stop()
         await self._connection.close()
@@ -234,7 +234,7 @@ class NatsBus:
     def replay(
         self, stream: str, *filters: str, start: int = 1
     ) -> AsyncGenerator[Entry | CaughtUp]:
-        """Every message of the log from `start`, `CaughtUp`, then what comes."""
+        """Yield each entry of the log from `start`, `CaughtUp`, then new entries."""
         return self._read(
             stream, Reader(self._connection, stream, filters, view=False, start=start)
         )
@@ -301,13 +301,13 @@ class NatsBus:
         )
 
     async def lease(self, name: str) -> Lease:
-        """Wait until the lease `name` is ours."""
+        """Wait until this process holds the lease `name`."""
         lease = await acquire(self._connection, name, instance=self._instance)
         self._leases.append(lease)
         return lease
 
     async def request(self, subject: str, data: bytes, *, timeout_seconds: float) -> bytes:
-        """Ask whoever answers `subject`."""
+        """Send a request to `subject` and return the answer."""
         if len(data) > self._connection.nc.max_payload:
             raise TooLargeError(f"{subject}: request of {len(data)} bytes")
         try:
@@ -342,7 +342,7 @@ class NatsBus:
         return withdraw
 
     async def _settle_subscriptions(self) -> None:
-        """Until the server knows who answers: the next question must not go astray."""
+        """Wait until the server knows the responder, so that it gets the next request."""
         if self._connection.ready:
             with contextlib.suppress(NatsError):
                 await round_trip(self._connection.nc)
@@ -362,7 +362,7 @@ class NatsBus:
         _, alone = self._answers[subject]
 
         async def on_request(message: Msg) -> None:
-            # Beyond the bound the subscription waits, and with it whoever asks.
+            # Above the bound the subscription waits, and so do requesters.
             await self._room.acquire()
             task = asyncio.create_task(self._answer(subject, message))
             self._answering.add(task)
@@ -378,7 +378,7 @@ class NatsBus:
             await message.respond(await answer(message.data))
         except AnswerError as error:
             await self._refuse(message, error)
-        except Exception:  # whoever asked must not wait in vain
+        except Exception:  # the requester must get an answer
             log.exception("no answer", subject=subject)
             await self._refuse(message, FAILED)
         finally:
@@ -406,7 +406,7 @@ class NatsBus:
     async def keep_bodies(
         self, prefix: str, refs: Collection[str], *, older_than_seconds: float
     ) -> int:
-        """Delete what nothing refers to; see the port."""
+        """Delete bodies without a reference; see the port."""
         before = self._now() - timedelta(seconds=older_than_seconds)
         return await self._bodies.keep(prefix, refs, before=before)
 
@@ -429,7 +429,7 @@ class NatsBus:
         last = await self._get(view, {"last_by_subj": ">"})
         if last is not None and last["seq"] == stored["seq"]:
             return False
-        # `seq` is exclusive: what came between our look and the purge stays.
+        # `seq` is exclusive: an entry that was stored between reading and purging stays.
         body = {"filter": subject, "seq": int(stored["seq"]) + 1}
         await call(self._connection.nc, f"STREAM.PURGE.{view}", body)
         return True
@@ -445,16 +445,16 @@ class NatsBus:
         return stored
 
     async def _wait_for_streams(self) -> None:
-        said: list[str] = []
+        logged: list[str] = []
         while True:
             try:
                 problems = await check(self._connection.nc, views=self._reads)
             except BusError as error:
                 problems = [f"JetStream does not answer: {error}"]
-            if problems != said:
+            if problems != logged:
                 for problem in problems:
                     log.warning("streams are not as declared", problem=problem)
-                said = problems
+                logged = problems
             # Drift is for the operator to judge; without a stream there is nothing to do.
             if not any("missing" in p or "does not answer" in p for p in problems):
                 return

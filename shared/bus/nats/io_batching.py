@@ -1,4 +1,4 @@
-"""Sends what is said within a moment by one system call, and reads in the same way.
+"""Collects writes of a short time into one system call, and reads in the same way.
 
 nats-py writes to its socket as soon as the event loop comes by, and reads as soon as a byte is there:
 under load, one call for each message in each direction. Those calls were 63 % of the watcher's time
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 GATHER_SECONDS: Final = 0.002
-"""Between two writes. Who says something after a longer silence is heard at once."""
+"""Between two writes. The first write after a longer pause goes out at once."""
 
 STEADY_SECONDS: Final = 0.04
 """Between two gulps of many. A decision passes four connections: 160 ms more on the average, only
@@ -63,8 +63,8 @@ class _Gulps:
         self._credit = min(float(BURST), self._credit + silence / self._steady)
         self._last = now
 
-    def brought(self, messages: int) -> None:
-        """So many were in it."""
+    def record(self, messages: int) -> None:
+        """Record how many messages a write or read had; after a small one the next `BURST` do not wait."""
         if self._gathers and messages < WORTH_MESSAGES:
             self._credit = float(BURST)
 
@@ -76,7 +76,7 @@ class _Gathering(asyncio.Queue["asyncio.Future[Any]"]):
         super().__init__(maxsize)
         self._nc = nc
         self._gulps = _Gulps(seconds, steady)
-        self._said = 0
+        self._sent = 0
 
     async def get(self) -> "asyncio.Future[Any]":
         """Return when it is time to write."""
@@ -92,9 +92,9 @@ class _Gathering(asyncio.Queue["asyncio.Future[Any]"]):
                     written.set_result(None)
                 raise
         self._gulps.spend(loop.time())
-        said = self._nc.stats["out_msgs"]
-        self._gulps.brought(said - self._said)
-        self._said = said
+        sent = self._nc.stats["out_msgs"]
+        self._gulps.record(sent - self._sent)
+        self._sent = sent
         return written
 
 
@@ -109,7 +109,7 @@ def gather_writes(
     if queue is None or isinstance(queue, _Gathering):
         return
     nc._flush_queue = _Gathering(nc, queue.maxsize, seconds, steady)  # noqa: SLF001
-    # The flusher waits on the old one: this makes it look again.
+    # The flusher waits for the old queue: this wakes it, so that it uses the new one.
     queue.put_nowait(asyncio.get_running_loop().create_future())
 
 
@@ -121,9 +121,9 @@ class _Reading:
         self._transport = transport
         self._read = transport.read
         self._gulps = _Gulps(0.0, steady)
-        self._heard = nc.stats["in_msgs"]
+        self._received = nc.stats["in_msgs"]
         self._unfinished = False
-        """More of this gulp was there than one call may take."""
+        """Whether more data was available than one read returns."""
 
     async def __call__(self, size: int) -> bytes:
         """Return what came, when it is time to read."""
@@ -136,10 +136,10 @@ class _Reading:
         return got
 
     async def _wait(self) -> None:
-        # What was read last has been taken apart by now.
-        heard = self._nc.stats["in_msgs"]
-        self._gulps.brought(heard - self._heard)
-        self._heard = heard
+        # The bytes of the last read have been parsed by now.
+        received = self._nc.stats["in_msgs"]
+        self._gulps.record(received - self._received)
+        self._received = received
         wait = self._gulps.wait(asyncio.get_running_loop().time())
         if wait > 0:
             with self._deaf():
@@ -147,7 +147,7 @@ class _Reading:
 
     @contextmanager
     def _deaf(self) -> Iterator[None]:
-        """Leave to the system what arrives, instead of being woken by each piece."""
+        """Leave arriving data in the kernel's buffer, instead of waking up for each piece."""
         writer = getattr(self._transport, "_io_writer", None)  # Not every transport has one.
         below = None if writer is None else writer.transport
         if below is None or below.is_closing():
@@ -172,7 +172,7 @@ def gather_reads(nc: Client, *, steady: float = STEADY_SECONDS) -> None:
 
 
 async def round_trip(nc: Client) -> None:
-    """Return once the server has taken in all that was said so far.
+    """Return once the server has processed all that was sent so far.
 
     nats-py's own `flush` is not enough: it writes its PING past the commands that wait to be written,
     so the PONG proves nothing about them.

@@ -35,7 +35,7 @@ Json = dict[str, Any]
 
 
 class ApiError(BusError):
-    """JetStream said no."""
+    """JetStream refused a request."""
 
     def __init__(self, what: str, code: int, description: str) -> None:
         super().__init__(f"{what}: {description} ({code})")
@@ -46,7 +46,7 @@ class ApiError(BusError):
 async def call(
     nc: Client, what: str, body: Json | None = None, *, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> Json:
-    """Ask ``$JS.API.<what>``. Raises `ApiError` for a refusal, `UnavailableError` for silence."""
+    """Send a request to ``$JS.API.<what>``. Raises `ApiError` or, without answer, `UnavailableError`."""
     payload = b"" if body is None else json.dumps(body).encode()
     try:
         with cancellable():

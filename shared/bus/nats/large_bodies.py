@@ -44,7 +44,7 @@ def split(ref: str) -> tuple[str, str]:
 
 
 async def whole_for_reading(bus: Bus, entry: Entry) -> Entry:
-    """`entry` with its whole body; itself where that is gone. Raises what the bus raises."""
+    """Return `entry` with its whole body, or unchanged if that was deleted. Raises a `BusError`."""
     if entry.body_ref is None:
         return entry
     return _with(entry, await bus.get_body(entry.body_ref))
@@ -59,7 +59,7 @@ async def whole_for_work(bus: Bus, entry: Entry) -> Entry:
 
 
 class Wholes:
-    """The whole bodies of what one watch or replay reads.
+    """The whole bodies of the entries that one watch or replay reads.
 
     A body is deleted once its subject has something newer. A watch is then given that (`latest`): it
     is on its way anyhow, and nobody should act on the short form of what is past.
@@ -71,10 +71,10 @@ class Wholes:
         self._latest = latest
         self._over = over
         self.ahead: dict[str, int] = {}
-        """Subjects of which something newer was given than what was read."""
+        """Subjects of which a newer entry was returned than the one that was read."""
 
     async def of(self, entry: Entry) -> Entry | None:
-        """`entry` with its whole body, or what is newer; None: that was given already.
+        """Return `entry` with its whole body, or a newer one; None if that was returned already.
 
         Waits for as long as the bus does not answer, unless reading is over.
         """

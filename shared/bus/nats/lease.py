@@ -37,18 +37,18 @@ LEASE_SECONDS: Final = 5
 
 ANSWER_SECONDS: Final = 1.0
 LOOK_SECONDS: Final = 0.5
-"""A standby looks this often; a release wakes it at once."""
+"""Polling interval of a standby; a release wakes it at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
     sequence: int
     holder: str
-    """Empty: nobody."""
+    """Empty: no holder."""
 
 
 class NatsLease:
-    """A lease of ours, renewed in the background until it is lost or released."""
+    """A lease that this process holds, renewed in the background until it is lost or released."""
 
     def __init__(
         self, connection: Connection, subject: str, holder: str, *, sequence: int, until: float
@@ -64,15 +64,15 @@ class NatsLease:
 
     @property
     def held(self) -> bool:
-        """True while it is ours as far as we know."""
+        """Whether this process holds it, as far as it knows."""
         return not self._lost.is_set() and self._clock() < self._until
 
     async def lost(self) -> None:
-        """Return when it is ours no more."""
+        """Return when this process has lost it."""
         await self._lost.wait()
 
     async def release(self) -> None:
-        """Let somebody else have it at once."""
+        """Release it, so that another replica gets it at once."""
         ours = not self._lost.is_set()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
@@ -114,9 +114,9 @@ class NatsLease:
 
 
 async def acquire(connection: Connection, name: str, *, instance: str) -> NatsLease:
-    """Wait until the lease `name` is ours."""
+    """Wait until this process holds the lease `name`."""
     subject = subjects.join("lease", name)
-    # A process that starts again under its old name is somebody else.
+    # A restarted process is another holder, although its name is the same.
     holder = f"{instance}/{uuid.uuid4().hex}"
     loop = asyncio.get_running_loop()
     moved = asyncio.Event()

@@ -39,7 +39,7 @@ class Endpoint:
     subject: str
     answer: Answer
     about: str = ""
-    """One sentence, told as metadata."""
+    """One sentence, sent as metadata."""
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class _Figures:
 
 @dataclass(kw_only=True)
 class MicroService:
-    """Answers its endpoints, and who asks what there is."""
+    """Answers requests to its endpoints, and discovery requests of NATS services."""
 
     name: str
     version: str
@@ -84,9 +84,9 @@ class MicroService:
                 withdrawals.append(await _begin(bus, endpoint.subject, counted, alone=True))
             for verb, answer in (("PING", self.ping), ("INFO", self.info), ("STATS", self.stats)):
                 for place in ("", f".{self.name}", f".{self.name}.{self.identity}"):
-                    told = _saying(answer)
+                    reply = _saying(answer)
                     subject = f"{PREFIX}.{verb}{place}"
-                    withdrawals.append(await _begin(bus, subject, told, alone=False))
+                    withdrawals.append(await _begin(bus, subject, reply, alone=False))
             await asyncio.Event().wait()
         finally:
             for withdraw in withdrawals:
@@ -113,7 +113,7 @@ class MicroService:
         return answer
 
     def ping(self) -> Json:
-        """That it is there."""
+        """The answer to ``$SRV.PING``."""
         return self._common("ping")
 
     def info(self) -> Json:
@@ -129,7 +129,7 @@ class MicroService:
         }
 
     def stats(self) -> Json:
-        """How often it was asked, and how long that took; nanoseconds."""
+        """Number of requests and their processing time in nanoseconds."""
         endpoints = []
         for endpoint in self.endpoints:
             figures = self._figures.get(endpoint.name, _Figures())
@@ -173,7 +173,7 @@ def _saying(what: Callable[[], Json]) -> Answer:
 async def _begin(
     bus: Bus, subject: str, answer: Answer, *, alone: bool
 ) -> Callable[[], Awaitable[None]]:
-    """Try until the bus is there: that nobody can ask is no reason to stop working."""
+    """Retry until the bus is connected: a service works also while it cannot answer requests."""
     while True:
         try:
             return await bus.respond(subject, answer, alone=alone)

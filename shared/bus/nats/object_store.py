@@ -47,7 +47,7 @@ class ObjectStore:
         self._now = now
 
     async def put(self, name: str, data: bytes) -> str:
-        """Store `data` in place of what had that name; return its reference."""
+        """Store `data`, replacing an object of the same name; return its reference."""
         ref = reference(name, data)
         before = await self._meta(name)
         if before is not None and before["digest"] == _digest(data):
@@ -101,7 +101,7 @@ class ObjectStore:
             await self._purge(f"{self._chunks}.{meta['nuid']}")
 
     async def keep(self, prefix: str, refs: Collection[str], *, before: datetime) -> int:
-        """Delete what is named `prefix…`, is not in `refs` and was stored before that moment.
+        """Delete objects named `prefix…` that are not in `refs` and were stored before that time.
 
         And the chunks of bodies that were never finished. Return how many were deleted.
         """
@@ -139,7 +139,7 @@ class ObjectStore:
             complete = {"nuid", "chunks", "digest", "mtime"} <= meta.keys()
         except ValueError:
             complete = False
-        # Others may write into the bucket; what they delete leaves a marker.
+        # Other clients may write into the bucket; their deletions leave a marker.
         return meta if complete and not meta.get("deleted") else None
 
     async def _stored(self, which: Json) -> Json | None:

@@ -1,4 +1,4 @@
-"""A pipelined publisher: in order, again and again with the same id, errors told apart.
+"""A pipelined publisher: in order, retrying with the same id, with distinct errors.
 
 nats-py's `publish_async` never resolves on an error acknowledgement (nats.py #985), and one round
 trip for each message is twelve times slower.
@@ -42,7 +42,7 @@ ACK_SECONDS: Final = 5.0
 """Longer than a cluster needs to elect (5.6 s was seen once); then it counts as lost."""
 
 PAUSE_SECONDS: Final = 0.2
-"""Before sending again what the server could not take."""
+"""Pause before a retry of a message that the server could not store."""
 
 FAILED_MAX: Final = 1000
 _TICK_SECONDS: Final = 0.25
@@ -56,7 +56,7 @@ _PASSING: Final = frozenset({10004, 10005, 10006, 10008, 10009, 10164})
 
 
 LookBack = Callable[[str, int], Awaitable[str | None]]
-"""Asks a stream for the `Nats-Msg-Id` of what it holds at a sequence; None: nothing, or without one.
+"""Returns the `Nats-Msg-Id` of the message at a sequence of a stream; None without message or id.
 
 Raises a `BusError` where nobody answers.
 """
@@ -77,12 +77,12 @@ class Receipt(asyncio.Future[int]):
         return super().result()
 
     def exception(self) -> BaseException | None:
-        """Return what it ended with."""
+        """Return its result."""
         self.seen = True
         return super().exception()
 
     def unseen(self) -> BaseException | None:
-        """Return the error that nobody has asked for yet."""
+        """Return the error, if no caller has awaited it yet."""
         return None if self.seen or self.cancelled() else super().exception()
 
 
@@ -100,7 +100,7 @@ class _Letter:
     done: Receipt
     sent_at: float = 0.0
     sent: int = 0
-    """How often. More than once: the server may have stored it though we were not told."""
+    """Number of sends. If above one, the server may have stored it without an acknowledgement."""
 
     trouble: str = field(default="not sent yet")
 
@@ -139,10 +139,10 @@ class Publisher:
         """Errors for `flush`, first to fail first, bounded by `FAILED_MAX`."""
 
         self._setbacks: dict[int, str] = {}
-        """Letters of the window that the server could not take just now."""
+        """Letters of the window that the server could not store at present."""
 
         self._acked: dict[str, tuple[int, int]] = {}
-        """During a setback: subject to (token, sequence) of what came through behind it."""
+        """During a setback: subject to (token, sequence) of letters behind it that were stored."""
 
         self._inbox = ""
         self._nc: Client | None = None
@@ -175,7 +175,7 @@ class Publisher:
         stream: str,
         fenced: bool = False,
     ) -> Receipt:
-        """Put it behind what was published before; the result is its sequence, or a `BusError`."""
+        """Queue it behind earlier letters; the result is its sequence, or a `BusError`."""
         loop = asyncio.get_running_loop()
         self._token += 1
         letter = _Letter(
@@ -200,7 +200,7 @@ class Publisher:
         return letter.done
 
     async def flush(self) -> None:
-        """Wait for all that was published before; raise the first error that nobody has seen."""
+        """Wait for all earlier letters; raise the first error that no caller has awaited."""
         waiting = [x.done for x in (*self._window.values(), *self._queue) if not x.done.done()]
         if waiting:
             await asyncio.wait(waiting)
@@ -268,7 +268,7 @@ class Publisher:
                     letter.subject, letter.data, f"{self._inbox}{letter.token}", letter.headers
                 )
             except NatsError as error:
-                # Closing or closed: `_on_down` brings it back, or the next try tells more.
+                # Closing or closed: `_on_down` queues it again, or the next try gives a clearer error.
                 self._set_back(letter, repr(error))
 
     async def _on_reply(self, message: Msg) -> None:
@@ -285,7 +285,7 @@ class Publisher:
             return
         code, description = problem.get("err_code", 0), problem.get("description", "refused")
         if code in _WRONG_LAST and letter.sent > 1:
-            # Answers go on being taken in meanwhile.
+            # Acknowledgements are still processed meanwhile.
             self._tasks = [task for task in self._tasks if not task.done()]
             look = self._was_it_stored(letter, code, description)
             self._tasks.append(asyncio.create_task(look))
@@ -293,7 +293,7 @@ class Publisher:
             self._refuse(letter, code, description)
 
     async def _was_it_stored(self, letter: _Letter, code: int, description: str) -> None:
-        """A fence refuses also what the server stored before the connection broke: look what is there.
+        """A fence also refuses a retry of a stored message: compare with the last message of the log.
 
         The server weighs the fence before it recognises a duplicate (measured on nats-server 2.15.1).
         """
@@ -351,13 +351,13 @@ class Publisher:
     def _fail(self, letter: _Letter, error: BusError) -> None:
         if not letter.done.done():
             letter.done.set_exception(error)
-            # Looking keeps asyncio from complaining about results that only `flush` is told of.
+            # Reading the exception keeps asyncio from logging errors that only `flush` reports.
             letter.done.unseen()
             if len(self._failed) < FAILED_MAX:
                 self._failed.append(letter.done)
 
     def _fail_fenced_behind(self, letter: _Letter) -> None:
-        """What was to follow a fenced letter that failed must not come without it.
+        """Letters behind a fenced letter that failed must not be stored without it.
 
         Those that are on the way carry predictions that the server refuses by itself.
         """
@@ -372,7 +372,7 @@ class Publisher:
         self._queue = kept
 
     def _set_back(self, letter: _Letter, why: str) -> None:
-        """Go back to this letter, once all others on the way are answered or given up."""
+        """Resend from this letter on, once all others in flight are acknowledged or failed."""
         self._setbacks[letter.token] = why
         self._settle()
 
@@ -394,7 +394,7 @@ class Publisher:
                     letter.done.set_result(sequence)
 
     async def _tick(self) -> None:
-        """Notice acknowledgements that never came, and what has been tried for long enough."""
+        """Handle missing acknowledgements and letters whose retry time is over."""
         loop = asyncio.get_running_loop()
         while True:
             if not self._window and not self._queue:
@@ -426,7 +426,7 @@ class Publisher:
 
 
 def stored_at(done: asyncio.Future[int]) -> int | None:
-    """The sequence of a publish that ended well, without counting as somebody who has seen it."""
+    """Return the sequence of a successful publish, without marking its result as awaited."""
     if done.cancelled():
         return None
     seen = isinstance(done, Receipt) and done.seen

@@ -1,4 +1,4 @@
-"""List and watch: what is there, `CaughtUp`, and what comes, in one stream of entries.
+"""List and watch: existing entries, `CaughtUp`, then new entries, in one stream.
 
 One ephemeral pull consumer without acknowledgements, fed by a callback (6 us a message, where
 `fetch` takes 28). After any trouble (connection, silence, a gap) it is made anew behind the last
@@ -38,15 +38,15 @@ log = structlog.get_logger(__name__)
 
 BATCH: Final = 2048
 BATCH_BYTES: Final = 8 << 20
-"""Asked for at once. Bounds what a slow reader holds in memory."""
+"""Entries of one pull request. Bounds the memory of a slow reader."""
 
 EXPIRES_SECONDS: Final = 30.0
 HEARTBEAT_SECONDS: Final = 2.0
 SILENCE_SECONDS: Final = 3 * HEARTBEAT_SECONDS
-"""A pull request can be lost without a sign; no heartbeat for this long: ask anew."""
+"""A pull request can be lost silently: without a heartbeat for this long, it is sent again."""
 
 INACTIVE_SECONDS: Final = 60.0
-"""When the server drops a consumer that nobody asks any more."""
+"""When the server deletes a consumer that is not pulled from any more."""
 
 LAG_SECONDS: Final = 3.0
 """How long a view may be behind its log before the rest is read from the log itself."""
@@ -64,7 +64,7 @@ Json = dict[str, Any]
 
 
 class _TroubleError(Exception):
-    """The consumer must be made anew."""
+    """The consumer must be created again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +204,7 @@ class Reader:
             expected += 1
             self._position = position.sequence
             entry = entry_of(message, position)
-            # A view that is being made anew passes through older states again.
+            # A view that is being rebuilt has older states for a while.
             if entry.sequence > self._delivered:
                 self._delivered = entry.sequence
                 yield entry
@@ -249,7 +249,7 @@ class Reader:
         self._position = self._start - 1
 
     async def _view_mark(self, target: int) -> int:
-        """Wait until the view has taken in `target`; return the view's last sequence then.
+        """Wait until the view holds `target`; return the view's last sequence then.
 
         The last message of a view is never purged, so it tells how far the view is.
         """
@@ -353,7 +353,7 @@ class Reader:
         elif status == "100":
             self._idle = True
         elif status in {"404", "408"} or headers.get("Description", "").startswith(_REQUEST_OVER):
-            # A request ended; what it had still to deliver is said in the headers.
+            # A request ended; its headers tell how many entries it did not deliver.
             self._requested = max(0, self._requested - int(headers.get("Nats-Pending-Messages", 0)))
             self._idle = True
         else:

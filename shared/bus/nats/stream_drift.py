@@ -21,7 +21,7 @@ async def check(
 ) -> list[str]:
     """Everything that is not as declared, as sentences; empty: all is well.
 
-    `views`: the logs whose views may be looked into; None: all of them.
+    `views`: the logs whose views may be visible into; None: all of them.
 
     Raises `UnavailableError` where JetStream does not answer.
     """
@@ -35,8 +35,8 @@ async def check(
             problems.append(f"stream {name} is not as declared ({differences}): {HOW}")
         if not name.endswith(VIEW_SUFFIX):
             continue
-        looked = views is None or name.removesuffix(VIEW_SUFFIX) in views
-        if looked and (ahead := await _ahead(nc, name)):
+        visible = views is None or name.removesuffix(VIEW_SUFFIX) in views
+        if visible and (ahead := await _ahead(nc, name)):
             problems.append(ahead)
     return problems
 
@@ -47,7 +47,7 @@ def drift(wanted: Json, found: Json, *, replicas: int | None) -> str:
     for field, value in wanted.items():
         if field == "num_replicas" and replicas is None:
             continue
-        actual = found.get(field, type(value)())  # The server leaves out what is empty or false.
+        actual = found.get(field, type(value)())  # The server omits empty and false values.
         if field == "sources":
             actual = [{"name": source["name"]} for source in actual]
         if actual != value:
@@ -66,7 +66,7 @@ async def stream_info(nc: Client, name: str) -> Json | None:
 
 
 async def _ahead(nc: Client, view: str) -> str:
-    """A view that knows more than its log would never again take anything from it.
+    """A view whose last sequence is above that of its log would never copy from it again.
 
     That is what a power cut may leave behind: the log lost its last second, the view did not.
     """

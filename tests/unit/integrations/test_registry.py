@@ -43,10 +43,10 @@ def test_kind_is_integrated_from_creation_to_deletion_of_its_document() -> None:
     assert standing is not None
     assert standing.problem is None
     assert integrations.find(group="example.com", kind="Gadget") is standing.in_force
-    assert [kind.plural for kind in integrations.brought()] == ["gadgets"]
+    assert [kind.plural for kind in integrations.added_kinds()] == ["gadgets"]
     assert integrations.observe(seen(GOOD, deleted=True)) is None
     assert count_of(integrations) is None
-    assert integrations.brought() == ()
+    assert integrations.added_kinds() == ()
 
 
 def test_invalid_update_keeps_the_valid_document() -> None:
@@ -109,7 +109,7 @@ def test_older_of_two_documents_for_a_kind_is_used_and_the_later_is_reported(
     for observed in order:
         integrations.observe(observed)
     told = {
-        standing.obj["metadata"]["name"]: standing.problem for standing in integrations.standings()
+        standing.obj["metadata"]["name"]: standing.problem for standing in integrations.states()
     }
     assert told == {
         "gadgets.example.com": None,
@@ -126,7 +126,7 @@ def test_later_document_is_used_after_the_older_is_deleted_or_changes_its_kind()
         for observed in (OLDER, LATER, end):
             integrations.observe(observed)
         assert count_of(integrations) == "7"
-        assert all(standing.problem is None for standing in integrations.standings())
+        assert all(standing.problem is None for standing in integrations.states())
 
 
 def test_object_that_is_no_integration_is_ignored() -> None:

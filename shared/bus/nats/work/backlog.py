@@ -20,7 +20,7 @@ LOOK_SECONDS: Final = 10.0
 
 
 async def follow_backlog(connection: Connection, registrations: list[Registration]) -> None:
-    """Ask the server now and then, until cancelled. Unanswered, what was known stays."""
+    """Poll the server until cancelled. Without an answer, the last known values stay."""
     while True:
         for registration in registrations:
             durable = registration.durable

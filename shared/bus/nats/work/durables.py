@@ -58,7 +58,7 @@ class _PacedSubscription:
         mend: Callable[[], Awaitable[None]],
         room: Callable[[], int],
     ) -> None:
-        """`room`: how many the worker can take at once."""
+        """`room`: how many deliveries the worker can accept at once."""
         self._pull = pull
         self._durable = durable
         self._connection = connection
@@ -169,7 +169,7 @@ class Durables:
             await self._begin()
 
     async def _check_logs(self) -> None:
-        """Forget what was handled where a log is not the one it was.
+        """Forget handled sequences of a log that was recreated.
 
         After a power cut a log may have lost its last second, and after a disaster it begins at 1:
         what comes now would look older than what was handled.
@@ -184,7 +184,7 @@ class Durables:
                 self._born[registration.durable] = info["created"]
 
     async def stop(self) -> None:
-        """Take no more; what was taken is the worker's."""
+        """Stop pulling; the worker finishes accepted deliveries."""
         for task in (self._task, self._measuring):
             if task is not None:
                 await _ended(task)
@@ -246,7 +246,7 @@ def subscribe(connection: Connection, registration: Registration, worker: Worker
             ack_policy=AckPolicy.EXPLICIT,
             deliver_policy=DeliverPolicy.ALL,
         ),
-        # FastStream's way to a handler takes longer than most handlers: it goes there once for all.
+        # FastStream's path to a handler takes longer than most handlers: it is resolved once.
         pull_sub=PullSub(batch_size=BATCH, timeout=FETCH_SECONDS, batch=True),
         inbox_prefix=f"{connection.inbox}.".encode(),
         decoder=_raw,
@@ -257,5 +257,5 @@ def subscribe(connection: Connection, registration: Registration, worker: Worker
 
 
 async def _raw(message: StreamMessage[list[Msg]]) -> list[Msg]:
-    """Hand over what came as it is: the service decodes, and knows what to do when it cannot."""
+    """Pass the raw body on: the service decodes it and handles errors of decoding."""
     return message.raw_message

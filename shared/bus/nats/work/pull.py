@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 EXPIRES_SECONDS: Final = 30.0
 HEARTBEAT_SECONDS: Final = 2.0
 SILENCE_SECONDS: Final = 3 * HEARTBEAT_SECONDS
-"""A request can be lost without a sign; no heartbeat for this long: ask anew."""
+"""A request can be lost silently: without a heartbeat for this long, it is sent again."""
 
 _REQUEST_OVER: Final = ("Batch Completed", "Message Size Exceeds MaxBytes", "Exceeded MaxRequest")
 """Status 409 with one of these ends a request, with any other the consumer."""
@@ -49,7 +49,7 @@ class Pull:
         self._subscription: Subscription | None = None
 
     async def fetch(self, batch: int, seconds: float, *, most: int) -> list[Msg]:
-        """Return what is there, at most `most`; wait up to `seconds` for the first.
+        """Return available messages, at most `most`; wait up to `seconds` for the first.
 
         The server is asked for `batch`. What is not returned stays here, and `close` gives it back.
         Raises `NatsError` where there is no consumer, or no connection.
@@ -67,7 +67,7 @@ class Pull:
         return taken
 
     async def close(self) -> None:
-        """Give back what nobody has taken, so that the next one need not wait for it."""
+        """Return unprocessed messages to the server, so that another replica gets them at once."""
         subscription, self._subscription = self._subscription, None
         if subscription is None or not self._connection.ready:
             return
@@ -76,10 +76,10 @@ class Pull:
             await self._buffer.popleft().nak()
 
     async def _attach(self) -> None:
-        """Listen on the present connection; what was asked on an earlier one is lost."""
+        """Subscribe on the present connection; requests on an earlier one are lost."""
         nc = self._connection.nc
         if nc is not self._nc:
-            # What came over the old connection cannot be answered over it: it comes again.
+            # Messages of the old connection cannot be acknowledged: the server delivers them again.
             self._buffer.clear()
             self._inbox = nc.new_inbox()
             self._subscription = await nc.subscribe(
@@ -120,12 +120,12 @@ class Pull:
         status = headers.get("Status")
         self._heard_at = asyncio.get_running_loop().time()
         if status == "100":
-            return  # A heartbeat: nothing to do is no silence.
+            return  # A heartbeat: the server is alive and has no messages.
         if status is None:
             self._requested -= 1
             self._buffer.append(message)
         elif status in {"404", "408"} or headers.get("Description", "").startswith(_REQUEST_OVER):
-            # A request ended; what it had still to deliver is said in the headers.
+            # A request ended; its headers tell how many messages it did not deliver.
             self._requested = max(0, self._requested - int(headers.get("Nats-Pending-Messages", 0)))
         else:
             self._broken = headers.get("Description", status)

@@ -30,23 +30,23 @@ __all__ = ["ACK_WAIT_SECONDS", "Registration", "Worker", "backoff_seconds"]
 log = structlog.get_logger(__name__)
 
 ACK_WAIT_SECONDS: Final = 30.0
-"""After this the server gives an unacknowledged entry to somebody else."""
+"""After this the server delivers an unacknowledged entry to another replica."""
 
 ACK_SECONDS: Final = 0.05
-"""Acknowledgements wait so long for one another: nobody waits for them, and each write costs more
-than what it says. What ends meanwhile without having said them is given out again, as ever."""
+"""Acknowledgements are collected for this long: no handler waits for them, and one write for each
+would cost more. If the process ends before, the server delivers their entries again."""
 
 HEARTBEATS_PER_WAIT: Final = 3
 IN_FLIGHT_MAX: Final = 256
 """Entries in our hands, handled or waiting for their key. Each is small; this bounds the rest."""
 
 APPLIED_MAX: Final = 100_000
-"""Subjects of which the last handled sequence is known. Beyond it the longest untouched go."""
+"""Maximum number of subjects whose last handled sequence is kept; the least recent are dropped."""
 
 BACKOFF_FIRST_SECONDS: Final = 0.25
 BACKOFF_MAX_SECONDS: Final = 60.0
 NEWER_LOGGED_MAX: Final = 100
-"""Different reasons of `_newer` that are logged: whoever writes may not flood the log."""
+"""Different reasons of `_newer` that are logged. The bound keeps a writer from flooding the log."""
 
 DEAD_BODY_MAX: Final = 64 << 10
 """A dead letter quotes this much of the body; the log has the rest."""
@@ -57,7 +57,7 @@ Whole = Callable[[Entry], Awaitable[Entry]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """One durable consumer and what is done with its entries."""
+    """One durable consumer and its handler."""
 
     stream: str
     """The log; the durable reads its view."""
@@ -126,11 +126,11 @@ class Worker:
         """Durable and reason of what was put off because a newer release wrote it."""
 
     def start(self) -> None:
-        """Begin to tell the server that long handlers are still at it."""
+        """Start sending progress acknowledgements for handlers that run long."""
         self._heart = asyncio.create_task(self._beat())
 
     async def stop(self, *, seconds: float) -> None:
-        """Let what runs end within `seconds`; what does not will be given to somebody else."""
+        """Wait up to `seconds` for running handlers; the server delivers other entries to another replica."""
         if self._jobs:
             await asyncio.wait(list(self._jobs.values()), timeout=seconds)
         tasks = list(self._jobs.values())
@@ -152,11 +152,11 @@ class Worker:
         await self._room.acquire()
 
     def room(self) -> int:
-        """How many deliveries can be taken before one of those in hand is done."""
+        """How many deliveries can be accepted before a running one ends."""
         return IN_FLIGHT_MAX - len(self._jobs)
 
     def forget(self, durable: str) -> None:
-        """Drop what is known of a durable whose log is another one now."""
+        """Forget handled sequences of a durable whose log was recreated."""
         for track in [track for track in self._applied if track[0] == durable]:
             del self._applied[track]
 
@@ -190,7 +190,7 @@ class Worker:
             await self._newer(job, str(error))
         except (NeverError, UndecodableError) as error:
             await self._never(job, str(error))
-        except Exception as error:  # whatever it is, the entry must not be lost
+        except Exception as error:  # the entry must not be lost after any error
             log.exception("handler failed", subject=entry.subject, durable=registration.durable)
             await self._later(job, repr(error), delay_seconds=None)
 
@@ -209,7 +209,7 @@ class Worker:
                 del self._queues[key]
 
     def _end(self, job: _Job) -> None:
-        """It is done; say so soon."""
+        """Queue the acknowledgement of a handled entry."""
         WORK.labels(durable=job.registration.durable, result="done").inc()
         self._done.append(job.message)
         if self._acking is None:
@@ -258,7 +258,7 @@ class Worker:
         await job.message.nak(delay=delay)
 
     async def _newer(self, job: _Job, reason: str) -> None:
-        """Put it off until a replica of the newer release takes it; it is never given up."""
+        """Delay it until a replica of the newer release handles it; it is never given up."""
         durable = job.registration.durable
         if (durable, reason) not in self._newer_logged and len(
             self._newer_logged
@@ -275,7 +275,7 @@ class Worker:
         try:
             await self._put_dead(dead_letter(self._service, entry, reason, self._now()), identity)
         except TooLargeError:
-            # Its subject is too long to be quoted. Keeping it would block nobody, but for ever.
+            # Its subject is too long for a dead letter. It would be delivered again for ever.
             log.exception("dead letter lost", subject=entry.subject, sequence=entry.sequence)
         except BusError as error:
             await self._later(job, f"dead letter not stored: {error}", delay_seconds=None)
@@ -301,7 +301,7 @@ def backoff_seconds(deliveries: int, rng: Random) -> float:
 
 
 def dead_letter(service: str, entry: Entry, reason: str, now: datetime) -> DeadLetter:
-    """What is kept of an entry that nobody can use."""
+    """Build the dead letter of an entry that no handler can process."""
     body = entry.data[:DEAD_BODY_MAX]
     cut = "" if len(body) == len(entry.data) else f" (body cut at {DEAD_BODY_MAX} bytes)"
     try:
