@@ -11,15 +11,19 @@ from typing import Any
 import structlog
 
 from services.classifier.cel import CelEngine
+from services.classifier.evaluation import Budget, EvaluationPool
+from services.classifier.metrics import REVIEWS_REFUSED
 from services.classifier.projection.handlers import Projection
 from services.classifier.projection.policy import DEFAULT_POLICY, Policy
 from services.classifier.rules import CONFIGURATION_FILE, RulesHolder, follow_rules
 from services.classifier.settings import ClassifierSettings
 from services.classifier.webhook.app import webhook_app
 from services.classifier.webhook.namespace_defaults import NamespaceDefaults
+from services.classifier.webhook.reviewer import Reviewer
 from services.classifier.webhook.tracing import trace_review
 from shared.bus.port import Bus
 from shared.runtime.certificates import CertificateFolder
+from shared.runtime.connections import ConnectionLimits
 from shared.runtime.host import Parts, run_service
 from shared.runtime.web import WebServer
 from shared.settings.configuration import read_configuration
@@ -28,6 +32,9 @@ from shared.telemetry.tracing import new_traceparent
 __all__ = ["Classifier", "assemble", "main", "why_not_ready"]
 
 log = structlog.get_logger(__name__)
+
+REQUEST_SECONDS = 60.0
+"""For a request from its headers to the last byte of its answer: an API server waits 30 at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +86,43 @@ def main() -> int:
         rules = RulesHolder(CelEngine(), last_good=settings.last_good_rules)
         rules.restore()
         random = SystemRandom()
+        pool = EvaluationPool(
+            cpu_seconds=settings.webhook_cpu_seconds,
+            memory_bytes=settings.webhook_memory_bytes,
+            bytes_waiting_max=settings.webhook_bytes_in_flight // 2,
+        )
         server = WebServer(
             webhook_app(
                 rules,
-                new_traceparent=lambda: new_traceparent(random, now()),
-                context_of=namespace_defaults.context,
+                reviewer=Reviewer(
+                    budget=Budget(
+                        values_max=settings.webhook_values,
+                        expression_values_max=settings.webhook_expression_values,
+                        items_max=settings.webhook_items,
+                    ),
+                    pool=pool,
+                    new_traceparent=lambda: new_traceparent(random, now()),
+                    context_of=namespace_defaults.context,
+                ),
+                bytes_in_flight_max=settings.webhook_bytes_in_flight,
+                body_seconds=settings.webhook_body_seconds,
                 on_mutation=partial(trace_review, parts.tracing, now),
+            ),
+            limits=ConnectionLimits(
+                connections_max=settings.webhook_connections,
+                per_address_max=settings.webhook_connections_per_address,
+                header_seconds=settings.webhook_header_seconds,
+                request_seconds=REQUEST_SECONDS,
+                on_refused=lambda cause: REVIEWS_REFUSED.labels(cause=cause).inc(),
             ),
             host=settings.webhook_host,
             port=settings.webhook_port,
             certificates=CertificateFolder(settings.webhook_certificates, settings.webhook_names),
             now=now,
         )
-        parts.beside(partial(_serve, server))
+        parts.beside(partial(_serve, server, pool))
         parts.beside(partial(follow_rules, rules, settings.classifier_config / CONFIGURATION_FILE))
+        parts.on_stop(pool.close)
         parts.on_stop(server.stop)
         return assemble(
             bus=parts.bus,
@@ -104,7 +134,8 @@ def main() -> int:
     return run_service("classifier", settings, build, ready_without_bus=True)
 
 
-async def _serve(server: WebServer) -> None:
+async def _serve(server: WebServer, pool: EvaluationPool) -> None:
+    pool.start()
     port = await server.start()
     log.info("webhook listens", port=port)
     await asyncio.Event().wait()

@@ -7,12 +7,15 @@ from typing import Final
 from prometheus_client import Counter, Gauge, Histogram
 
 __all__ = [
+    "BYTES_IN_FLIGHT",
     "EVALUATIONS",
+    "EVALUATIONS_CUT_OFF",
     "FAILURE",
     "MUTATIONS",
     "POSTPONED",
     "RELOADS",
     "REVIEWS",
+    "REVIEWS_REFUSED",
     "REVIEW_SECONDS",
     "SUCCESS",
     "counted",
@@ -44,6 +47,19 @@ REVIEW_SECONDS: Final = Histogram(
     "sluicegate_webhook_seconds",
     "Time to answer an admission review, from the body's last byte.",
     buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 10),
+)
+
+REVIEWS_REFUSED: Final = Counter(
+    "sluicegate_webhook_refused",
+    "Admission reviews and connections refused because they cost too much.",
+    ["cause"],
+)
+EVALUATIONS_CUT_OFF: Final = Counter(
+    "sluicegate_webhook_cut_off", "Evaluations that the kernel ended.", ["lane", "cause"]
+)
+BYTES_IN_FLIGHT: Final = Gauge(
+    "sluicegate_webhook_bytes_in_flight",
+    "Bytes of the bodies of all reviews that are not answered.",
 )
 
 for _counter in (EVALUATIONS, MUTATIONS, RELOADS):

@@ -29,6 +29,39 @@ class ClassifierSettings(ServiceSettings):
     webhook_certificates: Path = Path(".sluice/certificates")
     """Folder with `tls.crt`, `tls.key` and `ca.crt`; they are created if it is empty."""
 
+    webhook_values: Annotated[int, Field(ge=1_000)] = 250_000
+    """Limit for the values (lists, objects, and what they hold) of a reviewed object."""
+
+    webhook_expression_values: Annotated[int, Field(ge=1_000)] = 20_000
+    """Limit for the values of an object on which expressions are evaluated."""
+
+    webhook_items: Annotated[int, Field(ge=10)] = 1_000
+    """Limit for the items of one list in such an object. The cost of `map` and `filter` grows
+    with the square."""
+
+    webhook_cpu_seconds: Annotated[float, Field(gt=0, le=8)] = 1.0
+    """CPU for the expressions on one object, or for the validation of a large one. An object that needs
+    more is refused."""
+
+    webhook_memory_bytes: Annotated[int, Field(ge=32 * 2**20)] = 256 * 2**20
+    """Memory that a process may take for the expressions on one object."""
+
+    webhook_bytes_in_flight: Annotated[int, Field(ge=2**20)] = 64 * 2**20
+    """Limit for the bodies of all reviews that are not answered yet."""
+
+    webhook_header_seconds: Annotated[float, Field(gt=0)] = 5.0
+    """Time for a TLS handshake, and for the headers of a request."""
+
+    webhook_body_seconds: Annotated[float, Field(gt=0)] = 10.0
+    """Time for the body of a review."""
+
+    webhook_connections: Annotated[int, Field(ge=1)] = 1_000
+    """Limit for open connections. Where it is reached, the address that has most of them loses one that
+    sends nothing."""
+
+    webhook_connections_per_address: Annotated[int, Field(ge=1)] = 400
+    """Limit for the connections of one address. An API server opens one for each review at a time."""
+
     last_good_rules: Path | None = None
     """File for the last good configuration, for a restart while the mounted one is invalid."""
 

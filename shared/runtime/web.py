@@ -10,6 +10,7 @@ import structlog
 import uvicorn
 
 from shared.runtime.certificates import CertificateFolder, ReloadingContext
+from shared.runtime.connections import ConnectionLimits, LimitedProtocol, LimitedServer
 
 __all__ = ["WebServer"]
 
@@ -35,6 +36,7 @@ class WebServer:
         port: int,
         now: Callable[[], datetime],
         certificates: CertificateFolder | None = None,
+        limits: ConnectionLimits | None = None,
         follow_seconds: float = FOLLOW_SECONDS,
         stop_seconds: int = STOP_SECONDS,
     ) -> None:
@@ -43,15 +45,21 @@ class WebServer:
         self._port = port
         self._certificates = certificates
         self._now = now
+        self._limits = limits or ConnectionLimits()
         self._follow_seconds = follow_seconds
         self._stop_seconds = stop_seconds
         self._tasks: list[asyncio.Task[None]] = []
-        self._server: uvicorn.Server | None = None
+        self._server: LimitedServer | None = None
 
     @property
     def listening(self) -> bool:
         """Whether it answers. Before that there may not even be a certificate to trust."""
         return self._server is not None and self._server.started
+
+    @property
+    def connections(self) -> int:
+        """The number of open connections, those in a handshake included."""
+        return 0 if self._server is None else self._server.connections
 
     async def start(self) -> int:
         """Make certificates where none are, listen, and return the port.
@@ -73,10 +81,12 @@ class WebServer:
             log_config=None,
             access_log=False,
             server_header=False,
+            http=LimitedProtocol,
+            ws="none",  # An upgraded connection would have no deadlines.
             **options,
         )
         listening = self._bind()
-        self._server = server = uvicorn.Server(config)
+        self._server = server = LimitedServer(config, self._limits)
         # `serve` would take the signals, which are the process's business.
         serving = asyncio.create_task(server._serve([listening]))  # noqa: SLF001
         self._tasks = [serving]

@@ -75,6 +75,11 @@ class Programs:
     def __len__(self) -> int:
         return len(self._programs)
 
+    @property
+    def texts(self) -> list[str]:
+        """The expressions as they were configured: another process compiles them again."""
+        return [program.expression for program in self._programs]
+
     def evaluate(self, variables: Variables) -> list[Mutation]:
         """Evaluate all expressions on the same object; none sees the mutations of another.
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from services.classifier.projection.digest_cache import DigestCache
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import Body, annotations_of, labels_of, spec_of
 from shared.contracts.kube.kinds import Kind
@@ -31,7 +32,7 @@ class ClusterObjects:
     _objects: dict[tuple[str, str], dict[_Key, Body]] = field(
         default_factory=lambda: {(kind.group, kind.plural): {} for kind in _WATCHED}
     )
-    pod_sets_cache: dict[tuple[str, bytes], object] = field(default_factory=dict)
+    pod_sets_cache: DigestCache = field(default_factory=DigestCache)
     """Resolved pod sets by namespace and raw pod sets. Every relevant change clears it."""
 
     @staticmethod

@@ -39,8 +39,6 @@ __all__ = ["project_external", "project_job"]
 _SET_BY_ADMISSION: Final = ("nodeSelector", "tolerations")
 """Fields of a pod spec that an admission changes."""
 
-POD_SETS_CACHE_MAX: Final = 10_000
-
 _SECONDS_MAX: Final = 2**31 - 1
 """The largest `spec.maximumExecutionTimeSeconds` of a Workload."""
 
@@ -252,18 +250,16 @@ def _resolve_cached(
     """Resolve pod sets; most jobs are alike, so equal ones are resolved once."""
     cache = cluster_objects.pod_sets_cache
     try:
-        key = (namespace, orjson.dumps(raw))
+        text = orjson.dumps([namespace, raw])
     except orjson.JSONEncodeError:  # A manifest file may hold numbers that no cluster accepts.
         resolved = _resolve(raw, namespace, cluster_objects, policy)
     else:
-        known = cache.get(key)
+        known = cache.get(text)
         if isinstance(known, _ResolvedPodSets):
             resolved = known
         else:
             resolved = _resolve(raw, namespace, cluster_objects, policy)
-            if len(cache) >= POD_SETS_CACHE_MAX:
-                cache.clear()
-            cache[key] = resolved
+            cache.put(text, resolved)
     problems += resolved.problems
     return list(resolved.pod_sets)
 

@@ -23,15 +23,23 @@ _UNITS: Final = {
     "h": 3_600 * SECOND,
 }
 
-_DURATION = re.compile(r"[-+]?((\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h))+")
+TEXT_MAX: Final = 100
+"""Limit for the text of a duration. Go writes at most 26 characters."""
 
-_DURATION_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_DURATION = re.compile(r"[-+]?((\d+(\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h))+")
+
+_DURATION_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
 
 
 def parse_duration(text: str, path: str) -> int:
     """Return the nanoseconds of a Go duration. Raises `InvalidPipelineRunError` that names `path`."""
     if text in {"0", "+0", "-0"}:
         return 0
+    if len(text) > TEXT_MAX:
+        raise InvalidPipelineRunError(
+            f'{path}: invalid duration "{text[:TEXT_MAX]}…": {len(text)} characters, at most '
+            f"{TEXT_MAX} are allowed"
+        )
     if not _DURATION.fullmatch(text):
         raise InvalidPipelineRunError(f'{path}: invalid duration "{text}"')
     total = sum(

@@ -1,7 +1,7 @@
 """What Tekton would refuse about a pipeline: references, tasks, parameters and their order."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from services.classifier.cel.mutations import explain_qualified_name
@@ -12,8 +12,11 @@ from shared.contracts.kube.kinds import Object
 __all__ = ["Problems", "pipeline_problems", "reference_problems"]
 
 DNS_LABEL_MAX: Final = 63
+NAMES_SHOWN_MAX: Final = 20
+"""Limit for the tasks that one message names."""
+
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_URL_LIKE = re.compile(r"[\w-]+://")
+_URL_LIKE = re.compile(r"[\w-]://")  # `+` would make a search quadratic
 _TASK_RESULT = re.compile(r"tasks\.([^.]+)\.results\.\S+")
 _PARAM_TYPES: Final = ("string", "array", "object")
 
@@ -170,11 +173,29 @@ def _graph_problems(tasks: list[Object], path: str) -> Problems:
                     f"invalid value: couldn't add link between {name} and {other}: "
                     f"task {name} depends on {other} but {other} wasn't present in Pipeline: {path}"
                 )
-    left = {name: {n for n in needed if n in needs} for name, needed in needs.items()}
-    while ready := {name for name, waits_for in left.items() if not waits_for}:
-        left = {name: waits_for - ready for name, waits_for in left.items() if name not in ready}
-    if left:
-        yield f"invalid value: cycle detected among tasks {', '.join(sorted(left))}: {path}"
+    if left := _in_cycles(needs):
+        named = ", ".join(sorted(left)[:NAMES_SHOWN_MAX])
+        more = f" and {len(left) - NAMES_SHOWN_MAX} more" if len(left) > NAMES_SHOWN_MAX else ""
+        yield f"invalid value: cycle detected among tasks {named}{more}: {path}"
+
+
+def _in_cycles(needs: Mapping[str, Sequence[str]]) -> set[str]:
+    """Return the tasks that can never start (Kahn's algorithm: each link is looked at once)."""
+    waits_for = {name: sum(other in needs for other in needed) for name, needed in needs.items()}
+    followers: dict[str, list[str]] = {name: [] for name in needs}
+    for name, needed in needs.items():
+        for other in needed:
+            if other in followers:
+                followers[other].append(name)
+    ready = [name for name, number in waits_for.items() if not number]
+    while ready:
+        name = ready.pop()
+        del waits_for[name]
+        for follower in followers[name]:
+            waits_for[follower] -= 1
+            if not waits_for[follower]:
+                ready.append(follower)
+    return set(waits_for)
 
 
 def _dependencies(task: Object) -> Iterator[str]:

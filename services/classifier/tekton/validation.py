@@ -21,6 +21,8 @@ from shared.contracts.kube.kinds import Object
 __all__ = ["validate"]
 
 PROBLEMS_MAX: Final = 20
+PROBLEM_CHARS_MAX: Final = 1_000
+"""Limits for a message. Our longest own sentences have 400 characters."""
 
 _RESULT = re.compile(r"(tasks|finally)\.[^.]+\.results\.\S+")
 _PARAM = re.compile(
@@ -48,11 +50,24 @@ _STEP_FIELDS: Final = ("script", "image", "command", "args", "env", "workingDir"
 
 def validate(run: Object) -> None:
     """Raise `InvalidPipelineRunError` with all problems of a run that `decode` returned."""
-    problems = list(dict.fromkeys(_spec_problems(run["spec"])))
+    problems: dict[str, None] = {}
+    more = 0
+    for problem in _spec_problems(run["spec"]):
+        if len(problems) < PROBLEMS_MAX:
+            problems[_shortened(problem)] = None
+        else:
+            more += problem not in problems
     if problems:
-        more = len(problems) - PROBLEMS_MAX
-        listed = problems[:PROBLEMS_MAX] + ([f"and {more} more"] if more > 0 else [])
+        listed = [*problems, *([f"and {more} more"] if more else [])]
         raise InvalidPipelineRunError("; ".join(listed))
+
+
+def _shortened(problem: str) -> str:
+    """Cut the middle out of a message: it may quote a value of any length, and ends with its path."""
+    if len(problem) <= PROBLEM_CHARS_MAX:
+        return problem
+    half = PROBLEM_CHARS_MAX // 2
+    return f"{problem[:half]} … {problem[-half:]}"
 
 
 def _spec_problems(spec: Object) -> Problems:

@@ -88,9 +88,11 @@ def admission_check_update(obj: Object, old: Object) -> Iterator[Problem]:
 def multikueue_config(obj: Object) -> Iterator[Problem]:
     """A cluster may be listed once."""
     clusters = listed(obj, "spec", "clusters")
-    for index, name in enumerate(clusters):
-        if name in clusters[:index]:
+    seen: set[str] = set()
+    for index, name in enumerate(map(str, clusters)):
+        if name in seen:
             yield duplicate(f"spec.clusters[{index}]", name, "must be unique")
+        seen.add(name)
 
 
 def multikueue_cluster(obj: Object) -> Iterator[Problem]:

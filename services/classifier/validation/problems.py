@@ -25,6 +25,10 @@ VALUE_CHARS_MAX: Final = 256
 """Limit for a value in a message: it may be a whole pod template."""
 
 
+NAMES_SHOWN_MAX: Final = 50
+"""Limit for the supported values in a message."""
+
+
 class Rule(StrEnum):
     """The kinds of field error."""
 
@@ -102,7 +106,10 @@ def duplicate(field: str, value: Any, detail: str = "") -> Problem:
 
 def unsupported(field: str, value: Any, supported: Iterable[str]) -> Problem:
     """The value is not one of the supported values."""
-    listed = ", ".join(f'"{name}"' for name in sorted(supported))
+    names = sorted(supported)
+    listed = ", ".join(f'"{name}"' for name in names[:NAMES_SHOWN_MAX])
+    if len(names) > NAMES_SHOWN_MAX:
+        listed += f" and {len(names) - NAMES_SHOWN_MAX} more"
     return Problem(field, Rule.UNSUPPORTED, _shown(value), f"supported values: {listed}")
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import Final
 
 from services.classifier.validation import extensions, flavors, jobs, queues, workloads
@@ -15,6 +15,10 @@ __all__ = ["RULES", "KindRules", "validate"]
 
 Alone = Callable[[Object], Iterable[Problem]]
 Changed = Callable[[Object, Object], Iterable[Problem]]
+
+
+PROBLEMS_MAX: Final = 100
+"""Limit for the problems of one answer."""
 
 
 def _nothing(_obj: Object) -> Iterable[Problem]:
@@ -77,17 +81,19 @@ def validate(obj: Object, old: Object | None) -> list[Problem]:
         return []
     kind = str(obj.get("kind"))
     # Rules assume that the object fits its model, so they do not run if it does not.
-    problems = shape_problems(obj, kind) or list(rules.alone(obj))
+    shape = shape_problems(obj, kind)
     if old is None:
-        return problems
+        return _first(shape or rules.alone(obj))
+    problems = shape or list(rules.alone(obj))
     if problems:
-        problems = _new(problems, shape_problems(old, kind) or rules.alone(old))
-    return [*problems, *rules.changed(obj, old)]
+        known = set(shape_problems(old, kind) or rules.alone(old))
+        problems = [problem for problem in problems if problem not in known]
+    return _first(chain(problems, rules.changed(obj, old)))
 
 
-def _new(problems: list[Problem], before: Iterable[Problem]) -> list[Problem]:
-    known = set(before)
-    return [problem for problem in problems if problem not in known]
+def _first(problems: Iterable[Problem]) -> list[Problem]:
+    """Return the first problems: a Status with more is no use to anybody, and may be huge."""
+    return list(islice(problems, PROBLEMS_MAX))
 
 
 def _group_kind(obj: Object) -> tuple[str, str]:

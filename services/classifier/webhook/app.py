@@ -10,22 +10,16 @@ from typing import Final
 
 import structlog
 from starlette.applications import Starlette
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from services.classifier.metrics import REVIEW_SECONDS, REVIEWS
+from services.classifier.metrics import BYTES_IN_FLIGHT, REVIEW_SECONDS, REVIEWS, REVIEWS_REFUSED
 from services.classifier.rules import RulesHolder
-from services.classifier.webhook.context import NamespaceContext, default_context
+from services.classifier.webhook.bodies import BodyBudget, UnreadableBodyError
 from services.classifier.webhook.conversion_review import CONVERSION_BYTES_MAX, answer_conversion
-from services.classifier.webhook.mutation import no_traceparent
-from services.classifier.webhook.review import (
-    REVIEW_BYTES_MAX,
-    Outcome,
-    Reply,
-    answer_mutation,
-    answer_validation,
-)
+from services.classifier.webhook.review import REVIEW_BYTES_MAX, Outcome, Reply
+from services.classifier.webhook.reviewer import Reviewer
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.webhook import (
@@ -45,16 +39,15 @@ _KINDS: Final[dict[str, Kind | None]] = {
     PIPELINE_RUN_PATH: kinds.PIPELINE_RUN,
     JOB_PATH: kinds.JOB,
 }
-_TOO_LARGE: Final = 413
 _UNAVAILABLE: Final = 503
+BODY_SECONDS: Final = 10.0
+"""An API server waits no longer for the whole review."""
 
+CONVERSION_SECONDS: Final = 30.0
+"""A conversion of 128 MiB is sent in a second; an API server waits 30 for its answer."""
 
-class _UnreadableBodyError(Exception):
-    """The body is too large, or the client disconnected."""
-
-    def __init__(self, answer: Response) -> None:
-        super().__init__()
-        self.answer = answer
+BYTES_IN_FLIGHT_MAX: Final = 64 * 1024 * 1024
+CONVERSION_BYTES_IN_FLIGHT_MAX: Final = 160 * 1024 * 1024
 
 
 def _ignore_mutation(_reply: Reply, _path: str, _seconds: float) -> None:
@@ -64,57 +57,58 @@ def _ignore_mutation(_reply: Reply, _path: str, _seconds: float) -> None:
 def webhook_app(
     rules: RulesHolder,
     *,
-    new_traceparent: Callable[[], str | None] = no_traceparent,
-    context_of: Callable[[str], NamespaceContext] = default_context,
+    reviewer: Reviewer | None = None,
+    bytes_in_flight_max: int = BYTES_IN_FLIGHT_MAX,
+    body_seconds: float = BODY_SECONDS,
     on_mutation: Callable[[Reply, str, float], None] = _ignore_mutation,
 ) -> Starlette:
     """Build the app. Each request uses the rules that are in force when it arrives.
 
-    `context_of` returns the policies and defaults of a namespace. `on_mutation` is called for each
-    answered mutation with the reply, the path and the seconds that the answer took.
+    `reviewer` answers reviews; the default one has no child processes. `bytes_in_flight_max` limits the
+    bodies of all reviews that are not answered, `body_seconds` the time in which a body must arrive.
+    `on_mutation` is called for each answered mutation with the reply, the path and the seconds that the
+    answer took.
     """
+    reviewing = reviewer or Reviewer()
+    bodies = BodyBudget(bytes_max=bytes_in_flight_max, seconds=body_seconds)
+    lists = BodyBudget(bytes_max=CONVERSION_BYTES_IN_FLIGHT_MAX, seconds=CONVERSION_SECONDS)
+    BYTES_IN_FLIGHT.set_function(lambda: bodies.size + lists.size)
     conversion_lock = asyncio.Lock()
 
     async def mutate(request: Request) -> Response:
         current = rules.current
         if current is None:
             return PlainTextResponse(_not_loaded(rules), status_code=_UNAVAILABLE)
-        try:
-            body = await _body(request, REVIEW_BYTES_MAX)
-        except _UnreadableBodyError as error:
-            return error.answer
         loop = asyncio.get_running_loop()
-        started = loop.time()
-        reply = answer_mutation(
-            body,
-            current,
-            kind=_KINDS[request.url.path],
-            new_traceparent=new_traceparent,
-            context_of=context_of,
-        )
+        try:
+            async with bodies.read(request, REVIEW_BYTES_MAX) as body:
+                started = loop.time()
+                reply = await reviewing.mutate(body, current, _KINDS[request.url.path])
+        except UnreadableBodyError as error:
+            return _unread(error)
         seconds = loop.time() - started
         REVIEW_SECONDS.observe(seconds)
         on_mutation(reply, request.url.path, seconds)
         return _response(reply)
 
     async def validate(request: Request) -> Response:
-        try:
-            body = await _body(request, REVIEW_BYTES_MAX)
-        except _UnreadableBodyError as error:
-            return error.answer
         loop = asyncio.get_running_loop()
-        started = loop.time()
-        reply = answer_validation(body)
+        try:
+            async with bodies.read(request, REVIEW_BYTES_MAX) as body:
+                started = loop.time()
+                reply = await reviewing.validate(body)
+        except UnreadableBodyError as error:
+            return _unread(error)
         REVIEW_SECONDS.observe(loop.time() - started)
         return _response(reply)
 
     async def convert(request: Request) -> Response:
         try:
-            body = await _body(request, CONVERSION_BYTES_MAX)
-        except _UnreadableBodyError as error:
-            return error.answer
-        async with conversion_lock:  # A list may be large: two at a time would double the memory.
-            reply = await answer_conversion(body)
+            # A list may be large: two at a time would double the memory.
+            async with lists.read(request, CONVERSION_BYTES_MAX) as body, conversion_lock:
+                reply = await answer_conversion(body)
+        except UnreadableBodyError as error:
+            return _unread(error)
         return _response(reply)
 
     async def ready(_request: Request) -> Response:
@@ -139,31 +133,22 @@ async def _live(_request: Request) -> Response:
 
 def _response(reply: Reply) -> Response:
     REVIEWS.labels(outcome=reply.outcome).inc()
+    if reply.cause:
+        REVIEWS_REFUSED.labels(cause=reply.cause).inc()
     if reply.outcome not in {Outcome.MUTATED, Outcome.UNCHANGED}:
         _log_refusal(reply)
     media = "text/plain" if reply.outcome is Outcome.MALFORMED else "application/json"
     return Response(reply.body, status_code=reply.status, media_type=media)
 
 
-async def _body(request: Request, bytes_max: int) -> bytes:
-    """Read the body up to the limit, whatever its length header says."""
-    parts: list[bytes] = []
-    size = 0
-    try:
-        async for part in request.stream():
-            size += len(part)
-            if size > bytes_max:
-                REVIEWS.labels(outcome=Outcome.MALFORMED).inc()
-                raise _UnreadableBodyError(
-                    PlainTextResponse(
-                        f"body: larger than {bytes_max} bytes", status_code=_TOO_LARGE
-                    )
-                )
-            parts.append(part)
-    except ClientDisconnect:
-        # The client does not read this answer.
-        raise _UnreadableBodyError(Response(status_code=_UNAVAILABLE)) from None
-    return b"".join(parts)
+def _unread(error: UnreadableBodyError) -> Response:
+    if error.cause:
+        REVIEWS.labels(outcome=Outcome.MALFORMED).inc()
+        REVIEWS_REFUSED.labels(cause=error.cause).inc()
+    # The rest of the body is not read, so no other request can follow on this connection.
+    return PlainTextResponse(
+        f"{error}\n", status_code=error.status, headers={"connection": "close"}
+    )
 
 
 def _not_loaded(rules: RulesHolder) -> str:

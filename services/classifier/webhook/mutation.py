@@ -6,18 +6,19 @@ nothing more, and an annotation records that the author created the run paused.
 """
 
 from collections.abc import Callable
+from typing import Final
 
-from services.classifier.cel import EvaluationError, Mutation, Variables
-from services.classifier.metrics import EVALUATIONS, MUTATIONS, counted
+from services.classifier.cel import Mutation
+from services.classifier.evaluation import Evaluation, EvaluationRefusedError, Refusal, evaluate
+from services.classifier.metrics import EVALUATIONS, FAILURE, MUTATIONS, SUCCESS, counted
 from services.classifier.rules import Rules
-from services.classifier.tekton.defaulting import as_it_is, decode
-from services.classifier.tekton.reading import InvalidPipelineRunError
-from services.classifier.tekton.validation import validate
 from services.classifier.webhook.context import DEFAULT_CONTEXT, NamespaceContext
 from services.classifier.webhook.coscheduling import apply_coscheduling, task_run_affinity_patch
 from services.classifier.webhook.draft import Draft, MutationResult, evaluation_failed
 from services.classifier.webhook.refusal import (
     BAD_REQUEST,
+    TOO_LARGE,
+    TOO_MANY,
     RefusedError,
     read_object,
     read_strings,
@@ -28,7 +29,22 @@ from shared.contracts.kube.kinds import PIPELINE_RUN, Object
 from shared.contracts.messages.spokes import MANAGER
 from shared.integrations import Integration, Integrations, queue_of
 
-__all__ = ["MutationResult", "RefusedError", "mutate", "no_traceparent"]
+__all__ = [
+    "Evaluate",
+    "MutationResult",
+    "RefusedError",
+    "evaluate_here",
+    "mutate",
+    "no_traceparent",
+]
+
+Evaluate = Callable[[Rules, Evaluation], list[Mutation]]
+"""Evaluates all expressions. May raise `EvaluationRefusedError`."""
+
+
+def evaluate_here(rules: Rules, evaluation: Evaluation) -> list[Mutation]:
+    """Evaluate in this process, for callers without a pool: nothing can cut it off."""
+    return evaluate(rules.programs, evaluation)
 
 
 def no_traceparent() -> None:
@@ -42,6 +58,7 @@ def mutate(
     namespace: str | None = None,
     new_traceparent: Callable[[], str | None] = no_traceparent,
     context: NamespaceContext = DEFAULT_CONTEXT,
+    evaluation: Evaluate = evaluate_here,
 ) -> MutationResult:
     """Hold and classify an object. `obj` does not change; its own result would not change either.
 
@@ -73,7 +90,7 @@ def mutate(
             draft.spec["managedBy"] = MANAGER
         if len(rules.programs):
             undone = draft.undo_requests()
-            mutations = _evaluate(draft, rules, namespace, is_run=is_run)
+            mutations = _evaluate(draft, rules, namespace, is_run=is_run, evaluation=evaluation)
             with counted(MUTATIONS):
                 draft.apply(mutations, undone)
     if context.uses_multikueue(draft.labels.get(names.QUEUE, "")):
@@ -129,29 +146,38 @@ def _is_top_level(obj: Object, integration: Integration, integrations: Integrati
     return not integrations.is_nested(obj) and integration.matches(obj)
 
 
-def _evaluate(draft: Draft, rules: Rules, namespace: str | None, *, is_run: bool) -> list[Mutation]:
-    """Evaluate all expressions on the same copy of the object. Raises `RefusedError`.
+_CODES: Final = {
+    Refusal.INVALID: BAD_REQUEST,
+    Refusal.BUSY: TOO_MANY,
+    Refusal.CPU: TOO_LARGE,
+    Refusal.MEMORY: TOO_LARGE,
+    Refusal.MUTATIONS: TOO_LARGE,
+}
 
-    Expressions see a PipelineRun as Tekton defaults it, and any other kind as it is.
-    """
+
+def _evaluate(
+    draft: Draft, rules: Rules, namespace: str | None, *, is_run: bool, evaluation: Evaluate
+) -> list[Mutation]:
+    """Evaluate all expressions on the same copy of the object. Raises `RefusedError`."""
     obj = draft.without_own_annotations()
     labels = obj["metadata"]["labels"]
     own = obj["metadata"].get("namespace") or ""
+    wanted = Evaluation(
+        object=obj,
+        is_run=is_run,
+        namespace=own if isinstance(own, str) and own else (namespace or ""),
+        pac_event_type=labels.get(names.PAC_EVENT, ""),
+        pac_test_event_type=labels.get(names.PAC_TEST_EVENT, ""),
+    )
     try:
-        if is_run:
-            visible = decode(obj)
-            validate(visible)
-        else:
-            visible = as_it_is(obj)
-        variables = Variables(
-            pipeline_run=visible,
-            namespace=own if isinstance(own, str) and own else (namespace or ""),
-            pac_event_type=labels.get(names.PAC_EVENT, ""),
-            pac_test_event_type=labels.get(names.PAC_TEST_EVENT, ""),
-        )
-        with counted(EVALUATIONS):
-            return rules.programs.evaluate(variables)
-    except InvalidPipelineRunError as error:
-        raise RefusedError(BAD_REQUEST, str(error)) from error
-    except EvaluationError as error:
-        raise evaluation_failed(str(error)) from error
+        mutations = evaluation(rules, wanted)
+    except EvaluationRefusedError as error:
+        if error.refusal is not Refusal.INVALID:
+            EVALUATIONS.labels(FAILURE).inc()
+        if error.refusal is Refusal.FAILED:
+            raise evaluation_failed(str(error)) from error
+        code = _CODES[error.refusal]
+        cause = "" if code == BAD_REQUEST else error.refusal.value
+        raise RefusedError(code, str(error), cause=cause) from error
+    EVALUATIONS.labels(SUCCESS).inc()
+    return mutations

@@ -3,19 +3,33 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["BAD_REQUEST", "INTERNAL_ERROR", "RefusedError", "read_object", "read_strings"]
+__all__ = [
+    "BAD_REQUEST",
+    "INTERNAL_ERROR",
+    "TOO_LARGE",
+    "TOO_MANY",
+    "RefusedError",
+    "read_object",
+    "read_strings",
+]
 
 BAD_REQUEST: Final = 400
+TOO_LARGE: Final = 413
+TOO_MANY: Final = 429
 INTERNAL_ERROR: Final = 500
 
 
 class RefusedError(Exception):
     """The webhook refuses to create the object."""
 
-    def __init__(self, code: int, message: str) -> None:
+    def __init__(self, code: int, message: str, *, cause: str = "") -> None:
         super().__init__(message)
         self.code = code
-        """400: the object is invalid. 500: an expression failed on it."""
+        """400: the object is invalid. 413: it costs too much. 429: too much waits. 500: an expression
+        failed on it."""
+
+        self.cause = cause
+        """What was too much, for metrics; empty if nothing was."""
 
 
 def read_object(holder: Mapping[str, Any], field: str) -> dict[str, Any]:

@@ -4,19 +4,33 @@ https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-con
 """
 
 import base64
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
 import orjson
 
 from services.classifier.conversion.convert import GROUP, ConversionError, convert
+from services.classifier.evaluation import Excess
 from services.classifier.rules import Rules
 from services.classifier.validation import Problem, validate
 from services.classifier.webhook.context import NamespaceContext, default_context
-from services.classifier.webhook.mutation import MutationResult, mutate, no_traceparent
-from services.classifier.webhook.refusal import BAD_REQUEST, RefusedError
+from services.classifier.webhook.mutation import (
+    Evaluate,
+    MutationResult,
+    evaluate_here,
+    mutate,
+    no_traceparent,
+)
+from services.classifier.webhook.refusal import (
+    BAD_REQUEST,
+    INTERNAL_ERROR,
+    TOO_LARGE,
+    TOO_MANY,
+    RefusedError,
+)
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.kube.names import TRACEPARENT_ANNOTATION
 from shared.contracts.kueue.definitions import STORAGE
@@ -27,10 +41,16 @@ __all__ = [
     "REVIEW_BYTES_MAX",
     "Outcome",
     "Reply",
+    "allowed_reply",
     "answer_mutation",
     "answer_validation",
     "malformed_reply",
+    "mutation_reply",
     "parse_request",
+    "parse_review",
+    "refused_reply",
+    "too_large_reply",
+    "validation_reply",
 ]
 
 OBJECT_BYTES_MAX: Final = 3 * 1024 * 1024
@@ -44,7 +64,17 @@ HTTP_OK: Final = 200
 _UNPROCESSABLE: Final = 422
 _API_VERSION: Final = "admission.k8s.io/v1"
 _KIND: Final = "AdmissionReview"
-_REASONS: Final = {400: "BadRequest", 500: "InternalError"}
+_REASONS: Final = {
+    BAD_REQUEST: "BadRequest",
+    TOO_LARGE: "RequestEntityTooLarge",
+    TOO_MANY: "TooManyRequests",
+    INTERNAL_ERROR: "InternalError",
+}
+_UID: Final = re.compile(rb'"request":\s*\{\s*"uid":\s*"([-0-9A-Za-z]{1,64})"')
+UID_WITHIN_BYTES: Final = 1024
+"""An API server writes the uid first, so it is at the beginning."""
+
+Check = Callable[[Object, Object | None], list[Problem]]
 _TOO_DEEP: Final = "object: nested too deeply"
 _UNCHANGED: Final = MutationResult(object={}, patch=())
 
@@ -73,6 +103,9 @@ class Reply:
     message: str = ""
     """Why the request was refused; empty if it was allowed."""
 
+    cause: str = ""
+    """What was too much, for metrics; empty if nothing was."""
+
     request: Object | None = None
     """The request, for logs; None if it could not be read."""
 
@@ -94,9 +127,24 @@ def answer_mutation(
     returns the policies and defaults of a namespace.
     """
     try:
-        request = parse_request(body, _API_VERSION, _KIND)
+        request = parse_review(body)
     except ValueError as error:
         return malformed_reply(error)
+    return mutation_reply(
+        request, rules, kind=kind, new_traceparent=new_traceparent, context_of=context_of
+    )
+
+
+def mutation_reply(
+    request: Object,
+    rules: Rules,
+    *,
+    kind: Kind | None = None,
+    new_traceparent: Callable[[], str | None] = no_traceparent,
+    context_of: Callable[[str], NamespaceContext] = default_context,
+    evaluation: Evaluate = evaluate_here,
+) -> Reply:
+    """Answer the request of a review as `answer_mutation` does; `evaluation` evaluates expressions."""
     if request.get("operation", "CREATE") != "CREATE" or request.get("subResource"):
         return _allowed(request, _UNCHANGED)
     try:
@@ -108,9 +156,10 @@ def answer_mutation(
             namespace=namespace,
             new_traceparent=no_traceparent if request.get("dryRun") else new_traceparent,
             context=context_of(namespace),
+            evaluation=evaluation,
         )
     except RefusedError as error:
-        return _denied(request, error.code, str(error))
+        return refused_reply(request, error)
     except RecursionError:
         return _denied(request, BAD_REQUEST, _TOO_DEEP)
     return _allowed(request, result)
@@ -119,16 +168,23 @@ def answer_mutation(
 def answer_validation(body: bytes) -> Reply:
     """Answer one review by the rules of the object's kind; a kind without rules is allowed."""
     try:
-        request = parse_request(body, _API_VERSION, _KIND)
+        request = parse_review(body)
     except ValueError as error:
         return malformed_reply(error)
+    return validation_reply(request)
+
+
+def validation_reply(request: Object, check: Check = validate) -> Reply:
+    """Answer the request of a review as `answer_validation` does; `check` applies the rules."""
     if request.get("operation") not in {"CREATE", "UPDATE"}:
         return _allowed(request, _UNCHANGED)
     try:
         obj = _in_storage_version(_object_of(request, None))
         old = request.get("oldObject")
-        problems = validate(obj, _in_storage_version(old) if isinstance(old, dict) else None)
-    except (RefusedError, ConversionError) as error:
+        problems = check(obj, _in_storage_version(old) if isinstance(old, dict) else None)
+    except RefusedError as error:
+        return refused_reply(request, error)
+    except ConversionError as error:
         return _denied(request, BAD_REQUEST, str(error))
     except RecursionError:
         return _denied(request, BAD_REQUEST, _TOO_DEEP)
@@ -150,6 +206,36 @@ def malformed_reply(error: ValueError) -> Reply:
         outcome=Outcome.MALFORMED,
         message=str(error),
     )
+
+
+def too_large_reply(body: bytes, excess: Excess) -> Reply:
+    """Return the refusal of a body that is not even parsed. Only the request's uid is looked for."""
+    found = _UID.search(body, 0, UID_WITHIN_BYTES)
+    if found is None:
+        return Reply(
+            status=TOO_LARGE,
+            body=excess.message.encode(),
+            outcome=Outcome.MALFORMED,
+            message=excess.message,
+            cause=excess.cause,
+        )
+    error = RefusedError(TOO_LARGE, excess.message, cause=excess.cause)
+    return refused_reply({"uid": found[1].decode()}, error)
+
+
+def allowed_reply(request: Object) -> Reply:
+    """Return the answer that allows the request and changes nothing."""
+    return _allowed(request, _UNCHANGED)
+
+
+def refused_reply(request: Object, error: RefusedError) -> Reply:
+    """Return the answer that refuses the request."""
+    return replace(_denied(request, error.code, str(error)), cause=error.cause)
+
+
+def parse_review(body: bytes) -> Object:
+    """Return the `request` of an AdmissionReview. Raises `ValueError`."""
+    return parse_request(body, _API_VERSION, _KIND)
 
 
 def parse_request(body: bytes, api_version: str, kind: str) -> Object:
@@ -204,7 +290,7 @@ def _allowed(request: Object, result: MutationResult) -> Reply:
 
 
 def _denied(request: Object, code: int, problem: str) -> Reply:
-    bad_request = code == BAD_REQUEST
+    bad_request = code != INTERNAL_ERROR
     message = problem if bad_request else f"Internal error occurred: {problem}"
     status = {"code": code, "reason": _REASONS.get(code, ""), "message": message}
     outcome = Outcome.REFUSED if bad_request else Outcome.FAILED

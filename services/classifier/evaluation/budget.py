@@ -1,0 +1,143 @@
+"""What one review may hold: bytes, values, items of one list, levels. Pure, and linear in the body.
+
+CEL's `map` and `filter` copy their result for every item: an object with a list of 9,000 items costs 81
+times as much as one with 1,000. So the size of a list is limited, not only the size of the object.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+__all__ = ["Budget", "Excess", "Measure", "measure"]
+
+_TOKENS_PER_VALUE: Final = 4
+"""A script has commas and brackets too, so the count before parsing allows more than `values_max`."""
+
+_TOKENS: Final = (b",", b"[", b"{")
+
+PATH_CHARS_MAX: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """What was too much: a sentence for the user, and the cause for metrics."""
+
+    cause: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """The size of a JSON value."""
+
+    values: int
+    """Lists, objects, and what they hold."""
+
+    longest: int
+    """Items of the longest list or object."""
+
+    longest_path: str
+    levels: int
+    deepest_path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Limits for one review. A real PipelineRun with 50 tasks has about 3,000 values."""
+
+    values_max: int = 250_000
+    """For every object. One of 1.5 MiB, etcd's limit, that holds more is not made by hand."""
+
+    expression_values_max: int = 20_000
+    """For an object on which expressions are evaluated."""
+
+    items_max: int = 1_000
+    """For one list or object on which expressions are evaluated."""
+
+    levels_max: int = 100
+
+    def check_body(self, body: bytes) -> Excess | None:
+        """Return what is too much in a body, before anything is made of it."""
+        tokens = sum(map(body.count, _TOKENS))
+        most = self.values_max * _TOKENS_PER_VALUE
+        if tokens <= most:
+            return None
+        return Excess(
+            "values",
+            f"the review has {tokens} commas and brackets, at most {most} are allowed: "
+            f"make the object smaller, or raise SLUICE_WEBHOOK_VALUES (now {self.values_max})",
+        )
+
+    def check_object(self, found: Measure) -> Excess | None:
+        """Return what is too much in an object of any kind."""
+        if found.levels > self.levels_max:
+            return Excess(
+                "levels",
+                f"{found.deepest_path}: nested {found.levels} levels deep, at most "
+                f"{self.levels_max} are allowed",
+            )
+        return _too_many(found, self.values_max, "SLUICE_WEBHOOK_VALUES")
+
+    def check_expressions(self, found: Measure) -> Excess | None:
+        """Return what is too much in an object on which expressions are to be evaluated."""
+        if found.longest > self.items_max:
+            return Excess(
+                "items",
+                f"{found.longest_path}: {found.longest} items, at most {self.items_max} are allowed "
+                "in an object that is classified: split it into several, or ask an operator to raise "
+                "SLUICE_WEBHOOK_ITEMS",
+            )
+        return _too_many(found, self.expression_values_max, "SLUICE_WEBHOOK_EXPRESSION_VALUES")
+
+
+def _too_many(found: Measure, most: int, setting: str) -> Excess | None:
+    if found.values <= most:
+        return None
+    return Excess(
+        "values",
+        f"the object has {found.values} values, at most {most} are allowed: split it into several, "
+        f"or ask an operator to raise {setting}",
+    )
+
+
+_Path = tuple[Any, Any] | None
+"""Parent and key: spelled only for a message."""
+
+
+def measure(value: Any) -> Measure:
+    """Return the size of a JSON value. Needs no recursion, and looks at each value once."""
+    values, longest, levels = 1, 0, 0
+    longest_path: _Path = None
+    deepest_path: _Path = None
+    level: list[tuple[Any, _Path]] = [(value, None)]
+    while level:
+        levels += 1
+        deepest_path = level[0][1]
+        below: list[tuple[Any, _Path]] = []
+        for container, path in level:
+            if isinstance(container, dict):
+                items = container.items()
+            elif isinstance(container, list):
+                items = enumerate(container)  # type: ignore[assignment]
+            else:
+                continue
+            values += len(container)
+            if len(container) > longest:
+                longest, longest_path = len(container), path
+            below += [(each, (path, key)) for key, each in items if isinstance(each, dict | list)]
+        level = below
+    return Measure(
+        values=values,
+        longest=longest,
+        longest_path=_spelled(longest_path),
+        levels=levels,
+        deepest_path=_spelled(deepest_path),
+    )
+
+
+def _spelled(path: _Path) -> str:
+    steps: list[str] = []
+    while path is not None:
+        path, key = path
+        steps.append(f"[{key}]" if isinstance(key, int) else f".{key}")
+    text = "".join(reversed(steps)).removeprefix(".") or "object"
+    return text if len(text) <= PATH_CHARS_MAX else f"{text[:PATH_CHARS_MAX]}…"

@@ -1,0 +1,156 @@
+"""Reads request bodies within one byte budget for all, and a deadline for each."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from starlette.requests import ClientDisconnect, Request
+
+from services.classifier.webhook.refusal import TOO_LARGE
+
+__all__ = ["BodyBudget", "UnreadableBodyError"]
+
+_TIMEOUT: Final = 408
+_UNSUPPORTED: Final = 415
+_UNAVAILABLE: Final = 503
+
+
+class UnreadableBodyError(Exception):
+    """The body is not taken. The connection has to be closed, because the rest of it may still come."""
+
+    def __init__(self, status: int, cause: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.cause = cause
+
+
+class _Body:
+    """A body that is read, or that waits for its answer."""
+
+    def __init__(self, address: str, deadline: asyncio.Timeout) -> None:
+        self.address = address
+        self.deadline = deadline
+        self.parts: list[bytes] = []
+        self.size = 0
+        self.complete = False
+        self.gave_way = False
+
+    def give_way(self) -> None:
+        """Stop reading: another body needs the bytes."""
+        self.gave_way = True
+        self.deadline.reschedule(asyncio.get_running_loop().time())
+
+
+class BodyBudget:
+    """The bytes of all bodies that are not answered yet.
+
+    Where they are used up, the largest unfinished body of the address that holds most of them gives way: an
+    API server sends a body in milliseconds, so what is unfinished for long is none of its own.
+    """
+
+    def __init__(self, *, bytes_max: int, seconds: float) -> None:
+        self._bytes_max = bytes_max
+        self._seconds = seconds
+        self._bodies: set[_Body] = set()
+        self.size = 0
+        """Bytes in use. Never more than the limit."""
+
+    @asynccontextmanager
+    async def read(self, request: Request, bytes_max: int) -> AsyncIterator[bytes]:
+        """Yield the body. Its bytes count until the block ends. Raises `UnreadableBodyError`."""
+        _check_headers(request, bytes_max)
+        address = request.client.host if request.client else ""
+        deadline = asyncio.timeout(self._seconds)
+        body = _Body(address, deadline)
+        self._bodies.add(body)
+        try:
+            try:
+                async with deadline:
+                    await self._fill(body, request, bytes_max)
+                    # What comes between the last byte and the end of the block cuts nobody off.
+                    deadline.reschedule(None)
+            except TimeoutError:
+                raise self._cut_off(body) from None
+            except ClientDisconnect:
+                # The client does not read this answer.
+                raise UnreadableBodyError(_UNAVAILABLE, "", "the client disconnected") from None
+            body.complete = True
+            whole = b"".join(body.parts)
+            body.parts.clear()
+            yield whole
+        finally:
+            self._bodies.discard(body)
+            self.size -= body.size
+
+    async def _fill(self, body: _Body, request: Request, bytes_max: int) -> None:
+        async for part in request.stream():
+            if body.size + len(part) > bytes_max:
+                raise _too_large(bytes_max)
+            if not self._make_room(body, len(part)):
+                raise UnreadableBodyError(
+                    _UNAVAILABLE,
+                    "bytes in flight",
+                    f"reviews with {self.size} bytes are not answered yet, at most "
+                    f"{self._bytes_max} are allowed (SLUICE_WEBHOOK_BYTES_IN_FLIGHT): try again later",
+                )
+            body.size += len(part)
+            self.size += len(part)
+            body.parts.append(part)
+
+    def _make_room(self, body: _Body, wanted: int) -> bool:
+        """Return whether `wanted` more bytes fit, after others gave way for them."""
+        while self.size + wanted > self._bytes_max:
+            victim = self._victim(body.address)
+            if victim is None or victim is body:
+                return False
+            self._bodies.discard(victim)
+            self.size -= victim.size
+            victim.size = 0
+            victim.parts.clear()
+            victim.give_way()
+        return True
+
+    def _victim(self, asking: str) -> _Body | None:
+        held: Counter[str] = Counter()
+        for each in self._bodies:
+            held[each.address] += each.size
+        unfinished = (each for each in self._bodies if not each.complete)
+        return max(
+            unfinished,
+            key=lambda each: (held[each.address], each.address != asking, each.size),
+            default=None,
+        )
+
+    def _cut_off(self, body: _Body) -> UnreadableBodyError:
+        if body.gave_way:
+            return UnreadableBodyError(
+                _UNAVAILABLE,
+                "bytes in flight",
+                f"the body gave way to others, because all reviews together may have "
+                f"{self._bytes_max} bytes (SLUICE_WEBHOOK_BYTES_IN_FLIGHT): send it faster",
+            )
+        return UnreadableBodyError(
+            _TIMEOUT,
+            "body deadline",
+            f"the body did not arrive within {self._seconds:g} s (SLUICE_WEBHOOK_BODY_SECONDS)",
+        )
+
+
+def _check_headers(request: Request, bytes_max: int) -> None:
+    """Refuse by the headers what could not be read: before a byte of the body is taken."""
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding != "identity":
+        raise UnreadableBodyError(
+            _UNSUPPORTED,
+            "encoding",
+            f"content-encoding: {encoding[:40]!r}: send the review uncompressed",
+        )
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and len(length) < 20 and int(length) > bytes_max:
+        raise _too_large(bytes_max)
+
+
+def _too_large(bytes_max: int) -> UnreadableBodyError:
+    return UnreadableBodyError(TOO_LARGE, "bytes", f"body: larger than {bytes_max} bytes")

@@ -1,0 +1,292 @@
+"""Limits what connections may cost before an application sees them: their number, and their slowness.
+
+uvicorn has no deadline for a TLS handshake or for headers, and its limit on concurrency refuses whoever comes
+last. Here each accepted socket has a place, and where places are short, the address that holds most of them
+loses one on which no request is under way.
+"""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import h11
+import structlog
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+__all__ = ["ConnectionLimits", "LimitedProtocol", "LimitedServer"]
+
+log = structlog.get_logger(__name__)
+
+BACKLOG: Final = 1024
+PAUSE_SECONDS: Final = 0.1
+
+PARTS_MAX: Final = 1_000
+PART_BYTES_MIN: Final = 1024
+"""A body may come in this many parts of any size, and in more only if they are larger on average. One
+megabyte in chunks of a byte costs ten seconds of CPU."""
+
+
+def _ignore(_cause: str) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """Limits of one listener."""
+
+    connections_max: int = 1_000
+    per_address_max: int | None = None
+    """None: an address may have all of them, as a proxy in front of the service has."""
+
+    header_seconds: float = 5.0
+    """For the TLS handshake, and then for the headers of each request."""
+
+    request_seconds: float | None = None
+    """From the headers to the last byte of the answer. None: answers are streams without an end."""
+
+    on_refused: Callable[[str], None] = _ignore
+    """Called with the cause for each connection that is closed by these limits."""
+
+
+class _Place:
+    """One open connection."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.busy = False
+        """A request is under way. Only idle places are taken away."""
+
+        self.close: Callable[[], object] = lambda: None
+
+
+class _Places:
+    """The open connections of a listener, the oldest first."""
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self._limits = limits
+        self._open: dict[_Place, None] = {}
+        self._of: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def enter(self, address: str) -> _Place | None:
+        """Return a place for a new connection; None if there is none, even after others lost theirs."""
+        most = self._limits.per_address_max
+        if most is not None and self._of[address] >= most and not self._evict(address):
+            return None
+        if len(self._open) >= self._limits.connections_max:
+            heaviest = max(self._of, key=lambda each: self._of[each])
+            if self._of[heaviest] <= self._of[address]:
+                heaviest = address
+            if not self._evict(heaviest):
+                return None
+        place = _Place(address)
+        self._open[place] = None
+        self._of[address] += 1
+        return place
+
+    def leave(self, place: _Place) -> None:
+        """Give a place back. May be repeated."""
+        if place in self._open:
+            del self._open[place]
+            self._of[place.address] -= 1
+            if not self._of[place.address]:
+                del self._of[place.address]
+
+    def _evict(self, address: str) -> bool:
+        """Close the oldest connection of `address` on which no request is under way."""
+        for place in self._open:
+            if place.address == address and not place.busy:
+                self.leave(place)
+                self._limits.on_refused("connections")
+                place.close()
+                return True
+        return False
+
+
+class _Connection(h11.Connection):
+    """Refuses bodies in very small parts: each costs as much as a large one."""
+
+    def __init__(self, incomplete_max: int) -> None:
+        super().__init__(h11.SERVER, incomplete_max)
+        self._parts = 0
+        self._bytes = 0
+
+    def next_event(self) -> Any:
+        """Return the next event. Raises `h11.RemoteProtocolError` where a body has too many parts."""
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._parts = self._bytes = 0
+        elif isinstance(event, h11.Data):
+            self._parts += 1
+            self._bytes += len(event.data)
+            if self._parts > PARTS_MAX + self._bytes // PART_BYTES_MIN:
+                raise h11.RemoteProtocolError("the body comes in too small parts")
+        return event
+
+
+class LimitedProtocol(H11Protocol):
+    """One connection with deadlines."""
+
+    limits: ConnectionLimits = ConnectionLimits()
+    place: _Place | None = None
+    places: _Places | None = None
+    _timer: asyncio.TimerHandle | None = None
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        # Headers and a chunk's head may be this long.
+        self.conn = _Connection(16 * 1024)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start the deadline for the first headers."""
+        super().connection_made(transport)
+        if self.place is not None:
+            self.place.close = transport.abort
+        self._arm(self.limits.header_seconds, "header deadline")
+
+    def data_received(self, data: bytes) -> None:
+        """Parse, then choose the deadline that holds now."""
+        super().data_received(data)
+        self._look()
+
+    def on_response_complete(self) -> None:
+        """Be idle until the next request begins."""
+        self._disarm()
+        if self.place is not None:
+            self.place.busy = False
+        super().on_response_complete()
+        self._look()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Give the place back."""
+        self._disarm()
+        if self.places is not None and self.place is not None:
+            self.places.leave(self.place)
+        super().connection_lost(exc)
+
+    def _look(self) -> None:
+        """Choose the deadline for what the connection does now."""
+        if self.transport.is_closing():
+            return
+        cycle: Any = self.cycle  # None until the first request.
+        busy = cycle is not None and not cycle.response_complete
+        if self.place is not None:
+            was_busy, self.place.busy = self.place.busy, busy
+        else:
+            was_busy = False
+        if busy:
+            if not was_busy:
+                self._disarm()
+                if self.limits.request_seconds is not None:
+                    self._arm(self.limits.request_seconds, "request deadline")
+        elif self._timer is None and self.conn.trailing_data[0]:
+            self._arm(self.limits.header_seconds, "header deadline")
+
+    def _arm(self, seconds: float, cause: str) -> None:
+        self._disarm()
+        self._timer = self.loop.call_later(seconds, self._too_slow, cause)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _too_slow(self, cause: str) -> None:
+        self._timer = None
+        if not self.transport.is_closing():
+            self.limits.on_refused(cause)
+            self.transport.abort()
+
+
+class LimitedServer(uvicorn.Server):
+    """A uvicorn server that accepts connections itself, so that it can refuse them."""
+
+    def __init__(self, config: uvicorn.Config, limits: ConnectionLimits) -> None:
+        super().__init__(config)
+        self._limits = limits
+        self._places = _Places(limits)
+        self._accepting: list[asyncio.Task[None]] = []
+        self._handshakes: set[asyncio.Task[None]] = set()
+
+    @property
+    def connections(self) -> int:
+        """The number of open connections, those in a handshake included."""
+        return len(self._places)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept on the given sockets, which are bound."""
+        await self.lifespan.startup()
+        self.servers = []
+        for each in sockets or []:
+            each.setblocking(False)
+            each.listen(BACKLOG)
+            self._accepting.append(asyncio.create_task(self._accept(each)))
+        self.started = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more, then do what uvicorn does."""
+        tasks = [*self._accepting, *self._handshakes]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await super().shutdown(sockets)
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, peer = await loop.sock_accept(listening)
+            except OSError as error:  # Out of file descriptors: the backlog waits.
+                log.warning("cannot accept a connection", error=str(error))
+                await asyncio.sleep(PAUSE_SECONDS)
+                continue
+            place = self._places.enter(str(peer[0]))
+            if place is None:
+                self._limits.on_refused("connections")
+                accepted.close()
+                continue
+            with contextlib.suppress(OSError):
+                accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            task = asyncio.create_task(self._open(place, accepted))
+            place.close = task.cancel
+            self._handshakes.add(task)
+            task.add_done_callback(self._handshakes.discard)
+
+    async def _open(self, place: _Place, accepted: socket.socket) -> None:
+        """Let the client shake hands. A task of its own: nobody waits for a slow one."""
+
+        def protocol() -> LimitedProtocol:
+            made = cast(
+                LimitedProtocol,
+                self.config.http_protocol_class(  # type: ignore[call-arg]
+                    config=self.config,
+                    server_state=self.server_state,
+                    app_state=self.lifespan.state,
+                ),
+            )
+            made.limits, made.place, made.places = self._limits, place, self._places
+            return made
+
+        tls = self.config.ssl
+        seconds = None if tls is None else self._limits.header_seconds
+        opened = False
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                protocol, accepted, ssl=tls, ssl_handshake_timeout=seconds
+            )
+            opened = True
+        except ConnectionAbortedError:
+            self._limits.on_refused("handshake deadline")
+        except (OSError, ssl.SSLError):
+            pass  # A port scan, a probe without TLS, or a client that trusts another certificate.
+        finally:
+            if not opened:
+                self._places.leave(place)
