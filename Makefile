@@ -59,8 +59,8 @@ simulate: setup ## Run all services in seeded worlds (SCENARIO=basic SEEDS=200 S
 bench-engine: setup ## Measure the engine: admissions per CPU second, peak MiB
 	$(RUN)/python -m services.quota.bench
 
-bench-webhook: setup ## Measure the webhook: p50, p99 at 200 reviews a second
-	$(RUN)/python -m services.classifier.bench
+bench-webhook: setup ## Measure the webhook: p50, p99 at 200 reviews a second (ATTACK=1: while one tenant attacks)
+	$(RUN)/python -m services.classifier.bench $(if $(ATTACK),--attack)
 
 bench-cluster: setup ## Replay Kueue's load against the simulator (LOAD=baseline SCALE=0.1)
 	$(RUN)/python -m services.ctl.bench_cluster --load $(or $(LOAD),baseline) --scale $(or $(SCALE),0.1)

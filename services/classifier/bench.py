@@ -1,7 +1,9 @@
-"""Measures the webhook: `python -m services.classifier.bench [--rate 200] [--seconds 20]`.
+"""Measures the webhook: `python -m services.classifier.bench [--rate 200] [--seconds 20] [--attack]`.
 
 A child process serves HTTPS as in production. This process sends reviews at fixed times, whether or not
-earlier ones are answered, so that a slow answer does not lower the load (no coordinated omission).
+earlier ones are answered, so that a slow answer does not lower the load (no coordinated omission). With
+`--attack` another child sends the worst objects of one tenant meanwhile, each as soon as the last is
+answered, and keeps unfinished bodies and handshakes open.
 """
 
 import argparse
@@ -12,6 +14,7 @@ import ssl
 import sys
 import tempfile
 import time
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -19,10 +22,13 @@ from typing import Any, Final
 import orjson
 
 from services.classifier.cel import CelEngine
+from services.classifier.evaluation import EvaluationPool
 from services.classifier.rules import RulesHolder
 from services.classifier.webhook.app import webhook_app
+from services.classifier.webhook.reviewer import Reviewer
 from shared.contracts.webhook import PIPELINE_RUN_PATH
 from shared.runtime.certificates import CertificateFolder
+from shared.runtime.connections import ConnectionLimits
 from shared.runtime.loop import run
 from shared.runtime.web import WebServer
 
@@ -30,6 +36,8 @@ __all__ = ["main"]
 
 GOAL_P99_MILLISECONDS: Final = 50.0
 CONNECTIONS_MAX: Final = 64
+ATTACKERS: Final = 8
+GREEDY: Final = "greedy-tenant"
 WARM_UP_REVIEWS: Final = 100
 ANSWER_SECONDS: Final = 10.0
 EXAMPLE: Final = Path(__file__).parents[2] / "deploy/examples/konflux/classifier/config.yaml"
@@ -89,8 +97,11 @@ async def _serve(folder: Path, configuration: Path) -> None:
     rules = RulesHolder(CelEngine())
     if not rules.offer_file(configuration):
         raise SystemExit(rules.error)
+    pool = EvaluationPool()
+    pool.start()
     server = WebServer(
-        webhook_app(rules),
+        webhook_app(rules, reviewer=Reviewer(pool=pool)),
+        limits=ConnectionLimits(per_address_max=400, request_seconds=60),
         host="127.0.0.1",
         port=0,
         certificates=CertificateFolder(folder, ["127.0.0.1"]),
@@ -101,13 +112,100 @@ async def _serve(folder: Path, configuration: Path) -> None:
     # Serve until the parent closes our standard input, or dies.
     await loop.run_in_executor(None, sys.stdin.read)
     await server.stop()
+    await pool.close()
+
+
+def _worst_reviews() -> list[bytes]:
+    """Return what one tenant can send: as much as is allowed, and more."""
+
+    def review(spec: dict[str, Any], **metadata: Any) -> bytes:
+        run = {"apiVersion": "tekton.dev/v1", "kind": "PipelineRun"}
+        named = {"name": "r", "namespace": GREEDY, **metadata}
+        request = {
+            "uid": "attack",
+            "operation": "CREATE",
+            "namespace": GREEDY,
+            "object": {**run, "metadata": named, "spec": spec},
+        }
+        return orjson.dumps(
+            {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
+        )
+
+    def platforms(number: int) -> dict[str, Any]:
+        values = [f"linux/p{n}" for n in range(number)]
+        return {
+            "pipelineRef": {"name": "p"},
+            "params": [{"name": "build-platforms", "value": values}],
+        }
+
+    def tasks(number: int, after: int) -> dict[str, Any]:
+        listed = [
+            {
+                "name": f"t{n}",
+                "taskRef": {"name": "t"},
+                "runAfter": [f"t{k}" for k in range(max(0, n - after), n)],
+                "params": [{"name": "PLATFORM", "value": f"linux/p{n}"}],
+            }
+            for n in range(number)
+        ]
+        return {"pipelineSpec": {"tasks": listed}}
+
+    reference = {"pipelineRef": {"name": "p"}}
+    return [
+        review(platforms(9_000)),
+        review(platforms(1_000)),
+        review(platforms(150)),
+        review(tasks(4_000, 30)),
+        review(tasks(500, 30)),
+        review({**reference, "params": [{"name": "p", "value": "/_" * 700_000}]}),
+        review({**reference, "timeouts": {"pipeline": "1" * 1_000_000}}),
+        review(reference, annotations={f"a{n}": "x" * 200 for n in range(1_000)}),
+    ]
+
+
+async def _attack(port: int, ca: Path) -> None:
+    """Send the worst objects until standard input ends; then say how many were answered."""
+    tls = ssl.create_default_context(cafile=ca)
+    client = _Client(port, tls, refusals=True)
+    worst = _worst_reviews()
+    answered = 0
+
+    async def send(first: int) -> None:
+        nonlocal answered
+        number = first
+        while True:
+            with contextlib.suppress(OSError, EOFError, TimeoutError):
+                await client.send(worst[number % len(worst)])
+                answered += 1
+            number += 1
+
+    async def linger() -> None:
+        while True:
+            with contextlib.suppress(OSError):
+                _, silent = await asyncio.open_connection("127.0.0.1", port)
+                _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
+                head = f"POST {PIPELINE_RUN_PATH} HTTP/1.1\r\nhost: h\r\ncontent-length: 9999999\r\n\r\n"
+                writer.write(head.encode() + b"x" * 1_000_000)
+                await asyncio.sleep(1)
+                silent.close()
+                writer.close()
+
+    senders = [asyncio.create_task(send(number)) for number in range(ATTACKERS)]
+    senders += [asyncio.create_task(linger()) for _ in range(ATTACKERS)]
+    _say("attacking")
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    for task in senders:
+        task.cancel()
+    await asyncio.gather(*senders, return_exceptions=True)
+    _say(str(answered))
 
 
 class _Client:
     """Keep-alive connections: one for each outstanding answer."""
 
-    def __init__(self, port: int, tls: ssl.SSLContext) -> None:
+    def __init__(self, port: int, tls: ssl.SSLContext, *, refusals: bool = False) -> None:
         self._port = port
+        self._refusals = refusals
         self._tls = tls
         self._idle: list[Connection] = []
         self._gate = asyncio.Semaphore(CONNECTIONS_MAX)
@@ -128,7 +226,7 @@ class _Client:
                     if line.startswith(b"content-length:")
                 )
                 reply = orjson.loads(await reader.readexactly(length))
-            if not reply["response"]["allowed"]:
+            if not (reply["response"]["allowed"] or self._refusals):
                 raise RuntimeError(f"refused: {reply}")
             self._idle.append((reader, writer))
 
@@ -165,7 +263,35 @@ async def _drive(port: int, ca: Path, rate: float, seconds: float) -> list[float
     return sorted(took)
 
 
-async def _measure(configuration: Path, rate: float, seconds: float) -> int:
+@contextlib.asynccontextmanager
+async def _attacked(port: int, ca: Path, *, attack: bool) -> AsyncIterator[None]:
+    """Attack the webhook for as long as the block lasts."""
+    if not attack:
+        yield
+        return
+    child = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "services.classifier.bench",
+        "--attacker",
+        str(port),
+        "--serve",
+        str(ca),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    try:
+        await child.stdout.readline()
+        yield
+    finally:
+        child.stdin.close()
+        _say(f"webhook: {(await child.stdout.readline()).decode().strip()} reviews of the attacker")
+        await child.wait()
+
+
+async def _measure(configuration: Path, rate: float, seconds: float, *, attack: bool) -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         child = await asyncio.create_subprocess_exec(
@@ -183,7 +309,9 @@ async def _measure(configuration: Path, rate: float, seconds: float) -> int:
         assert child.stdout is not None
         try:
             port = int(await child.stdout.readline())
-            took = await _drive(port, folder / "ca.crt", rate, seconds)
+            ca = folder / "ca.crt"
+            async with _attacked(port, ca, attack=attack):
+                took = await _drive(port, ca, rate, seconds)
         finally:
             child.stdin.close()
             await child.wait()
@@ -205,12 +333,19 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=200)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--config", type=Path, default=EXAMPLE, help="the rules, config.yaml")
+    parser.add_argument("--attack", action="store_true", help="one tenant sends the worst objects")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--attacker", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.attacker is not None:
+        run(_attack(options.attacker, options.serve))
+        return 0
     if options.serve is not None:
         run(_serve(options.serve, options.config))
         return 0
-    return asyncio.run(_measure(options.config, options.rate, options.seconds))
+    return asyncio.run(
+        _measure(options.config, options.rate, options.seconds, attack=options.attack)
+    )
 
 
 if __name__ == "__main__":

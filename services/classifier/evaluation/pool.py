@@ -24,7 +24,7 @@ from services.classifier.evaluation.expressions import (
     Refusal,
     mutations_from_json,
 )
-from services.classifier.evaluation.worker import HEADER
+from services.classifier.evaluation.frames import HEADER
 from services.classifier.metrics import EVALUATIONS_CUT_OFF
 from services.classifier.validation import Problem
 from services.classifier.validation.problems import Rule
@@ -144,10 +144,8 @@ class _Child:
 
 
 def _environment() -> dict[str, str]:
-    """A child needs no credentials: only where its modules are."""
-    kept = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV")
-    path = os.pathsep.join(each for each in sys.path if each)
-    return {name: os.environ[name] for name in kept if name in os.environ} | {"PYTHONPATH": path}
+    """A child needs no settings and no credentials: only where its modules are."""
+    return {"PYTHONPATH": os.pathsep.join(each for each in sys.path if each)}
 
 
 class _Lane:

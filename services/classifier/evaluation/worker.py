@@ -9,11 +9,10 @@ import contextlib
 import os
 import resource
 import signal
-import struct
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO
 
 import orjson
 
@@ -24,11 +23,10 @@ from services.classifier.evaluation.expressions import (
     evaluate,
     mutations_to_json,
 )
+from services.classifier.evaluation.frames import HEADER
 from services.classifier.validation import validate
 
-__all__ = ["HEADER", "main"]
-
-HEADER: Final = struct.Struct(">I")
+__all__ = ["main"]
 
 
 class _Worker:

@@ -5,6 +5,7 @@ job is created unclassified. Validation and conversion need none.
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -50,6 +51,13 @@ BYTES_IN_FLIGHT_MAX: Final = 64 * 1024 * 1024
 CONVERSION_BYTES_IN_FLIGHT_MAX: Final = 160 * 1024 * 1024
 
 
+LOG_SECONDS: Final = 60.0
+"""A namespace's refusals of one cause are logged once in this time, and counted always."""
+
+LOGGED_MAX: Final = 1_000
+_logged: Final[dict[tuple[str, str], float]] = {}
+
+
 def _ignore_mutation(_reply: Reply, _path: str, _seconds: float) -> None:
     pass
 
@@ -66,8 +74,7 @@ def webhook_app(
 
     `reviewer` answers reviews; the default one has no child processes. `bytes_in_flight_max` limits the
     bodies of all reviews that are not answered, `body_seconds` the time in which a body must arrive.
-    `on_mutation` is called for each answered mutation with the reply, the path and the seconds that the
-    answer took.
+    `on_mutation` is called for each answered mutation with reply, path, and seconds.
     """
     reviewing = reviewer or Reviewer()
     bodies = BodyBudget(bytes_max=bytes_in_flight_max, seconds=body_seconds)
@@ -135,7 +142,7 @@ def _response(reply: Reply) -> Response:
     REVIEWS.labels(outcome=reply.outcome).inc()
     if reply.cause:
         REVIEWS_REFUSED.labels(cause=reply.cause).inc()
-    if reply.outcome not in {Outcome.MUTATED, Outcome.UNCHANGED}:
+    if reply.outcome not in {Outcome.MUTATED, Outcome.UNCHANGED} and _is_news(reply):
         _log_refusal(reply)
     media = "text/plain" if reply.outcome is Outcome.MALFORMED else "application/json"
     return Response(reply.body, status_code=reply.status, media_type=media)
@@ -153,6 +160,20 @@ def _unread(error: UnreadableBodyError) -> Response:
 
 def _not_loaded(rules: RulesHolder) -> str:
     return f"no configuration is loaded: {rules.error or 'none was given yet'}\n"
+
+
+def _is_news(reply: Reply) -> bool:
+    """Return whether to log a refusal. What costs too much may come a hundred times a second."""
+    if not reply.cause:
+        return True
+    key = (str((reply.request or {}).get("namespace")), reply.cause)
+    now = time.monotonic()
+    if _logged.get(key, -LOG_SECONDS) + LOG_SECONDS > now:
+        return False
+    if len(_logged) >= LOGGED_MAX:
+        _logged.clear()
+    _logged[key] = now
+    return True
 
 
 def _log_refusal(reply: Reply) -> None:

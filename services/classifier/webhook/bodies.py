@@ -46,14 +46,14 @@ class _Body:
 class BodyBudget:
     """The bytes of all bodies that are not answered yet.
 
-    Where they are used up, the largest unfinished body of the address that holds most of them gives way: an
-    API server sends a body in milliseconds, so what is unfinished for long is none of its own.
+    Where they are used up, the oldest unfinished body of the address with the most unfinished bytes gives
+    way: an API server sends a body in milliseconds, so what is unfinished for long is none of its own.
     """
 
     def __init__(self, *, bytes_max: int, seconds: float) -> None:
         self._bytes_max = bytes_max
         self._seconds = seconds
-        self._bodies: set[_Body] = set()
+        self._bodies: dict[_Body, None] = {}
         self.size = 0
         """Bytes in use. Never more than the limit."""
 
@@ -64,7 +64,7 @@ class BodyBudget:
         address = request.client.host if request.client else ""
         deadline = asyncio.timeout(self._seconds)
         body = _Body(address, deadline)
-        self._bodies.add(body)
+        self._bodies[body] = None
         try:
             try:
                 async with deadline:
@@ -81,7 +81,7 @@ class BodyBudget:
             body.parts.clear()
             yield whole
         finally:
-            self._bodies.discard(body)
+            self._bodies.pop(body, None)
             self.size -= body.size
 
     async def _fill(self, body: _Body, request: Request, bytes_max: int) -> None:
@@ -102,26 +102,23 @@ class BodyBudget:
     def _make_room(self, body: _Body, wanted: int) -> bool:
         """Return whether `wanted` more bytes fit, after others gave way for them."""
         while self.size + wanted > self._bytes_max:
-            victim = self._victim(body.address)
+            victim = self._victim()
             if victim is None or victim is body:
                 return False
-            self._bodies.discard(victim)
+            del self._bodies[victim]
             self.size -= victim.size
             victim.size = 0
             victim.parts.clear()
             victim.give_way()
         return True
 
-    def _victim(self, asking: str) -> _Body | None:
+    def _victim(self) -> _Body | None:
+        unfinished = [each for each in self._bodies if not each.complete and each.size]
         held: Counter[str] = Counter()
-        for each in self._bodies:
+        for each in unfinished:
             held[each.address] += each.size
-        unfinished = (each for each in self._bodies if not each.complete)
-        return max(
-            unfinished,
-            key=lambda each: (held[each.address], each.address != asking, each.size),
-            default=None,
-        )
+        # `max` returns the first of equals, and the oldest body is the first.
+        return max(unfinished, key=lambda each: held[each.address], default=None)
 
     def _cut_off(self, body: _Body) -> UnreadableBodyError:
         if body.gave_way:

@@ -45,12 +45,10 @@ __all__ = [
     "answer_mutation",
     "answer_validation",
     "malformed_reply",
-    "mutation_reply",
     "parse_request",
     "parse_review",
     "refused_reply",
     "too_large_reply",
-    "validation_reply",
 ]
 
 OBJECT_BYTES_MAX: Final = 3 * 1024 * 1024
@@ -114,29 +112,7 @@ class Reply:
 
 
 def answer_mutation(
-    body: bytes,
-    rules: Rules,
-    *,
-    kind: Kind | None = None,
-    new_traceparent: Callable[[], str | None] = no_traceparent,
-    context_of: Callable[[str], NamespaceContext] = default_context,
-) -> Reply:
-    """Answer one review of a creation. `kind`: the only one expected, None for any.
-
-    `new_traceparent` starts a trace: once for an object that is held, never in a dry run. `context_of`
-    returns the policies and defaults of a namespace.
-    """
-    try:
-        request = parse_review(body)
-    except ValueError as error:
-        return malformed_reply(error)
-    return mutation_reply(
-        request, rules, kind=kind, new_traceparent=new_traceparent, context_of=context_of
-    )
-
-
-def mutation_reply(
-    request: Object,
+    review: bytes | Object,
     rules: Rules,
     *,
     kind: Kind | None = None,
@@ -144,7 +120,16 @@ def mutation_reply(
     context_of: Callable[[str], NamespaceContext] = default_context,
     evaluation: Evaluate = evaluate_here,
 ) -> Reply:
-    """Answer the request of a review as `answer_mutation` does; `evaluation` evaluates expressions."""
+    """Answer one review of a creation. `kind`: the only one expected, None for any.
+
+    `review` is a body, or the request that was read from it. `new_traceparent` starts a trace: once for an
+    object that is held, never in a dry run. `context_of` returns the policies and defaults of a namespace.
+    `evaluation` evaluates expressions.
+    """
+    try:
+        request = parse_review(review) if isinstance(review, bytes) else review
+    except ValueError as error:
+        return malformed_reply(error)
     if request.get("operation", "CREATE") != "CREATE" or request.get("subResource"):
         return _allowed(request, _UNCHANGED)
     try:
@@ -165,17 +150,15 @@ def mutation_reply(
     return _allowed(request, result)
 
 
-def answer_validation(body: bytes) -> Reply:
-    """Answer one review by the rules of the object's kind; a kind without rules is allowed."""
+def answer_validation(review: bytes | Object, check: Check = validate) -> Reply:
+    """Answer one review by the rules of the object's kind; a kind without rules is allowed.
+
+    `review` is a body, or the request that was read from it. `check` applies the rules.
+    """
     try:
-        request = parse_review(body)
+        request = parse_review(review) if isinstance(review, bytes) else review
     except ValueError as error:
         return malformed_reply(error)
-    return validation_reply(request)
-
-
-def validation_reply(request: Object, check: Check = validate) -> Reply:
-    """Answer the request of a review as `answer_validation` does; `check` applies the rules."""
     if request.get("operation") not in {"CREATE", "UPDATE"}:
         return _allowed(request, _UNCHANGED)
     try:

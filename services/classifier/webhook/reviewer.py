@@ -26,12 +26,12 @@ from services.classifier.webhook.refusal import TOO_LARGE, TOO_MANY, RefusedErro
 from services.classifier.webhook.review import (
     Reply,
     allowed_reply,
+    answer_mutation,
+    answer_validation,
     malformed_reply,
-    mutation_reply,
     parse_review,
     refused_reply,
     too_large_reply,
-    validation_reply,
 )
 from shared.contracts.kube.kinds import Kind, Object
 
@@ -70,7 +70,7 @@ class Reviewer:
             return request
 
         def reply(evaluate: Callable[[Rules, Evaluation], list[Mutation]]) -> Reply:
-            return mutation_reply(
+            return answer_mutation(
                 request,
                 rules,
                 kind=kind,
@@ -113,7 +113,7 @@ class Reviewer:
             raise _PendingError(lambda: pool.validate(namespace, obj, old, size=size))
 
         try:
-            return validation_reply(request, first)
+            return answer_validation(request, first)
         except _PendingError as pending:
             result = await _outcome(pending.ask)
 
@@ -125,7 +125,7 @@ class Reviewer:
                 raise RefusedError(code, str(error), cause=error.refusal) from error
             return problems
 
-        return validation_reply(request, second)
+        return answer_validation(request, second)
 
     def _read(self, body: bytes) -> tuple[Object | Reply, int]:
         """Return the request and its size; instead of a request the reply to one that is too large."""

@@ -1,0 +1,216 @@
+"""Connections that cost without asking: handshakes, headers and idleness, on a real listener."""
+
+import asyncio
+import contextlib
+import ssl
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from shared.runtime.certificates import CertificateFolder
+from shared.runtime.connections import ConnectionLimits
+from shared.runtime.web import WebServer
+from shared.testing.waiting import eventually
+
+GET = b"GET / HTTP/1.1\r\nhost: h\r\n\r\n"
+
+
+class Listener:
+    """A server, what it refused, and a client that can be rude."""
+
+    def __init__(self, server: WebServer, port: int, tls: ssl.SSLContext | None) -> None:
+        self.server = server
+        self.port = port
+        self.tls = tls
+        self.writers: list[asyncio.StreamWriter] = []
+
+    async def open(
+        self, *, source: str = "127.0.0.1", plain: bool = False
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", self.port, ssl=None if plain else self.tls, local_addr=(source, 0)
+        )
+        self.writers.append(writer)
+        return reader, writer
+
+    async def get(self, source: str = "127.0.0.1") -> bytes:
+        reader, writer = await self.open(source=source)
+        writer.write(GET)
+        line = await reader.readline()
+        writer.close()
+        return line
+
+
+async def _ok(_request: Request) -> Response:
+    return PlainTextResponse("ok")
+
+
+async def _endless(_request: Request) -> Response:
+    await asyncio.sleep(3600)
+    return PlainTextResponse("ok")
+
+
+@asynccontextmanager
+async def listener(
+    path: Path | None = None,
+    *,
+    causes: Counter[str] | None = None,
+    connections_max: int = 1_000,
+    per_address_max: int | None = None,
+    header_seconds: float = 60.0,
+    request_seconds: float | None = None,
+) -> AsyncIterator[Listener]:
+    counted: Counter[str] = Counter() if causes is None else causes
+
+    def on_refused(cause: str) -> None:
+        counted[cause] += 1
+
+    folder = None if path is None else CertificateFolder(path, ["127.0.0.1"])
+    server = WebServer(
+        Starlette(routes=[Route("/", _ok), Route("/endless", _endless)]),
+        host="127.0.0.1",
+        port=0,
+        certificates=folder,
+        limits=ConnectionLimits(
+            connections_max=connections_max,
+            per_address_max=per_address_max,
+            header_seconds=header_seconds,
+            request_seconds=request_seconds,
+            on_refused=on_refused,
+        ),
+        now=lambda: datetime.now(UTC),
+        stop_seconds=1,
+    )
+    port = await server.start()
+    tls = None
+    if folder is not None:
+        tls = ssl.create_default_context(cadata=folder.ca_bundle().decode())
+    made = Listener(server, port, tls)
+    try:
+        yield made
+    finally:
+        for writer in made.writers:
+            writer.close()
+        for writer in made.writers:
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+        await server.stop()
+
+
+async def closed(reader: asyncio.StreamReader) -> bool:
+    """Wait until the server closed the connection."""
+    with contextlib.suppress(ConnectionError):
+        return await reader.read() == b""
+    return True
+
+
+async def test_handshake_that_never_ends_loses_its_place(tmp_path: Path) -> None:
+    causes: Counter[str] = Counter()
+    async with listener(tmp_path, causes=causes, header_seconds=0.3) as server:
+        connections = [await server.open(plain=True) for _ in range(20)]
+        await eventually(lambda: server.server.connections == 20)
+        connections[0][1].write(b"\x16\x03\x01")  # a record's head, then nothing
+        await eventually(lambda: causes["handshake deadline"] == 20)
+        assert server.server.connections == 0
+        assert b"200" in await server.get()
+
+
+async def test_headers_that_never_end_meet_a_deadline_that_bytes_do_not_move(
+    tmp_path: Path,
+) -> None:
+    causes: Counter[str] = Counter()
+    async with listener(tmp_path, causes=causes, header_seconds=0.5) as server:
+        reader, writer = await server.open()
+        writer.write(b"GET / HTTP/1.1\r\n")
+
+        async def drip() -> None:
+            while True:
+                await asyncio.sleep(0.05)
+                writer.write(b"x: y\r\n")
+
+        dripping = asyncio.create_task(drip())
+        assert await closed(reader)
+        dripping.cancel()
+        assert causes == {"header deadline": 1}
+
+
+async def test_second_request_on_a_connection_has_a_header_deadline_too() -> None:
+    causes: Counter[str] = Counter()
+    async with listener(causes=causes, header_seconds=0.3) as server:
+        reader, writer = await server.open()
+        writer.write(GET)
+        await reader.readuntil(b"ok")
+        writer.write(b"GET / HTTP")
+        assert await closed(reader)
+        assert causes == {"header deadline": 1}
+
+
+async def test_kept_connection_without_a_request_is_not_cut_off_by_header_deadline() -> None:
+    causes: Counter[str] = Counter()
+    async with listener(causes=causes, header_seconds=0.2) as server:
+        reader, writer = await server.open()
+        for _ in range(3):
+            writer.write(GET)
+            await reader.readuntil(b"ok")
+            await asyncio.sleep(0.25)
+        assert causes == {}
+        writer.close()
+
+
+async def test_endless_request_meets_its_deadline() -> None:
+    causes: Counter[str] = Counter()
+    async with listener(causes=causes, request_seconds=0.3) as server:
+        reader, writer = await server.open()
+        writer.write(b"GET /endless HTTP/1.1\r\nhost: h\r\n\r\n")
+        assert await closed(reader)
+        assert causes == {"request deadline": 1}
+
+
+async def test_crowd_of_one_address_leaves_room_for_another() -> None:
+    causes: Counter[str] = Counter()
+    async with listener(causes=causes, connections_max=10) as server:
+        crowd = [await server.open(source="127.0.0.2") for _ in range(10)]
+        await eventually(lambda: server.server.connections == 10)
+        assert b"200" in await server.get("127.0.0.1")
+        assert causes["connections"] == 1
+        assert await closed(crowd[0][0])
+
+
+async def test_address_beyond_its_limit_loses_its_own_oldest_idle_connection() -> None:
+    causes: Counter[str] = Counter()
+    async with listener(causes=causes, per_address_max=3) as server:
+        crowd = [await server.open(source="127.0.0.2") for _ in range(5)]
+        await eventually(lambda: causes["connections"] == 2)
+        assert await closed(crowd[0][0])
+        assert await closed(crowd[1][0])
+        assert server.server.connections == 3
+        assert b"200" in await server.get("127.0.0.1")
+
+
+async def test_connection_with_a_request_under_way_is_not_taken_away() -> None:
+    causes: Counter[str] = Counter()
+    async with listener(causes=causes, per_address_max=2) as server:
+        busy = []
+        for _ in range(2):
+            reader, writer = await server.open()
+            writer.write(b"GET /endless HTTP/1.1\r\nhost: h\r\n\r\n")
+            busy.append(reader)
+        await asyncio.sleep(0.2)
+        third, _ = await server.open()
+        assert await closed(third)
+        assert server.server.connections == 2
+        assert not any(reader.at_eof() for reader in busy)
+
+
+async def test_places_are_given_back_when_connections_end(tmp_path: Path) -> None:
+    async with listener(tmp_path) as server:
+        for _ in range(20):
+            assert b"200" in await server.get()
+        await eventually(lambda: server.server.connections == 0)
