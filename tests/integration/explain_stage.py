@@ -16,8 +16,9 @@ from shared.contracts.messages.explain import (
     ExplainRequest,
     Explanation,
 )
-from shared.contracts.messages.observed import Observed, Synced
+from shared.contracts.messages.observed import Synced
 from shared.contracts.messages.workloads import PodSet, WorkloadState
+from shared.testing.builders import cluster_queue_spec, observed
 from shared.testing.waiting import PATIENCE_SECONDS
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.memory_server import MemoryServer
@@ -75,22 +76,13 @@ class Site:
         self, kind: Kind, name: str, spec: Json, *, namespace: str | None = None, **more: Any
     ) -> None:
         self._version += 1
-        metadata = {"name": name, "namespace": namespace, **more.pop("metadata", {})}
-        await self.bus.publish(
-            Observed(
-                cluster="hub", group=kind.group, version=kind.version, plural=kind.plural,
-                kind=kind.kind, namespace=namespace, name=name, uid=f"{kind.plural}-{name}",
-                resource_version=str(self._version),
-                object={"metadata": metadata, "spec": spec, **more},
-            )
-        )  # fmt: skip
+        await self.bus.publish(observed(kind, name, spec, namespace, version=self._version, **more))
 
     async def queue(self, name: str = "cq", *, cpu: int = 4, **spec: Any) -> None:
         flavor = spec.pop("flavor", "default")
-        quota = {"name": "cpu", "nominalQuota": str(cpu), **spec.pop("quota", {})}
-        group = {"coveredResources": ["cpu"], "flavors": [{"name": flavor, "resources": [quota]}]}
+        limits = spec.pop("quota", {})
         await self.observe(
-            kinds.CLUSTER_QUEUE, name, {"namespaceSelector": {}, "resourceGroups": [group], **spec}
+            kinds.CLUSTER_QUEUE, name, cluster_queue_spec(cpu, flavor, limits=limits, **spec)
         )
 
     async def local(self, name: str, to: str = "cq", ns: str = "team", **spec: Any) -> None:

@@ -20,11 +20,11 @@ from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats.bus import NatsBus
 from shared.bus.stream_reader import open_stream_reader
 from shared.contracts.kube import kinds
-from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.base import Message
-from shared.contracts.messages.observed import Observed, Synced
-from shared.contracts.messages.workloads import Finish, PodSet, WorkloadState
+from shared.contracts.messages.observed import Synced
+from shared.contracts.messages.workloads import Finish, WorkloadState
 from shared.runtime.command import CommandError, Exit
+from shared.testing.builders import cluster_queue_spec, observed, workload
 from shared.testing.nats_server import nats_server
 from shared.testing.waiting import PATIENCE_SECONDS
 
@@ -37,36 +37,20 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def observed(kind: Kind, name: str, spec: Json, namespace: str | None = None) -> Observed:
-    metadata = {"name": name, "namespace": namespace}
-    return Observed(
-        cluster="hub", group=kind.group, version=kind.version, plural=kind.plural, kind=kind.kind,
-        namespace=namespace, name=name, uid=f"{kind.plural}-{name}", resource_version="1",
-        object={"metadata": metadata, "spec": spec},
-    )  # fmt: skip
-
-
-def workload(name: str, age: int, **more: Any) -> WorkloadState:
-    state: Json = {
-        "cluster": "hub", "namespace": "team", "name": name, "uid": f"u-{name}", "version": "1",
-        "phase": "waiting", "queue": "main", "created_at": now() - timedelta(seconds=age),
-        "pod_sets": [PodSet(name="main", count=1, requests={"cpu": "2"})], **more,
-    }  # fmt: skip
-    return WorkloadState.model_validate(state)
+def waiting(name: str, age: int, **more: Any) -> WorkloadState:
+    return workload(name, cpu=2, created_at=now() - timedelta(seconds=age), **more)
 
 
 def world() -> list[Message]:
     """A queue for one at a time, one who has it, and one who waits."""
-    quota = [{"name": "cpu", "nominalQuota": "2"}]
-    group = {"coveredResources": ["cpu"], "flavors": [{"name": "any", "resources": quota}]}
-    queue = {"namespaceSelector": {}, "resourceGroups": [group]}
+    queue = cluster_queue_spec(2, "any")
     return [
         observed(kinds.NAMESPACE, "team", {}),
         observed(kinds.RESOURCE_FLAVOR, "any", {}),
         observed(kinds.CLUSTER_QUEUE, "cq", queue),
         observed(kinds.LOCAL_QUEUE, "main", {"clusterQueue": "cq"}, "team"),
-        workload("first", 60),
-        workload("second", 30),
+        waiting("first", 60),
+        waiting("second", 30),
         Synced(cluster="hub", epoch="1", kinds=[], at=now()),
     ]
 
@@ -127,7 +111,7 @@ async def test_services_continue_from_a_backup_in_an_empty_server(tmp_path: Path
             after = {seen.body["name"]: seen.body for seen in await decisions(new.url)}
             assert after == before, "nothing is decided twice"
             finish = Finish(success=True, message="done", at=now())
-            await bus.publish(workload("first", 60, phase="finished", finish=finish))
+            await bus.publish(waiting("first", 60, phase="finished", finish=finish))
             await until(new.url, {"first": "released", "second": "admitted"})
         terms = {seen.body["name"]: seen.body["term"] for seen in await decisions(new.url)}
         assert terms["second"] > before["first"]["term"], "a term is never used again"

@@ -20,7 +20,7 @@ from shared.bus.admin.permissions import reads_of
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats.bus import NatsBus
 from shared.contracts.kube import kinds
-from shared.contracts.messages.observed import Observed
+from shared.testing.builders import observed
 from shared.testing.waiting import PATIENCE_SECONDS
 from tests.integration.test_permissions import intruder, now, server
 from tests.unit.console.people import People
@@ -56,14 +56,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
         watcher, console = bus("watcher", running, secured), bus("console", running, secured)
         for one in (watcher, console):
             await one.start()
-        kind = kinds.LOCAL_QUEUE
-        await watcher.publish(
-            Observed(
-                cluster="hub", group=kind.group, version=kind.version, plural=kind.plural, kind=kind.kind,
-                namespace="team", name="main", uid="1", resource_version="1",
-                object={"metadata": {"name": "main", "namespace": "team"}, "spec": {"clusterQueue": "cq"}},
-            )
-        )  # fmt: skip
+        await watcher.publish(observed(kinds.LOCAL_QUEUE, "main", {"clusterQueue": "cq"}, "team"))
         service = assemble(settings=ConsoleSettings(), bus=console, now=now, access=people)
         serving = asyncio.create_task(service.run())
         yield Place(running=running, secured=secured)

@@ -10,7 +10,7 @@ from shared.bus.nats.bus import NatsBus
 from shared.contracts.kube.kinds import CONFIG_MAP
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.hosts import HostSlot, HostState, PlatformState
-from shared.contracts.messages.observed import Observed
+from shared.testing.builders import observed
 from shared.testing.nats_server import nats_server
 from tests.unit.provisioner.harness import HOST_CONFIG, NAMESPACE
 
@@ -18,14 +18,9 @@ PLATFORM = "linux/ppc64le"
 
 
 def said(now: datetime) -> list[Message]:
-    metadata = {"name": "host-config", "namespace": NAMESPACE, "uid": "config"}
     seat = HostSlot(uid="u-1", namespace="team-a", name="one", host="power-1", address="10.0.0.1")
     return [
-        Observed(
-            cluster="hub", group="", version=CONFIG_MAP.version, plural=CONFIG_MAP.plural,
-            kind=CONFIG_MAP.kind, namespace=NAMESPACE, name="host-config", uid="config",
-            resource_version="1", object={"metadata": metadata, "data": HOST_CONFIG},
-        ),
+        observed(CONFIG_MAP, "host-config", namespace=NAMESPACE, data=HOST_CONFIG),
         PlatformState(cluster="hub", platform=PLATFORM, at=now, seats=[seat]),
         HostState(
             cluster="hub", namespace="team-a", name="two", uid="u-2", platform=PLATFORM,

@@ -22,10 +22,10 @@ from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.hosts import Machine, PlatformState
-from shared.contracts.messages.observed import Observed, Synced
+from shared.contracts.messages.observed import Synced
 from shared.contracts.messages.outcomes import DeadLetter
-from shared.contracts.messages.workloads import JobRef, PodSet, WorkloadState
 from shared.runtime.command import CommandError, Exit
+from shared.testing.builders import cluster_queue_spec, job_owner, observed, workload
 from shared.testing.nats_server import nats_server
 from shared.testing.waiting import PATIENCE_SECONDS, eventually
 
@@ -62,27 +62,19 @@ class Office:
     ) -> None:
         self._version += 1
         created = (datetime.now(UTC) - timedelta(hours=3)).isoformat()
-        metadata = {"name": name, "namespace": namespace, "creationTimestamp": created}
+        metadata = {"creationTimestamp": created}
         await self.bus.publish(
-            Observed(
-                cluster="hub", group=kind.group, version=kind.version, plural=kind.plural,
-                kind=kind.kind, namespace=namespace, name=name, uid=f"{kind.plural}-{name}",
-                resource_version=str(self._version), object={"metadata": metadata, "spec": spec},
-            )
-        )  # fmt: skip
+            observed(kind, name, spec, namespace, version=self._version, metadata=metadata)
+        )
 
     async def workload(self, name: str, *, seconds: int, **more: Any) -> None:
-        owner = JobRef(
-            api_version="batch/v1", kind="Job", plural="jobs", name=name, uid=f"j-{name}"
-        )
-        state: Json = {
-            "cluster": "hub", "namespace": "team", "name": f"job-{name}", "uid": f"u-{name}",
-            "phase": "waiting", "queue": "main", "version": "1", "owner": owner,
+        fields: Json = {
+            "uid": f"u-{name}",
+            "owner": job_owner(name),
             "created_at": datetime.now(UTC) - timedelta(seconds=seconds),
-            "pod_sets": [PodSet(name="main", count=1, requests={"cpu": "2"})],
             "labels": {"app": name},
-        }  # fmt: skip
-        await self.bus.publish(WorkloadState.model_validate(state | more))
+        }
+        await self.bus.publish(workload(f"job-{name}", cpu=2, **(fields | more)))
 
 
 def make_bus(url: str, instance: str) -> NatsBus:
@@ -95,14 +87,9 @@ async def office() -> AsyncIterator[Office]:
         bus = make_bus(server.url, "test")
         await bus.start()
         office = Office(server.url, bus)
-        resource = {"name": "cpu", "nominalQuota": "2"}
-        group = {
-            "coveredResources": ["cpu"],
-            "flavors": [{"name": "default", "resources": [resource]}],
-        }
         await office.observe(kinds.NAMESPACE, "team", {})
         await office.observe(kinds.RESOURCE_FLAVOR, "default", {"nodeLabels": {"disk": "ssd"}})
-        queue = {"cohortName": "all", "namespaceSelector": {}, "resourceGroups": [group]}
+        queue = cluster_queue_spec(2, cohortName="all")
         await office.observe(kinds.CLUSTER_QUEUE, "cq", queue)
         await office.observe(kinds.LOCAL_QUEUE, "main", {"clusterQueue": "cq"}, namespace="team")
         await office.workload("a", seconds=300)

@@ -31,9 +31,10 @@ from shared.bus.nats.bus import NatsBus
 from shared.bus.port import CaughtUp
 from shared.bus.streams import load
 from shared.contracts.kube.kinds import CONFIG_MAP, EVENT, NAMESPACE, SECRET, TASK_RUN, Kind, Object
-from shared.contracts.messages.observed import Observed, Synced
+from shared.contracts.messages.observed import Synced
 from shared.kube.port import NotFoundError
 from shared.runtime.certificates import CertificateFolder, ReloadingContext
+from shared.testing.builders import observed_object
 from shared.testing.nats_server import nats_server
 from shared.testing.waiting import eventually
 from tests.unit.provisioner.harness import NAMESPACE as OPERATOR
@@ -63,15 +64,8 @@ class Setup:
         self._version = 0
 
     async def observe(self, kind: Kind, obj: Object) -> None:
-        metadata = obj["metadata"]
         self._version += 1
-        await self.bus.publish(
-            Observed(
-                cluster="hub", group=kind.group, version=kind.version, plural=kind.plural, kind=kind.kind,
-                namespace=metadata["namespace"], name=metadata["name"], uid=metadata["uid"],
-                resource_version=str(self._version), object=obj,
-            )
-        )  # fmt: skip
+        await self.bus.publish(observed_object(kind, obj, version=self._version))
 
     async def create_build(self, name: str) -> Object:
         wanted = task_run(name, "linux/ppc64le")

@@ -15,8 +15,8 @@ from services.ctl.setup.permissions import key_file, make_keys
 from services.simulator.app import Simulator
 from shared.bus.nats.bus import NatsBus
 from shared.contracts.kube.kinds import MULTIKUEUE_CLUSTER
-from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.spokes import Beat, PairState
+from shared.testing.builders import observed
 from shared.testing.nats_server import nats_server
 from shared.testing.waiting import eventually
 
@@ -44,14 +44,9 @@ class Hub:
     async def name(self, spec: Spec, *, deleted: bool = False) -> None:
         """The hub's watcher sees the MultiKueueCluster `west`."""
         self._version += 1
-        kind = MULTIKUEUE_CLUSTER
         await self.bus.publish(
-            Observed(
-                cluster="hub", group=kind.group, version=kind.version, plural=kind.plural, kind=kind.kind,
-                name="west", uid="u", resource_version=str(self._version), deleted=deleted,
-                object={"metadata": {"name": "west", "uid": "u"}, "spec": spec},
-            )
-        )  # fmt: skip
+            observed(MULTIKUEUE_CLUSTER, "west", spec, version=self._version, deleted=deleted)
+        )
 
     def write(self, kubeconfig: str) -> Path:
         """The Secret `west`, as it is mounted."""

@@ -16,17 +16,14 @@ from shared.contracts.kube.kinds import MULTIKUEUE_CLUSTER
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.spokes import SpokeCounts, SpokeState
 from shared.runtime.command import CommandError
+from shared.testing.builders import observed
 from shared.testing.nats_server import nats_server
 
 LOST = "sluicegate.dev/lost"
 
 
 def named(spoke: str) -> Observed:
-    kind = MULTIKUEUE_CLUSTER
-    return Observed(
-        cluster="hub", group=kind.group, version=kind.version, plural=kind.plural, kind=kind.kind,
-        name=spoke, uid=spoke, resource_version="1", object={"metadata": {"name": spoke}},
-    )  # fmt: skip
+    return observed(MULTIKUEUE_CLUSTER, spoke)
 
 
 def standing(spoke: str, *, active: bool, why: str) -> SpokeState:

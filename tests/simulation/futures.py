@@ -9,10 +9,10 @@ from typing import Any, Final
 from services.quota.forecast import Arrival, FinishedRun, History, Simulation, Snapshot
 from services.quota.wire.inbound import nanoseconds
 from shared.contracts.kube import kinds
-from shared.contracts.kube.kinds import Kind
-from shared.contracts.messages.admissions import Admission, PodSetAssignment
+from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.observed import Observed
-from shared.contracts.messages.workloads import JobRef, PodSet, WorkloadState
+from shared.contracts.messages.workloads import WorkloadState
+from shared.testing.builders import admission, cluster_queue_spec, job_owner, observed, workload
 
 AT: Final = datetime(2026, 1, 5, tzinfo=UTC)
 CLUSTER: Final = "hub"
@@ -22,33 +22,9 @@ SORTS: Final = {"unit-tests": (60, 0.3, 1), "build": (240, 0.5, 2), "release": (
 """Name to median seconds, spread, and CPUs."""
 
 
-def observed(
-    kind: Kind, name: str, spec: dict[str, object], namespace: str | None = None
-) -> Observed:
-    """An object as a watcher tells of it."""
-    return Observed(
-        cluster=CLUSTER,
-        group=kind.group,
-        version=kind.version,
-        plural=kind.plural,
-        kind=kind.kind,
-        namespace=namespace,
-        name=name,
-        uid=name,
-        resource_version="1",
-        object={"metadata": {"name": name, "namespace": namespace}, "spec": spec},
-    )
-
-
 def queue(nominal: str, name: str = "main", **spec: Any) -> Observed:
     """A ClusterQueue with CPUs of one flavor."""
-    resources = [{"name": "cpu", "nominalQuota": nominal}]
-    groups = [
-        {"coveredResources": ["cpu"], "flavors": [{"name": "machines", "resources": resources}]}
-    ]
-    return observed(
-        kinds.CLUSTER_QUEUE, name, {"namespaceSelector": {}, "resourceGroups": groups, **spec}
-    )
+    return observed(kinds.CLUSTER_QUEUE, name, cluster_queue_spec(nominal, "machines", **spec))
 
 
 def set_up(nominal: str = "14", **spec: Any) -> list[Observed]:
@@ -61,50 +37,24 @@ def set_up(nominal: str = "14", **spec: Any) -> list[Observed]:
     ]
 
 
-def workload(
+def waiting(
     name: str, at: datetime, *, cpu: int = 1, priority: int = 0, queue: str = "queue"
 ) -> WorkloadState:
-    """One that waits."""
-    return WorkloadState(
-        cluster=CLUSTER,
-        namespace="team",
-        name=f"job-{name}",
-        uid=f"uid-{name}",
-        owner=JobRef(
-            api_version="batch/v1", kind="Job", plural="jobs", name=name, uid=f"uid-{name}"
-        ),
-        phase="waiting",
+    """Return a workload that has waited since `at`."""
+    return workload(
+        f"job-{name}",
+        cpu=cpu,
         queue=queue,
         priority=priority,
         created_at=at,
-        pod_sets=[PodSet(name="main", count=1, requests={"cpu": str(cpu)})],
+        owner=job_owner(name),
+        uid=f"uid-{name}",
     )
 
 
-def admission(state: WorkloadState, at: datetime, cluster_queue: str = "main") -> Admission:
-    """It was admitted on the one flavor."""
-    return Admission(
-        cluster=CLUSTER,
-        namespace=state.namespace,
-        name=state.name,
-        uid=state.uid,
-        state="admitted",
-        term=1,
-        number=1,
-        decided_at=at,
-        queue=state.queue,
-        cluster_queue=cluster_queue,
-        priority=state.priority,
-        pod_sets=[
-            PodSetAssignment(
-                name=pod_set.name,
-                count=pod_set.count,
-                flavors=dict.fromkeys(pod_set.requests, "machines"),
-                usage=pod_set.requests,
-            )
-            for pod_set in state.pod_sets
-        ],
-    )
+def admitted(state: WorkloadState, at: datetime, cluster_queue: str = "main") -> Admission:
+    """Return the admission of `state` on the only flavor."""
+    return admission(state, flavor="machines", cluster_queue=cluster_queue, decided_at=at)
 
 
 @dataclass(slots=True)
@@ -124,7 +74,7 @@ def submissions(random: Random, count: int) -> Iterator[Submission]:
         sort = random.choices(list(SORTS), weights=(6, 3, 1))[0]
         median, spread, cpu = SORTS[sort]
         yield Submission(
-            state=workload(
+            state=waiting(
                 f"{sort}-{number:05d}", at, cpu=cpu, priority=random.choice((0, 0, 0, 100))
             ),
             seconds=median * random.lognormvariate(0, spread),
@@ -169,6 +119,6 @@ class World:
             picture.workloads[ident] = each.state
             if fate.started_at is not None:
                 started = AT + timedelta(microseconds=(fate.started_at - nanoseconds(AT)) // 1000)
-                picture.admissions[ident] = admission(each.state, started)
+                picture.admissions[ident] = admitted(each.state, started)
         self._unended = unended
         return picture, self._past

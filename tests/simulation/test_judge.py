@@ -13,8 +13,8 @@ from services.simulator.judge.message_logs import MessageLogs, Record
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.admissions import Admission, PodSetAssignment
-from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import PodSet, WorkloadState
+from shared.testing.builders import observed
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -46,18 +46,8 @@ class History:
         namespace: str | None = None,
         **more: Any,
     ) -> None:
-        message = Observed(
-            cluster="hub",
-            group=kind.group,
-            version=kind.version,
-            plural=kind.plural,
-            kind=kind.kind,
-            namespace=namespace,
-            name=name,
-            uid=name,
-            resource_version="1",
-            object={"metadata": {"name": name, **more.pop("metadata", {})}, "spec": spec, **more},
-        )
+        metadata = {"uid": name, **more.pop("metadata", {})}
+        message = observed(kind, name, spec, namespace, metadata=metadata, **more)
         self.message_logs.observed.append(
             self._record(message, len(self.message_logs.observed) + 1)
         )

@@ -5,24 +5,14 @@ from typing import Any
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.observed import Observed
+from shared.testing.builders import observed_object
 
 
 def seen(kind: Kind, name: str, namespace: str | None = None, **obj: Any) -> Observed:
     metadata = {"name": name, "uid": f"{kind.plural}-{name}", **obj.pop("metadata", {})}
     if namespace is not None:
         metadata["namespace"] = namespace
-    return Observed(
-        cluster="hub",
-        group=kind.group,
-        version=kind.version,
-        plural=kind.plural,
-        kind=kind.kind,
-        namespace=namespace,
-        name=name,
-        uid=metadata["uid"],
-        resource_version="1",
-        object={"kind": kind.kind, "metadata": metadata, **obj},
-    )
+    return observed_object(kind, {"kind": kind.kind, "metadata": metadata, **obj})
 
 
 def queue(name: str, *, priority: str | None = None) -> Observed:

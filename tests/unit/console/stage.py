@@ -17,6 +17,7 @@ from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.messages.workloads import Finish, JobRef, PodSet, WorkloadState
+from shared.testing.builders import cluster_queue_spec, observed
 from shared.testing.world.loop import VirtualLoop
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
 
@@ -85,26 +86,10 @@ class Stage:
         self, kind: Kind, name: str, spec: Json, *, namespace: str | None = None, **more: Any
     ) -> Observed:
         self._versions += 1
-        metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
-        return Observed(
-            cluster="hub",
-            group=kind.group,
-            version=kind.version,
-            plural=kind.plural,
-            kind=kind.kind,
-            namespace=namespace,
-            name=name,
-            uid=f"{kind.plural}-{name}",
-            resource_version=str(self._versions),
-            **({"object": {"metadata": metadata, "spec": spec}} | more),
-        )
+        return observed(kind, name, spec, namespace, version=self._versions, **more)
 
     def cluster_queue(self, cpu: int = 4, name: str = "cq", **more: Any) -> Observed:
-        quota = {"name": "cpu", "nominalQuota": str(cpu)}
-        flavor = {"name": "default", "resources": [quota]}
-        group = {"coveredResources": ["cpu"], "flavors": [flavor]}
-        spec = {"namespaceSelector": {}, "resourceGroups": [group]}
-        return self.observed(kinds.CLUSTER_QUEUE, name, spec, **more)
+        return self.observed(kinds.CLUSTER_QUEUE, name, cluster_queue_spec(cpu), **more)
 
     def local_queue(self, namespace: str = "team", name: str = "main", **more: Any) -> Observed:
         spec = {"clusterQueue": "cq"}

@@ -15,7 +15,8 @@ from services.whatif.reading import LoadedState, load
 from shared.contracts.kube import kinds
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import Finish, WorkloadState
-from tests.simulation.futures import admission, observed, queue, set_up, workload
+from shared.testing.builders import observed
+from tests.simulation.futures import admitted, queue, set_up, waiting
 from tests.unit.ctl.whatif_objects import NOW, Sluice
 
 
@@ -39,10 +40,10 @@ def yesterday(path: Path, *, count: int, objects: list[Observed]) -> Path:
     messages: list[tuple[str, Any]] = [("", each) for each in objects]
     for number in range(count):
         created = NOW - timedelta(minutes=count - number)
-        state = workload(f"job-{number:05d}", created, cpu=4)
+        state = waiting(f"job-{number:05d}", created, cpu=4)
         end = created + timedelta(minutes=5)
         messages += [
-            ("log.", admission(state, created)),
+            ("log.", admitted(state, created)),
             ("log.", ended(state, end)),
         ]
     return saved(path, NOW, messages)
@@ -101,14 +102,14 @@ def sent_to_spokes() -> list[tuple[str, Any]]:
     messages: list[tuple[str, Any]] = [("", each) for each in objects]
     before = NOW - timedelta(hours=1)
     for number in range(5):
-        old = workload(f"old-{number}", before)
-        messages += [("log.", admission(old, before)), ("log.", ended(old, before + MINUTES_10))]
+        old = waiting(f"old-{number}", before)
+        messages += [("log.", admitted(old, before)), ("log.", ended(old, before + MINUTES_10))]
     for name, spoke in (("a", "west"), ("b", "east"), ("c", "east")):
-        state = workload(name, NOW, cpu=4)
+        state = waiting(name, NOW, cpu=4)
         chosen = {"spoke": spoke, "checks": ["elsewhere"]}
-        messages += [("", state), ("", admission(state, NOW).model_copy(update=chosen))]
+        messages += [("", state), ("", admitted(state, NOW).model_copy(update=chosen))]
         copy = elsewhere_workload(state, spoke)
-        messages += [("", copy), ("", admission(state, NOW).model_copy(update={"cluster": spoke}))]
+        messages += [("", copy), ("", admitted(state, NOW).model_copy(update={"cluster": spoke}))]
     return messages
 
 
@@ -139,7 +140,7 @@ def test_workloads_of_a_lost_spoke_wait_for_quota_on_others(tmp_path: Path, slui
 
 def test_replayed_day_runs_without_the_lost_spoke(tmp_path: Path, sluice: Sluice) -> None:
     submitted = [
-        ("log.", elsewhere_workload(workload(f"w-{number}", NOW - MINUTES_10, cpu=4), cluster))
+        ("log.", elsewhere_workload(waiting(f"w-{number}", NOW - MINUTES_10, cpu=4), cluster))
         for number in range(4)
         for cluster in ("hub", "east")
     ]
@@ -202,17 +203,17 @@ def test_damaged_message_is_named_by_its_subject(
 
 
 def test_explanation_gets_an_expected_start() -> None:
-    running, waiting = workload("one", NOW, cpu=10), workload("two", NOW, cpu=10)
+    running, pending = waiting("one", NOW, cpu=10), waiting("two", NOW, cpu=10)
     history = History()
     for _ in range(20):
         history.add(FinishedRun(state=running, seconds=600.0))
     snapshot = Snapshot(
         at=NOW + timedelta(minutes=4), observed={o.subject: o for o in set_up("14")}
     )
-    for state in (running, waiting):
+    for state in (running, pending):
         snapshot.workloads["hub", f"team/{state.name}"] = state
-    snapshot.admissions["hub", f"team/{running.name}"] = admission(running, NOW)
-    item = {"cluster": "hub", "namespace": "team", "name": waiting.name}
+    snapshot.admissions["hub", f"team/{running.name}"] = admitted(running, NOW)
+    item = {"cluster": "hub", "namespace": "team", "name": pending.name}
 
     _add_expected_start(LoadedState(snapshot=snapshot, history=history), item)
 
@@ -222,7 +223,7 @@ def test_explanation_gets_an_expected_start() -> None:
 
 def test_expected_start_without_history_is_unknown() -> None:
     snapshot = Snapshot(at=NOW, observed={o.subject: o for o in set_up("14")})
-    state = workload("one", NOW)
+    state = waiting("one", NOW)
     snapshot.workloads["hub", f"team/{state.name}"] = state
     item = {"cluster": "hub", "namespace": "team", "name": state.name}
 

@@ -16,9 +16,10 @@ from shared.contracts.messages.admissions import Admission, AdmissionState
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.dispatches import Dispatch
-from shared.contracts.messages.observed import Observed, Synced
+from shared.contracts.messages.observed import Synced
 from shared.contracts.messages.spokes import SCHEMA, Beat, CopyState, HubStatus, SpokeState
 from shared.contracts.messages.workloads import JobRef, WorkloadState
+from shared.testing.builders import observed_object
 from shared.testing.waiting import first_value
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
 from shared.testing.world.world import CALM, EPOCH, Faults, ProcessContext, World
@@ -190,14 +191,9 @@ class Harness:
     ) -> None:
         """Publish an object, as the watcher of `cluster` does."""
         self._version += 1
-        metadata = obj["metadata"]
         await self.bus.publish(
-            Observed(
-                cluster=cluster, group=kind.group, version=kind.version, plural=kind.plural, kind=kind.kind,
-                namespace=metadata.get("namespace"), name=metadata["name"], uid=metadata["uid"],
-                resource_version=str(self._version), deleted=deleted, object=obj,
-            )
-        )  # fmt: skip
+            observed_object(kind, obj, cluster=cluster, version=self._version, deleted=deleted)
+        )
 
     async def submit(self, obj: Object) -> None:
         """Publish a job of the hub and its workload state."""

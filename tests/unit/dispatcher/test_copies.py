@@ -18,6 +18,7 @@ from shared.contracts.kube.bodies import as_body
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.messages.observed import Observed
 from shared.integrations import JOB, PIPELINE_RUN
+from shared.testing.builders import observed_object
 from tests.unit.dispatcher.harness import job
 
 LABELS = {
@@ -172,10 +173,7 @@ def test_conditions_of_remote_workload() -> None:
 
 
 def seen(kind: Kind, name: str, spec: Object | None, *, deleted: bool = False) -> Observed:
-    return Observed(
-        cluster="hub", group=kind.group, version=kind.version, plural=kind.plural, kind=kind.kind,
-        name=name, uid=name, resource_version="1", deleted=deleted, object={"spec": spec},
-    )  # fmt: skip
+    return observed_object(kind, {"metadata": {"name": name}, "spec": spec}, deleted=deleted)
 
 
 PARAMETERS = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "all"}

@@ -7,24 +7,13 @@ import pytest
 from shared.contracts.kube.kinds import INTEGRATION, Object
 from shared.contracts.messages.observed import Observed
 from shared.integrations import JOB, Integrations, is_nested
+from shared.testing.builders import observed_object
 from tests.unit.integrations.gadgets import document
 
 
 def seen(obj: Object, *, deleted: bool = False, **metadata: Any) -> Observed:
     obj = {**obj, "metadata": {"uid": "u", "resourceVersion": "1", **obj["metadata"], **metadata}}
-    return Observed(
-        cluster="hub",
-        group=INTEGRATION.group,
-        version=INTEGRATION.version,
-        plural=INTEGRATION.plural,
-        kind=INTEGRATION.kind,
-        namespace=None,
-        name=obj["metadata"]["name"],
-        uid="u",
-        resource_version=obj["metadata"]["resourceVersion"],
-        deleted=deleted,
-        object=obj,
-    )
+    return observed_object(INTEGRATION, obj, deleted=deleted)
 
 
 def count_of(integrations: Integrations) -> object:

@@ -24,11 +24,11 @@ from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.kube.names import workload_name
 from shared.contracts.messages.admissions import Admission, AdmissionState, PodSetAssignment
-from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.workloads import Finish, JobRef, PodSet, WorkloadState
 from shared.contracts.simulation import RUN_IN_PODS
 from shared.kube.port import NotFoundError, Patch
+from shared.testing.builders import observed_object
 from shared.testing.world.loop import run_virtual
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.memory_server import MemoryServer
@@ -220,14 +220,7 @@ class CoschedulingStage:
         """Publish the Workload object as it is now, as a watcher does."""
         obj = await self.workload(state)
         assert obj is not None
-        metadata, kind = obj["metadata"], kinds.WORKLOAD
-        await self.bus.publish(
-            Observed(
-                cluster="hub", group=kind.group, version=kind.version, plural=kind.plural,
-                kind=kind.kind, namespace=metadata["namespace"], name=metadata["name"],
-                uid=metadata["uid"], resource_version=metadata["resourceVersion"], object=obj,
-            )
-        )  # fmt: skip
+        await self.bus.publish(observed_object(kinds.WORKLOAD, obj))
 
     async def until(self, condition: Callable[[], Any], what: str) -> None:
         loop = asyncio.get_running_loop()

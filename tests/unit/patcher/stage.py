@@ -16,10 +16,10 @@ from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.kube.names import workload_name
 from shared.contracts.messages.admissions import Admission, AdmissionState, PodSetAssignment
-from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.workloads import JobRef, PodSet, WorkloadState
 from shared.kube.port import Kube, NotFoundError
+from shared.testing.builders import observed_object
 from shared.testing.waiting import eventually
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.memory_server import MemoryServer
@@ -70,14 +70,7 @@ class Setup:
         await self._buses.pop().stop()
 
     async def observe(self, kind: Kind, obj: Json) -> None:
-        metadata = obj["metadata"]
-        await self.bus.publish(
-            Observed(
-                cluster="hub", group=kind.group, version=kind.version, plural=kind.plural,
-                kind=kind.kind, namespace=metadata.get("namespace"), name=metadata["name"],
-                uid=metadata["uid"], resource_version=metadata["resourceVersion"], object=obj,
-            )
-        )  # fmt: skip
+        await self.bus.publish(observed_object(kind, obj))
 
     async def submit(self, **spec: Any) -> WorkloadState:
         """A suspended Job, observed and projected."""

@@ -16,8 +16,9 @@ from services.provisioner.settings import ProvisionerSettings
 from shared.bus.port import CaughtUp, Entry
 from shared.contracts.kube.kinds import CONFIG_MAP, TASK_RUN, Kind, Object
 from shared.contracts.messages.hosts import HostState, PlatformState, SealKey
-from shared.contracts.messages.observed import Observed, Synced
+from shared.contracts.messages.observed import Synced
 from shared.contracts.seal import host_context, open_sealed, public_key_of
+from shared.testing.builders import observed_object
 from shared.testing.waiting import first_value
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
 from shared.testing.world.world import CALM, Faults, ProcessContext, World
@@ -189,14 +190,7 @@ class ProvisionerHarness:
     async def observe(self, kind: Kind, obj: Object, *, deleted: bool = False) -> None:
         """Let the watcher observe `obj`."""
         self._version += 1
-        metadata = obj["metadata"]
-        await self.bus.publish(
-            Observed(
-                cluster="hub", group=kind.group, version=kind.version, plural=kind.plural, kind=kind.kind,
-                namespace=metadata.get("namespace"), name=metadata["name"], uid=metadata["uid"],
-                resource_version=str(self._version), deleted=deleted, object=obj,
-            )
-        )  # fmt: skip
+        await self.bus.publish(observed_object(kind, obj, version=self._version, deleted=deleted))
 
     async def observe_task_run(self, obj: Object) -> None:
         """Let the watcher observe a new or changed TaskRun."""

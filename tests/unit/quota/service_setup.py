@@ -15,10 +15,11 @@ from shared.bus.port import CaughtUp
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.admissions import Admission
-from shared.contracts.messages.observed import Observed, Synced
+from shared.contracts.messages.observed import Synced
 from shared.contracts.messages.outcomes import Outcome
-from shared.contracts.messages.workloads import PodSet, WorkloadState
+from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.windows import CONTROLLER as WINDOWS
+from shared.testing.builders import observed, workload
 from shared.testing.waiting import eventually
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.memory_server import MemoryServer
@@ -86,22 +87,12 @@ class Setup:
         deleted: bool = False,
     ) -> None:
         self._version += 1
-        metadata = {"name": name, "namespace": namespace, "uid": name}
         await self.bus.publish(
-            Observed(
-                cluster="hub", group=kind.group, version=kind.version, plural=kind.plural,
-                kind=kind.kind, namespace=namespace, name=name, uid=name,
-                resource_version=str(self._version), object={"metadata": metadata, "spec": spec},
-                deleted=deleted,
-            )
-        )  # fmt: skip
+            observed(kind, name, spec, namespace, version=self._version, deleted=deleted)
+        )
 
     async def workload(self, name: str, **more: Any) -> WorkloadState:
-        pod_sets = [PodSet(name="main", count=1, requests={"cpu": more.pop("cpu", "1")})]
-        state = WorkloadState(
-            cluster="hub", namespace="team", name=name, uid=f"u-{name}", queue="q", created_at=NOON,
-            **{"phase": "waiting", "version": "1", "pod_sets": pod_sets, **more},
-        )  # fmt: skip
+        state = workload(name, **({"queue": "q"} | more))
         await self.bus.publish(state)
         return state
 

@@ -13,10 +13,11 @@ from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.checks import CheckState
-from shared.contracts.messages.observed import Observed, Synced
+from shared.contracts.messages.observed import Synced
 from shared.contracts.messages.outcomes import Outcome
-from shared.contracts.messages.workloads import PodSet, WorkloadState
+from shared.contracts.messages.workloads import WorkloadState
 from shared.settings.configuration import Configuration
+from shared.testing.builders import observed, workload
 
 NOON: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)
 WAITS: Final = {"timeout": "300s", "requeuingStrategy": {"backoffLimitCount": 2}}
@@ -62,13 +63,7 @@ class Desk:
     def _started(self) -> Decider:
         decider = Decider(self._settings, self.configuration)
         for kind, namespace, name, spec in self._cluster:
-            metadata = {"name": name, "namespace": namespace or None, "uid": name}
-            observed = Observed(
-                cluster="hub", group=kind.group, version=kind.version, plural=kind.plural,
-                kind=kind.kind, namespace=namespace or None, name=name, uid=name,
-                resource_version="1", object={"metadata": metadata, "spec": spec},
-            )  # fmt: skip
-            decider.apply(observed)
+            decider.apply(observed(kind, name, spec, namespace or None))
         decider.apply(Synced(cluster="hub", epoch="1", kinds=[], at=NOON))
         return decider
 
@@ -108,11 +103,8 @@ class Desk:
 
     def see(self, name: str, **more: Any) -> list[Admission]:
         """A workload as the classifier tells it."""
-        state = WorkloadState(
-            cluster="hub", namespace="team", name=name, uid=f"u-{name}", queue="q",
-            pod_sets=[PodSet(name="main", count=1, requests={"cpu": "1"})],
-            **{"phase": "waiting", "version": "1", "pods_ready": False, "created_at": NOON, **more},
-        )  # fmt: skip
+        fields: dict[str, Any] = {"queue": "q", "pods_ready": False}
+        state = workload(name, **(fields | more))
         self.seen[name] = state
         self.decider.apply(state)
         return self.decide()

@@ -4,6 +4,7 @@ from typing import Any
 
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.observed import Observed
+from shared.testing.builders import observed_object
 
 Json = dict[str, Any]
 
@@ -27,17 +28,4 @@ def job(name: str = "train", *, uid: str = "u-1", **parts: Any) -> Json:
 
 
 def seen(kind: Kind, obj: Json, *, deleted: bool = False) -> Observed:
-    metadata = obj["metadata"]
-    return Observed(
-        cluster="hub",
-        group=kind.group,
-        version=kind.version,
-        plural=kind.plural,
-        kind=kind.kind,
-        namespace=metadata.get("namespace"),
-        name=metadata["name"],
-        uid=metadata.get("uid", ""),
-        resource_version=str(metadata.get("resourceVersion", "1")),
-        deleted=deleted,
-        object=None if deleted else obj,
-    )
+    return observed_object(kind, obj, deleted=deleted)
