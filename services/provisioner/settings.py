@@ -82,6 +82,13 @@ class ProvisionerSettings(ServiceSettings):
     otp_seconds: Annotated[float, Field(gt=0, le=21_600)] = 10_800.0
     """How long a key can be fetched."""
 
+    direct_task_runs_max: Annotated[int, Field(ge=0)] = 20
+    """Most TaskRuns of one namespace that have a host at a time without an admitted PipelineRun as their
+    owner. 0: any number."""
+
+    task_runs_need_admitted_run: bool = False
+    """Whether only TaskRuns of admitted PipelineRuns get hosts."""
+
     forget_seconds: Annotated[float, Field(gt=0)] = 600.0
     """How long the state of a released TaskRun stays in the view after the TaskRun is deleted."""
 

@@ -4,18 +4,27 @@ Enters: messages of the bus. Leaves: the platforms that need a decision, and the
 The store can be read again from the bus, so losing it loses nothing.
 """
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import structlog
 
 from services.provisioner import wire
 from services.provisioner.allocation.ledger import AllocationLedger
+from services.provisioner.allocation.ownership import (
+    RunAdmissions,
+    budgets,
+    holders,
+    refused_results,
+)
+from services.provisioner.allocation.results import Result
 from services.provisioner.checks.reservations import Reservations
 from services.provisioner.config.host_config import (
     NO_CONFIG,
     HostConfig,
+    LocalPlatform,
     PlatformConfig,
     parse_host_config,
 )
@@ -78,6 +87,13 @@ class Store:
         """True once the watcher has listed the cluster: a TaskRun that was not observed does not exist."""
 
         self.reservations = Reservations(cluster)
+        self.runs = RunAdmissions()
+        self._by_run: dict[tuple[str, str], dict[str, None]] = {}
+        """Namespace and uid of a run to the active TaskRuns that name it as their owner."""
+
+        self._limited: dict[str, None] = {}
+        """Platforms with TaskRuns that wait because others of their namespace have hosts."""
+
         self.offer: PlatformOffer | None = None
         """The offer that was published last."""
 
@@ -98,6 +114,7 @@ class Store:
 
         self._by_platform: dict[str, dict[str, None]] = {}
         self._published: dict[TaskRunRef, PublishedState] = {}
+        self._published_by_uid: dict[str, PublishedState] = {}
         self._unreleased: dict[str, dict[TaskRunRef, None]] = {}
         """By platform: TaskRuns whose published state is not `released`."""
 
@@ -135,7 +152,11 @@ class Store:
         self._offered = None
 
     def apply_admission(self, admission: Admission) -> None:
-        """Apply a decision of quota: slots may have to be reserved or released."""
+        """Apply a decision of quota: slots may have to be reserved or released, TaskRuns be believed."""
+        self.runs.observe(admission)
+        for uid in self._by_run.get((admission.namespace, admission.uid), ()):
+            self._active[uid] = self._with_workload(self._active[uid])
+            self.mark_dirty(self._active[uid].platform)
         resources = self.reservations.apply_admission(admission)
         for platform in (*self.config.platforms, *self.records) if resources else ():
             if slot_resource(platform) in resources:
@@ -165,12 +186,35 @@ class Store:
             if request is not None and ref not in self._published and has_finalizer(observed.body):
                 self._publish_lost(request)
             return
-        if request is None or self._active.get(observed.uid) == request:
+        if request is not None:
+            request = self._with_workload(request)
+        before_ = self._active.get(observed.uid)
+        if request is None or before_ == request:
             return
+        if before_ is not None:
+            self._forget_run(before_)
+        if request.run_uid:
+            self._by_run.setdefault((request.namespace, request.run_uid), {})[request.uid] = None
         self._uids[ref] = request.uid
         self._active[request.uid] = request
         self._by_platform.setdefault(request.platform, {})[request.uid] = None
         self.mark_dirty(request.platform)
+
+    def _with_workload(self, request: HostRequest) -> HostRequest:
+        """`request` with the Workload of its run, if quota admitted that run, now or before."""
+        known, published = self._active.get(request.uid), self._published.get(request.ref)
+        workload = known.workload if known is not None else ""
+        if not workload and published is not None and published.state.uid == request.uid:
+            workload = published.state.workload
+        workload = workload or self.runs.workload_of(request.namespace, request.run_uid)
+        return replace(request, workload=workload)
+
+    def _forget_run(self, request: HostRequest) -> None:
+        key = (request.namespace, request.run_uid)
+        uids = self._by_run.get(key, {})
+        uids.pop(request.uid, None)
+        if not uids:
+            self._by_run.pop(key, None)
 
     def _publish_lost(self, request: HostRequest) -> None:
         """The bus lost the state of a TaskRun that ended: let a release be published.
@@ -192,6 +236,7 @@ class Store:
     def _end(self, ref: TaskRunRef, uid: str) -> None:
         request = self._active.pop(uid, None)
         if request is not None:
+            self._forget_run(request)
             self._by_platform[request.platform].pop(uid, None)
             self.mark_dirty(request.platform)
         if self._uids.get(ref) == uid:
@@ -220,6 +265,10 @@ class Store:
     def store_record(self, ledger: AllocationLedger, sequence: int) -> None:
         """Store a ledger as it is in the log at `sequence`."""
         self.records[ledger.platform] = StoredRecord(ledger=ledger, sequence=sequence)
+        self._dirty.update(
+            self._limited
+        )  # A TaskRun of that namespace may have given its host back.
+        self._limited.clear()
 
     def store_published(self, state: HostState, sequence: int) -> None:
         """Store the state of a TaskRun as it is in the log at `sequence`."""
@@ -227,7 +276,9 @@ class Store:
         before = self._published.get(ref)
         if before is not None:
             self._unreleased.get(before.state.platform, {}).pop(ref, None)
-        self._published[ref] = PublishedState(state=state, sequence=sequence)
+            self._published_by_uid.pop(before.state.uid, None)
+        published = PublishedState(state=state, sequence=sequence)
+        self._published[ref] = self._published_by_uid[state.uid] = published
         if state.state != "released":
             self._unreleased.setdefault(state.platform, {})[ref] = None
 
@@ -240,7 +291,10 @@ class Store:
             and published.state.at < before
             and ref not in self._existing
         ]
-        return [self._published.pop(ref) for ref in expired]
+        dropped = [self._published.pop(ref) for ref in expired]
+        for published in dropped:
+            self._published_by_uid.pop(published.state.uid, None)
+        return dropped
 
     # --- which platforms need a decision ---
 
@@ -303,6 +357,35 @@ class Store:
             ):
                 settled.add(request.uid)
         return frozenset(settled)
+
+    def direct_limits(
+        self, platform: str, *, most: int, refused: bool
+    ) -> tuple[dict[str, Result], dict[str, int]]:
+        """Returns results of TaskRuns that get nothing new in this round, and budgets of namespaces.
+
+        `most`: hosts that TaskRuns of no admitted run have at a time in one namespace, 0 for any number.
+        `refused`: whether they get none at all.
+        """
+        if isinstance(self.resolve(platform), LocalPlatform | str):
+            return {}, {}  # Nothing is given away there.
+        requests = self.requests(platform)
+        settled = self.settled(requests)
+        requests = [request for request in requests if request.uid not in settled]
+        holding = holders(record.ledger for record in self.records.values())
+        owned = frozenset(uid for uid in holding if self._is_owned(uid))
+        budget = budgets(requests, most=most, holding=holding, owned=owned)
+        direct = Counter(one.namespace for one in requests if not one.workload)
+        if any(direct[namespace] > left for namespace, left in budget.items()):
+            self._limited[platform] = None
+        results = refused_results(requests, refused=refused, runs=self.runs, holding=holding)
+        return results, budget
+
+    def _is_owned(self, uid: str) -> bool:
+        request = self._active.get(uid)
+        if request is not None:
+            return bool(request.workload)
+        published = self._published_by_uid.get(uid)
+        return published is not None and bool(published.state.workload)
 
     def ended_but_unreleased(self, platform: str) -> list[PublishedState]:
         """Published states of TaskRuns of `platform` that have ended and are not `released` yet."""

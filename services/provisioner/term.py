@@ -14,6 +14,7 @@ cannot both give the last slot away: the second one gets a `FencedError`.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from services.provisioner import wire
@@ -100,10 +101,7 @@ class Term:
             retry_seconds=settings.check_retry_seconds,
             now=now,
         )
-        self._unread = {"HOSTS", "OBSERVED", "CHECKS"}
-        self._has_own_checks = asyncio.Event()
-        """Admissions are read from the first AdmissionCheck on that the provisioner answers."""
-
+        self._unread = {"HOSTS", "OBSERVED", "CHECKS", "ADMISSIONS"}
         self._hosts_listed = asyncio.Event()
         self._hosts_read = asyncio.Event()
         self._writing: dict[str, int] = {}
@@ -216,9 +214,6 @@ class Term:
 
     def _on_observed(self, observed: Observed, _: Entry) -> None:
         self._store.apply_observed(observed)
-        if self._store.reservations.has_own_checks and not self._has_own_checks.is_set():
-            self._unread.add("ADMISSIONS")  # No decision before the admissions are read.
-            self._has_own_checks.set()
         self._work_pending.set()
 
     def _on_synced(self, _synced: Synced, _: Entry) -> None:
@@ -227,7 +222,6 @@ class Term:
 
     async def _follow_admissions(self) -> None:
         # After the records, as above: a slot is reserved after its admission was read.
-        await self._has_own_checks.wait()
         await self._hosts_read.wait()
         await follow(
             self._bus,
@@ -283,7 +277,16 @@ class Term:
     async def _decide_platform(self, group: asyncio.TaskGroup, platform: str) -> None:
         before = self._store.ledger(platform)
         reserved = self._store.reservations.requests(platform, before)
-        requests = [*self._store.requests(platform), *reserved]
+        refused, budgets = self._store.direct_limits(
+            platform,
+            most=self._settings.direct_task_runs_max,
+            refused=self._settings.task_runs_need_admitted_run,
+        )
+        requests = [
+            replace(request, existing_only=True) if request.uid in refused else request
+            for request in self._store.requests(platform)
+        ]
+        requests += reserved
         now = self._now()
         outcome = allocate(
             ledger=before,
@@ -295,7 +298,9 @@ class Term:
             now=now,
             reports=self._controllers.pop_reports(platform),
             access=self._access,
+            budgets=budgets,
         )
+        outcome = replace(outcome, results={**outcome.results, **refused})
         if outcome.ledger is not before:
             await self._write(outcome.ledger, now=now)
         self._telemetry.ledger_changed(platform, outcome.events)
@@ -474,4 +479,5 @@ def _visible(state: HostState) -> tuple[object, ...]:
         state.message,
         state.secret,
         state.sealed,
+        state.workload,
     )

@@ -53,7 +53,7 @@ from services.provisioner.allocation.results import (
     SlotReleased,
     Waiting,
 )
-from services.provisioner.allocation.slots import new_slot, result_of
+from services.provisioner.allocation.slots import Budgets, new_slot, result_of
 from services.provisioner.config.host_config import (
     DynamicPlatform,
     Host,
@@ -88,6 +88,7 @@ def allocate(
     now: datetime,
     reports: Mapping[str, HostReport] | None = None,
     access: Callable[[Host | MachineSpec], HostAccess | None] = lambda _: None,
+    budgets: Mapping[str, int] | None = None,
 ) -> AllocationOutcome:
     """Run one round for one platform.
 
@@ -96,9 +97,10 @@ def allocate(
     get no second machine if theirs vanishes. `observations`: by machine name. `used_by_other_platforms`:
     static host to the slots on it that TaskRuns of other platforms hold, since a host may have changed
     its platform. `reports`: by slot uid. `access`: how to log in to a host or machine, None for no login.
+    `budgets`: namespace to the hosts that its TaskRuns of no run may still get. No entry: any number.
     """
     active = {request.uid: request for request in sorted(requests, key=lambda r: r.queue_key)}
-    round_ = _Round(ledger, config, active, settled, used_by_other_platforms, now, access)
+    round_ = _Round(ledger, config, active, settled, used_by_other_platforms, now, access, budgets)
     round_.refresh_access()
     round_.release_ended()
     round_.apply_reports(reports or {})
@@ -126,6 +128,7 @@ class _Round:
         used_by_other_platforms: Mapping[str, int],
         now: datetime,
         access: Callable[[Host | MachineSpec], HostAccess | None],
+        budgets: Mapping[str, int] | None,
     ) -> None:
         self._access = access
         self._before = ledger
@@ -135,6 +138,7 @@ class _Round:
         self._settled = settled
         self._used_by_other_platforms = used_by_other_platforms
         self._now = now
+        self._budgets = Budgets(budgets)
         self.slots = dict(ledger.slots)
         self._machines = dict(ledger.machines)
         self._attempts = dict(ledger.attempts)
@@ -400,7 +404,7 @@ class _Round:
             if not self._is_expired(machine, config)
         }
         result = self._pick_host(request, running) if running else None
-        if isinstance(result, Placed | Preparing):
+        if isinstance(result, Placed | Preparing | Waiting):
             return result
         starting = self._pool_machines("launching")
         if self._starting_slots is None:
@@ -408,8 +412,10 @@ class _Round:
         if self._starting_slots == 0:
             if len(self._machines) >= config.machines.max_instances:
                 return result or self._wait_for_machine(config.machines)
-            self._starting_slots = config.concurrency - 1
-            return self._order(request, config.machines, shared=True)
+            ordered = self._order(request, config.machines, shared=True)
+            if isinstance(ordered, Launching):
+                self._starting_slots = config.concurrency - 1
+            return ordered
         self._starting_slots -= 1
         for machine in starting:
             if machine.holder == request.uid:
@@ -421,7 +427,7 @@ class _Round:
 
     def _pick_host(
         self, request: HostRequest, hosts: Mapping[str, tuple[str, int, HostAccess | None]]
-    ) -> Placed | Preparing | Failed | None:
+    ) -> Placed | Preparing | Waiting | Failed | None:
         """Give `request` a slot on the host with the most free ones. None if all are taken.
 
         `hosts`: name to address, number of slots, and access.
@@ -442,6 +448,8 @@ class _Round:
         address, _, access = hosts[best]
         if free[best] <= 0:
             return None
+        if (limited := self._budgets.use(request)) is not None:
+            return limited
         slot = self._add_slot(request, host=best, address=address, access=access)
         return result_of(slot, self._own_failures(request))
 
@@ -458,7 +466,11 @@ class _Round:
         self.slots[slot.uid] = slot
         return slot
 
-    def _order(self, request: HostRequest, spec: MachineSpec, *, shared: bool) -> Launching:
+    def _order(
+        self, request: HostRequest, spec: MachineSpec, *, shared: bool
+    ) -> Launching | Waiting:
+        if (limited := self._budgets.use(request)) is not None:
+            return limited
         attempt = self._attempts.get(request.uid, 0) + 1
         self._attempts[request.uid] = attempt
         machine = Machine(

@@ -4,7 +4,14 @@ from collections.abc import Iterable, Mapping
 from textwrap import shorten
 from typing import Final
 
-__all__ = ["all_hosts_busy", "all_hosts_failed", "failure_note", "machines_failed", "machines_used"]
+__all__ = [
+    "all_hosts_busy",
+    "all_hosts_failed",
+    "failure_note",
+    "machines_failed",
+    "machines_used",
+    "namespace_limited",
+]
 
 REASONS_MAX: Final = 5
 """Failed hosts that a message gives a reason for: an event of Kubernetes holds 1024 characters."""
@@ -45,6 +52,14 @@ def machines_failed(count: int, reason: str) -> str:
 def machines_used(count: int, *, most: int, tag: str) -> str:
     """Why a TaskRun waits for a machine."""
     return f"{count} of {most} maxInstances running for {tag}, waiting for existing tasks to finish"
+
+
+def namespace_limited(namespace: str) -> str:
+    """Why a TaskRun of no admitted run waits though a host is free."""
+    return (
+        f"namespace {namespace}: TaskRuns that belong to no admitted PipelineRun have as many hosts as "
+        "they may have at a time (SLUICE_DIRECT_TASK_RUNS_MAX)"
+    )
 
 
 def _noted(text: str, failed: Mapping[str, str]) -> str:

@@ -3,12 +3,30 @@
 from collections.abc import Mapping
 
 from services.provisioner.allocation.ledger import HostAccess, HostSlot, SlotState
-from services.provisioner.allocation.messages import failure_note
-from services.provisioner.allocation.results import Placed, Preparing
+from services.provisioner.allocation.messages import failure_note, namespace_limited
+from services.provisioner.allocation.results import Placed, Preparing, Waiting
 from services.provisioner.naming import build_user_name
 from services.provisioner.task_runs.requests import HostRequest
 
-__all__ = ["new_slot", "result_of"]
+__all__ = ["Budgets", "new_slot", "result_of"]
+
+
+class Budgets:
+    """How many hosts the TaskRuns of no admitted run may still get in one round, by namespace."""
+
+    def __init__(self, left: Mapping[str, int] | None = None) -> None:
+        """`left`: a namespace without an entry may have any number."""
+        self._left = dict(left or {})
+
+    def use(self, request: HostRequest) -> Waiting | None:
+        """Count a host for `request`. Returns what to tell it if its namespace may have no more."""
+        namespace = request.namespace
+        if request.workload or namespace not in self._left:
+            return None
+        if self._left[namespace] <= 0:
+            return Waiting(message=namespace_limited(namespace))
+        self._left[namespace] -= 1
+        return None
 
 
 def new_slot(

@@ -17,7 +17,7 @@ from shared.contracts.kube.bodies import (
 )
 from shared.contracts.kube.conditions import SUCCEEDED, has_status
 from shared.contracts.kube.kinds import PIPELINE_RUN
-from shared.contracts.kube.names import TRACEPARENT_ANNOTATION, workload_name
+from shared.contracts.kube.names import TRACEPARENT_ANNOTATION
 from shared.contracts.multi_platform import (
     FAILED_HOSTS_ANNOTATION,
     FINALIZER,
@@ -51,8 +51,11 @@ class HostRequest:
     created_at: datetime
     failed_hosts: tuple[str, ...] = ()
     traceparent: str | None = None
+    run_uid: str = ""
+    """Of the PipelineRun that the TaskRun names as its owner. Tenants write it: it proves nothing."""
+
     workload: str = ""
-    """Workload of the PipelineRun that the TaskRun belongs to. Empty if it belongs to none."""
+    """Workload of the admitted PipelineRun that the TaskRun belongs to. Empty if it belongs to none."""
 
     reserved: bool = False
     """True for a slot that is reserved for a run: there is no TaskRun yet."""
@@ -97,7 +100,7 @@ def to_host_request(task_run: Body) -> HostRequest | None:
         created_at=datetime.fromisoformat(created) if created else _EPOCH,
         failed_hosts=tuple(sorted({host.strip() for host in failed} - {""})),
         traceparent=annotations.get(TRACEPARENT_ANNOTATION),
-        workload=_workload(metadata),
+        run_uid=_run_uid(metadata),
     )
 
 
@@ -118,12 +121,10 @@ def _waits_for_secret(task_run: Body) -> bool:
     return any((secret.get("secretName") or "").startswith(SECRET_PREFIX) for secret in secrets)
 
 
-def _workload(metadata: Metadata) -> str:
-    """The Workload of the PipelineRun that owns the TaskRun; empty if none does."""
+def _run_uid(metadata: Metadata) -> str:
+    """Uid of the PipelineRun that the TaskRun names as its owner; empty if it names none."""
     for owner in metadata.get("ownerReferences") or []:
         group = owner["apiVersion"].rpartition("/")[0]
         if (group, owner["kind"]) == (PIPELINE_RUN.group, PIPELINE_RUN.kind):
-            return workload_name(
-                kind=PIPELINE_RUN.kind, group=group, name=owner["name"], uid=owner["uid"]
-            )
+            return owner["uid"]
     return ""

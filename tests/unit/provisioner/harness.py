@@ -124,6 +124,9 @@ class ProvisionerHarness:
         self.server = MemoryServer(world=self.world)
         self.cloud = FakeCloud(now=self.world.now, seed=seed)
         self.hosts: FakeHosts | None = None
+        self.settings: dict[str, Any] = {}
+        """Settings that differ from the defaults."""
+
         self.registry = CollectorRegistry()
         self.metrics = Metrics(self.registry)
         self.bus: MemoryBus
@@ -143,7 +146,7 @@ class ProvisionerHarness:
     async def _serve(self, context: ProcessContext) -> None:
         bus = MemoryBus(self.server, instance=context.instance)
         self.provisioner = assemble(
-            settings=ProvisionerSettings(cluster="hub", sweep_seconds=60),
+            settings=ProvisionerSettings(cluster="hub", sweep_seconds=60, **self.settings),
             bus=bus,
             providers={"fake": CrashPointProvider(self.cloud, self)},
             hosts=self.hosts,

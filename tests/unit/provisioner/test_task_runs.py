@@ -1,5 +1,6 @@
 """Which TaskRuns request a host, when they have ended, and what their secret contains."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -197,10 +198,12 @@ def test_host_state_names_workload_and_slots_of_run(provider: str, slots: dict[s
     alone = to_host_request(task_run("alone"))
     assert request is not None
     assert alone is not None
+    name = workload_name(kind="PipelineRun", group="tekton.dev", name="release", uid="run-1")
+    assert (request.run_uid, request.workload) == ("run-1", ""), "an owner reference proves nothing"
+    request = replace(request, workload=name)
     told = [
         to_host_state(one, Waiting(message="full"), cluster="hub", provider=provider, now=NOON)
         for one in (request, alone)
     ]
-    name = workload_name(kind="PipelineRun", group="tekton.dev", name="release", uid="run-1")
     assert (told[0].workload, told[0].slots) == (name, slots)
     assert (told[1].workload, told[1].slots) == ("", {}), "a TaskRun of its own holds no slot"
