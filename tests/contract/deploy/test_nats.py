@@ -5,6 +5,7 @@ import json
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -60,12 +61,22 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def pod_of(folder: Path) -> dict[str, str]:
+    """What a pod has where the configuration says something else, on this machine."""
+    return {
+        "/etc/nats-tls": str(folder / "tls"),
+        "$POD_NAME": "nats-0",
+        "$NATS_ENCRYPTION_KEY": '"a key of the test"',
+        "8222": "-1",
+        "0.0.0.0": "127.0.0.1",
+    }
+
+
 @pytest.mark.parametrize("components", [(), *((one,) for one in COMPONENTS), COMPONENTS])
 def test_nats_server_accepts_the_mounted_configuration(
     folder: Path, components: tuple[str, ...]
 ) -> None:
-    replaced = {"/etc/nats-tls": str(folder / "tls"), "$POD_NAME": "nats-0"}
-    entry = mounted(folder, components, replaced)
+    entry = mounted(folder, components, pod_of(folder))
     done = subprocess.run(
         [*server_command(folder, port=-1, config=entry), "-t"],
         capture_output=True,
@@ -90,7 +101,7 @@ async def three(folder: Path) -> AsyncIterator[list[EmbeddedServer]]:
             "8222": "-1",
         }
         own = folder / str(number)
-        entry = mounted(own, ("ha", "nats-auth", "tls"), replaced)
+        entry = mounted(own, ("ha",), replaced)
         (own / "nats-permissions").symlink_to(folder / "nats-permissions")
         servers.append(EmbeddedServer(own, config=entry))
     try:
@@ -125,6 +136,76 @@ async def test_three_servers_with_tls_and_users_replicate_every_stream(folder: P
             await client.close()
         with pytest.raises(UnavailableError):
             await apply_at(servers[1].url, access=Access(ca=tls / "ca.crt"))
+
+
+async def test_default_hub_refuses_whoever_lacks_certificate_or_user(folder: Path) -> None:
+    tls = folder / "tls"
+    certificate = Access(
+        ca=tls / "ca.crt", certificate=tls / "tls.crt", private_key=tls / "tls.key"
+    )
+    user = Access(ca=tls / "ca.crt", nkey=key_file(folder / "keys", "bus"))
+    stranger = replace(certificate, nkey=stranger_key(folder))
+    entry = mounted(folder, (), pod_of(folder))
+    server = await EmbeddedServer(folder, config=entry).start()
+    try:
+        for access in (Access(), Access(ca=tls / "ca.crt"), certificate, user, stranger):
+            with pytest.raises(UnavailableError):
+                await apply_at(server.url, access=access)
+        both = replace(certificate, nkey=key_file(folder / "keys", "bus"))
+        assert (await apply_at(server.url, access=both)).ok
+    finally:
+        await server.kill()
+
+
+def stranger_key(folder: Path) -> Path:
+    """A key that is well formed, and that the hub has never heard of."""
+    rendered(folder / "other-keys", ())
+    return key_file(folder / "other-keys", "bus")
+
+
+async def test_encryption_component_keeps_bodies_unreadable_on_disk(folder: Path) -> None:
+    tls = folder / "tls"
+    access = Access(
+        nkey=key_file(folder / "keys", "bus"),
+        ca=tls / "ca.crt",
+        certificate=tls / "tls.crt",
+        private_key=tls / "tls.key",
+    )
+    operator = replace(access, nkey=key_file(folder / "keys", "operator"))
+    on_disk = {}
+    for components in ((), ("encryption",)):
+        own = folder / "-".join(("store", *components))
+        entry = mounted(own, components, pod_of(folder))
+        (own / "nats-permissions").symlink_to(folder / "nats-permissions")
+        server = await EmbeddedServer(own, config=entry).start()
+        try:
+            assert (await apply_at(server.url, access=access)).ok
+            client = await nats.connect(server.url, **operator.options())
+            await client.jetstream().publish("sluice.workload.hub.a.b", b"a body to look for")
+            await client.close()
+        finally:
+            await server.stop()
+        stored = (path.read_bytes() for path in own.rglob("*.blk"))
+        on_disk[components] = any(b"a body to look for" in block for block in stored)
+    assert on_disk == {(): True, ("encryption",): False}
+
+
+def test_encryption_component_repeats_every_other_setting_of_jetstream() -> None:
+    [files] = [
+        one["data"]
+        for one in kustomized("hub", ("encryption",))
+        if one["kind"] == "ConfigMap" and one["metadata"]["name"].startswith("nats-config-")
+    ]
+    ours, theirs = (settings_of(files[name]) for name in ("server.conf", "encryption.conf"))
+    assert theirs - ours == {"cipher: chachapoly", "key: $NATS_ENCRYPTION_KEY"}
+    assert ours <= theirs
+
+
+def settings_of(text: str) -> set[str]:
+    """The lines of the block `jetstream`, without comments."""
+    block = text.partition("jetstream {")[2].partition("}")[0]
+    lines = (line.strip() for line in block.splitlines())
+    return {line for line in lines if line and not line.startswith("#")}
 
 
 def test_files_for_the_nats_command_match_streams_yaml() -> None:

@@ -25,7 +25,7 @@ from tests.contract.kubernetes.envtest import free_ports
 
 __all__ = ["folder"]
 
-OPEN = ("nats-auth", "tls", "spokes")
+OPEN = ("spokes",)
 SPOKE = "spoke-1"
 ABROAD = Outside("spoke", {})
 BEAT = f"sluice.beat.{SPOKE}._._"
