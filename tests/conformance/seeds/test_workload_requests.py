@@ -263,7 +263,7 @@ async def test_pod_sets_above_any_quota_wait_with_the_sum_and_block_no_other(
     huge = await stage.create(workload("huge", "q", *sets))
     one = await stage.create(job("one", "q", {"cpu": 10}))
 
-    await stage.until_waits(huge, "is more than")
+    await stage.until_waits(huge, "must be less than or equal to")
     await stage.until_admitted(one)
 
 
