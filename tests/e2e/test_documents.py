@@ -32,7 +32,6 @@ NOT_RUN: Final = {
     "kubectl delete mutatingwebhookconfiguration": INSTALLED,
     "kubectl apply --server-side --force-conflicts -k": INSTALLED,
     "kubectl create configmap classifier-config": INSTALLED,
-    "kubectl apply --server-side -k deploy/kubernetes/overlays/hub": INSTALLED,
     "kubectl apply --server-side -f nats-users.yaml": INSTALLED,
     "kubectl -n sluicegate delete job bus-apply": INSTALLED,
     "kubectl --server http://127.0.0.1:8001": ENGINE,
