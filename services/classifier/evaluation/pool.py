@@ -190,8 +190,8 @@ class _Lane:
 
     async def serve(self, child: _Child) -> None:
         """Answer jobs with one child, until cancelled."""
-        await self._restart(child)
         try:
+            await self._restart(child)
             while True:
                 async with self._wake:
                     await self._wake.wait_for(self._any)
