@@ -83,6 +83,8 @@ class JobController:
             return
         if not integration.held(job) or not await self.may_start(job):
             return
+        if not await self.recreation.may_start(job, integration):
+            return
         infos = self._pod_set_infos(admission)
 
         def patch(current: Body) -> Patch | None:

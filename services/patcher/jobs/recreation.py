@@ -3,6 +3,9 @@
 1. The copy is created, suspended. Its name follows from the ended job, so it is created only once.
 2. The running job is ended. A crash before this step leaves both jobs, and the steps are repeated.
 3. The copy starts only after the job has ended, because the job holds the quota until then.
+
+A job may end by itself between steps 1 and 2 while no patcher runs. Step 2 is not repeated then, so
+whoever starts the copy looks first whether the job was ended for it.
 """
 
 import hashlib
@@ -14,6 +17,7 @@ import structlog
 from services.patcher.cluster.events import EventRecorder
 from services.patcher.cluster.patches import JsonPatch
 from services.patcher.cluster.writer import Writer
+from shared.bus.port import LaterError
 from shared.contracts.kube import names
 from shared.contracts.kube.bodies import Body, annotations_of
 from shared.integrations import Integration
@@ -162,6 +166,27 @@ class Recreation:
             then = f"; {name} waits in its place" if name else ""
             self.events.record(kind, after, "Stopped", f"{reason}{then}")
         return after
+
+    async def may_start(self, job: Body, integration: Integration) -> bool:
+        """False for a copy whose original ended by itself: the copy is deleted.
+
+        Raises `LaterError` while the original runs and was not ended for this copy.
+        """
+        name, _, uid = annotations_of(job).get(names.RECREATED_FROM, "").partition("/")
+        if not name:
+            return True
+        metadata = job["metadata"]
+        original = await self.writer.get(integration.kind, metadata["namespace"], name)
+        if original is None or original["metadata"]["uid"] != uid:
+            return True
+        if annotations_of(original).get(names.RECREATED_AS) == metadata["name"]:
+            return True
+        if integration.finish(original) is None:
+            raise LaterError(
+                f"{integration.kind.kind} {name} runs, and {metadata['name']} is its copy"
+            )
+        await self._delete_copy(job, integration)
+        return False
 
     async def _create_copy(self, job: Body, integration: Integration, reason: str) -> Body:
         kind = integration.kind
