@@ -29,8 +29,6 @@ from shared.runtime.web import WebServer
 from shared.settings.configuration import read_configuration
 from shared.telemetry.tracing import new_traceparent
 
-__all__ = ["Classifier", "assemble", "main", "why_not_ready"]
-
 log = structlog.get_logger(__name__)
 
 REQUEST_SECONDS = 60.0

@@ -32,8 +32,6 @@ from shared.runtime.connections import ConnectionLimits
 from shared.runtime.loop import run
 from shared.runtime.web import WebServer
 
-__all__ = ["main"]
-
 GOAL_P99_MILLISECONDS: Final = 50.0
 CONNECTIONS_MAX: Final = 64
 ATTACKERS: Final = 8

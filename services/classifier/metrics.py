@@ -6,21 +6,6 @@ from typing import Final
 
 from prometheus_client import Counter, Gauge, Histogram
 
-__all__ = [
-    "BYTES_IN_FLIGHT",
-    "EVALUATIONS",
-    "EVALUATIONS_CUT_OFF",
-    "FAILURE",
-    "MUTATIONS",
-    "POSTPONED",
-    "RELOADS",
-    "REVIEWS",
-    "REVIEWS_REFUSED",
-    "REVIEW_SECONDS",
-    "SUCCESS",
-    "counted",
-]
-
 SUCCESS: Final = "success"
 FAILURE: Final = "failure"
 

@@ -7,8 +7,6 @@ from pydantic import Field
 
 from shared.settings.base import ServiceSettings
 
-__all__ = ["ClassifierSettings"]
-
 
 class ClassifierSettings(ServiceSettings):
     """Read once, at start, from `SLUICE_…` environment variables."""

@@ -24,8 +24,6 @@ from shared.runtime.host import Parts, run_service
 from shared.runtime.web import WebServer
 from shared.settings.configuration import Configuration, read_configuration
 
-__all__ = ["Console", "assemble", "main"]
-
 log = structlog.get_logger(__name__)
 
 STOP_SECONDS: Final = 1

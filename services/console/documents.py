@@ -8,27 +8,6 @@ from pydantic.alias_generators import to_camel
 
 from shared.contracts.messages.explain import Explanation
 
-__all__ = [
-    "LIMIT_DEFAULT",
-    "LIMIT_MAX",
-    "VISIBILITY_GROUP",
-    "VISIBILITY_VERSIONS",
-    "Explained",
-    "FlavorRow",
-    "ItemMeta",
-    "Owner",
-    "PendingWorkload",
-    "PendingWorkloadsSummary",
-    "QueueList",
-    "QueueRow",
-    "ResourceRow",
-    "SimulateAnswer",
-    "SimulateRequest",
-    "Snapshot",
-    "WorkloadList",
-    "WorkloadRow",
-]
-
 VISIBILITY_GROUP: Final = "visibility.kueue.x-k8s.io"
 VISIBILITY_VERSIONS: Final = ("v1beta2", "v1beta1")
 LIMIT_DEFAULT: Final = 1000

@@ -3,8 +3,6 @@
 import asyncio
 from math import inf
 
-__all__ = ["IdleTracker"]
-
 
 class IdleTracker:
     """In use from a question until `idle_seconds` without one.

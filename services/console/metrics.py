@@ -2,8 +2,6 @@
 
 from prometheus_client import Counter, Gauge
 
-__all__ = ["REBUILDS", "REQUESTS", "STREAMS"]
-
 REBUILDS = Counter("sluicegate_console_rebuilds", "How often the view was read anew.", ["because"])
 REQUESTS = Counter("sluicegate_console_requests", "Questions answered.", ["route", "code"])
 STREAMS = Gauge("sluicegate_console_streams", "Pages that follow what happens.")

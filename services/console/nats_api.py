@@ -24,8 +24,6 @@ from shared.bus.nats.nats_service import Endpoint, MicroService
 from shared.bus.port import AnswerError
 from shared.contracts.subjects import rpc_subject
 
-__all__ = ["SERVICE", "console_service"]
-
 SERVICE: Final = "sluice-console"
 
 ANSWER_BYTES_MAX: Final = 3 * 1024 * 1024

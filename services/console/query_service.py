@@ -40,8 +40,6 @@ from shared.contracts.messages.explain import (
 )
 from shared.contracts.messages.workloads import WorkloadState
 
-__all__ = ["QueryService"]
-
 ROWS_MAX: Final = 2000
 SIMULATIONS_MAX: Final = 8
 """How many simulations may wait for their turn. More are refused with status 429."""

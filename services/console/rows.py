@@ -17,8 +17,6 @@ from shared.contracts.messages.admissions import Admission, AdmissionState
 from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.messages.workloads import PodSet, WorkloadState
 
-__all__ = ["queue_row", "workload_row"]
-
 _STATUS: Final[dict[AdmissionState, str]] = {
     "admitted": "ADMITTED",
     "reserved": "QUOTARESERVED",

@@ -8,8 +8,6 @@ from pydantic import Field, field_validator, model_validator
 
 from shared.settings.kube import KubeSettings
 
-__all__ = ["ConsoleSettings"]
-
 IDLE_SECONDS_MIN: Final = 60.0
 
 

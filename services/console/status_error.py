@@ -2,8 +2,6 @@
 
 from typing import Any, Final
 
-__all__ = ["StatusError", "bad_request", "forbidden", "not_found"]
-
 _REASONS: Final = {
     400: "BadRequest",
     401: "Unauthorized",

@@ -31,8 +31,6 @@ from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.subjects import observed_filter, synced_filter
 from shared.runtime.memory import give_back
 
-__all__ = ["View", "ViewChange"]
-
 log = structlog.get_logger(__name__)
 
 QUEUES: Final = "QUEUES"

@@ -17,8 +17,6 @@ from services.whatif.report import as_json, outcome_of, submission_sentences
 from shared.contracts.kube.kinds import Kind
 from shared.runtime.command import CommandError
 
-__all__ = ["ProposedChange"]
-
 log = structlog.get_logger(__name__)
 
 LOOK_EVERY: Final = 64

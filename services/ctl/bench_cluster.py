@@ -30,8 +30,6 @@ from shared.kube.port import Kube
 from shared.runtime.command import CommandError
 from shared.runtime.loop import run
 
-__all__ = ["cpu_seconds", "main"]
-
 OWN: Final = "runner"
 TIMEOUT_SECONDS: Final = 1800.0
 SETTLE_SECONDS: Final = 1.0

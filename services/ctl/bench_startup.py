@@ -9,8 +9,6 @@ import sys
 from statistics import median
 from typing import Final
 
-__all__ = ["main"]
-
 NOBODY: Final = ("--nats-url", "nats://127.0.0.1:9")
 COMMANDS: Final = (
     ("--help",),

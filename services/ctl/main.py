@@ -19,8 +19,6 @@ from services.ctl.cli.whatif import app as whatif_app
 from services.ctl.run import Program
 from shared.runtime.command import CommandError, Exit
 
-__all__ = ["app", "main"]
-
 EPILOG: Final = (
     "Exit status: 0 done, 1 the answer is no (a check failed, a service ended by itself), "
     "2 wrong option, file or manifest, 3 NATS or the cluster does not answer, 130 interrupted."

@@ -33,8 +33,6 @@ from shared.runtime.host import Parts, run_service
 from shared.settings.access import VARIABLES
 from shared.settings.base import ServiceSettings
 
-__all__ = ["PairSettings", "Pairs", "main"]
-
 log = structlog.get_logger(__name__)
 
 PROGRAMS: Final = (Program.WATCHER, Program.PATCHER)

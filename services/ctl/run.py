@@ -8,8 +8,6 @@ from typing import Final
 
 from shared.runtime.command import CommandError, Exit
 
-__all__ = ["SERVICES", "Program", "run_program"]
-
 
 class Program(StrEnum):
     """The programs that `sluice run` starts."""

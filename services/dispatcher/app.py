@@ -16,8 +16,6 @@ from shared.bus.spoke_gateway import SpokeGateway
 from shared.runtime.host import Parts, run_service
 from shared.settings.configuration import read_configuration
 
-__all__ = ["Dispatcher", "assemble", "main"]
-
 PAUSE_SECONDS: Final = 1.0
 """Longest pause between two terms. It is random, so that two dispatchers do not retry in step."""
 

@@ -4,16 +4,6 @@ from typing import Final
 
 from prometheus_client import Counter, Gauge
 
-__all__ = [
-    "ADMITTED",
-    "CONNECTED",
-    "DISPATCHED",
-    "FAILURES",
-    "LATENCY",
-    "LEADER",
-    "WORKLOADS",
-]
-
 LEADER: Final = "leader"
 """Value of the label `replica_role`: only the leader publishes orders."""
 

@@ -7,8 +7,6 @@ from pydantic import Field, model_validator
 from shared.settings.base import ServiceSettings
 from shared.settings.configuration import MultiKueue
 
-__all__ = ["DispatcherSettings"]
-
 
 class DispatcherSettings(ServiceSettings):
     """Read once, at start, from `SLUICE_…` environment variables.

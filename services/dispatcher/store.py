@@ -32,8 +32,6 @@ from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
 from shared.integrations import Integrations
 
-__all__ = ["Record", "Store"]
-
 T_co = TypeVar("T_co", bound=Message, covariant=True)
 
 _LIVE: Final = frozenset({"offered", "chosen"})

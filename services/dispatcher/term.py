@@ -56,8 +56,6 @@ from shared.contracts.refs import WorkloadRef
 from shared.contracts.subjects import observed_filter
 from shared.integrations import INTEGRATIONS
 
-__all__ = ["Term"]
-
 log = structlog.get_logger(__name__)
 
 _OWN_STREAMS: Final = frozenset({"CHECKS", "DISPATCHES"})

@@ -26,8 +26,6 @@ from shared.contracts.refs import WorkloadRef
 from shared.contracts.subjects import observed_filter
 from shared.contracts.windows import Windows, WindowsError, read_windows
 
-__all__ = ["WindowAnswer", "WindowChecks", "window_answer"]
-
 log = structlog.get_logger(__name__)
 
 UNREADABLE_SECONDS: Final = 300.0

@@ -36,9 +36,6 @@ from shared.runtime.host import Parts, run_service
 from shared.settings.configuration import Configuration, read_configuration
 from shared.telemetry.tracing import NO_TRACING, Tracing
 
-__all__ = ["Patcher", "assemble", "main"]
-
-
 Loop = Callable[[], Coroutine[Any, Any, None]]
 
 

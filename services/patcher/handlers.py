@@ -15,8 +15,6 @@ from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.hosts import HostState
 from shared.contracts.messages.spokes import CheckCondition, HubStatus, SpokeState
 
-__all__ = ["Handlers"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handlers:

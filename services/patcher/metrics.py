@@ -7,8 +7,6 @@ from prometheus_client import Histogram
 
 from shared.contracts.kube.bodies import Body
 
-__all__ = ["CREATION", "observe_creation_latency"]
-
 CREATION: Final = Histogram(
     "kueue_workload_creation_latency_seconds",
     "From the creation of a job to that of its Workload.",

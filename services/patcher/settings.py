@@ -6,8 +6,6 @@ from pydantic import Field
 
 from shared.settings.kube import KubeSettings
 
-__all__ = ["PatcherSettings"]
-
 
 class PatcherSettings(KubeSettings):
     """Read once, at start, from `SLUICE_…` environment variables."""

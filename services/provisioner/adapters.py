@@ -24,8 +24,6 @@ from services.provisioner.settings import ProvisionerSettings
 from shared.bus.port import Bus, BusError
 from shared.runtime.certificates import CertificateFolder, ReloadingContext
 
-__all__ = ["Adapters", "build_adapters"]
-
 log = structlog.get_logger(__name__)
 
 KINDS: Final = {"aws": aws.KIND, "ibmz": ibm_vpc.KIND, "ibmp": ibm_power.KIND}

@@ -22,8 +22,6 @@ from shared.contracts.seal import Entropy
 from shared.runtime.host import Parts, run_service
 from shared.telemetry.tracing import NO_TRACING, Tracing
 
-__all__ = ["Provisioner", "assemble", "main"]
-
 PAUSE_SECONDS: Final = 1.0
 """The longest pause before the next term. It is random, so that two replicas do not write in step."""
 

@@ -32,8 +32,6 @@ from services.provisioner.settings import ProvisionerSettings
 from shared.contracts.seal import Entropy
 from shared.telemetry.tracing import NO_TRACING, Tracing
 
-__all__ = ["ControllerSet", "Dependencies"]
-
 log = structlog.get_logger(__name__)
 
 

@@ -16,8 +16,6 @@ from prometheus_client.registry import Collector
 from services.provisioner.config.platforms import key_of
 from services.provisioner.keys.one_time_server import Refusal
 
-__all__ = ["UNKNOWN", "Metrics", "UnsuffixedCounter"]
-
 SweepReason = Literal["no record", "vanished", "old"]
 """Why a sweep, or its age, ends a machine."""
 

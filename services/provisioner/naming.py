@@ -7,8 +7,6 @@ made twice.
 import hashlib
 from typing import Final
 
-__all__ = ["build_user_name", "legacy_user_name", "machine_name", "owner_mark"]
-
 _OWNER_DIGITS: Final = 6
 _NUMBER_DIGITS: Final = 10
 _TAG_LENGTH_MAX: Final = 45

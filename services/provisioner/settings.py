@@ -7,8 +7,6 @@ from pydantic import Field
 
 from shared.settings.base import ServiceSettings
 
-__all__ = ["ProvisionerSettings"]
-
 
 class ProvisionerSettings(ServiceSettings):
     """Read once, at start."""

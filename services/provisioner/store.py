@@ -43,8 +43,6 @@ from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.hosts import HostState, PlatformOffer, PlatformState
 from shared.contracts.messages.observed import Observed
 
-__all__ = ["PublishedState", "Store", "StoredRecord"]
-
 log = structlog.get_logger(__name__)
 
 

@@ -26,8 +26,6 @@ from services.provisioner.task_runs.requests import HostRequest
 from shared.contracts.messages.hosts import HostState
 from shared.telemetry.tracing import Tracing
 
-__all__ = ["Telemetry"]
-
 log = structlog.get_logger(__name__)
 
 

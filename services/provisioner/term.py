@@ -57,8 +57,6 @@ from shared.contracts.messages.hosts import HostState, PlatformOffer, PlatformSt
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.subjects import observed_filter
 
-__all__ = ["Term"]
-
 
 class Term:
     """From getting the lease to losing it. Everything in it can be read again from the bus."""

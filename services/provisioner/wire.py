@@ -27,8 +27,6 @@ from shared.contracts.kube.names import slot_resource
 from shared.contracts.messages import hosts
 from shared.contracts.messages.hosts import HostState, PlatformState
 
-__all__ = ["to_host_state", "to_ledger", "to_platform_state", "to_released"]
-
 
 def to_ledger(state: PlatformState) -> AllocationLedger:
     """The ledger that `state` records."""

@@ -14,8 +14,6 @@ from shared.bus.port import Bus
 from shared.runtime.host import Parts, run_service
 from shared.settings.configuration import Configuration, read_configuration
 
-__all__ = ["QuotaService", "assemble", "main"]
-
 
 class QuotaService:
     """Decides while it leads; stands by otherwise."""

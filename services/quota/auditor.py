@@ -7,8 +7,6 @@ from services.quota.engine.invariants import InvariantError, check
 from shared.contracts.kube.quantities import amount, format_amount
 from shared.contracts.messages.admissions import HOLDING, Admission
 
-__all__ = ["contradictions"]
-
 
 def contradictions(engine: QuotaEngine, on_log: Iterable[Admission]) -> list[str]:
     """Sentences about each difference between engine and log, or inside the engine.

@@ -38,8 +38,6 @@ from services.quota.engine.facts import (
     WorkloadFinished,
 )
 
-__all__ = ["Load", "Result", "load", "main", "run"]
-
 LOADS: Final = Path(__file__).parent / "loads"
 CLUSTER: Final = "bench"
 MILLI: Final = 1_000_000

@@ -44,8 +44,6 @@ from shared.contracts.reasons import RELEASE_REFUSED
 from shared.contracts.refs import WorkloadRef
 from shared.settings.configuration import Configuration
 
-__all__ = ["Decider"]
-
 log = structlog.get_logger(__name__)
 
 

@@ -9,8 +9,6 @@ from typing import Final
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
 
-__all__ = ["HeldBack"]
-
 WHY_MAX: Final = 500
 """Characters of an error that a reason quotes."""
 

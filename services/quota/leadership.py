@@ -15,8 +15,6 @@ from services.quota.term import ContradictionError, Term
 from shared.bus.leadership import lead
 from shared.bus.port import Bus
 
-__all__ = ["HALTED", "READING", "QuotaLeader"]
-
 log = structlog.get_logger(__name__)
 
 LEASE: Final = "quota"

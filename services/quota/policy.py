@@ -6,8 +6,6 @@ from services.quota.engine import Policy
 from services.quota.engine.types import SharingStrategy
 from shared.settings.configuration import Configuration
 
-__all__ = ["policy_of"]
-
 
 def policy_of(configuration: Configuration, strategies: tuple[SharingStrategy, ...] = ()) -> Policy:
     """The policy. `strategies` of fair sharing come from the settings and override the document."""

@@ -34,8 +34,6 @@ from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.refs import WorkloadRef
 from shared.contracts.subjects import decode, observed_filter, subject_filter, synced_filter
 
-__all__ = ["ContradictionError", "Term"]
-
 log = structlog.get_logger(__name__)
 
 INPUTS: Final = ("OBSERVED", "ADMISSIONS", "WORKLOADS", "CHECKS", "OUTCOMES")

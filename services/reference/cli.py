@@ -9,8 +9,6 @@ from services.ctl.main import app
 from services.reference.lifecycle import member_docstrings
 from shared.runtime.command import Exit
 
-__all__ = ["cli_page"]
-
 NAME: Final = "sluice"
 
 _INTRODUCTION: Final = """\

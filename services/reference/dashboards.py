@@ -9,8 +9,6 @@ from typing import Any, Final
 
 import yaml
 
-__all__ = ["FOLDER", "Dashboard", "Panel", "dashboards", "expressions", "rendered"]
-
 FOLDER: Final = Path(__file__).parents[2] / "deploy" / "grafana" / "dashboards"
 TABLES: Final = FOLDER.with_suffix(".yaml")
 PROMETHEUS: Final = {"type": "prometheus", "uid": "prometheus"}

@@ -9,8 +9,6 @@ from shared.contracts.kueue import integrations
 from shared.contracts.kueue.schema import ApiModel
 from shared.integrations.registry import documents
 
-__all__ = ["integration_page"]
-
 _PARTS: Final[tuple[tuple[str, type[ApiModel]], ...]] = (
     ("spec", integrations.IntegrationSpec),
     ("spec.kind", integrations.IntegratedKind),

@@ -8,8 +8,6 @@ from typing import Final, TypeVar
 
 from services.quota.lifecycle.table import TRANSITIONS, Event, State
 
-__all__ = ["lifecycle_page", "member_docstrings"]
-
 _Enum = TypeVar("_Enum", bound=Enum)
 
 _CONDITIONS: Final = {

@@ -18,8 +18,6 @@ from services.provisioner.metrics import Metrics as MachineMetrics
 from services.provisioner.metrics import UnsuffixedCounter
 from services.quota.metrics.catalogue import NOT_OURS, OURS
 
-__all__ = ["ALL_SERVICES", "DeclaredMetric", "declared_metrics", "metrics_page"]
-
 ALL_SERVICES: Final = "every service"
 
 MODULES: Final[Mapping[str, tuple[ModuleType, ...]]] = {

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["REASONS", "reasons_page"]
-
 _CHECKS: Final = "Its owner says more: `sluice explain` shows it."
 
 REASONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {

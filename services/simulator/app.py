@@ -15,8 +15,6 @@ from services.simulator.http.server import HOST, Server
 from services.simulator.http.webhooks import ServiceAddresses, Webhooks
 from services.simulator.journal import Journal
 
-__all__ = ["Simulator"]
-
 CONTEXT: Final = "simulator"
 
 

@@ -13,8 +13,6 @@ from services.simulator.journal import JournalError
 from services.simulator.manifests import ManifestError, apply_all, read_folder
 from shared.runtime.loop import run
 
-__all__ = ["main"]
-
 
 def _arguments() -> Namespace:
     parser = ArgumentParser(prog="python -m services.simulator", description=__doc__)

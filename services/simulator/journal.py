@@ -17,8 +17,6 @@ from services.simulator.cluster.kinds import definitions
 from services.simulator.cluster.kinds.registry import Kind, Obj
 from services.simulator.cluster.storage.stored import Event
 
-__all__ = ["Journal", "JournalError"]
-
 log = structlog.get_logger(__name__)
 
 REWRITE_BYTES: Final = 64 << 20

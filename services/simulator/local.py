@@ -23,8 +23,6 @@ from shared.kube.port import (
     WatchEvent,
 )
 
-__all__ = ["LocalKube"]
-
 
 class LocalKube(Kube):
     """One client of a simulated cluster. Deterministic: only a watch waits."""

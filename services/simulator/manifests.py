@@ -12,8 +12,6 @@ from services.simulator.cluster.errors import ApiError, bad_request
 from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.cluster.storage.stored import Stored
 
-__all__ = ["ManifestError", "apply", "apply_all", "read_folder"]
-
 FIRST: Final = ("CustomResourceDefinition", "Namespace")
 """Kinds that are applied first; all others follow in the order of the files."""
 

@@ -12,8 +12,6 @@ from shared.bus.port import Bus
 from shared.runtime.host import Parts, run_service
 from shared.telemetry.otlp import Collector, OtlpCollector
 
-__all__ = ["Tracer", "main"]
-
 LEASE = "tracer"
 
 

@@ -15,8 +15,6 @@ import structlog
 from shared.telemetry.otlp import Collector
 from shared.telemetry.spans import Span
 
-__all__ = ["Delivery", "PendingSpans", "Result"]
-
 log = structlog.get_logger(__name__)
 
 PENDING_MAX: Final = 5_000

@@ -14,18 +14,6 @@ from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
 
-__all__ = [
-    "LOGS",
-    "CheckEvent",
-    "DecisionEvent",
-    "OrderEvent",
-    "OutcomeEvent",
-    "PhaseEvent",
-    "TraceEvent",
-    "phase_event",
-    "read_event",
-]
-
 LOGS: Final = ("WORKLOADS", "ADMISSIONS", "CHECKS", "DISPATCHES", "OUTCOMES")
 """All logs that are read. Of events that were stored at the same time, an earlier log's come first."""
 

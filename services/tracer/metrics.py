@@ -2,8 +2,6 @@
 
 from prometheus_client import Counter, Gauge
 
-__all__ = ["OPEN", "PENDING", "TRACES"]
-
 TRACES = Counter("sluicegate_tracer_traces", "Traces that were made.", ["result"])
 OPEN = Gauge("sluicegate_tracer_open", "Workloads whose traces are open.")
 PENDING = Gauge("sluicegate_tracer_pending", "Traces that wait for the collector.")

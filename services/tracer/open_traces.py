@@ -23,8 +23,6 @@ from shared.contracts.refs import WorkloadRef
 from shared.telemetry.spans import Context
 from shared.telemetry.tracing import is_sampled, parse_traceparent
 
-__all__ = ["OpenTraces", "WorkloadTrace"]
-
 EVENTS_MAX: Final = 2_000
 """Events of one workload. Beyond it, further waiting reasons are left out."""
 

@@ -6,8 +6,6 @@ from pydantic import Field
 
 from shared.settings.base import ServiceSettings
 
-__all__ = ["TracerSettings"]
-
 
 class TracerSettings(ServiceSettings):
     """Read once, at start, from `SLUICE_…` environment variables."""

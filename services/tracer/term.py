@@ -26,8 +26,6 @@ from shared.telemetry.otlp import Collector
 from shared.telemetry.spans import Context, Span
 from shared.telemetry.tracing import is_sampled, parse_traceparent
 
-__all__ = ["Term"]
-
 log = structlog.get_logger(__name__)
 
 RETRY_SECONDS: Final = 1.0

@@ -28,8 +28,6 @@ from shared.contracts.subjects import (
 )
 from shared.telemetry.spans import Context, Kind, Span, Value, derived_span_id, derived_trace_id
 
-__all__ = ["batch_of", "spans_of"]
-
 LINKS_MAX: Final = 500
 """Links of the span of one batch: viewers list all of them."""
 

@@ -13,8 +13,6 @@ from shared.bus.port import Bus
 from shared.kube.port import Kube
 from shared.runtime.host import Parts, run_service
 
-__all__ = ["Watcher", "assemble", "main"]
-
 
 class Watcher:
     """Watches one cluster in each term that it holds the lease.

@@ -6,8 +6,6 @@ from shared.contracts.kube.kinds import SECRET, Kind, Object
 from shared.contracts.kube.names import LAST_APPLIED, TRACEPARENT_ANNOTATION, TRUNCATED
 from shared.contracts.messages.observed import Observed
 
-__all__ = ["observed", "tombstone", "truncated"]
-
 SCALAR_CHARS_MAX: Final = 1024
 """Longest string of spec and status that a truncated object keeps."""
 

@@ -6,8 +6,6 @@ from typing import NamedTuple
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.observed import Observed, ObservedHeader
 
-__all__ = ["ObjectName", "PublishedObjects", "PublishedState"]
-
 
 class ObjectName(NamedTuple):
     """An object of one kind."""

@@ -26,8 +26,6 @@ from shared.contracts.kube.bodies import annotations_of
 from shared.contracts.kube.names import TRUNCATED
 from shared.contracts.messages.observed import Observed
 
-__all__ = ["ObservedPublisher", "coalesced"]
-
 log = structlog.get_logger(__name__)
 
 WINDOW: Final = 512

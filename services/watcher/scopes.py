@@ -8,8 +8,6 @@ from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import CONFIGURATION_KINDS, Kind
 from shared.integrations import INTEGRATIONS
 
-__all__ = ["KNOWN", "RETIRED", "Scope", "resource_name", "stages"]
-
 HOST_CONFIG: Final = "build.appstudio.redhat.com/multi-platform-config"
 """Label of the ConfigMaps that configure machines, with any value. Only these are watched."""
 

@@ -8,8 +8,6 @@ from pydantic_settings import NoDecode
 from services.watcher.scopes import KNOWN, resource_name
 from shared.settings.kube import KubeSettings
 
-__all__ = ["WatcherSettings"]
-
 
 def _separated(value: object) -> object:
     """Split ``a, b`` at its commas: an environment variable need not contain JSON."""

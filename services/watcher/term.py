@@ -27,8 +27,6 @@ from shared.integrations import Integrations
 from shared.kube.port import Kube
 from shared.kube.reflector import Changed, Deleted, Listed, Reflector, Unserved
 
-__all__ = ["Term"]
-
 log = structlog.get_logger(__name__)
 
 RETRY_SECONDS: Final = 1.0

@@ -24,8 +24,6 @@ from shared.contracts.messages.admissions import Admission, PodSetAssignment
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import Finish, JobRef, PodSet, WorkloadState
 
-__all__ = ["main"]
-
 CLUSTER: Final = "hub"
 TEAM: Final = "team"
 DAY: Final = timedelta(days=1)

@@ -24,8 +24,6 @@ from shared.contracts.messages.workloads import WorkloadState
 from shared.integrations import integration_for
 from shared.runtime.command import CommandError
 
-__all__ = ["Changes", "removable"]
-
 _DECIDING: Final = frozenset(
     kind.kind
     for kind in (

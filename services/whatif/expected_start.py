@@ -10,8 +10,6 @@ from services.quota.policy import policy_of
 from services.whatif.reading import LoadedState, configured, read
 from shared.bus.stream_reader import StreamReader
 
-__all__ = ["add_expected_starts"]
-
 RECENT: Final = timedelta(hours=3)
 """Forecasts assume that the submissions of this time come again."""
 

@@ -11,13 +11,6 @@ from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind, Object
 from shared.runtime.command import CommandError
 
-__all__ = [
-    "Manifest",
-    "load_documents",
-    "load_manifests",
-    "to_manifest",
-]
-
 
 def _rbac(kind: str, *, namespaced: bool = False) -> Kind:
     return Kind(

@@ -29,8 +29,6 @@ from shared.settings.configuration import (
     read_configuration,
 )
 
-__all__ = ["OBSERVED_KINDS", "LoadedState", "configured", "from_manifests", "load", "read", "save"]
-
 CLASSES: Final = (
     kinds.WORKLOAD_PRIORITY_CLASS,
     kinds.PRIORITY_CLASS,

@@ -8,19 +8,6 @@ from services.quota.engine.facts import Admit, Evict, Preempt, Reserve
 from services.quota.forecast import SimulatedWorkload, Simulation
 from shared.contracts.kube.ages import duration
 
-__all__ = [
-    "HEADER",
-    "Difference",
-    "Outcome",
-    "QueueOutcome",
-    "as_json",
-    "differences",
-    "outcome_of",
-    "rows",
-    "submission_sentences",
-    "summary_line",
-]
-
 SECOND: Final = 1_000_000_000
 NONE: Final = "-"
 

@@ -20,8 +20,6 @@ from shared.contracts.messages.admissions import HOLDING
 from shared.contracts.messages.observed import Observed
 from shared.runtime.command import CommandError
 
-__all__ = ["remove_spoke"]
-
 Amounts = dict[str, int]
 """Resource to amount, in the units of quota."""
 

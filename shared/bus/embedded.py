@@ -14,8 +14,6 @@ from typing import Final, Self
 
 from shared.bus.streams import DATA
 
-__all__ = ["SERVER_ENVIRONMENT", "EmbeddedServer", "EmbeddedServerError", "server_command"]
-
 START_SECONDS: Final = 20.0
 STOP_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.01

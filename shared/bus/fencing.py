@@ -3,8 +3,6 @@
 from shared.bus.port import Bus, FencedError
 from shared.contracts.messages.base import Message
 
-__all__ = ["publish_fenced"]
-
 
 async def publish_fenced(bus: Bus, message: Message, *, known: int) -> int:
     """Publish `message` and return its sequence. Raises `FencedError` if another replica has written.

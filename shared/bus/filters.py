@@ -3,8 +3,6 @@
 `*` stands for one token, a final `>` for one or more.
 """
 
-__all__ = ["covers", "overlap", "prune"]
-
 
 def prune(filters: tuple[str, ...]) -> tuple[str, ...]:
     """Drop filters that another one covers: the server refuses filters that overlap."""

@@ -17,17 +17,6 @@ from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts.messages.base import Message, NewerSchemaError, UndecodableError
 from shared.telemetry.metrics import NEWER, UNREADABLE
 
-__all__ = [
-    "Handlers",
-    "dispatch",
-    "follow",
-    "read",
-    "recall",
-    "skip",
-    "skip_undecodable",
-    "why_unreadable",
-]
-
 log = structlog.get_logger(__name__)
 
 NEWER_LOGGED_MAX: Final = 100

@@ -10,25 +10,6 @@ from urllib.parse import quote
 from shared.bus.port import TooLargeError
 from shared.contracts.messages.base import BODY_REF, SCHEMA_VERSION, TRACEPARENT, Message
 
-__all__ = [
-    "EXPECT_LAST",
-    "EXPECT_SUBJECT",
-    "EXPECT_SUBJECT_OF",
-    "HEADER_BYTES_MAX",
-    "MARKER",
-    "MESSAGE_ID",
-    "PAYLOAD_BYTES_DEFAULT",
-    "SOURCE",
-    "TTL",
-    "TYPE",
-    "build",
-    "check_size",
-    "log_sequence",
-    "parse_block",
-    "source_sequence",
-    "taken_at",
-]
-
 MESSAGE_ID: Final = "Nats-Msg-Id"
 EXPECT_LAST: Final = "Nats-Expected-Last-Sequence"
 EXPECT_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence"

@@ -11,8 +11,6 @@ from shared.contracts.messages.base import UndecodableError
 from shared.contracts.messages.observed import Observed
 from shared.contracts.subjects import observed_filter
 
-__all__ = ["KindFollower"]
-
 
 class KindFollower:
     """One reader of OBSERVED. It reads integrations before objects of the kinds that they define."""

@@ -19,8 +19,6 @@ import structlog
 
 from shared.bus.port import Bus, BusError, FencedError, Lease
 
-__all__ = ["lead"]
-
 log = structlog.get_logger(__name__)
 
 PAUSE_SECONDS: Final = 1.0

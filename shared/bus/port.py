@@ -11,25 +11,6 @@ from typing import Final, Protocol, TypeVar
 
 from shared.contracts.messages.base import BODY_REF, Message, UndecodableError
 
-__all__ = [
-    "ROOM_FOR_ENDS",
-    "AnswerError",
-    "Bus",
-    "BusError",
-    "CaughtUp",
-    "Entry",
-    "FencedError",
-    "Handler",
-    "LaterError",
-    "Lease",
-    "NeverError",
-    "PublishFuture",
-    "StreamFullError",
-    "TooLargeError",
-    "UnavailableError",
-]
-
-
 M = TypeVar("M", bound=Message)
 
 ROOM_FOR_ENDS: Final = 0.8

@@ -29,8 +29,6 @@ from shared.bus.port import BusError
 from shared.bus.streams import load
 from shared.contracts import subjects
 
-__all__ = ["SpokeGateway"]
-
 log = structlog.get_logger(__name__)
 
 CONSUMER_EXISTS: Final = 10148

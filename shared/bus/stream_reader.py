@@ -18,15 +18,6 @@ from shared.settings.access import OPEN, Access
 if TYPE_CHECKING:
     from nats.aio.client import Client
 
-__all__ = [
-    "JetStreamError",
-    "Seen",
-    "SilentError",
-    "StreamReader",
-    "StreamReaderError",
-    "open_stream_reader",
-]
-
 CONNECT_SECONDS: Final = 5.0
 AGAIN_SECONDS: Final = 0.1
 CALL_SECONDS: Final = 5.0

@@ -10,18 +10,6 @@ from typing import Any, Final, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-__all__ = [
-    "DATA",
-    "LEASES",
-    "OBJECTS",
-    "STREAMS_FILE",
-    "VIEW_SUFFIX",
-    "Catalogue",
-    "CatalogueError",
-    "load",
-    "view_of",
-]
-
 DATA: Final = Path(__file__).parents[2] / "deploy" / "nats"
 """Next to the packages, in the repository and in an installation."""
 

@@ -15,8 +15,6 @@ from cel_expr_python import cel
 from shared.cel import syntax
 from shared.cel.syntax import children
 
-__all__ = ["explain", "explain_budget", "in_words"]
-
 NODES_MAX: Final = 500
 """Maximum number of parts that are evaluated to find the position."""
 

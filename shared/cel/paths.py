@@ -9,8 +9,6 @@ from typing import Any
 
 from shared.cel.syntax import children
 
-__all__ = ["Wanted", "merge", "pruned", "wanted"]
-
 Wanted = dict[str, Any]
 """Field to its fields that are read; None: the whole field. Empty: only whether the field exists."""
 

@@ -16,8 +16,6 @@ from google.protobuf import (  # type: ignore[import-untyped]
     message_factory,
 )
 
-__all__ = ["CheckedExpr", "Expr", "children", "parse", "serialize"]
-
 _PACKAGE: Final = "cel.expr"
 _TYPE_URL: Final = "type.googleapis.com/cel.expr.CheckedExpr"
 _FIELD: Final = descriptor_pb2.FieldDescriptorProto

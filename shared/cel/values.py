@@ -8,8 +8,6 @@ from typing import Any, Final
 
 from cel_expr_python import cel
 
-__all__ = ["MAP", "NULL", "plain", "scalar"]
-
 NULL: Final = "\x00null"
 """What a `scalar` expression returns instead of null."""
 

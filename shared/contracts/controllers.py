@@ -2,15 +2,6 @@
 
 from typing import Final
 
-__all__ = [
-    "MACHINES",
-    "MULTIKUEUE",
-    "MULTIKUEUE_DISPATCHER_PREFIX",
-    "OWN_CONTROLLERS",
-    "PROVISIONING",
-    "WINDOW",
-]
-
 MACHINES: Final = "sluicegate.dev/machines"
 """Answered by the provisioner: a run starts when its machines are ready."""
 

@@ -13,42 +13,6 @@ from typing import Any, Final, Literal, get_args
 from shared.contracts.kube import names
 from shared.contracts.kube.kinds import Object
 
-__all__ = [
-    "AFFINITY_ANNOTATION",
-    "ASSISTANT_COMPONENT",
-    "AUTO_CLEANUP_ANNOTATION",
-    "COMPONENT_LABEL",
-    "COSCHEDULED_ANNOTATION",
-    "COSCHEDULED_RUN_LABEL",
-    "FEATURE_FLAGS",
-    "INSTANCE_LABEL",
-    "KEEP_ANNOTATION",
-    "MODES",
-    "NODE_SLOTS",
-    "NODE_SLOTS_ANNOTATION",
-    "PENDING",
-    "PER_RUN",
-    "PLACEHOLDERS_ANNOTATION",
-    "PLACEHOLDER_PER_CLAIM",
-    "RUN_LABEL",
-    "RUN_UID_LABEL",
-    "SEVERAL_CLAIMS",
-    "TEKTON_DEFAULT",
-    "WORKSPACE_LABEL",
-    "Claim",
-    "CoscheduleError",
-    "Mechanism",
-    "Mode",
-    "Placeholder",
-    "claims_of",
-    "mechanism_for",
-    "mode_of",
-    "placeholder_annotation",
-    "placeholder_annotations",
-    "placeholder_name",
-    "placeholders_of",
-]
-
 Mode = Literal["disabled", "workspaces", "pipelineruns", "isolate-pipelinerun"]
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 PER_RUN: Final[tuple[Mode, ...]] = ("pipelineruns", "isolate-pipelinerun")

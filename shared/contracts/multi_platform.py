@@ -6,15 +6,6 @@ the task builds, so the pod starts once the secret exists.
 
 from typing import Final
 
-__all__ = [
-    "FAILED_HOSTS_ANNOTATION",
-    "FINALIZER",
-    "PLATFORM_PARAMETER",
-    "SECRET_PREFIX",
-    "TASK_TYPE_LABEL",
-    "secret_name",
-]
-
 FINALIZER: Final = "appstudio.io/multi-platform-finalizer"
 """On a TaskRun that has, or may have, a host."""
 

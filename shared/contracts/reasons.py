@@ -2,8 +2,6 @@
 
 from typing import Final
 
-__all__ = ["DEACTIVATED", "DEACTIVATED_DUE_TO", "NOT_ADMITTED", "RELEASE_REFUSED"]
-
 DEACTIVATED: Final = "Deactivated"
 """Prefix of eviction reasons that forbid a restart; Kueue's."""
 

@@ -5,8 +5,6 @@ They are named tuples, so they compare and hash like the bare tuples that they r
 
 from typing import NamedTuple
 
-__all__ = ["ObjectRef", "WorkloadRef"]
-
 
 class WorkloadRef(NamedTuple):
     """A Workload object of one cluster."""

@@ -8,8 +8,6 @@ from typing import Final
 
 from shared.contracts.subjects import rpc_subject
 
-__all__ = ["EXPLAIN", "POSITIONS", "POSITIONS_MAX"]
-
 EXPLAIN: Final = rpc_subject("quota", "explain")
 """Why does a workload wait?"""
 

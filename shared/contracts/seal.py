@@ -16,16 +16,6 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-__all__ = [
-    "KEY_BYTES",
-    "Entropy",
-    "SealError",
-    "host_context",
-    "open_sealed",
-    "public_key_of",
-    "seal",
-]
-
 KEY_BYTES: Final = 32
 
 Entropy = Callable[[int], bytes]

@@ -2,8 +2,6 @@
 
 from typing import Final
 
-__all__ = ["BENCH_CLASS", "BENCH_RUNS", "DURATION", "OUTCOME", "PREFIX", "RUN_IN_PODS"]
-
 PREFIX: Final = "simulator.sluicegate.dev/"
 
 BENCH_CLASS: Final = "sluicegate.dev/bench-class"

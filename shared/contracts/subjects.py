@@ -13,26 +13,6 @@ from typing import Final
 
 from shared.contracts.kube.kinds import Kind
 
-__all__ = [
-    "ADMISSION_TEMPLATE",
-    "CHECK_TEMPLATE",
-    "DISPATCH_TEMPLATE",
-    "NONE",
-    "OBSERVED_TEMPLATE",
-    "ROOT",
-    "SUBJECT_BYTES_MAX",
-    "NameTooLongError",
-    "decode",
-    "encode",
-    "join",
-    "lease_subject",
-    "observed_filter",
-    "rpc_subject",
-    "subject_filter",
-    "subject_pattern",
-    "synced_filter",
-]
-
 ROOT: Final = "sluice"
 NONE: Final = "_"
 """Stands for "no namespace" or "no name"."""

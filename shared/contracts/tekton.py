@@ -2,13 +2,6 @@
 
 from typing import Final
 
-__all__ = [
-    "MEMBER_LABEL",
-    "TASK_LABEL",
-    "TASK_RUN_LABEL",
-    "TEKTON_SLOT",
-]
-
 MEMBER_LABEL: Final = "tekton.dev/memberOf"
 """On TaskRuns: `tasks` or `finally`."""
 

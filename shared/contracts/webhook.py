@@ -2,8 +2,6 @@
 
 from typing import Final
 
-__all__ = ["CONVERT_PATH", "JOB_PATH", "MUTATE_PATH", "PIPELINE_RUN_PATH", "VALIDATE_PATH"]
-
 MUTATE_PATH: Final = "/mutate"
 """Mutation of every kind that can be held."""
 

@@ -21,8 +21,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from shared.contracts.controllers import WINDOW
 
-__all__ = ["CONTROLLER", "TIME_ZONE", "WINDOWS", "Stand", "Windows", "WindowsError", "read_windows"]
-
 CONTROLLER: Final = WINDOW
 """`spec.controllerName` of the AdmissionChecks that are answered by the clock."""
 

@@ -16,8 +16,6 @@ from shared.integrations.document import Lines
 from shared.integrations.errors import IntegrationError, Problem
 from shared.integrations.expressions import Checked, RefusedExpressionError, check
 
-__all__ = ["BOOL", "Compiled", "Operation", "PodSetPlan", "Slot", "compiled"]
-
 BOOL: Final = ("bool",)
 _BOOL_OR_NULL: Final = ("bool", "null")
 _INT: Final = ("int",)

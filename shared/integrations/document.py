@@ -10,8 +10,6 @@ from shared.contracts.kube.kinds import INTEGRATION, Object
 from shared.contracts.kueue.integrations import Integration as Document
 from shared.integrations.errors import IntegrationError, Problem
 
-__all__ = ["DOCUMENT_BYTES_MAX", "Lines", "parse", "read"]
-
 DOCUMENT_BYTES_MAX: Final = 256 * 1024
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-__all__ = ["IntegrationError", "ObjectError", "Problem"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:

@@ -20,17 +20,6 @@ from shared.cel.paths import Wanted, merge, pruned, wanted
 from shared.cel.values import plain, scalar
 from shared.contracts.kube.kinds import Object
 
-__all__ = [
-    "Checked",
-    "Failure",
-    "Group",
-    "Items",
-    "Programs",
-    "RefusedExpressionError",
-    "check",
-    "value_of",
-]
-
 _ROOTS: Final = ("object", "metadata", "spec", "status", "conditions")
 _ITEM: Final = "item"
 _KEY: Final = "key"

@@ -13,8 +13,6 @@ from shared.integrations.expressions import Failure, value_of
 from shared.integrations.pointers import found, pointer, tokens, without, written
 from shared.integrations.views import Asked, View, Views, moment
 
-__all__ = ["Integration", "PodSetInfo"]
-
 _SUCCESS: Final = ("Complete", "Completed", "Succeeded")
 _FAILURE: Final = ("Failed",)
 _DECISIVE: Final = (*_SUCCESS, *_FAILURE)

@@ -5,8 +5,6 @@ from typing import Any
 
 from shared.contracts.kube.kinds import Object
 
-__all__ = ["entries", "found", "pointer", "tokens", "without", "written"]
-
 Tokens = tuple[str, ...]
 
 

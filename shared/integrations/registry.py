@@ -12,17 +12,6 @@ from shared.integrations.document import parse
 from shared.integrations.errors import IntegrationError
 from shared.integrations.integration import Integration
 
-__all__ = [
-    "INTEGRATIONS",
-    "SHIPPED",
-    "Integrations",
-    "Standing",
-    "documents",
-    "integration_for",
-    "is_nested",
-    "queue_of",
-]
-
 _OWNERS: Final = frozenset(
     {("tekton.dev", "TaskRun"), ("tekton.dev", "CustomRun"), ("kueue.x-k8s.io", "Workload")}
 )

@@ -12,8 +12,6 @@ from shared.integrations.compiled import Compiled, PodSetPlan, Slot
 from shared.integrations.expressions import Failure, Group, Items, Programs, value_of
 from shared.integrations.pointers import entries, found
 
-__all__ = ["Asked", "View", "Views", "moment"]
-
 _TYPES: Final[Mapping[str, frozenset[type]]] = {
     "bool": frozenset({bool}),
     "int": frozenset({int}),

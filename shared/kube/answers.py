@@ -18,8 +18,6 @@ from shared.kube.port import (
     UnavailableError,
 )
 
-__all__ = ["decoded", "encoded", "error_from", "error_from_status"]
-
 _RETRY_AFTER_SECONDS: Final = 1.0
 """If a 429 has no Retry-After: the default of the API server."""
 

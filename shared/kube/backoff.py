@@ -3,8 +3,6 @@
 from random import Random
 from typing import Final
 
-__all__ = ["Backoff"]
-
 _FACTOR: Final = 2.0
 
 

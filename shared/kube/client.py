@@ -25,8 +25,6 @@ from shared.kube.port import (
     WatchEvent,
 )
 
-__all__ = ["HttpKube"]
-
 log = structlog.get_logger(__name__)
 
 PAGE_ITEMS: Final = 500

@@ -14,8 +14,6 @@ from typing import Any
 from shared.kube.kubeconfig import Credentials, read_plain
 from shared.kube.port import RefusedError
 
-__all__ = ["Access", "OpenAccess", "from_kubeconfig", "from_settings", "in_cluster", "plain"]
-
 
 async def _nobody() -> str | None:
     return None

@@ -15,8 +15,6 @@ from shared.kube.config import Access
 from shared.kube.port import UnavailableError
 from shared.telemetry.metrics import KUBE_REQUESTS, KUBE_SECONDS
 
-__all__ = ["READ_BYTES", "Connections"]
-
 READ_BYTES: Final = 1 << 18
 """Read-ahead of a connection in bytes."""
 

@@ -14,8 +14,6 @@ from typing import Any, Final
 
 import yaml
 
-__all__ = ["Credentials", "read_plain"]
-
 _CLUSTER_KEYS: Final = frozenset(
     {
         "server",

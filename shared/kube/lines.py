@@ -5,8 +5,6 @@ from typing import Final
 
 from shared.kube.port import UnavailableError
 
-__all__ = ["LINE_BYTES_MAX", "lines"]
-
 LINE_BYTES_MAX: Final = 32 << 20
 """etcd takes 1.5 MiB an object; this stops a server that never ends its line."""
 

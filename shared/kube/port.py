@@ -10,21 +10,6 @@ from typing import Any, Literal, Protocol
 
 from shared.contracts.kube.kinds import Kind, Object
 
-__all__ = [
-    "AlreadyExistsError",
-    "ConflictError",
-    "ExpiredError",
-    "Kube",
-    "KubeError",
-    "Listing",
-    "NotFoundError",
-    "Patch",
-    "RefusedError",
-    "ThrottledError",
-    "UnavailableError",
-    "WatchEvent",
-]
-
 Patch = list[dict[str, Any]] | Mapping[str, Any]
 """A list is a JSON patch (RFC 6902), a mapping a merge patch (RFC 7386)."""
 

@@ -21,8 +21,6 @@ from shared.kube.port import (
 )
 from shared.telemetry.metrics import WATCH_FAILURES
 
-__all__ = ["Changed", "Deleted", "Listed", "Reflection", "Reflector", "Unserved"]
-
 log = structlog.get_logger(__name__)
 
 FIRST_WAIT_SECONDS: Final = 0.5

@@ -17,17 +17,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-__all__ = [
-    "AUTHORITY_DAYS",
-    "SERVING_DAYS",
-    "CertificateFolder",
-    "KeyPair",
-    "ReloadingContext",
-    "issue_authority",
-    "issue_client",
-    "issue_serving",
-]
-
 AUTHORITY_DAYS: Final = 3650
 """Long: changing it means changing the `caBundle` of every webhook configuration."""
 

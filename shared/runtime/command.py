@@ -2,8 +2,6 @@
 
 from enum import IntEnum
 
-__all__ = ["CommandError", "Exit"]
-
 
 class Exit(IntEnum):
     """Exit statuses of `sluice`. Scripts may rely on them; `sluice --help` lists them."""

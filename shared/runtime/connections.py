@@ -19,8 +19,6 @@ import structlog
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-__all__ = ["ConnectionLimits", "LimitedProtocol", "LimitedServer"]
-
 log = structlog.get_logger(__name__)
 
 BACKLOG: Final = 1024

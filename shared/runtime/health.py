@@ -7,8 +7,6 @@ from typing import Any, Final
 import uvicorn
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 
-__all__ = ["HealthServer"]
-
 _START_SECONDS: Final = 10.0
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]

@@ -20,8 +20,6 @@ from shared.telemetry.logging import configure_logging
 from shared.telemetry.metrics import BUS_CONNECTED, READY
 from shared.telemetry.tracing import NO_TRACING, OtlpTracing, Tracing
 
-__all__ = ["Build", "Parts", "Service", "run_service"]
-
 log = structlog.get_logger(__name__)
 
 EXIT_FAILED: Final = 1

@@ -3,8 +3,6 @@
 import ctypes
 import gc
 
-__all__ = ["give_back"]
-
 
 def give_back() -> None:
     """Collect what forms cycles, which services do seldom, and return the pages that are free then.

@@ -12,8 +12,6 @@ import uvicorn
 from shared.runtime.certificates import CertificateFolder, ReloadingContext
 from shared.runtime.connections import ConnectionLimits, LimitedProtocol, LimitedServer
 
-__all__ = ["WebServer"]
-
 log = structlog.get_logger(__name__)
 
 FOLLOW_SECONDS: Final = 1.0

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from logging import LogRecord
     from ssl import SSLContext
 
-__all__ = ["INBOX", "OPEN", "VARIABLES", "Access", "access_of", "inbox_of", "new_key", "public_key"]
-
 INBOX: Final = "_INBOX"
 VARIABLES: Final = {
     "credentials": "SLUICE_NATS_CREDENTIALS",

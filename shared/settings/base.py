@@ -9,8 +9,6 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared.settings.access import Access
 
-__all__ = ["ServiceSettings"]
-
 
 class ServiceSettings(BaseSettings):
     """Set by environment variables `SLUICE_<FIELD>`; `NATS_URL` is understood too."""

@@ -32,23 +32,6 @@ from pydantic.alias_generators import to_camel
 from shared.contracts.controllers import MULTIKUEUE_DISPATCHER_PREFIX
 from shared.contracts.kube.quantities import parse_quantity
 
-__all__ = [
-    "AdmissionFairSharing",
-    "Configuration",
-    "ConfigurationError",
-    "FairSharing",
-    "MultiKueue",
-    "NamespaceSelector",
-    "ObjectRetentionPolicies",
-    "RequeuingStrategy",
-    "ResourceTransformation",
-    "Resources",
-    "WaitForPodsReady",
-    "WorkloadRetention",
-    "duration_seconds",
-    "read_configuration",
-]
-
 GROUP: Final = "config.kueue.x-k8s.io"
 BYTES_MAX: Final = 1024 * 1024
 """What fits into a ConfigMap."""

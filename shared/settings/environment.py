@@ -5,8 +5,6 @@ from collections.abc import Mapping
 
 from shared.settings.access import Access, access_of
 
-__all__ = ["child_environment", "nats_access"]
-
 
 def child_environment(overrides: Mapping[str, str]) -> dict[str, str]:
     """Return this process's environment with `overrides`, for a child that reads its settings there."""

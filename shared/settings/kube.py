@@ -2,8 +2,6 @@
 
 from shared.settings.base import ServiceSettings
 
-__all__ = ["KubeSettings"]
-
 
 class KubeSettings(ServiceSettings):
     """A service with a Kubernetes client."""

@@ -6,8 +6,6 @@ from typing import Any, Final
 
 import structlog
 
-__all__ = ["configure_logging"]
-
 _SECRET_KEYS: Final = frozenset({"token", "password", "key", "secret", "otp", "id_rsa", "data"})
 
 

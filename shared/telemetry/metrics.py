@@ -4,19 +4,6 @@ from typing import Final
 
 from prometheus_client import Counter, Gauge, Histogram
 
-__all__ = [
-    "BACKLOG",
-    "BUS_CONNECTED",
-    "KUBE_REQUESTS",
-    "KUBE_SECONDS",
-    "NEWER",
-    "READY",
-    "RESULTS",
-    "UNREADABLE",
-    "WATCH_FAILURES",
-    "WORK",
-]
-
 READY: Final = Gauge("sluicegate_ready", "1 while the process does its work, as /readyz says.")
 BUS_CONNECTED: Final = Gauge("sluicegate_bus_connected", "1 while there is a connection to NATS.")
 

@@ -12,8 +12,6 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 
 from shared.telemetry.spans import Context, Span
 
-__all__ = ["SCHEMA_URL", "Collector", "OtlpCollector"]
-
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
 """The semantic conventions whose names the spans have."""
 

@@ -11,8 +11,6 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-__all__ = ["Context", "Kind", "Span", "derived_span_id", "derived_trace_id"]
-
 Value = str | int | float | bool
 
 _TRACE_BYTES: Final = 16

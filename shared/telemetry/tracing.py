@@ -21,19 +21,6 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFl
 
 from shared.contracts.messages.base import TRACEPARENT
 
-__all__ = [
-    "NO_TRACING",
-    "OtlpTracing",
-    "Tracing",
-    "carried",
-    "carrier_of",
-    "continued",
-    "is_sampled",
-    "made_together",
-    "new_traceparent",
-    "parse_traceparent",
-]
-
 DELAY_MILLISECONDS: Final = 500
 """Between two batches: what a process takes with it that dies without a word."""
 

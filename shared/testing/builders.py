@@ -9,16 +9,6 @@ from shared.contracts.messages.admissions import Admission, PodSetAssignment
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import JobRef, PodSet, WorkloadState
 
-__all__ = [
-    "NOON",
-    "admission",
-    "cluster_queue_spec",
-    "job_owner",
-    "observed",
-    "observed_object",
-    "workload",
-]
-
 NOON: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)
 """The time of creation and decision if a test gives none."""
 

@@ -8,8 +8,6 @@ from pathlib import Path
 from shared.bus.admin.apply import apply_at
 from shared.bus.embedded import EmbeddedServer
 
-__all__ = ["nats_server"]
-
 
 @asynccontextmanager
 async def nats_server(*, streams: bool = True) -> AsyncIterator[EmbeddedServer]:

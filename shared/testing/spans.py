@@ -5,8 +5,6 @@ from datetime import datetime
 
 from shared.telemetry.spans import Span
 
-__all__ = ["coverage", "leaves"]
-
 
 def leaves(spans: Iterable[Span]) -> list[Span]:
     """Return the spans that have no child."""

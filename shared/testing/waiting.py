@@ -9,8 +9,6 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-__all__ = ["LOOK_SECONDS", "PATIENCE_SECONDS", "eventually", "first_value"]
-
 T = TypeVar("T")
 
 PATIENCE_SECONDS: Final = 60.0

@@ -15,8 +15,6 @@ from shared.cel import syntax
 from shared.cel.explain import in_words
 from shared.cel.syntax import children
 
-__all__ = ["EXPRESSION_CHARS_MAX", "CelEngine"]
-
 EXPRESSION_CHARS_MAX: Final = 100_000
 """Code points in one expression: the limit of cel-go's parser, which tekton-kueue uses."""
 

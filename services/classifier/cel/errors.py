@@ -1,7 +1,5 @@
 """The two errors of a configured expression: at compilation and at evaluation."""
 
-__all__ = ["CompileError", "EvaluationError"]
-
 _QUOTED_CHARS_MAX = 200
 
 

@@ -21,8 +21,6 @@ from shared.cel.explain import explain, explain_budget
 from shared.cel.values import plain
 from shared.contracts.kube.names import REQUESTS_PREFIX
 
-__all__ = ["Program", "Programs", "Variables"]
-
 _ERROR: Final = cel.Type.ERROR
 
 

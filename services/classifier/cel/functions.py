@@ -15,8 +15,6 @@ from cel_expr_python.ext import ext_strings
 from shared.cel.syntax import Expr, children
 from shared.contracts.kube.names import PRIORITY_CLASS_LABEL, REQUESTS_PREFIX
 
-__all__ = ["MARK", "checking_environment", "evaluating_environment", "inline_functions"]
-
 MARK: Final = "\x00sluicegate"
 """A key of the maps that our functions return, with the function's name. It tells them from other maps."""
 

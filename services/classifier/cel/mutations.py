@@ -4,16 +4,6 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = [
-    "AddRequest",
-    "Mutation",
-    "SetAnnotation",
-    "SetLabel",
-    "explain_annotation_value",
-    "explain_label_value",
-    "explain_qualified_name",
-]
-
 ANNOTATION_VALUE_BYTES_MAX: Final = 256 * 1024
 NAME_MAX: Final = 63
 PREFIX_MAX: Final = 253

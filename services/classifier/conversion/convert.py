@@ -22,8 +22,6 @@ from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.names import kept_annotation
 from shared.contracts.kueue.definitions import DEFINITIONS, STORAGE, V1BETA1
 
-__all__ = ["KEPT", "ConversionError", "convert"]
-
 GROUP: Final = "kueue.x-k8s.io"
 KEPT: Final = {version: kept_annotation(version) for version in (V1BETA1, STORAGE)}
 

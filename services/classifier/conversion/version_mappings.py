@@ -11,8 +11,6 @@ from typing import Any, Final
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.names import PRIORITY_CLASS_SOURCES
 
-__all__ = ["ANY", "INEXPRESSIBLE", "TO_V1BETA1", "TO_V1BETA2", "domains"]
-
 _SOURCES: Final = {class_: source for source, class_ in PRIORITY_CLASS_SOURCES.items()}
 _DOMAINS_MAX: Final = 100_000
 _LEVEL_MAX: Final = 63

@@ -7,8 +7,6 @@ times as much as one with 1,000. So the size of a list is limited, not only the 
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["Budget", "Excess", "Measure", "measure"]
-
 _TOKENS_PER_VALUE: Final = 4
 """A script has commas and brackets too, so the count before parsing allows more than `values_max`."""
 

@@ -18,16 +18,6 @@ from services.classifier.tekton.reading import InvalidPipelineRunError
 from services.classifier.tekton.validation import validate
 from shared.contracts.kube.kinds import Object
 
-__all__ = [
-    "MUTATIONS_MAX",
-    "Evaluation",
-    "EvaluationRefusedError",
-    "Refusal",
-    "evaluate",
-    "mutations_from_json",
-    "mutations_to_json",
-]
-
 MUTATIONS_MAX: Final = 1_000
 """Limit for what all expressions return for one object. Each becomes a label or an annotation, and an
 object may have 256 KiB of annotations."""

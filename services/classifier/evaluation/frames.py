@@ -3,7 +3,5 @@
 import struct
 from typing import Final
 
-__all__ = ["HEADER"]
-
 HEADER: Final = struct.Struct(">I")
 """The length of what follows."""

@@ -30,8 +30,6 @@ from services.classifier.validation import Problem
 from services.classifier.validation.problems import Rule
 from shared.contracts.kube.kinds import Object
 
-__all__ = ["EvaluationPool"]
-
 log = structlog.get_logger(__name__)
 
 LIGHT_WORKERS: Final = 2

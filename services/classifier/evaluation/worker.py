@@ -26,8 +26,6 @@ from services.classifier.evaluation.expressions import (
 from services.classifier.evaluation.frames import HEADER
 from services.classifier.validation import validate
 
-__all__ = ["main"]
-
 
 class _Worker:
     def __init__(self) -> None:

@@ -9,8 +9,6 @@ from shared.contracts.kube.bodies import Body, annotations_of, labels_of, spec_o
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.observed import Observed
 
-__all__ = ["ClusterObjects"]
-
 _Key = tuple[str | None, str]
 """Namespace (None: cluster-scoped) and name."""
 

@@ -3,8 +3,6 @@
 import hashlib
 from typing import Final
 
-__all__ = ["DigestCache"]
-
 ENTRIES_MAX: Final = 10_000
 
 BYTES_MAX: Final = 16 * 1024 * 1024

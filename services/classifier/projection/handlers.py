@@ -30,8 +30,6 @@ from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.subjects import observed_filter, subject_filter, synced_filter
 
-__all__ = ["DECISION_DELAY_SECONDS", "Projection"]
-
 log = structlog.get_logger(__name__)
 
 LEASE: Final = "classifier-projection"

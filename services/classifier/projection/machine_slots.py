@@ -13,8 +13,6 @@ from shared.contracts.messages.hosts import HostState, PlatformOffer
 from shared.contracts.messages.workloads import PodSet
 from shared.contracts.refs import WorkloadRef
 
-__all__ = ["MachineSlots"]
-
 
 class MachineSlots:
     """Platforms and released slots of one cluster."""

@@ -11,17 +11,6 @@ from typing import Any, Final
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.names import REQUIRED_WHILE_SCHEDULING
 
-__all__ = [
-    "ANY_NODE",
-    "FieldError",
-    "Placement",
-    "mapping",
-    "mappings",
-    "placement",
-    "pod_spec_at",
-    "pod_spec_of",
-]
-
 _OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 
 

@@ -11,8 +11,6 @@ from services.classifier.projection.resource_transformations import (
 from shared.contracts.kube.quantities import parse_quantity
 from shared.settings.configuration import Configuration, ResourceTransformation
 
-__all__ = ["DEFAULT_POLICY", "Policy"]
-
 
 @dataclass(frozen=True, slots=True)
 class Policy:

@@ -22,8 +22,6 @@ from shared.contracts.kube.names import (
     WORKLOAD_PRIORITY_SOURCE,
 )
 
-__all__ = ["Priority", "external_priority", "job_priority"]
-
 _SOURCES: Final = {class_: source for source, class_ in PRIORITY_CLASS_SOURCES.items()}
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}")
 _INT32: Final = 2**31

@@ -34,8 +34,6 @@ from shared.contracts.refs import WorkloadRef
 from shared.integrations import Integration, queue_of
 from shared.telemetry.tracing import carried, parse_traceparent
 
-__all__ = ["project_external", "project_job"]
-
 _SET_BY_ADMISSION: Final = ("nodeSelector", "tolerations")
 """Fields of a pod spec that an admission changes."""
 

@@ -26,8 +26,6 @@ from shared.integrations import (
     queue_of,
 )
 
-__all__ = ["Change", "Projector"]
-
 log = structlog.get_logger(__name__)
 
 _REQUESTED: Final = (

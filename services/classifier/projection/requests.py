@@ -41,8 +41,6 @@ from shared.contracts.kube.quantities import (
 )
 from shared.contracts.messages.workloads import PodSet
 
-__all__ = ["RequestsError", "resolve_pod_sets"]
-
 ABOVE_LIMITS: Final = "requests must not exceed its limits"
 ABOVE_MAX: Final = "requests must not be above the limitRange max"
 BELOW_MIN: Final = "requests must not be below the limitRange min"

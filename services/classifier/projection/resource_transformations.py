@@ -13,8 +13,6 @@ from typing import Final
 
 from shared.contracts.kube.quantities import NANO
 
-__all__ = ["NO_TRANSFORMATIONS", "Amounts", "ResourceTransformations", "Transformation"]
-
 Amounts = dict[str, int]
 """Resource to amount in billionths."""
 

@@ -18,8 +18,6 @@ from shared.contracts.kube.conditions import (
 )
 from shared.contracts.messages.workloads import PodSet
 
-__all__ = ["has_quota", "status_fields", "with_reclaimed"]
-
 INT32_MAX: Final = 2**31 - 1
 
 

@@ -10,8 +10,6 @@ from services.classifier.cel import CelEngine
 from services.classifier.metrics import FAILURE, RELOADS, SUCCESS
 from services.classifier.rules.parsing import Rules, RulesError, parse_rules
 
-__all__ = ["RulesHolder", "follow_rules"]
-
 log = structlog.get_logger(__name__)
 
 RELOAD_SECONDS: Final = 1.0

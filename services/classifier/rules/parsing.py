@@ -15,14 +15,6 @@ import yaml
 from services.classifier.cel import CelEngine, CompileError, Programs
 from services.classifier.cel.mutations import explain_label_value
 
-__all__ = [
-    "CONFIGURATION_BYTES_MAX",
-    "CONFIGURATION_FILE",
-    "Rules",
-    "RulesError",
-    "parse_rules",
-]
-
 CONFIGURATION_FILE: Final = "config.yaml"
 """The name of the file in a folder, and of the key in a ConfigMap."""
 

@@ -23,8 +23,6 @@ from services.classifier.tekton.reading import (
 )
 from shared.contracts.kube.kinds import Object
 
-__all__ = ["as_it_is", "decode"]
-
 _DEFAULT_TIMEOUT: Final = "1h0m0s"
 
 _SPEC_FIELDS: Final = frozenset(

@@ -6,8 +6,6 @@ from typing import Final
 
 from services.classifier.tekton.reading import InvalidPipelineRunError
 
-__all__ = ["format_duration", "parse_duration"]
-
 SECOND: Final = 1_000_000_000
 
 INT64_MAX: Final = 2**63 - 1

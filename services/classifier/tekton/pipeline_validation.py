@@ -9,8 +9,6 @@ from services.classifier.tekton.reading import param_type
 from services.classifier.tekton.variables import repeated, variables_in
 from shared.contracts.kube.kinds import Object
 
-__all__ = ["Problems", "pipeline_problems", "reference_problems"]
-
 DNS_LABEL_MAX: Final = 63
 NAMES_SHOWN_MAX: Final = 20
 """Limit for the tasks that one message names."""

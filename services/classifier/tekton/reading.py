@@ -7,19 +7,6 @@ import orjson
 
 from shared.contracts.kube.kinds import Object
 
-__all__ = [
-    "OBJECT_FIELDS",
-    "InvalidPipelineRunError",
-    "as_doubles",
-    "as_json",
-    "described",
-    "listed",
-    "mapping",
-    "mappings",
-    "param_type",
-    "without_empty",
-]
-
 NESTING_MAX: Final = 100
 """Levels of nested lists and objects. Real pipelines have about fifteen."""
 

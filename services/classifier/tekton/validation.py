@@ -18,8 +18,6 @@ from services.classifier.tekton.reading import InvalidPipelineRunError
 from services.classifier.tekton.variables import repeated, variables_in
 from shared.contracts.kube.kinds import Object
 
-__all__ = ["validate"]
-
 PROBLEMS_MAX: Final = 20
 PROBLEM_CHARS_MAX: Final = 1_000
 """Limits for a message. Our longest own sentences have 400 characters."""

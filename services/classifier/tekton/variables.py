@@ -5,8 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-__all__ = ["repeated", "variables_in"]
-
 _VARIABLE = re.compile(r"\$\(([^()$]+)\)")
 
 

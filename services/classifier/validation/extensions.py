@@ -10,8 +10,6 @@ from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.names import DEFAULT_PRIORITY, NEVER, ON_PREEMPTION, STOP_AND_RECREATE
 from shared.contracts.windows import CONTROLLER, WINDOWS, WindowsError, read_windows
 
-__all__ = ["admission_check", "local_queue", "on_preemption"]
-
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}")
 _INT32: Final = 2**31
 

@@ -9,16 +9,6 @@ from services.classifier.validation.reading import at, indexed, listed, mapping
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.names import HOSTNAME
 
-__all__ = [
-    "admission_check_update",
-    "multikueue_cluster",
-    "multikueue_config",
-    "resource_flavor",
-    "resource_flavor_update",
-    "topology",
-    "topology_update",
-]
-
 
 def resource_flavor(obj: Object) -> Iterator[Problem]:
     """Check a ResourceFlavor by itself."""

@@ -28,8 +28,6 @@ from shared.contracts.kube.names import (
 )
 from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
 
-__all__ = ["job", "job_update"]
-
 _PODS: Final = "spec.template.metadata.annotations"
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 _INT32_MAX: Final = 2**31 - 1

@@ -12,16 +12,6 @@ from services.classifier.validation.problems import Problem, duplicate, forbidde
 from services.classifier.validation.reading import indexed, listed, mapping
 from shared.contracts.kube.kinds import Object
 
-__all__ = [
-    "annotations",
-    "label_key",
-    "labels",
-    "selector",
-    "subdomain",
-    "taints",
-    "tolerations",
-]
-
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _NAME: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _VALUE: Final = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")

@@ -6,19 +6,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-__all__ = [
-    "IMMUTABLE",
-    "NEGATIVE",
-    "Problem",
-    "Rule",
-    "duplicate",
-    "forbidden",
-    "invalid",
-    "missing",
-    "not_found",
-    "unsupported",
-]
-
 IMMUTABLE: Final = "field is immutable"
 NEGATIVE: Final = "must be greater than or equal to 0"
 VALUE_CHARS_MAX: Final = 256

@@ -16,13 +16,6 @@ from services.classifier.validation.problems import (
 from services.classifier.validation.reading import at, indexed, keyed, listed, mapping, quantity
 from shared.contracts.kube.kinds import Object
 
-__all__ = [
-    "cluster_queue",
-    "cluster_queue_update",
-    "cohort",
-    "local_queue_update",
-]
-
 _GROUPS: Final = "spec.resourceGroups"
 TOTAL_MAX: Final = 256
 """Limit for the flavors, and for the resources, of all groups of a queue."""

@@ -6,8 +6,6 @@ from typing import Any
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.quantities import QuantityError, parse_quantity
 
-__all__ = ["at", "indexed", "keyed", "listed", "mapping", "number", "quantity"]
-
 
 def at(obj: Any, *path: str) -> Any:
     """Return the value at `path`; None if it is missing."""

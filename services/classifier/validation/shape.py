@@ -14,8 +14,6 @@ from services.classifier.validation.problems import Problem, Rule, invalid, miss
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kueue.definitions import DEFINITIONS
 
-__all__ = ["shape_problems"]
-
 _MODELS: Final = {definition.kind.kind: definition.model for definition in DEFINITIONS}
 
 _DETAILS: Final[Mapping[str, str]] = {

@@ -11,8 +11,6 @@ from services.classifier.validation.reading import at
 from services.classifier.validation.shape import shape_problems
 from shared.contracts.kube.kinds import Object
 
-__all__ = ["RULES", "KindRules", "validate"]
-
 Alone = Callable[[Object], Iterable[Problem]]
 Changed = Callable[[Object, Object], Iterable[Problem]]
 

@@ -29,8 +29,6 @@ from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.names import ELASTIC_JOB, PRIORITY_BOOST
 from shared.contracts.kube.quantities import NANO
 
-__all__ = ["is_elastic", "workload", "workload_update"]
-
 MAIN: Final = "main"
 """The name of a pod set without one."""
 

@@ -31,8 +31,6 @@ from shared.contracts.webhook import (
     VALIDATE_PATH,
 )
 
-__all__ = ["webhook_app"]
-
 log = structlog.get_logger(__name__)
 
 _KINDS: Final[dict[str, Kind | None]] = {

@@ -10,8 +10,6 @@ from starlette.requests import ClientDisconnect, Request
 
 from services.classifier.webhook.refusal import TOO_LARGE
 
-__all__ = ["BodyBudget", "UnreadableBodyError"]
-
 _TIMEOUT: Final = 408
 _UNSUPPORTED: Final = 415
 _UNAVAILABLE: Final = 503

@@ -6,8 +6,6 @@ from typing import Final
 
 from shared.integrations import SHIPPED, Integrations
 
-__all__ = ["DEFAULT_CONTEXT", "NamespaceContext", "default_context"]
-
 
 def _no_priority_class(_queue: str) -> str:
     return ""

@@ -18,8 +18,6 @@ from services.classifier.webhook.review import (
 )
 from shared.contracts.kube.kinds import Object
 
-__all__ = ["CONVERSION_BYTES_MAX", "answer_conversion"]
-
 CONVERSION_BYTES_MAX: Final = 128 * 1024 * 1024
 """A list request in another version arrives as one review: this is about 40,000 Workloads."""
 

@@ -18,8 +18,6 @@ from shared.contracts.coscheduling import (
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Object
 
-__all__ = ["apply_coscheduling", "task_run_affinity_patch"]
-
 
 def apply_coscheduling(
     annotations: dict[str, str], spec: Mapping[str, Any], *, is_run: bool

@@ -27,8 +27,6 @@ from shared.telemetry.tracing import (
     parse_traceparent,
 )
 
-__all__ = ["Draft", "MutationResult", "evaluation_failed"]
-
 _OWN_ANNOTATIONS: Final = (names.USER_PENDING, names.TRACEPARENT_ANNOTATION, REQUESTS_APPLIED)
 _INT64: Final = 2**64
 

@@ -29,8 +29,6 @@ from shared.contracts.messages.spokes import MANAGER
 from shared.contracts.subjects import observed_filter
 from shared.integrations import Integrations
 
-__all__ = ["NamespaceDefaults"]
-
 _KINDS: Final = (
     INTEGRATION,
     NAMESPACE,

@@ -3,16 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = [
-    "BAD_REQUEST",
-    "INTERNAL_ERROR",
-    "TOO_LARGE",
-    "TOO_MANY",
-    "RefusedError",
-    "read_object",
-    "read_strings",
-]
-
 BAD_REQUEST: Final = 400
 TOO_LARGE: Final = 413
 TOO_MANY: Final = 429

@@ -35,22 +35,6 @@ from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.kube.names import TRACEPARENT_ANNOTATION
 from shared.contracts.kueue.definitions import STORAGE
 
-__all__ = [
-    "HTTP_OK",
-    "OBJECT_BYTES_MAX",
-    "REVIEW_BYTES_MAX",
-    "Outcome",
-    "Reply",
-    "allowed_reply",
-    "answer_mutation",
-    "answer_validation",
-    "malformed_reply",
-    "parse_request",
-    "parse_review",
-    "refused_reply",
-    "too_large_reply",
-]
-
 OBJECT_BYTES_MAX: Final = 3 * 1024 * 1024
 """The largest request that an API server accepts; etcd accepts half of that."""
 

@@ -35,8 +35,6 @@ from services.classifier.webhook.review import (
 )
 from shared.contracts.kube.kinds import Kind, Object
 
-__all__ = ["Reviewer"]
-
 LIGHT_BYTES_MAX: Final = 128 * 1024
 LIGHT_VALUES_MAX: Final = 4_000
 LIGHT_ITEMS_MAX: Final = 150

@@ -8,8 +8,6 @@ from opentelemetry.trace import SpanKind
 from services.classifier.webhook.review import Reply
 from shared.telemetry.tracing import Tracing, is_sampled
 
-__all__ = ["trace_review"]
-
 
 def trace_review(
     tracing: Tracing, now: Callable[[], datetime], reply: Reply, path: str, seconds: float

@@ -13,8 +13,6 @@ from services.console.access.reviews import ResourceAttributes, Reviewer, User
 from services.console.documents import VISIBILITY_GROUP
 from services.console.status_error import StatusError, forbidden
 
-__all__ = ["Authorizer", "ChangeScope", "NamespaceFilter", "Visibility"]
-
 NAMESPACES_MAX: Final = 500
 """Up to so many namespaces are checked one by one; with more, the request must name one."""
 

@@ -17,8 +17,6 @@ from services.console.status_error import StatusError
 from shared.contracts.kube.kinds import SUBJECT_ACCESS_REVIEW, TOKEN_REVIEW, Kind
 from shared.kube.port import Kube, KubeError
 
-__all__ = ["AllowAll", "KubeReviewer", "ResourceAttributes", "Reviewer", "User"]
-
 log = structlog.get_logger(__name__)
 
 ALLOWED_SECONDS: Final = 30.0

@@ -12,8 +12,6 @@ from services.console.rows import queue_row, workload_row
 from services.console.status_error import StatusError
 from services.console.view import ViewChange
 
-__all__ = ["events"]
-
 HEARTBEAT_SECONDS: Final = 15.0
 """Time between two heartbeats. At each, the user's rights are checked again."""
 

@@ -29,8 +29,6 @@ from services.console.metrics import REQUESTS, STREAMS
 from services.console.query_service import QueryService
 from services.console.status_error import StatusError, bad_request, not_found
 
-__all__ = ["console_app"]
-
 log = structlog.get_logger(__name__)
 
 STATIC: Final = Path(__file__).parent / "static"

@@ -19,8 +19,6 @@ from services.console.documents import (
     WorkloadList,
 )
 
-__all__ = ["openapi"]
-
 Json = dict[str, Any]
 
 ANSWERS: Final = (

@@ -9,8 +9,6 @@ from shared.bus.port import BusError
 from shared.bus.stream_reader import StreamReader
 from shared.runtime.command import CommandError, Exit
 
-__all__ = ["backup_to", "restore_from"]
-
 
 async def backup_to(target: Path, *, url: str | None, directory: Path) -> None:
     """Write all streams to `target`; print the size of each."""

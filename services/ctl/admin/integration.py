@@ -22,16 +22,6 @@ from shared.integrations import (
 from shared.integrations.document import parse
 from shared.runtime.command import CommandError, Exit
 
-__all__ = [
-    "CheckResult",
-    "check_lines",
-    "described",
-    "finding_of",
-    "list_lines",
-    "load_integrations",
-    "with_metadata",
-]
-
 SHOWN_LABEL: Final = {"example.com/flavor": "shown"}
 SHOWN_TOLERATION: Final = {"key": "example.com/flavor", "operator": "Exists"}
 """What a flavor would add to pod templates, in the release that is shown."""

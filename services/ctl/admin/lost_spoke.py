@@ -13,8 +13,6 @@ from shared.kube.client import HttpKube
 from shared.kube.port import Kube, KubeError, NotFoundError, UnavailableError
 from shared.runtime.command import CommandError, Exit
 
-__all__ = ["declare_lost", "write_declaration"]
-
 
 async def declare_lost(
     spoke: str, reason: str | None, *, kubeconfig: Path | None, directory: Path

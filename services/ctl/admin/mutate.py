@@ -10,8 +10,6 @@ from services.whatif.manifests import load_documents
 from shared.contracts.kube.kinds import PIPELINE_RUN, Object
 from shared.runtime.command import CommandError, Exit
 
-__all__ = ["load_rules", "mutated_yaml"]
-
 
 def load_rules(folder: Path) -> Rules:
     """Read and compile `<folder>/config.yaml`. Raises `CommandError`."""

@@ -15,8 +15,6 @@ from shared.kube.client import HttpKube
 from shared.kube.port import Kube, KubeError, NotFoundError, UnavailableError
 from shared.runtime.command import CommandError, Exit
 
-__all__ = ["steer", "write_steering_field"]
-
 _KINDS: Final = {
     "clusterqueues": kinds.CLUSTER_QUEUE,
     "localqueues": kinds.LOCAL_QUEUE,

@@ -6,8 +6,6 @@ from services.simulator.scenarios import SCENARIOS
 from services.simulator.scenarios.runner import run
 from shared.runtime.command import CommandError
 
-__all__ = ["run_worlds"]
-
 
 def run_worlds(scenario: str, *, first_seed: int, seeds: int, show_log: bool = False) -> int:
     """Run the worlds, one for each processor at a time; return the exit status."""

@@ -8,8 +8,6 @@ import typer
 from services.ctl.cli.options import DevDirectory, NatsUrl
 from shared.runtime.command import CommandError, Exit
 
-__all__ = ["app"]
-
 app = typer.Typer(help="The streams of the bus.", no_args_is_help=True, rich_markup_mode=None)
 
 

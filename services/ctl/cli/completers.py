@@ -5,16 +5,6 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = [
-    "app",
-    "complete_name",
-    "complete_namespace",
-    "complete_resource",
-    "complete_spoke",
-    "complete_workload",
-    "one_of_these",
-]
-
 app = typer.Typer(rich_markup_mode=None)
 
 

@@ -10,8 +10,6 @@ from services.ctl.get.command import read
 from services.ctl.get.resources import resource_named
 from shared.runtime.command import CommandError
 
-__all__ = ["SHELLS", "names", "script"]
-
 SHELLS: Final = ("bash", "zsh", "fish")
 PATIENCE_SECONDS: Final = 1.0
 """How long Tab waits for NATS."""

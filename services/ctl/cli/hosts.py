@@ -8,8 +8,6 @@ import typer
 from services.ctl.cli.options import Directory, NatsUrl
 from shared.runtime.command import CommandError, Exit
 
-__all__ = ["app"]
-
 app = typer.Typer(
     help="Where builds get their machines, and who waits for one.", rich_markup_mode=None
 )

@@ -8,8 +8,6 @@ import typer
 
 from shared.runtime.command import CommandError, Exit
 
-__all__ = ["app"]
-
 app = typer.Typer(
     help="How kinds that can wait are read: Integration documents.",
     epilog="Exit status of `check`: 0 the document is in order and reads the object, 1 it is in order but "

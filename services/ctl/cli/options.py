@@ -8,21 +8,6 @@ import typer
 from services.ctl.cli.completers import complete_namespace, complete_workload, one_of_these
 from shared.runtime.command import CommandError
 
-__all__ = [
-    "AllNamespaces",
-    "Cluster",
-    "Configured",
-    "DevDirectory",
-    "Directory",
-    "Kubeconfig",
-    "Namespace",
-    "NatsUrl",
-    "TextOrJson",
-    "WorkloadName",
-    "named",
-    "one_of",
-]
-
 NatsUrl = Annotated[
     str | None,
     typer.Option(

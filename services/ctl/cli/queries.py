@@ -25,8 +25,6 @@ from services.ctl.cli.options import (
     one_of,
 )
 
-__all__ = ["app"]
-
 app = typer.Typer(rich_markup_mode=None)
 
 

@@ -12,8 +12,6 @@ from shared.runtime.command import CommandError, Exit
 if TYPE_CHECKING:
     pass
 
-__all__ = ["app"]
-
 app = typer.Typer(
     help="How the spokes stand, and whether one is given up as lost.", rich_markup_mode=None
 )

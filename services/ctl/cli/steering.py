@@ -8,8 +8,6 @@ import typer
 from services.ctl.cli.completers import complete_name, one_of_these
 from services.ctl.cli.options import Directory, Kubeconfig, Namespace
 
-__all__ = ["app"]
-
 app = typer.Typer(rich_markup_mode=None)
 
 Steered = Annotated[

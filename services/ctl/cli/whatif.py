@@ -11,8 +11,6 @@ from services.ctl.cli.completers import complete_spoke
 from services.ctl.cli.options import Configured, Directory, NatsUrl, TextOrJson, one_of
 from shared.runtime.command import CommandError, Exit
 
-__all__ = ["app"]
-
 app = typer.Typer(rich_markup_mode=None)
 
 Changed = Annotated[

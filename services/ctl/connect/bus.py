@@ -16,8 +16,6 @@ from shared.runtime.command import CommandError
 from shared.settings.access import OPEN, Access
 from shared.telemetry.logging import configure_logging
 
-__all__ = ["apply_bus", "connected"]
-
 CONNECT_SECONDS: Final = 5.0
 
 

@@ -17,16 +17,6 @@ from shared.runtime.command import CommandError, Exit
 from shared.settings.access import OPEN, Access, access_of
 from shared.settings.environment import nats_access
 
-__all__ = [
-    "STATE_FILE",
-    "access_for",
-    "kubeconfig_of",
-    "nats_url_of",
-    "open_reader",
-    "unreachable",
-    "utc_now",
-]
-
 DEFAULT_URL: Final = "nats://127.0.0.1:4222"
 STATE_FILE: Final = "state.json"
 """What `sluice dev` writes into its folder."""

@@ -24,8 +24,6 @@ from services.ctl.setup.spokes import SPOKES_EXAMPLE
 from shared.kube.port import KubeError
 from shared.runtime.command import CommandError, Exit
 
-__all__ = ["DemoOptions", "demonstrate"]
-
 STUCK_SECONDS: Final = 60.0
 """Without any progress for this time, the demo gives up."""
 

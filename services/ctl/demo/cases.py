@@ -29,8 +29,6 @@ from shared.integrations import PIPELINE_RUN, TEKTON_SLOT, queue_of
 from shared.kube.port import AlreadyExistsError, Kube, NotFoundError, RefusedError
 from shared.runtime.command import CommandError
 
-__all__ = ["CaseResult", "GivenCase", "load_cases", "run_cases", "verdict_of"]
-
 NAMESPACE: Final = "default"
 """The namespace of a run whose manifest names none."""
 

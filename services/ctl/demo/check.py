@@ -13,15 +13,6 @@ from services.ctl.demo.summary import left_behind
 from services.simulator.judge import checks
 from shared.bus.port import Bus
 
-__all__ = [
-    "Verdict",
-    "judge",
-    "machines_settled",
-    "queues_formed",
-    "until_given_back",
-    "waits_fall_with_priority",
-]
-
 MEMBERS_MIN: Final = 12
 """How many workloads of one shape and priority their mean needs."""
 

@@ -19,8 +19,6 @@ from shared.kube.port import (
 )
 from shared.runtime.command import CommandError, Exit
 
-__all__ = ["DENIED", "Submitted", "create_all", "create_with_retries"]
-
 CONCURRENT_MAX: Final = 8
 RETRY_SECONDS: Final = 0.5
 DENIED: Final = "denied the request"

@@ -13,8 +13,6 @@ from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.simulation import DURATION
 
-__all__ = ["JOB_CLASSES", "TIERS", "Arrival", "make_load"]
-
 PREFIX: Final = "konflux-"
 TIERS: Final = (
     "konflux-release",

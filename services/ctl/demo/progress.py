@@ -15,8 +15,6 @@ from shared.bus.port import Bus, CaughtUp
 from shared.contracts.messages.admissions import HOLDING, Admission, AdmissionState
 from shared.contracts.messages.workloads import WorkloadState
 
-__all__ = ["ProgressTracker", "follow", "show"]
-
 TERMINAL_SECONDS: Final = 0.25
 LINE_SECONDS: Final = 3.0
 

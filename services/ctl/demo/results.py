@@ -11,8 +11,6 @@ from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.hosts import HostState, PlatformState
 from shared.contracts.messages.workloads import WorkloadState
 
-__all__ = ["JobResult", "LoadResult", "read_results", "records"]
-
 ADMITTED: Final = "admitted"
 
 

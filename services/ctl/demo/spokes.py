@@ -23,8 +23,6 @@ from shared.contracts.messages.spokes import ORIGIN
 from shared.contracts.simulation import DURATION
 from shared.integrations import integration_for
 
-__all__ = ["distribution", "judge", "run_spokes", "spokes_load"]
-
 NAMESPACE: Final = "team-tenant"
 QUEUE: Final = "pipelines-queue"
 RUNS: Final = 60

@@ -18,16 +18,6 @@ from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.hosts import Machine, PlatformState
 from shared.contracts.messages.workloads import PodSet
 
-__all__ = [
-    "Machines",
-    "Peak",
-    "TierRow",
-    "left_behind",
-    "machines",
-    "print_summary",
-    "tier_rows",
-]
-
 _P95: Final = 0.95
 
 Cell = tuple[str, str]

@@ -38,16 +38,6 @@ from shared.runtime.command import CommandError, Exit
 from shared.settings.access import OPEN, Access
 from shared.settings.base import ServiceSettings
 
-__all__ = [
-    "EXAMPLE",
-    "DevOptions",
-    "Running",
-    "addresses",
-    "running",
-    "serve",
-    "until_signalled",
-]
-
 EXAMPLE: Final = Path(__file__).parents[3] / "deploy" / "examples" / "konflux"
 """The manifests and rules that are used if none are named."""
 

@@ -11,8 +11,6 @@ from shared.bus.streams import DATA
 from shared.runtime.certificates import issue_authority, issue_client, issue_serving
 from shared.settings.access import VARIABLES, Access
 
-__all__ = ["Secured", "secure"]
-
 HOST: Final = "127.0.0.1"
 
 

@@ -14,8 +14,6 @@ from services.whatif.manifests import load_manifests
 from shared.kube.client import HttpKube
 from shared.kube.config import from_kubeconfig
 
-__all__ = ["Spoke", "start_spokes"]
-
 BEAT_SECONDS: Final = 2.0
 """Interval of heartbeats: short, so that the loss of a spoke shows soon on one machine."""
 

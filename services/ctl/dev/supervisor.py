@@ -19,8 +19,6 @@ from typing import Final
 from shared.runtime.command import CommandError, Exit
 from shared.settings.environment import child_environment
 
-__all__ = ["ChildSpec", "Supervisor", "http_status"]
-
 BACKOFF_FIRST_SECONDS: Final = 0.2
 BACKOFF_MAX_SECONDS: Final = 10.0
 STEADY_SECONDS: Final = 20.0

@@ -14,8 +14,6 @@ from shared.bus.streams import LEASES, load
 from shared.contracts import rpc
 from shared.contracts.subjects import lease_subject
 
-__all__ = ["consumers", "dead_letters", "leases", "quota_answers", "streams"]
-
 Json = dict[str, Any]
 
 LAG_MAX: Final = 1_000

@@ -16,8 +16,6 @@ from shared.bus.stream_reader import JetStreamError, StreamReader
 from shared.contracts.subjects import observed_filter, subject_filter, synced_filter
 from shared.runtime.command import CommandError, Exit
 
-__all__ = ["doctor", "examine"]
-
 _INPUTS = (
     ("WORKLOADS", subject_filter("workload")),
     ("ADMISSIONS", subject_filter("admission")),

@@ -9,8 +9,6 @@ from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import spec_of
 from shared.contracts.kube.kinds import Kind
 
-__all__ = ["KINDS", "configuration"]
-
 Json = dict[str, Any]
 
 KINDS: Final = (

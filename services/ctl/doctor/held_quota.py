@@ -8,8 +8,6 @@ from services.ctl.doctor.findings import Finding
 from services.ctl.get.snapshot import ObjectKey, Snapshot
 from shared.contracts.kube.ages import duration, instant
 
-__all__ = ["held_quota"]
-
 Json = dict[str, Any]
 
 SETTLE_SECONDS: Final = 60.0

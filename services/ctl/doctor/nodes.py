@@ -10,8 +10,6 @@ from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import labels_of, spec_of
 from shared.contracts.kube.quantities import QuantityError, amount, format_amount
 
-__all__ = ["nodes"]
-
 Json = dict[str, Any]
 
 ON_NODES: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})

@@ -11,8 +11,6 @@ from services.ctl.doctor.findings import Finding
 from shared.contracts.kube.kinds import SUBJECT_ACCESS_REVIEW
 from shared.kube.port import Kube, RefusedError
 
-__all__ = ["missing_permissions"]
-
 Json = dict[str, Any]
 
 ROLES: Final = Path(__file__).parents[3] / "deploy" / "kubernetes" / "base"

@@ -20,8 +20,6 @@ from shared.bus.stream_reader import SUFFIX, Seen, SilentError, StreamReader, St
 from shared.contracts import rpc
 from shared.runtime.command import CommandError, Exit
 
-__all__ = ["OUTPUTS", "Query", "get", "read", "show"]
-
 OUTPUTS: Final = ("table", "wide", "json", "yaml", "name")
 SETTLE_SECONDS: Final = 0.2
 """How long a watch collects messages before it prints rows."""

@@ -17,8 +17,6 @@ from shared.contracts.kube.bodies import labels_of, spec_of
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.subjects import observed_filter, subject_pattern, synced_filter
 
-__all__ = ["RESOURCES", "Column", "Resource", "Row", "resource_named"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:

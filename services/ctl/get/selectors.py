@@ -6,8 +6,6 @@ from typing import Any, Final
 
 from shared.runtime.command import CommandError
 
-__all__ = ["Selects", "selector"]
-
 Selects = Callable[[Mapping[str, Any]], bool]
 
 _SET: Final = re.compile(r"(?P<key>[^\s!=,()]+)\s+(?P<how>in|notin)\s*\((?P<values>[^()]*)\)")

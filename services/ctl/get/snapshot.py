@@ -8,8 +8,6 @@ from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import spec_of
 from shared.contracts.kube.kinds import Kind
 
-__all__ = ["Json", "ObjectKey", "Snapshot", "metadata_of"]
-
 Json = dict[str, Any]
 
 

@@ -5,8 +5,6 @@ import sys
 from collections.abc import Sequence
 from typing import Final, TextIO
 
-__all__ = ["Table", "coloured", "paint"]
-
 NONE: Final = "<none>"
 _GAP: Final = 3
 _RESET: Final = "\x1b[0m"

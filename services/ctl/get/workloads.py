@@ -8,8 +8,6 @@ from shared.contracts.kube import kinds
 from shared.contracts.kube.ages import age, duration, instant
 from shared.contracts.kube.conditions import find_condition, is_true, transition_time
 
-__all__ = ["POSITION", "WORKLOAD_COLUMNS", "status_of", "workload_cells", "workload_object"]
-
 WORKLOAD_COLUMNS: Final = (
     *("NAME", "JOB TYPE", "JOB NAME", "LOCALQUEUE", "CLUSTERQUEUE", "STATUS"),
     *("POSITION IN QUEUE", "EXEC TIME", "AGE"),

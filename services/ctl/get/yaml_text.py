@@ -5,8 +5,6 @@ from typing import Any, Final
 
 import yaml
 
-__all__ = ["yaml_text"]
-
 _GO_ONLY: Final = (
     ("bool", r"y|Y|n|N", "yYnN"),
     ("int", r"[-+]?0o[0-7_]+", "-+0"),

@@ -12,8 +12,6 @@ from shared.contracts import rpc
 from shared.contracts.kube.ages import age, duration, instant
 from shared.runtime.command import CommandError, Exit
 
-__all__ = ["QUOTA_AWAY", "explain", "explained"]
-
 ANSWER_SECONDS: Final = 5.0
 QUOTA_AWAY: Final = "is a quota service running, and has it read the streams? `sluice doctor` looks"
 _WIDTH: Final = 16

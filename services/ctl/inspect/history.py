@@ -14,8 +14,6 @@ from shared.contracts.kube.kinds import TASK_RUN
 from shared.contracts.subjects import observed_filter, subject_pattern
 from shared.runtime.command import CommandError, Exit
 
-__all__ = ["Event", "history", "history_json", "history_lines", "show_history"]
-
 Body = dict[str, Any]
 
 TRACEPARENT: Final = "traceparent"

@@ -26,8 +26,6 @@ from shared.contracts.messages.hosts import HostState, PlatformState
 from shared.contracts.messages.observed import Observed
 from shared.contracts.subjects import observed_filter, subject_filter
 
-__all__ = ["Platform", "platform_lines", "platforms_of", "quota_of", "show_hosts"]
-
 LOCAL_SLOTS: Final = 1000
 """Builds in the pod itself need no machine, so this is more than anybody starts."""
 

@@ -13,8 +13,6 @@ from shared.bus.stream_reader import Seen, StreamReader
 from shared.contracts.kube.ages import duration
 from shared.contracts.subjects import subject_pattern
 
-__all__ = ["Preemption", "preemptions", "who_preempted"]
-
 Json = dict[str, Any]
 HEADER = ("AGO", "WORKLOAD", "CLUSTERQUEUE", "PREEMPTED BY", "MESSAGE")
 

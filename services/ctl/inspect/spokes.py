@@ -5,8 +5,6 @@ from pathlib import Path
 from services.ctl.connect.reader import open_reader, utc_now
 from services.ctl.get.command import Query, read, show
 
-__all__ = ["show_spokes"]
-
 
 async def show_spokes(nats_url: str | None, directory: Path) -> bool:
     """Print a row for each spoke; return whether all of them are connected."""

@@ -18,8 +18,6 @@ from shared.contracts.subjects import observed_filter, subject_pattern
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["QueueLine", "ResourceUsage", "lines", "queue_lines", "top"]
-
 Json = dict[str, Any]
 
 BAR_CELLS: Final = 20

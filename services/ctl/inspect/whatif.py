@@ -42,8 +42,6 @@ from shared.contracts.kube.ages import duration
 from shared.contracts.messages.workloads import WorkloadState
 from shared.runtime.command import CommandError, Exit
 
-__all__ = ["WhatIf", "plan", "simulate", "span_of"]
-
 UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 

@@ -6,8 +6,6 @@ from services.whatif.manifests import Manifest
 from shared.kube.port import AlreadyExistsError, Kube, KubeError, RefusedError, UnavailableError
 from shared.runtime.command import CommandError, Exit
 
-__all__ = ["apply_manifest", "apply_manifests"]
-
 
 async def apply_manifests(kube: Kube, manifests: Sequence[Manifest]) -> None:
     """Apply all, in their order. Raises `CommandError` for the first that is refused."""

@@ -8,8 +8,6 @@ import yaml
 
 from shared.contracts.kueue.definitions import ALL_DEFINITIONS, crd
 
-__all__ = ["FOLDER", "files", "main"]
-
 FOLDER: Final = Path(__file__).parents[3] / "deploy" / "kubernetes" / "crds"
 
 _GENERATED: Final = (

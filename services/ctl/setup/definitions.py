@@ -14,13 +14,6 @@ from shared.contracts.kueue.definitions import ALL_DEFINITIONS, DEFINITIONS, Def
 from shared.kube.port import AlreadyExistsError, Kube, KubeError, UnavailableError
 from shared.runtime.command import CommandError, Exit
 
-__all__ = [
-    "MANAGED_BY",
-    "apply_definitions",
-    "disable_conversion",
-    "enable_conversion",
-]
-
 MANAGED_BY: Final = {"app.kubernetes.io/managed-by": "sluice-dev"}
 """Label of the definitions that `sluice dev` created, and may change."""
 

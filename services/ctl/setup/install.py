@@ -14,8 +14,6 @@ from shared.kube.client import HttpKube
 from shared.kube.port import UnavailableError
 from shared.runtime.command import CommandError, Exit
 
-__all__ = ["install"]
-
 RETRY_SECONDS: Final = 1.0
 
 

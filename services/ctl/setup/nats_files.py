@@ -13,8 +13,6 @@ from typing import Any, Final
 from shared.bus.streams import DATA, load
 from shared.settings.access import OPEN, Access, inbox_of, public_key
 
-__all__ = ["LOCAL", "context", "files", "main"]
-
 LOCAL: Final = "nats://127.0.0.1:4222"
 
 

@@ -15,8 +15,6 @@ from shared.bus.streams import CatalogueError
 from shared.runtime.command import CommandError
 from shared.settings.access import OPEN, Access, new_key, public_key
 
-__all__ = ["CONFIG_MAP", "FILE", "key_file", "make_keys", "manifests", "rendered", "secret_of"]
-
 NAMESPACE: Final = "sluicegate"
 CONFIG_MAP: Final = "nats-permissions"
 FILE: Final = "permissions.conf"

@@ -13,8 +13,6 @@ from shared.contracts.kube.names import CLASSIFIER_WEBHOOK
 from shared.kube.port import AlreadyExistsError, Kube, KubeError, NotFoundError
 from shared.runtime.command import CommandError
 
-__all__ = ["register", "unregister"]
-
 
 async def register(kube: Kube, manifests: Sequence[Manifest]) -> None:
     """Create the configurations, labelled as ours. Raises `CommandError`."""

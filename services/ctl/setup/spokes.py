@@ -7,8 +7,6 @@ from services.whatif.manifests import Manifest, load_manifests, to_manifest
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
 
-__all__ = ["SPOKES_EXAMPLE", "hub_manifests", "spoke_names"]
-
 SPOKES_EXAMPLE: Final = Path(__file__).parents[3] / "deploy" / "examples" / "spokes"
 """A hub and what each spoke has."""
 

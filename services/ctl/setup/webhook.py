@@ -10,8 +10,6 @@ from shared.contracts.kube.kinds import MUTATING_WEBHOOK, VALIDATING_WEBHOOK, Ob
 from shared.contracts.kube.names import CLASSIFIER_WEBHOOK
 from shared.integrations import INTEGRATIONS
 
-__all__ = ["VALIDATED", "validating_manifest", "webhook_manifest"]
-
 TIMEOUT_SECONDS: Final = 5
 
 COSCHEDULED_BY_CLAIM: Final = {

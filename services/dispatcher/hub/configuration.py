@@ -19,8 +19,6 @@ from shared.contracts.kube.kinds import (
 from shared.contracts.kube.names import LOST, SPOKE_LABEL
 from shared.contracts.messages.observed import Observed
 
-__all__ = ["CheckSpokes", "MultiKueueConfiguration"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckSpokes:

@@ -12,8 +12,6 @@ from shared.contracts.messages.workloads import JobRef
 from shared.contracts.refs import ObjectRef, WorkloadRef
 from shared.integrations import Integration, Integrations, queue_of
 
-__all__ = ["HubJob", "HubJobs"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubJob:

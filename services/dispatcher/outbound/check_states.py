@@ -17,8 +17,6 @@ from shared.bus.port import Bus
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.checks import CheckState
 
-__all__ = ["CheckStatePublisher"]
-
 log = structlog.get_logger(__name__)
 
 

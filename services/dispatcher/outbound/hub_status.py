@@ -12,8 +12,6 @@ from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.spokes import HubStatus
 from shared.contracts.refs import WorkloadRef
 
-__all__ = ["hub_status", "publish_hub_status"]
-
 
 def hub_status(
     store: Store, workload: WorkloadRef, situation: Situation, now: datetime

@@ -29,8 +29,6 @@ from shared.bus.port import Bus, FencedError
 from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.refs import WorkloadRef
 
-__all__ = ["OrderPublisher"]
-
 log = structlog.get_logger(__name__)
 
 

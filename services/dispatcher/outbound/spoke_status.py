@@ -22,8 +22,6 @@ from shared.contracts.messages.spokes import (
     SpokeState,
 )
 
-__all__ = ["SpokeStatusPublisher"]
-
 NO_PROFILES: Final = (
     "clusterProfileRef is not supported: name a kubeConfig, or leave clusterSource out and let the "
     "cluster's own watcher and patcher dial out"

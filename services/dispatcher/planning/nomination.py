@@ -12,15 +12,6 @@ from typing import Final
 
 from shared.contracts.controllers import MULTIKUEUE_DISPATCHER_PREFIX
 
-__all__ = [
-    "Candidate",
-    "Nomination",
-    "NominationRules",
-    "NominationStrategy",
-    "Offer",
-    "nominate",
-]
-
 FULL_SPOKE_SECONDS: Final = 1.0
 """Best fit: how long an offer stays on a full spoke while another spoke has free quota."""
 

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-__all__ = ["IMPOSSIBLE", "TRANSITIONS", "Event", "ImpossibleError", "OrderState", "next_state"]
-
 
 class OrderState(StrEnum):
     """The last order to a spoke about one workload."""

@@ -12,8 +12,6 @@ from services.dispatcher.planning.nomination import Candidate, NominationRules, 
 from services.dispatcher.planning.order_lifecycle import Event, OrderState
 from services.dispatcher.spokes.copies import CopyPhase
 
-__all__ = ["Answer", "Order", "Plan", "Situation", "may_still_run", "plan"]
-
 NO_CLUSTER: Final = "No usable worker cluster"
 
 

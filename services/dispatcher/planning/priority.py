@@ -12,8 +12,6 @@ from shared.contracts.kube.names import PRIORITY_CLASS_LABEL
 from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.refs import WorkloadRef
 
-__all__ = ["Priority", "changed_priority", "job_priority"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Priority:

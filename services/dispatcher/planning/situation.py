@@ -21,8 +21,6 @@ from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.refs import WorkloadRef
 
-__all__ = ["SituationReader"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CheckCandidates:

@@ -12,8 +12,6 @@ from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.observed import Observed
 from shared.contracts.refs import WorkloadRef
 
-__all__ = ["Amounts", "Capacity", "Fit", "LocalQueueName", "requested_amounts"]
-
 Amounts = dict[str, int]
 """Resource to an amount in the units of `shared.contracts.kube.quantities.amount`."""
 

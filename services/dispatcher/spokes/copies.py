@@ -11,19 +11,6 @@ from shared.contracts.kube.names import LAST_APPLIED
 from shared.contracts.messages.spokes import COPY_FINALIZER, LEASE, ORDER, ORIGIN, PREBUILT_WORKLOAD
 from shared.integrations import Integration
 
-__all__ = [
-    "Copy",
-    "CopyPhase",
-    "RemoteWorkload",
-    "make_copy",
-    "make_copy_reference",
-    "make_workload",
-    "order_id",
-    "phase_of",
-    "read_copy",
-    "read_remote_workload",
-]
-
 
 class CopyPhase(StrEnum):
     """The phase of a copy, as its spoke shows it."""

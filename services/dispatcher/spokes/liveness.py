@@ -11,8 +11,6 @@ from typing import Final
 from shared.contracts.messages.spokes import SCHEMA, Beat
 from shared.contracts.refs import WorkloadRef
 
-__all__ = ["Liveness", "SpokeHealth"]
-
 LATENCY_WEIGHT: Final = 0.2
 """Weight of the newest value in the running mean of latencies."""
 

@@ -19,8 +19,6 @@ from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.subjects import observed_filter, subject_filter
 from shared.integrations import INTEGRATIONS, Integrations, queue_of
 
-__all__ = ["ObjectCache"]
-
 _ObjectKey = tuple[str, str | None, str]
 """`<plural>_<group>`, namespace, name."""
 

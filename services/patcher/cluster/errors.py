@@ -7,8 +7,6 @@ from typing import Final
 from shared.bus.port import LaterError
 from shared.kube.port import ConflictError, RefusedError, ThrottledError, UnavailableError
 
-__all__ = ["UNAUTHORIZED", "is_transient_refusal", "retry_later"]
-
 UNAUTHORIZED: Final = 401
 _FORBIDDEN: Final = 403
 

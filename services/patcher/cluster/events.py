@@ -17,8 +17,6 @@ from shared.contracts.kube.conditions import timestamp
 from shared.contracts.kube.kinds import EVENT, Kind
 from shared.kube.port import AlreadyExistsError, Kube, NotFoundError
 
-__all__ = ["EventRecorder", "EventType"]
-
 COMPONENT: Final = "sluicegate"
 MESSAGE_MAX: Final = 1024
 """Characters that Kubernetes takes in the message of an event."""

@@ -17,13 +17,6 @@ from shared.contracts.kube.names import CLASSIFIER_WEBHOOK
 from shared.integrations import Integrations, Standing
 from shared.kube.port import Kube, KubeError, NotFoundError
 
-__all__ = [
-    "WEBHOOK",
-    "IntegrationReconciler",
-    "integration_status",
-    "missing_rules",
-]
-
 log = structlog.get_logger(__name__)
 
 WEBHOOK: Final = "classifier.sluicegate.dev"

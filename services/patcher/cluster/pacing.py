@@ -12,8 +12,6 @@ import structlog
 
 from shared.kube.port import ConflictError, KubeError, ThrottledError, UnavailableError
 
-__all__ = ["Backlog", "RateLimiter", "WriteLoad", "drain"]
-
 log = structlog.get_logger(__name__)
 
 K = TypeVar("K", bound=Hashable)

@@ -8,8 +8,6 @@ from typing import Any
 
 from shared.contracts.kube.bodies import Body, status_of
 
-__all__ = ["JsonPatch", "if_unchanged", "remove_finalizer", "status_patch"]
-
 JsonPatch = list[dict[str, Any]]
 
 

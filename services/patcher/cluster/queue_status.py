@@ -16,8 +16,6 @@ from shared.contracts.messages.queues import FlavorUsage, QueueStatus
 from shared.contracts.subjects import subject_filter
 from shared.kube.port import ConflictError, Kube, NotFoundError
 
-__all__ = ["QueueStatusWriter", "queue_status"]
-
 BURST: Final = 20
 
 

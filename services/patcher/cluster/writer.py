@@ -19,8 +19,6 @@ from shared.kube.port import (
     ThrottledError,
 )
 
-__all__ = ["Writer", "create_or_get", "get_or_none"]
-
 CONFLICTS_MAX: Final = 5
 """Attempts of one write, each on a fresh state, before the message is delivered again later."""
 

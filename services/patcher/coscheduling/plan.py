@@ -37,22 +37,6 @@ from shared.contracts.kube.names import (
     REQUIRED_WHILE_SCHEDULING,
 )
 
-__all__ = [
-    "AnnotateRun",
-    "AnnotateWorkload",
-    "CreateClaim",
-    "CreatePlaceholder",
-    "DeletePod",
-    "Ready",
-    "RunState",
-    "Step",
-    "Wait",
-    "claim_object",
-    "has_placeholders",
-    "next_step",
-    "placeholder_stateful_set",
-]
-
 RESOURCES: Final = {"cpu": "50m", "memory": "100Mi"}
 """The requests and limits of Tekton's affinity assistant."""
 

@@ -59,8 +59,6 @@ from shared.contracts.kube.names import COSCHEDULE, PVC_PROTECTION
 from shared.contracts.messages.admissions import Admission
 from shared.kube.port import Kube, KubeError, NotFoundError, RefusedError
 
-__all__ = ["CoschedulingReconciler"]
-
 log = structlog.get_logger(__name__)
 
 WAIT_SECONDS_MIN: Final = 0.5

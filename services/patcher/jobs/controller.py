@@ -30,8 +30,6 @@ from shared.integrations.pointers import found
 from shared.kube.port import NotFoundError, Patch, RefusedError
 from shared.telemetry.tracing import Tracing
 
-__all__ = ["JobController"]
-
 log = structlog.get_logger(__name__)
 
 UNREADABLE_DELIVERIES_MAX: Final = 5

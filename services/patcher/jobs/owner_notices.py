@@ -20,8 +20,6 @@ from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
 from shared.kube.port import Kube, NotFoundError
 
-__all__ = ["OwnerNotices"]
-
 ANNOTATIONS_PER_SECOND: Final = 20.0
 PENDING_MAX: Final = 1_000
 """Annotations that wait to be written. Above it the oldest are dropped."""

@@ -24,8 +24,6 @@ from shared.integrations import Integration
 from shared.integrations.pointers import pointer, tokens, written
 from shared.kube.port import NotFoundError, Patch, RefusedError
 
-__all__ = ["NAME_MAX", "Recreation", "copy_of", "end_patch"]
-
 log = structlog.get_logger(__name__)
 
 NAME_MAX: Final = 63

@@ -22,8 +22,6 @@ from shared.contracts.messages.hosts import SealKey
 from shared.contracts.seal import KEY_BYTES, Entropy, SealError, open_sealed, public_key_of
 from shared.kube.port import Kube, KubeError
 
-__all__ = ["SECRET_NAME", "SealKeyStore"]
-
 log = structlog.get_logger(__name__)
 
 SECRET_NAME: Final = "sluicegate-seal"  # noqa: S105 - a name, no secret

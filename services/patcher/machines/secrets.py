@@ -23,8 +23,6 @@ from shared.contracts.multi_platform import FINALIZER, secret_name
 from shared.contracts.seal import SealError, host_context
 from shared.kube.port import AlreadyExistsError, Kube, KubeError, NotFoundError, RefusedError
 
-__all__ = ["MachineSecrets", "task_run_patch"]
-
 log = structlog.get_logger(__name__)
 
 PREFIX: Final = "build.appstudio.redhat.com/"

@@ -35,8 +35,6 @@ from shared.contracts.messages.spokes import (
 from shared.integrations import Integrations
 from shared.kube.port import AlreadyExistsError, Kube, NotFoundError, RefusedError
 
-__all__ = ["CopyReconciler"]
-
 log = structlog.get_logger(__name__)
 
 ATTEMPTS_MAX: Final = 3

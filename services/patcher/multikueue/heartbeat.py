@@ -21,8 +21,6 @@ from shared.contracts.messages.spokes import LEASE, ORIGIN, Beat
 from shared.integrations import Integrations
 from shared.kube.port import Kube, KubeError, NotFoundError, RefusedError, ThrottledError
 
-__all__ = ["Heartbeat"]
-
 log = structlog.get_logger(__name__)
 
 Stop = Callable[[Kind, Body], Awaitable[None]]

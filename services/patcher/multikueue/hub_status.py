@@ -17,8 +17,6 @@ from shared.contracts.kube.kinds import ADMISSION_CHECK, MULTIKUEUE_CLUSTER, WOR
 from shared.contracts.messages.spokes import CheckCondition, HubStatus, SpokeState
 from shared.kube.port import Kube, NotFoundError, Patch, RefusedError
 
-__all__ = ["HubStatusWriter"]
-
 REFUSED_SECONDS: Final = 60.0
 """Delay before a refused condition is written again."""
 

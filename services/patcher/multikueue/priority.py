@@ -19,8 +19,6 @@ from shared.contracts.messages.spokes import ORDER
 from shared.integrations import Integrations
 from shared.kube.port import Kube, NotFoundError, RefusedError
 
-__all__ = ["PriorityUpdater"]
-
 log = structlog.get_logger(__name__)
 
 _SPEC_FIELDS: Final = ("priority", "priorityClassRef")

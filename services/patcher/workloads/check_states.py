@@ -19,8 +19,6 @@ from shared.contracts.kube.conditions import MESSAGE_MAX, timestamp
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.checks import CheckState
 
-__all__ = ["CHECKS_MAX", "CheckStates", "held_states", "reset_states"]
-
 log = structlog.get_logger(__name__)
 
 CHECKS_MAX: Final = 8

@@ -11,8 +11,6 @@ from shared.contracts.kube.kinds import PRIORITY_CLASS, WORKLOAD, WORKLOAD_PRIOR
 from shared.contracts.messages.workloads import WorkloadState
 from shared.integrations import Integration
 
-__all__ = ["inactive_patch", "priority_patch", "spec_patch", "workload_object"]
-
 _PRIORITY_KINDS: Final = {
     names.WORKLOAD_PRIORITY_SOURCE: WORKLOAD_PRIORITY_CLASS,
     names.POD_PRIORITY_SOURCE: PRIORITY_CLASS,

@@ -40,8 +40,6 @@ from shared.contracts.messages.workloads import Finish, JobRef, WorkloadState
 from shared.integrations import Integration
 from shared.kube.port import NotFoundError, Patch, RefusedError
 
-__all__ = ["WorkloadReconciler"]
-
 log = structlog.get_logger(__name__)
 
 _ENDED: Final = frozenset({FINISHED, "Gone"})

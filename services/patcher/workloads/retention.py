@@ -37,8 +37,6 @@ from shared.contracts.subjects import observed_filter
 from shared.kube.port import ConflictError, Kube, KubeError, NotFoundError, RefusedError
 from shared.settings.configuration import WorkloadRetention
 
-__all__ = ["Deletion", "Retention", "deletion_of"]
-
 log = structlog.get_logger(__name__)
 
 RETRY_SECONDS: Final = 5.0

@@ -31,13 +31,6 @@ from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.workloads import Finish, WorkloadState
 from shared.contracts.reasons import DEACTIVATED, DEACTIVATED_DUE_TO
 
-__all__ = [
-    "finished_status",
-    "holds_quota",
-    "is_being_deactivated",
-    "status_for",
-]
-
 _PREEMPTION_TEXTS: Final = {
     "InClusterQueue": "prioritization in the ClusterQueue",
     "InCohortReclamation": "reclamation within the cohort",

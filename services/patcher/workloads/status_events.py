@@ -25,8 +25,6 @@ from shared.contracts.kube.conditions import (
 )
 from shared.contracts.messages.admissions import Admission
 
-__all__ = ["StatusEvent", "events_of_change"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusEvent:

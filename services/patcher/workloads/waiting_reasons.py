@@ -7,8 +7,6 @@ from typing import Final
 from services.patcher.cluster.cache import ObjectCache
 from services.patcher.cluster.pacing import Backlog, RateLimiter, WriteLoad, drain
 
-__all__ = ["WaitingReasons"]
-
 BURST: Final = 20
 SYNC_POLL_SECONDS: Final = 0.1
 """Interval at which the start checks whether the cache is synced."""

@@ -68,8 +68,6 @@ from services.provisioner.naming import machine_name
 from services.provisioner.task_runs.requests import HostRequest
 from services.provisioner.task_runs.ssh_secret import LOCALHOST
 
-__all__ = ["EXPIRED", "MACHINES_PER_REQUEST_MAX", "allocate"]
-
 EXPIRED: Final = "it is old and idle"
 """Reason with which an idle machine of a pool ends after its maximum age."""
 

@@ -5,18 +5,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Literal
 
-__all__ = [
-    "RESERVED_PREFIX",
-    "AllocationLedger",
-    "HostAccess",
-    "HostSlot",
-    "Machine",
-    "MachineState",
-    "SlotState",
-    "is_reserved",
-    "is_same_user",
-]
-
 MachineState = Literal["launching", "running", "terminating"]
 
 SlotState = Literal["held", "preparing", "ready", "cleaning"]

@@ -4,15 +4,6 @@ from collections.abc import Iterable, Mapping
 from textwrap import shorten
 from typing import Final
 
-__all__ = [
-    "all_hosts_busy",
-    "all_hosts_failed",
-    "failure_note",
-    "machines_failed",
-    "machines_used",
-    "namespace_limited",
-]
-
 REASONS_MAX: Final = 5
 """Failed hosts that a message gives a reason for: an event of Kubernetes holds 1024 characters."""
 REASON_MAX: Final = 160

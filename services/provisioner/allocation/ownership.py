@@ -12,8 +12,6 @@ from services.provisioner.allocation.results import Failed, Result, Waiting
 from services.provisioner.task_runs.requests import HostRequest
 from shared.contracts.messages.admissions import Admission
 
-__all__ = ["RunAdmissions", "budgets", "holders", "refused_results"]
-
 
 class RunAdmissions:
     """The workloads of one cluster that hold quota, by the uid of their run."""

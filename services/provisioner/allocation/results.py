@@ -5,29 +5,6 @@ from dataclasses import dataclass
 
 from services.provisioner.allocation.ledger import AllocationLedger, Machine
 
-__all__ = [
-    "AllocationOutcome",
-    "Failed",
-    "HostCleaned",
-    "HostPrepared",
-    "HostReport",
-    "HostUnusable",
-    "LaunchRefused",
-    "Launching",
-    "LedgerEvent",
-    "MachineBroken",
-    "MachineEnding",
-    "MachineGone",
-    "MachineObservation",
-    "MachineOrdered",
-    "MachineUp",
-    "Placed",
-    "Preparing",
-    "Result",
-    "SlotReleased",
-    "Waiting",
-]
-
 # --- in: what a provider reports of a machine --------------------------------------------------------
 
 

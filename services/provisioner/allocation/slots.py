@@ -8,8 +8,6 @@ from services.provisioner.allocation.results import Placed, Preparing, Waiting
 from services.provisioner.naming import build_user_name
 from services.provisioner.task_runs.requests import HostRequest
 
-__all__ = ["Budgets", "new_slot", "result_of"]
-
 
 class Budgets:
     """How many hosts the TaskRuns of no admitted run may still get in one round, by namespace."""

@@ -26,8 +26,6 @@ from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.observed import Observed
 from shared.contracts.refs import WorkloadRef
 
-__all__ = ["CheckAnswer", "Reservations"]
-
 log = structlog.get_logger(__name__)
 
 

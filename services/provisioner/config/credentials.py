@@ -5,8 +5,6 @@ Files are read at each use, so that renewed credentials take effect at once. Cre
 
 from pathlib import Path
 
-__all__ = ["SecretError", "Secrets"]
-
 
 class SecretError(LookupError):
     """A secret or key is missing. The message begins as in multi-platform-controller: users search for it."""

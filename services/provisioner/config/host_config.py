@@ -16,22 +16,6 @@ from services.provisioner.config.parameter_rules import NO_RULES, ParameterRules
 from services.provisioner.config.platforms import PlatformFormatError, check_platform, key_of
 from services.provisioner.config.systems import System, system_of
 
-__all__ = [
-    "KNOWN_TYPES",
-    "NO_CONFIG",
-    "DynamicPlatform",
-    "Host",
-    "HostConfig",
-    "LocalPlatform",
-    "MachineSpec",
-    "PlatformConfig",
-    "PoolPlatform",
-    "StaticPlatform",
-    "machine_spec_of",
-    "parse_host_config",
-    "slots_of",
-]
-
 ACCOUNT_KEYS: Final = ("account", "region", "url", "crn", "secret", "aws-secret")
 """Keys of a platform that identify the provider's account."""
 

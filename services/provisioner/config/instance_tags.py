@@ -7,8 +7,6 @@ counted and terminated.
 
 from typing import Final
 
-__all__ = ["check_instance_tag", "check_length"]
-
 TAG_LENGTH_MAX: Final = {"ppc64le": 29, "s390x": 45}
 """Leaves room for a dash and 16 digits in the longest name that IBM's clouds accept."""
 

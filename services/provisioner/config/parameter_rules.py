@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["AWS", "IBM_POWER", "IBM_VPC", "NO_RULES", "RULES", "ParameterRules"]
-
 _NUMBER: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
 _FLAGS: Final = frozenset({"true", "false"})
 

@@ -3,8 +3,6 @@
 import re
 from typing import Final
 
-__all__ = ["PlatformFormatError", "check_platform", "is_platform", "key_of"]
-
 ALWAYS: Final = frozenset({"local", "localhost", "linux/x86_64"})
 """Valid, although they break the rule."""
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-__all__ = ["BuildUser", "System", "build_user_of", "system_of"]
-
 BUILDER: Final = "konflux-builder"
 """The user that images of Windows and macOS bring."""
 

@@ -26,8 +26,6 @@ from services.provisioner.config.systems import System, build_user_of, system_of
 from services.provisioner.hosts.port import HostError, HostRefusedError, Hosts, HostTarget
 from shared.contracts.seal import KEY_BYTES, Entropy, host_context, seal
 
-__all__ = ["HostAccessController", "KeyDelivery", "RetryPolicy", "SecretKeyDelivery"]
-
 log = structlog.get_logger(__name__)
 
 SEAL_KEY_RETRY_SECONDS: Final = 1.0

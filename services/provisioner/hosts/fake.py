@@ -11,8 +11,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from services.provisioner.hosts.port import HostRefusedError, HostTarget, HostUnreachableError
 
-__all__ = ["FakeFleet", "FakeHosts"]
-
 
 @dataclass(slots=True, kw_only=True)
 class FakeFleet:

@@ -18,8 +18,6 @@ from services.provisioner.config.host_config import Host
 from services.provisioner.hosts.port import HostError, Hosts, HostTarget
 from services.provisioner.metrics import Metrics
 
-__all__ = ["HostMaintenance"]
-
 log = structlog.get_logger(__name__)
 
 FIRST_SECONDS: Final = 60.0

@@ -8,8 +8,6 @@ from typing import Protocol
 from services.provisioner.allocation.ledger import HostAccess
 from services.provisioner.config.systems import System
 
-__all__ = ["HostError", "HostRefusedError", "HostTarget", "HostUnreachableError", "Hosts"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTarget:

@@ -18,8 +18,6 @@ from services.provisioner.config.credentials import SecretError, Secrets
 from services.provisioner.config.systems import System
 from services.provisioner.hosts.port import HostRefusedError, HostTarget, HostUnreachableError
 
-__all__ = ["SshHosts"]
-
 CONNECT_SECONDS: Final = 20.0
 COMMAND_SECONDS: Final = 40.0
 OUTPUT_MAX: Final = 300

@@ -30,15 +30,6 @@ from shared.contracts import subjects
 from shared.contracts.messages.hosts import OneTimeKey
 from shared.contracts.seal import Entropy
 
-__all__ = [
-    "CLAIM_SECONDS",
-    "KEY_BYTES_MAX",
-    "Claim",
-    "ClaimedError",
-    "OneTimeKeyStore",
-    "UnknownPasswordError",
-]
-
 log = structlog.get_logger(__name__)
 
 ALPHABET: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-"

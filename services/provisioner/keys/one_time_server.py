@@ -32,8 +32,6 @@ from services.provisioner.keys.one_time import (
 )
 from shared.bus.port import BusError
 
-__all__ = ["CONNECTIONS_MAX", "OneTimeKeyServer", "Refusal", "count_key"]
-
 log = structlog.get_logger(__name__)
 
 Refusal = Literal["address", "total", "handshake", "slow", "request"]

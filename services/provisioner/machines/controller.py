@@ -25,8 +25,6 @@ from services.provisioner.providers.port import (
     VmState,
 )
 
-__all__ = ["LAUNCH_FAILURES_MAX", "MachineController", "PollPolicy", "call_provider"]
-
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")

@@ -4,8 +4,6 @@ from services.provisioner.allocation.ledger import Machine
 from services.provisioner.config.host_config import MachineSpec
 from services.provisioner.providers.port import Order
 
-__all__ = ["to_order"]
-
 
 def to_order(machine: Machine, spec: MachineSpec, *, platform: str, cluster: str) -> Order:
     """The order for `machine`. The provisioner's own tags override those of the configuration."""

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from services.provisioner.allocation.ledger import Machine
 from services.provisioner.providers.port import Vm, VmState
 
-__all__ = ["Sweep", "sweep"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:

@@ -30,8 +30,6 @@ from services.provisioner.providers.port import (
 )
 from services.provisioner.providers.registry import ProviderKind
 
-__all__ = ["KIND", "AwsProvider"]
-
 T = TypeVar("T")
 
 OWNER_TAG: Final = "sluicegate-cluster"

@@ -13,8 +13,6 @@ from typing import Final, Literal
 
 from services.provisioner.providers.port import Order, ProviderError, Vm, VmState
 
-__all__ = ["Action", "FakeCloud", "FakeMachine", "FakeProvider"]
-
 Action = Literal["launch", "find", "list", "terminate"]
 
 ADDRESSES: Final = 254

@@ -22,8 +22,6 @@ from services.provisioner.providers.port import (
     ProviderRefusedError,
 )
 
-__all__ = ["IbmClient", "is_owned_by", "number_parameter", "parse_time"]
-
 IAM_URL: Final = "https://iam.cloud.ibm.com/identity/token"
 GRANT: Final = "urn:ibm:params:oauth:grant-type:apikey"
 EARLY_SECONDS: Final = 60.0

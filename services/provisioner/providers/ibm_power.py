@@ -23,8 +23,6 @@ from services.provisioner.providers.port import (
 )
 from services.provisioner.providers.registry import ProviderKind
 
-__all__ = ["KIND", "PowerProvider"]
-
 INSTANCES: Final = "/pvm-instances"
 CORES: Final = 0.25
 MEMORY_GB: Final = 2

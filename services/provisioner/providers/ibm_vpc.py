@@ -15,8 +15,6 @@ from services.provisioner.providers.ibm import (
 from services.provisioner.providers.port import Order, Vm, VmState, check_parameters
 from services.provisioner.providers.registry import ProviderKind
 
-__all__ = ["KIND", "VpcProvider"]
-
 VERSION: Final = {"version": "2025-01-14", "generation": "2"}
 DISK_GB: Final = 100
 NO_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - what the API shows before there is one

@@ -8,17 +8,6 @@ from typing import Protocol
 
 from services.provisioner.config.parameter_rules import ParameterRules
 
-__all__ = [
-    "Order",
-    "Provider",
-    "ProviderBusyError",
-    "ProviderError",
-    "ProviderRefusedError",
-    "Vm",
-    "VmState",
-    "check_parameters",
-]
-
 
 class VmState(StrEnum):
     """States of a machine. A provider maps its own states onto these."""

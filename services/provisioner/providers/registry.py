@@ -16,8 +16,6 @@ from services.provisioner.config.credentials import Secrets
 from services.provisioner.config.parameter_rules import NO_RULES, ParameterRules
 from services.provisioner.providers.port import Provider
 
-__all__ = ["GROUP", "ProviderKind", "Registry", "UnknownProviderError", "installed_kinds"]
-
 log = structlog.get_logger(__name__)
 
 GROUP: Final = "sluicegate.providers"

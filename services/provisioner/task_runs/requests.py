@@ -26,8 +26,6 @@ from shared.contracts.multi_platform import (
     TASK_TYPE_LABEL,
 )
 
-__all__ = ["HostRequest", "TaskRunRef", "has_ended", "has_finalizer", "to_host_request"]
-
 _EPOCH: Final = datetime.fromtimestamp(0, tz=UTC)
 
 

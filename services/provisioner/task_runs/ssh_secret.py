@@ -8,8 +8,6 @@ from typing import Final
 
 from services.provisioner.config.systems import build_user_of
 
-__all__ = ["LOCALHOST", "error_secret", "local_secret", "remote_secret"]
-
 LOCALHOST: Final = "localhost"
 
 

@@ -5,16 +5,6 @@ from typing import TypeAlias
 
 from services.quota.engine.types import AssignedPodSet, Key
 
-__all__ = [
-    "Admit",
-    "Decision",
-    "Evict",
-    "Preempt",
-    "Release",
-    "Reserve",
-    "Wait",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Decision:

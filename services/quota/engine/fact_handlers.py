@@ -37,8 +37,6 @@ from services.quota.engine.reservations import (
     update_readiness,
 )
 
-__all__ = ["FactHandlers"]
-
 FINISHED_MAX: Final = 100_000
 """Uids of ended workloads that are remembered, so that late facts about them are ignored."""
 

@@ -3,8 +3,6 @@
 from services.quota.engine.engine import QuotaEngine
 from services.quota.engine.model.state import Node, Phase, Shard, Tree
 
-__all__ = ["InvariantError", "check"]
-
 
 class InvariantError(AssertionError):
     """The state contradicts itself; the message says where."""

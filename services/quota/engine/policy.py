@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from services.quota.engine.types import SHARING_STRATEGIES, SharingStrategy
 
-__all__ = ["Policy"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:

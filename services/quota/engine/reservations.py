@@ -18,19 +18,6 @@ from services.quota.engine.model.shapes import PODS, FlavorResource
 from services.quota.engine.model.state import ClusterQueue, Phase, Shard, Tree, Workload
 from services.quota.engine.model.topology import attach_holder, detach_holder, tree_of
 
-__all__ = [
-    "apply_check_states",
-    "drop_claim",
-    "end_claim",
-    "evict",
-    "hold_unplanned",
-    "recount_usage",
-    "release_quota",
-    "remove_from_claims",
-    "restore_admission",
-    "update_readiness",
-]
-
 SECOND = 1_000_000_000
 _LAST = (1 << 63, 0, "")
 REJECTED = "DeactivatedDueToAdmissionCheck"

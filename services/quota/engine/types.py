@@ -4,30 +4,6 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-__all__ = [
-    "DEFAULT_FUNGIBILITY",
-    "NO_PREEMPTION",
-    "SHARING_STRATEGIES",
-    "WEIGHT_ONE",
-    "AssignedPodSet",
-    "CheckRule",
-    "CheckStatus",
-    "FlavorQuotas",
-    "Fungibility",
-    "Key",
-    "PodSet",
-    "Preemption",
-    "PreemptionPolicy",
-    "Quota",
-    "Requirement",
-    "ResourceGroup",
-    "Selector",
-    "SharingStrategy",
-    "StopPolicy",
-    "Taint",
-    "Toleration",
-]
-
 Key: TypeAlias = str
 """``<namespace>/<name>`` of a workload (or of a LocalQueue), unique in its cluster."""
 

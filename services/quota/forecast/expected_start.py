@@ -14,8 +14,6 @@ from services.quota.forecast.snapshot import SECOND, Id, Snapshot
 from services.quota.wire.inbound import nanoseconds
 from shared.contracts.messages.workloads import WorkloadState
 
-__all__ = ["CONFIDENCE", "ExpectedStart", "expected_start"]
-
 FUTURES: Final = 40
 CONFIDENCE: Final = 0.8
 """Share of the futures between `earliest` and `latest`."""

@@ -10,8 +10,6 @@ from typing import Final
 
 from shared.contracts.messages.workloads import WorkloadState
 
-__all__ = ["UNKNOWN_SECONDS", "FinishedRun", "History"]
-
 ENOUGH: Final = 5
 """With fewer runs than this of one sort, a wider sort is used."""
 

@@ -26,8 +26,6 @@ from services.quota.engine.facts import (
     WorkloadFinished,
 )
 
-__all__ = ["NEVER", "Arrival", "RunningWorkload", "SimulatedWorkload", "Simulation", "repeated"]
-
 _Id = tuple[str, Key]
 """Cluster and ``<namespace>/<name>``."""
 

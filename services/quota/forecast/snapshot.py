@@ -19,8 +19,6 @@ from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
 
-__all__ = ["Id", "Snapshot", "SnapshotReader", "finished_runs"]
-
 Id = tuple[str, Key]
 """Cluster and ``<namespace>/<name>``."""
 

@@ -10,8 +10,6 @@ from enum import StrEnum
 from itertools import product
 from typing import Final
 
-__all__ = ["IGNORED", "TRANSITIONS", "Effect", "Event", "State", "Transition", "transition_for"]
-
 
 class State(StrEnum):
     """Where a workload stands."""

@@ -33,8 +33,6 @@ from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.reasons import DEACTIVATED, DEACTIVATED_DUE_TO
 from shared.contracts.refs import WorkloadRef
 
-__all__ = ["LifecycleTimers"]
-
 PODS_READY_TIMEOUT: Final = "PodsReadyTimeout"
 
 _CAUSES: Final = {

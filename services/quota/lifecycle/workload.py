@@ -14,9 +14,6 @@ from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.reasons import DEACTIVATED
 from shared.settings.configuration import RequeuingStrategy, WaitForPodsReady
 
-__all__ = ["LifecycleRules", "WorkloadLifecycle", "backoff_seconds"]
-
-
 JITTER: Final = 0.0001
 """A delay grows by up to this share of it, as in Kueue, so that equal workloads do not return at once."""
 

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-__all__ = ["LEADER", "NOT_OURS", "OURS", "Metric"]
-
 ROLE: Final = "replica_role"
 LEADER: Final = "leader"
 """Only the leader publishes these metrics."""

@@ -11,8 +11,6 @@ from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.reasons import DEACTIVATED, DEACTIVATED_DUE_TO
 
-__all__ = ["NAME_LABELS", "DecisionMetrics", "cause_of"]
-
 NAME_LABELS: Final = {
     "localqueues": ("name",),
     "clusterqueues": ("cluster_queue", "preempting_cluster_queue"),

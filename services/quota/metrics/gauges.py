@@ -17,8 +17,6 @@ from services.quota.engine.views.queues import cluster_queue_view, weighted_shar
 from services.quota.metrics.catalogue import OURS
 from shared.contracts.messages.workloads import WorkloadState
 
-__all__ = ["GaugeCollector", "Source", "cohorts_of", "queue_of"]
-
 QUEUE_STATUSES: Final = ("pending", "active", "terminating")
 WHOLE: Final = ""
 """Underlying cause of a reason that has none."""

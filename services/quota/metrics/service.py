@@ -4,8 +4,6 @@ from typing import Final
 
 from prometheus_client import Counter, Gauge
 
-__all__ = ["AUDITS", "HALTED", "ISOLATED", "LOG_FULLNESS", "UNPLANNED"]
-
 AUDITS: Final = Counter(
     "sluicegate_quota_audits", "Audits of the engine against the log.", ["result"]
 )

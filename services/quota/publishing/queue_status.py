@@ -11,8 +11,6 @@ from services.quota.wire.outbound import to_datetime
 from shared.contracts.kube.quantities import amount_max, format_amount
 from shared.contracts.messages.queues import FlavorUsage, QueueStatus, ResourceUsage
 
-__all__ = ["QueueStatusPublisher", "queue_statuses"]
-
 MILLION: Final = 1_000_000
 
 UNITS_MAX: Final = amount_max("memory")

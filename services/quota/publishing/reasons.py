@@ -10,8 +10,6 @@ from services.quota.engine.facts import Wait
 from services.quota.wire.outbound import ref_of
 from shared.contracts.refs import WorkloadRef
 
-__all__ = ["ReasonSchedule"]
-
 _REFILL_INTERVAL: Final = timedelta(seconds=1)
 """The budget of reasons is renewed this often."""
 

@@ -30,8 +30,6 @@ from shared.contracts.messages.explain import (
 )
 from shared.contracts.messages.workloads import WorkloadState
 
-__all__ = ["Explainer", "QueryResponder"]
-
 log = structlog.get_logger(__name__)
 
 NAMES_MAX: Final = 10

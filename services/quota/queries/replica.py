@@ -28,8 +28,6 @@ from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
 from shared.settings.configuration import Configuration
 
-__all__ = ["INPUTS", "ReadReplica"]
-
 INPUTS: Final = ("OBSERVED", "ADMISSIONS", "WORKLOADS", "CHECKS", "OUTCOMES")
 """Streams in the order in which a new replica applies them, as a new leader does."""
 

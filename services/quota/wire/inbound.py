@@ -30,22 +30,6 @@ from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.workloads import WorkloadState
 
-__all__ = [
-    "CONFIGURATION_KINDS",
-    "TranslateError",
-    "admission_check",
-    "cluster_queue",
-    "cohort",
-    "flavor",
-    "local_queue",
-    "message_type",
-    "namespace",
-    "nanoseconds",
-    "observed_facts",
-    "requirement",
-    "toleration",
-]
-
 log = structlog.get_logger(__name__)
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -39,23 +39,6 @@ from shared.contracts.messages.workloads import PodSet, WorkloadState
 from shared.contracts.reasons import NOT_ADMITTED
 from shared.contracts.refs import WorkloadRef
 
-__all__ = [
-    "Fields",
-    "admission_fields",
-    "bypass_cause",
-    "carried_over",
-    "decision_fields",
-    "eviction_cause",
-    "held_fields",
-    "is_at_least",
-    "is_repetition",
-    "recorded_holding",
-    "ref_of",
-    "to_check_fact",
-    "to_datetime",
-    "to_quota_held",
-]
-
 log = structlog.get_logger(__name__)
 
 Fields = dict[str, Any]

@@ -18,8 +18,6 @@ from shared.contracts.kube.quantities import (
 )
 from shared.contracts.messages.workloads import PodSet, WorkloadState
 
-__all__ = ["INT32_MAX", "bounded", "nearest_amount", "workload_changed"]
-
 INT32_MAX: Final = 2**31 - 1
 """Kubernetes keeps counts and seconds of a Workload in 32 bits."""
 

@@ -5,8 +5,6 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["Clock", "format_duration", "parse_duration"]
-
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
 _SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 

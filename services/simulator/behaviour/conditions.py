@@ -4,8 +4,6 @@ from typing import Any
 
 from services.simulator.cluster.kinds.registry import Obj
 
-__all__ = ["condition", "with_condition"]
-
 
 def condition(obj: Obj, type_: str) -> dict[str, Any] | None:
     """Return the condition of that type, or ``None``."""

@@ -16,8 +16,6 @@ from services.simulator.cluster.kinds.registry import Kind, Obj
 from services.simulator.cluster.storage.store import Subscription
 from services.simulator.cluster.storage.stored import Event, Stored
 
-__all__ = ["Controller", "Key", "owner_key"]
-
 log = structlog.get_logger(__name__)
 
 Key = tuple[str, str]

@@ -15,8 +15,6 @@ from services.simulator.behaviour.workloads.jobsets import JobSetController
 from services.simulator.behaviour.workloads.statefulsets import StatefulSetController
 from services.simulator.cluster.api import Api
 
-__all__ = ["ControllerManager"]
-
 
 class ControllerManager:
     """All controllers of one cluster. `start` needs a running event loop, real or virtual."""

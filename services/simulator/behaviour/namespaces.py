@@ -11,8 +11,6 @@ from services.simulator.cluster.kinds.catalogue import NAMESPACES
 from services.simulator.cluster.storage.store import Subscription
 from services.simulator.cluster.storage.stored import Event, Stored
 
-__all__ = ["NamespaceController"]
-
 
 class NamespaceController(Controller):
     """Deletes the objects in terminating namespaces."""

@@ -7,14 +7,6 @@ from services.simulator.behaviour.clock import parse_duration
 from services.simulator.cluster.kinds.registry import Obj
 from shared.contracts.simulation import DURATION, OUTCOME, PREFIX
 
-__all__ = [
-    "annotations",
-    "duration",
-    "fails",
-    "simulation_annotations",
-    "some_duration",
-]
-
 SECONDS_MIN: Final = 20.0
 SECONDS_MAX: Final = 240.0
 """The random running time of a task or pod."""

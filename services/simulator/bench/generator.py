@@ -16,8 +16,6 @@ from shared.contracts.kube.kinds import (
 from shared.contracts.kube.kinds import Kind as Resource
 from shared.contracts.simulation import BENCH_CLASS, BENCH_RUNS
 
-__all__ = ["NAMESPACE_NAME", "WorkloadArrival", "arrivals", "cluster_objects"]
-
 NAMESPACE_NAME: Final = "bench"
 FLAVOR: Final = "rf"
 

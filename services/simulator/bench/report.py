@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Final
 
-__all__ = ["Timeline", "percentile", "requests_served", "summary"]
-
 _SAMPLE: Final = re.compile(r"^apiserver_request_total\{(?P<labels>[^}]*)\} (?P<count>\S+)")
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 

@@ -22,8 +22,6 @@ from shared.contracts.simulation import BENCH_RUNS
 from shared.kube.port import AlreadyExistsError, Kube, UnavailableError
 from shared.kube.reflector import Changed, Deleted, Listed, Reflector, Unserved
 
-__all__ = ["Runner"]
-
 CREATORS: Final = 8
 """Concurrent creations."""
 

@@ -28,8 +28,6 @@ from shared.contracts.simulation import DURATION
 from shared.integrations import JOB
 from shared.testing.world.world import World
 
-__all__ = ["Result"]
-
 NAMESPACE: Final = "team-a"
 QUEUE: Final = "main"
 JOB_SECONDS: Final = 60

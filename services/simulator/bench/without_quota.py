@@ -15,8 +15,6 @@ from shared.contracts.kube.kinds import CLUSTER_QUEUE, WORKLOAD, Object
 from shared.kube.port import Kube
 from shared.kube.reflector import Changed, Listed, Reflector, Unserved
 
-__all__ = ["admit_without_quota"]
-
 WRITERS: Final = 32
 """Concurrent writes."""
 

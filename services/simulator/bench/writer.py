@@ -9,8 +9,6 @@ from typing import Any, Final
 from shared.contracts.kube.kinds import WORKLOAD, Object
 from shared.kube.port import ConflictError, Kube, NotFoundError, UnavailableError
 
-__all__ = ["RETRY_SECONDS", "Writer", "is_true"]
-
 RETRY_SECONDS: Final = 0.2
 """Wait after a server that did not answer."""
 

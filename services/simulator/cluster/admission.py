@@ -6,8 +6,6 @@ from typing import Literal, Protocol
 
 from services.simulator.cluster.kinds.registry import Kind, Obj
 
-__all__ = ["AdmissionChain", "AdmissionPlugin", "AdmissionRequest", "Operation"]
-
 Operation = Literal["CREATE", "UPDATE", "DELETE"]
 
 

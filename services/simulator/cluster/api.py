@@ -33,8 +33,6 @@ from services.simulator.cluster.storage.store import HISTORY_MAX, Store
 from services.simulator.cluster.storage.stored import Stored
 from shared.contracts.kube.names import FOREGROUND_DELETION
 
-__all__ = ["Api", "DeleteOptions", "PatchType"]
-
 PatchType = Literal["json", "merge", "strategic"]
 
 PATCH_TRIES_MAX: Final = 5

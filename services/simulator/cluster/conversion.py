@@ -6,8 +6,6 @@ from services.simulator.cluster.errors import internal_error
 from services.simulator.cluster.kinds.registry import Kind, Obj
 from shared.contracts.kueue.definitions import DEFINITIONS
 
-__all__ = ["convert"]
-
 _OURS = frozenset((definition.kind.group, definition.kind.kind) for definition in DEFINITIONS)
 
 

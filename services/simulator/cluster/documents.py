@@ -5,8 +5,6 @@ from typing import Any
 import orjson
 import yaml
 
-__all__ = ["parse_yaml"]
-
 
 def parse_yaml(raw: bytes) -> list[Any]:
     """Return the documents of a YAML text as plain JSON values.

@@ -10,24 +10,6 @@ from typing import Any
 
 from services.simulator.cluster.kinds.registry import Kind
 
-__all__ = [
-    "ApiError",
-    "Cause",
-    "already_exists",
-    "bad_request",
-    "conflict",
-    "expired",
-    "forbidden",
-    "gone",
-    "internal_error",
-    "invalid",
-    "method_not_allowed",
-    "not_found",
-    "too_large",
-    "unprocessable_patch",
-    "unsupported_media_type",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:

@@ -7,8 +7,6 @@ from typing import Any, Final
 from services.simulator.cluster.errors import Cause
 from services.simulator.cluster.kinds.registry import Kind, Obj
 
-__all__ = ["metadata_causes"]
-
 ANNOTATIONS_BYTES_MAX: Final = 256 * 1024
 LABEL_MAX: Final = 63
 SUBDOMAIN_MAX: Final = 253

@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from services.simulator.cluster.errors import bad_request, unprocessable_patch
 
-__all__ = ["json_patch", "merge_patch", "strategic_merge_patch"]
-
 OPERATIONS_MAX: Final = 10_000
 """The API server's limit for the operations of one JSON patch."""
 

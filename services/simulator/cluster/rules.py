@@ -19,8 +19,6 @@ from services.simulator.cluster.kinds.registry import Kind, Obj
 from services.simulator.cluster.names import metadata_causes
 from services.simulator.cluster.storage.stored import Stored
 
-__all__ = ["Rules", "timestamp"]
-
 OBJECT_BYTES_MAX: Final = 1_572_864
 """Limit of one etcd request, 1.5 MiB."""
 

@@ -7,13 +7,6 @@ from typing import Any, Final
 from services.simulator.cluster.errors import bad_request
 from services.simulator.cluster.kinds.registry import Kind, Obj
 
-__all__ = [
-    "ALL",
-    "Selector",
-    "label_object_selector",
-    "select",
-]
-
 Selector = Callable[[Obj], bool]
 _Test = Callable[[Mapping[str, str]], bool]
 

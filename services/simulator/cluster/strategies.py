@@ -8,8 +8,6 @@ from services.simulator.cluster.errors import Cause, bad_request, invalid
 from services.simulator.cluster.kinds.registry import Kind, Obj
 from services.simulator.cluster.storage.stored import Stored
 
-__all__ = ["apply_defaults", "complete", "validate_update"]
-
 JOB_DEFAULTS: Final[dict[str, Any]] = {
     "backoffLimit": 6,
     "completionMode": "NonIndexed",

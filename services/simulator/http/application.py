@@ -35,8 +35,6 @@ from services.simulator.http.requests import (
     path_not_found,
 )
 
-__all__ = ["Application", "Fault"]
-
 log = structlog.get_logger(__name__)
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

@@ -4,8 +4,6 @@ from typing import Any, Final
 
 from services.simulator.cluster.kinds.registry import Kind, KindRegistry
 
-__all__ = ["groups", "resources", "versions"]
-
 VERBS: Final = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 STATUS_VERBS: Final = ["get", "patch", "update"]
 

@@ -5,8 +5,6 @@ from typing import Final
 
 from services.simulator.http.requests import Query, Target
 
-__all__ = ["RequestCounter"]
-
 _NAME: Final = "apiserver_request_total"
 _HELP: Final = f"# HELP {_NAME} Requests by verb, resource, subresource and status code.\n"
 

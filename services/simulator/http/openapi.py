@@ -5,8 +5,6 @@ from typing import Any, Final
 from services.simulator.cluster.kinds.registry import Kind, KindRegistry, Obj
 from shared.contracts.kueue.definitions import ALL_DEFINITIONS, crd
 
-__all__ = ["openapi_group_version", "openapi_index"]
-
 _TYPE_META: Final = {
     "apiVersion": "Group and version of this object's schema.",
     "kind": "What this object is.",

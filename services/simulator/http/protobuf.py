@@ -11,8 +11,6 @@ from typing import Any, Final, Literal
 from services.simulator.cluster.errors import bad_request, unsupported_media_type
 from services.simulator.cluster.kinds.registry import Obj
 
-__all__ = ["PROTOBUF", "decode_protobuf"]
-
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 MAGIC: Final = b"k8s\x00"
 VARINT_BYTES_MAX: Final = 10

@@ -8,16 +8,6 @@ from urllib.parse import parse_qsl, unquote
 from services.simulator.cluster.errors import ApiError, bad_request
 from services.simulator.cluster.kinds.registry import Kind, KindRegistry
 
-__all__ = [
-    "Query",
-    "Shape",
-    "Target",
-    "accepted_shape",
-    "parse_query",
-    "parse_target",
-    "path_not_found",
-]
-
 Shape = Literal["whole", "table", "partial"]
 """Form of the objects in a response: complete, as table rows, or metadata only."""
 

@@ -20,8 +20,6 @@ from services.simulator.cluster.kinds.catalogue import (
 )
 from services.simulator.cluster.kinds.registry import Kind
 
-__all__ = ["ACCESS_PATH", "IDENTITY_PATH", "access_review", "token_review"]
-
 IDENTITY_PATH: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS_PATH: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 

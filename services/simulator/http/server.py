@@ -12,8 +12,6 @@ from typing_extensions import override
 
 from services.simulator.http.application import Application
 
-__all__ = ["HOST", "Server"]
-
 HOST: Final = "127.0.0.1"
 BACKLOG: Final = 1024
 GRACE_SECONDS: Final = 3

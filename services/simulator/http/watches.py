@@ -18,8 +18,6 @@ from services.simulator.cluster.storage.stored import PARTIAL_HEAD, Event, Event
 from services.simulator.cluster.storage.watching import Watch
 from services.simulator.http.requests import Shape
 
-__all__ = ["WatchRequest", "Watches"]
-
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 

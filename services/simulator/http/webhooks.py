@@ -23,8 +23,6 @@ from services.simulator.cluster.kinds.registry import Kind, Obj
 from services.simulator.cluster.patches import json_patch
 from services.simulator.cluster.selectors import label_object_selector
 
-__all__ = ["ServiceAddresses", "Webhooks"]
-
 log = structlog.get_logger(__name__)
 
 ServiceAddresses = Mapping[tuple[str, str], str]

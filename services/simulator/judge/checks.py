@@ -12,21 +12,6 @@ from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
 from shared.integrations import integration_for, queue_of
 
-__all__ = [
-    "ALWAYS",
-    "decided_in_order",
-    "next_leader_can_read",
-    "none_admitted_twice",
-    "none_lost",
-    "none_runs_without_leave",
-    "none_started_twice",
-    "nothing_dead",
-    "priorities_respected",
-    "quota_given_back",
-    "quotas_respected",
-    "reasons_given",
-]
-
 BILLION: Final = 10**9
 
 Uid = str

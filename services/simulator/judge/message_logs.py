@@ -12,8 +12,6 @@ from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.outcomes import DeadLetter, Outcome
 from shared.contracts.messages.workloads import WorkloadState
 
-__all__ = ["LOGS", "MessageLogs", "Record", "read_logs"]
-
 M = TypeVar("M", bound=Message)
 
 LOGS: Final = ("OBSERVED", "WORKLOADS", "ADMISSIONS", "OUTCOMES", "DEAD")

@@ -15,8 +15,6 @@ from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
 
-__all__ = ["Cell", "QuotaLedger"]
-
 Cell = tuple[str, str]
 """Flavor and resource."""
 

@@ -10,8 +10,6 @@ from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.reasons import DEACTIVATED_DUE_TO
 from shared.settings.configuration import WaitForPodsReady
 
-__all__ = ["ALWAYS", "limits_kept"]
-
 SKEW = timedelta(seconds=1.5)
 """Largest difference of two processes' clocks in a world, with a margin."""
 

@@ -11,8 +11,6 @@ from services.simulator.scenarios.machines import scenario as machines
 from services.simulator.scenarios.port import Scenario
 from services.simulator.scenarios.spokes import scenario as spokes
 
-__all__ = ["SCENARIOS"]
-
 SCENARIOS: dict[str, Scenario] = {
     "basic": basic.play,
     "coscheduling": coscheduling.play,

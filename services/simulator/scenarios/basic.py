@@ -16,8 +16,6 @@ from shared.integrations import integration_for
 from shared.kube.port import NotFoundError
 from shared.testing.world.world import Faults, World
 
-__all__ = ["faults_of", "play"]
-
 LOAD_SECONDS: Final = 60.0
 FAULT_SECONDS: Final = 90.0
 END_SECONDS: Final = 600.0

@@ -39,8 +39,6 @@ from shared.integrations import TEKTON_SLOT
 from shared.kube.port import KubeError, NotFoundError
 from shared.testing.world.world import World
 
-__all__ = ["play"]
-
 NAMESPACES: Final = ("team-a", "team-b")
 LOAD_SECONDS: Final = 60.0
 MEDDLING_SECONDS: Final = 90.0

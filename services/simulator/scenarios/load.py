@@ -9,8 +9,6 @@ from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.simulation import DURATION
 from shared.integrations import TEKTON_SLOT
 
-__all__ = ["NAMESPACES", "Arrival", "arrivals", "queues"]
-
 NAMESPACES: Final = ("team-a", "team-b")
 PRIORITIES: Final = {"urgent": 1000, "normal": 100, "idle": 1}
 

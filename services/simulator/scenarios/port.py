@@ -7,8 +7,6 @@ from typing import Any
 from shared.testing.world.loop import DeadlockError, StepBudgetError
 from shared.testing.world.world import World
 
-__all__ = ["Scenario", "Verdict", "run_world"]
-
 
 @dataclass(slots=True, kw_only=True)
 class Verdict:

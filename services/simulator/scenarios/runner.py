@@ -9,8 +9,6 @@ from typing import Final, TextIO
 from services.simulator.scenarios import SCENARIOS
 from services.simulator.scenarios.port import Verdict
 
-__all__ = ["UnknownScenarioError", "run"]
-
 LOG_LINES_SHOWN: Final = 40
 PROBLEMS_SHOWN: Final = 10
 LINE_SHOWN_MAX: Final = 300

@@ -41,8 +41,6 @@ from shared.testing.world.kube import WorldKube
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
 from shared.testing.world.world import Process, ProcessContext, World
 
-__all__ = ["CLUSTER", "SERVICES", "System", "set_up"]
-
 S = TypeVar("S", bound=ServiceSettings)
 
 CLUSTER: Final = "hub"

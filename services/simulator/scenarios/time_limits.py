@@ -17,8 +17,6 @@ from shared.kube.port import NotFoundError
 from shared.settings.configuration import Configuration
 from shared.testing.world.world import World
 
-__all__ = ["play"]
-
 LOAD_SECONDS: Final = 60.0
 END_SECONDS: Final = 900.0
 LOOK_SECONDS: Final = 5.0

@@ -25,17 +25,6 @@ from shared.bus.streams import LEASES, load, view_of
 from shared.contracts import subjects
 from shared.settings.access import OPEN, Access
 
-__all__ = [
-    "DOOR",
-    "HUB_ACCOUNT",
-    "SpokeAccess",
-    "accounts",
-    "hub_configuration",
-    "leaf_configuration",
-    "spoke_access",
-    "spoke_rights",
-]
-
 DOOR: Final = f"{subjects.ROOT}.door"
 """``sluice.door.<spoke>.<what is asked below $JS.API>``."""
 

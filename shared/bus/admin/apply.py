@@ -18,8 +18,6 @@ from shared.bus.port import UnavailableError
 from shared.bus.streams import VIEW_SUFFIX, Catalogue, load
 from shared.settings.access import OPEN, Access
 
-__all__ = ["Change", "Report", "apply", "apply_at"]
-
 HOW: Final = "run `sluice bus apply`"
 CONNECT_SECONDS: Final = 5
 AGAIN_SECONDS: Final = 0.2

@@ -32,8 +32,6 @@ from shared.contracts.messages import (
 )
 from shared.contracts.messages.base import Message
 
-__all__ = ["all_messages", "asyncapi", "messages_of", "pattern_of", "template_of", "to_yaml"]
-
 VERSION: Final = "1"
 _CONTRACTS: Final = (
     admissions,
@@ -132,9 +130,15 @@ def _reads(
 
 
 def all_messages() -> list[type[Message]]:
-    """Every message of the contracts."""
-    things = [getattr(module, name) for module in _CONTRACTS for name in module.__all__]
-    return [thing for thing in things if isinstance(thing, type) and issubclass(thing, Message)]
+    """Every message of the contracts, in the order of modules and names."""
+    return [
+        thing
+        for module in _CONTRACTS
+        for _, thing in sorted(vars(module).items())
+        if isinstance(thing, type) and issubclass(thing, Message)
+        # `ObservedHeader` is a way to read `Observed`; nobody publishes it.
+        if thing.__module__ == module.__name__ and thing is not observed.ObservedHeader
+    ]
 
 
 def pattern_of(message: type[Message]) -> str:

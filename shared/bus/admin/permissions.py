@@ -17,17 +17,6 @@ from shared.bus.streams import DATA, LEASES, OBJECTS, Catalogue, CatalogueError,
 from shared.contracts import subjects
 from shared.settings.access import inbox_of
 
-__all__ = [
-    "HUB",
-    "PERMISSIONS_FILE",
-    "PUBLIC",
-    "Permissions",
-    "Rights",
-    "permissions",
-    "reads_of",
-    "rights_of",
-]
-
 PERMISSIONS_FILE: Final = DATA / "permissions.yaml"
 PUBLIC: Final = ("$JS.API.STREAM.INFO.*",)
 """What everybody may ask: each service checks how the streams are declared when it starts."""

@@ -18,8 +18,6 @@ from shared.bus.port import UnavailableError
 from shared.bus.stream_reader import StreamReader
 from shared.bus.streams import LEASES, VIEW_SUFFIX, load
 
-__all__ = ["BackupError", "Saved", "backup", "restore"]
-
 CHUNK_BYTES: Final = 128 << 10
 SILENCE_SECONDS: Final = 10.0
 CONFIG_FILE: Final = "backup.json"

@@ -22,8 +22,6 @@ from shared.bus.headers import parse_block
 from shared.bus.nats.io_batching import gather_reads, gather_writes
 from shared.settings.access import INBOX, OPEN, Access
 
-__all__ = ["Connection", "make_broker"]
-
 log = structlog.get_logger(__name__)
 
 GRACEFUL_SECONDS: Final = 20.0

@@ -46,8 +46,6 @@ from shared.contracts.messages.admissions import Term
 from shared.contracts.messages.base import Message
 from shared.settings.access import OPEN, Access
 
-__all__ = ["NatsBus"]
-
 log = structlog.get_logger(__name__)
 
 CHECK_AGAIN_SECONDS: Final = 2.0

@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["cancellable"]
-
 
 @contextmanager
 def cancellable() -> Iterator[None]:

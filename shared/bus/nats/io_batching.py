@@ -15,16 +15,6 @@ from nats.aio.client import Client
 
 from shared.bus.nats.cancellation import cancellable
 
-__all__ = [
-    "BURST",
-    "GATHER_SECONDS",
-    "STEADY_SECONDS",
-    "WORTH_MESSAGES",
-    "gather_reads",
-    "gather_writes",
-    "round_trip",
-]
-
 GATHER_SECONDS: Final = 0.002
 """Between two writes. The first write after a longer pause goes out at once."""
 

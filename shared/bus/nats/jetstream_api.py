@@ -15,15 +15,6 @@ from nats.errors import TimeoutError as NatsTimeoutError
 from shared.bus.nats.cancellation import cancellable
 from shared.bus.port import BusError, UnavailableError
 
-__all__ = [
-    "CONSUMER_NOT_FOUND",
-    "MESSAGE_NOT_FOUND",
-    "STREAM_NOT_FOUND",
-    "WRONG_LAST_SEQUENCE",
-    "ApiError",
-    "call",
-]
-
 STREAM_NOT_FOUND: Final = 10059
 CONSUMER_NOT_FOUND: Final = 10014
 MESSAGE_NOT_FOUND: Final = 10037

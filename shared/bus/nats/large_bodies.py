@@ -16,8 +16,6 @@ import structlog
 
 from shared.bus.port import Bus, BusError, Entry, LaterError, UnavailableError
 
-__all__ = ["Wholes", "digest_of", "reference", "split", "whole_for_reading", "whole_for_work"]
-
 log = structlog.get_logger(__name__)
 
 RETRY_SECONDS: Final = 1.0

@@ -28,8 +28,6 @@ from shared.bus.port import BusError, FencedError
 from shared.bus.streams import LEASES
 from shared.contracts import subjects
 
-__all__ = ["LEASE_SECONDS", "NatsLease", "acquire"]
-
 log = structlog.get_logger(__name__)
 
 LEASE_SECONDS: Final = 5

@@ -17,8 +17,6 @@ import structlog
 
 from shared.bus.port import AnswerError, Bus, BusError
 
-__all__ = ["Endpoint", "MicroService"]
-
 log = structlog.get_logger(__name__)
 
 PREFIX: Final = "$SRV"

@@ -23,8 +23,6 @@ from shared.bus.nats.large_bodies import digest_of, reference, split
 from shared.bus.nats.publisher import FULL
 from shared.bus.port import BusError, StreamFullError, UnavailableError
 
-__all__ = ["ObjectStore"]
-
 log = structlog.get_logger(__name__)
 
 CHUNK_BYTES: Final = 128 << 10

@@ -26,8 +26,6 @@ from shared.bus.port import (
     UnavailableError,
 )
 
-__all__ = ["FULL", "RETRY_SECONDS", "Publisher", "Receipt", "stored_at"]
-
 log = structlog.get_logger(__name__)
 
 WINDOW_MAX: Final = 512

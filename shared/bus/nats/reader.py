@@ -32,8 +32,6 @@ from shared.bus.nats.jetstream_api import (
 from shared.bus.port import BusError, CaughtUp, Entry, UnavailableError
 from shared.bus.streams import view_of
 
-__all__ = ["Reader", "entry_of"]
-
 log = structlog.get_logger(__name__)
 
 BATCH: Final = 2048

@@ -9,8 +9,6 @@ from shared.bus.headers import log_sequence
 from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, ApiError, call
 from shared.bus.streams import VIEW_SUFFIX, Catalogue, load, view_of
 
-__all__ = ["check", "drift", "stream_info"]
-
 Json = dict[str, Any]
 
 HOW: Final = "run `sluice bus apply`"

@@ -3,8 +3,6 @@
 from datetime import datetime
 from typing import Final
 
-__all__ = ["age", "duration", "instant"]
-
 UNKNOWN: Final = "<unknown>"
 _MINUTE: Final = 60
 _HOUR: Final = 60 * _MINUTE

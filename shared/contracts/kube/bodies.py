@@ -18,17 +18,6 @@ A body that nobody has validated yet, such as a webhook's, is no `Body`: read it
 from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict, cast
 
-__all__ = [
-    "Body",
-    "Metadata",
-    "OwnerReference",
-    "annotations_of",
-    "as_body",
-    "labels_of",
-    "spec_of",
-    "status_of",
-]
-
 
 class OwnerReference(TypedDict):
     """An entry of `metadata.ownerReferences`."""

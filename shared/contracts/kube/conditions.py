@@ -12,29 +12,6 @@ from typing import Any, Final, NotRequired, TypedDict, cast
 
 from shared.contracts.kube.ages import instant
 
-__all__ = [
-    "ACTIVE",
-    "ADMITTED",
-    "DEACTIVATION_TARGET",
-    "EVICTED",
-    "FINISHED",
-    "PODS_READY",
-    "PREEMPTED",
-    "QUOTA_RESERVED",
-    "REQUEUED",
-    "SUCCEEDED",
-    "Condition",
-    "Conditions",
-    "conditions_of",
-    "find_condition",
-    "has_status",
-    "is_true",
-    "message_of",
-    "reason_of",
-    "timestamp",
-    "transition_time",
-]
-
 ACTIVE: Final = "Active"
 """Of queues, checks, clusters and integrations: whether they can be used."""
 

@@ -3,42 +3,6 @@
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-__all__ = [
-    "ADMISSION_CHECK",
-    "CLUSTER_QUEUE",
-    "COHORT",
-    "CONFIGURATION_KINDS",
-    "CONFIG_MAP",
-    "CUSTOM_RESOURCE_DEFINITION",
-    "EVENT",
-    "INTEGRATION",
-    "JOB",
-    "LIMIT_RANGE",
-    "LOCAL_QUEUE",
-    "MULTIKUEUE_CLUSTER",
-    "MULTIKUEUE_CONFIG",
-    "MUTATING_WEBHOOK",
-    "NAMESPACE",
-    "NODE",
-    "PERSISTENT_VOLUME_CLAIM",
-    "PIPELINE_RUN",
-    "POD",
-    "PRIORITY_CLASS",
-    "RESOURCE_FLAVOR",
-    "RUNTIME_CLASS",
-    "SECRET",
-    "STATEFUL_SET",
-    "SUBJECT_ACCESS_REVIEW",
-    "TASK_RUN",
-    "TOKEN_REVIEW",
-    "TOPOLOGY",
-    "VALIDATING_WEBHOOK",
-    "WORKLOAD",
-    "WORKLOAD_PRIORITY_CLASS",
-    "Kind",
-    "Object",
-]
-
 Object: TypeAlias = Any
 """A Kubernetes object as JSON, not typed yet: `shared.contracts.kube.bodies` says what to write instead."""
 

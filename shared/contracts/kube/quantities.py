@@ -9,18 +9,6 @@ underscores, blanks, digits of other scripts, exponents without end.
 import re
 from typing import Final
 
-__all__ = [
-    "NANO",
-    "QUANTITY_MAX",
-    "QuantityError",
-    "amount",
-    "amount_max",
-    "format_amount",
-    "format_quantity",
-    "parse_quantity",
-    "recorded_amount",
-]
-
 NANO: Final = 1_000_000_000
 """Billionths in one unit."""
 

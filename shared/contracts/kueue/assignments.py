@@ -10,8 +10,6 @@ from typing import Any
 from shared.contracts.kube.quantities import recorded_amount
 from shared.contracts.messages.admissions import PodSetAssignment
 
-__all__ = ["amounts", "from_status", "to_status"]
-
 
 def to_status(cluster_queue: str, assignments: Iterable[PodSetAssignment]) -> dict[str, Any]:
     """`status.admission` of a Workload that got quota of `cluster_queue`."""

@@ -7,18 +7,6 @@ from pydantic import Field, StringConstraints
 from shared.contracts.kueue.fields import Conditions, DnsLabel, DnsName, Int32, LabelKey, Metadata
 from shared.contracts.kueue.schema import ApiModel, defaulted, keyed, listed, rules
 
-__all__ = [
-    "AdmissionCheck",
-    "AdmissionCheckSpec",
-    "ClusterProfileRef",
-    "Clusters",
-    "KubeConfig",
-    "MultiKueueCluster",
-    "MultiKueueConfig",
-    "ObjectStatus",
-    "ProvisioningRequestConfig",
-]
-
 ClusterName = Annotated[str, StringConstraints(max_length=256)]
 
 

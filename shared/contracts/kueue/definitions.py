@@ -12,16 +12,6 @@ from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.kueue import checks, flavors, integrations, quotas, v1beta1, workloads
 from shared.contracts.kueue.schema import ApiModel, Extra, Schema, structural
 
-__all__ = [
-    "ALL_DEFINITIONS",
-    "DEFINITIONS",
-    "STORAGE",
-    "V1BETA1",
-    "Definition",
-    "Renamed",
-    "crd",
-]
-
 STORAGE: Final = "v1beta2"
 V1BETA1: Final = "v1beta1"
 

@@ -7,27 +7,6 @@ from pydantic import Field, PlainValidator, StringConstraints, WithJsonSchema
 from shared.contracts.kube.quantities import parse_quantity
 from shared.contracts.kueue.schema import ApiModel, Extra, keyed, listed, rules
 
-__all__ = [
-    "Condition",
-    "Conditions",
-    "Count",
-    "DnsLabel",
-    "DnsName",
-    "Int32",
-    "Int64",
-    "LabelKey",
-    "LabelSelector",
-    "Metadata",
-    "PodTemplate",
-    "Positive",
-    "Quantity",
-    "ResourceName",
-    "Taint",
-    "Time",
-    "Toleration",
-    "Tolerations",
-]
-
 _DNS_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _DNS_NAME: Final = rf"{_DNS_LABEL}(\.{_DNS_LABEL})*"
 _QUALIFIED: Final = rf"({_DNS_NAME}/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])"

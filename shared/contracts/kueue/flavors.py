@@ -7,8 +7,6 @@ from pydantic import Field, StringConstraints
 from shared.contracts.kueue.fields import DnsName, Int32, LabelKey, Metadata, Taint, Tolerations
 from shared.contracts.kueue.schema import ApiModel, Extra, listed, rules
 
-__all__ = ["ResourceFlavor", "Topology", "WorkloadPriorityClass"]
-
 _HOSTNAME: Final = "'kubernetes.io/hostname'"
 
 NodeTaints = Annotated[

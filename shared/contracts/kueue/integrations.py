@@ -11,22 +11,6 @@ from shared.contracts.kube.kinds import INTEGRATION
 from shared.contracts.kueue.fields import Conditions, DnsLabel, Metadata
 from shared.contracts.kueue.schema import ApiModel, Extra, listed
 
-__all__ = [
-    "API_VERSION",
-    "Expression",
-    "FieldPath",
-    "FinishSpec",
-    "IntegratedKind",
-    "Integration",
-    "IntegrationSpec",
-    "IntegrationStatus",
-    "PatchOperation",
-    "PodSetSpec",
-    "StopSpec",
-    "TraceSpec",
-    "WebhookSpec",
-]
-
 API_VERSION: Final = INTEGRATION.api_version
 
 EXPRESSION_CHARS_MAX: Final = 4096

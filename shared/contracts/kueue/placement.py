@@ -7,8 +7,6 @@ from pydantic import Field, StringConstraints
 from shared.contracts.kueue.fields import Count, Positive
 from shared.contracts.kueue.schema import ApiModel, listed, rules
 
-__all__ = ["DOMAINS_MAX", "TopologyAssignment", "TopologyRequest", "TopologyRequestBase"]
-
 Level = Annotated[str, StringConstraints(max_length=63)]
 LevelLabel = Annotated[str, StringConstraints(max_length=317)]
 

@@ -17,27 +17,6 @@ from shared.contracts.kueue.fields import (
 )
 from shared.contracts.kueue.schema import ApiModel, Extra, defaulted, keyed, listed, rules
 
-__all__ = [
-    "AdmissionChecksStrategy",
-    "AdmissionScope",
-    "ClusterQueue",
-    "ClusterQueueSpecBase",
-    "ClusterQueueStatus",
-    "Cohort",
-    "CohortSpec",
-    "ConcurrentAdmissionPolicy",
-    "ConsumedStatus",
-    "FairSharing",
-    "FairSharingStatus",
-    "FlavorFungibility",
-    "LocalFlavorUsage",
-    "LocalQueue",
-    "LocalQueueSpec",
-    "LocalQueueStatusBase",
-    "StopPolicy",
-    "limits_need",
-]
-
 StopPolicy = Literal["None", "Hold", "HoldAndDrain"]
 CheckName = Annotated[str, StringConstraints(min_length=1, max_length=316)]
 

@@ -12,8 +12,6 @@ from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema
 
-__all__ = ["ApiModel", "Extra", "Schema", "defaulted", "keyed", "listed", "rules", "structural"]
-
 Schema = dict[str, Any]
 
 _UNKNOWN_TO_KUBERNETES: Final = ("title", "$defs", "propertyNames", "discriminator")

@@ -9,17 +9,6 @@ from shared.contracts.kueue.fields import DnsName, Int32, Int64, Metadata, Posit
 from shared.contracts.kueue.placement import TopologyRequestBase
 from shared.contracts.kueue.schema import ApiModel, Extra, defaulted, keyed, listed, rules
 
-__all__ = [
-    "WORKLOAD_RULES",
-    "AdmissionCheck",
-    "ClusterQueue",
-    "Cohort",
-    "LocalQueue",
-    "MultiKueueCluster",
-    "MultiKueueConfig",
-    "Workload",
-]
-
 
 class FlavorFungibility(ApiModel):
     """When to look at the next flavor although this one could do."""

@@ -20,18 +20,6 @@ from shared.contracts.kueue.fields import (
 from shared.contracts.kueue.placement import TopologyAssignment, TopologyRequest
 from shared.contracts.kueue.schema import ApiModel, Extra, defaulted, keyed, listed, rules
 
-__all__ = [
-    "CLUSTER_RULES",
-    "MIN_COUNT_RULE",
-    "PodSetAssignmentBase",
-    "PodSetBase",
-    "Workload",
-    "WorkloadSpecBase",
-    "WorkloadStatusBase",
-    "was",
-    "workload_rules",
-]
-
 PodSetName = Annotated[DnsLabel, defaulted("main")]
 Cause = Annotated[str, StringConstraints(max_length=316)]
 GateName = Annotated[str, StringConstraints(min_length=1, max_length=63)]

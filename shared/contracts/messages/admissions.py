@@ -7,15 +7,6 @@ from shared.contracts import subjects
 from shared.contracts.messages.base import Message, Part
 from shared.contracts.refs import WorkloadRef
 
-__all__ = [
-    "HOLDING",
-    "Admission",
-    "AdmissionState",
-    "PodSetAssignment",
-    "Readiness",
-    "Term",
-]
-
 AdmissionState = Literal["waiting", "reserved", "admitted", "evicted", "released"]
 
 Readiness = Literal["", "WaitForStart", "Started", "WaitForRecovery", "Recovered"]

@@ -9,16 +9,6 @@ from typing import Any, ClassVar, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-__all__ = [
-    "BODY_REF",
-    "SCHEMA_VERSION",
-    "TRACEPARENT",
-    "Message",
-    "NewerSchemaError",
-    "Part",
-    "UndecodableError",
-]
-
 TRACEPARENT: Final = "traceparent"
 """Header, and suffix of the annotation, that carries the W3C trace context."""
 

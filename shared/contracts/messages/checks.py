@@ -8,8 +8,6 @@ from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.base import Message
 from shared.contracts.refs import WorkloadRef
 
-__all__ = ["CheckState"]
-
 
 class CheckState(Message):
     """What the one owner of an admission check says about one workload."""

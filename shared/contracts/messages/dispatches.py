@@ -10,8 +10,6 @@ from shared.contracts.messages.base import Message
 from shared.contracts.messages.workloads import JobRef
 from shared.contracts.refs import WorkloadRef
 
-__all__ = ["Dispatch"]
-
 
 class Dispatch(Message):
     """An order to one spoke about one workload of the hub."""

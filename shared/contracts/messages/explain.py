@@ -13,17 +13,6 @@ from pydantic import Field
 from shared.contracts import rpc
 from shared.contracts.messages.base import Part
 
-__all__ = [
-    "ExplainAnswer",
-    "ExplainRequest",
-    "Explanation",
-    "Holder",
-    "Position",
-    "PositionsAnswer",
-    "PositionsRequest",
-    "Shortage",
-]
-
 
 class Holder(Part):
     """Somebody who holds what another needs."""

@@ -6,17 +6,6 @@ from typing import ClassVar, Literal
 from shared.contracts import subjects
 from shared.contracts.messages.base import Message, Part
 
-__all__ = [
-    "HostAccess",
-    "HostSlot",
-    "HostState",
-    "Machine",
-    "OneTimeKey",
-    "PlatformOffer",
-    "PlatformState",
-    "SealKey",
-]
-
 
 class HostState(Message):
     """The state of one TaskRun's host. Never carries key material in plain text."""

@@ -8,14 +8,9 @@ from shared.contracts.kube.bodies import Body, as_body
 from shared.contracts.messages.base import Message
 from shared.contracts.refs import ObjectRef
 
-__all__ = ["Observed", "Synced"]
-
 
 class ObservedHeader(Message):
-    """`Observed` without the object: reading only this saves decoding the object.
-
-    It is not in `__all__`, because the AsyncAPI documents list everything that is there.
-    """
+    """`Observed` without the object: reading only this saves decoding the object."""
 
     stream: ClassVar[str] = "OBSERVED"
     type: ClassVar[str] = "dev.sluicegate.observed.v1"

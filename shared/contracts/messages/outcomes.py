@@ -7,8 +7,6 @@ from shared.contracts import subjects
 from shared.contracts.messages.base import Message
 from shared.contracts.refs import WorkloadRef
 
-__all__ = ["DeadLetter", "Outcome"]
-
 
 class Outcome(Message):
     """What became of a decision that a patcher carried out."""

@@ -6,8 +6,6 @@ from typing import ClassVar, Literal
 from shared.contracts import subjects
 from shared.contracts.messages.base import Message, Part
 
-__all__ = ["FlavorUsage", "QueueStatus", "ResourceUsage"]
-
 
 class ResourceUsage(Part):
     """How much of one resource is in use."""

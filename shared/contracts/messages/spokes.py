@@ -13,23 +13,6 @@ from shared.contracts.messages.base import Message, Part
 from shared.contracts.messages.workloads import JobRef
 from shared.contracts.refs import WorkloadRef
 
-__all__ = [
-    "COPY_FINALIZER",
-    "LEASE",
-    "ORDER",
-    "ORIGIN",
-    "PREBUILT_WORKLOAD",
-    "SCHEMA",
-    "Beat",
-    "CheckCondition",
-    "CopyState",
-    "HubStatus",
-    "PairState",
-    "SpokeCounts",
-    "SpokeState",
-    "is_managed_elsewhere",
-]
-
 SCHEMA: Final = 1
 """Version of what hub and spoke agree on. Only what would be misunderstood makes a new one."""
 

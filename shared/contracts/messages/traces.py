@@ -6,8 +6,6 @@ from typing import ClassVar
 from shared.contracts import subjects
 from shared.contracts.messages.base import Message
 
-__all__ = ["Traced"]
-
 
 class Traced(Message):
     """What a collector has taken. Nobody else knows it: whoever traces next goes on from here."""

@@ -10,8 +10,6 @@ from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.base import Message, Part
 from shared.contracts.refs import WorkloadRef
 
-__all__ = ["Finish", "JobRef", "PodSet", "WorkloadState"]
-
 Phase = Literal["waiting", "running", "finished", "gone"]
 
 

@@ -11,8 +11,6 @@ from shared.bus.port import FencedError, StreamFullError
 from shared.testing.world.memory_server import MemoryServer
 from shared.testing.world.wire import Wire
 
-__all__ = ["Connection"]
-
 RECONNECT_SECONDS: Final = 0.5
 
 

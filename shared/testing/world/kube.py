@@ -19,8 +19,6 @@ from shared.kube.port import (
 from shared.testing.world.wire import WorldWire
 from shared.testing.world.world import World
 
-__all__ = ["WorldKube"]
-
 T = TypeVar("T")
 
 CUT_OFF_SECONDS: Final = (1.0, 10.0)

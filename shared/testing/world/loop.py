@@ -15,15 +15,6 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final, NoReturn, TypeVar, TypeVarTuple
 
-__all__ = [
-    "DeadlockError",
-    "Group",
-    "NoThreadsError",
-    "StepBudgetError",
-    "VirtualLoop",
-    "run_virtual",
-]
-
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 

@@ -5,8 +5,6 @@ from collections.abc import Callable, Collection
 from shared.bus.nats.large_bodies import digest_of, split
 from shared.bus.port import StreamFullError
 
-__all__ = ["Bodies"]
-
 
 class Bodies:
     """The stored bodies of a server in memory."""

@@ -9,8 +9,6 @@ from shared.testing.world.connection import Connection
 from shared.testing.world.memory_server import MemoryServer
 from shared.testing.world.memory_streams import Stored, Stream, matches
 
-__all__ = ["BATCH", "Feed", "Given", "batch_after"]
-
 BATCH: Final = 64
 """Most messages of one batch."""
 

@@ -9,8 +9,6 @@ from shared.bus.nats.lease import LEASE_SECONDS, LOOK_SECONDS
 from shared.bus.port import UnavailableError
 from shared.testing.world.memory_server import MemoryServer
 
-__all__ = ["MemoryLease", "acquire"]
-
 T = TypeVar("T")
 
 

@@ -13,8 +13,6 @@ from typing import Any, Final
 from shared.bus.headers import taken_at
 from shared.bus.port import Entry, FencedError, StreamFullError
 
-__all__ = ["Stored", "Stream", "matches"]
-
 Config = Mapping[str, Any]
 
 _NANOSECONDS: Final = 10**9

@@ -8,8 +8,6 @@ from typing import Protocol
 
 from shared.testing.world.world import World, WorldOverError
 
-__all__ = ["PlainWire", "Wire", "WorldWire"]
-
 
 class Wire(Protocol):
     """The network path from one process to one server."""

@@ -19,8 +19,6 @@ import structlog
 
 from shared.testing.world.loop import Group, VirtualLoop
 
-__all__ = ["CALM", "EPOCH", "Faults", "Process", "ProcessContext", "World", "WorldOverError"]
-
 T = TypeVar("T")
 
 EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)

@@ -7,8 +7,6 @@ not overflow; of Kueue's saturating arithmetic only the largest value remains, w
 from functools import cache
 from typing import Final
 
-__all__ = ["INT64_MAX", "UNLIMITED", "resource_order", "show", "unlimited_from"]
-
 INT64_MAX: Final = 2**63 - 1
 """The amount that Kueue treats as unlimited."""
 

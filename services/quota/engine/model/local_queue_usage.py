@@ -11,8 +11,6 @@ from services.quota.engine.facts import Key, LocalQueueChanged
 from services.quota.engine.model.state import LocalQueue, Phase, Shard, Workload
 from services.quota.engine.policy import Policy
 
-__all__ = ["add_penalty", "restore_usage", "sample_usage", "usage_by_queue"]
-
 
 def _decay(elapsed: int, half_life: int) -> float:
     """The share of past usage that is forgotten after `elapsed`."""

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 
 from services.quota.engine.facts import FlavorChanged, PodSet, Requirement, Taint, Toleration
 
-__all__ = ["flavor_mismatch", "requirement_holds"]
-
 
 def flavor_mismatch(ps: PodSet, name: str, flavors: Mapping[str, FlavorChanged]) -> str | None:
     """Why pods of this set can never run on nodes of that flavor; None: they can."""

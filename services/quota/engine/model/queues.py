@@ -16,20 +16,6 @@ from services.quota.engine.model.state import (
     Workload,
 )
 
-__all__ = [
-    "dequeue",
-    "enqueue",
-    "head",
-    "namespace_matches",
-    "park",
-    "park_class",
-    "reorder",
-    "set_claiming",
-    "waiting_in_order",
-    "wake",
-    "wake_tree",
-]
-
 
 def enqueue(cq: ClusterQueue, w: Workload) -> None:
     """Let `w` wait in `cq`, in the class of its shape."""

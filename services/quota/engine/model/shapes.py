@@ -7,17 +7,6 @@ from typing import Final, Protocol, TypeAlias
 from services.quota.engine.facts import AssignedPodSet, PodSet, WorkloadChanged
 from services.quota.engine.model.amounts import resource_order
 
-__all__ = [
-    "PODS",
-    "FlavorResource",
-    "FlavorScan",
-    "Grant",
-    "IndexedUsage",
-    "Shape",
-    "WaitReason",
-    "identity_of",
-]
-
 PODS: Final = "pods"
 """The resource that counts pods. Workloads do not request it; queues that cover it count by themselves."""
 

@@ -5,8 +5,6 @@ from math import inf
 
 from services.quota.engine.model.state import Node
 
-__all__ = ["NEGATIVE", "Share", "compare", "share_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Share:

@@ -31,19 +31,6 @@ from services.quota.engine.model.shapes import (
     identity_of,
 )
 
-__all__ = [
-    "Claim",
-    "ClusterQueue",
-    "LocalQueue",
-    "Node",
-    "Phase",
-    "Shard",
-    "Tree",
-    "WaitingClass",
-    "Workload",
-]
-
-
 # Quota trees ---------------------------------------------------------------------------------
 
 

@@ -10,8 +10,6 @@ from services.quota.engine.model.state import ClusterQueue, Node, Phase, Shard, 
 from services.quota.engine.model.tree import add_usage, build_tree, remove_usage
 from services.quota.engine.types import CheckKind, CheckRule
 
-__all__ = ["attach_holder", "detach_holder", "rebuild_trees", "tree_of"]
-
 NOT_ADMITTING: Final = "Can't admit new workloads: "
 
 

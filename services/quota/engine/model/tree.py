@@ -12,16 +12,6 @@ from services.quota.engine.model.amounts import UNLIMITED
 from services.quota.engine.model.shapes import FlavorResource, IndexedUsage
 from services.quota.engine.model.state import Node, Tree
 
-__all__ = [
-    "add_usage",
-    "available",
-    "build_tree",
-    "fits_in_quota",
-    "is_within_nominal",
-    "lowest_height_that_fits",
-    "remove_usage",
-]
-
 
 def build_tree(root: Node, extra: Iterable[FlavorResource] = ()) -> Tree:
     """The tree below `root`, without any usage.

@@ -12,18 +12,6 @@ from services.quota.engine.model.shapes import IndexedUsage
 from services.quota.engine.model.state import ClusterQueue, Node, Workload
 from services.quota.engine.model.tree import add_usage, available, remove_usage
 
-__all__ = [
-    "PreemptionRequest",
-    "Target",
-    "candidate_order",
-    "exclude_workload",
-    "fill_back_victims",
-    "include_all",
-    "preemptor_fits",
-    "satisfies_policy",
-    "uses_contested",
-]
-
 Target: TypeAlias = tuple[Workload, str]
 """(victim, reason of its preemption)."""
 

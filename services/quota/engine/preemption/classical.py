@@ -19,8 +19,6 @@ from services.quota.engine.preemption.candidates import (
     uses_contested,
 )
 
-__all__ = ["classical_targets"]
-
 # Variants of preemption.
 _WITHIN_QUEUE: Final = 0
 _HIERARCHICAL: Final = 1

@@ -21,8 +21,6 @@ from services.quota.engine.preemption.candidates import (
 )
 from services.quota.engine.types import SharingStrategy
 
-__all__ = ["fair_targets"]
-
 
 def fair_targets(
     request: PreemptionRequest, strategies: tuple[SharingStrategy, ...]

@@ -28,8 +28,6 @@ from services.quota.engine.scheduling.flavors import (
 )
 from services.quota.engine.scheduling.plans import Plan, plan_for
 
-__all__ = ["AssignmentSearch", "shape_of"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentSearch:

@@ -8,8 +8,6 @@ from services.quota.engine.model.state import ClusterQueue, Node, Workload
 from services.quota.engine.preemption.candidates import Target
 from services.quota.engine.scheduling.flavors import Assignment
 
-__all__ = ["Entry", "RequeueReason", "classical_order", "outranks"]
-
 
 class RequeueReason(Enum):
     """Why a workload goes back to its queue."""

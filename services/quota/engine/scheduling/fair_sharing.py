@@ -10,8 +10,6 @@ from services.quota.engine.model.state import Node
 from services.quota.engine.model.tree import add_usage, remove_usage
 from services.quota.engine.scheduling.entry import Entry
 
-__all__ = ["tournament"]
-
 
 def tournament(root: Node, entries: dict[Node, Entry]) -> Entry:
     """The next entry in this tree: at each level the lowest share after its own admission wins."""

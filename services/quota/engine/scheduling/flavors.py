@@ -15,19 +15,6 @@ from services.quota.engine.model.state import ClusterQueue, Node
 from services.quota.engine.model.tree import available, lowest_height_that_fits
 from services.quota.engine.scheduling.plans import GroupPlan, Plan
 
-__all__ = [
-    "DEFERRED",
-    "FIT",
-    "NO_FIT",
-    "PREEMPT",
-    "Assignment",
-    "Oracle",
-    "Pinned",
-    "assign_flavors",
-    "first_flavor_if_it_fits",
-    "no_fit_reason",
-]
-
 NO_FIT: Final = 0
 PREEMPT: Final = 1
 DEFERRED: Final = 2

@@ -4,15 +4,6 @@ from typing import Final
 
 from services.quota.engine.model.state import Node, Workload
 
-__all__ = [
-    "LESS_BORROWING_FIRST",
-    "NO_LONGER_FITS",
-    "OVERLAPPING_TARGETS",
-    "PODS_NOT_READY",
-    "PREEMPTION_LOOP",
-    "preempted",
-]
-
 HUMAN: Final = {
     "InClusterQueue": "prioritization in the ClusterQueue",
     "InCohortReclamation": "reclamation within the cohort",

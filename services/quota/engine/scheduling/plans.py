@@ -13,14 +13,6 @@ from services.quota.engine.model.matching import flavor_mismatch
 from services.quota.engine.model.shapes import PODS, Grant, Shape
 from services.quota.engine.model.state import ClusterQueue
 
-__all__ = [
-    "FlavorPlan",
-    "GroupPlan",
-    "Plan",
-    "PodSetPlan",
-    "plan_for",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlavorPlan:

@@ -22,8 +22,6 @@ from services.quota.engine.scheduling.assignment_search import AssignmentSearch
 from services.quota.engine.scheduling.flavors import FIT, NO_FIT, PREEMPT, Assignment, no_fit_reason
 from services.quota.engine.scheduling.messages import PODS_NOT_READY
 
-__all__ = ["Explanation", "Shortfall", "explain"]
-
 NAMES_MAX: Final = 10
 """Workloads that one list of an explanation names, at most."""
 

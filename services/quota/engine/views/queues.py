@@ -11,16 +11,6 @@ from services.quota.engine.model.shapes import FlavorResource
 from services.quota.engine.model.shares import share_of
 from services.quota.engine.model.state import ClusterQueue, LocalQueue, Node, Phase, Shard, Workload
 
-__all__ = [
-    "PendingWorkload",
-    "QueueView",
-    "ResourceUse",
-    "cluster_queue_view",
-    "local_queue_view",
-    "pending_in",
-    "weighted_share",
-]
-
 SHARE_INFINITE: Final = 2**63 - 1
 """As `status.fairSharing.weightedShare` shows a borrower of weight 0."""
 

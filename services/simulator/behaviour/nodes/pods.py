@@ -25,8 +25,6 @@ from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.cluster.storage.stored import Event, Stored
 from shared.contracts.kube.names import HOSTNAME
 
-__all__ = ["NODES_AT_START", "PodController"]
-
 NODES_AT_START: Final = 3
 NODES_MAX: Final = 200
 """Most nodes that the autoscaler adds. A pod that then fits on no node stays Unschedulable."""

@@ -19,14 +19,6 @@ from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.cluster.storage.stored import Event, Stored
 from shared.contracts.kube.names import PVC_PROTECTION
 
-__all__ = [
-    "LOCAL",
-    "LOCAL_IMMEDIATE",
-    "SELECTED_NODE",
-    "ClaimController",
-    "Volumes",
-]
-
 LOCAL: Final = "local"
 LOCAL_IMMEDIATE: Final = "local-immediate"
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"

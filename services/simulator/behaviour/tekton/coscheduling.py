@@ -29,8 +29,6 @@ from shared.contracts.coscheduling import (
     TEKTON_DEFAULT,
 )
 
-__all__ = ["Coscheduling", "claim_name", "flag"]
-
 NAMESPACE: Final = "tekton-pipelines"
 
 

@@ -23,8 +23,6 @@ from shared.contracts.kube.names import MANAGED_BY_TEKTON
 from shared.contracts.simulation import DURATION, OUTCOME, PREFIX, RUN_IN_PODS
 from shared.contracts.tekton import MEMBER_LABEL, TASK_LABEL
 
-__all__ = ["PipelineRunController"]
-
 NOT_INHERITED: Final = ("kubectl.kubernetes.io/last-applied-configuration",)
 
 

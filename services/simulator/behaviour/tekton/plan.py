@@ -8,8 +8,6 @@ from typing import Any, Final
 from services.simulator.cluster.kinds.registry import Obj
 from shared.contracts.multi_platform import PLATFORM_PARAMETER
 
-__all__ = ["PlannedTask", "child_name", "depth", "plan"]
-
 PLATFORMS: Final = "build-platforms"
 NAME_MAX: Final = 63
 

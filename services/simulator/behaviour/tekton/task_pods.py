@@ -10,8 +10,6 @@ from shared.contracts.kube.names import HOSTNAME
 from shared.contracts.simulation import RUN_IN_PODS
 from shared.contracts.tekton import TASK_RUN_LABEL
 
-__all__ = ["claims", "pod_name", "pod_of", "wants_pod"]
-
 
 def pod_name(taskrun: str) -> str:
     """Return the name of a TaskRun's pod."""

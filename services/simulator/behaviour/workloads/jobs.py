@@ -15,8 +15,6 @@ from services.simulator.cluster.kinds.catalogue import JOBS, PODS
 from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.cluster.storage.stored import Stored
 
-__all__ = ["JobController"]
-
 MANAGED_BY_KUBERNETES: Final = "kubernetes.io/job-controller"
 INDEX: Final = "batch.kubernetes.io/job-completion-index"
 BACKOFF_SECONDS_FIRST: Final = 10.0

@@ -16,8 +16,6 @@ from services.simulator.cluster.kinds.catalogue import JOB_SETS, JOBS
 from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.cluster.storage.stored import Stored
 
-__all__ = ["JobSetController"]
-
 MANAGED_BY_JOBSET: Final = "jobset.sigs.k8s.io/jobset-controller"
 REPLICATED_JOB: Final = "jobset.sigs.k8s.io/replicatedjob-name"
 JOB_SET_NAME: Final = "jobset.sigs.k8s.io/jobset-name"

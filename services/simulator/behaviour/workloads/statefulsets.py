@@ -12,8 +12,6 @@ from services.simulator.cluster.kinds.catalogue import CLAIMS, PODS, STATEFUL_SE
 from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.cluster.storage.stored import Stored
 
-__all__ = ["StatefulSetController"]
-
 
 def _is_ready(pod: Stored, owner: Stored) -> bool:
     """True if the pod belongs to this set (not to an earlier one of the same name) and runs."""

@@ -4,25 +4,6 @@ from typing import Final
 
 from services.simulator.cluster.kinds.registry import AGE, Column, Kind
 
-__all__ = [
-    "BUILT_IN",
-    "CLAIMS",
-    "CLUSTER_ROLES",
-    "CLUSTER_ROLE_BINDINGS",
-    "CONFIG_MAPS",
-    "JOBS",
-    "JOB_SETS",
-    "NAMESPACES",
-    "NODES",
-    "PIPELINERUNS",
-    "PODS",
-    "ROLES",
-    "ROLE_BINDINGS",
-    "SECRETS",
-    "STATEFUL_SETS",
-    "TASKRUNS",
-]
-
 
 def _condition(type_: str, field: str = "status") -> str:
     return f'.status.conditions[?(@.type=="{type_}")].{field}'

@@ -5,8 +5,6 @@ from typing import Any, Final
 from services.simulator.cluster.kinds.catalogue import BUILT_IN
 from services.simulator.cluster.kinds.registry import AGE, Column, Kind, Obj
 
-__all__ = ["CRD_RESOURCE", "accepted", "kind_from", "shipped"]
-
 CRD_RESOURCE: Final = "customresourcedefinitions.apiextensions.k8s.io"
 
 

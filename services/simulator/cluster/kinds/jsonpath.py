@@ -9,8 +9,6 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
-__all__ = ["find"]
-
 _Step = Callable[[list[Any]], list[Any]]
 _TOKEN: Final = re.compile(
     r"""\.(?P<member>(?:\\.|[^.\[\\])+)

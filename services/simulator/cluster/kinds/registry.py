@@ -4,8 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-__all__ = ["AGE", "Column", "Kind", "KindRegistry", "Obj"]
-
 Obj = dict[str, Any]
 """A Kubernetes object as JSON. Objects from the store are shared: never change them in place."""
 

@@ -7,8 +7,6 @@ from typing import Any, Final
 from services.simulator.cluster.kinds.jsonpath import find
 from services.simulator.cluster.kinds.registry import Column, Kind, Obj
 
-__all__ = ["table"]
-
 NAME: Final = Column(name="Name", path=".metadata.name")
 
 

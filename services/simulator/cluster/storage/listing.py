@@ -13,8 +13,6 @@ from services.simulator.cluster.selectors import Selector
 from services.simulator.cluster.storage.store import Store
 from services.simulator.cluster.storage.stored import Stored
 
-__all__ = ["Lists", "Page"]
-
 SNAPSHOTS_MAX: Final = 64
 """How many unfinished lists are kept. A new one replaces the oldest, whose client gets 410."""
 

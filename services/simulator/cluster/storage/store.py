@@ -9,8 +9,6 @@ from services.simulator.cluster.errors import gone
 from services.simulator.cluster.kinds.registry import Kind, Obj
 from services.simulator.cluster.storage.stored import Event, EventType, Stored
 
-__all__ = ["HISTORY_MAX", "Store", "Subscription"]
-
 HISTORY_MAX: Final = 20_000
 """Events kept for each kind. A watch from an older resource version gets 410."""
 

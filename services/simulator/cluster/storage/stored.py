@@ -7,8 +7,6 @@ import orjson
 from services.simulator.cluster.conversion import convert
 from services.simulator.cluster.kinds.registry import Kind, Obj
 
-__all__ = ["Event", "EventType", "Stored"]
-
 EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 
 _PREFIX: Final = {

@@ -9,8 +9,6 @@ from services.simulator.cluster.selectors import Selector
 from services.simulator.cluster.storage.store import Store, Subscription
 from services.simulator.cluster.storage.stored import Event, EventType, Stored
 
-__all__ = ["BUFFER_MAX", "Watch"]
-
 BUFFER_MAX: Final = 20_000
 """Events buffered for one slow client. A watch with more of them ends, and the client resumes it."""
 

@@ -17,8 +17,6 @@ from shared.contracts.multi_platform import PLATFORM_PARAMETER
 from shared.contracts.simulation import DURATION
 from shared.testing.world.memory_bus import MemoryBus
 
-__all__ = ["Runs"]
-
 CHECK: Final = "machines"
 NAMESPACE: Final = "team-a"
 PLATFORMS: Final = ("linux/arm64", "linux/s390x", "linux/ppc64le")

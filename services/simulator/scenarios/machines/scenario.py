@@ -33,8 +33,6 @@ from shared.kube.port import NotFoundError
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.world import ProcessContext, World
 
-__all__ = ["play"]
-
 LOAD_SECONDS: Final = 120.0
 FAULT_SECONDS: Final = 180.0
 END_SECONDS: Final = 3600.0

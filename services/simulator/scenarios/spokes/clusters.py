@@ -21,8 +21,6 @@ from shared.testing.world.kube import WorldKube
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.world import ProcessContext, World
 
-__all__ = ["CHECK", "ORIGIN_NAME", "MultiClusterSystem", "made"]
-
 CHECK: Final = "elsewhere"
 CONFIG: Final = "spokes"
 ORIGIN_NAME: Final = "multikueue"

@@ -13,9 +13,6 @@ from shared.contracts.messages.spokes import COPY_FINALIZER, ORIGIN
 from shared.integrations import INTEGRATIONS, Integration
 from shared.kube.port import Kube
 
-__all__ = ["PodObserver", "left_behind"]
-
-
 Name = tuple[str, str]
 """Namespace and name of a job; names are unique in a world."""
 

@@ -21,8 +21,6 @@ from shared.integrations import TEKTON_SLOT, integration_for
 from shared.kube.port import ConflictError, NotFoundError
 from shared.testing.world.world import Faults, World
 
-__all__ = ["play"]
-
 SPOKES: Final = ("east", "west", "north")
 NAMESPACE: Final = "team-a"
 QUEUE: Final = "main"

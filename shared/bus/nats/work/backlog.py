@@ -12,8 +12,6 @@ from shared.bus.port import UnavailableError
 from shared.bus.streams import view_of
 from shared.telemetry.metrics import BACKLOG
 
-__all__ = ["follow_backlog"]
-
 log = structlog.get_logger(__name__)
 
 LOOK_SECONDS: Final = 10.0

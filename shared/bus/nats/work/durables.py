@@ -25,8 +25,6 @@ from shared.bus.port import BusError, UnavailableError
 from shared.bus.streams import view_of
 from shared.telemetry.metrics import RESULTS, WORK
 
-__all__ = ["Durables"]
-
 log = structlog.get_logger(__name__)
 
 BATCH: Final = 128

@@ -17,8 +17,6 @@ from nats.errors import Error as NatsError
 
 from shared.bus.nats.broker import Connection
 
-__all__ = ["Pull"]
-
 log = structlog.get_logger(__name__)
 
 EXPIRES_SECONDS: Final = 30.0

@@ -25,8 +25,6 @@ from shared.contracts.messages.base import Message, NewerSchemaError, Undecodabl
 from shared.contracts.messages.outcomes import DeadLetter
 from shared.telemetry.metrics import WORK
 
-__all__ = ["ACK_WAIT_SECONDS", "Registration", "Worker", "backoff_seconds"]
-
 log = structlog.get_logger(__name__)
 
 ACK_WAIT_SECONDS: Final = 30.0
