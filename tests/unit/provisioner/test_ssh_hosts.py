@@ -202,11 +202,13 @@ async def test_idle_user_that_is_not_removed_is_not_counted(host: SshHost) -> No
     (host.home / user).mkdir()
     then = time.time() - 9 * 86_400
     os.utime(host.home / user, (then, then))
-    (host.etc.parent / "bin" / "rm").write_text("#!/bin/sh\nexit 1\n")
+    failing = 'case " $* " in *sudoers.d*) exit 1 ;; esac\nexec /bin/rm "$@"'
+    (host.etc.parent / "bin" / "rm").write_text(f"#!/bin/sh\n{failing}\n")
     (host.etc.parent / "bin" / "rm").chmod(0o755)
     target = replace(host.target(), user="")
     said = await SshHosts(host.secrets).maintain(target, keep=[], idle_seconds=60, update=False)
     assert said == "users removed: 0, updated: no"
+    assert (host.home / user).exists(), "the first step failed, so no later one ran"
 
 
 async def test_user_without_home_changes_no_folder_of_host(host: SshHost) -> None:
