@@ -20,8 +20,8 @@ _FIRST: Final = (kinds.INTEGRATION, *CONFIGURATION_KINDS)
 
 _REST: Final = (kinds.CONFIG_MAP, *_JOBS, kinds.TASK_RUN, kinds.NODE)
 RETIRED: Final = (kinds.SECRET,)
-"""Kinds that earlier versions watched. What they published of them ends, and no Integration brings them
-back: nobody needs what the watcher could say about a Secret, and who may list Secrets reads them all."""
+"""Kinds that earlier versions watched: what they published of them gets tombstones. `shared/integrations`
+refuses a document that would bring them back."""
 
 _STAGES: Final = (_FIRST, (kinds.WORKLOAD,), _REST)
 """Configuration comes before jobs, and the Workloads of earlier decisions come before their jobs."""

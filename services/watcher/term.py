@@ -163,11 +163,6 @@ class Term:
             before = self._integration_kinds.get(resource)
             if kind in shipped or (before is not None and before.kind == kind):
                 continue
-            if resource in {(retired.group, retired.plural) for retired in RETIRED}:
-                log.error(
-                    "kind_refused", kind=kind.plural, reason="no Integration may bring Secrets"
-                )
-                continue
             if before is not None:
                 before.stop()
             await self._read_published([kind])

@@ -7,6 +7,7 @@ import yaml
 
 from shared.contracts.kube.kinds import INTEGRATION, JOB, SECRET, Kind, Object
 from shared.contracts.messages.observed import Synced
+from shared.integrations import Integrations
 from shared.kube.port import Kube as KubePort
 from shared.kube.port import Listing, RefusedError
 from tests.unit.watcher.harness import Harness, run_harness
@@ -160,11 +161,19 @@ def test_kind_that_is_forbidden_does_not_delay_synced() -> None:
 
 
 def test_integration_cannot_bring_secrets() -> None:
+    document = integration()
+    document["spec"]["kind"] = {
+        "group": "", "version": "v1", "kind": SECRET.kind, "plural": SECRET.plural
+    }  # fmt: skip
+    document["status"] = {"accepted": document["spec"]}
+    state = Integrations().learn(document)
+    assert (
+        state.problem
+        == "Integration gadgets: spec.kind: Secret is nothing that runs and could wait"
+    )
+    assert state.in_force is None
+
     async def drive(harness: Harness) -> None:
-        document = integration()
-        document["spec"]["kind"] = {
-            "group": "", "version": "v1", "kind": SECRET.kind, "plural": SECRET.plural
-        }  # fmt: skip
         await harness.kube.create(INTEGRATION, document)
         await harness.kube.create(SECRET, {"metadata": {"namespace": "default", "name": "s"}})
         await harness.start()
