@@ -12,8 +12,9 @@ from shared.integrations.registry import (
     SHIPPED,
     Integrations,
     Standing,
+    controller_uid,
     integration_for,
-    is_nested,
+    may_be_nested,
     queue_of,
 )
 
@@ -31,8 +32,9 @@ __all__ = [
     "PodSetInfo",
     "Problem",
     "Standing",
+    "controller_uid",
     "integration_for",
-    "is_nested",
+    "may_be_nested",
     "queue_of",
 ]
 

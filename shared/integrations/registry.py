@@ -86,17 +86,26 @@ class Integrations:
             return self._by_resource.get((group, plural))
         return self._by_kind.get((group, kind or ""))
 
-    def is_nested(self, obj: Object) -> bool:
-        """Whether something that waits itself controls `obj`.
+    def may_be_nested(self, obj: Object) -> bool:
+        """Whether `obj` names a controller of a kind that waits.
 
-        Such objects inherit labels, but not the wait.
+        Its tenant may write that: whether the owner exists and was admitted, only the projection knows.
         """
         owners = obj.get("metadata", {}).get("ownerReferences") or []
         return any(owner.get("controller") and self._waits(owner) for owner in owners)
 
+    def has_waiting_controller(self, obj: Object) -> bool:
+        """Whether the controller that `obj` names is of a kind that an Integration speaks of."""
+        owners = obj.get("metadata", {}).get("ownerReferences") or []
+        return any(
+            owner.get("controller") and self._kind_of(owner) in self._by_kind for owner in owners
+        )
+
+    def _kind_of(self, owner: Object) -> tuple[str, str]:
+        return (str(owner.get("apiVersion") or "").rpartition("/")[0], str(owner.get("kind")))
+
     def _waits(self, owner: Object) -> bool:
-        group = str(owner.get("apiVersion") or "").rpartition("/")[0]
-        named = (group, str(owner.get("kind")))
+        named = self._kind_of(owner)
         return named in _OWNERS or named in self._by_kind
 
     def observe(self, observed: Observed) -> Standing | None:
@@ -185,9 +194,18 @@ def integration_for(
     return SHIPPED.find(group=group, plural=plural, kind=kind)
 
 
-def is_nested(obj: Object) -> bool:
-    """Whether something of a shipped kind that waits itself controls `obj`."""
-    return SHIPPED.is_nested(obj)
+def may_be_nested(obj: Object) -> bool:
+    """Whether `obj` names a controller of a shipped kind that waits."""
+    return SHIPPED.may_be_nested(obj)
+
+
+def controller_uid(obj: Object) -> str:
+    """The uid of the controller that `obj` names; empty if it names none.
+
+    Of something malformed too: an API server stores only lists of objects with strings.
+    """
+    owners = obj.get("metadata", {}).get("ownerReferences") or []
+    return next((str(owner.get("uid") or "") for owner in owners if owner.get("controller")), "")
 
 
 def queue_of(obj: Object) -> str:

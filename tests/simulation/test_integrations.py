@@ -315,9 +315,9 @@ async def test_object_controlled_by_a_waiting_object_does_not_wait(stage: Stage)
         "uid": parent["metadata"]["uid"],
         "controller": True,
     }
+    await stage.until_admitted(parent)
     child = await stage.kube.create(GADGET, gadget("child", ownerReferences=[owner]))
     assert "suspend" not in child["spec"]
-    await stage.until_admitted(parent)
     await stage.settle()
     assert await stage.workload(child) == {}
 

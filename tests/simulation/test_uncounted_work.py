@@ -4,8 +4,11 @@ from typing import Any
 
 import pytest
 
+from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
-from tests.conformance.seeds.stage import Stage, job, pool, story
+from shared.contracts.kube.names import QUEUE
+from tests.conformance.seeds.stage import Stage, job, pipeline_run, pool, story
+from tests.simulation.test_integrations import JOB_SETS, job_set
 
 CPU = {"cpu": 1}
 UNSUSPENDED = {"spec": {"suspend": False}}
@@ -115,3 +118,146 @@ async def test_job_unsuspended_while_it_names_no_existing_queue_is_stopped(stage
     await stage.until(stopped, seconds=30)
     await stage.settle(30)
     assert await stopped()
+
+
+def controlled_by(owner: Object, **more: Any) -> list[Object]:
+    """A list of owner references to this controller."""
+    return [
+        {
+            "apiVersion": owner["apiVersion"],
+            "kind": owner["kind"],
+            "name": owner["metadata"]["name"],
+            "uid": owner["metadata"]["uid"],
+            "controller": True,
+            **more,
+        }
+    ]
+
+
+OWNERS = ("a waiting job", "an admitted job", "a finished job", "a job without a queue", "itself")
+
+
+async def an_owner(stage: Stage, which: str) -> Object:
+    """A Job that a tenant may name as controller; none for `itself`."""
+    match which:
+        case "a waiting job":
+            return await stage.create(job("owner", "full", CPU))
+        case "an admitted job" | "a finished job":
+            seconds = 1 if which == "a finished job" else 3600
+            owner = await stage.create(job("owner", "other", CPU, seconds=seconds))
+            await (stage.until_finished if seconds == 1 else stage.until_admitted)(owner)
+            return owner
+        case "a job without a queue":
+            return await stage.create(job("owner", None, CPU))
+        case _:
+            return {}
+
+
+@pytest.mark.parametrize("which", OWNERS)
+@story()
+async def test_running_job_that_names_a_controller_keeps_its_quota(
+    stage: Stage, which: str
+) -> None:
+    await stage.create(*pool("q", CPU), *pool("other", CPU), *pool("full", {"cpu": 0}))
+    runs = await stage.create(job("runs", "q", CPU))
+    await stage.until_admitted(runs)
+    owner = await an_owner(stage, which) or runs
+    await stage.patch(runs, {"metadata": {"ownerReferences": controlled_by(owner)}})
+    later = await stage.create(job("later", "q", CPU))
+    await stage.settle(30)
+    for service in ("classifier", "quota"):
+        stage.system.world.crash(f"{service}-1", down_seconds=3.0)
+    await stage.settle(30)
+    assert await stage.runs(runs)
+    assert not await stage.runs(later)
+    await stage.delete(runs)
+    await stage.until_admitted(later)
+
+
+UNCOVERED = ("a waiting job", "a finished job", "a job without a queue")
+
+
+@pytest.mark.parametrize("which", UNCOVERED)
+@pytest.mark.parametrize("build", ["job", "run"])
+@story()
+async def test_child_of_a_controller_without_quota_waits_by_itself(
+    stage: Stage, which: str, build: str
+) -> None:
+    pools = {"q": CPU, "other": CPU, "full": {"cpu": 0}}
+    await stage.create(*(each for name, quota in pools.items() for each in pool(name, quota)))
+    await stage.create(*pool("pipelines-queue", {"tekton.dev/pipelineruns": 0}))
+    child = job("child", "full", CPU) if build == "job" else pipeline_run("child")
+    child["metadata"]["ownerReferences"] = controlled_by(await an_owner(stage, which))
+    made = await stage.create(child)
+    await stage.settle(20)
+    assert not await stage.runs(made)
+    if build == "job":
+        await stage.patch(made, UNSUSPENDED)
+        await stage.settle(3)
+
+        async def stopped() -> bool:
+            return await is_suspended(stage, made)
+
+        await stage.until(stopped, seconds=30)
+        await stage.settle(20)
+        assert await stopped()
+    assert await stage.waits(made)
+
+
+@pytest.mark.parametrize("kind", ["TaskRun", "CustomRun", "PipelineRun"])
+@story()
+async def test_run_that_names_a_controller_that_never_existed_is_held(
+    stage: Stage, kind: str
+) -> None:
+    await stage.create(*pool("pipelines-queue", {"tekton.dev/pipelineruns": 0}))
+    run = pipeline_run("run")
+    metadata = {"name": "o", "uid": "00000000-0000-0000-0000-000000000000"}
+    owner = {"apiVersion": "tekton.dev/v1", "kind": kind, "metadata": metadata}
+    run["metadata"]["ownerReferences"] = controlled_by(owner)
+    made = await stage.kube.create(kinds.PIPELINE_RUN, run)
+    assert made["spec"]["status"] == "PipelineRunPending"
+
+
+@story()
+async def test_jobs_that_name_each_other_in_a_circle_each_wait(stage: Stage) -> None:
+    await stage.create(*pool("q", {"cpu": 0}))
+    names = ("a", "b", "c")
+    made = {name: await stage.create(job(name, "q", CPU)) for name in names}
+    for service in ("watcher", "classifier"):
+        stage.system.world.crash(f"{service}-1", down_seconds=10.0)
+    for name, owner in zip(names, ("b", "c", "a"), strict=True):
+        references = controlled_by(made[owner])
+        await stage.patch(made[name], {"metadata": {"ownerReferences": references}, **UNSUSPENDED})
+    await stage.settle(60)
+    for each in made.values():
+        assert await is_suspended(stage, each)
+
+
+@story()
+async def test_child_of_an_admitted_run_runs_with_it(stage: Stage) -> None:
+    await stage.create(*pool("pipelines-queue", {"tekton.dev/pipelineruns": 1}))
+    parent = await stage.create(pipeline_run("parent"))
+    await stage.until_admitted(parent)
+    child = pipeline_run("child", seconds=20)
+    child["metadata"]["ownerReferences"] = controlled_by(parent)
+    made = await stage.create(child)
+    assert await stage.runs(made)
+    await stage.settle(30)
+    assert await stage.workload(made) == {}
+    assert await stage.runs(parent)
+
+
+@story()
+async def test_queue_labelled_children_of_a_jobset_belong_to_it(stage: Stage) -> None:
+    await stage.create(*pool("q", {"cpu": 4}))
+    wanted = job_set("set", workers=2)
+    wanted["metadata"]["labels"] = {QUEUE: "q"}
+    wanted["spec"]["replicatedJobs"][0]["template"]["metadata"] = {"labels": {QUEUE: "q"}}
+    made = await stage.kube.create(JOB_SETS, wanted)
+    await stage.until_admitted(made)
+    await stage.settle(20)
+    jobs = (await stage.kube.list(kinds.JOB, namespace="team-a")).items
+    assert [one["spec"]["suspend"] for one in jobs] == [False, False]
+    workloads = (await stage.kube.list(kinds.WORKLOAD, namespace="team-a")).items
+    assert len(workloads) == 1
+    await stage.until_finished(made)

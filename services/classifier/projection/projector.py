@@ -1,5 +1,6 @@
 """Joins jobs with their Workload objects, and yields the workloads that changed. Pure."""
 
+from collections import deque
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -7,10 +8,12 @@ import structlog
 
 from services.classifier.projection.cluster_objects import ClusterObjects
 from services.classifier.projection.machine_slots import MachineSlots
+from services.classifier.projection.nesting import Nesting
 from services.classifier.projection.policy import DEFAULT_POLICY, Policy
 from services.classifier.projection.project import project_external, project_job
-from shared.contracts.kube import kinds
-from shared.contracts.kube.bodies import Body, labels_of
+from services.classifier.projection.workload_status import has_quota
+from shared.contracts.kube import kinds, names
+from shared.contracts.kube.bodies import Body, annotations_of, labels_of
 from shared.contracts.kube.conditions import EVICTED, is_true
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.kube.names import may_be_of, workload_name
@@ -23,6 +26,7 @@ from shared.integrations import (
     INTEGRATIONS,
     Integration,
     Integrations,
+    controller_uid,
     queue_of,
 )
 
@@ -81,11 +85,18 @@ class Projector:
         self._workload_of: dict[ObjectRef, WorkloadRef] = {}
         """Job to its workload. `kind` is the kind with its group, for instance `jobs_batch`."""
 
+        self._by_uid: dict[str, WorkloadRef] = {}
+        """Uid of each job in `_jobs` to its workload."""
+
+        self._nesting = Nesting()
         self._unmanaged: dict[ObjectRef, tuple[Integration, Observed]] = {}
         """Jobs in namespaces that are not managed. A change of a namespace's labels can manage them."""
 
         self._workloads: dict[WorkloadRef, Body] = {}
         self._published: dict[WorkloadRef, WorkloadState] = {}
+        self._to_read: deque[tuple[Observed, Integration]] = deque()
+        """Jobs to read again, because their controller changed."""
+
         self._dirty: dict[WorkloadRef, None] = {}
         """Workloads to project again, in the order of the observations."""
 
@@ -109,6 +120,11 @@ class Projector:
 
     def observe(self, observed: Observed) -> None:
         """Apply one observation. A repeated one changes nothing."""
+        self._observe(observed)
+        while self._to_read:
+            self._on_job(*self._to_read.popleft())
+
+    def _observe(self, observed: Observed) -> None:
         resource = (observed.group, observed.plural)
         if self._cluster_objects.covers(observed):
             if self._cluster_objects.observe(observed):
@@ -167,6 +183,8 @@ class Projector:
         else:
             self._workloads[ref] = body
         self._dirty[ref] = None
+        if ref in self._jobs:
+            self._on_owner(self._jobs[ref][1]["metadata"]["uid"])
 
     def _on_job(self, observed: Observed, integration: Integration) -> None:
         assert observed.namespace is not None
@@ -178,9 +196,11 @@ class Projector:
         job = observed.body
         if observed.deleted or job is None:
             # The tombstone of an earlier job of that name does not end the present one.
+            self._nesting.forget(job_ref, observed.uid)
             if before is not None and self._jobs[before][1]["metadata"]["uid"] == observed.uid:
                 self._drop(job_ref, before)
             return
+        self._nesting.observe(job_ref, controller_uid(job), observed, integration)
         name = self._prebuilt_name(job, job_ref) or workload_name(
             kind=integration.kind.kind,
             group=integration.kind.group,
@@ -198,7 +218,37 @@ class Projector:
             return
         self._workload_of[job_ref] = ref
         self._jobs[ref] = (integration, job)
+        self._by_uid[job["metadata"]["uid"]] = ref
         self._dirty[ref] = None
+        self._on_owner(job["metadata"]["uid"])
+
+    def _on_owner(self, uid: str) -> None:
+        """Read the jobs that name this controller again, if it came, went, won or lost its quota."""
+        for observed, integration in self._nesting.changed_owner(uid, covers=self._covers(uid)):
+            self._to_read.append((observed, integration))
+
+    def _covers(self, uid: str) -> bool | None:
+        """Return whether a managed job's quota is for its children too; None: it is not managed.
+
+        The job is released after its Workload has quota, but the two are observed in any order: a job
+        that is released counts too. Without admission it is stopped soon.
+        """
+        ref = self._by_uid.get(uid)
+        if ref is None:
+            return None
+        integration, job = self._jobs[ref]
+        if integration.finish(job) is not None:
+            return False
+        return (
+            not integration.held(job)
+            or integration.active(job)
+            or has_quota(self._own_workload(ref, uid))
+        )
+
+    def _own_workload(self, ref: WorkloadRef, uid: str) -> Body | None:
+        """Return the Workload object of the job `uid`, None if there is none."""
+        workload = self._workloads.get(ref)
+        return workload if workload is not None and may_be_of(workload, uid) else None
 
     def _prebuilt_name(self, job: Body, job_ref: ObjectRef) -> str | None:
         """Return the Workload's name for a copy of another cluster's job: the name that it has there.
@@ -219,8 +269,15 @@ class Projector:
         Removing the label does not release a job. With `manageJobsWithoutQueueName` a job without a queue
         is managed too, unless it runs already.
         """
-        if self._integrations.is_nested(job) or not integration.matches(job):
+        uid = job["metadata"]["uid"]
+        last = self._published.get(ref)
+        if last is not None and last.uid == uid and last.phase != "gone":
+            # What may hold quota gives it back when it has ended, whatever is written into it.
+            return True
+        if not integration.matches(job):
             return False
+        if self._is_nested(job, integration):
+            return uid in self._by_uid and not self._nesting.may_move(uid)
         if ref in self._published or ref in self._workloads:
             return True
         if not self._is_managed(ref.namespace):
@@ -230,13 +287,38 @@ class Projector:
         runs = integration.active(job) or integration.finish(job) is not None
         return self._policy.manage_without_queue and not runs
 
+    def _is_nested(self, job: Body, integration: Integration) -> bool:
+        """Return whether the job belongs to the workload of its controller.
+
+        It does if the controller exists with that uid in that namespace, is managed, and has quota. While
+        the controller has none, what it controls may wait with it, but not run: a job that runs then is
+        one of its own. So is a job that the webhook held apart from its controller.
+        """
+        controller, metadata = controller_uid(job), job["metadata"]
+        if controller in {"", metadata["uid"]}:
+            return False
+        waits_with_it = integration.held(job) and names.USER_PENDING not in annotations_of(job)
+        owner = self._by_uid.get(controller)
+        if owner is None:
+            # A JobSet's Jobs may be observed before the JobSet. They wait until it is known.
+            return waits_with_it and self._integrations.has_waiting_controller(job)
+        if owner.namespace != metadata["namespace"]:
+            return False
+        if integration.held(job):
+            return waits_with_it
+        return bool(self._covers(controller)) or not integration.active(job)
+
     def _is_managed(self, namespace: str) -> bool:
         return self._policy.manages(namespace, self._cluster_objects.namespace_labels(namespace))
 
     def _drop(self, job_ref: ObjectRef, ref: WorkloadRef) -> None:
         del self._workload_of[job_ref]
-        del self._jobs[ref]
+        _, job = self._jobs.pop(ref)
         self._dirty[ref] = None
+        uid = job["metadata"]["uid"]
+        if self._by_uid.get(uid) == ref:
+            del self._by_uid[uid]
+            self._on_owner(uid)
 
     def _on_cluster_object(self, observed: Observed) -> None:
         """Project again what the object may concern. A namespace may become managed by its labels."""
@@ -275,11 +357,10 @@ class Projector:
         workload = self._workloads.get(ref)
         if ref in self._jobs:
             integration, job = self._jobs[ref]
-            is_its_own = workload is not None and may_be_of(workload, job["metadata"]["uid"])
             return project_job(
                 job,
                 integration=integration,
-                workload=workload if is_its_own else None,
+                workload=self._own_workload(ref, job["metadata"]["uid"]),
                 cluster=self._cluster,
                 name=ref.name,
                 cluster_objects=self._cluster_objects,

@@ -15,6 +15,10 @@ def _no_multikueue(_queue: str) -> bool:
     return False
 
 
+def _not_admitted(_uid: str) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceContext:
     """Policies and defaults of one namespace. The rules are Kueue's, from its job webhooks."""
@@ -33,6 +37,9 @@ class NamespaceContext:
 
     uses_multikueue: Callable[[str], bool] = _no_multikueue
     """LocalQueue to whether its jobs run on other clusters."""
+
+    is_admitted: Callable[[str], bool] = _not_admitted
+    """Uid to whether it is that of an admitted object of the namespace."""
 
     integrations: Integrations = SHIPPED
     """The kinds of job that can be held."""

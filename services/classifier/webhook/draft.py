@@ -58,11 +58,19 @@ class Draft:
         self.annotations = read_strings(metadata, "annotations")
         self.spec = dict(read_object(original, "spec"))
 
-    def record_user_pending(self, integration: Integration) -> None:
-        """Record whether the author created the run paused. Only the first call can see it."""
-        if integration.remember_pause and names.USER_PENDING not in self.annotations:
-            paused = integration.held({"spec": self.spec})
+    def record_user_pending(self, integration: Integration, *, held_apart: bool = False) -> None:
+        """Record whether the author created the run paused. Only the first call can see it.
+
+        `held_apart`: its controller was not admitted. Record that we hold it, if nobody else does, so
+        that it waits for quota of its own.
+        """
+        if names.USER_PENDING in self.annotations:
+            return
+        paused = integration.held({"spec": self.spec})
+        if integration.remember_pause:
             self.annotations[names.USER_PENDING] = "true" if paused else "false"
+        elif held_apart and not paused:
+            self.annotations[names.USER_PENDING] = "false"
 
     def hold(self, integration: Integration) -> None:
         """Apply the integration's `hold` patch, without its `test` operations."""

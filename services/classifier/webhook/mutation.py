@@ -27,7 +27,7 @@ from shared.contracts.coscheduling import AFFINITY_ANNOTATION, CoscheduleError
 from shared.contracts.kube import names
 from shared.contracts.kube.kinds import PIPELINE_RUN, Object
 from shared.contracts.messages.spokes import MANAGER
-from shared.integrations import Integration, Integrations, queue_of
+from shared.integrations import Integration, Integrations, controller_uid, queue_of
 
 __all__ = [
     "Evaluate",
@@ -64,14 +64,17 @@ def mutate(
 
     `namespace` is the request's, for an object that does not carry it yet. `new_traceparent` starts a
     trace; it is called for an accepted object without one. An object is left alone if its kind cannot
-    be held, if it is a job without a queue (unless `context` decides otherwise), or if another held
-    object owns it. Raises `RefusedError`.
+    be held, if it is a job without a queue (unless `context` decides otherwise), or if an admitted object
+    of its namespace controls it. Raises `RefusedError`.
     """
     integration = _integration_of(obj, context.integrations)
     if integration is None:
         return _with_affinity(obj)
-    if not context.managed or not _is_top_level(obj, integration, context.integrations):
+    if not context.managed or not integration.matches(obj):
         return MutationResult(object=obj, patch=())
+    controller = _controller_of(obj)
+    if controller and context.is_admitted(controller):
+        return MutationResult(object=obj, patch=())  # It belongs to its controller's workload.
     classify = integration.classify
     is_run = integration.kind.detail == PIPELINE_RUN.detail
     labels = read_strings(read_object(obj, "metadata"), "labels")
@@ -81,7 +84,7 @@ def mutate(
     if not classify and not (named or default or context.manage_without_queue):
         return MutationResult(object=obj, patch=())
     draft = Draft(obj)
-    draft.record_user_pending(integration)
+    draft.record_user_pending(integration, held_apart=bool(controller))
     draft.hold(integration)
     if not named and default:
         draft.labels[names.QUEUE] = default
@@ -136,14 +139,14 @@ def _integration_of(obj: Object, integrations: Integrations) -> Integration | No
     return integration
 
 
-def _is_top_level(obj: Object, integration: Integration, integrations: Integrations) -> bool:
-    """Return whether the integration applies to the object and no held object owns it."""
+def _controller_of(obj: Object) -> str:
+    """Return the uid of the object's controller; empty if it has none. Raises `RefusedError`."""
     owners = read_object(obj, "metadata").get("ownerReferences")
     if owners is None:
-        return integration.matches(obj)
+        return ""
     if not isinstance(owners, list) or not all(isinstance(owner, dict) for owner in owners):
         raise RefusedError(BAD_REQUEST, "metadata.ownerReferences: must be a list of objects")
-    return not integrations.is_nested(obj) and integration.matches(obj)
+    return controller_uid(obj)
 
 
 _CODES: Final = {

@@ -1,10 +1,11 @@
-"""Keeps what mutation must know of each namespace, from the OBSERVED stream.
+"""Keeps what mutation must know of each namespace, from OBSERVED and ADMISSIONS.
 
 Every replica follows these kinds itself, because only one replica projects. The webhook answers from
 this memory, also while NATS is away. A default that it has not read is not applied: the job is then
 created as its author wrote it, never refused.
 """
 
+import asyncio
 from functools import partial
 from typing import Final
 
@@ -24,9 +25,11 @@ from shared.contracts.kube.kinds import (
     Kind,
 )
 from shared.contracts.kube.names import DEFAULT_PRIORITY, DEFAULT_PRIORITY_CLASS, DEFAULT_QUEUE
+from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.spokes import MANAGER
-from shared.contracts.subjects import observed_filter
+from shared.contracts.refs import WorkloadRef
+from shared.contracts.subjects import observed_filter, subject_filter
 from shared.integrations import Integrations
 
 _KINDS: Final = (
@@ -51,6 +54,12 @@ class NamespaceDefaults:
         self._job_default_queue = job_default_queue
         self._cluster_objects = ClusterObjects()
         self._integrations = Integrations()
+        self._admitted: dict[WorkloadRef, str] = {}
+        """Each admitted workload to the uid of its job."""
+
+        self._admitted_uids: set[tuple[str, str]] = set()
+        """Namespace and uid of each job in `_admitted`."""
+
         self._multikueue_checks: set[str] = set()
         """Names of the AdmissionChecks whose controller is MultiKueue."""
 
@@ -71,6 +80,15 @@ class NamespaceDefaults:
         else:
             self._cluster_objects.observe(observed)
 
+    def observe_admission(self, admission: Admission) -> None:
+        """Apply one decision: what is admitted covers what it controls."""
+        ref, namespace = admission.ref, admission.namespace
+        if (before := self._admitted.pop(ref, None)) is not None:
+            self._admitted_uids.discard((namespace, before))
+        if admission.state == "admitted" and not admission.unplanned:
+            self._admitted[ref] = admission.uid
+            self._admitted_uids.add((namespace, admission.uid))
+
     def context(self, namespace: str) -> NamespaceContext:
         """Return what holds for a job that is created in `namespace`."""
         labels = self._cluster_objects.namespace_labels(namespace)
@@ -81,8 +99,12 @@ class NamespaceDefaults:
             manage_without_queue=self._policy.manage_without_queue,
             default_priority_class=partial(self._default_priority_class, namespace),
             uses_multikueue=partial(self._uses_multikueue, namespace),
+            is_admitted=partial(self._is_admitted, namespace),
             integrations=self._integrations,
         )
+
+    def _is_admitted(self, namespace: str, uid: str) -> bool:
+        return (namespace, uid) in self._admitted_uids
 
     def _default_priority_class(self, namespace: str, queue: str) -> str:
         """The cluster's default class, unless the queue has a default priority of its own."""
@@ -98,7 +120,13 @@ class NamespaceDefaults:
     async def follow(self, bus: Bus) -> None:
         """Observe present and future objects, until cancelled."""
         filters = [observed_filter(kind, self._cluster) for kind in _KINDS]
-        await follow(bus, {Observed: self._on_observed}, filters=filters)
+        admissions = [subject_filter("admission", self._cluster)]
+        async with asyncio.TaskGroup() as group:
+            group.create_task(follow(bus, {Observed: self._on_observed}, filters=filters))
+            group.create_task(follow(bus, {Admission: self._on_admission}, filters=admissions))
+
+    def _on_admission(self, admission: Admission, _entry: Entry) -> None:
+        self.observe_admission(admission)
 
     def _on_observed(self, observed: Observed, _entry: Entry) -> None:
         self.observe(observed)

@@ -71,7 +71,7 @@ class HubJobs:
             del self._jobs[before], self._workloads[job]
         obj = observed.body
         finished = observed.deleted or obj is None or integration.finish(obj) is not None
-        if finished or obj is None or not queue_of(obj) or self._integrations.is_nested(obj):
+        if finished or obj is None or not queue_of(obj):
             workload_before = self._workloads.pop(job, None)
             if workload_before is not None:
                 self._jobs.pop(workload_before, None)

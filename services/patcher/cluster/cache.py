@@ -215,9 +215,7 @@ class ObjectCache:
             plural, _, group = key[0].partition("_")
             integration = self.integrations.find(group=group.replace("_", "."), plural=plural)
             needed = integration is None or not (
-                not queue_of(obj)
-                or self.integrations.is_nested(obj)
-                or integration.finish(obj) is not None
+                not queue_of(obj) or integration.finish(obj) is not None
             )
         if needed:
             self._objects[key] = obj

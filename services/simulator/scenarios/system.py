@@ -32,8 +32,11 @@ from services.simulator.local import LocalKube
 from services.watcher import app as watcher
 from services.watcher.observe import observed
 from services.watcher.settings import WatcherSettings
+from shared.bus.follow import read
 from shared.bus.port import Bus
 from shared.contracts.kueue.definitions import STORAGE
+from shared.contracts.messages.admissions import Admission
+from shared.integrations import controller_uid
 from shared.settings.base import ServiceSettings
 from shared.settings.configuration import Configuration
 from shared.telemetry.tracing import new_traceparent
@@ -146,14 +149,14 @@ class _Webhook:
                 self._rules,
                 namespace=request.namespace,
                 new_traceparent=lambda: new_traceparent(self._random, self._system.world.now()),
-                context=self._context(request.namespace),
+                context=self._context(request.namespace, request.obj),
             )
         except RefusedError as error:
             raise forbidden(request.kind, request.name, str(error)) from error
         placed: dict[str, Any] = mutated.object
         return placed
 
-    def _context(self, namespace: str) -> NamespaceContext:
+    def _context(self, namespace: str, obj: Obj | None = None) -> NamespaceContext:
         """Return what the webhook knows of a namespace; here it knows it at once."""
         api = self._system.api
         namespace_defaults = NamespaceDefaults(cluster=CLUSTER, policy=self._policy)
@@ -161,6 +164,11 @@ class _Webhook:
             served = api.kinds.find(kind.group, kind.version, kind.plural)
             for stored in api.store.objects(served) if served is not None else ():
                 namespace_defaults.observe(observed(CLUSTER, kind, stored.copy(kind.version)))
+        if obj is not None and controller_uid(obj):
+            view = self._system.server.view(Admission.stream)
+            for admission in (read(s.entry(), Admission) for s in view.messages.values()):
+                if admission is not None:
+                    namespace_defaults.observe_admission(admission)
         return namespace_defaults.context(namespace)
 
     async def validate(self, request: AdmissionRequest) -> None:

@@ -47,10 +47,10 @@ def test_new_limit_range_default_changes_requests(
     assert (before.pod_sets[0].requests, after.pod_sets[0].requests) == ({}, {"cpu": "2"})
 
 
-def test_job_controlled_by_another_job_is_ignored(projector: Projector) -> None:
-    owner = {"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "controller": True}
-    owned = job(metadata={"ownerReferences": [owner]})
-    assert states(projector, seen(kinds.JOB, owned)) == []
+def test_job_that_names_an_unknown_controller_is_managed(projector: Projector) -> None:
+    owner = {"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "uid": "u-0", "controller": True}
+    owned = job(metadata={"ownerReferences": [owner]}, spec={"suspend": False})
+    assert len(states(projector, seen(kinds.JOB, owned))) == 1
 
 
 def test_repeated_observation_changes_nothing(projector: Projector) -> None:

@@ -106,11 +106,28 @@ OWNERS = (("tekton.dev/v1", "PipelineRun"), ("tekton.dev/v1", "TaskRun"), ("batc
 
 @pytest.mark.parametrize(("version", "kind"), OWNERS)
 @pytest.mark.parametrize("build", [run, job])
-def test_object_owned_by_held_object_is_unchanged(build: Any, version: str, kind: str) -> None:
+def test_object_controlled_by_admitted_object_is_unchanged(
+    build: Any, version: str, kind: str
+) -> None:
     owner = {"apiVersion": version, "kind": kind, "name": "o", "uid": "u", "controller": True}
     nested = build(labels={names.QUEUE: "q"}, ownerReferences=[owner])
+    context = NamespaceContext(is_admitted={"u"}.__contains__)
 
-    assert mutate(nested, rules()).patch == ()
+    assert mutate(nested, rules(), context=context).patch == ()
+
+
+@pytest.mark.parametrize(("version", "kind"), OWNERS)
+@pytest.mark.parametrize("build", [run, job])
+def test_object_controlled_by_unadmitted_object_is_held(
+    build: Any, version: str, kind: str
+) -> None:
+    owner = {"apiVersion": version, "kind": kind, "name": "o", "uid": "u", "controller": True}
+    nested = build(labels={names.QUEUE: "q"}, ownerReferences=[owner])
+    context = NamespaceContext(is_admitted={"other"}.__contains__)
+
+    made = mutate(nested, rules(), context=context).object
+    assert made["spec"].get("suspend") or made["spec"].get("status") == "PipelineRunPending"
+    assert made["metadata"]["annotations"][names.USER_PENDING] == "false"
 
 
 def test_kind_without_integration_is_unchanged() -> None:
