@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from services.classifier.projection.requests import RequestsError, resolve_pod_sets
+from services.classifier.projection.pods.requests import RequestsError, resolve_pod_sets
 from services.quota.engine import Policy, QuotaEngine
 from services.quota.engine.facts import (
     Decision,

@@ -12,7 +12,7 @@ from shared.contracts.refs import ObjectRef
 from shared.integrations import Integration
 
 
-class _Child(NamedTuple):
+class _Controlled(NamedTuple):
     observed: Observed
     integration: Integration
 
@@ -21,7 +21,7 @@ class Nesting:
     """The jobs of one cluster that name a controller, by the controller's uid."""
 
     def __init__(self) -> None:
-        self._children: dict[str, dict[ObjectRef, _Child]] = {}
+        self._children: dict[str, dict[ObjectRef, _Controlled]] = {}
         self._controller_of: dict[ObjectRef, str] = {}
         self._covering: set[str] = set()
         """Uids of owners that cover what they control: managed, and with quota."""
@@ -37,7 +37,7 @@ class Nesting:
         self.forget(job_ref)
         if controller and controller != observed.uid:
             self._controller_of[job_ref] = controller
-            self._children.setdefault(controller, {})[job_ref] = _Child(observed, integration)
+            self._children.setdefault(controller, {})[job_ref] = _Controlled(observed, integration)
 
     def forget(self, job_ref: ObjectRef, uid: str | None = None) -> None:
         """Forget a job that is gone. `uid`: not if a later job of that name is there."""
@@ -61,7 +61,7 @@ class Nesting:
         self._moved.add(uid)
         return True
 
-    def changed_owner(self, uid: str, *, covers: bool | None) -> list[_Child]:
+    def changed_owner(self, uid: str, *, covers: bool | None) -> list[_Controlled]:
         """Record whether an owner covers its children; None: it is not managed, or gone.
 
         Returns the children to read again, none if nothing changed for them.

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from services.classifier.projection.resource_transformations import (
+from services.classifier.projection.pods.resource_transformations import (
     ResourceTransformations,
     Transformation,
 )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from services.classifier.projection.cluster_objects import ClusterObjects
-from services.classifier.projection.pod_templates import pod_spec_of
+from services.classifier.projection.pods.pod_templates import pod_spec_of
 from services.classifier.projection.workload_status import has_quota
 from shared.contracts.kube.bodies import Body, annotations_of, labels_of, spec_of
 from shared.contracts.kube.kinds import Object

@@ -10,10 +10,10 @@ import orjson
 
 from services.classifier.projection.cluster_objects import ClusterObjects
 from services.classifier.projection.machine_slots import MachineSlots
-from services.classifier.projection.pod_templates import pod_spec_of
+from services.classifier.projection.pods.pod_templates import pod_spec_of
+from services.classifier.projection.pods.requests import RequestsError, resolve_pod_sets
 from services.classifier.projection.policy import DEFAULT_POLICY, Policy
 from services.classifier.projection.priority import Priority, external_priority, job_priority
-from services.classifier.projection.requests import RequestsError, resolve_pod_sets
 from services.classifier.projection.workload_status import has_quota, status_fields, with_reclaimed
 from shared.contracts.kube import names
 from shared.contracts.kube.bodies import Body, annotations_of, labels_of, spec_of, status_of

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from services.classifier.projection.pod_templates import FieldError, mapping, mappings
-from services.classifier.projection.requests import RequestsError, resolve_pod_sets
+from services.classifier.projection.pods.pod_templates import FieldError, mapping, mappings
+from services.classifier.projection.pods.requests import RequestsError, resolve_pod_sets
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.workloads import Finish
 from shared.integrations import (

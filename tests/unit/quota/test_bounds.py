@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from services.classifier.projection.requests import RequestsError, resolve_pod_sets
+from services.classifier.projection.pods.requests import RequestsError, resolve_pod_sets
 from services.quota.auditor import contradictions
 from services.quota.decider import Decider
 from services.quota.wire import outbound

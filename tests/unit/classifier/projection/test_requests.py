@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from services.classifier.projection.requests import RequestsError, resolve_pod_sets
+from services.classifier.projection.pods.requests import RequestsError, resolve_pod_sets
 
 Json = dict[str, Any]
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import orjson
 
-from services.classifier.projection.pod_templates import (
+from services.classifier.projection.pods.pod_templates import (
     ANY_NODE,
     FieldError,
     Placement,
@@ -25,7 +25,7 @@ from services.classifier.projection.pod_templates import (
     placement,
     pod_spec_at,
 )
-from services.classifier.projection.resource_transformations import (
+from services.classifier.projection.pods.resource_transformations import (
     NO_TRANSFORMATIONS,
     Amounts,
     ResourceTransformations,
