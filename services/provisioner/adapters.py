@@ -11,22 +11,21 @@ from urllib.parse import urlsplit
 import structlog
 
 from services.provisioner.config.credentials import Secrets
+from services.provisioner.config.provider_types import FAKE
 from services.provisioner.hosts.access import KeyDelivery
 from services.provisioner.hosts.port import Hosts
 from services.provisioner.hosts.ssh import SshHosts
 from services.provisioner.keys.one_time import OneTimeKeyStore
 from services.provisioner.keys.one_time_server import OneTimeKeyServer
 from services.provisioner.metrics import Metrics
-from services.provisioner.providers import aws, ibm_power, ibm_vpc
 from services.provisioner.providers.port import Provider
-from services.provisioner.providers.registry import Registry, installed_kinds
+from services.provisioner.providers.registry import Registry, installed_kinds, shipped_kinds
 from services.provisioner.settings import ProvisionerSettings
 from shared.bus.port import Bus, BusError
 from shared.runtime.certificates import CertificateFolder, ReloadingContext
 
 log = structlog.get_logger(__name__)
 
-KINDS: Final = {"aws": aws.KIND, "ibmz": ibm_vpc.KIND, "ibmp": ibm_power.KIND}
 CERTIFICATE_SECONDS: Final = 10.0
 EXPIRY_SECONDS: Final = 300.0
 
@@ -53,10 +52,10 @@ def build_adapters(
     """The adapters that `settings` allow. Opens no connection."""
     if settings.secrets_path is None:
         log.warning("no folder of secrets: hosts are not entered, and there are no clouds")
-        return Adapters(registry=Registry({"fake": fake}))
+        return Adapters(registry=Registry({FAKE: fake}))
     secrets = Secrets(settings.secrets_path)
-    kinds = {**KINDS, **installed_kinds()}
-    registry = Registry({"fake": fake}, kinds=kinds, secrets=secrets)
+    kinds = {**shipped_kinds(), **installed_kinds()}
+    registry = Registry({FAKE: fake}, kinds=kinds, secrets=secrets)
     hosts = SshHosts(secrets)
     if not settings.otp_url:
         return Adapters(registry=registry, hosts=hosts)

@@ -16,7 +16,7 @@ from services.provisioner.config.host_config import (
     parse_host_config,
     slots_of,
 )
-from services.provisioner.config.parameter_rules import RULES
+from services.provisioner.config.provider_types import KNOWN_TYPES, RULES
 from services.provisioner.providers.registry import GROUP
 from shared.bus.port import CaughtUp
 from shared.contracts.kube.ages import duration
@@ -31,9 +31,6 @@ LOCAL_SLOTS: Final = 1000
 
 GROUP_MAX: Final = 16
 """How many resources one resource group of a ClusterQueue may cover."""
-
-PROVIDERS: Final = frozenset({"aws", "ibmz", "ibmp", "fake"})
-"""The machine types of this repository."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -101,7 +98,7 @@ def _batched(slots: dict[str, int], size: int) -> list[list[tuple[str, int]]]:
 
 def _types() -> frozenset[str]:
     """Machine types that a configuration may name: ours, and those of installed packages."""
-    return PROVIDERS | metadata.entry_points(group=GROUP).names
+    return KNOWN_TYPES | metadata.entry_points(group=GROUP).names
 
 
 def _slots(platform: Any) -> int:

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 from services.provisioner.config.instance_tags import check_instance_tag, check_length
 from services.provisioner.config.parameter_rules import NO_RULES, ParameterRules
 from services.provisioner.config.platforms import PlatformFormatError, check_platform, key_of
+from services.provisioner.config.provider_types import FAKE, KNOWN_TYPES, PROVIDER_TYPES
 from services.provisioner.config.systems import System, system_of
 
 ACCOUNT_KEYS: Final = ("account", "region", "url", "crn", "secret", "aws-secret")
@@ -22,7 +23,6 @@ ACCOUNT_KEYS: Final = ("account", "region", "url", "crn", "secret", "aws-secret"
 PORT_MAX: Final = 65535
 SSH_PORT: Final = 22
 
-KNOWN_TYPES: Final = ("aws", "ibmz", "ibmp", "fake")
 CONCURRENCY_MAX: Final = 8
 MAX_AGE_MINUTES_MAX: Final = 1440
 ALLOCATION_TIMEOUT_SECONDS: Final = 600
@@ -32,7 +32,6 @@ _HOST_FIELDS: Final = frozenset(
     {"address", "user", "platform", "secret", "concurrency", "port", "host-key"}
 )
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}")
-_IBM: Final = frozenset({"ibmz", "ibmp"})
 _IBM_ARCHITECTURES: Final = ("s390x", "ppc64le")
 
 
@@ -278,7 +277,7 @@ class _Parser:
         provider = self._provider(prefix, fields)
         tag = self._tag(platform, prefix, fields.get("instance-tag", ""))
         ssh_secret = fields.get("ssh-secret", "")
-        if provider != "fake":
+        if provider != FAKE:
             _check_ssh_secret(prefix, ssh_secret, platform=platform, provider=provider)
         first_error = self._rules.get(provider, NO_RULES).first_error(fields)
         if first_error is not None:
@@ -315,9 +314,9 @@ class _Parser:
     def _provider(self, prefix: str, fields: Mapping[str, str]) -> str:
         provider = fields.get("type", "")
         if provider not in KNOWN_TYPES and provider not in self._available:
-            raise _BadValueError(
-                f"{prefix}type: invalid type: expect 'aws', 'ibmz', or 'ibmp', got '{provider}'"
-            )
+            *others, last = (f"'{name}'" for name in PROVIDER_TYPES)
+            expected = f"{', '.join(others)}, or {last}"
+            raise _BadValueError(f"{prefix}type: invalid type: expect {expected}, got '{provider}'")
         if provider not in self._available:
             raise _BadValueError(f"{prefix}type: this installation has no provider '{provider}'")
         return provider
@@ -420,7 +419,10 @@ def _check_shared(key: str, platform: str) -> None:
 def _check_ssh_secret(prefix: str, secret: str, *, platform: str, provider: str) -> None:
     if not secret:
         raise _BadValueError(f"{prefix}ssh-secret: required")
-    if provider in _IBM and not any(a in secret and a in platform for a in _IBM_ARCHITECTURES):
+    type_ = PROVIDER_TYPES.get(provider)
+    if type_ is None or not type_.architecture_in_secret:
+        return
+    if not any(a in secret and a in platform for a in _IBM_ARCHITECTURES):
         raise _BadValueError(
             f"{prefix}ssh-secret: '{secret}' and '{platform}' must both contain s390x or ppc64le"
         )

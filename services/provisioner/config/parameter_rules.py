@@ -60,25 +60,3 @@ def _is_number(value: str, least: float, *, point: bool) -> bool:
 
 
 NO_RULES: Final = ParameterRules()
-
-AWS: Final = ParameterRules(
-    required=("region", "ami", "instance-type", "aws-secret"),
-    integers={"disk": 1, "iops": 1, "throughput": 1},
-    flags=("strict-public-address", "spot"),
-    complete_groups=(("tenancy", "host-resource-group-arn", "license-configuration-arn"),),
-)
-
-IBM_VPC: Final = ParameterRules(
-    required=("vpc", "key", "subnet", "image-id", "region", "url", "profile", "secret"),
-    integers={"disk": 1},
-    flags=("private-ip",),
-)
-
-IBM_POWER: Final = ParameterRules(
-    required=("crn", "network", "system", "image", "key", "url", "secret"),
-    integers={"disk": 100},
-    decimals={"cores": 0.25, "memory": 2},
-)
-
-RULES: Final[Mapping[str, ParameterRules]] = {"aws": AWS, "ibmz": IBM_VPC, "ibmp": IBM_POWER}
-"""Rules by provider type."""

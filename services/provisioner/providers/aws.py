@@ -18,7 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 from botocore.parsers import ResponseParserError
 
 from services.provisioner.config.credentials import SecretError, Secrets
-from services.provisioner.config.parameter_rules import AWS
+from services.provisioner.config.provider_types import AWS
 from services.provisioner.providers.port import (
     Order,
     ProviderBusyError,

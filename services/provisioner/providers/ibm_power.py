@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from services.provisioner.config.credentials import Secrets
-from services.provisioner.config.parameter_rules import IBM_POWER
+from services.provisioner.config.provider_types import IBM_POWER
 from services.provisioner.providers.ibm import (
     IAM_URL,
     IbmClient,

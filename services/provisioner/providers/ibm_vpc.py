@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from services.provisioner.config.credentials import Secrets
-from services.provisioner.config.parameter_rules import IBM_VPC
+from services.provisioner.config.provider_types import IBM_VPC
 from services.provisioner.providers.ibm import (
     IAM_URL,
     IbmClient,

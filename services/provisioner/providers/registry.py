@@ -14,6 +14,7 @@ import structlog
 
 from services.provisioner.config.credentials import Secrets
 from services.provisioner.config.parameter_rules import NO_RULES, ParameterRules
+from services.provisioner.config.provider_types import PROVIDER_TYPES
 from services.provisioner.providers.port import Provider
 
 log = structlog.get_logger(__name__)
@@ -93,6 +94,14 @@ class Registry:
         """Close all connections."""
         for _, provider in self.all():
             await provider.close()
+
+
+def shipped_kinds() -> dict[str, ProviderKind]:
+    """The types of this repository. Loads the libraries of their clouds."""
+    return {
+        name: EntryPoint(name=name, value=type_.kind, group=GROUP).load()
+        for name, type_ in PROVIDER_TYPES.items()
+    }
 
 
 def installed_kinds(found: tuple[EntryPoint, ...] | None = None) -> dict[str, ProviderKind]:

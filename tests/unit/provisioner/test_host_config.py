@@ -12,7 +12,7 @@ from services.provisioner.config.host_config import (
     StaticPlatform,
     parse_host_config,
 )
-from services.provisioner.config.parameter_rules import RULES
+from services.provisioner.config.provider_types import RULES
 
 GOOD = {
     "local-platforms": "linux/x86_64, local ,localhost,",

@@ -8,6 +8,7 @@ import pytest
 
 from services.provisioner.config.credentials import Secrets
 from services.provisioner.config.host_config import DynamicPlatform, parse_host_config
+from services.provisioner.config.provider_types import RULES
 from services.provisioner.providers.fake import FakeCloud, FakeProvider
 from services.provisioner.providers.registry import (
     GROUP,
@@ -15,6 +16,7 @@ from services.provisioner.providers.registry import (
     Registry,
     UnknownProviderError,
     installed_kinds,
+    shipped_kinds,
 )
 from tests.unit.provisioner.harness import HOST_CONFIG
 
@@ -47,6 +49,10 @@ def test_entry_point_adds_type_and_broken_one_is_skipped() -> None:
     )
     assert isinstance(config.platforms["linux/arm64"], DynamicPlatform)
     assert registry.ssh_user("mine") == "me"
+
+
+def test_every_shipped_type_loads_with_rules_of_its_table() -> None:
+    assert {name: kind.rules for name, kind in shipped_kinds().items()} == RULES
 
 
 def test_account_is_opened_once_and_found_by_recorded_name() -> None:
