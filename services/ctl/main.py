@@ -11,7 +11,15 @@ from services.ctl.cli.bus import app as bus_app
 from services.ctl.cli.completers import app as completion_app
 from services.ctl.cli.hosts import app as hosts_app
 from services.ctl.cli.integration import app as integration_app
-from services.ctl.cli.options import DevDirectory, NatsUrl, TextOrJson, WorkloadName, named, one_of
+from services.ctl.cli.options import (
+    DevDirectory,
+    NatsUrl,
+    TextOrJson,
+    WorkloadName,
+    named,
+    one_of,
+    run_async,
+)
 from services.ctl.cli.queries import app as queries_app
 from services.ctl.cli.spokes import app as spokes_app
 from services.ctl.cli.steering import app as steering_app
@@ -91,8 +99,6 @@ def dev(
     directory: DevDirectory = Path(".sluice"),
 ) -> None:
     """Run the whole system on this machine until Ctrl-C; a service that dies is started again."""
-    import asyncio  # noqa: PLC0415
-
     from services.ctl.dev.app import EXAMPLE, DevOptions, serve  # noqa: PLC0415
     from services.ctl.setup.spokes import SPOKES_EXAMPLE  # noqa: PLC0415
 
@@ -109,7 +115,7 @@ def dev(
         seed=seed,
         echo=None if quiet else lambda name, line: print(f"{name:<12}| {line}"),
     )
-    raise typer.Exit(asyncio.run(serve(options, lambda text: print(f"sluice dev: {text}"))))
+    raise typer.Exit(run_async(serve(options, lambda text: print(f"sluice dev: {text}"))))
 
 
 @app.command()
@@ -138,8 +144,6 @@ def demo(
 
     The last line begins with `demo: ok` or `demo: failed`.
     """
-    import asyncio  # noqa: PLC0415
-
     from services.ctl.demo.app import DemoOptions, demonstrate  # noqa: PLC0415
 
     options = DemoOptions(
@@ -153,7 +157,7 @@ def demo(
         keep=keep,
         directory=directory,
     )
-    raise typer.Exit(asyncio.run(demonstrate(options)))
+    raise typer.Exit(run_async(demonstrate(options)))
 
 
 @app.command("history")
@@ -164,11 +168,9 @@ def history_command(
     directory: DevDirectory = Path(".sluice"),
 ) -> None:
     """Tell what happened to a workload: every message about it, in order, and its trace id."""
-    import asyncio  # noqa: PLC0415
-
     from services.ctl.inspect.history import show_history  # noqa: PLC0415
 
-    asyncio.run(
+    run_async(
         show_history(
             *named(workload),
             as_json=one_of(output, "text", "json") == "json",
@@ -212,11 +214,9 @@ def install(
     wait_seconds: Annotated[float, typer.Option(help="For API server and CA to be there.")] = 120,
 ) -> None:
     """Apply manifests to a cluster and register the admission webhook. May be repeated."""
-    import asyncio  # noqa: PLC0415
-
     from services.ctl.setup.install import install as install_all  # noqa: PLC0415
 
-    done = asyncio.run(
+    done = run_async(
         install_all(
             kubeconfig=kubeconfig,
             manifests=manifests or [],

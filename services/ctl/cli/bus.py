@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from services.ctl.cli.options import DevDirectory, NatsUrl
+from services.ctl.cli.options import DevDirectory, NatsUrl, run_async
 from shared.runtime.command import CommandError, Exit
 
 app = typer.Typer(help="The streams of the bus.", no_args_is_help=True, rich_markup_mode=None)
@@ -26,11 +26,9 @@ def bus_apply(
     directory: DevDirectory = Path(".sluice"),
 ) -> None:
     """Make the streams what deploy/nats/streams.yaml says. Applying twice changes nothing."""
-    import asyncio  # noqa: PLC0415
-
     from services.ctl.connect.bus import apply_bus  # noqa: PLC0415
 
-    report = asyncio.run(
+    report = run_async(
         apply_bus(nats_url, directory, rebuild=tuple(rebuild or ()), replicas=replicas)
     )
     print(report)
@@ -45,11 +43,9 @@ def bus_backup(
     directory: DevDirectory = Path(".sluice"),
 ) -> None:
     """Write all streams to a folder, each as `nats stream backup` does. Nothing has to stop."""
-    import asyncio  # noqa: PLC0415
-
     from services.ctl.admin.backup import backup_to  # noqa: PLC0415
 
-    asyncio.run(backup_to(target, url=nats_url, directory=directory))
+    run_async(backup_to(target, url=nats_url, directory=directory))
 
 
 @app.command("restore")
@@ -59,11 +55,9 @@ def bus_restore(
     directory: DevDirectory = Path(".sluice"),
 ) -> None:
     """Make all streams from a backup, on a server that has none of them."""
-    import asyncio  # noqa: PLC0415
-
     from services.ctl.admin.backup import restore_from  # noqa: PLC0415
 
-    asyncio.run(restore_from(source, url=nats_url, directory=directory))
+    run_async(restore_from(source, url=nats_url, directory=directory))
 
 
 @app.command("permissions")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from services.ctl.cli.options import Directory, NatsUrl
+from services.ctl.cli.options import Directory, NatsUrl, run_async
 from shared.runtime.command import CommandError, Exit
 
 app = typer.Typer(
@@ -20,11 +20,9 @@ def hosts(
     """Show each platform: its places, who is on them, who waits and why."""
     if context.invoked_subcommand is not None:
         return
-    import asyncio  # noqa: PLC0415
-
     from services.ctl.inspect.hosts import show_hosts  # noqa: PLC0415
 
-    asyncio.run(show_hosts(nats_url, directory))
+    run_async(show_hosts(nats_url, directory))
 
 
 @app.command()

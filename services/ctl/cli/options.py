@@ -1,12 +1,15 @@
 """Options and arguments that several commands share."""
 
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from services.ctl.cli.completers import complete_namespace, complete_workload, one_of_these
 from shared.runtime.command import CommandError
+
+T = TypeVar("T")
 
 NatsUrl = Annotated[
     str | None,
@@ -83,3 +86,10 @@ def one_of(output: str, *known: str) -> str:
     if output not in known:
         raise CommandError(f"--output {output}", f"must be {' or '.join(known)}")
     return output
+
+
+def run_async(work: Coroutine[Any, Any, T]) -> T:
+    """Run a command's work. Commands that need no event loop start without loading asyncio."""
+    import asyncio  # noqa: PLC0415
+
+    return asyncio.run(work)

@@ -23,6 +23,7 @@ from services.ctl.cli.options import (
     WorkloadName,
     named,
     one_of,
+    run_async,
 )
 
 app = typer.Typer(rich_markup_mode=None)
@@ -67,8 +68,6 @@ def get(
     directory: Directory = Path(".sluice"),
 ) -> None:
     """Show workloads, queues, cohorts, flavors, hosts or spokes, as the streams say they are."""
-    import asyncio  # noqa: PLC0415
-
     from services.ctl.get.command import Query  # noqa: PLC0415
     from services.ctl.get.command import get as show  # noqa: PLC0415
 
@@ -81,7 +80,7 @@ def get(
         labels=selector,
         header=not no_headers,
     )
-    asyncio.run(show(query, watch=watch, url=nats_url, directory=directory))
+    run_async(show(query, watch=watch, url=nats_url, directory=directory))
 
 
 @app.command()
@@ -97,13 +96,11 @@ def explain(
     directory: Directory = Path(".sluice"),
 ) -> None:
     """Say why a workload waits: what it lacks, who holds that, who is ahead, what would help."""
-    import asyncio  # noqa: PLC0415
-
     from services.ctl.inspect.explain import explain as ask  # noqa: PLC0415
 
     namespace, name = named(workload)
     output = one_of(output, "text", "json")
-    asyncio.run(
+    run_async(
         ask(
             namespace,
             name,
@@ -146,11 +143,9 @@ def who_preempted(
     directory: Directory = Path(".sluice"),
 ) -> None:
     """List who was evicted for whom, as far as the log of decisions goes back."""
-    import asyncio  # noqa: PLC0415
-
     from services.ctl.inspect.preempted import who_preempted as show  # noqa: PLC0415
 
-    asyncio.run(
+    run_async(
         show(
             named(workload) if workload else None,
             namespace=namespace,
@@ -171,11 +166,9 @@ def top(
     directory: Directory = Path(".sluice"),
 ) -> None:
     """Watch the queues: who waits, what is in use. Without a terminal: one line per queue."""
-    import asyncio  # noqa: PLC0415
-
     from services.ctl.inspect.top import top as show  # noqa: PLC0415
 
-    asyncio.run(show(once=once, seconds=seconds, url=nats_url, directory=directory))
+    run_async(show(once=once, seconds=seconds, url=nats_url, directory=directory))
 
 
 @app.command()
@@ -192,13 +185,11 @@ def doctor(
     directory: Directory = Path(".sluice"),
 ) -> None:
     """Look for what is wrong, and say what to do about it. Exit status 1 if something is."""
-    import asyncio  # noqa: PLC0415
-
     from services.ctl.doctor.command import doctor as examine  # noqa: PLC0415
 
     output = one_of(output, "text", "json")
     raise typer.Exit(
-        asyncio.run(
+        run_async(
             examine(
                 output=output,
                 kubeconfig=kubeconfig,

@@ -1,16 +1,13 @@
 """`sluice spokes`: the state of every spoke, and the declaration that one of them is lost."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from services.ctl.cli.completers import complete_spoke
-from services.ctl.cli.options import Directory, Kubeconfig, NatsUrl
+from services.ctl.cli.options import Directory, Kubeconfig, NatsUrl, run_async
 from shared.runtime.command import CommandError, Exit
-
-if TYPE_CHECKING:
-    pass
 
 app = typer.Typer(
     help="How the spokes stand, and whether one is given up as lost.", rich_markup_mode=None
@@ -28,11 +25,9 @@ def spokes(
     """Show each spoke: whether it is heard, what it was given, what is free there. 1: one is not heard."""
     if context.invoked_subcommand is not None:
         return
-    import asyncio  # noqa: PLC0415
-
     from services.ctl.inspect.spokes import show_spokes  # noqa: PLC0415
 
-    if not asyncio.run(show_spokes(nats_url, directory)):
+    if not run_async(show_spokes(nats_url, directory)):
         raise typer.Exit(Exit.FAILED)
 
 
@@ -61,8 +56,6 @@ def found(
 
 
 def _declare(spoke: str, reason: str | None, kubeconfig: Path | None, directory: Path) -> str:
-    import asyncio  # noqa: PLC0415
-
     from services.ctl.admin.lost_spoke import declare_lost  # noqa: PLC0415
 
-    return asyncio.run(declare_lost(spoke, reason, kubeconfig=kubeconfig, directory=directory))
+    return run_async(declare_lost(spoke, reason, kubeconfig=kubeconfig, directory=directory))

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from services.ctl.cli.completers import complete_name, one_of_these
-from services.ctl.cli.options import Directory, Kubeconfig, Namespace
+from services.ctl.cli.options import Directory, Kubeconfig, Namespace, run_async
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -61,11 +61,9 @@ def _steer(
     stop: bool,
     keep: bool,
 ) -> None:
-    import asyncio  # noqa: PLC0415
-
     from services.ctl.admin.steer import steer  # noqa: PLC0415
 
-    sentence = asyncio.run(
+    sentence = run_async(
         steer(
             kind,
             name,

@@ -8,7 +8,7 @@ from typer.core import TyperCommand
 from typer.exceptions import TyperException
 
 from services.ctl.cli.completers import complete_spoke
-from services.ctl.cli.options import Configured, Directory, NatsUrl, TextOrJson, one_of
+from services.ctl.cli.options import Configured, Directory, NatsUrl, TextOrJson, one_of, run_async
 from shared.runtime.command import CommandError, Exit
 
 app = typer.Typer(rich_markup_mode=None)
@@ -70,8 +70,6 @@ def simulate(
 
     Nothing is written. How long workloads run is learned from those that ended in the last day.
     """
-    import asyncio  # noqa: PLC0415
-
     from services.ctl.inspect.whatif import WhatIf, span_of  # noqa: PLC0415
     from services.ctl.inspect.whatif import simulate as play  # noqa: PLC0415
 
@@ -87,7 +85,7 @@ def simulate(
         url=nats_url,
         directory=directory,
     )
-    asyncio.run(play(what, output=one_of(output, "text", "json"), save_to=save))
+    run_async(play(what, output=one_of(output, "text", "json"), save_to=save))
 
 
 class _Plan(TyperCommand):
@@ -118,8 +116,6 @@ def plan(
     directory: Directory = Path(".sluice"),
 ) -> None:
     """Say who would be admitted, preempted or evicted at once if these manifests were applied."""
-    import asyncio  # noqa: PLC0415
-
     from services.ctl.inspect.whatif import WhatIf  # noqa: PLC0415
     from services.ctl.inspect.whatif import plan as compare  # noqa: PLC0415
 
@@ -134,7 +130,7 @@ def plan(
             url=nats_url,
             directory=directory,
         )
-        status = asyncio.run(compare(what, output=one_of(output, "text", "json")))
+        status = run_async(compare(what, output=one_of(output, "text", "json")))
     except CommandError as error:
         error.status = Exit.NO_PLAN
         raise
