@@ -30,10 +30,14 @@ class Kind:
         return f"{self.plural}_{self.group.replace('.', '_')}"
 
 
+def _kind(
+    group: str, plural: str, kind: str, *, version: str = "v1", namespaced: bool = True
+) -> Kind:
+    return Kind(group=group, version=version, plural=plural, kind=kind, namespaced=namespaced)
+
+
 def _kueue(plural: str, kind: str, *, namespaced: bool = False) -> Kind:
-    return Kind(
-        group="kueue.x-k8s.io", version="v1beta2", plural=plural, kind=kind, namespaced=namespaced
-    )
+    return _kind("kueue.x-k8s.io", plural, kind, version="v1beta2", namespaced=namespaced)
 
 
 RESOURCE_FLAVOR: Final = _kueue("resourceflavors", "ResourceFlavor")
@@ -47,81 +51,50 @@ MULTIKUEUE_CONFIG: Final = _kueue("multikueueconfigs", "MultiKueueConfig")
 MULTIKUEUE_CLUSTER: Final = _kueue("multikueueclusters", "MultiKueueCluster")
 TOPOLOGY: Final = _kueue("topologies", "Topology")
 
-PIPELINE_RUN: Final = Kind(
-    group="tekton.dev", version="v1", plural="pipelineruns", kind="PipelineRun"
+PIPELINE_RUN: Final = _kind("tekton.dev", "pipelineruns", "PipelineRun")
+INTEGRATION: Final = _kind(
+    "sluicegate.dev", "integrations", "Integration", version="v1alpha1", namespaced=False
 )
-INTEGRATION: Final = Kind(
-    group="sluicegate.dev",
-    version="v1alpha1",
-    plural="integrations",
-    kind="Integration",
-    namespaced=False,
-)
-TASK_RUN: Final = Kind(group="tekton.dev", version="v1", plural="taskruns", kind="TaskRun")
-JOB: Final = Kind(group="batch", version="v1", plural="jobs", kind="Job")
+TASK_RUN: Final = _kind("tekton.dev", "taskruns", "TaskRun")
+JOB: Final = _kind("batch", "jobs", "Job")
 
-NAMESPACE: Final = Kind(
-    group="", version="v1", plural="namespaces", kind="Namespace", namespaced=False
+NAMESPACE: Final = _kind("", "namespaces", "Namespace", namespaced=False)
+POD: Final = _kind("", "pods", "Pod")
+EVENT: Final = _kind("", "events", "Event")
+SECRET: Final = _kind("", "secrets", "Secret")
+CONFIG_MAP: Final = _kind("", "configmaps", "ConfigMap")
+NODE: Final = _kind("", "nodes", "Node", namespaced=False)
+PERSISTENT_VOLUME_CLAIM: Final = _kind("", "persistentvolumeclaims", "PersistentVolumeClaim")
+STATEFUL_SET: Final = _kind("apps", "statefulsets", "StatefulSet")
+LIMIT_RANGE: Final = _kind("", "limitranges", "LimitRange")
+PRIORITY_CLASS: Final = _kind(
+    "scheduling.k8s.io", "priorityclasses", "PriorityClass", namespaced=False
 )
-POD: Final = Kind(group="", version="v1", plural="pods", kind="Pod")
-EVENT: Final = Kind(group="", version="v1", plural="events", kind="Event")
-SECRET: Final = Kind(group="", version="v1", plural="secrets", kind="Secret")
-CONFIG_MAP: Final = Kind(group="", version="v1", plural="configmaps", kind="ConfigMap")
-NODE: Final = Kind(group="", version="v1", plural="nodes", kind="Node", namespaced=False)
-PERSISTENT_VOLUME_CLAIM: Final = Kind(
-    group="", version="v1", plural="persistentvolumeclaims", kind="PersistentVolumeClaim"
-)
-STATEFUL_SET: Final = Kind(group="apps", version="v1", plural="statefulsets", kind="StatefulSet")
-LIMIT_RANGE: Final = Kind(group="", version="v1", plural="limitranges", kind="LimitRange")
-PRIORITY_CLASS: Final = Kind(
-    group="scheduling.k8s.io",
-    version="v1",
-    plural="priorityclasses",
-    kind="PriorityClass",
-    namespaced=False,
-)
-RUNTIME_CLASS: Final = Kind(
-    group="node.k8s.io",
-    version="v1",
-    plural="runtimeclasses",
-    kind="RuntimeClass",
-    namespaced=False,
-)
+RUNTIME_CLASS: Final = _kind("node.k8s.io", "runtimeclasses", "RuntimeClass", namespaced=False)
 
-MUTATING_WEBHOOK: Final = Kind(
-    group="admissionregistration.k8s.io",
-    version="v1",
-    plural="mutatingwebhookconfigurations",
-    kind="MutatingWebhookConfiguration",
+MUTATING_WEBHOOK: Final = _kind(
+    "admissionregistration.k8s.io",
+    "mutatingwebhookconfigurations",
+    "MutatingWebhookConfiguration",
     namespaced=False,
 )
-VALIDATING_WEBHOOK: Final = Kind(
-    group="admissionregistration.k8s.io",
-    version="v1",
-    plural="validatingwebhookconfigurations",
-    kind="ValidatingWebhookConfiguration",
+VALIDATING_WEBHOOK: Final = _kind(
+    "admissionregistration.k8s.io",
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
     namespaced=False,
 )
-CUSTOM_RESOURCE_DEFINITION: Final = Kind(
-    group="apiextensions.k8s.io",
-    version="v1",
-    plural="customresourcedefinitions",
-    kind="CustomResourceDefinition",
+CUSTOM_RESOURCE_DEFINITION: Final = _kind(
+    "apiextensions.k8s.io",
+    "customresourcedefinitions",
+    "CustomResourceDefinition",
     namespaced=False,
 )
-TOKEN_REVIEW: Final = Kind(
-    group="authentication.k8s.io",
-    version="v1",
-    plural="tokenreviews",
-    kind="TokenReview",
-    namespaced=False,
+TOKEN_REVIEW: Final = _kind(
+    "authentication.k8s.io", "tokenreviews", "TokenReview", namespaced=False
 )
-SUBJECT_ACCESS_REVIEW: Final = Kind(
-    group="authorization.k8s.io",
-    version="v1",
-    plural="subjectaccessreviews",
-    kind="SubjectAccessReview",
-    namespaced=False,
+SUBJECT_ACCESS_REVIEW: Final = _kind(
+    "authorization.k8s.io", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
 )
 
 CONFIGURATION_KINDS: Final = (

@@ -84,37 +84,29 @@ def crd(definition: Definition, *, webhook: bool) -> Object:
 
     With a `webhook` each version has its own schema and the classifier converts. Without one, both
     have the schema of `v1beta2`, and `v1beta1` refuses the fields that it says otherwise: an API
-    server that only rewrites `apiVersion` would drop them silently.
+    server that only rewrites `apiVersion` would drop them silently. A kind of our own has one version.
     """
     kind = definition.kind
-    if kind.version != STORAGE:
-        return _single(definition)
-    spec: Object = {
-        "group": kind.group,
-        "scope": "Namespaced" if kind.namespaced else "Cluster",
-        "names": _names(definition, "kueue"),
-        "conversion": _CONVERSION if webhook else {"strategy": "None"},
-        "versions": [
-            _version(definition, STORAGE, _schema(definition, STORAGE)),
-            _version(
-                definition,
-                V1BETA1,
-                _schema(definition, V1BETA1) if webhook else _refusing(definition),
-            ),
-        ],
-    }
+    ours = kind.version != STORAGE
+    webhook = webhook and not ours
+    versions = [_version(definition, kind.version, _schema(definition, kind.version))]
+    if not ours:
+        older = _schema(definition, V1BETA1) if webhook else _refusing(definition)
+        versions.append(_version(definition, V1BETA1, older))
     metadata: Object = {"name": definition.name}
     if webhook:
         metadata["annotations"] = {"cert-manager.io/inject-ca-from": "sluicegate/classifier"}
-    return _definition(metadata, spec)
-
-
-def _definition(metadata: Object, spec: Object) -> Object:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": metadata,
-        "spec": spec,
+        "spec": {
+            "group": kind.group,
+            "scope": "Namespaced" if kind.namespaced else "Cluster",
+            "names": _names(definition, "sluicegate" if ours else "kueue"),
+            "conversion": _CONVERSION if webhook else {"strategy": "None"},
+            "versions": versions,
+        },
     }
 
 
@@ -128,19 +120,6 @@ def _names(definition: Definition, category: str) -> Object:
         "shortNames": list(definition.short_names),
         "categories": [category],
     }
-
-
-def _single(definition: Definition) -> Object:
-    """A kind of our own, of which there is one version."""
-    kind = definition.kind
-    spec: Object = {
-        "group": kind.group,
-        "scope": "Namespaced" if kind.namespaced else "Cluster",
-        "names": _names(definition, "sluicegate"),
-        "conversion": {"strategy": "None"},
-        "versions": [_version(definition, kind.version, structural(definition.model))],
-    }
-    return _definition({"name": definition.name}, spec)
 
 
 def _version(definition: Definition, name: str, schema: Schema) -> Object:

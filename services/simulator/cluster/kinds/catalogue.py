@@ -2,7 +2,9 @@
 
 from typing import Final
 
-from services.simulator.cluster.kinds.registry import AGE, Column, Kind
+from services.simulator.cluster.kinds.registry import AGE, Column, Kind, column_from
+from shared.contracts.kube.kinds import INTEGRATION
+from shared.contracts.kueue.definitions import ALL_DEFINITIONS, STORAGE, V1BETA1, Definition
 
 
 def _condition(type_: str, field: str = "status") -> str:
@@ -10,8 +12,6 @@ def _condition(type_: str, field: str = "status") -> str:
 
 
 NAMESPACES: Final = Kind(
-    group="",
-    versions=("v1",),
     kind="Namespace",
     plural="namespaces",
     namespaced=False,
@@ -21,8 +21,6 @@ NAMESPACES: Final = Kind(
     generation=False,
 )
 PODS: Final = Kind(
-    group="",
-    versions=("v1",),
     kind="Pod",
     plural="pods",
     short_names=("po",),
@@ -35,8 +33,6 @@ PODS: Final = Kind(
     selectable=("spec.nodeName", "status.phase", "spec.schedulerName", "spec.restartPolicy"),
 )
 SECRETS: Final = Kind(
-    group="",
-    versions=("v1",),
     kind="Secret",
     plural="secrets",
     has_status=False,
@@ -45,8 +41,6 @@ SECRETS: Final = Kind(
     generation=False,
 )
 NODES: Final = Kind(
-    group="",
-    versions=("v1",),
     kind="Node",
     plural="nodes",
     namespaced=False,
@@ -60,8 +54,6 @@ NODES: Final = Kind(
     generation=False,
 )
 CONFIG_MAPS: Final = Kind(
-    group="",
-    versions=("v1",),
     kind="ConfigMap",
     plural="configmaps",
     has_status=False,
@@ -69,8 +61,6 @@ CONFIG_MAPS: Final = Kind(
     generation=False,
 )
 CLAIMS: Final = Kind(
-    group="",
-    versions=("v1",),
     kind="PersistentVolumeClaim",
     plural="persistentvolumeclaims",
     short_names=("pvc",),
@@ -78,7 +68,6 @@ CLAIMS: Final = Kind(
 )
 STATEFUL_SETS: Final = Kind(
     group="apps",
-    versions=("v1",),
     kind="StatefulSet",
     plural="statefulsets",
     short_names=("sts",),
@@ -105,8 +94,6 @@ CORE: Final = (
     SECRETS,
     NODES,
     Kind(
-        group="",
-        versions=("v1",),
         kind="Event",
         plural="events",
         has_status=False,
@@ -123,8 +110,6 @@ CORE: Final = (
     ),
     CONFIG_MAPS,
     Kind(
-        group="",
-        versions=("v1",),
         kind="Service",
         plural="services",
         short_names=("svc",),
@@ -133,8 +118,6 @@ CORE: Final = (
         generation=False,
     ),
     Kind(
-        group="",
-        versions=("v1",),
         kind="LimitRange",
         plural="limitranges",
         has_status=False,
@@ -142,8 +125,6 @@ CORE: Final = (
         generation=False,
     ),
     Kind(
-        group="",
-        versions=("v1",),
         kind="ServiceAccount",
         plural="serviceaccounts",
         has_status=False,
@@ -155,7 +136,6 @@ CORE: Final = (
 
 JOBS: Final = Kind(
     group="batch",
-    versions=("v1",),
     kind="Job",
     plural="jobs",
     categories=("all",),
@@ -178,7 +158,6 @@ _RUN_COLUMNS: Final = (
 _TEKTON: Final = ("tekton", "tekton-pipelines")
 PIPELINERUNS: Final = Kind(
     group="tekton.dev",
-    versions=("v1",),
     kind="PipelineRun",
     plural="pipelineruns",
     short_names=("pr", "prs"),
@@ -188,7 +167,6 @@ PIPELINERUNS: Final = Kind(
 )
 TASKRUNS: Final = Kind(
     group="tekton.dev",
-    versions=("v1",),
     kind="TaskRun",
     plural="taskruns",
     short_names=("tr", "trs"),
@@ -201,7 +179,6 @@ TEKTON: Final = (
     TASKRUNS,
     Kind(
         group="tekton.dev",
-        versions=("v1",),
         kind="Pipeline",
         plural="pipelines",
         categories=_TEKTON,
@@ -210,7 +187,6 @@ TEKTON: Final = (
     ),
     Kind(
         group="tekton.dev",
-        versions=("v1",),
         kind="Task",
         plural="tasks",
         categories=_TEKTON,
@@ -230,7 +206,6 @@ def _cluster(
 ) -> Kind:
     return Kind(
         group=group,
-        versions=("v1",),
         kind=kind,
         plural=plural,
         namespaced=False,
@@ -243,12 +218,9 @@ def _cluster(
 RBAC: Final = "rbac.authorization.k8s.io"
 CLUSTER_ROLES: Final = _cluster(RBAC, "ClusterRole", "clusterroles")
 CLUSTER_ROLE_BINDINGS: Final = _cluster(RBAC, "ClusterRoleBinding", "clusterrolebindings")
-ROLES: Final = Kind(
-    group=RBAC, versions=("v1",), kind="Role", plural="roles", has_status=False, generation=False
-)
+ROLES: Final = Kind(group=RBAC, kind="Role", plural="roles", has_status=False, generation=False)
 ROLE_BINDINGS: Final = Kind(
     group=RBAC,
-    versions=("v1",),
     kind="RoleBinding",
     plural="rolebindings",
     has_status=False,
@@ -263,7 +235,6 @@ REST: Final = (
     ROLE_BINDINGS,
     Kind(
         group="coordination.k8s.io",
-        versions=("v1",),
         kind="Lease",
         plural="leases",
         has_status=False,
@@ -272,7 +243,6 @@ REST: Final = (
     ),
     Kind(
         group="events.k8s.io",
-        versions=("v1",),
         kind="Event",
         plural="events",
         has_status=False,
@@ -315,110 +285,26 @@ REST: Final = (
 )
 
 
-def _kueue(
-    kind: str,
-    plural: str,
-    *short_names: str,
-    namespaced: bool = False,
-    has_status: bool = True,
-    columns: tuple[Column, ...] = (AGE,),
-) -> Kind:
-    # Kueue's plurals are regular, its singulars are not always: see `Kind.singular`.
+def _defined(definition: Definition) -> Kind:
+    kind = definition.kind
+    ours = kind.group == INTEGRATION.group
     return Kind(
-        group="kueue.x-k8s.io",
-        versions=("v1beta2", "v1beta1"),
-        kind=kind,
-        plural=plural,
-        namespaced=namespaced,
-        has_status=has_status,
-        short_names=short_names,
-        categories=("kueue",),
-        columns=columns,
+        group=kind.group,
+        versions=(kind.version,) if ours else (STORAGE, V1BETA1),
+        kind=kind.kind,
+        plural=kind.plural,
+        namespaced=kind.namespaced,
+        has_status=definition.has_status,
+        short_names=definition.short_names,
+        categories=("sluicegate" if ours else "kueue",),
+        columns=tuple(column_from(column) for column in definition.columns),
+        selectable=tuple(path.lstrip(".") for path in definition.selectable),
         custom=True,
     )
 
 
-_PENDING: Final = Column(name="Pending Workloads", path=".status.pendingWorkloads", type="integer")
-_ADMITTED: Final = Column(
-    name="Admitted Workloads", path=".status.admittedWorkloads", type="integer"
-)
-KUEUE: Final = (
-    _kueue(
-        "Workload",
-        "workloads",
-        "kwl",
-        "kueueworkload",
-        namespaced=True,
-        columns=(
-            Column(name="Queue", path=".spec.queueName"),
-            Column(name="Reserved in", path=".status.admission.clusterQueue"),
-            Column(name="Admitted", path=_condition("Admitted")),
-            Column(name="Finished", path=_condition("Finished")),
-            AGE,
-        ),
-    ),
-    _kueue(
-        "LocalQueue",
-        "localqueues",
-        "queue",
-        "queues",
-        "lq",
-        namespaced=True,
-        columns=(Column(name="ClusterQueue", path=".spec.clusterQueue"), _PENDING, _ADMITTED),
-    ),
-    _kueue(
-        "ClusterQueue",
-        "clusterqueues",
-        "cq",
-        columns=(
-            Column(name="Cohort", path=".spec.cohortName"),
-            Column(name="Strategy", path=".spec.queueingStrategy", priority=1),
-            _PENDING,
-            Column(
-                name="Admitted Workloads",
-                path=".status.admittedWorkloads",
-                type="integer",
-                priority=1,
-            ),
-        ),
-    ),
-    _kueue("ResourceFlavor", "resourceflavors", "rf", "flavor", "flavors", has_status=False),
-    _kueue(
-        "WorkloadPriorityClass",
-        "workloadpriorityclasses",
-        "wpc",
-        has_status=False,
-        columns=(Column(name="Value", path=".value", type="integer"),),
-    ),
-    _kueue("Cohort", "cohorts", "co"),
-    _kueue("AdmissionCheck", "admissionchecks", "ac"),
-    _kueue("MultiKueueConfig", "multikueueconfigs", "mkconf", has_status=False),
-    _kueue(
-        "MultiKueueCluster",
-        "multikueueclusters",
-        "mkc",
-        columns=(Column(name="Connected", path=_condition("Active")), AGE),
-    ),
-    _kueue("ProvisioningRequestConfig", "provisioningrequestconfigs", "prc", has_status=False),
-    _kueue("Topology", "topologies", "topo", has_status=False),
-)
-
-INTEGRATIONS: Final = Kind(
-    group="sluicegate.dev",
-    versions=("v1alpha1",),
-    kind="Integration",
-    plural="integrations",
-    namespaced=False,
-    short_names=("integ",),
-    categories=("sluicegate",),
-    columns=(
-        Column(name="Kind", path=".spec.kind.kind"),
-        Column(name="Group", path=".spec.kind.group"),
-        Column(name="Active", path=_condition("Active")),
-        AGE,
-    ),
-    custom=True,
-)
+DEFINED: Final = tuple(_defined(definition) for definition in ALL_DEFINITIONS)
+"""Kueue's kinds and our own, with the columns of their CustomResourceDefinitions."""
 
 JOB_SETS: Final = Kind(
     group="jobset.x-k8s.io",
@@ -433,4 +319,4 @@ JOB_SETS: Final = Kind(
     custom=True,
 )
 
-BUILT_IN: Final = (*CORE, JOBS, JOB_SETS, *TEKTON, *REST, *KUEUE, INTEGRATIONS)
+BUILT_IN: Final = (*CORE, JOBS, JOB_SETS, *TEKTON, *REST, *DEFINED)

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from services.simulator.cluster.kinds.catalogue import BUILT_IN
-from services.simulator.cluster.kinds.registry import AGE, Column, Kind, Obj
+from services.simulator.cluster.kinds.registry import AGE, Kind, Obj, column_from
 
 CRD_RESOURCE: Final = "customresourcedefinitions.apiextensions.k8s.io"
 
@@ -18,7 +18,7 @@ def kind_from(definition: Obj) -> Kind | None:
     versions.sort(key=lambda version: not version.get("storage"))
     storage = versions[0]
     subresources = storage.get("subresources") or {}
-    columns = tuple(_column(column) for column in storage.get("additionalPrinterColumns") or ())
+    columns = tuple(column_from(column) for column in storage.get("additionalPrinterColumns") or ())
     return Kind(
         group=spec["group"],
         versions=tuple(version["name"] for version in versions),
@@ -38,15 +38,6 @@ def kind_from(definition: Obj) -> Kind | None:
             for version in versions
             if (version.get("schema") or {}).get("openAPIV3Schema")
         },
-    )
-
-
-def _column(column: Obj) -> Column:
-    return Column(
-        name=column["name"],
-        path=column["jsonPath"],
-        type=column.get("type", "string"),
-        priority=column.get("priority", 0),
     )
 
 

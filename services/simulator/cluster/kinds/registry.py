@@ -23,6 +23,16 @@ class Column:
     """0 is always shown; more only with ``-o wide``."""
 
 
+def column_from(column: Obj) -> Column:
+    """Return an `additionalPrinterColumns` entry of a CustomResourceDefinition."""
+    return Column(
+        name=column["name"],
+        path=column["jsonPath"],
+        type=column.get("type", "string"),
+        priority=column.get("priority", 0),
+    )
+
+
 AGE: Final = Column(name="Age", path=".metadata.creationTimestamp", type="date")
 
 
@@ -30,10 +40,10 @@ AGE: Final = Column(name="Age", path=".metadata.creationTimestamp", type="date")
 class Kind:
     """One resource of the API, in all its served versions."""
 
-    group: str
+    group: str = ""
     """Empty for the core group."""
 
-    versions: tuple[str, ...]
+    versions: tuple[str, ...] = ("v1",)
     """Served versions. The first is the storage version and the preferred one in discovery."""
 
     kind: str
