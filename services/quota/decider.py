@@ -54,6 +54,7 @@ class Decider:
         self._settings = settings
         configuration = configuration or Configuration()
         self._timers = LifecycleTimers(LifecycleRules(pods_ready=configuration.pods_ready))
+        self._on_bypass, self._on_missed = settings.on_bypass, settings.on_missed
         self._engine = QuotaEngine(policy_of(configuration, settings.fair_sharing))
         self._states: dict[WorkloadRef, WorkloadState] = {}
         self._admissions: dict[WorkloadRef, Admission] = {}
@@ -317,6 +318,7 @@ class Decider:
             self._adopted[ref] = adopted
             self._reasons.forget(ref)  # It waits no more.
             self._apply_fact(adopted)
+        why = self._bypass_cause(state, admission) if adopted is None else None
         if state.pods_active:
             self._apply_fact(
                 WorkloadRunning(
@@ -325,12 +327,19 @@ class Decider:
                     name=name,
                     uid=uid,
                     at=inbound.nanoseconds(state.created_at),
+                    eviction_reason="" if why is None else why[0],
                 )
             )
-        why = outbound.bypass_cause(state, admission) if adopted is None else None
         if why is not None:  # The engine counts it already.
             self._evict(state, *why, at=state.created_at)
         self._drain(ref)
+
+    def _bypass_cause(
+        self, state: WorkloadState, admission: Admission | None
+    ) -> tuple[str, str] | None:
+        return outbound.bypass_cause(
+            state, admission, on_bypass=self._on_bypass, on_missed=self._on_missed
+        )
 
     def _apply_workload_changed(self, state: WorkloadState) -> None:
         ref = state.ref

@@ -9,7 +9,12 @@ DEACTIVATED_DUE_TO: Final = f"{DEACTIVATED}DueTo"
 """Prefix of eviction reasons of a workload that the scheduler deactivated; the cause follows. Kueue's."""
 
 NOT_ADMITTED: Final = "NotAdmitted"
-"""Reason of an eviction: the job ran though nobody had admitted it. Kueue's `StopReasonNotAdmitted`."""
+"""Reason of an eviction: the job ran though nobody had admitted it. Kueue's `StopReasonNotAdmitted`.
+
+One that cannot be suspended is cancelled."""
+
+NOT_ADMITTED_HELD: Final = "NotAdmittedHeld"
+"""The same; one that cannot be suspended is cancelled, and a copy waits in its place."""
 
 RELEASE_REFUSED: Final = "ReleaseRefused"
 """The API server refuses the release of a job: it waits with this reason, and its event has it too."""

@@ -237,6 +237,7 @@ def _patches(checking: _Checking, spec: IntegrationSpec) -> dict[str, tuple[Oper
             checking.refuse(("spec", "carry", place), "adds, replaces or removes below /spec/ only")
     if spec.stop is not None:
         add("end", ("spec", "stop", "end"), spec.stop.end)
+        add("cancel", ("spec", "stop", "cancel"), spec.stop.cancel)
         add("stop", ("spec", "stop", "patch"), spec.stop.patch)
         if (spec.stop.how == "Patch") != bool(spec.stop.patch):
             checking.refuse(("spec", "stop"), "`how: Patch` and `patch` belong together")

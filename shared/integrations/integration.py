@@ -209,6 +209,12 @@ class Integration:
             return None
         return [_uid_test(obj), *self._patch("end", (), obj)]
 
+    def cancel(self, obj: Object) -> list[Object] | None:
+        """JSON patch that ends at once one that runs without admission; None: that cannot be done."""
+        if "cancel" not in self._patches:
+            return self.end(obj)
+        return [_uid_test(obj), *self._patch("cancel", (), obj)]
+
     def carry(self, obj: Object) -> Object:
         """The part of its spec that a copy of it on another cluster has too."""
         return _applied(obj.get("spec") or {}, self._patch("carry", _CARRY, obj))

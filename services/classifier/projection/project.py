@@ -83,6 +83,7 @@ def project_job(
         problems += machines.problems(job, pod_sets)
     # A job that another cluster runs never starts here, whatever its user writes into it.
     held = integration.held(job) or is_managed_elsewhere(job)
+    on_hold = _on_hold(job)
     stoppable = not held and integration.stop(job) is not None
     limit = _read_or(problems, lambda: _max_execution_seconds(job, holder), None)
     return WorkloadState(
@@ -99,7 +100,9 @@ def project_job(
         enlarged=stoppable and _enlarged(raw, holder, resolve),
         on_eviction=_on_eviction(job, integration, queue=queue, cluster_objects=cluster_objects),
         held=held,
-        on_hold=_on_hold(job),
+        was_held=(held and on_hold is None)
+        or (last is not None and last.uid == metadata["uid"] and last.was_held),
+        on_hold=on_hold,
         pods_active=active,
         pods_ready=integration.ready(job),
         finish=finish,

@@ -264,10 +264,10 @@ class Projector:
         return None if taken else name
 
     def _is_ours(self, job: Body, integration: Integration, ref: WorkloadRef) -> bool:
-        """Return whether the job is managed: it names a queue, or it did before.
+        """Return whether the job is managed: it names a queue, it did before, or the webhook held it.
 
-        Removing the label does not release a job. With `manageJobsWithoutQueueName` a job without a queue
-        is managed too, unless it runs already.
+        Removing the label does not release a job, nor does an empty one. With
+        `manageJobsWithoutQueueName` a job without a queue is managed too, unless it runs already.
         """
         uid = job["metadata"]["uid"]
         last = self._published.get(ref)
@@ -282,7 +282,7 @@ class Projector:
             return True
         if not self._is_managed(ref.namespace):
             return False
-        if queue_of(job):
+        if _asks_to_wait(job, integration):
             return True
         runs = integration.active(job) or integration.finish(job) is not None
         return self._policy.manage_without_queue and not runs
@@ -389,6 +389,16 @@ class Projector:
             if owner.get("controller") and found:
                 return True
         return False
+
+
+def _asks_to_wait(job: Body, integration: Integration) -> bool:
+    """Return whether the job names a queue, or carries the mark of our hold.
+
+    A kind that rules classify is held whatever its label says: an empty one waits for a queue.
+    """
+    if queue_of(job) or names.USER_PENDING in annotations_of(job):
+        return True
+    return integration.classify and names.QUEUE in labels_of(job)
 
 
 def _requested(state: WorkloadState) -> tuple[object, ...]:

@@ -16,14 +16,20 @@ from services.patcher.coscheduling.reconciler import CoschedulingReconciler
 from services.patcher.jobs.recreation import Recreation
 from shared.bus.headers import MESSAGE_ID
 from shared.bus.port import Bus, Entry, LaterError
-from shared.contracts.kube.bodies import Body, spec_of
+from shared.contracts.kube import names
+from shared.contracts.kube.bodies import Body, annotations_of, spec_of
 from shared.contracts.kube.conditions import EVICTED, find_condition, message_of
 from shared.contracts.kube.kinds import RESOURCE_FLAVOR, WORKLOAD
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.spokes import is_managed_elsewhere
 from shared.contracts.messages.workloads import JobRef, WorkloadState
-from shared.contracts.reasons import DEACTIVATED, RELEASE_REFUSED
+from shared.contracts.reasons import (
+    DEACTIVATED,
+    NOT_ADMITTED,
+    NOT_ADMITTED_HELD,
+    RELEASE_REFUSED,
+)
 from shared.contracts.subjects import decode
 from shared.integrations import Integration, ObjectError, PodSetInfo
 from shared.integrations.pointers import found
@@ -158,20 +164,26 @@ class JobController:
     async def _end_unsuspendable(
         self, state: WorkloadState, admission: Admission, job: Body, integration: Integration
     ) -> None:
-        """End a job whose kind cannot be suspended, and create a waiting copy if the queue wants one.
+        """End a job whose kind cannot be suspended, and create a waiting copy if that is wanted.
 
-        Without such a queue, and unless it is deactivated, the job runs on and keeps its quota.
+        A job that ran without admission is cancelled. One that is deactivated, or whose queue wants a
+        copy, is ended. Any other runs on and keeps its quota.
         """
-        deactivated = admission.reason.startswith(DEACTIVATED)
+        cancelled = admission.reason in {NOT_ADMITTED, NOT_ADMITTED_HELD}
+        without_copy = admission.reason == NOT_ADMITTED or admission.reason.startswith(DEACTIVATED)
         if integration.finish(job) is not None:
             return  # The state that says so is on its way.
-        if not deactivated and state.on_eviction != "recreate":
+        if not (cancelled or without_copy) and state.on_eviction != "recreate":
             text = f"a started {integration.kind.kind} cannot be stopped and resumed"
             await self.report(state, admission, "refused", "suspend", message=text, after=job)
             return
         try:
             after = await self.recreation.end(
-                job, integration, reason=admission.message, recreate=not deactivated
+                job,
+                integration,
+                reason=admission.message,
+                recreate=not without_copy,
+                cancel=cancelled,
             )
         except RefusedError as error:
             if is_transient_refusal(error):
@@ -225,7 +237,7 @@ class JobController:
                 or integration.finish(current) is not None
             ):
                 return None
-            return integration.hold(current)
+            return _hold_patch(current, integration)
 
         after = await self._try_patch(state, integration, job, patch)
         if after is not None and after is not job:
@@ -329,3 +341,12 @@ class JobController:
                 )
             )
         return tuple(infos)
+
+
+def _hold_patch(job: Body, integration: Integration) -> Patch:
+    """A patch that suspends `job`, under our mark: whose own pause is over asks to queue."""
+    operations: list[dict[str, Any]] = integration.hold(job)
+    if not integration.remember_pause:
+        return operations
+    annotations = {**annotations_of(job), names.USER_PENDING: "false"}
+    return [*operations, {"op": "add", "path": "/metadata/annotations", "value": annotations}]

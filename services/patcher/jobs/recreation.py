@@ -75,9 +75,11 @@ def copy_of(job: Body, integration: Integration) -> Body:
     return _applied(copy, integration.hold(job))
 
 
-def end_patch(job: Body, integration: Integration, copy: str = "") -> JsonPatch | None:
+def end_patch(
+    job: Body, integration: Integration, copy: str = "", *, cancel: bool = False
+) -> JsonPatch | None:
     """A patch that ends `job` and names its `copy`; None if that is done, or the job has ended."""
-    operations: JsonPatch | None = integration.end(job)
+    operations: JsonPatch | None = integration.cancel(job) if cancel else integration.end(job)
     if operations is None or integration.finish(job) is not None:
         return None
     if copy:
@@ -128,9 +130,17 @@ class Recreation:
     events: EventRecorder
 
     async def end(
-        self, job: Body, integration: Integration, *, reason: str, recreate: bool
+        self,
+        job: Body,
+        integration: Integration,
+        *,
+        reason: str,
+        recreate: bool,
+        cancel: bool = False,
     ) -> Body | None:
         """End `job`, with `recreate` after its copy is created. Returns the job as written.
+
+        `cancel` ends it at once: nothing more of it starts.
 
         Returns None if it ended by itself or is gone: then nothing is left to do. Raises
         `RefusedError`.
@@ -140,7 +150,7 @@ class Recreation:
         name = copy["metadata"]["name"] if copy is not None else ""
 
         def patch(current: Body) -> Patch | None:
-            return end_patch(current, integration, name)
+            return end_patch(current, integration, name, cancel=cancel)
 
         try:
             after: Body = await self.writer.patch(kind, job, patch)

@@ -332,7 +332,7 @@ class FactHandlers:
             return
         w.running = True
         if w.phase is not Phase.HOLDING:
-            hold_unplanned(self._shard, w, fact.at, self._decisions)
+            hold_unplanned(self._shard, w, fact, self._decisions)
 
     def on_drained(self, fact: WorkloadDrained) -> None:
         """Pods are gone: an evicted or unplanned workload releases its quota and queues again."""

@@ -314,6 +314,8 @@ class WorkloadRunning(_WorkloadFact):
     """
 
     at: int = 0
+    eviction_reason: str = ""
+    """Reason of its eviction if no ClusterQueue can count it; empty: the engine's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from services.quota.engine.facts import (
     QuotaHeld,
     Release,
     Reserve,
+    WorkloadRunning,
 )
 from services.quota.engine.model.matching import flavor_mismatch
 from services.quota.engine.model.queues import dequeue, enqueue, head
@@ -242,7 +243,9 @@ def evict(
     )
 
 
-def hold_unplanned(shard: Shard, w: Workload, at: int, decisions: list[Decision]) -> None:
+def hold_unplanned(
+    shard: Shard, w: Workload, running: WorkloadRunning, decisions: list[Decision]
+) -> None:
     """Count a workload that runs without an admission, on the first flavors that match.
 
     If its LocalQueue leads to no ClusterQueue, it counts in the one where it waited last. If it never
@@ -266,7 +269,7 @@ def hold_unplanned(shard: Shard, w: Workload, at: int, decisions: list[Decision]
     w.holding_queue = name
     w.assigned = tuple(assigned)
     w.usage = _usage_of(assigned, w)
-    w.reserved_at = at
+    w.reserved_at = running.at
     w.admitted = True
     w.unplanned = True
     _count(shard, w)
@@ -284,7 +287,7 @@ def hold_unplanned(shard: Shard, w: Workload, at: int, decisions: list[Decision]
     if cq is None:
         missing = f"ClusterQueue {wanted}" if wanted else f"LocalQueue {fact.queue}"
         why = f"It runs without quota: {missing} doesn't exist"
-        evict(shard, w, "Misconfigured", why, decisions)
+        evict(shard, w, running.eviction_reason or "Misconfigured", why, decisions)
 
 
 def _first_match(shard: Shard, cq: ClusterQueue, w: Workload) -> list[AssignedPodSet]:

@@ -23,6 +23,7 @@ from services.quota.engine.facts import (
     Reserve,
     Wait,
 )
+from services.quota.settings import OnBypass
 from services.quota.wire.inbound import nanoseconds
 from services.quota.wire.workloads import INT32_MAX, nearest_amount
 from shared.contracts.kube.quantities import (
@@ -36,7 +37,7 @@ from shared.contracts.kueue.assignments import amounts, from_status
 from shared.contracts.messages.admissions import Admission, PodSetAssignment
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.workloads import PodSet, WorkloadState
-from shared.contracts.reasons import NOT_ADMITTED
+from shared.contracts.reasons import NOT_ADMITTED, NOT_ADMITTED_HELD
 from shared.contracts.refs import WorkloadRef
 
 log = structlog.get_logger(__name__)
@@ -294,22 +295,37 @@ def eviction_cause(state: WorkloadState, admission: Admission) -> tuple[str, str
     return "NoMatchingWorkload", text
 
 
-def bypass_cause(state: WorkloadState, admission: Admission | None) -> tuple[str, str] | None:
+def bypass_cause(
+    state: WorkloadState, admission: Admission | None, *, on_bypass: OnBypass, on_missed: OnBypass
+) -> tuple[str, str] | None:
     """(reason, message) if a workload runs though it is not admitted, and is to be stopped.
 
     The caller counts it first: until its pods are gone it holds quota, also above what there is. Kueue
     suspends such jobs too (kubernetes-sigs/kueue pkg/controller/jobframework/reconciler.go, "Running
-    job is not admitted by a cluster queue, suspending").
+    job is not admitted by a cluster queue, suspending"). For kinds that cannot be suspended, `on_bypass`
+    holds for what somebody let go of while our hold was on it, `on_missed` for the others.
     """
-    if state.owner is None or state.on_eviction != "suspend":
+    if state.owner is None:
         return None
     if state.held and not state.pods_active:
         return None
-    if admission is not None and (
-        admission.state == "evicted" or (admission.state == "admitted" and not admission.unplanned)
+    decided = admission if admission is not None and admission.uid == state.uid else None
+    if decided is not None and (
+        decided.state == "evicted" or (decided.state == "admitted" and not decided.unplanned)
     ):
         return None
-    return NOT_ADMITTED, "Not admitted by a ClusterQueue: it is stopped and waits for its turn"
+    why = "Not admitted by a ClusterQueue"
+    if state.on_eviction == "suspend":
+        return NOT_ADMITTED, f"{why}: it is stopped and waits for its turn"
+    if not state.pods_active:
+        return None  # It has not started: it is held.
+    match on_bypass if state.was_held else on_missed:
+        case "stop":
+            return NOT_ADMITTED, f"{why}: it is cancelled, because its kind cannot be suspended"
+        case "hold":
+            return NOT_ADMITTED_HELD, f"{why}: it is cancelled, and a copy waits for its turn"
+        case "report":
+            return None
 
 
 def _excess(state: WorkloadState, admission: Admission) -> Iterator[str]:

@@ -139,6 +139,9 @@ class StopSpec(_Strict):
     end: Annotated[list[PatchOperation], listed("atomic")] | None = None
     """Ends it for good, so that a copy can be made that waits in its place. Absent: that cannot be."""
 
+    cancel: Annotated[list[PatchOperation], listed("atomic")] | None = None
+    """Ends at once what runs without admission; nothing more of it starts. Absent: as `end`."""
+
     forget: Annotated[list[str], listed("set")] | None = None
     """Prefixes of labels and annotations that say what became of the one that was stopped: its copy
     does not have them."""

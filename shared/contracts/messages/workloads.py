@@ -138,6 +138,10 @@ class WorkloadState(Message):
     held: bool = True
     """It was told to wait (Pending, suspended). False before it started: nobody holds it back."""
 
+    was_held: bool = False
+    """Our hold was on it at some time: what runs later without admission, somebody let go by hand. False:
+    it began while the webhook was away, or only its user's own pause was on it."""
+
     on_hold: str | None = None
     """Why it is not to be started though it may be admitted, in words: its user paused it."""
 

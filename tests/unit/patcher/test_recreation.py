@@ -250,3 +250,16 @@ def test_ended_run_gets_no_end_patch() -> None:
     ended["status"]["conditions"] = [SUCCEEDED]
 
     assert end_patch(ended, PIPELINE_RUN, "copy") is None
+
+
+@pytest.mark.parametrize("asked", [None, "CancelledRunFinally", "StoppedRunFinally"])
+def test_run_without_admission_is_cancelled_at_once_without_its_finally_tasks(
+    asked: str | None,
+) -> None:
+    run = a_run()
+    if asked is not None:
+        run["spec"]["status"] = asked
+
+    patch = end_patch(run, PIPELINE_RUN, cancel=True)
+    assert patch is not None
+    assert {"op": "add", "path": "/spec/status", "value": "Cancelled"} in patch

@@ -11,6 +11,7 @@ from shared.contracts.kube import kinds
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.messages.workloads import Finish, JobRef, WorkloadState
+from shared.contracts.reasons import NOT_ADMITTED, NOT_ADMITTED_HELD
 from shared.testing.waiting import eventually
 from tests.unit.quota.service_setup import NOON, Setup, became
 
@@ -214,10 +215,10 @@ UNADMITTED: dict[str, tuple[dict[str, Any], dict[str, Any] | None, bool]] = {
     "it is admitted": ({"pods_active": True}, {"state": "admitted"}, False),
     "it is being stopped": ({"pods_active": True}, {"state": "evicted"}, False),
     "it waits": ({"held": True}, {"state": "waiting"}, False),
-    "it cannot be suspended": (
-        {"pods_active": True, "on_eviction": "run-on"},
-        {"state": "waiting"},
-        False,
+    "another of its name is admitted": (
+        {"pods_active": True},
+        {"state": "admitted", "uid": "other"},
+        True,
     ),
     "somebody else controls it": ({"pods_active": True, "owner": None}, None, False),
 }
@@ -232,8 +233,36 @@ def test_what_runs_without_admission_is_stopped(
         **{**about, "phase": "running", "held": False, "owner": JOB, "created_at": NOON, **job}
     )
     more = {**about, "term": 1, "number": 1, "decided_at": NOON}
-    decision = None if decided is None else Admission(**more, **decided)
-    assert (bypass_cause(state, decision) is not None) is stopped
+    decision = None if decided is None else Admission(**{**more, **decided})
+    cause = bypass_cause(state, decision, on_bypass="stop", on_missed="report")
+    assert (cause is not None) is stopped
+
+
+@pytest.mark.parametrize("on_eviction", ["run-on", "recreate"])
+@pytest.mark.parametrize(
+    ("was_held", "policies", "reason"),
+    [
+        (True, ("stop", "report"), NOT_ADMITTED),
+        (True, ("hold", "report"), NOT_ADMITTED_HELD),
+        (True, ("report", "stop"), None),
+        (False, ("stop", "report"), None),
+        (False, ("report", "stop"), NOT_ADMITTED),
+        (False, ("report", "hold"), NOT_ADMITTED_HELD),
+    ],
+)
+@pytest.mark.parametrize("active", [True, False])
+def test_policy_says_what_happens_to_what_cannot_be_suspended(
+    on_eviction: str, was_held: bool, policies: tuple[Any, Any], reason: str | None, active: bool
+) -> None:
+    state = WorkloadState.model_validate(
+        {
+            **{"cluster": "hub", "namespace": "team", "name": "x", "uid": "u", "owner": JOB},
+            **{"phase": "running", "held": False, "created_at": NOON, "pods_active": active},
+            **{"on_eviction": on_eviction, "was_held": was_held},
+        }
+    )
+    cause = bypass_cause(state, None, on_bypass=policies[0], on_missed=policies[1])
+    assert (cause and cause[0]) == (reason if active else None)
 
 
 def unplanned_so_far() -> float:
