@@ -77,9 +77,7 @@ def project_job(
     holder = workload if has_quota(workload) else None
     finish = integration.finish(job)
     active = integration.active(job)
-    if (
-        finish is None and not active
-    ):  # A running job was admitted: its TaskRuns report the problem.
+    if finish is None and not active:  # The TaskRuns of a running job report the problem.
         problems += machines.problems(job, pod_sets)
     # A job that another cluster runs never starts here, whatever its user writes into it.
     held = integration.held(job) or is_managed_elsewhere(job)
@@ -100,8 +98,7 @@ def project_job(
         enlarged=stoppable and _enlarged(raw, holder, resolve),
         on_eviction=_on_eviction(job, integration, queue=queue, cluster_objects=cluster_objects),
         held=held,
-        was_held=(held and on_hold is None)
-        or (last is not None and last.uid == metadata["uid"] and last.was_held),
+        was_held=(held and on_hold is None) or _was_held(job, last),
         on_hold=on_hold,
         pods_active=active,
         pods_ready=integration.ready(job),
@@ -310,6 +307,10 @@ def _trace_parent(job: Body, integration: Integration) -> str | None:
 def _on_hold(job: Body) -> str | None:
     paused = annotations_of(job).get(names.USER_PENDING) == "true"
     return f"its user created it paused (annotation {names.USER_PENDING})" if paused else None
+
+
+def _was_held(job: Body, last: WorkloadState | None) -> bool:
+    return last is not None and last.uid == job["metadata"]["uid"] and last.was_held
 
 
 def _owner(job: Body, integration: Integration) -> JobRef:

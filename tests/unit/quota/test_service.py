@@ -256,9 +256,17 @@ def test_policy_says_what_happens_to_what_cannot_be_suspended(
 ) -> None:
     state = WorkloadState.model_validate(
         {
-            **{"cluster": "hub", "namespace": "team", "name": "x", "uid": "u", "owner": JOB},
-            **{"phase": "running", "held": False, "created_at": NOON, "pods_active": active},
-            **{"on_eviction": on_eviction, "was_held": was_held},
+            "cluster": "hub",
+            "namespace": "team",
+            "name": "x",
+            "uid": "u",
+            "owner": JOB,
+            "phase": "running",
+            "held": False,
+            "created_at": NOON,
+            "pods_active": active,
+            "on_eviction": on_eviction,
+            "was_held": was_held,
         }
     )
     cause = bypass_cause(state, None, on_bypass=policies[0], on_missed=policies[1])
