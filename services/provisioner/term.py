@@ -56,6 +56,7 @@ from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.hosts import HostState, PlatformOffer, PlatformState, SealKey
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.subjects import observed_filter
+from shared.telemetry import probes
 
 
 class Term:
@@ -176,6 +177,7 @@ class Term:
     def _check_only_writer(self, platform: str, sequence: int) -> None:
         record = self._store.records.get(platform)
         if record is None or sequence > record.sequence:
+            probes.SLOT_FENCED.fired += 1
             raise FencedError(f"another replica has written the record of {platform}")
 
     async def _read_fences(self) -> None:

@@ -32,7 +32,7 @@ from services.quota.publishing.queue_status import QueueStatusPublisher
 from services.quota.publishing.reasons import ReasonSchedule
 from services.quota.settings import QuotaSettings
 from services.quota.wire import inbound, outbound
-from services.quota.wire.workloads import bounded, workload_changed
+from services.quota.wire.workloads import bounded, identity, workload_changed
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.checks import CheckState
@@ -43,6 +43,7 @@ from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.reasons import RELEASE_REFUSED
 from shared.contracts.refs import WorkloadRef
 from shared.settings.configuration import Configuration
+from shared.telemetry import probes
 
 log = structlog.get_logger(__name__)
 
@@ -148,6 +149,7 @@ class Decider:
 
     def _isolate(self, message: Message, why: str) -> None:
         ISOLATED.labels(stream=message.stream).inc()
+        probes.ISOLATED.fired += 1
         if isinstance(message, WorkloadState | Admission):
             self.hold_back(message.ref, message.stream, why)
 
@@ -166,6 +168,7 @@ class Decider:
         """
         changed_by_time = [*self._apply_elapsed_time(now)]
         decisions = self._engine.decide(inbound.nanoseconds(now), admit=admit)
+        probes.CLAIM_KEPT.fired += self._engine.drain_claims_kept()
         if decisions or self._has_new_facts or self._engine.samples_taken != self._samples:
             self._queue_status.schedule(now)
         self._has_new_facts, self._samples = False, self._engine.samples_taken
@@ -267,6 +270,7 @@ class Decider:
         if fact.cluster in self._synced:
             self._engine.apply(fact)
         else:
+            probes.HELD_UNTIL_SYNC.fired += 1
             self._facts_before_sync.setdefault(fact.cluster, []).append(fact)
 
     def _on_observed(self, observed: Observed) -> None:
@@ -288,6 +292,7 @@ class Decider:
         cluster, namespace, name, uid = state.cluster, state.namespace, state.name, state.uid
         admission = self._admissions.get(ref)
         if admission is not None and admission.state in HOLDING and admission.uid != uid:
+            probes.EARLIER_UID_GONE.fired += 1
             self._apply_fact(
                 WorkloadGone(cluster=cluster, namespace=namespace, name=name, uid=admission.uid)
             )
@@ -315,6 +320,7 @@ class Decider:
         # Without a decision on the log, adopt the admission that the cluster records.
         adopted = outbound.recorded_holding(state) if admission is None else None
         if adopted is not None:
+            probes.ADOPTED.fired += 1
             self._adopted[ref] = adopted
             self._reasons.forget(ref)  # It waits no more.
             self._apply_fact(adopted)
@@ -331,6 +337,7 @@ class Decider:
                 )
             )
         if why is not None:  # The engine counts it already.
+            probes.BYPASS_FOUND.fired += 1
             self._evict(state, *why, at=state.created_at)
         self._drain(ref)
 
@@ -380,6 +387,7 @@ class Decider:
         if outcome.term == 0 and outcome.at < admission.decided_at:
             return  # Nobody could read of which decision it is, only that it is an earlier one.
         if outcome.term and (outcome.term, outcome.number) < (admission.term, admission.number):
+            probes.EARLIER_OUTCOME.fired += 1
             return  # The outcome of an earlier decision.
         if outcome.action == "suspend" and outcome.result == "applied":
             self._suspended_versions[ref] = outcome.version
@@ -391,6 +399,7 @@ class Decider:
 
     def _on_release_refused(self, state: WorkloadState, outcome: Outcome) -> None:
         """The job never started: release its quota at once, and wait until its requests change."""
+        probes.RELEASE_REFUSED.fired += 1
         text = f"{RELEASE_REFUSED}: {outcome.message}"
         self._refused_releases[state.ref] = (state.uid, state.generation, text)
         self._apply_workload_changed(state)
@@ -425,32 +434,23 @@ class Decider:
         version = self._suspended_versions.get(ref)
         if version is None or admission.state != "evicted":
             return
-        if state.held and not state.pods_active and outbound.is_at_least(state.version, version):
-            del self._suspended_versions[ref]
-            self._drained(state)
+        if not state.held or state.pods_active:
+            return
+        if not outbound.is_at_least(state.version, version):
+            probes.DRAIN_AWAITED.fired += 1
+            return
+        del self._suspended_versions[ref]
+        self._drained(state)
 
     def _drained(self, state: WorkloadState) -> None:
-        self._apply_fact(
-            WorkloadDrained(
-                cluster=state.cluster,
-                namespace=state.namespace,
-                name=state.name,
-                uid=state.uid,
-            )
-        )
+        self._apply_fact(WorkloadDrained(**identity(state)))
 
     def _release_if_gone(self, admission: Admission) -> None:
         """Release quota of a workload that ended while no leader was watching."""
         if admission.ref in self._states:
             return
-        self._engine.apply(
-            WorkloadGone(
-                cluster=admission.cluster,
-                namespace=admission.namespace,
-                name=admission.name,
-                uid=admission.uid,
-            )
-        )
+        probes.GONE_WHILE_AWAY.fired += 1
+        self._engine.apply(WorkloadGone(**identity(admission)))
 
     # --- reasons -----------------------------------------------------------------------------------
 
@@ -490,6 +490,7 @@ class Decider:
             fields |= outbound.carried_over(last, fields)
         admission = Admission(**fields, term=0, number=0)
         if last is not None and follows and outbound.is_repetition(last, admission):
+            probes.REPETITION_DROPPED.fired += 1
             return None
         if admission.state == "evicted" and (last is None or last.state != "evicted"):
             self._suspended_versions.pop(ref, None)

@@ -33,6 +33,7 @@ from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.refs import WorkloadRef
 from shared.contracts.subjects import decode, observed_filter, subject_filter, synced_filter
+from shared.telemetry import probes
 
 log = structlog.get_logger(__name__)
 
@@ -131,6 +132,7 @@ class Term:
         self._last_sent = await self._bus.publish(began, expect_last=last)
         # The leader before us may have written until now. Everything that precedes our term on the
         # log is read once the term itself is; everything that follows it is ours.
+        probes.TERM_AWAITED.fired += self._last_stored < self._last_sent
         while self._last_stored < self._last_sent:
             self._arrived.clear()
             await self._arrived.wait()
@@ -162,7 +164,7 @@ class Term:
         """
         last: dict[str, tuple[str, Entry]] = {}
         for stream, entry in self._inbox:
-            last.pop(entry.subject, None)
+            probes.OLDER_ENTRY_DROPPED.fired += last.pop(entry.subject, None) is not None
             last[entry.subject] = (stream, entry)
         return deque(sorted(last.values(), key=lambda item: INPUTS.index(item[0])))
 
@@ -206,6 +208,7 @@ class Term:
             if admit != self._has_room:
                 log.error("room in the logs", full=full, admitting=admit and not self._halted)
                 self._has_room = admit
+                probes.ADMISSION_STOPPED.fired += not admit
                 self._arrived.set()
             on_change(why)
             self._decider.admission_stopped = self._halt_text() or why
@@ -290,6 +293,7 @@ class Term:
     def _isolate(self, stream: str, entry: Entry) -> None:
         """Hold back the workload of an entry that cannot be read."""
         ISOLATED.labels(stream=stream).inc()
+        probes.ISOLATED.fired += 1
         ref = _workload_of(entry.subject)
         if stream in {"ADMISSIONS", "WORKLOADS"} and ref is not None:
             self._decider.hold_back(ref, stream, f"sequence {entry.sequence} cannot be read")
@@ -298,9 +302,11 @@ class Term:
         match message:
             case TermBegan():
                 if entry.sequence > self._last_sent:
+                    probes.DECIDER_FENCED.fired += 1
                     raise FencedError(f"term {message.term} of {message.holder} began")
             case Admission():
                 if entry.sequence > self._last_sent:
+                    probes.DECIDER_FENCED.fired += 1
                     raise FencedError(f"{entry.subject} was decided by somebody else")
                 if self._decider.restore(message):
                     self._remember(message)

@@ -25,6 +25,7 @@ from shared.bus.port import (
 from shared.contracts.kube.bodies import annotations_of
 from shared.contracts.kube.names import TRUNCATED
 from shared.contracts.messages.observed import Observed
+from shared.telemetry import probes
 
 log = structlog.get_logger(__name__)
 
@@ -91,6 +92,7 @@ class ObservedPublisher:
         """Queue a message. Never waits."""
         subject = message.subject
         if (queued := self._queue.get(subject)) is not None:
+            probes.COALESCED.fired += 1
             queued.messages = coalesced(queued.messages, message)
             return
         self._tickets += 1
@@ -231,6 +233,7 @@ class ObservedPublisher:
         theirs = read(entry, Observed)
         if theirs is not None and _is_newer(theirs, message):
             # The fence does not change: the next message may be older than theirs, too.
+            probes.NEWER_PUBLISHED.fired += 1
             log.info("already_said", subject=subject, version=theirs.resource_version)
             if entry.body_ref != message.object_ref:
                 await self._drop_body(subject, message.object_ref)

@@ -26,6 +26,7 @@ from shared.contracts.subjects import observed_filter
 from shared.integrations import Integrations
 from shared.kube.port import Kube
 from shared.kube.reflector import Changed, Deleted, Listed, Reflector, Unserved
+from shared.telemetry import probes
 
 log = structlog.get_logger(__name__)
 
@@ -254,6 +255,7 @@ class Term:
         known = self._published.state(scope.kind, name)
         if known is not None and known.uid != state.uid:
             # The object was deleted and created again between two watches.
+            probes.RECREATED.fired += 1
             self._publish_tombstone(scope, name)
         elif known is not None and known.resource_version == state.resource_version:
             return
@@ -270,6 +272,7 @@ class Term:
         existing = {(item["metadata"].get("namespace"), item["metadata"]["name"]) for item in items}
         for name in self._published.names(scope.kind, scope.namespace):
             if name not in existing:
+                probes.TOMBSTONE_AT_LIST.fired += 1
                 self._publish_tombstone(scope, name)
         for item in items:
             self._on_changed(scope, item)

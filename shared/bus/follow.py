@@ -15,6 +15,7 @@ import structlog
 from shared.bus.headers import TYPE
 from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts.messages.base import Message, NewerSchemaError, UndecodableError
+from shared.telemetry import probes
 from shared.telemetry.metrics import NEWER, UNREADABLE
 
 log = structlog.get_logger(__name__)
@@ -74,6 +75,7 @@ def skip(stream: str, entry: Entry, error: UndecodableError) -> None:
         log.warning("skipping what cannot be read", subject=entry.subject, error=str(error))
         return
     NEWER.labels(stream=stream).inc()
+    probes.NEWER_SCHEMA.fired += 1
     if str(error) not in _newer_logged and len(_newer_logged) < NEWER_LOGGED_MAX:
         _newer_logged.add(str(error))
         log.warning(

@@ -18,6 +18,7 @@ from typing import Final, NoReturn
 import structlog
 
 from shared.bus.port import Bus, BusError, FencedError, Lease
+from shared.telemetry import probes
 
 log = structlog.get_logger(__name__)
 
@@ -71,6 +72,7 @@ async def _term(
         losing.cancel()
         await asyncio.gather(serving, losing, return_exceptions=True)
     if serving.cancelled():
+        probes.LEASE_LOST.fired += 1
         log.warning("the lease is lost", lease=name)
         return None
     return serving.exception()

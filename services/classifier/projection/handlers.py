@@ -29,6 +29,7 @@ from shared.contracts.messages.hosts import HostState, PlatformOffer
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.subjects import observed_filter, subject_filter, synced_filter
+from shared.telemetry import probes
 
 log = structlog.get_logger(__name__)
 
@@ -177,6 +178,7 @@ class Term:
             if (timer := self._deferred.pop(state.subject, None)) is not None:
                 timer.cancel()
             if deferrable and not at_once:
+                probes.ECHO_DEFERRED.fired += 1
                 loop = asyncio.get_running_loop()
                 timer = loop.call_later(DECISION_DELAY_SECONDS, self._publish_deferred, state)
                 self._deferred[state.subject] = timer
@@ -207,6 +209,7 @@ class Term:
         """Whether the state of a new workload waits for room. What runs already is never kept back."""
         begins = state.subject not in self._known and state.phase == "waiting"
         if begins and not self._has_room:
+            probes.NEW_WORK_POSTPONED.fired += 1
             self._postponed[state.subject] = state
             return True
         waited = self._postponed.pop(state.subject, None) is not None
@@ -265,6 +268,8 @@ class Term:
             # The message grew too old for the stream, but the view still has it.
             self._sequences[state.subject] = 0
         elif last.headers.get(SOURCE) == self._bus.instance and last.sequence > known:
+            probes.PROJECTION_OWN_WRITE.fired += 1
             self._sequences[state.subject] = last.sequence
         else:
+            probes.PROJECTION_FENCED.fired += 1
             raise FencedError(f"{state.subject} was written by somebody else")

@@ -29,6 +29,7 @@ from shared.integrations import (
     controller_uid,
     queue_of,
 )
+from shared.telemetry import probes
 
 log = structlog.get_logger(__name__)
 
@@ -148,6 +149,7 @@ class Projector:
         """Project all published workloads again: those that no list contained are gone."""
         for ref, state in self._published.items():
             if state.phase != "gone":
+                probes.GONE_AT_SYNC.fired += ref not in self._jobs and ref not in self._workloads
                 self._dirty[ref] = None
 
     def changes(self) -> Iterator[Change]:
@@ -199,6 +201,8 @@ class Projector:
             self._nesting.forget(job_ref, observed.uid)
             if before is not None and self._jobs[before][1]["metadata"]["uid"] == observed.uid:
                 self._drop(job_ref, before)
+            else:
+                probes.OLD_TOMBSTONE.fired += before is not None
             return
         self._nesting.observe(job_ref, controller_uid(job), observed, integration)
         name = self._prebuilt_name(job, job_ref) or workload_name(

@@ -11,6 +11,7 @@ from typing import Final, Literal
 from services.dispatcher.planning.nomination import Candidate, NominationRules, Offer, nominate
 from services.dispatcher.planning.order_lifecycle import Event, OrderState
 from services.dispatcher.spokes.copies import CopyPhase
+from shared.telemetry import probes
 
 NO_CLUSTER: Final = "No usable worker cluster"
 
@@ -148,6 +149,7 @@ def _step(situation: Situation) -> Plan:
         return Plan(answer=settled.answer, events={**settled.events, **orphans})
     running = may_still_run(situation)
     if running:
+        probes.COPY_AWAITED.fired += 1
         names = ", ".join(running)
         text = f"The workload waits until its copy is confirmed to be gone from: {names}"
         return _withdraw_all(situation, text, orphans)

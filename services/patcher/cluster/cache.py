@@ -18,6 +18,7 @@ from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.subjects import observed_filter, subject_filter
 from shared.integrations import INTEGRATIONS, Integrations, queue_of
+from shared.telemetry import probes
 
 _ObjectKey = tuple[str, str | None, str]
 """`<plural>_<group>`, namespace, name."""
@@ -124,6 +125,7 @@ class ObjectCache:
     def _keep_newer(self, entry: Entry, admission: Admission) -> Admission:
         known = self._admissions.get(entry.subject)
         if known is not None and _order(known[1]) > _order(admission):
+            probes.OLDER_DECISION.fired += 1
             admission = known[1]
         self._admissions[entry.subject] = (entry.sequence, admission)
         return admission

@@ -18,6 +18,7 @@ from shared.kube.port import (
     Patch,
     ThrottledError,
 )
+from shared.telemetry import probes
 
 CONFLICTS_MAX: Final = 5
 """Attempts of one write, each on a fresh state, before the message is delivered again later."""
@@ -40,6 +41,7 @@ async def create_or_get(kube: Kube, kind: Kind, obj: Body) -> tuple[Body, bool]:
     try:
         return await kube.create(kind, obj), True
     except AlreadyExistsError:
+        probes.CREATED_BEFORE.fired += 1
         metadata = obj["metadata"]
         return await kube.get(kind, metadata["namespace"], metadata["name"]), False
 
@@ -78,6 +80,7 @@ class Writer:
         """
         now = asyncio.get_running_loop().time
         if (left := self._throttled_until - now()) > 0:
+            probes.WRITES_PAUSED.fired += 1
             raise ThrottledError("asked to wait before", retry_after_seconds=left)
         try:
             yield
@@ -118,9 +121,11 @@ class Writer:
                         kind, namespace, name, patch, subresource=subresource
                     )
             except ConflictError:
+                probes.STATE_CHANGED.fired += 1
                 obj = await self._kube.get(kind, namespace, name)
                 self._cache.store(kind, obj)
                 if obj["metadata"]["uid"] != uid:
+                    probes.OTHER_UID.fired += 1
                     raise NotFoundError(
                         f"{kind.kind} {namespace}/{name} is another one now"
                     ) from None

@@ -34,6 +34,7 @@ from shared.contracts.messages.spokes import (
 )
 from shared.integrations import Integrations
 from shared.kube.port import AlreadyExistsError, Kube, NotFoundError, RefusedError
+from shared.telemetry import probes
 
 log = structlog.get_logger(__name__)
 
@@ -123,9 +124,9 @@ class CopyReconciler:
             dispatch = read(await self._bus.latest("DISPATCHES", subject), Dispatch)
         except BusError as error:
             raise LaterError(f"cannot ask for the order: {error}") from error
-        if dispatch is None or dispatch.state != "chosen":
-            return False
-        if f"{dispatch.cluster}/{dispatch.number}" != order:
+        chosen = dispatch if dispatch is not None and dispatch.state == "chosen" else None
+        if chosen is None or f"{chosen.cluster}/{chosen.number}" != order:
+            probes.START_NOT_ORDERED.fired += 1
             return False
         lease = annotations.get(LEASE)
         if lease is not None and self._lease_seconds_left(float(lease)) <= 0:
@@ -169,6 +170,7 @@ class CopyReconciler:
         same_workload = _workload_name(metadata) == _workload_name(wanted)
         if same_workload and _order(metadata) == _order(wanted):
             return
+        probes.EARLIER_COPY.fired += 1
         if same_workload and await self._remove_step(kind, found):
             raise LaterError("an earlier copy was in its place", delay_seconds=CHANGED_SECONDS)
         raise LaterError("an earlier copy is not gone yet", delay_seconds=ENDING_SECONDS)
@@ -281,6 +283,7 @@ class CopyReconciler:
         """Delete a copy whose lease has expired. Our finalizer keeps it until its order is withdrawn."""
         if found["metadata"]["uid"] in self._deleted:
             return
+        probes.COPY_STOPPED.fired += 1
         log.warning("a copy is stopped: its lease ran out", name=found["metadata"]["name"])
         with suppress(NotFoundError):
             await self._delete(kind, found)

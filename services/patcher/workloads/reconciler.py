@@ -39,6 +39,7 @@ from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.workloads import Finish, JobRef, WorkloadState
 from shared.integrations import Integration
 from shared.kube.port import NotFoundError, Patch, RefusedError
+from shared.telemetry import probes
 
 log = structlog.get_logger(__name__)
 
@@ -199,6 +200,7 @@ class WorkloadReconciler:
         obj = self.cache.object(WORKLOAD, state.namespace, state.name)
         if obj is not None and not _belongs_to(obj, state):
             # Without our finalizer the garbage collector removes it, as its job is gone.
+            probes.EARLIER_WORKLOAD.fired += 1
             await self.writer.patch(WORKLOAD, obj, _remove_our_finalizer)
             raise LaterError(
                 "the Workload of an earlier job is there", delay_seconds=EARLIER_WORKLOAD_SECONDS
@@ -303,6 +305,7 @@ class WorkloadReconciler:
             if may_be_outdated and self._is_superseded(admission):
                 # It was admitted meanwhile: an older reason must not take that back. The handler of
                 # the newer decision writes it.
+                probes.REASON_SUPERSEDED.fired += 1
                 return None
             return status_patch(current, status_for(current, admission, state, checks))
 
@@ -366,6 +369,7 @@ class WorkloadReconciler:
             await self.writer.patch(WORKLOAD, obj, _remove_our_finalizer)
 
     def _not_seen(self, what: str) -> LaterError:
+        probes.NOT_YET_SEEN.fired += 1
         return LaterError(f"{what} was not observed yet", delay_seconds=self.not_seen_seconds)
 
 

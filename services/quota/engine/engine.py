@@ -74,6 +74,8 @@ class QuotaEngine:
         self.samples_taken = 0
         """Number of samples so far; a change means that statuses have new values."""
 
+        self._claims_kept = 0
+
     def apply(self, fact: Fact) -> None:
         """Apply a fact. Decisions follow from `cycle` or `decide`."""
         shard = self._shards.get(fact.cluster)
@@ -160,6 +162,11 @@ class QuotaEngine:
                 shard.dirty_trees.clear()
             self._publish_reasons(shard)
         return self._drain_decisions()
+
+    def drain_claims_kept(self) -> int:
+        """How often, since the last call, a cycle kept what victims free for their preemptor."""
+        kept, self._claims_kept = self._claims_kept, 0
+        return kept
 
     @property
     def policy(self) -> Policy:
@@ -272,6 +279,7 @@ class QuotaEngine:
         )
         begin = len(self._pending)
         cycle.run()
+        self._claims_kept += cycle.claims_kept
         if fair:
             for decision in self._pending[begin:]:
                 if isinstance(decision, Reserve):

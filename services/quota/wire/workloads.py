@@ -16,10 +16,16 @@ from shared.contracts.kube.quantities import (
     format_amount,
     recorded_amount,
 )
+from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import PodSet, WorkloadState
 
 INT32_MAX: Final = 2**31 - 1
 """Kubernetes keeps counts and seconds of a Workload in 32 bits."""
+
+
+def identity(of: WorkloadState | Admission) -> dict[str, str]:
+    """The fields by which every fact names its workload."""
+    return {"cluster": of.cluster, "namespace": of.namespace, "name": of.name, "uid": of.uid}
 
 
 def bounded(state: WorkloadState) -> WorkloadState:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+from shared.telemetry.probes import ALL
 from shared.testing.world.loop import DeadlockError, StepBudgetError
 from shared.testing.world.world import World
 
@@ -25,6 +26,9 @@ class Verdict:
     steps: int = 0
     """Number of callbacks that ran."""
 
+    probes: dict[str, int] = field(default_factory=dict)
+    """How often each safety mechanism acted, by the name of its probe."""
+
 
 Scenario = Callable[[int], Verdict]
 """Runs the world of one seed to its end, in this process, without I/O."""
@@ -34,10 +38,12 @@ def run_world(
     world: World, drive: Callable[[], Coroutine[Any, Any, None]], verdict: Verdict
 ) -> None:
     """Run `drive` in `world`; add the world's failures, log and figures to `verdict`."""
+    before = {name: probe.fired for name, probe in ALL.items()}
     try:
         world.run(drive)
     except (DeadlockError, StepBudgetError) as error:
         verdict.problems.append(str(error))
     verdict.problems += world.failures
     verdict.log = world.log
+    verdict.probes = {name: probe.fired - before[name] for name, probe in ALL.items()}
     verdict.seconds, verdict.steps = world.loop.time(), world.loop.steps

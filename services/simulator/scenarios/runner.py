@@ -2,18 +2,24 @@
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from multiprocessing import get_context
 from typing import Final, TextIO
 
 from services.simulator.scenarios import SCENARIOS
+from services.simulator.scenarios.mechanisms import MECHANISMS
 from services.simulator.scenarios.port import Verdict
+from shared.telemetry.probes import ALL
 
 LOG_LINES_SHOWN: Final = 40
 PROBLEMS_SHOWN: Final = 10
 LINE_SHOWN_MAX: Final = 300
 PROGRESS_SECONDS: Final = 10.0
 SCENARIOS_MODULE: Final = "services.simulator.scenarios.runner"
+PROBED_SEEDS_MIN: Final = 200
+"""Seeds from which on every mechanism of a scenario has to act."""
+
 SEEDS_PER_CHILD: Final = 25
 """Worlds after which a child process is replaced, which bounds its memory."""
 
@@ -36,7 +42,8 @@ def run(
 ) -> int:
     """Run the seeds from `start` in `jobs` processes; return the exit status.
 
-    The status is 0 only if all seeds passed. `show_log` prints the log of each world. Raises
+    The status is 0 only if all seeds passed and, in a run of `PROBED_SEEDS_MIN` seeds or more, every
+    safety mechanism of the scenario acted. `show_log` prints the log of each world. Raises
     `UnknownScenarioError`.
     """
     out = out if out is not None else sys.stdout
@@ -44,9 +51,11 @@ def run(
         raise UnknownScenarioError(scenario)
     began = told = time.monotonic()
     passed = 0
+    fired: Counter[str] = Counter()
     for done, verdict in enumerate(
         _play_all(scenario, range(start, start + seeds), jobs, show_log), 1
     ):
+        fired.update(verdict.probes)
         if show_log:
             print("\n".join(verdict.log), file=out)
         if verdict.problems:
@@ -57,9 +66,28 @@ def run(
             told = time.monotonic()
             failed = f", {done - passed} failed" if done > passed else ""
             print(f"  {done} of {seeds} after {told - began:.0f} s{failed}", file=out, flush=True)
+    silent = _report_probes(scenario, fired, seeds, out)
     print(f"  {time.monotonic() - began:.1f} s", file=out)
     print(f"simulate: {scenario}: {passed} of {seeds} seeds ok", file=out, flush=True)
-    return 0 if passed == seeds else 1
+    return 0 if passed == seeds and not silent else 1
+
+
+def _report_probes(scenario: str, fired: Counter[str], seeds: int, out: TextIO) -> list[str]:
+    """Print how often each mechanism acted; return those that had to and did not."""
+    expected = MECHANISMS.get(scenario, ())
+    names = [name for name in ALL if fired[name] or name in expected]
+    if not names:
+        return []
+    print("  safety mechanisms that acted:", file=out)
+    for name in names:
+        print(f"  {fired[name]:>9}  {name:<24}{ALL[name].says}", file=out)
+    silent = [name for name in expected if not fired[name]]
+    if not silent:
+        return []
+    enough = seeds >= PROBED_SEEDS_MIN
+    why = "" if enough else f" (with {PROBED_SEEDS_MIN} seeds or more that is a failure)"
+    print(f"  never acted{why}: {', '.join(silent)}", file=out)
+    return silent if enough else []
 
 
 def _play_one(task: tuple[str, int, bool]) -> Verdict:

@@ -25,6 +25,7 @@ from shared.bus.port import (
     TooLargeError,
     UnavailableError,
 )
+from shared.telemetry import probes
 
 log = structlog.get_logger(__name__)
 
@@ -309,6 +310,7 @@ class Publisher:
         if letter.token not in self._window or letter.sent != sent:
             return  # It is on its way once more, and will be answered again.
         if found == letter.headers[wire.MESSAGE_ID]:
+            probes.OWN_WRITE_FOUND.fired += 1
             self._succeed(letter, int(expected) + 1)
         else:
             self._refuse(letter, code, description)
@@ -334,6 +336,7 @@ class Publisher:
             if code in _TOO_LARGE
             else BusError
         )
+        probes.FENCE_REFUSED.fired += kind is FencedError
         self._take_out(letter)
         self._fail(letter, kind(f"{letter.subject}: {description} ({code})"))
         self._fail_fenced_behind(letter)
@@ -364,6 +367,7 @@ class Publisher:
         kept: deque[_Letter] = deque()
         for other in self._queue:
             if other.fenced and other.stream == letter.stream and other.token > letter.token:
+                probes.WINDOW_DROPPED.fired += 1
                 self._fail(other, FencedError(f"{other.subject}: one before it failed"))
             else:
                 kept.append(other)
@@ -386,6 +390,7 @@ class Publisher:
         for letter in list(self._window.values()):
             token, sequence = self._acked.get(letter.subject, (0, 0))
             if token > letter.token and not letter.fenced:
+                probes.LATER_STATE_STORED.fired += 1
                 self._take_out(letter)
                 log.warning("superseded before it was stored", subject=letter.subject)
                 if not letter.done.done():

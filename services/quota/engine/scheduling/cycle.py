@@ -93,6 +93,7 @@ class SchedulingCycle:
     """Lowest borrowing height of the admitted and preempting entries so far; None: there are none."""
 
     changed: bool = False
+    claims_kept: int = 0
     has_untried_flavors: bool = False
     """Some head has flavors left to try: the next cycle may differ although nothing changed."""
 
@@ -160,6 +161,7 @@ class SchedulingCycle:
         elif not claim.victims:
             self.unfulfilled.append(w)
         else:
+            self.claims_kept += 1
             add_usage(cq.node, claim.grant.indexed_usage)
             self.temporary_usage.append((cq.node, claim.grant.indexed_usage))
             self.victims |= claim.victims

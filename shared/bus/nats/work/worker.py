@@ -23,6 +23,7 @@ from shared.bus.nats.reader import entry_of, position_of
 from shared.bus.port import BusError, Entry, Handler, LaterError, NeverError, TooLargeError
 from shared.contracts.messages.base import Message, NewerSchemaError, UndecodableError
 from shared.contracts.messages.outcomes import DeadLetter
+from shared.telemetry import probes
 from shared.telemetry.metrics import WORK
 
 log = structlog.get_logger(__name__)
@@ -230,8 +231,13 @@ class Worker:
 
     def _superfluous(self, job: _Job) -> bool:
         track = (job.registration.durable, job.entry.subject)
-        newer_waits = self._waiting[track].newest > job.entry.sequence
-        return newer_waits or self._applied.get(track, 0) >= job.entry.sequence
+        if self._waiting[track].newest > job.entry.sequence:
+            probes.NEWER_DELIVERED.fired += 1
+            return True
+        if self._applied.get(track, 0) >= job.entry.sequence:
+            probes.DUPLICATE_DROPPED.fired += 1
+            return True
+        return False
 
     def _remember(self, job: _Job) -> None:
         track = (job.registration.durable, job.entry.subject)
@@ -253,6 +259,7 @@ class Worker:
             deliveries=entry.deliveries,
         )
         WORK.labels(durable=job.registration.durable, result="later").inc()
+        probes.PUT_OFF.fired += 1
         await job.message.nak(delay=delay)
 
     async def _newer(self, job: _Job, reason: str) -> None:
@@ -264,6 +271,7 @@ class Worker:
             self._newer_logged.add((durable, reason))
             log.warning("a newer release wrote it", subject=job.entry.subject, reason=reason)
         WORK.labels(durable=durable, result="newer").inc()
+        probes.NEWER_SCHEMA.fired += 1
         await job.message.nak(delay=backoff_seconds(job.entry.deliveries, self._rng))
 
     async def _never(self, job: _Job, reason: str) -> None:
@@ -280,6 +288,7 @@ class Worker:
             return
         self._remember(job)
         WORK.labels(durable=job.registration.durable, result="never").inc()
+        probes.DEAD_LETTER.fired += 1
         await job.message.term()
 
     async def _beat(self) -> None:
