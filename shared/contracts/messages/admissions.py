@@ -4,8 +4,7 @@ from datetime import datetime
 from typing import ClassVar, Literal
 
 from shared.contracts import subjects
-from shared.contracts.messages.base import Message, Part
-from shared.contracts.refs import WorkloadRef
+from shared.contracts.messages.base import Message, Part, WorkloadMessage
 
 AdmissionState = Literal["waiting", "reserved", "admitted", "evicted", "released"]
 
@@ -28,15 +27,12 @@ class PodSetAssignment(Part):
     """Resource to canonical quantity, for the whole pod set."""
 
 
-class Admission(Message):
+class Admission(WorkloadMessage):
     """The state of one workload in the eyes of quota."""
 
     stream: ClassVar[str] = "ADMISSIONS"
     type: ClassVar[str] = "dev.sluicegate.admission.v1"
 
-    cluster: str
-    namespace: str
-    name: str
     uid: str
     """Of the workload that was decided about: a later one of the same name is not meant."""
 
@@ -98,11 +94,6 @@ class Admission(Message):
 
     inputs: dict[str, int] = {}
     """Log to the last sequence of it that had been taken in: with these facts this was decided."""
-
-    @property
-    def ref(self) -> WorkloadRef:
-        """The workload that it is about."""
-        return WorkloadRef(self.cluster, self.namespace, self.name)
 
     @property
     def subject(self) -> str:

@@ -9,6 +9,8 @@ from typing import Any, ClassVar, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from shared.contracts.refs import WorkloadRef
+
 TRACEPARENT: Final = "traceparent"
 """Header, and suffix of the annotation, that carries the W3C trace context."""
 
@@ -127,6 +129,20 @@ class Message(Part):
             raise UndecodableError(cls.type, error) from error
         trace = headers.get(TRACEPARENT) if headers else None
         return message if trace is None else message.model_copy(update={"traceparent": trace})
+
+
+class WorkloadMessage(Message):
+    """A message about one workload."""
+
+    cluster: str
+    namespace: str
+    name: str
+    """The Workload object's name (`job-…`, `pipelinerun-…`), so that kinds cannot collide."""
+
+    @property
+    def ref(self) -> WorkloadRef:
+        """The workload that it is about."""
+        return WorkloadRef(self.cluster, self.namespace, self.name)
 
 
 def _is_known(version: str, known: int) -> bool:

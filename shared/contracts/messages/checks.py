@@ -5,20 +5,14 @@ from typing import ClassVar, Literal
 
 from shared.contracts import subjects
 from shared.contracts.messages.admissions import Admission
-from shared.contracts.messages.base import Message
-from shared.contracts.refs import WorkloadRef
+from shared.contracts.messages.base import WorkloadMessage
 
 
-class CheckState(Message):
+class CheckState(WorkloadMessage):
     """What the one owner of an admission check says about one workload."""
 
     stream: ClassVar[str] = "CHECKS"
     type: ClassVar[str] = "dev.sluicegate.check.v1"
-
-    cluster: str
-    namespace: str
-    name: str
-    """Of the workload."""
 
     uid: str
     check: str
@@ -69,11 +63,6 @@ class CheckState(Message):
             and self.attempt == admission.number
             and self.at >= admission.decided_at
         )
-
-    @property
-    def ref(self) -> WorkloadRef:
-        """The workload that it is about."""
-        return WorkloadRef(self.cluster, self.namespace, self.name)
 
     @property
     def subject(self) -> str:

@@ -4,19 +4,15 @@ from datetime import datetime
 from typing import ClassVar, Literal
 
 from shared.contracts import subjects
-from shared.contracts.messages.base import Message
-from shared.contracts.refs import WorkloadRef
+from shared.contracts.messages.base import Message, WorkloadMessage
 
 
-class Outcome(Message):
+class Outcome(WorkloadMessage):
     """What became of a decision that a patcher carried out."""
 
     stream: ClassVar[str] = "OUTCOMES"
     type: ClassVar[str] = "dev.sluicegate.outcome.v1"
 
-    cluster: str
-    namespace: str
-    name: str
     uid: str
     result: Literal["applied", "refused", "gone"]
     """`refused`: the cluster will never take it (Tekton's webhook, a policy): quota lets go."""
@@ -33,11 +29,6 @@ class Outcome(Message):
 
     message: str = ""
     at: datetime
-
-    @property
-    def ref(self) -> WorkloadRef:
-        """The workload that it is about."""
-        return WorkloadRef(self.cluster, self.namespace, self.name)
 
     @property
     def subject(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from shared.contracts import subjects
 from shared.contracts.kube.bodies import spec_of
-from shared.contracts.messages.base import Message, Part
+from shared.contracts.messages.base import Message, Part, WorkloadMessage
 from shared.contracts.messages.workloads import JobRef
 from shared.contracts.refs import WorkloadRef
 
@@ -111,15 +111,12 @@ class CopyState(Message):
         return subjects.join("copy", self.spoke, self.namespace, self.name)
 
 
-class HubStatus(Message):
+class HubStatus(WorkloadMessage):
     """What the hub's patcher writes about a workload that is sent away."""
 
     stream: ClassVar[str] = "DISPATCHES"
     type: ClassVar[str] = "dev.sluicegate.home.v1"
 
-    cluster: str
-    namespace: str
-    name: str
     uid: str
     target: JobRef
     """The job of the hub."""
@@ -134,11 +131,6 @@ class HubStatus(Message):
     """The whole status of the copy for the job; empty: it never ran; None: leave it as it is."""
 
     at: datetime
-
-    @property
-    def ref(self) -> WorkloadRef:
-        """The workload that it is about."""
-        return WorkloadRef(self.cluster, self.namespace, self.name)
 
     @property
     def subject(self) -> str:

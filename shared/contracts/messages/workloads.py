@@ -7,8 +7,7 @@ from pydantic import Field
 
 from shared.contracts import subjects
 from shared.contracts.kube.kinds import Kind
-from shared.contracts.messages.base import Message, Part
-from shared.contracts.refs import WorkloadRef
+from shared.contracts.messages.base import Part, WorkloadMessage
 
 Phase = Literal["waiting", "running", "finished", "gone"]
 
@@ -75,16 +74,11 @@ class Finish(Part):
     at: datetime | None = None
 
 
-class WorkloadState(Message):
+class WorkloadState(WorkloadMessage):
     """One workload, joined from its job and its Workload object."""
 
     stream: ClassVar[str] = "WORKLOADS"
     type: ClassVar[str] = "dev.sluicegate.workload.v1"
-
-    cluster: str
-    namespace: str
-    name: str
-    """The Workload object's name (`job-…`, `pipelinerun-…`), so that kinds cannot collide."""
 
     uid: str
     """The job's uid, or the Workload object's where no job of ours owns it. It names the life."""
@@ -192,11 +186,6 @@ class WorkloadState(Message):
 
     labels: dict[str, str] = Field(default={})
     """Of the job; shown to people, not weighed."""
-
-    @property
-    def ref(self) -> WorkloadRef:
-        """The workload that it is about."""
-        return WorkloadRef(self.cluster, self.namespace, self.name)
 
     @property
     def subject(self) -> str:
