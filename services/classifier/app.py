@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from random import SystemRandom
 from typing import Any
@@ -24,7 +23,7 @@ from services.classifier.webhook.tracing import trace_review
 from shared.bus.port import Bus
 from shared.runtime.certificates import CertificateFolder
 from shared.runtime.connections import ConnectionLimits
-from shared.runtime.host import Parts, run_service
+from shared.runtime.host import Parts, run_service, utc_now
 from shared.runtime.web import WebServer
 from shared.settings.configuration import read_configuration
 from shared.telemetry.tracing import new_traceparent
@@ -71,9 +70,6 @@ def main() -> int:
     """Entry point of `sluice run classifier`."""
     settings = ClassifierSettings()
 
-    def now() -> datetime:
-        return datetime.now(UTC)
-
     def build(parts: Parts) -> Classifier:
         policy = Policy.of(read_configuration(settings.configuration))
         if settings.classifier_config is None:
@@ -99,12 +95,12 @@ def main() -> int:
                         items_max=settings.webhook_items,
                     ),
                     pool=pool,
-                    new_traceparent=lambda: new_traceparent(random, now()),
+                    new_traceparent=lambda: new_traceparent(random, utc_now()),
                     context_of=namespace_defaults.context,
                 ),
                 bytes_in_flight_max=settings.webhook_bytes_in_flight,
                 body_seconds=settings.webhook_body_seconds,
-                on_mutation=partial(trace_review, parts.tracing, now),
+                on_mutation=partial(trace_review, parts.tracing, utc_now),
             ),
             limits=ConnectionLimits(
                 connections_max=settings.webhook_connections,
@@ -116,7 +112,7 @@ def main() -> int:
             host=settings.webhook_host,
             port=settings.webhook_port,
             certificates=CertificateFolder(settings.webhook_certificates, settings.webhook_names),
-            now=now,
+            now=utc_now,
         )
         parts.beside(partial(_serve, server, pool))
         parts.beside(partial(follow_rules, rules, settings.classifier_config / CONFIGURATION_FILE))

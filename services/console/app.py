@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from importlib.metadata import version
 from typing import Final
 
@@ -20,7 +20,7 @@ from shared.bus.nats.nats_service import MicroService
 from shared.bus.port import Bus
 from shared.kube.client import HttpKube
 from shared.runtime.certificates import CertificateFolder
-from shared.runtime.host import Parts, run_service
+from shared.runtime.host import Parts, run_service, utc_now
 from shared.runtime.web import WebServer
 from shared.settings.configuration import Configuration, read_configuration
 
@@ -89,9 +89,6 @@ def main() -> int:
     settings = ConsoleSettings()
     configuration = read_configuration(settings.configuration)
 
-    def now() -> datetime:
-        return datetime.now(UTC)
-
     def build(parts: Parts) -> Console:
         access: Reviewer = AllowAll()
         if settings.console_authorization == "kubernetes":
@@ -108,7 +105,7 @@ def main() -> int:
         console = assemble(
             settings=settings,
             bus=parts.bus,
-            now=now,
+            now=utc_now,
             access=access,
             configuration=configuration,
             listening=lambda: bool(listening) and listening[0].listening,
@@ -121,7 +118,7 @@ def main() -> int:
             ),
             host=settings.console_host,
             port=settings.console_port,
-            now=now,
+            now=utc_now,
             certificates=certificates,
             stop_seconds=STOP_SECONDS,
         )

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from random import Random
 from typing import Final
 
@@ -13,7 +13,7 @@ from shared.bus.leadership import lead
 from shared.bus.nats.bus import NatsBus
 from shared.bus.port import Bus
 from shared.bus.spoke_gateway import SpokeGateway
-from shared.runtime.host import Parts, run_service
+from shared.runtime.host import Parts, run_service, utc_now
 from shared.settings.configuration import read_configuration
 
 PAUSE_SECONDS: Final = 1.0
@@ -77,13 +77,10 @@ def main() -> int:
     variables = DispatcherSettings()
     settings = variables.with_configuration(read_configuration(variables.configuration).multi_kueue)
 
-    def now() -> datetime:
-        return datetime.now(UTC)
-
     def build(parts: Parts) -> Dispatcher:
         if isinstance(parts.bus, NatsBus):
             # Every replica serves the gateway, with or without the lease.
             parts.beside(SpokeGateway(parts.bus).run)
-        return assemble(settings=settings, bus=parts.bus, now=now, random=Random())
+        return assemble(settings=settings, bus=parts.bus, now=utc_now, random=Random())
 
     return run_service("dispatcher", settings, build)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from secrets import token_bytes
 from typing import Any
@@ -32,7 +32,7 @@ from services.patcher.workloads.waiting_reasons import WaitingReasons
 from shared.bus.port import Bus
 from shared.contracts.seal import Entropy
 from shared.kube.port import Kube
-from shared.runtime.host import Parts, run_service
+from shared.runtime.host import Parts, run_service, utc_now
 from shared.settings.configuration import Configuration, read_configuration
 from shared.telemetry.tracing import NO_TRACING, Tracing
 
@@ -241,9 +241,6 @@ def main() -> int:
     settings = PatcherSettings()
     configuration = read_configuration(settings.configuration)
 
-    def now() -> datetime:
-        return datetime.now(UTC)
-
     def build(parts: Parts) -> Patcher:
         # Imported here: the simulated world builds a patcher without the Kubernetes library.
         from shared.kube.client import HttpKube  # noqa: PLC0415
@@ -254,7 +251,7 @@ def main() -> int:
             settings=settings,
             bus=parts.bus,
             kube=kube,
-            now=now,
+            now=utc_now,
             configuration=configuration,
             tracing=parts.tracing,
         )

@@ -1,7 +1,7 @@
 """Builds the provisioner from its parts."""
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from random import Random
 from secrets import token_bytes
 from typing import Final
@@ -19,7 +19,7 @@ from services.provisioner.term import Term
 from shared.bus.leadership import lead
 from shared.bus.port import Bus
 from shared.contracts.seal import Entropy
-from shared.runtime.host import Parts, run_service
+from shared.runtime.host import Parts, run_service, utc_now
 from shared.telemetry.tracing import NO_TRACING, Tracing
 
 PAUSE_SECONDS: Final = 1.0
@@ -111,22 +111,19 @@ def main() -> int:
     """Entry point of `sluice run provisioner`."""
     settings = ProvisionerSettings()
 
-    def now() -> datetime:
-        return datetime.now(UTC)
-
     def build(parts: Parts) -> Provisioner:
         # Imported here: simulations and laptops need no clouds.
         from services.provisioner.adapters import build_adapters  # noqa: PLC0415
 
         cloud = FakeCloud(
-            now=now,
+            now=utc_now,
             seed=settings.fake_seed,
             boot_seconds=settings.fake_boot_seconds,
             broken_rate=settings.fake_broken_rate,
         )
         metrics = Metrics.exposed()
         adapters = build_adapters(
-            settings, bus=parts.bus, fake=FakeProvider(cloud), now=now, metrics=metrics
+            settings, bus=parts.bus, fake=FakeProvider(cloud), now=utc_now, metrics=metrics
         )
         parts.on_stop(adapters.registry.close)
         if adapters.key_service is not None:
@@ -140,7 +137,7 @@ def main() -> int:
             keys=adapters.keys,
             metrics=metrics,
             tracing=parts.tracing,
-            now=now,
+            now=utc_now,
             random=Random(),
         )
 

@@ -1,7 +1,7 @@
 """Builds the quota service. The only module that knows all of its parts."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from importlib.metadata import version
 
 from prometheus_client import REGISTRY, CollectorRegistry
@@ -11,7 +11,7 @@ from services.quota.leadership import HALTED, READING, QuotaLeader
 from services.quota.metrics import DecisionMetrics, GaugeCollector
 from services.quota.settings import QuotaSettings
 from shared.bus.port import Bus
-from shared.runtime.host import Parts, run_service
+from shared.runtime.host import Parts, run_service, utc_now
 from shared.settings.configuration import Configuration, read_configuration
 
 
@@ -62,7 +62,7 @@ def main() -> int:
         return assemble(
             settings=settings,
             bus=parts.bus,
-            now=lambda: datetime.now(UTC),
+            now=utc_now,
             configuration=configuration,
             registry=REGISTRY,
         )

@@ -3,13 +3,13 @@
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from services.tracer.settings import TracerSettings
 from services.tracer.term import RETRY_SECONDS, Term
 from shared.bus.leadership import lead
 from shared.bus.port import Bus
-from shared.runtime.host import Parts, run_service
+from shared.runtime.host import Parts, run_service, utc_now
 from shared.telemetry.otlp import Collector, OtlpCollector
 
 LEASE = "tracer"
@@ -49,9 +49,6 @@ def main() -> int:
     if not endpoint:
         sys.exit("OTEL_EXPORTER_OTLP_ENDPOINT is not set: nobody takes traces")
 
-    def now() -> datetime:
-        return datetime.now(UTC)
-
     def build(parts: Parts) -> Tracer:
         collector = OtlpCollector.for_endpoint(endpoint, instance=parts.bus.instance)
 
@@ -62,7 +59,7 @@ def main() -> int:
         return Tracer(
             bus=parts.bus,
             collector=collector,
-            now=now,
+            now=utc_now,
             settle_seconds=settings.trace_settle_seconds,
         )
 

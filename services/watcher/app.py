@@ -2,7 +2,7 @@
 
 import random as random_module
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from random import Random
 
 from services.watcher.scopes import stages
@@ -11,7 +11,7 @@ from services.watcher.term import Term
 from shared.bus.leadership import lead
 from shared.bus.port import Bus
 from shared.kube.port import Kube
-from shared.runtime.host import Parts, run_service
+from shared.runtime.host import Parts, run_service, utc_now
 
 
 class Watcher:
@@ -73,9 +73,6 @@ def main() -> int:
     """Entry point of `sluice run watcher`."""
     settings = WatcherSettings()
 
-    def now() -> datetime:
-        return datetime.now(UTC)
-
     def build(parts: Parts) -> Watcher:
         # Imported here: the world builds a watcher without an HTTP client.
         from shared.kube.client import HttpKube  # noqa: PLC0415
@@ -83,7 +80,7 @@ def main() -> int:
         kube = HttpKube.from_kubeconfig(settings.kubeconfig, context=settings.kube_context)
         parts.on_stop(kube.close)
         return assemble(
-            settings=settings, bus=parts.bus, kube=kube, now=now, random=random_module.Random()
+            settings=settings, bus=parts.bus, kube=kube, now=utc_now, random=random_module.Random()
         )
 
     return run_service("watcher", settings, build)

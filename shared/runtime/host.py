@@ -54,6 +54,11 @@ Build = Callable[[Parts], Service]
 """Wires the service; may open nothing that `run` could open."""
 
 
+def utc_now() -> datetime:
+    """The clock of a process."""
+    return datetime.now(UTC)
+
+
 def run_service(
     name: str, settings: ServiceSettings, build: Build, *, ready_without_bus: bool = False
 ) -> int:
@@ -91,7 +96,7 @@ async def _host(
         service=name,
         access=settings.nats_access,
         reads=reads_of(name),
-        now=lambda: datetime.now(UTC),
+        now=utc_now,
     )
     closers: list[Callable[[], Awaitable[None]]] = []
     companions: list[Callable[[], Awaitable[None]]] = []
