@@ -5,7 +5,7 @@ Tekton Pipelines 1.11 with its built-in configuration (default timeout one hour,
 cluster's own configuration is unknown here. The result is only read, never written back.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from services.classifier.tekton.durations import format_duration, parse_duration
@@ -106,12 +106,7 @@ def as_it_is(obj: Mapping[str, Any]) -> Object:
 
 def _spec(raw: Object) -> Object:
     spec = _known(raw, _SPEC_FIELDS, "")
-    if "pipelineRef" in spec:
-        spec["pipelineRef"] = _reference(spec["pipelineRef"], "pipelineRef")
-    if "pipelineSpec" in spec:
-        spec["pipelineSpec"] = _pipeline(spec["pipelineSpec"], "pipelineSpec")
-    if "params" in spec:
-        spec["params"] = _params(spec["params"], "params")
+    _replace(spec, "", {"pipelineRef": _reference, "pipelineSpec": _pipeline, "params": _params})
     for field in ("workspaces", "taskRunSpecs"):
         if field in spec:
             spec[field] = [
@@ -134,53 +129,48 @@ def _spec(raw: Object) -> Object:
 
 def _pipeline(raw: Any, path: str) -> Object:
     pipeline = _known(mapping(raw, path), _PIPELINE_FIELDS, path)
-    if "params" in pipeline:
-        pipeline["params"] = _param_specs(pipeline["params"], f"{path}.params")
-    if "workspaces" in pipeline:
-        pipeline["workspaces"] = [
-            without_empty(workspace, f"{path}.workspaces[{place}]")
-            for place, workspace in mappings(pipeline["workspaces"], f"{path}.workspaces")
-        ]
-    for field in ("tasks", "finally"):
-        if field in pipeline:
-            pipeline[field] = [
-                _task(task, f"{path}.{field}[{place}]")
-                for place, task in enumerate(pipeline[field])
-            ]
+    _replace(
+        pipeline,
+        path,
+        {"params": _param_specs, "workspaces": _objects, "tasks": _tasks, "finally": _tasks},
+    )
     return pipeline
+
+
+def _tasks(raw: Any, path: str) -> list[Object]:
+    return [_task(task, f"{path}[{place}]") for place, task in enumerate(raw)]
 
 
 def _task(raw: Any, path: str) -> Object:
     task = _known(mapping(raw, path), _TASK_FIELDS, path)
-    if "params" in task:
-        task["params"] = _params(task["params"], f"{path}.params")
-    if "taskRef" in task:
-        task["taskRef"] = _reference(task["taskRef"], f"{path}.taskRef")
-        if not task["taskRef"].get("resolver"):
-            task["taskRef"].setdefault("kind", "Task")
-    if "taskSpec" in task:
-        task["taskSpec"] = _task_spec(task["taskSpec"], f"{path}.taskSpec")
-    if "pipelineRef" in task:
-        task["pipelineRef"] = _reference(task["pipelineRef"], f"{path}.pipelineRef")
-    if "pipelineSpec" in task:
-        task["pipelineSpec"] = _pipeline(task["pipelineSpec"], f"{path}.pipelineSpec")
-    if "matrix" in task:
-        task["matrix"] = _matrix(task["matrix"], f"{path}.matrix")
-    if "when" in task:
-        task["when"] = [
-            without_empty(expression, f"{path}.when[{place}]")
-            for place, expression in mappings(task["when"], f"{path}.when")
-        ]
-    if "timeout" in task:
-        task["timeout"] = _duration(task["timeout"], f"{path}.timeout")
+    _replace(
+        task,
+        path,
+        {
+            "params": _params,
+            "taskRef": _task_reference,
+            "taskSpec": _task_spec,
+            "pipelineRef": _reference,
+            "pipelineSpec": _pipeline,
+            "matrix": _matrix,
+            "when": _objects,
+            "timeout": _duration,
+        },
+    )
     return task
+
+
+def _task_reference(raw: Any, path: str) -> Object:
+    reference = _reference(raw, path)
+    if not reference.get("resolver"):
+        reference.setdefault("kind", "Task")
+    return reference
 
 
 def _task_spec(raw: Any, path: str) -> Object:
     spec = without_empty(mapping(raw, path), path)
     spec["metadata"] = mapping(spec.get("metadata"), f"{path}.metadata")
-    if "params" in spec:
-        spec["params"] = _param_specs(spec["params"], f"{path}.params")
+    _replace(spec, path, {"params": _param_specs})
     for field in ("steps", "sidecars"):
         if field in spec:
             spec[field] = [
@@ -193,8 +183,7 @@ def _task_spec(raw: Any, path: str) -> Object:
 
 def _matrix(raw: Any, path: str) -> Object:
     matrix = without_empty(mapping(raw, path), path)
-    if "params" in matrix:
-        matrix["params"] = _params(matrix["params"], f"{path}.params")
+    _replace(matrix, path, {"params": _params})
     if "include" in matrix:
         matrix["include"] = [
             without_empty(entry, f"{path}.include[{place}]")
@@ -206,9 +195,23 @@ def _matrix(raw: Any, path: str) -> Object:
 
 def _reference(raw: Any, path: str) -> Object:
     reference = without_empty(mapping(raw, path), path)
-    if "params" in reference:
-        reference["params"] = _params(reference["params"], f"{path}.params")
+    _replace(reference, path, {"params": _params})
     return reference
+
+
+def _objects(raw: Any, path: str) -> list[Object]:
+    return [without_empty(item, f"{path}[{place}]") for place, item in mappings(raw, path)]
+
+
+def _replace(
+    obj: Object,
+    path: str,
+    decoders: Mapping[str, Callable[[Any, str], Object | list[Object] | str]],
+) -> None:
+    """Decode the fields of `obj` that it has, in the order of the table."""
+    for field, decoded in decoders.items():
+        if field in obj:
+            obj[field] = decoded(obj[field], f"{path}.{field}" if path else field)
 
 
 def _params(raw: Any, path: str) -> list[Object]:
