@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from services.simulator.scenarios.spokes.clusters import CHECK, MultiClusterSystem, made
+from services.simulator.scenarios.load import object_of
+from services.simulator.scenarios.spokes.clusters import CHECK, MultiClusterSystem
 from services.simulator.scenarios.spokes.judge import left_behind
 from services.simulator.scenarios.system import CLUSTER
 from shared.contracts.kube import kinds
@@ -37,12 +38,14 @@ async def furnish(system: MultiClusterSystem, *, knowing: tuple[str, ...]) -> No
         if cluster in knowing:
             await kube.create(DOCUMENTS, integration())
         for kind, obj in (
-            (kinds.NAMESPACE, made(kinds.NAMESPACE, "team-a")),
-            (kinds.RESOURCE_FLAVOR, made(kinds.RESOURCE_FLAVOR, "f", spec={})),
-            (kinds.CLUSTER_QUEUE, made(kinds.CLUSTER_QUEUE, "cq", spec=spec)),
+            (kinds.NAMESPACE, object_of(kinds.NAMESPACE, "team-a")),
+            (kinds.RESOURCE_FLAVOR, object_of(kinds.RESOURCE_FLAVOR, "f", spec={})),
+            (kinds.CLUSTER_QUEUE, object_of(kinds.CLUSTER_QUEUE, "cq", spec=spec)),
             (
                 kinds.LOCAL_QUEUE,
-                made(kinds.LOCAL_QUEUE, "queue", namespace="team-a", spec={"clusterQueue": "cq"}),
+                object_of(
+                    kinds.LOCAL_QUEUE, "queue", namespace="team-a", spec={"clusterQueue": "cq"}
+                ),
             ),
         ):
             await kube.create(kind, obj)

@@ -2,7 +2,8 @@
 
 import asyncio
 
-from services.simulator.scenarios.spokes.clusters import CHECK, MultiClusterSystem, made
+from services.simulator.scenarios.load import object_of
+from services.simulator.scenarios.spokes.clusters import CHECK, MultiClusterSystem
 from services.simulator.scenarios.system import CLUSTER
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
@@ -27,7 +28,7 @@ SPOKE = "east"
 
 async def classes(kube: Kube) -> None:
     for name, value in VALUES.items():
-        obj = made(kinds.WORKLOAD_PRIORITY_CLASS, name) | {"value": value}
+        obj = object_of(kinds.WORKLOAD_PRIORITY_CLASS, name) | {"value": value}
         await kube.create(kinds.WORKLOAD_PRIORITY_CLASS, obj)
 
 

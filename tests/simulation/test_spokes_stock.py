@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from services.simulator.scenarios.spokes.clusters import CHECK, MultiClusterSystem, made
+from services.simulator.scenarios.load import object_of
+from services.simulator.scenarios.spokes.clusters import CHECK, MultiClusterSystem
 from services.simulator.scenarios.spokes.judge import PodObserver, left_behind
 from services.simulator.scenarios.system import CLUSTER, System
 from shared.contracts.kube import kinds
@@ -34,7 +35,7 @@ def a_job(name: str, *, seconds: int = 60, **spec: object) -> Object:
         "metadata": {"annotations": annotations},
         "spec": {"restartPolicy": "Never", "containers": [container]},
     }
-    job = made(kinds.JOB, name, namespace=NAMESPACE, spec={"template": template, **spec})
+    job = object_of(kinds.JOB, name, namespace=NAMESPACE, spec={"template": template, **spec})
     job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "main"}
     return job
 
@@ -50,10 +51,10 @@ async def queues(kube: Kube, *, cpu: str, check: str | None = None) -> None:
         spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": check}]}
     local = {"clusterQueue": "main"}
     for kind, obj in (
-        (kinds.NAMESPACE, made(kinds.NAMESPACE, NAMESPACE)),
-        (kinds.RESOURCE_FLAVOR, made(kinds.RESOURCE_FLAVOR, "any", spec={})),
-        (kinds.CLUSTER_QUEUE, made(kinds.CLUSTER_QUEUE, "main", spec=spec)),
-        (kinds.LOCAL_QUEUE, made(kinds.LOCAL_QUEUE, "main", namespace=NAMESPACE, spec=local)),
+        (kinds.NAMESPACE, object_of(kinds.NAMESPACE, NAMESPACE)),
+        (kinds.RESOURCE_FLAVOR, object_of(kinds.RESOURCE_FLAVOR, "any", spec={})),
+        (kinds.CLUSTER_QUEUE, object_of(kinds.CLUSTER_QUEUE, "main", spec=spec)),
+        (kinds.LOCAL_QUEUE, object_of(kinds.LOCAL_QUEUE, "main", namespace=NAMESPACE, spec=local)),
     ):
         await kube.create(kind, obj)
 

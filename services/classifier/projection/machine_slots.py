@@ -4,9 +4,8 @@ The provisioner publishes both facts on `HOSTS`. Pure.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-from shared.contracts.kube.bodies import Body
+from shared.contracts.kube.bodies import Body, strings_in
 from shared.contracts.kube.names import slot_resource
 from shared.contracts.kube.quantities import QuantityError, amount, format_amount
 from shared.contracts.messages.hosts import HostState, PlatformOffer
@@ -57,7 +56,7 @@ class MachineSlots:
         requested = {r for ps in pod_sets for r in ps.requests if r not in offered}
         if not requested:
             return
-        named = {text for text in _strings(job.get("spec")) if "/" in text}
+        named = {text for text in strings_in(job.get("spec")) if "/" in text}
         for platform in sorted(named):
             if slot_resource(platform) in requested:
                 why = self._offer.problems.get(platform, f"no hosts configured for {platform}")
@@ -100,15 +99,3 @@ def _amount_or_zero(resource: str, text: str) -> int:
         return amount(resource, text)
     except QuantityError:
         return 0
-
-
-def _strings(value: Any) -> Iterator[str]:
-    """Yield every string in a JSON value."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _strings(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _strings(item)

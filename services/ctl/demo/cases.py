@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -22,6 +22,7 @@ from services.provisioner.config.host_config import parse_host_config
 from services.provisioner.config.platforms import is_platform, key_of
 from services.whatif.manifests import load_documents, load_manifests
 from shared.contracts.kube import kinds, names
+from shared.contracts.kube.bodies import strings_in
 from shared.contracts.kube.conditions import QUOTA_RESERVED, find_condition, message_of
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.quantities import QuantityError, parse_quantity
@@ -96,7 +97,7 @@ class CaseResult:
     def platforms(self) -> list[str]:
         """Platforms that the run names and requests a slot for."""
         asked = self.requests
-        named = {text for text in _texts((self.run or {}).get("spec")) if "/" in text}
+        named = {text for text in strings_in((self.run or {}).get("spec")) if "/" in text}
         return sorted(text for text in named if names.slot_resource(text) in asked)
 
     @property
@@ -280,17 +281,6 @@ async def _add_platforms(kube: Kube, results: Iterable[CaseResult]) -> None:
     data["dynamic-platforms"] = ",".join([data.get("dynamic-platforms", ""), *missing]).strip(",")
     patch: list[Object] = [{"op": "add", "path": "/data", "value": data}]
     await kube.patch(kinds.CONFIG_MAP, *HOST_CONFIG, patch)
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from _texts(one)
-    elif isinstance(value, list):
-        for one in value:
-            yield from _texts(one)
 
 
 async def _wait(kube: Kube, results: Sequence[CaseResult]) -> None:

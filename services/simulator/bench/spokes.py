@@ -16,7 +16,8 @@ from typing import Final
 
 from services.simulator.cluster.kinds.catalogue import JOBS, PODS
 from services.simulator.cluster.storage.stored import Event
-from services.simulator.scenarios.spokes.clusters import CHECK, MultiClusterSystem, made
+from services.simulator.scenarios.load import object_of
+from services.simulator.scenarios.spokes.clusters import CHECK, MultiClusterSystem
 from services.simulator.scenarios.spokes.judge import PodObserver
 from services.simulator.scenarios.system import CLUSTER
 from shared.contracts.controllers import MULTIKUEUE
@@ -142,10 +143,13 @@ async def _drive(system: MultiClusterSystem, workloads: int, slots: int) -> None
             spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": CHECK}]}
         local = {"clusterQueue": QUEUE}
         for kind, obj in (
-            (kinds.NAMESPACE, made(kinds.NAMESPACE, NAMESPACE)),
-            (kinds.RESOURCE_FLAVOR, made(kinds.RESOURCE_FLAVOR, "any", spec={})),
-            (kinds.CLUSTER_QUEUE, made(kinds.CLUSTER_QUEUE, QUEUE, spec=spec)),
-            (kinds.LOCAL_QUEUE, made(kinds.LOCAL_QUEUE, QUEUE, namespace=NAMESPACE, spec=local)),
+            (kinds.NAMESPACE, object_of(kinds.NAMESPACE, NAMESPACE)),
+            (kinds.RESOURCE_FLAVOR, object_of(kinds.RESOURCE_FLAVOR, "any", spec={})),
+            (kinds.CLUSTER_QUEUE, object_of(kinds.CLUSTER_QUEUE, QUEUE, spec=spec)),
+            (
+                kinds.LOCAL_QUEUE,
+                object_of(kinds.LOCAL_QUEUE, QUEUE, namespace=NAMESPACE, spec=local),
+            ),
         ):
             await system.kubes[cluster].create(kind, obj)
     await system.configure()
@@ -171,7 +175,7 @@ def _job(number: int, random: Random) -> Object:
         "spec": {"restartPolicy": "Never", "containers": [container]},
     }
     spec = {"suspend": True, "managedBy": MULTIKUEUE, "template": template}
-    job = made(kinds.JOB, f"job-{number}", namespace=NAMESPACE, spec=spec)
+    job = object_of(kinds.JOB, f"job-{number}", namespace=NAMESPACE, spec=spec)
     job["metadata"]["labels"] = {names.QUEUE: QUEUE}
     return job
 

@@ -7,7 +7,7 @@ run shares its node. In the end all runs have ended and no placeholder is left.
 import asyncio
 from collections.abc import Iterator
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from services.simulator.cluster.kinds.catalogue import (
     CLAIMS,
@@ -20,6 +20,7 @@ from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.cluster.storage.stored import Event, Stored
 from services.simulator.judge import checks
 from services.simulator.scenarios.basic import faults_of
+from services.simulator.scenarios.load import object_of
 from services.simulator.scenarios.port import Verdict, run_world
 from services.simulator.scenarios.system import System
 from shared.contracts import coscheduling
@@ -91,17 +92,17 @@ async def _drive(system: System, random: Random, verdict: Verdict) -> None:
 
 def _cluster_objects(random: Random) -> Iterator[tuple[kinds.Kind, Object]]:
     for name in (*NAMESPACES, "tekton-pipelines"):
-        yield kinds.NAMESPACE, _object(kinds.NAMESPACE, name)
+        yield kinds.NAMESPACE, object_of(kinds.NAMESPACE, name)
     yield (
         kinds.CONFIG_MAP,
-        _object(
+        object_of(
             kinds.CONFIG_MAP,
             FEATURE_FLAGS,
             namespace="tekton-pipelines",
             data={"coschedule": "disabled"},
         ),
     )
-    yield kinds.RESOURCE_FLAVOR, _object(kinds.RESOURCE_FLAVOR, "nodes", spec={})
+    yield kinds.RESOURCE_FLAVOR, object_of(kinds.RESOURCE_FLAVOR, "nodes", spec={})
     resources = [
         {"name": TEKTON_SLOT, "nominalQuota": str(random.randint(3, 8))},
         # More slots than nodes: the scheduler's anti-affinity must hold as well.
@@ -116,24 +117,17 @@ def _cluster_objects(random: Random) -> Iterator[tuple[kinds.Kind, Object]]:
         "queueingStrategy": "BestEffortFIFO",
         "resourceGroups": [group],
     }
-    yield kinds.CLUSTER_QUEUE, _object(kinds.CLUSTER_QUEUE, "pipelines", spec=spec)
+    yield kinds.CLUSTER_QUEUE, object_of(kinds.CLUSTER_QUEUE, "pipelines", spec=spec)
     for namespace in NAMESPACES:
         yield (
             kinds.LOCAL_QUEUE,
-            _object(
+            object_of(
                 kinds.LOCAL_QUEUE,
                 "pipelines-queue",
                 namespace=namespace,
                 spec={"clusterQueue": "pipelines"},
             ),
         )
-
-
-def _object(kind: kinds.Kind, name: str, *, namespace: str | None = None, **more: Any) -> Object:
-    metadata: Object = {"name": name}
-    if namespace is not None:
-        metadata["namespace"] = namespace
-    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **more}
 
 
 def _run(number: int, random: Random) -> Object:
@@ -151,7 +145,7 @@ def _run(number: int, random: Random) -> Object:
     # A task with two claims needs coscheduling, or its volumes are on different nodes.
     modes = ["ReadWriteOnce"] if mode in coscheduling.PER_RUN else ["ReadWriteMany"]
     template = {"spec": {"accessModes": modes, "storageClassName": "network"}}
-    run = _object(
+    run = object_of(
         kinds.PIPELINE_RUN,
         f"run-{number}",
         namespace=random.choice(NAMESPACES),

@@ -27,17 +27,17 @@ class Arrival:
 def queues(random: Random) -> list[tuple[Kind, Object]]:
     """Yield three ClusterQueues, two of which share a cohort, and the LocalQueues of two teams."""
     objects: list[tuple[Kind, Object]] = [
-        (kinds.NAMESPACE, _object(kinds.NAMESPACE, name)) for name in NAMESPACES
+        (kinds.NAMESPACE, object_of(kinds.NAMESPACE, name)) for name in NAMESPACES
     ]
     objects += [
         (
             kinds.WORKLOAD_PRIORITY_CLASS,
-            _object(kinds.WORKLOAD_PRIORITY_CLASS, name) | {"value": value},
+            object_of(kinds.WORKLOAD_PRIORITY_CLASS, name) | {"value": value},
         )
         for name, value in PRIORITIES.items()
     ]
     objects += [
-        (kinds.RESOURCE_FLAVOR, _object(kinds.RESOURCE_FLAVOR, name, spec={}))
+        (kinds.RESOURCE_FLAVOR, object_of(kinds.RESOURCE_FLAVOR, name, spec={}))
         for name in ("machines", "slots")
     ]
     for name, cohort in (("team-a", "teams"), ("team-b", "teams"), ("pipelines", "")):
@@ -47,7 +47,7 @@ def queues(random: Random) -> list[tuple[Kind, Object]]:
             objects.append(
                 (
                     kinds.LOCAL_QUEUE,
-                    _object(
+                    object_of(
                         kinds.LOCAL_QUEUE, name, namespace=namespace, spec={"clusterQueue": queue}
                     ),
                 )
@@ -68,7 +68,8 @@ def arrivals(random: Random, *, runs: int, jobs: int, seconds: float) -> list[Ar
     return sorted(coming, key=lambda one: one.at)
 
 
-def _object(kind: Kind, name: str, *, namespace: str | None = None, **more: Any) -> Object:
+def object_of(kind: Kind, name: str, *, namespace: str | None = None, **more: Any) -> Object:
+    """Return an object to create."""
     metadata: Object = {"name": name}
     if namespace is not None:
         metadata["namespace"] = namespace
@@ -94,7 +95,7 @@ def _cluster_queue(name: str, cohort: str, random: Random) -> Object:
     }
     if cohort:
         spec["cohortName"] = cohort
-    return _object(kinds.CLUSTER_QUEUE, name, spec=spec)
+    return object_of(kinds.CLUSTER_QUEUE, name, spec=spec)
 
 
 def _labels(queue: str | None, random: Random) -> dict[str, str]:
@@ -104,7 +105,7 @@ def _labels(queue: str | None, random: Random) -> dict[str, str]:
 
 def _run(index: int, random: Random) -> Object:
     # The webhook sets the queue.
-    run = _object(
+    run = object_of(
         kinds.PIPELINE_RUN,
         f"run-{index}",
         namespace=random.choice(NAMESPACES),
@@ -135,7 +136,7 @@ def _job(index: int, random: Random) -> Object:
             "containers": [{"name": "work", "image": "none", "resources": {"requests": requests}}],
         },
     }
-    job = _object(
+    job = object_of(
         kinds.JOB,
         f"job-{index}",
         namespace=random.choice(NAMESPACES),

@@ -15,7 +15,7 @@ A body that nobody has validated yet, such as a webhook's, is no `Body`: read it
 ``Mapping[str, object]``, with checks.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NotRequired, TypedDict, cast
 
 
@@ -105,3 +105,15 @@ def spec_of(obj: Mapping[str, Any] | None) -> dict[str, Any]:
 def status_of(obj: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return `status`; empty if the object or it is missing."""
     return (obj or {}).get("status") or {}
+
+
+def strings_in(value: object) -> Iterator[str]:
+    """Yield every string in a JSON value; not the keys of objects."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from strings_in(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from strings_in(item)

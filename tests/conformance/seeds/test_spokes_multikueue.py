@@ -2,7 +2,8 @@
 
 import asyncio
 
-from services.simulator.scenarios.spokes.clusters import CHECK, MultiClusterSystem, made
+from services.simulator.scenarios.load import object_of
+from services.simulator.scenarios.spokes.clusters import CHECK, MultiClusterSystem
 from services.simulator.scenarios.spokes.judge import PodObserver, left_behind
 from services.simulator.scenarios.system import CLUSTER
 from shared.contracts.kube import kinds, names
@@ -35,10 +36,16 @@ async def furnish(system: MultiClusterSystem, *more: str) -> None:
             spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": CHECK}]}
         local = {"clusterQueue": "cluster-pipeline-queue"}
         for kind, obj in (
-            (kinds.NAMESPACE, made(kinds.NAMESPACE, NAMESPACE)),
-            (kinds.RESOURCE_FLAVOR, made(kinds.RESOURCE_FLAVOR, "default-flavor", spec={})),
-            (kinds.CLUSTER_QUEUE, made(kinds.CLUSTER_QUEUE, "cluster-pipeline-queue", spec=spec)),
-            (kinds.LOCAL_QUEUE, made(kinds.LOCAL_QUEUE, QUEUE, namespace=NAMESPACE, spec=local)),
+            (kinds.NAMESPACE, object_of(kinds.NAMESPACE, NAMESPACE)),
+            (kinds.RESOURCE_FLAVOR, object_of(kinds.RESOURCE_FLAVOR, "default-flavor", spec={})),
+            (
+                kinds.CLUSTER_QUEUE,
+                object_of(kinds.CLUSTER_QUEUE, "cluster-pipeline-queue", spec=spec),
+            ),
+            (
+                kinds.LOCAL_QUEUE,
+                object_of(kinds.LOCAL_QUEUE, QUEUE, namespace=NAMESPACE, spec=local),
+            ),
         ):
             await system.kubes[cluster].create(kind, obj)
     await system.configure()
@@ -46,7 +53,7 @@ async def furnish(system: MultiClusterSystem, *more: str) -> None:
 
 def run(number: int) -> Object:
     task = {"name": "build", "taskSpec": {"steps": [{"name": "work", "image": "none"}]}}
-    obj = made(
+    obj = object_of(
         kinds.PIPELINE_RUN,
         f"run-{number}",
         namespace=NAMESPACE,
@@ -104,7 +111,7 @@ def test_where_multikueue_is_enabled_the_workload_is_dispatched_instead_of_start
             for kube in system.kubes.values():
                 await kube.create(
                     kinds.WORKLOAD_PRIORITY_CLASS,
-                    made(kinds.WORKLOAD_PRIORITY_CLASS, "release", value=900),
+                    object_of(kinds.WORKLOAD_PRIORITY_CLASS, "release", value=900),
                 )
             system.serve()
             await asyncio.sleep(60)

@@ -10,12 +10,12 @@ from services.patcher.settings import PatcherSettings
 from services.simulator.behaviour.manager import ControllerManager
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
+from services.simulator.scenarios.load import object_of
 from services.simulator.scenarios.system import CLUSTER, System, set_up
 from services.watcher import app as watcher
 from services.watcher.settings import WatcherSettings
 from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.kube import kinds
-from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.messages.checks import CheckState
 from shared.testing.world.kube import WorldKube
 from shared.testing.world.memory_bus import MemoryBus
@@ -135,18 +135,10 @@ class MultiClusterSystem:
         check = {"controllerName": MULTIKUEUE, "parameters": parameters}
         create = self.hub.kube.create
         for spoke in self.spokes:
-            await create(kinds.MULTIKUEUE_CLUSTER, made(kinds.MULTIKUEUE_CLUSTER, spoke))
-        config = made(kinds.MULTIKUEUE_CONFIG, CONFIG, spec={"clusters": list(self.spokes)})
+            await create(kinds.MULTIKUEUE_CLUSTER, object_of(kinds.MULTIKUEUE_CLUSTER, spoke))
+        config = object_of(kinds.MULTIKUEUE_CONFIG, CONFIG, spec={"clusters": list(self.spokes)})
         await create(kinds.MULTIKUEUE_CONFIG, config)
-        await create(kinds.ADMISSION_CHECK, made(kinds.ADMISSION_CHECK, CHECK, spec=check))
-
-
-def made(kind: Kind, name: str, *, namespace: str | None = None, **more: Any) -> Object:
-    """Return an object to create."""
-    metadata: Object = {"name": name}
-    if namespace is not None:
-        metadata["namespace"] = namespace
-    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **more}
+        await create(kinds.ADMISSION_CHECK, object_of(kinds.ADMISSION_CHECK, CHECK, spec=check))
 
 
 def _living(behaviour: ControllerManager) -> Callable[[ProcessContext], Any]:

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from services.simulator.judge import checks
 from services.simulator.scenarios.basic import faults_of
+from services.simulator.scenarios.load import object_of
 from services.simulator.scenarios.port import Verdict, run_world
-from services.simulator.scenarios.spokes.clusters import CHECK, MultiClusterSystem, made
+from services.simulator.scenarios.spokes.clusters import CHECK, MultiClusterSystem
 from services.simulator.scenarios.spokes.judge import PodObserver, left_behind
 from services.simulator.scenarios.system import CLUSTER
 from shared.contracts.controllers import MULTIKUEUE
@@ -164,13 +165,13 @@ async def _drive(
 def _queues(cluster: str, random: Random) -> list[tuple[Kind, Object]]:
     hub = cluster == CLUSTER
     objects: list[tuple[Kind, Object]] = [
-        (kinds.NAMESPACE, made(kinds.NAMESPACE, NAMESPACE)),
-        (kinds.RESOURCE_FLAVOR, made(kinds.RESOURCE_FLAVOR, "any", spec={})),
+        (kinds.NAMESPACE, object_of(kinds.NAMESPACE, NAMESPACE)),
+        (kinds.RESOURCE_FLAVOR, object_of(kinds.RESOURCE_FLAVOR, "any", spec={})),
     ]
     objects += [
         (
             kinds.WORKLOAD_PRIORITY_CLASS,
-            made(kinds.WORKLOAD_PRIORITY_CLASS, name) | {"value": value},
+            object_of(kinds.WORKLOAD_PRIORITY_CLASS, name) | {"value": value},
         )
         for name, value in PRIORITIES.items()
     ]
@@ -191,8 +192,8 @@ def _queues(cluster: str, random: Random) -> list[tuple[Kind, Object]]:
     }
     if hub:
         spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": CHECK}]}
-    objects.append((kinds.CLUSTER_QUEUE, made(kinds.CLUSTER_QUEUE, QUEUE, spec=spec)))
-    local = made(kinds.LOCAL_QUEUE, QUEUE, namespace=NAMESPACE, spec={"clusterQueue": QUEUE})
+    objects.append((kinds.CLUSTER_QUEUE, object_of(kinds.CLUSTER_QUEUE, QUEUE, spec=spec)))
+    local = object_of(kinds.LOCAL_QUEUE, QUEUE, namespace=NAMESPACE, spec={"clusterQueue": QUEUE})
     objects.append((kinds.LOCAL_QUEUE, local))
     return objects
 
@@ -213,14 +214,14 @@ def _job(index: int, random: Random) -> Object:
     if random.random() < 1 / 3:
         # The spoke deletes the job itself, perhaps before any service saw its end.
         spec["ttlSecondsAfterFinished"] = random.choice((0, 5))
-    job = made(kinds.JOB, f"job-{index}", namespace=NAMESPACE, spec=spec)
+    job = object_of(kinds.JOB, f"job-{index}", namespace=NAMESPACE, spec=spec)
     job["metadata"]["labels"] = {names.QUEUE: QUEUE, **_priority(random)}
     return job
 
 
 def _run(index: int, random: Random) -> Object:
     task = {"name": "task", "taskSpec": {"steps": [{"name": "work", "image": "none"}]}}
-    run = made(
+    run = object_of(
         kinds.PIPELINE_RUN,
         f"run-{index}",
         namespace=NAMESPACE,
