@@ -186,7 +186,26 @@ class Projector:
             self._workloads[ref] = body
         self._dirty[ref] = None
         if ref in self._jobs:
-            self._on_owner(self._jobs[ref][1]["metadata"]["uid"])
+            integration, job = self._jobs[ref]
+            self._on_owner(job["metadata"]["uid"])
+            if body is not None and not observed.deleted and not _may_claim(job, body):
+                self._give_up_name(ref, integration, job)
+
+    def _give_up_name(self, ref: WorkloadRef, integration: Integration, job: Body) -> None:
+        """Rename the workload of a copy whose name somebody else's Workload has."""
+        kind, metadata = integration.kind, job["metadata"]
+        name = workload_name(
+            kind=kind.kind, group=kind.group, name=metadata["name"], uid=metadata["uid"]
+        )
+        if name == ref.name:
+            return
+        job_ref = ObjectRef(self._cluster, kind.detail, ref.namespace, metadata["name"])
+        self._drop(job_ref, ref)
+        renamed = WorkloadRef(self._cluster, ref.namespace, name)
+        self._workload_of[job_ref] = renamed
+        self._jobs[renamed] = (integration, job)
+        self._by_uid[metadata["uid"]] = renamed
+        self._dirty[renamed] = None
 
     def _on_job(self, observed: Observed, integration: Integration) -> None:
         assert observed.namespace is not None
@@ -257,15 +276,26 @@ class Projector:
     def _prebuilt_name(self, job: Body, job_ref: ObjectRef) -> str | None:
         """Return the Workload's name for a copy of another cluster's job: the name that it has there.
 
-        None if another job has that name already.
+        None if somebody else has that name: a tenant writes these labels, too.
         """
         labels = labels_of(job)
         name = labels.get(PREBUILT_WORKLOAD)
         if ORIGIN not in labels or not name:
             return None
-        ref = WorkloadRef(self._cluster, job["metadata"]["namespace"], name)
-        taken = ref in self._jobs and self._workload_of.get(job_ref) != ref
-        return None if taken else name
+        metadata = job["metadata"]
+        ref = WorkloadRef(self._cluster, metadata["namespace"], name)
+        if ref in self._jobs and self._workload_of.get(job_ref) != ref:
+            return None
+        workload = self._workloads.get(ref)
+        if workload is not None:
+            return name if _may_claim(job, workload) else None
+        last = self._published.get(ref)
+        if last is None or last.phase in {"gone", "finished"} or last.uid == metadata["uid"]:
+            return name
+        # Its Workload is not observed yet.
+        if last.owner is None:
+            return name if last.labels.get(ORIGIN) == labels[ORIGIN] else None
+        return name if last.owner.name == metadata["name"] else None
 
     def _is_ours(self, job: Body, integration: Integration, ref: WorkloadRef) -> bool:
         """Return whether the job is managed: it names a queue, it did before, or the webhook held it.
@@ -393,6 +423,19 @@ class Projector:
             if owner.get("controller") and found:
                 return True
         return False
+
+
+def _may_claim(job: Body, workload: Body) -> bool:
+    """Return whether a Workload of the name that a copy asks for is that copy's.
+
+    It is if the copy controls it, or an earlier copy of its name. Nobody controls one that a hub with
+    Kueue mirrored: that one has the copy's origin.
+    """
+    metadata = job["metadata"]
+    for owner in workload["metadata"].get("ownerReferences") or []:
+        if owner.get("controller"):
+            return owner.get("uid") == metadata["uid"] or owner.get("name") == metadata["name"]
+    return labels_of(workload).get(ORIGIN) == labels_of(job).get(ORIGIN, "")
 
 
 def _asks_to_wait(job: Body, integration: Integration) -> bool:

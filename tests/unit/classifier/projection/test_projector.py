@@ -234,6 +234,42 @@ def test_workload_of_earlier_copy_does_not_affect_the_next(projector: Projector)
     ]
 
 
+@pytest.mark.parametrize("order", ["workload first", "job first", "after a restart"])
+@pytest.mark.parametrize("owned", [False, True])
+def test_copy_labels_do_not_take_over_a_foreign_workload(
+    projector: Projector, order: str, owned: bool
+) -> None:
+    theirs = foreign()
+    theirs["metadata"]["uid"] = "w-1"
+    if owned:
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "other", "uid": "u-9"}
+        theirs["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+    name = theirs["metadata"]["name"]
+    labels = {**QUEUE, ORIGIN: "multikueue", PREBUILT_WORKLOAD: name}
+    observations = [seen(kinds.WORKLOAD, theirs), seen(kinds.JOB, job(labels=labels))]
+    if order == "job first":
+        observations.reverse()
+    found = {state.name: state for state in states(projector, *observations[:1])}
+    if order == "after a restart":
+        restarted = Projector("hub")
+        for state in found.values():
+            restarted.restore(state)
+        projector = restarted
+        observations.append(observations[0])
+    found |= {state.name: state for state in states(projector, *observations[1:])}
+    own = workload_name(kind="Job", group="batch", name="train", uid="u-1")
+    assert found[own].uid == "u-1"
+    if not owned:
+        [still] = [
+            state
+            for state in states(
+                projector, seen(kinds.WORKLOAD, {**theirs, "spec": {"active": False}})
+            )
+            if state.name == name
+        ]
+        assert (still.uid, still.owner, still.phase) == ("w-1", None, "waiting")
+
+
 def test_workload_object_of_a_job_is_no_second_workload(projector: Projector) -> None:
     [state] = states(projector, seen(kinds.JOB, job()))
     owner = {"apiVersion": "batch/v1", "kind": "Job", "uid": "u-1", "controller": True}
