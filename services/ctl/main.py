@@ -9,6 +9,7 @@ import typer
 
 from services.ctl.cli.bus import app as bus_app
 from services.ctl.cli.completers import app as completion_app
+from services.ctl.cli.dead import app as dead_app
 from services.ctl.cli.hosts import app as hosts_app
 from services.ctl.cli.integration import app as integration_app
 from services.ctl.cli.options import (
@@ -41,6 +42,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(bus_app, name="bus")
+app.add_typer(dead_app, name="dead")
 app.add_typer(hosts_app, name="hosts")
 app.add_typer(integration_app, name="integration")
 app.add_typer(spokes_app, name="spokes")

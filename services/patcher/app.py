@@ -202,6 +202,7 @@ def _carry_out_decisions(
         hub_status=HubStatusWriter(
             kube=parts.kube, writer=parts.writer, cache=cache, now=parts.now
         ),
+        now=parts.now,
         own_kueue=settings.spoke_quota == "kueue",
     ).register(parts.bus)
     return (

@@ -1,6 +1,8 @@
 """Subscribes the patcher to the bus, and hands each message to the part that carries it out."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 from services.patcher.cluster.cache import ObjectCache
 from services.patcher.jobs.controller import JobController
@@ -8,6 +10,7 @@ from services.patcher.machines.secrets import MachineSecrets
 from services.patcher.multikueue.copies import CopyReconciler
 from services.patcher.multikueue.hub_status import HubStatusWriter
 from services.patcher.workloads.reconciler import WorkloadReconciler
+from shared.bus.nats.work.dead_letters import Retried, RetryHandler
 from shared.bus.follow import why_unreadable
 from shared.bus.port import Bus, Entry, NeverError
 from shared.contracts import subjects
@@ -27,6 +30,7 @@ class Handlers:
     machines: MachineSecrets
     copies: CopyReconciler
     hub_status: HubStatusWriter
+    now: Callable[[], datetime]
     own_kueue: bool = False
     """A Kueue of this cluster admits its workloads; the patcher only creates and removes copies."""
 
@@ -37,6 +41,7 @@ class Handlers:
             ("WORKLOADS", "workload", self.on_workload, _object_key),
             ("ADMISSIONS", "admission", self.on_admission, _object_key),
         )
+        handled: dict[str, Retried] = {}
         for stream, what, handler, key in (
             *(() if self.own_kueue else own),
             ("HOSTS", "host", self.on_host, None),
@@ -47,6 +52,11 @@ class Handlers:
         ):
             filters = (subjects.subject_filter(what, self.cluster),)
             bus.work(stream, f"patcher-{token}-{what}", handler, filters=filters, key=key)
+            handled[what] = Retried(stream=stream, handler=handler, key=key)
+        if (admission := handled.get("admission")) is not None:
+            handled["admission"] = replace(admission, handler=self.on_retried_admission)
+        retry = RetryHandler(bus=bus, now=self.now, handled=handled)
+        retry.register(self.cluster, f"patcher-{token}-retry")
 
     async def on_workload(self, entry: Entry) -> None:
         """Create and update the Workload object; suspend a job that the webhook did not see."""
@@ -64,12 +74,28 @@ class Handlers:
         admission = self.cache.apply_admission(entry)
         await self.workloads.reconcile(admission.namespace, admission.name)
 
+    async def on_retried_admission(self, entry: Entry) -> None:
+        """As `on_admission`, for the decision of a dead letter: tells quota that it can be read now.
+
+        Quota is told first, because the last outcome about a workload is the one that counts.
+        """
+        if why_unreadable(entry, self.cache.apply_admission) is None:
+            await self.jobs.report_readable(self.cache.apply_admission(entry))
+        await self.on_admission(entry)
+
     async def on_host(self, entry: Entry) -> None:
         """Create or delete the secret of a TaskRun's machine."""
         await self.machines.apply(entry.read(HostState))
 
     async def on_dispatch(self, entry: Entry) -> None:
-        """Create or remove the copy of a job of the hub."""
+        """Create or remove the copy of a job of the hub.
+
+        An order that cannot be read becomes a dead letter; the dispatcher is told, so that it chooses another
+        spoke.
+        """
+        if (why := why_unreadable(entry, lambda one: one.read(Dispatch))) is not None:
+            await self.copies.report_unreadable(entry, why)
+            raise NeverError(why)
         dispatch = entry.read(Dispatch)
         await self.copies.apply(dispatch)
         if dispatch.state == "chosen" and not self.own_kueue:

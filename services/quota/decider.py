@@ -395,7 +395,10 @@ class Decider:
         elif outcome.action == "release" and outcome.result == "refused":
             self._on_release_refused(state, outcome)
         elif outcome.action == "hold" and outcome.result == "refused":
-            self.hold_back(ref, outcome.stream, outcome.message)
+            self.held_back.note(ref, outcome.stream, outcome.message)
+            self._apply_workload_changed(state)
+        elif outcome.action == "hold" and self.held_back.lift(ref, outcome.stream):
+            self._apply_workload_changed(state)
 
     def _on_release_refused(self, state: WorkloadState, outcome: Outcome) -> None:
         """The job never started: release its quota at once, and wait until its requests change."""

@@ -24,6 +24,18 @@ class HeldBack:
         text = f"its message in {stream} cannot be used: {why[:WHY_MAX]}"
         self._reasons.setdefault(ref, {})[stream] = text
 
+    def note(self, ref: WorkloadRef, stream: str, text: str) -> None:
+        """Hold back a workload for a reason that somebody else put in words."""
+        self._reasons.setdefault(ref, {})[stream] = text[:WHY_MAX]
+
+    def lift(self, ref: WorkloadRef, stream: str) -> bool:
+        """Drop what a stream's message held back; return whether it did."""
+        reasons = self._reasons.get(ref, {})
+        lifted = reasons.pop(stream, None) is not None
+        if lifted and not reasons:
+            del self._reasons[ref]
+        return lifted
+
     def on_workload(self, state: WorkloadState, before: WorkloadState | None) -> None:
         """Forget the reasons that this state ends; `before` is the state before it."""
         reasons = self._reasons.get(state.ref)

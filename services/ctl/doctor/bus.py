@@ -1,7 +1,6 @@
 """Examines the bus: streams, consumers, leases, answers of quota, dead letters."""
 
 import base64
-import json
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -166,14 +165,14 @@ async def quota_answers(reader: StreamReader) -> list[Finding]:
 
 
 def dead_letters(letters: list[Seen]) -> list[Finding]:
-    """Messages that a service gave up on, the latest first."""
+    """Messages that a service gave up on, the latest first; closed ones are none."""
+    letters = [seen for seen in letters if seen.body.get("state", "open") == "open"]
     found = [
         Finding(
             where=f"dead letter of {seen.body.get('service')}",
             problem=f"{seen.body.get('original_subject')} "
             f"(sequence {seen.body.get('original_sequence')}): {seen.body.get('reason')}",
-            advice="mend the cause; the object is handled again when it next changes. "
-            f"To forget this: `nats stream purge DEAD{SUFFIX} --subject {json.dumps(seen.subject)}`",
+            advice="mend the cause, then `sluice dead retry`; `sluice dead show` says what to look at",
         )
         for seen in sorted(letters, key=lambda seen: seen.sequence, reverse=True)[:DEAD_SHOWN]
     ]
@@ -182,7 +181,7 @@ def dead_letters(letters: list[Seen]) -> list[Finding]:
             Finding(
                 where="dead letters",
                 problem=f"{len(letters) - DEAD_SHOWN} more",
-                advice="`nats stream view DEAD` shows all",
+                advice="`sluice dead list` shows all",
             )
         )
     return found

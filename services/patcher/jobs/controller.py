@@ -278,7 +278,7 @@ class JobController:
 
         Raises `LaterError` while the workload is not known yet.
         """
-        namespace, name = (decode(token) or "" for token in entry.subject.split(".")[3:5])
+        namespace, name = _names_in(entry.subject)
         state = self.cache.workload(namespace, name)
         if state is None:
             if entry.deliveries < UNREADABLE_DELIVERIES_MAX:
@@ -301,6 +301,12 @@ class JobController:
             traceparent=state.traceparent,
         )
         await self.bus.publish(outcome)
+
+    async def report_readable(self, admission: Admission) -> None:
+        """Publish that a decision can be read after all: quota no longer holds the workload back."""
+        state = self.cache.workload(admission.namespace, admission.name)
+        if state is not None and state.uid == admission.uid:
+            await self.report(state, admission, "applied", "hold")
 
     async def _try_patch(
         self,
@@ -350,3 +356,12 @@ def _hold_patch(job: Body, integration: Integration) -> Patch:
         return operations
     annotations = {**annotations_of(job), names.USER_PENDING: "false"}
     return [*operations, {"op": "add", "path": "/metadata/annotations", "value": annotations}]
+
+
+def _names_in(subject: str) -> tuple[str, str]:
+    """Namespace and name of the workload in a subject; empty for what is no name."""
+    try:
+        namespace, name = (decode(token) or "" for token in subject.split(".")[3:5])
+    except ValueError:
+        return "", ""
+    return namespace, name

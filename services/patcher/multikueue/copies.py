@@ -6,6 +6,7 @@
 """
 
 import asyncio
+import json
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
@@ -18,7 +19,7 @@ from services.patcher.cluster.patches import if_unchanged, remove_finalizer
 from services.patcher.cluster.writer import get_or_none
 from services.patcher.multikueue.priority import PriorityUpdater
 from shared.bus.follow import read
-from shared.bus.port import Bus, BusError, LaterError
+from shared.bus.port import Bus, BusError, Entry, LaterError
 from shared.contracts import subjects
 from shared.contracts.kube.bodies import Body, Metadata, spec_of
 from shared.contracts.kube.kinds import WORKLOAD, Kind
@@ -32,6 +33,7 @@ from shared.contracts.messages.spokes import (
     PREBUILT_WORKLOAD,
     CopyState,
 )
+from shared.contracts.refs import WorkloadRef
 from shared.integrations import Integrations
 from shared.kube.port import AlreadyExistsError, Kube, NotFoundError, RefusedError
 from shared.telemetry import probes
@@ -104,6 +106,32 @@ class CopyReconciler:
                 if (unsynced := self._not_synced()) is not None:
                     raise LaterError(unsynced) from error
                 await self._report(dispatch, "refused", str(error))
+
+    async def report_unreadable(self, entry: Entry, why: str) -> None:
+        """Tell the hub that an order cannot be read, as far as the order says who gave it."""
+        try:
+            body = json.loads(entry.data)
+            report = CopyState(
+                **{field: body[field] for field in ("cluster", "namespace", "name", "uid", "number")},
+                spoke=self._cluster,
+                state="refused",
+                message=f"its order (DISPATCHES {entry.sequence}) cannot be read: {why}",
+                at=self._now(),
+            )
+        except (ValueError, TypeError, KeyError) as error:
+            log.warning("an order of nobody", subject=entry.subject, error=repr(error))
+            return
+        if report.ref == self._ref_in(entry.subject, report.cluster):
+            await self._bus.publish(report)
+
+    def _ref_in(self, subject: str, hub: str) -> WorkloadRef | None:
+        """The workload of the hub that the subject of an order to this spoke names."""
+        tokens = subject.split(".")
+        known = subjects.join("dispatch", self._cluster, *map(subjects.decode, tokens[3:5]))
+        if known != subject:
+            return None
+        namespace, name = map(subjects.decode, tokens[3:5])
+        return WorkloadRef(hub, namespace or "", name or "")
 
     async def may_start(self, job: Body) -> bool:
         """True unless `job` is a copy that the hub does not want to run here now.

@@ -189,9 +189,13 @@ class WorkloadReconciler:
     async def _report_refused(
         self, state: WorkloadState | None, admission: Admission | None, error: RefusedError
     ) -> None:
-        """Give the quota back: the workload waits again, with the API server's answer as reason."""
-        if state is not None and admission is not None and admission.state in HOLDING - {"evicted"}:
-            await self.jobs.report(state, admission, "refused", "release", message=str(error))
+        """Give the quota back: the workload waits again, with the API server's answer as reason.
+
+        One that was to stop may still run: it keeps its quota, with the same reason.
+        """
+        if state is not None and admission is not None and admission.state in HOLDING:
+            action = "hold" if admission.state == "evicted" else "release"
+            await self.jobs.report(state, admission, "refused", action, message=str(error))
 
     async def _workload_object(
         self, state: WorkloadState, admission: Admission | None

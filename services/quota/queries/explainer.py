@@ -126,7 +126,7 @@ class Explainer:
         mine = _names(state.namespace, told.victims)
         unready = _names(state.namespace, told.unready)
         checks = self._awaited_checks(shard, state, told)
-        holding = told.reason in {"Reserved", "Admitted"}
+        holding = told.reason in _HOLDING
         return Explanation(
             **_base(state),
             reason=told.reason,
@@ -154,6 +154,8 @@ class Explainer:
         """The engine's message; during a back-off also the reason of the eviction."""
         if (stopped := self._decider.admission_stopped) and told.reason != "Admitted":
             return f"Nobody is admitted at present: {stopped}. {told.message}"
+        if told.reason in _HOLDING and (why := self._decider.held_back.why(state.ref)):
+            return f"{told.message}. It keeps its quota, but {why}"
         last = self._decider.last_decision(state)
         if told.requeue_at is None or last is None or last.state != "waiting" or not last.message:
             return told.message
@@ -224,6 +226,8 @@ class Explainer:
 
 
 _NO_LIMIT: Final = 1 << 62
+_HOLDING: Final = frozenset({"Reserved", "Admitted"})
+"""Reasons of the engine for a workload that has quota."""
 
 
 def _shortage(

@@ -18,7 +18,8 @@ class Outcome(WorkloadMessage):
     """`refused`: the cluster will never take it (Tekton's webhook, a policy): quota lets go."""
 
     action: str
-    """`release`, `suspend`, `reserve`, `finish`; `hold`: a running job's decision cannot be read."""
+    """`release`, `suspend`, `reserve`, `finish`. `hold`: whether a decision about a job that holds quota can
+    be carried out; `refused`: it cannot, and the quota stays with it."""
 
     term: int
     number: int
@@ -50,9 +51,39 @@ class DeadLetter(Message):
     """The original body; base64 where it is no UTF-8 (then `encoding` says so)."""
 
     encoding: Literal["utf-8", "base64"] = "utf-8"
+    state: Literal["open", "handled", "dropped"] = "open"
+    """`handled`: a later try succeeded. `dropped`: an operator gave it up."""
+
+    tries: int = 1
+    """How often the service gave up, this time included."""
+
     at: datetime
 
     @property
     def subject(self) -> str:
         """``sluice.dead.<service>.<original subject>``."""
         return f"{subjects.ROOT}.dead.{subjects.encode(self.service)}.{self.original_subject}"
+
+    def closed(self, state: Literal["handled", "dropped"], at: datetime) -> "DeadLetter":
+        """The tombstone of this letter: nobody has to look at it any more."""
+        return self.model_copy(update={"state": state, "body": "", "encoding": "utf-8", "at": at})
+
+
+class RetryRequest(Message):
+    """An operator's request to a service: handle the newest message of a subject once more."""
+
+    stream: ClassVar[str] = "DEAD"
+    type: ClassVar[str] = "dev.sluicegate.retry.v1"
+
+    cluster: str
+    service: str
+    original_subject: str
+    tries: int
+    """Of the dead letter that it is about."""
+
+    at: datetime
+
+    @property
+    def subject(self) -> str:
+        """``sluice.retry.<cluster>.<service>.<original subject>``."""
+        return f"{subjects.join('retry', self.cluster, self.service)}.{self.original_subject}"

@@ -6,7 +6,6 @@ at once.
 """
 
 import asyncio
-import base64
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -19,10 +18,10 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.js.errors import Error as JetStreamError
 
+from shared.bus.nats.work.dead_letters import dead_letter
 from shared.bus.nats.reader import entry_of, position_of
 from shared.bus.port import BusError, Entry, Handler, LaterError, NeverError, TooLargeError
 from shared.contracts.messages.base import Message, NewerSchemaError, UndecodableError
-from shared.contracts.messages.outcomes import DeadLetter
 from shared.telemetry import probes
 from shared.telemetry.metrics import WORK
 
@@ -46,9 +45,6 @@ BACKOFF_FIRST_SECONDS: Final = 0.25
 BACKOFF_MAX_SECONDS: Final = 60.0
 NEWER_LOGGED_MAX: Final = 100
 """Different reasons of `_newer` that are logged. The bound keeps a writer from flooding the log."""
-
-DEAD_BODY_MAX: Final = 64 << 10
-"""A dead letter quotes this much of the body; the log has the rest."""
 
 PutDead = Callable[[Message, str], "asyncio.Future[int]"]
 Whole = Callable[[Entry], Awaitable[Entry]]
@@ -305,24 +301,3 @@ def backoff_seconds(deliveries: int, rng: Random) -> float:
     """Double for each delivery up to a minute, less up to a quarter so that they spread."""
     whole = min(BACKOFF_MAX_SECONDS, BACKOFF_FIRST_SECONDS * 2.0 ** min(deliveries - 1, 16))
     return whole * (1.0 - rng.random() / 4)
-
-
-def dead_letter(service: str, entry: Entry, reason: str, now: datetime) -> DeadLetter:
-    """Build the dead letter of an entry that no handler can process."""
-    body = entry.data[:DEAD_BODY_MAX]
-    cut = "" if len(body) == len(entry.data) else f" (body cut at {DEAD_BODY_MAX} bytes)"
-    try:
-        text, encoding = body.decode(), "utf-8"
-    except UnicodeDecodeError:
-        text, encoding = base64.b64encode(body).decode(), "base64"
-    return DeadLetter.model_validate(
-        {
-            "service": service,
-            "original_subject": entry.subject,
-            "original_sequence": entry.sequence,
-            "reason": reason[:2000] + cut,
-            "body": text,
-            "encoding": encoding,
-            "at": now,
-        }
-    )
