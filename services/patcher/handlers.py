@@ -10,8 +10,8 @@ from services.patcher.machines.secrets import MachineSecrets
 from services.patcher.multikueue.copies import CopyReconciler
 from services.patcher.multikueue.hub_status import HubStatusWriter
 from services.patcher.workloads.reconciler import WorkloadReconciler
-from shared.bus.nats.work.dead_letters import Retried, RetryHandler
 from shared.bus.follow import why_unreadable
+from shared.bus.nats.work.dead_letters import Retried, RetryHandler
 from shared.bus.port import Bus, Entry, NeverError
 from shared.contracts import subjects
 from shared.contracts.messages.dispatches import Dispatch

@@ -21,7 +21,7 @@ from shared.contracts.messages.hosts import (
     SealKey,
 )
 from shared.contracts.messages.observed import Observed, Synced
-from shared.contracts.messages.outcomes import DeadLetter, Outcome
+from shared.contracts.messages.outcomes import DeadLetter, Outcome, RetryRequest
 from shared.contracts.messages.queues import FlavorUsage, QueueStatus, ResourceUsage
 from shared.contracts.messages.spokes import (
     Beat,
@@ -134,6 +134,9 @@ EXAMPLES: dict[str, Message] = {
     "dead": DeadLetter(
         service="patcher", original_subject="sluice.admission.hub.a.b", original_sequence=9,
         reason="state: Field required", body="{}", at=NOON,
+    ),
+    "retry": RetryRequest(
+        cluster="hub", service="patcher", original_subject="sluice.admission.hub.a.b", tries=1, at=NOON
     ),
 }  # fmt: skip
 

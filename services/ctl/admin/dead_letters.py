@@ -130,9 +130,7 @@ async def show_letters(word: str, *, as_json: bool, url: str | None, directory: 
         if as_json:
             print(json.dumps([_json(letter) for letter in letters], indent=4))
             return
-        texts = [
-            "\n".join([*_lines(letter), *await _situation(bus, letter)]) for letter in letters
-        ]
+        texts = ["\n".join([*_lines(letter), *await _situation(bus, letter)]) for letter in letters]
     print("\n\n".join(texts))
 
 
@@ -187,9 +185,7 @@ async def drop_letters(words: Sequence[str] | None, *, url: str | None, director
 
 @asynccontextmanager
 async def _bus(url: str | None, directory: Path) -> AsyncIterator[Bus]:
-    async with connected(
-        nats_url_of(url, directory), access=access_for(url, directory)
-    ) as bus:
+    async with connected(nats_url_of(url, directory), access=access_for(url, directory)) as bus:
         yield bus
 
 
@@ -242,19 +238,21 @@ async def _situation(bus: Bus, letter: Letter) -> list[str]:
     if (log := STREAM_OF.get(sort)) is not None:
         newest = await bus.latest(log, letter.message.original_subject)
         if newest is None:
-            lines.append("newest:    none: what it is about has ended; `sluice dead drop` forgets it")
+            lines.append(
+                "newest:    none: what it is about has ended; `sluice dead drop` forgets it"
+            )
         elif newest.sequence > letter.message.original_sequence:
             lines.append(f"newest:    {log} {newest.sequence}, which a retry handles instead")
     subject = join("admission", cluster, namespace, name)
     admission = read(await bus.latest("ADMISSIONS", subject), Admission)
     if admission is not None:
         holds = "holds quota" if admission.state in HOLDING else "holds no quota"
-        lines.append(f"quota:     {admission.state} in {admission.cluster_queue or '-'}: it {holds}")
-    return [
-        *lines,
-        f"next:      mend the cause, then `sluice dead retry {letter.number}`; "
-        f"`sluice history {namespace}/{name}` tells what led to it",
-    ]
+        lines.append(
+            f"quota:     {admission.state} in {admission.cluster_queue or '-'}: it {holds}"
+        )
+    history = f"`sluice history {namespace}/{name}` tells what led to it"
+    lines.append(f"next:      mend the cause, then `sluice dead retry {letter.number}`; {history}")
+    return lines
 
 
 def _lines(letter: Letter) -> list[str]:

@@ -112,7 +112,10 @@ class CopyReconciler:
         try:
             body = json.loads(entry.data)
             report = CopyState(
-                **{field: body[field] for field in ("cluster", "namespace", "name", "uid", "number")},
+                **{
+                    field: body[field]
+                    for field in ("cluster", "namespace", "name", "uid", "number")
+                },
                 spoke=self._cluster,
                 state="refused",
                 message=f"its order (DISPATCHES {entry.sequence}) cannot be read: {why}",

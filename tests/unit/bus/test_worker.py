@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.bus.nats.work.dead_letters import DEAD_BODY_MAX, dead_letter
 from shared.bus.nats.work.worker import (
-    DEAD_BODY_MAX,
     IN_FLIGHT_MAX,
     Registration,
     Worker,
     backoff_seconds,
-    dead_letter,
 )
 from shared.bus.port import BusError, Entry, Handler, LaterError, NeverError, UnavailableError
 from shared.contracts.messages.base import Message

@@ -1,4 +1,4 @@
-"""A decision that cannot be read becomes a dead letter with an outcome, so that quota lets go."""
+"""What cannot be carried out becomes a dead letter with an outcome, and can be tried again."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -6,15 +6,22 @@ from typing import Any
 import pytest
 
 from shared.bus.follow import recall
+from shared.bus.port import Entry
 from shared.contracts.messages.admissions import Admission
-from shared.contracts.messages.outcomes import DeadLetter
+from shared.contracts.messages.base import UndecodableError
+from shared.contracts.messages.dispatches import Dispatch
+from shared.contracts.messages.outcomes import DeadLetter, RetryRequest
+from shared.contracts.messages.spokes import CopyState
+from shared.kube.port import RefusedError
 from shared.testing.waiting import eventually
 from tests.unit.patcher.stage import NOON, Setup
+from tests.unit.patcher.test_api_server_errors import FaultyKube, faulty
 
 
 @pytest.fixture
 async def setup() -> AsyncIterator[Setup]:
     subject = Setup()
+    subject.patchers_kube = FaultyKube(subject.kube)
     await subject.bus.start()
     await subject.start_patcher()
     yield subject
@@ -51,3 +58,135 @@ async def test_unreadable_decision_is_answered_and_kept_as_dead_letter(
         return bool(dead)
 
     await eventually(buried)
+
+
+class Letters:
+    """The dead letters of a setup, and requests to try them again."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+
+    async def now(self) -> list[DeadLetter]:
+        found: list[DeadLetter] = []
+        await recall(self._setup.bus, {DeadLetter: lambda letter, _: found.append(letter)})
+        return found
+
+    async def became(self, state: str, tries: int) -> DeadLetter:
+        async def yes() -> bool:
+            return [(one.state, one.tries) for one in await self.now()] == [(state, tries)]
+
+        await eventually(yes)
+        return (await self.now())[0]
+
+    async def retry(self, letter: DeadLetter) -> None:
+        cluster = letter.original_subject.split(".")[2]
+        await self._setup.bus.publish(
+            RetryRequest(
+                cluster=cluster, service=letter.service, tries=letter.tries, at=NOON,
+                original_subject=letter.original_subject,
+            )
+        )  # fmt: skip
+
+
+@pytest.fixture
+def letters(setup: Setup) -> Letters:
+    return Letters(setup)
+
+
+@pytest.fixture
+def unreadable(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Subjects of decisions that nobody can read while they are in the list."""
+    subjects: list[str] = []
+    real = Entry.read
+
+    def read(entry: Entry, kind: Any) -> Any:
+        if entry.subject in subjects:
+            raise UndecodableError(kind.type, "a word of another release")
+        return real(entry, kind)
+
+    monkeypatch.setattr(Entry, "read", read)
+    return subjects
+
+
+async def test_retried_decision_is_carried_out_and_quota_is_told(
+    setup: Setup, letters: Letters, unreadable: list[str]
+) -> None:
+    await setup.flavor()
+    state = await setup.submit()
+    unreadable.append(f"sluice.admission.hub.default.{state.name}")
+    await setup.decide(state, "admitted")
+    letter = await letters.became("open", 1)
+    await letters.retry(letter)
+    again = await letters.became("open", 2)
+    assert "another release" in again.reason
+    assert (await setup.job())["spec"]["suspend"] is True
+
+    unreadable.clear()
+    await letters.retry(again)
+    closed = await letters.became("handled", 2)
+    assert closed.body == ""
+    assert (await setup.job())["spec"]["suspend"] is False
+    told = [(o.action, o.result) for o in await setup.outcomes()]
+    assert told[-2:] == [("hold", "applied"), ("release", "applied")]
+
+
+async def test_retry_handles_the_newest_message_of_the_subject(
+    setup: Setup, letters: Letters, unreadable: list[str]
+) -> None:
+    await setup.flavor()
+    state = await setup.submit()
+    unreadable.append(f"sluice.admission.hub.default.{state.name}")
+    await setup.decide(state, "admitted")
+    letter = await letters.became("open", 1)
+    unreadable.clear()
+    await setup.decide(state, "waiting", reason="WaitingForQuota")
+    await letters.retry(letter)
+    await letters.became("handled", 1)
+    assert (await setup.job())["spec"]["suspend"] is True
+
+
+async def test_retry_of_an_ended_object_closes_its_letter(setup: Setup, letters: Letters) -> None:
+    subject = "sluice.admission.hub.default.job-gone"
+    await setup.bus.publish(
+        RetryRequest(cluster="hub", service="patcher", original_subject=subject, tries=1, at=NOON)
+    )
+    closed = await letters.became("handled", 1)
+    assert closed.original_subject == subject
+
+
+async def test_refused_eviction_holds_quota_with_the_reason(setup: Setup, letters: Letters) -> None:
+    await setup.flavor()
+    state = await setup.submit()
+    await setup.decide(state, "admitted")
+
+    async def runs() -> bool:
+        return (await setup.job())["spec"]["suspend"] is False
+
+    await eventually(runs)
+    refusal = RefusedError("admission webhook denied it", status=422)
+    faulty(setup).answers["patch", "Job", ""] = [refusal] * 9
+    await setup.decide(state, "evicted")
+    letter = await letters.became("open", 1)
+    assert "denied" in letter.reason
+    outcome = (await setup.outcomes())[-1]
+    assert (outcome.action, outcome.result) == ("hold", "refused")
+    assert "denied" in outcome.message
+
+
+@pytest.mark.parametrize(
+    ("broken", "told"), [({"state": "later"}, True), ({"uid": None}, False)], ids=["word", "uid"]
+)
+async def test_unreadable_order_is_refused_to_the_hub(
+    setup: Setup, letters: Letters, broken: dict[str, Any], told: bool
+) -> None:
+    order: Any = Dispatch(
+        spoke="hub", cluster="center", namespace="default", name="wl", uid="u", state="offered",
+        number=7, at=NOON,
+    )  # fmt: skip
+    body = order.model_copy(update=broken).model_dump_json(exclude_none=True).encode()
+    object.__setattr__(order, "encode", lambda: body)
+    await setup.bus.publish(order)
+    await letters.became("open", 1)
+    reports: list[CopyState] = []
+    await recall(setup.bus, {CopyState: lambda report, _: reports.append(report)})
+    assert [(r.cluster, r.state, r.number) for r in reports] == [("center", "refused", 7)] * told

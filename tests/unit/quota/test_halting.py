@@ -102,3 +102,26 @@ async def test_quota_lets_go_of_decision_that_patcher_cannot_read(setup: Setup) 
     await became(setup, "y", "admitted")
     await became(setup, "x", "waiting")
     assert "cannot be read" in (await setup.last("x")).message
+
+
+async def test_decision_that_cannot_be_carried_out_keeps_its_quota_until_it_can(
+    setup: Setup,
+) -> None:
+    await setup.cluster(cpus=1)
+    await setup.start_quota()
+    await setup.workload("x", phase="running", held=False, pods_active=True)
+    await became(setup, "x", "admitted")
+    decision = await setup.last("x")
+    await setup.outcome(decision, "hold", "refused", message="its decision cannot be read")
+
+    async def is_held_back() -> bool:
+        [item] = (await explained(setup, "x")).items
+        return "keeps its quota, but its decision cannot be read" in item.message
+
+    async def is_not() -> bool:
+        return not await is_held_back()
+
+    await eventually(is_held_back)
+    assert (await setup.last("x")).state == "admitted"
+    await setup.outcome(decision, "hold", "applied")
+    await eventually(is_not)

@@ -18,8 +18,8 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.js.errors import Error as JetStreamError
 
-from shared.bus.nats.work.dead_letters import dead_letter
 from shared.bus.nats.reader import entry_of, position_of
+from shared.bus.nats.work.dead_letters import dead_letter
 from shared.bus.port import BusError, Entry, Handler, LaterError, NeverError, TooLargeError
 from shared.contracts.messages.base import Message, NewerSchemaError, UndecodableError
 from shared.telemetry import probes
