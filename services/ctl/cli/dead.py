@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from services.ctl.cli.completers import one_of_these
-from services.ctl.cli.options import Directory, NatsUrl, TextOrJson, one_of
+from services.ctl.cli.options import Directory, NatsUrl, TextOrJson, one_of, run_async
 from shared.runtime.command import CommandError, Exit
 
 app = typer.Typer(
@@ -37,12 +37,10 @@ def list_letters(
     directory: Directory = Path(".sluice"),
 ) -> None:
     """List the open letters, the oldest first."""
-    import asyncio  # noqa: PLC0415
-
     from services.ctl.admin.dead_letters import show_list  # noqa: PLC0415
 
     as_json = one_of(output, "table", "json") == "json"
-    asyncio.run(show_list(as_json=as_json, url=nats_url, directory=directory))
+    run_async(show_list(as_json=as_json, url=nats_url, directory=directory))
 
 
 @app.command()
@@ -55,12 +53,10 @@ def show(
     directory: Directory = Path(".sluice"),
 ) -> None:
     """Show a letter whole: reason, message, what quota holds for its workload, what to do."""
-    import asyncio  # noqa: PLC0415
-
     from services.ctl.admin.dead_letters import show_letters  # noqa: PLC0415
 
     as_json = one_of(output, "text", "json") == "json"
-    asyncio.run(show_letters(letter, as_json=as_json, url=nats_url, directory=directory))
+    run_async(show_letters(letter, as_json=as_json, url=nats_url, directory=directory))
 
 
 @app.command()
@@ -77,11 +73,9 @@ def retry(
 
     Mend the cause first. Needs a user of NATS that may write, as `operator`.
     """
-    import asyncio  # noqa: PLC0415
-
     from services.ctl.admin.dead_letters import retry_letters  # noqa: PLC0415
 
-    done = asyncio.run(
+    done = run_async(
         retry_letters(_named(letters, every), wait_seconds, url=nats_url, directory=directory)
     )
     if not done:
@@ -96,11 +90,9 @@ def drop(
     directory: Directory = Path(".sluice"),
 ) -> None:
     """Give letters up. This changes no workload and no quota. Needs the user `operator` of NATS."""
-    import asyncio  # noqa: PLC0415
-
     from services.ctl.admin.dead_letters import drop_letters  # noqa: PLC0415
 
-    asyncio.run(drop_letters(_named(letters, every), url=nats_url, directory=directory))
+    run_async(drop_letters(_named(letters, every), url=nats_url, directory=directory))
 
 
 def _named(letters: list[str] | None, every: bool) -> list[str] | None:
