@@ -63,7 +63,7 @@ class Letter:
         return f"{sort} {cluster} {namespace}/{name}" if name else self.message.original_subject
 
 
-async def open_letters(bus: Bus) -> list[Letter]:
+async def _open_letters(bus: Bus) -> list[Letter]:
     """All letters that nobody has closed, the oldest first."""
     found: dict[str, Letter] = {}
 
@@ -75,7 +75,7 @@ async def open_letters(bus: Bus) -> list[Letter]:
     return sorted(letters, key=lambda letter: letter.number)
 
 
-def find_letters(letters: Sequence[Letter], words: Sequence[str] | None) -> list[Letter]:
+def _find_letters(letters: Sequence[Letter], words: Sequence[str] | None) -> list[Letter]:
     """The letters that `words` name by number or by NAMESPACE/NAME; all for None.
 
     Raises `CommandError` for a word that names none.
@@ -101,7 +101,7 @@ def find_letters(letters: Sequence[Letter], words: Sequence[str] | None) -> list
 async def show_list(*, as_json: bool, url: str | None, directory: Path) -> None:
     """Print the open letters."""
     async with _bus(url, directory) as bus:
-        letters = await open_letters(bus)
+        letters = await _open_letters(bus)
     if as_json:
         print(json.dumps([_json(letter) for letter in letters], indent=4))
         return
@@ -126,7 +126,7 @@ async def show_list(*, as_json: bool, url: str | None, directory: Path) -> None:
 async def show_letters(word: str, *, as_json: bool, url: str | None, directory: Path) -> None:
     """Print the letters that `word` names, each with what is known of its workload now."""
     async with _bus(url, directory) as bus:
-        letters = find_letters(await open_letters(bus), [word])
+        letters = _find_letters(await _open_letters(bus), [word])
         if as_json:
             print(json.dumps([_json(letter) for letter in letters], indent=4))
             return
@@ -139,7 +139,7 @@ async def retry_letters(
 ) -> bool:
     """Ask the services to try letters again; return whether all succeeded, or none was waited for."""
     async with _bus(url, directory) as bus:
-        letters = find_letters(await open_letters(bus), words)
+        letters = _find_letters(await _open_letters(bus), words)
         for letter in letters:
             await _stored(
                 bus.publish(
@@ -167,7 +167,7 @@ async def retry_letters(
 async def drop_letters(words: Sequence[str] | None, *, url: str | None, directory: Path) -> None:
     """Close letters, and remove them from the view."""
     async with _bus(url, directory) as bus:
-        letters = find_letters(await open_letters(bus), words)
+        letters = _find_letters(await _open_letters(bus), words)
         for letter in letters:
             dropped = letter.message.closed("dropped", utc_now())
             sequence = await _stored(bus.publish(dropped, expect_subject=letter.number))

@@ -56,7 +56,7 @@ def dead_letter(
     )
 
 
-def original_of(subject: str) -> str:
+def _original_of(subject: str) -> str:
     """The subject that a retry request with this subject is about."""
     return ".".join(subject.split(".")[PREFIX_TOKENS:])
 
@@ -87,7 +87,7 @@ class RetryHandler:
         self._bus.work("DEAD", durable, self.on_request, filters=filters, key=self._key)
 
     def _key(self, entry: Entry) -> str:
-        original = replace(entry, subject=original_of(entry.subject))
+        original = replace(entry, subject=_original_of(entry.subject))
         known = self._handled.get(_sort_of(original.subject))
         return original.subject if known is None or known.key is None else known.key(original)
 
