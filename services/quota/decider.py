@@ -394,10 +394,7 @@ class Decider:
             self._drain(ref)
         elif outcome.action == "release" and outcome.result == "refused":
             self._on_release_refused(state, outcome)
-        elif outcome.action == "hold" and outcome.result == "refused":
-            self.held_back.note(ref, outcome.stream, outcome.message)
-            self._apply_workload_changed(state)
-        elif outcome.action == "hold" and self.held_back.lift(ref, outcome.stream):
+        elif outcome.action == "hold" and self.held_back.on_outcome(outcome):
             self._apply_workload_changed(state)
 
     def _on_release_refused(self, state: WorkloadState, outcome: Outcome) -> None:

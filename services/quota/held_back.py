@@ -6,6 +6,7 @@ unusable decision, until its next state in which it asks something else.
 
 from typing import Final
 
+from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
 
@@ -24,16 +25,18 @@ class HeldBack:
         text = f"its message in {stream} cannot be used: {why[:WHY_MAX]}"
         self._reasons.setdefault(ref, {})[stream] = text
 
-    def note(self, ref: WorkloadRef, stream: str, text: str) -> None:
-        """Hold back a workload for a reason that somebody else put in words."""
-        self._reasons.setdefault(ref, {})[stream] = text[:WHY_MAX]
+    def on_outcome(self, outcome: Outcome) -> bool:
+        """Hold back the workload of a decision that cannot be carried out; lift that once it can.
 
-    def lift(self, ref: WorkloadRef, stream: str) -> bool:
-        """Drop what a stream's message held back; return whether it did."""
-        reasons = self._reasons.get(ref, {})
-        lifted = reasons.pop(stream, None) is not None
+        Returns whether anything changed.
+        """
+        reasons = self._reasons.get(outcome.ref, {})
+        if outcome.result == "refused":
+            self._reasons[outcome.ref] = reasons | {outcome.stream: outcome.message[:WHY_MAX]}
+            return True
+        lifted = reasons.pop(outcome.stream, None) is not None
         if lifted and not reasons:
-            del self._reasons[ref]
+            del self._reasons[outcome.ref]
         return lifted
 
     def on_workload(self, state: WorkloadState, before: WorkloadState | None) -> None:
