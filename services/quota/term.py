@@ -95,6 +95,7 @@ class Term:
         self._metrics.reset()
         self._audit_at: datetime | None = None
         self._term = 0
+        self._epoch = 0
         self._number = 0
         self._last_sent = 0
         """The sequence that `ADMISSIONS` will have when everything that was sent is stored."""
@@ -128,7 +129,13 @@ class Term:
         await self._all_read.wait()
         last = await self._bus.last_sequence("ADMISSIONS")
         self._term = self._last_term() + 1
-        began = TermBegan(term=self._term, holder=self._bus.instance, began_at=self._now())
+        self._epoch = await self._bus.epoch("ADMISSIONS")
+        began = TermBegan(
+            epoch=self._epoch,
+            term=self._term,
+            holder=self._bus.instance,
+            began_at=self._now(),
+        )
         self._last_sent = await self._bus.publish(began, expect_last=last)
         # The leader before us may have written until now. Everything that precedes our term on the
         # log is read once the term itself is; everything that follows it is ours.
@@ -139,9 +146,31 @@ class Term:
         # Acknowledgements tell us about our own decisions. The only news from others is their term.
         readers["ADMISSIONS"].cancel()
         group.create_task(self._read("ADMISSIONS", subject_filter("term")))
+        valid = await self._valid_behind_void()
+        self._inbox.extend(("ADMISSIONS", entry) for entry in valid)
         self._inbox = self._latest_in_order()
         self._apply_inbox(len(self._inbox))
+        for entry in valid:
+            if (admission := read(entry, Admission)) is not None:
+                self._publish(admission)
         log.info("leading", term=self._term, sequence=self._last_sent)
+
+    async def _valid_behind_void(self) -> list[Entry]:
+        """The last valid decision of each subject whose last one on the log is void.
+
+        Its view holds the void one, which every reader drops: it is published anew. Where there was
+        none, the workload is new to us, and is decided about.
+        """
+        void = await self._bus.void("ADMISSIONS")
+        last: dict[str, Entry] = {}
+        if void:
+            log.warning("repairing what a replaced leader wrote", subjects=len(void))
+            async with aclosing(self._bus.replay("ADMISSIONS", *void)) as items:
+                async for item in items:
+                    if isinstance(item, CaughtUp):
+                        break
+                    last[item.subject] = item
+        return [last[subject] for subject in void if subject in last]
 
     def _last_term(self) -> int:
         """The last term on the log. Without any `Term` message: the last one that decided something."""
@@ -328,7 +357,9 @@ class Term:
     def _publish(self, draft: Admission) -> bool:
         """Publish a decision; return whether it admits."""
         self._number += 1
-        admission = draft.numbered(term=self._term, number=self._number, inputs=dict(self._inputs))
+        admission = draft.numbered(
+            epoch=self._epoch, term=self._term, number=self._number, inputs=dict(self._inputs)
+        )
         future = self._bus.publish(admission, expect_last=self._last_sent)
         self._last_sent += 1
         asyncio.ensure_future(future).add_done_callback(partial(self._on_published, admission))

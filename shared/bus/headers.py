@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from shared.bus.port import TooLargeError
-from shared.contracts.messages.base import BODY_REF, SCHEMA_VERSION, TRACEPARENT, Message
+from shared.contracts.messages.base import BODY_REF, RULING, SCHEMA_VERSION, TRACEPARENT, Message
 
 MESSAGE_ID: Final = "Nats-Msg-Id"
 EXPECT_LAST: Final = "Nats-Expected-Last-Sequence"
@@ -54,6 +54,8 @@ def build(message: Message, *, message_id: str, source: str, now: datetime) -> d
     }
     if message.body_ref is not None:
         headers[BODY_REF] = message.body_ref
+    if message.ruling is not None:
+        headers[RULING] = f"{message.ruling[0]}.{message.ruling[1]}"
     if message.traceparent is not None:
         headers[TRACEPARENT] = _encoded(message.traceparent)
     return headers

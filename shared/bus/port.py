@@ -78,8 +78,16 @@ class Entry:
     time: datetime
     """When the log stored it."""
 
+    generation: int = 0
+    """How often this process has seen the log become another one, or lose its tail."""
+
     deliveries: int = 1
     """How often it was delivered to a worker, this time included."""
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """(generation, sequence). Of two entries of a subject the one with the higher place is newer."""
+        return (self.generation, self.sequence)
 
     def read(self, kind: type[M]) -> M:
         """Decode it as a message of `kind`. Raises `UndecodableError`.
@@ -176,6 +184,16 @@ class Bus(Protocol):
 
     async def last_sequence(self, stream: str) -> int:
         """Return the log's last sequence, 0 if it is empty."""
+
+    async def epoch(self, stream: str) -> int:
+        """Return the epoch of the log: `sluice bus apply` wrote it when it made it. 0 for none."""
+
+    async def void(self, stream: str) -> Mapping[str, int]:
+        """Return the subjects whose last decision that this bus has read is void, with its sequence.
+
+        A decision is void if its leader had been replaced before it was stored: `watch`, `replay` and
+        `work` drop it.
+        """
 
     async def fullness(self, stream: str) -> float:
         """Return the used share of the log's maximum size: 1.0 is full; 0.0 also if it has no limit."""

@@ -26,7 +26,7 @@ from shared.bus.admin.accounts import DOOR, SpokeAccess, spoke_access
 from shared.bus.nats.bus import NatsBus
 from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, ApiError, call
 from shared.bus.port import BusError
-from shared.bus.streams import load
+from shared.bus.streams import load, view_of
 from shared.contracts import subjects
 
 log = structlog.get_logger(__name__)
@@ -55,6 +55,8 @@ _WATCH: Final = frozenset(
 publish there for whoever asked."""
 
 Json = dict[str, Any]
+
+TERMS: Final = subjects.subject_filter("term")
 
 
 class RefusedError(Exception):
@@ -137,6 +139,11 @@ class SpokeGateway:
                 return _bare(await self._get(stream, which))
             case {"last_by_subj": str(subject)} if len(which) == 1:
                 if not spoke.may_read(stream, subject):
+                    raise RefusedError(f"{subject} in {stream}")
+                return await self._get(stream, which)
+            case {"seq": int(), "next_by_subj": str(subject)} if len(which) == 2:
+                # Who led is no secret; without it a spoke cannot drop what a replaced leader decided.
+                if view_of(stream) not in spoke.views or subject != TERMS:
                     raise RefusedError(f"{subject} in {stream}")
                 return await self._get(stream, which)
             case {"seq": int()} if len(which) == 1 and stream in spoke.logs:

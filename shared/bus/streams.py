@@ -14,6 +14,9 @@ DATA: Final = Path(__file__).parents[2] / "deploy" / "nats"
 """Next to the packages, in the repository and in an installation."""
 
 STREAMS_FILE: Final = DATA / "streams.yaml"
+EPOCH: Final = "sluicegate.dev/epoch"
+"""Key in the metadata of a log or view: when it was made, in milliseconds since 1970. Absent: 0."""
+
 VIEW_SUFFIX: Final = "_NOW"
 LEASES: Final = "LEASES"
 OBJECTS: Final = "objects"
@@ -128,6 +131,12 @@ class Catalogue(_Data):
 def view_of(log: str) -> str:
     """The stream that keeps the last message of each subject of `log`."""
     return log + VIEW_SUFFIX
+
+
+def epoch_of(config: Config) -> int:
+    """When a stream was made, in milliseconds since 1970; 0 where nobody wrote it down."""
+    said = str((config.get("metadata") or {}).get(EPOCH, ""))
+    return int(said) if said.isdecimal() else 0
 
 
 def load(path: Path = STREAMS_FILE) -> Catalogue:

@@ -41,6 +41,11 @@ NEWER: Final = Counter(
     "Entries that a reader held apart because a newer release wrote them: upgrade the service.",
     ["stream"],
 )
+VOID: Final = Counter(
+    "sluicegate_bus_void",
+    "Decisions that a reader dropped because their leader had been replaced when they were stored.",
+    ["stream"],
+)
 WATCH_FAILURES: Final = Counter(
     "sluicegate_watch_failures", "Lists and watches that failed and are tried again.", ["resource"]
 )

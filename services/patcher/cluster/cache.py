@@ -23,6 +23,10 @@ from shared.telemetry import probes
 _ObjectKey = tuple[str, str | None, str]
 """`<plural>_<group>`, namespace, name."""
 
+Place = tuple[int, int]
+"""`Entry.place`."""
+
+NOWHERE: Final = (0, 0)
 _ENDED: Final = frozenset({"finished", "gone"})
 
 
@@ -41,11 +45,11 @@ class ObjectCache:
         self._bus = bus
         self._cluster = cluster
         self._objects: dict[_ObjectKey, Body] = {}
-        self._workloads: dict[str, tuple[int, WorkloadState]] = {}
-        """Subject to sequence number and state."""
+        self._workloads: dict[str, tuple[Place, WorkloadState]] = {}
+        """Subject to place in the log and state."""
 
-        self._admissions: dict[str, tuple[int, Admission]] = {}
-        """Subject to sequence number and admission."""
+        self._admissions: dict[str, tuple[Place, Admission]] = {}
+        """Subject to place in the log and admission."""
 
         self.integrations = Integrations()
         """The kinds that can wait in this cluster."""
@@ -68,11 +72,11 @@ class ObjectCache:
 
     def workload(self, namespace: str, name: str) -> WorkloadState | None:
         """The latest state of a workload; None if there is none."""
-        return self._workloads.get(self._subject("workload", namespace, name), (0, None))[1]
+        return self._workloads.get(self._subject("workload", namespace, name), (NOWHERE, None))[1]
 
     def admission(self, namespace: str, name: str) -> Admission | None:
         """The latest admission of a workload; None if there is none."""
-        return self._admissions.get(self._subject("admission", namespace, name), (0, None))[1]
+        return self._admissions.get(self._subject("admission", namespace, name), (NOWHERE, None))[1]
 
     def admissions(self) -> tuple[Admission, ...]:
         """The latest admission of each workload."""
@@ -96,43 +100,45 @@ class ObjectCache:
         `UndecodableError`.
         """
         known = self._workloads.get(entry.subject)
-        if known is not None and known[0] >= entry.sequence:
+        if known is not None and known[0] >= entry.place:
             return known[1]
         state = entry.read(WorkloadState)
-        self._workloads[entry.subject] = (entry.sequence, state)
+        self._workloads[entry.subject] = (entry.place, state)
         return state
 
     def _on_workload(self, entry: Entry) -> None:
         known = self._workloads.get(entry.subject)
-        if known is not None and known[0] >= entry.sequence:
+        if known is not None and known[0] >= entry.place:
             return
         state = read(entry, WorkloadState)
         # The end of an unknown workload was handled and forgotten; if not, it comes as work.
         if state is not None and (known is not None or state.phase not in _ENDED):
-            self._workloads[entry.subject] = (entry.sequence, state)
+            self._workloads[entry.subject] = (entry.place, state)
 
     def apply_admission(self, entry: Entry) -> Admission:
         """Apply an admission; return it, or the newer one that is known already.
 
-        A former leader may write late, so (term, number) decides which one is newer (ADR 5). Raises
+        A former leader may write late, so (epoch, term, number) decides which one is newer (ADR 5). Raises
         `UndecodableError`.
         """
         known = self._admissions.get(entry.subject)
-        if known is not None and known[0] >= entry.sequence:
+        if known is not None and known[0] >= entry.place:
             return known[1]
         return self._keep_newer(entry, entry.read(Admission))
 
     def _keep_newer(self, entry: Entry, admission: Admission) -> Admission:
         known = self._admissions.get(entry.subject)
-        if known is not None and _order(known[1]) > _order(admission):
+        # A log that was made anew, or lost its tail, knows nothing of what was decided before.
+        same = known is not None and known[0][0] == entry.generation
+        if known is not None and same and _order(known[1]) > _order(admission):
             probes.OLDER_DECISION.fired += 1
             admission = known[1]
-        self._admissions[entry.subject] = (entry.sequence, admission)
+        self._admissions[entry.subject] = (entry.place, admission)
         return admission
 
     def _on_admission(self, entry: Entry) -> None:
         known = self._admissions.get(entry.subject)
-        if known is None or known[0] < entry.sequence:
+        if known is None or known[0] < entry.place:
             admission = read(entry, Admission)
             if admission is None:
                 return
@@ -225,8 +231,8 @@ class ObjectCache:
             self._objects.pop(key, None)
 
 
-def _order(admission: Admission) -> tuple[int, int]:
-    return (admission.term, admission.number)
+def _order(admission: Admission) -> tuple[int, int, int]:
+    return (admission.epoch, admission.term, admission.number)
 
 
 def _is_finished_and_released(workload: Body) -> bool:

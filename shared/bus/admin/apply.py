@@ -6,6 +6,7 @@ nothing.
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 import nats
@@ -15,7 +16,7 @@ from nats.errors import Error as NatsError
 from shared.bus.nats.jetstream_api import ApiError, call
 from shared.bus.nats.stream_drift import drift, stream_info
 from shared.bus.port import UnavailableError
-from shared.bus.streams import VIEW_SUFFIX, Catalogue, load
+from shared.bus.streams import EPOCH, LEASES, VIEW_SUFFIX, Catalogue, epoch_of, load
 from shared.settings.access import OPEN, Access
 
 HOW: Final = "run `sluice bus apply`"
@@ -66,9 +67,10 @@ async def apply(
     anew only if `rebuild` names it: the log still has the tombstones that were purged, and its
     durable consumers begin again. `replicas` None leaves existing streams as they are.
     """
+    made = int(datetime.now(UTC).timestamp() * 1000)
     wanted = (catalogue or load()).configs(replicas=replicas or 1)
     changes = [
-        await _apply_one(nc, name, config, rebuild=name in rebuild, replicas=replicas)
+        await _apply_one(nc, name, config, rebuild=name in rebuild, replicas=replicas, made=made)
         for name, config in wanted.items()
     ]
     return Report(changes=tuple(changes))
@@ -107,7 +109,7 @@ async def _silent(_error: Exception) -> None:
 
 
 async def _apply_one(
-    nc: Client, name: str, config: Json, *, rebuild: bool, replicas: int | None
+    nc: Client, name: str, config: Json, *, rebuild: bool, replicas: int | None, made: int
 ) -> Change:
     found = await stream_info(nc, name)
     try:
@@ -115,13 +117,15 @@ async def _apply_one(
             if name.endswith(VIEW_SUFFIX) and not rebuild and await _log_has_messages(nc, name):
                 detail = f"the view is gone; `--rebuild {name}` makes it anew from the log"
                 return Change(stream=name, action="refused", detail=detail)
-            await call(nc, f"STREAM.CREATE.{name}", config)
+            await call(nc, f"STREAM.CREATE.{name}", _dated(config, made))
             return Change(stream=name, action="rebuilt" if rebuild else "created")
         if rebuild:
             if not name.endswith(VIEW_SUFFIX):
                 return Change(stream=name, action="refused", detail="only views can be rebuilt")
             await call(nc, f"STREAM.DELETE.{name}")
-            await call(nc, f"STREAM.CREATE.{name}", config)
+            # It grows also where the clock was set back meanwhile.
+            epoch = max(made, epoch_of(found["config"]) + 1)
+            await call(nc, f"STREAM.CREATE.{name}", _dated(config, epoch))
             return Change(stream=name, action="rebuilt")
         differences = drift(config, found["config"], replicas=replicas)
         if not differences:
@@ -134,6 +138,18 @@ async def _apply_one(
         return Change(stream=name, action="updated", detail=differences)
     except ApiError as error:
         return Change(stream=name, action="refused", detail=str(error))
+
+
+def _dated(config: Json, epoch: int) -> Json:
+    """The configuration of a log or view that is made now; other streams have no epoch."""
+    dated = _has_epoch(config)
+    return config | {"metadata": {EPOCH: str(epoch)}} if dated else config
+
+
+def _has_epoch(config: Json) -> bool:
+    """Whether it is a log or a view: what holds leases or bodies is never read by sequence."""
+    name = str(config["name"])
+    return name != LEASES and not name.startswith("OBJ_")
 
 
 async def _log_has_messages(nc: Client, view: str) -> bool:

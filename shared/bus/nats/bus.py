@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from random import Random
@@ -31,6 +31,8 @@ from shared.bus.nats.reader import Reader
 from shared.bus.nats.stream_drift import check
 from shared.bus.nats.work.durables import Durables
 from shared.bus.nats.work.worker import ACK_WAIT_SECONDS, Registration, Worker
+from shared.bus.order.generations import Generations
+from shared.bus.order.terms import Terms, rules, ruling_in
 from shared.bus.port import (
     AnswerError,
     BusError,
@@ -41,9 +43,10 @@ from shared.bus.port import (
     TooLargeError,
     UnavailableError,
 )
-from shared.bus.streams import OBJECTS, view_of
+from shared.bus.streams import OBJECTS, epoch_of, view_of
 from shared.contracts.messages.admissions import Term
 from shared.contracts.messages.base import Message
+from shared.contracts.subjects import subject_filter
 from shared.settings.access import OPEN, Access
 
 log = structlog.get_logger(__name__)
@@ -88,15 +91,25 @@ class NatsBus:
         self._publisher = Publisher(
             self._connection, look_back=self._message_id_at, retry_seconds=retry_seconds
         )
+        self._generations = Generations()
+        self._terms = Terms(self._next_term)
         self._worker = Worker(
             service=service or instance,
             put_dead=self._put,
             now=now,
             rng=rng or Random(instance),
             whole=partial(whole_for_work, self),
+            is_void=self._terms.is_void,
+            current=self._generations.current,
             ack_wait_seconds=ack_wait_seconds,
         )
-        self._durables = Durables(self._connection, self._worker, ack_wait_seconds=ack_wait_seconds)
+        self._durables = Durables(
+            self._connection,
+            self._worker,
+            generations=self._generations,
+            terms=self._terms,
+            ack_wait_seconds=ack_wait_seconds,
+        )
         self._bodies = ObjectStore(self._connection, OBJECTS, now=now)
         self._readers: set[Reader] = set()
         self._leases: list[NatsLease] = []
@@ -227,15 +240,35 @@ class NatsBus:
 
     def watch(self, stream: str, *filters: str) -> AsyncGenerator[Entry | CaughtUp]:
         """List and watch the view of `stream`."""
-        return self._read(stream, Reader(self._connection, stream, filters, view=True))
+        return self._read(stream, self._reader(stream, filters, view=True))
 
     def replay(
         self, stream: str, *filters: str, start: int = 1
     ) -> AsyncGenerator[Entry | CaughtUp]:
         """Yield each entry of the log from `start`, `CaughtUp`, then new entries."""
-        return self._read(
-            stream, Reader(self._connection, stream, filters, view=False, start=start)
+        return self._read(stream, self._reader(stream, filters, view=False, start=start))
+
+    def _reader(
+        self, stream: str, filters: tuple[str, ...], *, view: bool, start: int = 1
+    ) -> Reader:
+        return Reader(
+            self._connection,
+            stream,
+            filters,
+            view=view,
+            generations=self._generations,
+            terms=self._terms if rules(stream) else None,
+            start=start,
         )
+
+    async def _next_term(self, after: int) -> tuple[int, tuple[int, int]] | None:
+        """The first `Term` in the log behind a sequence."""
+        which = {"seq": after + 1, "next_by_subj": subject_filter("term")}
+        stored = await self._get(Term.stream, which)
+        if stored is None:
+            return None
+        ruling = ruling_in(base64.b64decode(stored.get("data", "")))
+        return int(stored["seq"]), ruling or (0, 0)
 
     async def _read(self, stream: str, reader: Reader) -> AsyncGenerator[Entry | CaughtUp]:
         self._readers.add(reader)
@@ -255,6 +288,14 @@ class NatsBus:
         """Return the log's last sequence, 0 if it is empty."""
         info = await call(self._connection.nc, f"STREAM.INFO.{stream}")
         return int(info["state"]["last_seq"])
+
+    async def epoch(self, stream: str) -> int:
+        """Return the epoch of the log; see the port."""
+        return epoch_of((await call(self._connection.nc, f"STREAM.INFO.{stream}"))["config"])
+
+    async def void(self, stream: str) -> Mapping[str, int]:
+        """Return where the last decision that was read is void; see the port."""
+        return dict(self._terms.void) if rules(stream) else {}
 
     async def fullness(self, stream: str) -> float:
         """Return how much of the log's room is used; see the port."""

@@ -29,6 +29,8 @@ from shared.bus.nats.jetstream_api import (
     ApiError,
     call,
 )
+from shared.bus.order.generations import Generations
+from shared.bus.order.terms import Terms
 from shared.bus.port import BusError, CaughtUp, Entry, UnavailableError
 from shared.bus.streams import view_of
 
@@ -94,7 +96,7 @@ def position_of(reply: str) -> Position:
     )
 
 
-def entry_of(message: Msg, position: Position) -> Entry:
+def entry_of(message: Msg, position: Position, generation: int = 0) -> Entry:
     """A delivered message in the words of the port; the sequence is the log's."""
     headers = message.headers or {}
     return Entry(
@@ -103,6 +105,7 @@ def entry_of(message: Msg, position: Position) -> Entry:
         headers=headers,
         sequence=wire.source_sequence(headers) or position.sequence,
         time=wire.taken_at(headers, position.time),
+        generation=generation,
         deliveries=position.deliveries,
     )
 
@@ -117,8 +120,17 @@ class Reader:
         filters: tuple[str, ...],
         *,
         view: bool,
+        generations: Generations,
+        terms: Terms | None,
         start: int = 1,
     ) -> None:
+        """`terms`: None where the log has no decisions."""
+        self._generations = generations
+        self._generation = 0
+        self._terms = terms
+        self._judged = 0
+        """Entries of the buffer that were stored before `_terms` was refreshed last."""
+
         self._connection = connection
         self._log = log_name
         self._stream = view_of(log_name) if view else log_name
@@ -135,7 +147,9 @@ class Reader:
         """The log's last sequence when reading began."""
 
         self._caught_up = False
-        self._born: tuple[str, str] | None = None
+        self._view_born: str | None = None
+        """When the view was made; None before the first survey."""
+
         self._buffer: deque[Msg] = deque()
         self._wake = asyncio.Event()
         self._requested = 0
@@ -194,18 +208,23 @@ class Reader:
                 if await self._wait() and not self._caught_up and await self._nothing_pending():
                     yield self._catch_up()
                 continue
+            if self._terms is not None and self._judged == 0:
+                self._judged = len(self._buffer)
+                await self._terms.refresh(self._generation)
             message = self._buffer.popleft()
+            self._judged = max(0, self._judged - 1)
             self._requested -= 1
             position = position_of(message.reply)
             if position.nth != expected:
                 raise _TroubleError(f"entry {expected} of consumer was lost")
             expected += 1
             self._position = position.sequence
-            entry = entry_of(message, position)
+            entry = entry_of(message, position, self._generation)
             # A view that is being rebuilt has older states for a while.
             if entry.sequence > self._delivered:
                 self._delivered = entry.sequence
-                yield entry
+                if self._terms is None or not self._terms.is_void(entry):
+                    yield entry
             if not self._caught_up and (position.sequence >= mark or position.pending == 0):
                 yield self._catch_up()
             if self._requested <= BATCH // 2:
@@ -224,23 +243,28 @@ class Reader:
         nc = self._connection.nc
         info = await call(nc, f"STREAM.INFO.{self._log}")
         last = int(info["state"]["last_seq"])
-        born = (info["created"], info["created"])
+        born = ""
         if self._view:
-            born = (info["created"], (await call(nc, f"STREAM.INFO.{self._stream}"))["created"])
-        if self._born is not None and (born != self._born or last < self._delivered):
-            self._begin_again(born, last)
-        self._born = born
+            born = (await call(nc, f"STREAM.INFO.{self._stream}"))["created"]
+        seen = (self._generation, self._delivered)
+        generation = self._generations.observe(
+            self._log, identity=info["created"], last=last, seen=seen
+        )
+        if self._view_born is not None and (generation, born) != (
+            self._generation,
+            self._view_born,
+        ):
+            self._begin_again(generation)
+        self._generation, self._view_born = generation, born
         if self._target is None:
             self._target = last
         if not self._view:
             return self._target
         return await self._view_mark(self._target)
 
-    def _begin_again(self, born: tuple[str, str], last: int) -> None:
-        assert self._born is not None
-        if born[0] != self._born[0] or last < self._delivered:
+    def _begin_again(self, generation: int) -> None:
+        if generation != self._generation:
             # Another log, or one that lost its tail in a power cut: sequences start over.
-            log.warning("the log is not the one it was; reading it from the start", log=self._log)
             self._delivered = 0
             self._target = None
             self._caught_up = False
@@ -290,6 +314,7 @@ class Reader:
         """Make the consumer and its inbox; return how many entries wait for it."""
         nc = self._connection.nc
         self._buffer.clear()
+        self._judged = 0
         self._requested = 0
         self._idle = False
         self._inbox = nc.new_inbox()

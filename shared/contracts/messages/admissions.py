@@ -44,7 +44,11 @@ class Admission(WorkloadMessage):
     """Whose decision: grows with each leader of the quota service."""
 
     number: int
-    """Counts the decisions of that term, from 1. (term, number) orders all decisions."""
+    """Counts the decisions of that term, from 1. (epoch, term, number) orders all decisions."""
+
+    epoch: int = 0
+    """Of the log that the leader writes: milliseconds since 1970 when it was made, or 0 for a log of a
+    release that gave none."""
 
     decided_at: datetime
     queue: str = ""
@@ -100,9 +104,17 @@ class Admission(WorkloadMessage):
         """``sluice.admission.<cluster>.<namespace>.<name>``."""
         return subjects.join("admission", self.cluster, self.namespace, self.name)
 
-    def numbered(self, *, term: int, number: int, inputs: dict[str, int]) -> "Admission":
-        """The decision as it goes on the log: `term` and `number` order it, `inputs` explain it."""
-        return self.model_copy(update={"term": term, "number": number, "inputs": inputs})
+    @property
+    def ruling(self) -> tuple[int, int]:
+        """(epoch, term) of the leader that decided this."""
+        return (self.epoch, self.term)
+
+    def numbered(
+        self, *, term: int, number: int, inputs: dict[str, int], epoch: int = 0
+    ) -> "Admission":
+        """The decision as it goes on the log: its leader and `number` order it, `inputs` explain it."""
+        changes = {"epoch": epoch, "term": term, "number": number, "inputs": inputs}
+        return self.model_copy(update=changes)
 
     @property
     def message_id(self) -> str | None:
@@ -117,6 +129,9 @@ class Term(Message):
     type: ClassVar[str] = "dev.sluicegate.term.v1"
 
     term: int
+    epoch: int = 0
+    """Of the log that it leads: see `Admission.epoch`. (epoch, term) orders all leaders."""
+
     holder: str
     """Instance name of the leader."""
 

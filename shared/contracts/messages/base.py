@@ -22,6 +22,10 @@ SCHEMA_VERSION: Final = "ce-schemaversion"
 """Header with `Message.schema_version` of the writer. Absent: 0, the release before there was one."""
 
 
+RULING: Final = "Sluice-Term"
+"""Header of a decision: ``<epoch>.<term>`` of its leader, so that readers need not decode to drop it."""
+
+
 class UndecodableError(ValueError):
     """A body that no version of ours wrote. It goes to `DEAD`; asking again will not help."""
 
@@ -100,6 +104,11 @@ class Message(Part):
     @property
     def body_ref(self) -> str | None:
         """``<name>@<sha256>`` of the whole body in the object store; None: this is the whole."""
+        return None
+
+    @property
+    def ruling(self) -> tuple[int, int] | None:
+        """(epoch, term) of the leader that decided this; None: it is no decision."""
         return None
 
     def repeats(self, earlier: "Message | None") -> bool:

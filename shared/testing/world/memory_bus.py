@@ -5,7 +5,7 @@ retries, acknowledgements, ordering by key and dead letters are production code.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from functools import partial
 from random import Random
 from typing import Any, Final, TypeVar
@@ -16,6 +16,7 @@ from shared.bus import headers as wire_headers
 from shared.bus.nats.large_bodies import Wholes, reference, whole_for_reading, whole_for_work
 from shared.bus.nats.publisher import Publisher
 from shared.bus.nats.work.worker import IN_FLIGHT_MAX, Registration, Worker
+from shared.bus.order.terms import Terms, rules, ruling_in
 from shared.bus.port import (
     AnswerError,
     BusError,
@@ -27,7 +28,9 @@ from shared.bus.port import (
     UnavailableError,
 )
 from shared.bus.streams import view_of
+from shared.contracts.messages.admissions import Term
 from shared.contracts.messages.base import Message
+from shared.contracts.subjects import subject_filter
 from shared.testing.world import memory_server
 from shared.testing.world.connection import Connection
 from shared.testing.world.memory_feed import BATCH, Feed, batch_after
@@ -114,12 +117,15 @@ class MemoryBus:
         # The publisher expects a NATS connection; this one implements the part that it uses.
         connection: Any = self.connection
         self._publisher = Publisher(connection, look_back=self._message_id_at)
+        self._terms = Terms(self._next_term)
         self._worker = Worker(
             service=instance.partition(".")[0],
             put_dead=self._put_dead,
             now=wire.now,
             rng=self._random,
             whole=partial(whole_for_work, self),
+            is_void=self._terms.is_void,
+            current=lambda _log: server.generation,
             ack_wait_seconds=memory_server.ACK_WAIT_SECONDS,
         )
         self._registrations: list[Registration] = []
@@ -225,6 +231,19 @@ class MemoryBus:
     async def last_sequence(self, stream: str) -> int:
         """The log's last sequence."""
         return await self.ask(lambda server: server.stream(stream).last)
+
+    async def epoch(self, stream: str) -> int:
+        """Return the log's epoch."""
+        return self._server.stream(stream).epoch
+
+    async def void(self, stream: str) -> Mapping[str, int]:
+        """Return the subjects whose last decision that was read is void."""
+        return dict(self._terms.void) if rules(stream) else {}
+
+    async def _next_term(self, after: int) -> tuple[int, tuple[int, int]] | None:
+        # Without a round trip: the answer of a moment later would hold no other Term before the entry.
+        stored = self._server.stream(Term.stream).after(after, (subject_filter("term"),))
+        return None if stored is None else (stored.sequence, ruling_in(stored.data) or (0, 0))
 
     async def fullness(self, stream: str) -> float:
         """Return the share of the log's limit that is used."""
@@ -406,6 +425,8 @@ class MemoryBus:
 
         async def process(delivery: Any) -> None:
             await self._wire.point(f"deliver {delivery.subject}")
+            if rules(registration.stream):
+                await self._terms.refresh(self._server.generation)
             await self._worker.accept(registration, delivery)
             subscriber.credit += 1
             self._server.pump(durable)
@@ -417,8 +438,19 @@ class MemoryBus:
             deliver=deliver,
         )
 
+        def arrived() -> None:
+            nonlocal durable
+            # The server may have come back without its streams, and so without the durable.
+            durable = self._server.durable(
+                registration.stream, registration.durable, registration.filters
+            )
+            if subscriber not in durable.subscribers:
+                subscriber.credit = IN_FLIGHT_MAX
+                durable.subscribers.append(subscriber)
+            self._server.pump(durable)
+
         def ask() -> None:
-            self.connection.send(lambda: self._server.pump(durable))
+            self.connection.send(arrived)
 
         self._subscribers.append(subscriber)
         durable.subscribers.append(subscriber)
@@ -432,7 +464,8 @@ class MemoryBus:
     async def _read(
         self, log_name: str, filters: tuple[str, ...], *, view: bool, start: int
     ) -> AsyncGenerator[Entry | CaughtUp, None]:
-        stream = self._server.stream(view_of(log_name) if view else log_name)
+        name = view_of(log_name) if view else log_name
+        stream, generation = self._server.stream(name), self._server.generation
         target = await self._retry(lambda server: server.stream(log_name).last)
         feed = Feed(
             connection=self.connection,
@@ -450,12 +483,23 @@ class MemoryBus:
         try:
             while not self._stopped.is_set():
                 feed.wake.clear()
+                if generation != self._server.generation:
+                    stream, generation = self._server.stream(name), self._server.generation
+                    target = await self._retry(lambda server: server.stream(log_name).last)
+                    feed.given, feed.position, feed.caught_up = None, start - 1, False
+                    delivered = 0
                 given, feed.given = feed.given, None
                 if given is None:
                     given = await self._retry(feed.next_batch(feed.position))
+                if generation != self._server.generation:
+                    continue
+                if rules(log_name) and given[0]:
+                    await self._terms.refresh(self._server.generation)
                 batch, feed.position, done = given
                 for stored in batch:
-                    entry = stored.entry()
+                    entry = stored.entry(generation=generation)
+                    if rules(log_name) and self._terms.is_void(entry):
+                        continue
                     for _ in range(1 + (view and self._wire.doubles())):
                         if not view or entry.sequence >= delivered:
                             delivered = entry.sequence

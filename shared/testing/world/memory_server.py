@@ -141,6 +141,10 @@ class MemoryServer:
         self.connections = 0
         """Number of subscribers so far."""
 
+        self.generation = 0
+        """How often the streams were lost and made anew."""
+
+        self._date_streams()
         self._durables: dict[tuple[str, str], Durable] = {}
         self._leases: dict[str, _Lease] = {}
         self._listeners: dict[str, list[Callable[[tuple[str, ...]], bool]]] = {}
@@ -165,6 +169,21 @@ class MemoryServer:
             asyncio.get_running_loop().call_later(delay_seconds, act, *args)
 
     # Restarts
+
+    def wipe(self) -> None:
+        """Come back with an empty disk, and with streams that `sluice bus apply` made anew."""
+        self.generation += 1
+        self.streams = {name: Stream(one.config) for name, one in self.streams.items()}
+        self._date_streams()
+        self._logs = [one for one in self.streams.values() if one.subjects]
+        self._durables.clear()
+        self._leases.clear()
+        self._sourcing.clear()
+        self.restart()
+
+    def _date_streams(self) -> None:
+        for stream in self.streams.values():
+            stream.epoch = int(self.now().timestamp() * 1000) + self.generation
 
     def restart(self, *, down_seconds: float = 1.0) -> None:
         """Stop and start again with all acknowledged messages."""

@@ -63,7 +63,7 @@ class Stored:
     size: int
     """Bytes that count towards the stream's limit."""
 
-    def entry(self, *, deliveries: int = 1) -> Entry:
+    def entry(self, *, deliveries: int = 1, generation: int = 0) -> Entry:
         """Return the message as a reader gets it."""
         return Entry(
             subject=self.subject,
@@ -71,6 +71,7 @@ class Stored:
             headers=self.headers,
             sequence=self.origin,
             time=taken_at(self.headers, self.time),
+            generation=generation,
             deliveries=deliveries,
         )
 
@@ -84,6 +85,10 @@ class Stream:
     """A stream: a log, a view, or the leases, as its configuration says."""
 
     def __init__(self, config: Config) -> None:
+        self.config = config
+        self.epoch = 0
+        """When it was made, in milliseconds since 1970."""
+
         self.name: str = config["name"]
         self.subjects = tuple(config.get("subjects", ()))
         self.messages: dict[int, Stored] = {}

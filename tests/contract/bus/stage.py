@@ -3,6 +3,7 @@
 import asyncio
 import importlib
 import json
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
@@ -10,6 +11,7 @@ from typing import Any, Protocol, cast
 
 import nats
 
+from shared.bus.admin.apply import apply_at
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats.bus import NatsBus
 from shared.bus.port import Bus, BusError, CaughtUp, Entry
@@ -35,6 +37,9 @@ class Stage(Protocol):
 
     async def make_room(self, log: str) -> None:
         """It does again."""
+
+    async def wipe(self) -> None:
+        """Come back with an empty disk, on which `sluice bus apply` has made the streams anew."""
 
 
 class NatsStage:
@@ -68,6 +73,12 @@ class NatsStage:
 
     async def make_room(self, log: str) -> None:
         await self._limit(log, -1)
+
+    async def wipe(self) -> None:
+        await self.server.kill()
+        shutil.rmtree(self.server._directory / "jetstream")
+        await self.server.start()
+        await apply_at(self.server.url)
 
     async def _limit(self, log: str, max_bytes: int) -> None:
         nc = await nats.connect(self.server.url)
@@ -107,6 +118,9 @@ class MemoryStage:
 
     async def make_room(self, log: str) -> None:
         self._server.streams[log].full = False
+
+    async def wipe(self) -> None:
+        self._server.wipe()
 
     async def close(self) -> None:
         for bus in self._buses:

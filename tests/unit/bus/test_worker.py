@@ -101,6 +101,7 @@ class Bench:
 
     def __init__(self, handler: Handler | None = None, *, ack_seconds: float = 0.0) -> None:
         self.handled: list[int] = []
+        self.generation = 0
         self.open = asyncio.Event()
         self.open.set()
         self.letters: list[Message] = []
@@ -111,6 +112,8 @@ class Bench:
             now=lambda: AT,
             rng=Random(1),
             whole=as_it_is,
+            is_void=lambda _entry: False,
+            current=lambda _log: self.generation,
             ack_wait_seconds=0.15,
             ack_seconds=ack_seconds,
         )
@@ -179,9 +182,9 @@ async def test_restarted_log_is_not_mistaken_for_older_entries() -> None:
     bench = Bench()
     await bench.take(Delivery(7))
     await bench.settle()
-    assert bench.worker.highest("d") == 7
+    assert bench.worker.highest("d") == (0, 7)
 
-    bench.worker.forget("d")
+    bench.generation = 1
     await bench.take(Delivery(1))
     await bench.settle()
 
@@ -300,3 +303,20 @@ async def test_finished_entries_are_acknowledged_before_stop() -> None:
     await bench.worker.stop(seconds=1)
 
     assert delivery.answers == ["ack"]
+
+
+async def test_entry_of_the_log_before_is_neither_answered_nor_remembered() -> None:
+    bench, past, new = Bench(), Delivery(7), Delivery(1)
+    bench.open.clear()
+    await bench.take(past)
+    await bench.settle()
+
+    bench.generation = 1  # The log is another one, while the handler runs.
+    bench.open.set()
+    await bench.take(new)
+    await bench.settle()
+    await asyncio.sleep(0.01)
+
+    assert bench.handled == [7, 1]
+    assert past.answers == [], "the new log may have given its number to another message"
+    assert new.answers == ["ack"]

@@ -21,6 +21,8 @@ from shared.bus.nats.jetstream_api import ApiError, call
 from shared.bus.nats.work.backlog import follow_backlog
 from shared.bus.nats.work.pull import Pull
 from shared.bus.nats.work.worker import Registration, Worker
+from shared.bus.order.generations import Generations
+from shared.bus.order.terms import Terms, rules
 from shared.bus.port import BusError, UnavailableError
 from shared.bus.streams import view_of
 from shared.telemetry.metrics import RESULTS, WORK
@@ -55,8 +57,19 @@ class _PacedSubscription:
         connection: Connection,
         mend: Callable[[], Awaitable[None]],
         room: Callable[[], int],
+        check: Callable[[], Awaitable[bool]],
+        judge: Callable[[], Awaitable[None]],
     ) -> None:
-        """`room`: how many deliveries the worker can accept at once."""
+        """`room`: how many deliveries the worker can accept at once.
+
+        `check` asks whether the log is another one and returns True if so. `judge` learns what decides
+        whether fetched entries are void. Both raise a `BusError`.
+        """
+        self._check = check
+        self._judge = judge
+        self._checked = -1
+        """The epoch of the connection on which the log was checked."""
+
         self._pull = pull
         self._durable = durable
         self._connection = connection
@@ -76,14 +89,34 @@ class _PacedSubscription:
             raise NatsTimeoutError
         try:
             await self._connection.wait_ready()
+            if self._checked != self._connection.epoch:
+                epoch = self._connection.epoch
+                if await self._check():
+                    self._pull.discard()
+                self._checked = epoch
             seconds = FETCH_SECONDS if timeout is None else timeout
-            return await self._pull.fetch(batch, seconds, most=max(1, self._room()))
-        except (NatsError, JetStreamError) as error:
+            taken = await self._pull.fetch(batch, seconds, most=max(1, self._room()))
+            await self._judge_all(taken)
+        except (NatsError, JetStreamError, BusError) as error:
             log.warning("cannot fetch; trying again", durable=self._durable, error=repr(error))
+            # Streams may be made anew while the connection stays.
+            self._checked = -1
             await asyncio.sleep(PAUSE_SECONDS)
             if self._connection.ready:
                 await self._mend()
             return []
+        return taken
+
+    async def _judge_all(self, taken: list[Msg]) -> None:
+        """Give back what cannot be judged: nobody may act on a decision that may be void."""
+        if not taken:
+            return
+        try:
+            await self._judge()
+        except BusError:
+            for message in taken:
+                await message.nak(delay=PAUSE_SECONDS)
+            raise
 
     async def unsubscribe(self) -> None:
         """Ask no more."""
@@ -93,16 +126,23 @@ class _PacedSubscription:
 class Durables:
     """All durable consumers of one bus."""
 
-    def __init__(self, connection: Connection, worker: Worker, *, ack_wait_seconds: float) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        worker: Worker,
+        *,
+        generations: Generations,
+        terms: Terms,
+        ack_wait_seconds: float,
+    ) -> None:
+        self._generations = generations
+        self._terms = terms
         self._ack_wait_seconds = ack_wait_seconds
         self._connection = connection
         self._worker = worker
         self._registrations: list[Registration] = []
         self._subscribers: list[Any] = []
         """FastStream's, in the order of the registrations: the broker gives them in another."""
-
-        self._born: dict[str, str] = {}
-        """Durable to the birth of its log."""
 
         self._nc: Client | None = None
         self._task: asyncio.Task[None] | None = None
@@ -126,7 +166,6 @@ class Durables:
 
     async def start(self) -> None:
         """Make the consumers as registered, then begin to pull."""
-        await self._check_logs()
         await self._begin()
         self._connection.up.append(self._on_up)
         if self._registrations:
@@ -148,6 +187,8 @@ class Durables:
                 self._connection,
                 partial(self._ensure, registration),
                 self._worker.room,
+                partial(self._check_log, registration),
+                partial(self._judge, registration),
             )
         await self._connection.broker.start()
         for subscriber in self._subscribers:
@@ -159,27 +200,26 @@ class Durables:
             self._task = asyncio.create_task(self._catch_up())
 
     async def _catch_up(self) -> None:
-        try:
-            await self._check_logs()
-        except BusError as error:
-            log.warning("cannot look at the logs", error=str(error))
         if self._connection.nc is not self._nc:
             await self._begin()
 
-    async def _check_logs(self) -> None:
-        """Forget handled sequences of a log that was recreated.
+    async def _check_log(self, registration: Registration) -> bool:
+        """Look at the log before the first fetch on a new connection; True if it is another one.
 
         After a power cut a log may have lost its last second, and after a disaster it begins at 1:
-        what comes now would look older than what was handled.
+        what comes now must not look older than what was handled. Raises a `BusError`.
         """
-        for registration in self._registrations:
-            info = await call(self._connection.nc, f"STREAM.INFO.{registration.stream}")
-            born = self._born.setdefault(registration.durable, info["created"])
-            highest = self._worker.highest(registration.durable)
-            if born != info["created"] or info["state"]["last_seq"] < highest:
-                log.warning("the log is not the one it was", stream=registration.stream)
-                self._worker.forget(registration.durable)
-                self._born[registration.durable] = info["created"]
+        stream = registration.stream
+        before, seen = self._generations.current(stream), self._worker.highest(registration.durable)
+        info = await call(self._connection.nc, f"STREAM.INFO.{stream}")
+        last = int(info["state"]["last_seq"])
+        now = self._generations.observe(stream, identity=info["created"], last=last, seen=seen)
+        return now != before
+
+    async def _judge(self, registration: Registration) -> None:
+        """One request for a batch of decisions, none for anything else."""
+        if rules(registration.stream):
+            await self._terms.refresh(self._generations.current(registration.stream))
 
     async def stop(self) -> None:
         """Stop pulling; the worker finishes accepted deliveries."""

@@ -64,6 +64,11 @@ class Pull:
         self._requested = max(0, self._requested)
         return taken
 
+    def discard(self) -> None:
+        """Forget what came of a log that is another one now."""
+        self._buffer.clear()
+        self._requested = 0
+
     async def close(self) -> None:
         """Return unprocessed messages to the server, so that another replica gets them at once."""
         subscription, self._subscription = self._subscription, None

@@ -75,7 +75,7 @@ class _Waiting:
     """Deliveries of one subject in our hands."""
 
     count: int = 0
-    newest: int = 0
+    newest: tuple[int, int] = (0, 0)
 
 
 @dataclass(slots=True)
@@ -97,9 +97,14 @@ class Worker:
         now: Callable[[], datetime],
         rng: Random,
         whole: Whole,
+        is_void: Callable[[Entry], bool],
+        current: Callable[[str], int],
         ack_wait_seconds: float = ACK_WAIT_SECONDS,
         ack_seconds: float = ACK_SECONDS,
     ) -> None:
+        """`current` tells the generation of a log; `is_void` a decision that no reader may honour."""
+        self._is_void = is_void
+        self._current = current
         self._beat_seconds = ack_wait_seconds / HEARTBEATS_PER_WAIT
         self._ack_seconds = ack_seconds
         self._service = service
@@ -109,7 +114,9 @@ class Worker:
         self._rng = rng
         self._room = asyncio.Semaphore(IN_FLIGHT_MAX)
         self._queues: dict[str, _Queue] = {}
-        self._applied: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._applied: OrderedDict[tuple[str, str], tuple[int, int]] = OrderedDict()
+        """Durable and subject to the place of the last entry that was handled."""
+
         self._waiting: dict[tuple[str, str], _Waiting] = {}
         self._jobs: dict[_Job, asyncio.Task[None]] = {}
         self._heart: asyncio.Task[None] | None = None
@@ -137,12 +144,13 @@ class Worker:
 
     async def accept(self, registration: Registration, message: Msg) -> None:
         """Accept one delivery. Returns when there is room for the next, not when this one is handled."""
-        entry = entry_of(message, position_of(message.reply))
+        generation = self._current(registration.stream)
+        entry = entry_of(message, position_of(message.reply), generation)
         job = _Job(message, registration, entry)
         track = (registration.durable, entry.subject)
         waiting = self._waiting.setdefault(track, _Waiting())
         waiting.count += 1
-        waiting.newest = max(entry.sequence, waiting.newest)
+        waiting.newest = max(entry.place, waiting.newest)
         self._jobs[job] = asyncio.create_task(self._run(job))
         await self._room.acquire()
 
@@ -150,14 +158,10 @@ class Worker:
         """How many deliveries can be accepted before a running one ends."""
         return IN_FLIGHT_MAX - len(self._jobs)
 
-    def forget(self, durable: str) -> None:
-        """Forget handled sequences of a durable whose log was recreated."""
-        for track in [track for track in self._applied if track[0] == durable]:
-            del self._applied[track]
-
-    def highest(self, durable: str) -> int:
-        """The highest sequence that was handled for `durable`."""
-        return max((seq for track, seq in self._applied.items() if track[0] == durable), default=0)
+    def highest(self, durable: str) -> tuple[int, int]:
+        """The highest place that was handled for `durable`."""
+        places = (place for track, place in self._applied.items() if track[0] == durable)
+        return max(places, default=(0, 0))
 
     async def _run(self, job: _Job) -> None:
         try:
@@ -206,9 +210,15 @@ class Worker:
     def _end(self, job: _Job) -> None:
         """Queue the acknowledgement of a handled entry."""
         WORK.labels(durable=job.registration.durable, result="done").inc()
+        if self._is_past(job):
+            return
         self._done.append(job.message)
         if self._acking is None:
             self._acking = asyncio.create_task(self._acknowledge_soon())
+
+    def _is_past(self, job: _Job) -> bool:
+        """Whether its log is another one now: the answer would be taken for one about a new message."""
+        return job.entry.generation != self._current(job.registration.stream)
 
     async def _acknowledge_soon(self) -> None:
         while self._done:
@@ -227,17 +237,17 @@ class Worker:
 
     def _superfluous(self, job: _Job) -> bool:
         track = (job.registration.durable, job.entry.subject)
-        if self._waiting[track].newest > job.entry.sequence:
+        if self._waiting[track].newest > job.entry.place:
             probes.NEWER_DELIVERED.fired += 1
             return True
-        if self._applied.get(track, 0) >= job.entry.sequence:
+        if self._applied.get(track, (0, 0)) >= job.entry.place:
             probes.DUPLICATE_DROPPED.fired += 1
             return True
-        return False
+        return self._is_void(job.entry)
 
     def _remember(self, job: _Job) -> None:
         track = (job.registration.durable, job.entry.subject)
-        self._applied[track] = job.entry.sequence
+        self._applied[track] = max(job.entry.place, self._applied.get(track, (0, 0)))
         self._applied.move_to_end(track)
         if len(self._applied) > APPLIED_MAX:
             self._applied.popitem(last=False)
@@ -256,7 +266,8 @@ class Worker:
         )
         WORK.labels(durable=job.registration.durable, result="later").inc()
         probes.PUT_OFF.fired += 1
-        await job.message.nak(delay=delay)
+        if not self._is_past(job):
+            await job.message.nak(delay=delay)
 
     async def _newer(self, job: _Job, reason: str) -> None:
         """Delay it until a replica of the newer release handles it; it is never given up."""
@@ -268,7 +279,8 @@ class Worker:
             log.warning("a newer release wrote it", subject=job.entry.subject, reason=reason)
         WORK.labels(durable=durable, result="newer").inc()
         probes.NEWER_SCHEMA.fired += 1
-        await job.message.nak(delay=backoff_seconds(job.entry.deliveries, self._rng))
+        if not self._is_past(job):
+            await job.message.nak(delay=backoff_seconds(job.entry.deliveries, self._rng))
 
     async def _never(self, job: _Job, reason: str) -> None:
         entry = job.entry
@@ -285,12 +297,13 @@ class Worker:
         self._remember(job)
         WORK.labels(durable=job.registration.durable, result="never").inc()
         probes.DEAD_LETTER.fired += 1
-        await job.message.term()
+        if not self._is_past(job):
+            await job.message.term()
 
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(self._beat_seconds)
-            for job in list(self._jobs):
+            for job in [job for job in self._jobs if not self._is_past(job)]:
                 try:
                     await job.message.in_progress()
                 except (NatsError, JetStreamError) as error:

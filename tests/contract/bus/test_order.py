@@ -1,0 +1,167 @@
+"""What is stale is never believed: logs that begin anew, decisions of leaders that were replaced."""
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from services.patcher.cluster.cache import ObjectCache
+from shared.bus.port import Bus, Entry
+from shared.contracts.messages.admissions import Admission, Term
+from shared.contracts.messages.base import RULING
+from shared.telemetry.metrics import VOID
+from shared.testing.waiting import eventually
+from tests.contract.bus.stage import Readings, Stage, workload
+
+AT = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+def term(number: int, *, epoch: int = 0) -> Term:
+    return Term(epoch=epoch, term=number, holder=f"quota-{number}", began_at=AT)
+
+
+def decision(
+    name: str, of: int, number: int, *, state: str = "admitted", epoch: int = 0
+) -> Admission:
+    return Admission.model_validate(
+        {
+            "cluster": "hub", "namespace": "team-a", "name": name, "uid": f"u-{name}", "epoch": epoch,
+            "state": state, "term": of, "number": number, "decided_at": AT,
+        }
+    )  # fmt: skip
+
+
+async def write(bus: Bus, *messages: Term | Admission) -> None:
+    for message in messages:
+        await bus.publish(message)
+
+
+def decided(entries: list[Entry]) -> list[tuple[str, int]]:
+    read = [entry.read(Admission) for entry in entries if "admission" in entry.subject]
+    return [(admission.name, admission.term) for admission in read]
+
+
+class Decisions:
+    """A handler that keeps what it was given."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+
+    async def __call__(self, entry: Entry) -> None:
+        self.entries.append(entry)
+
+
+STALE = (
+    term(1),
+    decision("a", 1, 1),
+    decision("b", 1, 2),
+    term(2),
+    decision("c", 2, 1),
+    decision("a", 1, 3, state="released"),  # Void: term 2 began before it was stored.
+    decision("d", 1, 4),  # Void, and the first of its subject.
+    term(3),
+    decision("e", 2, 2),  # Void for the last term, though its own came after that of `d`.
+    decision("f", 3, 1),
+)
+VALID = [("a", 1), ("b", 1), ("c", 2), ("f", 3)]
+
+
+@pytest.mark.parametrize("when", ["before", "while"])
+async def test_every_reader_drops_what_a_replaced_leader_decided(
+    bus_factory: Stage, read: Readings, when: str
+) -> None:
+    writer, bus, handler = bus_factory.bus("writer"), bus_factory.bus("reader"), Decisions()
+    await writer.start()
+    before = VOID.labels("ADMISSIONS")._value.get()
+    bus.work("ADMISSIONS", "worker", handler, filters=("sluice.admission.>",))
+    if when == "before":
+        await write(writer, *STALE)
+    await bus.start()
+    view, log = read(bus.watch("ADMISSIONS")), read(bus.replay("ADMISSIONS"))
+    tail = read(bus.replay("ADMISSIONS", "sluice.admission.>", start=5))
+    if when == "while":
+        await asyncio.gather(view.until_caught_up(), log.until_caught_up())
+        await write(writer, *STALE)
+
+    assert decided(await log.entries(7)) == VALID
+    # Of the view: what a void decision took the place of is gone, and comes from the next leader.
+    known: list[tuple[str, int]] = []
+    while ("f", 3) not in known:
+        known += decided(await view.entries(1))
+    assert set(known) <= set(VALID)
+    assert decided(await tail.entries(2)) == [("c", 2), ("f", 3)]
+    await eventually(lambda: ("f", 3) in decided(handler.entries))
+    await asyncio.sleep(0.2)
+    assert set(decided(handler.entries)) <= set(VALID)
+    assert VOID.labels("ADMISSIONS")._value.get() >= before + 9
+    assert set(await bus.void("ADMISSIONS")) == {decision(n, 1, 1).subject for n in "ade"}
+
+    await write(writer, decision("a", 3, 2))
+    assert decided(await view.entries(1)) == [("a", 3)]
+    assert decision("a", 1, 1).subject not in await bus.void("ADMISSIONS")
+
+
+async def test_decision_of_an_earlier_epoch_is_void_whatever_its_term(
+    bus_factory: Stage, read: Readings
+) -> None:
+    bus = bus_factory.bus()
+    await bus.start()
+    await write(bus, term(1, epoch=7), decision("a", 9, 1), decision("b", 1, 1, epoch=7))
+
+    assert decided(await read(bus.replay("ADMISSIONS")).entries(2)) == [("b", 1)]
+
+
+async def test_decision_without_the_header_is_judged_by_its_body(
+    bus_factory: Stage, read: Readings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Admission, "ruling", None)  # As 2f44c83 wrote it.
+    bus = bus_factory.bus()
+    await bus.start()
+    await write(bus, term(2), decision("a", 1, 1), decision("b", 2, 1))
+
+    entries = await read(bus.replay("ADMISSIONS")).entries(2)
+    assert decided(entries) == [("b", 2)]
+    assert RULING not in entries[1].headers
+
+
+async def test_log_has_an_epoch_that_grows_when_it_is_made_anew(bus_factory: Stage) -> None:
+    bus = bus_factory.bus()
+    await bus.start()
+    before = await bus.epoch("ADMISSIONS")
+    await bus_factory.wipe()
+    await eventually(lambda: bus.connected)
+    assert 1_600_000_000_000 < before < await bus.epoch("ADMISSIONS")
+
+
+async def test_log_that_comes_back_empty_is_read_and_worked_anew(
+    bus_factory: Stage, read: Readings
+) -> None:
+    bus, handler = bus_factory.bus(), Decisions()
+    bus.work("WORKLOADS", "worker", handler)
+    cache = ObjectCache(bus=bus, cluster="hub")
+    await bus.start()
+    following = [asyncio.create_task(run()) for run in (cache.run_admissions, cache.run_workloads)]
+    view, log = read(bus.watch("WORKLOADS")), read(bus.replay("WORKLOADS"))
+    for step in range(20):
+        await bus.publish(workload("a", step=step))
+    await write(bus, term(7), *(decision("a", 7, number) for number in range(1, 9)))
+    await eventually(lambda: bool(handler.entries) and handler.entries[-1].sequence == 20)
+    await eventually(lambda: (known := cache.admission("team-a", "a")) and known.number == 8)
+    await log.entries(20)
+
+    await bus_factory.wipe()
+    await eventually(lambda: bus.connected)
+    await bus.publish(workload("a", step=100))
+    await write(bus, term(1), decision("a", 1, 1, state="released"))
+
+    await eventually(lambda: handler.entries[-1].sequence == 1)
+    (again,) = await log.entries(1)
+    assert (again.sequence, again.generation) == (1, 1)
+    while (entry := (await view.entries(1))[0]).generation == 0:
+        pass
+    assert entry.place == (1, 1)
+    await eventually(lambda: (known := cache.admission("team-a", "a")) and known.term == 1)
+    await eventually(lambda: (known := cache.workload("team-a", "a")) and known.generation == 100)
+    for task in following:
+        task.cancel()
+    await asyncio.gather(*following, return_exceptions=True)
