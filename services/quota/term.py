@@ -146,31 +146,9 @@ class Term:
         # Acknowledgements tell us about our own decisions. The only news from others is their term.
         readers["ADMISSIONS"].cancel()
         group.create_task(self._read("ADMISSIONS", subject_filter("term")))
-        valid = await self._valid_behind_void()
-        self._inbox.extend(("ADMISSIONS", entry) for entry in valid)
         self._inbox = self._latest_in_order()
         self._apply_inbox(len(self._inbox))
-        for entry in valid:
-            if (admission := read(entry, Admission)) is not None:
-                self._publish(admission)
         log.info("leading", term=self._term, sequence=self._last_sent)
-
-    async def _valid_behind_void(self) -> list[Entry]:
-        """The last valid decision of each subject whose last one on the log is void.
-
-        Its view holds the void one, which every reader drops: it is published anew. Where there was
-        none, the workload is new to us, and is decided about.
-        """
-        void = await self._bus.void("ADMISSIONS")
-        last: dict[str, Entry] = {}
-        if void:
-            log.warning("repairing what a replaced leader wrote", subjects=len(void))
-            async with aclosing(self._bus.replay("ADMISSIONS", *void)) as items:
-                async for item in items:
-                    if isinstance(item, CaughtUp):
-                        break
-                    last[item.subject] = item
-        return [last[subject] for subject in void if subject in last]
 
     def _last_term(self) -> int:
         """The last term on the log. Without any `Term` message: the last one that decided something."""

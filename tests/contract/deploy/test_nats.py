@@ -4,8 +4,9 @@ import asyncio
 import json
 import subprocess
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -17,17 +18,21 @@ from services.ctl.setup.nats_files import files
 from services.ctl.setup.permissions import FILE, key_file, rendered
 from shared.bus.admin.apply import apply_at
 from shared.bus.embedded import EmbeddedServer, server_command
+from shared.bus.nats.bus import NatsBus
 from shared.bus.nats.jetstream_api import ApiError, call
 from shared.bus.nats.stream_drift import check
-from shared.bus.port import UnavailableError
+from shared.bus.port import Entry, UnavailableError
 from shared.bus.streams import DATA, load
+from shared.contracts.messages.admissions import Admission, AdmissionState, Term
 from shared.settings.access import Access, inbox_of, public_key
 from shared.testing.nats_server import nats_server
+from shared.testing.waiting import eventually
 from tests.contract.deploy.rendering import COMPONENTS, kustomized
 from tests.contract.kubernetes.envtest import free_ports
 
 SERVERS: Final = 3
 ALL_SECONDS: Final = 120
+NOON: Final = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
 
 def mounted(folder: Path, components: tuple[str, ...], replaced: dict[str, str]) -> Path:
@@ -136,6 +141,62 @@ async def test_three_servers_with_tls_and_users_replicate_every_stream(folder: P
             await client.close()
         with pytest.raises(UnavailableError):
             await apply_at(servers[1].url, access=Access(ca=tls / "ca.crt"))
+
+
+async def test_three_servers_store_stale_decision_and_every_reader_drops_it(folder: Path) -> None:
+    tls = folder / "tls"
+    access = Access(
+        nkey=key_file(folder / "keys", "bus"),
+        ca=tls / "ca.crt",
+        certificate=tls / "tls.crt",
+        private_key=tls / "tls.key",
+    )
+    handled: list[Admission] = []
+
+    async def handle(entry: Entry) -> None:
+        handled.append(entry.read(Admission))
+
+    async with three(folder) as servers, asyncio.timeout(ALL_SECONDS), AsyncExitStack() as stack:
+        while True:
+            try:
+                await apply_at(servers[0].url, replicas=SERVERS, access=access)
+                break
+            except (ApiError, UnavailableError, nats.errors.Error):
+                await asyncio.sleep(0.1)  # They have not found one another yet.
+        old, new = (
+            NatsBus(url=one.url, instance=name, now=lambda: NOON, access=access)
+            for one, name in zip(servers, ("old", "new"), strict=False)
+        )
+        new.work("ADMISSIONS", "worker", handle, filters=("sluice.admission.>",))
+        for bus in (old, new):
+            await bus.start()
+            stack.push_async_callback(bus.stop)
+        last = await old.publish(Term(term=1, holder="old", began_at=NOON), expect_last=0)
+        last = await old.publish(decision("a", 1, "admitted"), expect_last=last)
+        last = await new.publish(Term(term=2, holder="new", began_at=NOON), expect_last=last)
+        last = await new.publish(decision("b", 2, "admitted"), expect_last=last)
+        # On its way since before: what it predicted has come true.
+        stale = await old.publish(decision("a", 1, "released"), expect_last=last)
+        assert stale == last + 1, "three servers cannot refuse it"
+        await new.publish(decision("c", 2, "admitted"), expect_last=stale)
+
+        seen: list[Admission] = []
+        items = await stack.enter_async_context(aclosing(new.replay("ADMISSIONS")))
+        while not seen or seen[-1].name != "c":
+            item = await anext(items)
+            if isinstance(item, Entry) and "admission" in item.subject:
+                seen.append(item.read(Admission))
+        assert [(one.name, one.state) for one in seen] == [(n, "admitted") for n in "abc"]
+        await eventually(lambda: any(one.name == "c" for one in handled))
+        assert all(one.state == "admitted" for one in handled)
+        assert await new.void("ADMISSIONS") == {decision("a", 1, "released").subject: stale}
+
+
+def decision(name: str, term: int, state: AdmissionState) -> Admission:
+    return Admission(
+        cluster="hub", namespace="team-a", name=name, uid=f"u-{name}", state=state, term=term,
+        number=ord(name) * 100 + ord(state[0]), decided_at=NOON,
+    )  # fmt: skip
 
 
 async def test_default_hub_refuses_whoever_lacks_certificate_or_user(folder: Path) -> None:
