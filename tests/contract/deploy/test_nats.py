@@ -16,7 +16,8 @@ import trustme
 
 from services.ctl.setup.nats_files import files
 from services.ctl.setup.permissions import FILE, key_file, rendered
-from shared.bus.admin.apply import apply_at
+from shared.bus.admin.apply import Report, apply_at
+from shared.bus.admin.permissions import reads_of
 from shared.bus.embedded import EmbeddedServer, server_command
 from shared.bus.nats.bus import NatsBus
 from shared.bus.nats.jetstream_api import ApiError, call
@@ -117,20 +118,9 @@ async def three(folder: Path) -> AsyncIterator[list[EmbeddedServer]]:
 
 
 async def test_three_servers_with_tls_and_users_replicate_every_stream(folder: Path) -> None:
-    tls = folder / "tls"
-    access = Access(
-        nkey=key_file(folder / "keys", "bus"),
-        ca=tls / "ca.crt",
-        certificate=tls / "tls.crt",
-        private_key=tls / "tls.key",
-    )
+    access = user_of(folder, "bus")
     async with three(folder) as servers, asyncio.timeout(ALL_SECONDS):
-        while True:
-            try:
-                report = await apply_at(servers[0].url, replicas=SERVERS, access=access)
-                break
-            except (ApiError, UnavailableError, nats.errors.Error):
-                await asyncio.sleep(0.1)  # They have not found one another yet.
+        report = await applied(servers[0].url, access)
         assert report.ok, report
         client = await nats.connect(servers[1].url, **access.options())
         try:
@@ -140,35 +130,29 @@ async def test_three_servers_with_tls_and_users_replicate_every_stream(folder: P
         finally:
             await client.close()
         with pytest.raises(UnavailableError):
-            await apply_at(servers[1].url, access=Access(ca=tls / "ca.crt"))
+            await apply_at(servers[1].url, access=Access(ca=folder / "tls" / "ca.crt"))
 
 
 async def test_three_servers_store_stale_decision_and_every_reader_drops_it(folder: Path) -> None:
-    tls = folder / "tls"
-    access = Access(
-        nkey=key_file(folder / "keys", "bus"),
-        ca=tls / "ca.crt",
-        certificate=tls / "tls.crt",
-        private_key=tls / "tls.key",
-    )
     handled: list[Admission] = []
 
     async def handle(entry: Entry) -> None:
         handled.append(entry.read(Admission))
 
     async with three(folder) as servers, asyncio.timeout(ALL_SECONDS), AsyncExitStack() as stack:
-        while True:
-            try:
-                await apply_at(servers[0].url, replicas=SERVERS, access=access)
-                break
-            except (ApiError, UnavailableError, nats.errors.Error):
-                await asyncio.sleep(0.1)  # They have not found one another yet.
-        old, new = (
-            NatsBus(url=one.url, instance=name, now=lambda: NOON, access=access)
-            for one, name in zip(servers, ("old", "new"), strict=False)
+        await applied(servers[0].url, user_of(folder, "bus"))
+        old, new, patcher, tracer = (
+            NatsBus(
+                url=one.url,
+                instance=user,
+                now=lambda: NOON,
+                access=user_of(folder, user),
+                reads=reads_of(user),
+            )
+            for one, user in zip((*servers, servers[0]), USERS, strict=True)
         )
-        new.work("ADMISSIONS", "worker", handle, filters=("sluice.admission.>",))
-        for bus in (old, new):
+        patcher.work("ADMISSIONS", "patcher-hub-admission", handle, filters=("sluice.admission.>",))
+        for bus in (old, new, patcher, tracer):
             await bus.start()
             stack.push_async_callback(bus.stop)
         last = await old.publish(Term(term=1, holder="old", began_at=NOON), expect_last=0)
@@ -181,7 +165,7 @@ async def test_three_servers_store_stale_decision_and_every_reader_drops_it(fold
         await new.publish(decision("c", 2, "admitted"), expect_last=stale)
 
         seen: list[Admission] = []
-        items = await stack.enter_async_context(aclosing(new.replay("ADMISSIONS")))
+        items = await stack.enter_async_context(aclosing(tracer.replay("ADMISSIONS")))
         while not seen or seen[-1].name != "c":
             item = await anext(items)
             if isinstance(item, Entry) and "admission" in item.subject:
@@ -189,7 +173,30 @@ async def test_three_servers_store_stale_decision_and_every_reader_drops_it(fold
         assert [(one.name, one.state) for one in seen] == [(n, "admitted") for n in "abc"]
         await eventually(lambda: any(one.name == "c" for one in handled))
         assert all(one.state == "admitted" for one in handled)
-        assert await new.void("ADMISSIONS") == {decision("a", 1, "released").subject: stale}
+        assert await tracer.void("ADMISSIONS") == {decision("a", 1, "released").subject: stale}
+
+
+USERS: Final = ("quota", "quota", "patcher", "tracer")
+
+
+def user_of(folder: Path, name: str) -> Access:
+    """The access of a user of the hub."""
+    tls = folder / "tls"
+    return Access(
+        nkey=key_file(folder / "keys", name),
+        ca=tls / "ca.crt",
+        certificate=tls / "tls.crt",
+        private_key=tls / "tls.key",
+    )
+
+
+async def applied(url: str, access: Access) -> Report:
+    """Make the streams on three servers, as soon as these have found one another."""
+    while True:
+        try:
+            return await apply_at(url, replicas=SERVERS, access=access)
+        except (ApiError, UnavailableError, nats.errors.Error):
+            await asyncio.sleep(0.1)
 
 
 def decision(name: str, term: int, state: AdmissionState) -> Admission:
@@ -225,14 +232,7 @@ def stranger_key(folder: Path) -> Path:
 
 
 async def test_encryption_component_keeps_bodies_unreadable_on_disk(folder: Path) -> None:
-    tls = folder / "tls"
-    access = Access(
-        nkey=key_file(folder / "keys", "bus"),
-        ca=tls / "ca.crt",
-        certificate=tls / "tls.crt",
-        private_key=tls / "tls.key",
-    )
-    operator = replace(access, nkey=key_file(folder / "keys", "operator"))
+    access, operator = user_of(folder, "bus"), user_of(folder, "operator")
     on_disk = {}
     for components in ((), ("encryption",)):
         own = folder / "-".join(("store", *components))
