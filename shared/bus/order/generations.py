@@ -6,8 +6,6 @@ Whoever remembers sequences orders by (generation, sequence): `Entry.place`.
 
 import structlog
 
-__all__ = ["Generations"]
-
 log = structlog.get_logger(__name__)
 
 

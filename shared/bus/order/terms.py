@@ -16,8 +16,6 @@ from shared.contracts.messages.admissions import Admission, Term
 from shared.contracts.messages.base import RULING
 from shared.telemetry.metrics import VOID
 
-__all__ = ["Terms", "rules", "ruling_in", "ruling_of"]
-
 log = structlog.get_logger(__name__)
 
 VOID_MAX: Final = 10_000
@@ -69,7 +67,7 @@ class Terms:
 
     def is_void(self, entry: Entry) -> bool:
         """Whether `entry` was decided by a leader that had been replaced. Counts it, logs each term once."""
-        ruling = ruling_of(entry)
+        ruling = _ruling_of(entry)
         if ruling is None or entry.generation != self._generation:
             return False
         before = bisect_left(self._sequences, entry.sequence)
@@ -92,7 +90,7 @@ class Terms:
         return True
 
 
-def ruling_of(entry: Entry) -> tuple[int, int] | None:
+def _ruling_of(entry: Entry) -> tuple[int, int] | None:
     """(epoch, term) of a decision; None for what is none, or cannot be read."""
     if not entry.subject.startswith(_DECISIONS):
         return None
