@@ -10,13 +10,12 @@ from typing import Any, Final, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from shared.contracts.messages.base import EPOCH
+
 DATA: Final = Path(__file__).parents[2] / "deploy" / "nats"
 """Next to the packages, in the repository and in an installation."""
 
 STREAMS_FILE: Final = DATA / "streams.yaml"
-EPOCH: Final = "sluicegate.dev/epoch"
-"""Key in the metadata of a log or view: when it was made, in milliseconds since 1970. Absent: 0."""
-
 VIEW_SUFFIX: Final = "_NOW"
 LEASES: Final = "LEASES"
 OBJECTS: Final = "objects"

@@ -16,7 +16,8 @@ from nats.errors import Error as NatsError
 from shared.bus.nats.jetstream_api import ApiError, call
 from shared.bus.nats.stream_drift import drift, stream_info
 from shared.bus.port import UnavailableError
-from shared.bus.streams import EPOCH, LEASES, VIEW_SUFFIX, Catalogue, epoch_of, load
+from shared.bus.streams import LEASES, VIEW_SUFFIX, Catalogue, epoch_of, load
+from shared.contracts.messages.base import EPOCH
 from shared.settings.access import OPEN, Access
 
 HOW: Final = "run `sluice bus apply`"

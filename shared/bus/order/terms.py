@@ -14,6 +14,7 @@ import structlog
 from shared.bus.port import Entry
 from shared.contracts.messages.admissions import Admission, Term
 from shared.contracts.messages.base import RULING
+from shared.contracts.subjects import subject_filter
 from shared.telemetry.metrics import VOID
 
 log = structlog.get_logger(__name__)
@@ -110,4 +111,4 @@ def ruling_in(data: bytes) -> tuple[int, int] | None:
         return None
 
 
-_DECISIONS: Final = "sluice.admission."
+_DECISIONS: Final = subject_filter("admission").removesuffix(">")

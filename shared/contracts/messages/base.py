@@ -21,6 +21,8 @@ BODY_REF: Final = "Sluice-Body"
 SCHEMA_VERSION: Final = "ce-schemaversion"
 """Header with `Message.schema_version` of the writer. Absent: 0, the release before there was one."""
 
+EPOCH: Final = "sluicegate.dev/epoch"
+"""Key in the metadata of a log or view: when it was made, in milliseconds since 1970. Absent: 0."""
 
 RULING: Final = "Sluice-Term"
 """Header of a decision: ``<epoch>.<term>`` of its leader, so that readers need not decode to drop it."""

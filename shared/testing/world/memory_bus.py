@@ -33,9 +33,9 @@ from shared.contracts.messages.base import Message
 from shared.contracts.subjects import subject_filter
 from shared.testing.world import memory_server
 from shared.testing.world.connection import Connection
-from shared.testing.world.memory_feed import BATCH, Feed, batch_after
+from shared.testing.world.memory_feed import BATCH, Delivery, Feed, batch_after
 from shared.testing.world.memory_lease import MemoryLease, acquire
-from shared.testing.world.memory_server import Durable, MemoryServer, Reply, Subscriber, answer_of
+from shared.testing.world.memory_server import MemoryServer, Reply, Subscriber, answer_of
 from shared.testing.world.memory_streams import Stored
 from shared.testing.world.wire import PlainWire, Wire, WorldWire
 
@@ -47,48 +47,6 @@ log = structlog.get_logger(__name__)
 
 ASK_SECONDS: Final = 5.0
 STOP_SECONDS: Final = 20.0
-
-
-class _Delivery:
-    """The part of a NATS message that the worker uses: a message of a view and its acknowledgements."""
-
-    def __init__(self, bus: "MemoryBus", durable: Durable, stored: Stored, deliveries: int) -> None:
-        self._bus = bus
-        self._durable = durable
-        self._sequence = stored.sequence
-        self.subject = stored.subject
-        self.data = stored.data
-        self.headers = dict(stored.headers)
-        nanoseconds = int(stored.time.timestamp() * 1e6) * 1000
-        self.reply = (
-            f"$JS.ACK.{durable.stream.name}.{durable.name}.{deliveries}.{stored.sequence}"
-            f".{stored.sequence}.{nanoseconds}.0"
-        )
-
-    async def ack(self) -> None:
-        """Done."""
-        await self._answer("ack", lambda server: server.ack(self._durable, self._sequence))
-
-    async def nak(self, delay: float | None = None) -> None:
-        """Deliver it again after `delay` seconds."""
-        await self._answer(
-            "nak", lambda server: server.nak(self._durable, self._sequence, delay or 0.0)
-        )
-
-    async def term(self) -> None:
-        """Never deliver it again."""
-        await self.ack()
-
-    async def in_progress(self) -> None:
-        """Extend the time until it is delivered again."""
-        await self._answer(
-            "heartbeat", lambda server: server.in_progress(self._durable, self._sequence)
-        )
-
-    async def _answer(self, what: str, act: Callable[[MemoryServer], None]) -> None:
-        connection = self._bus.connection
-        await connection.wire.point(f"{what} {self.subject}")
-        connection.send(lambda: act(connection.server))
 
 
 class MemoryBus:
@@ -415,10 +373,10 @@ class MemoryBus:
 
         def deliver(stored: Stored, deliveries: int) -> None:
             for _ in range(1 + self._wire.doubles()):
-                delivery = _Delivery(self, durable, stored, deliveries)
+                delivery = Delivery(self.connection, durable, stored, deliveries)
                 self.connection.answer(partial(begin, delivery))
 
-        def begin(delivery: _Delivery) -> None:
+        def begin(delivery: Delivery) -> None:
             task = asyncio.get_running_loop().create_task(process(delivery))
             tasks.add(task)
             task.add_done_callback(tasks.discard)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from shared.testing.world.connection import Connection
-from shared.testing.world.memory_server import MemoryServer
+from shared.testing.world.memory_server import Durable, MemoryServer
 from shared.testing.world.memory_streams import Stored, Stream, matches
 
 BATCH: Final = 64
@@ -98,3 +98,47 @@ def batch_after(
         batch.append(stored)
         position = stored.sequence
     return batch, position, not view and position >= target
+
+
+class Delivery:
+    """The part of a NATS message that the worker uses: a message of a view and its acknowledgements."""
+
+    def __init__(
+        self, connection: Connection, durable: Durable, stored: Stored, deliveries: int
+    ) -> None:
+        self._connection = connection
+        self._durable = durable
+        self._sequence = stored.sequence
+        self.subject = stored.subject
+        self.data = stored.data
+        self.headers = dict(stored.headers)
+        nanoseconds = int(stored.time.timestamp() * 1e6) * 1000
+        self.reply = (
+            f"$JS.ACK.{durable.stream.name}.{durable.name}.{deliveries}.{stored.sequence}"
+            f".{stored.sequence}.{nanoseconds}.0"
+        )
+
+    async def ack(self) -> None:
+        """Done."""
+        await self._answer("ack", lambda server: server.ack(self._durable, self._sequence))
+
+    async def nak(self, delay: float | None = None) -> None:
+        """Deliver it again after `delay` seconds."""
+        await self._answer(
+            "nak", lambda server: server.nak(self._durable, self._sequence, delay or 0.0)
+        )
+
+    async def term(self) -> None:
+        """Never deliver it again."""
+        await self.ack()
+
+    async def in_progress(self) -> None:
+        """Extend the time until it is delivered again."""
+        await self._answer(
+            "heartbeat", lambda server: server.in_progress(self._durable, self._sequence)
+        )
+
+    async def _answer(self, what: str, act: Callable[[MemoryServer], None]) -> None:
+        connection = self._connection
+        await connection.wire.point(f"{what} {self.subject}")
+        connection.send(lambda: act(connection.server))
