@@ -227,6 +227,7 @@ class Pairs:
                     argv=(sys.executable, "-m", "services.ctl.main", "run", program.value),
                     environment={
                         "SLUICE_CLUSTER": spoke,
+                        "SLUICE_HUB": self._settings.cluster,
                         "SLUICE_INSTANCE": f"{self._settings.instance}-{spoke}",
                         "SLUICE_KUBECONFIG": str(desired.kubeconfig),
                         # Any free port: the default is taken by this process.

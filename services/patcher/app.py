@@ -24,6 +24,7 @@ from services.patcher.machines.secrets import MachineSecrets
 from services.patcher.multikueue.copies import CopyReconciler
 from services.patcher.multikueue.heartbeat import Heartbeat
 from services.patcher.multikueue.hub_status import HubStatusWriter
+from services.patcher.multikueue.orders import OrderCheck
 from services.patcher.settings import PatcherSettings
 from services.patcher.workloads.check_states import CheckStates
 from services.patcher.workloads.reconciler import WorkloadReconciler
@@ -110,6 +111,7 @@ def assemble(
         quota=settings.spoke_quota,
         now=now,
         beat_seconds=settings.beat_seconds,
+        makes_copies=settings.cluster != settings.hub,
     )
     copies = CopyReconciler(
         kube=kube,
@@ -199,6 +201,14 @@ def _carry_out_decisions(
         jobs=jobs,
         machines=MachineSecrets(kube=parts.kube, events=events, seal_keys=seal_keys),
         copies=copies,
+        orders=OrderCheck(
+            kube=parts.kube,
+            cache=cache,
+            cluster=settings.cluster,
+            hub=settings.hub,
+            excluded=settings.excluded_namespaces,
+            own_kueue=settings.spoke_quota == "kueue",
+        ),
         hub_status=HubStatusWriter(
             kube=parts.kube, writer=parts.writer, cache=cache, now=parts.now
         ),

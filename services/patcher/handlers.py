@@ -4,11 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+import structlog
+
 from services.patcher.cluster.cache import ObjectCache
 from services.patcher.jobs.controller import JobController
 from services.patcher.machines.secrets import MachineSecrets
 from services.patcher.multikueue.copies import CopyReconciler
 from services.patcher.multikueue.hub_status import HubStatusWriter
+from services.patcher.multikueue.orders import OrderCheck, OrderRefusal
 from services.patcher.workloads.reconciler import WorkloadReconciler
 from shared.bus.follow import why_unreadable
 from shared.bus.nats.work.dead_letters import Retried, RetryHandler
@@ -17,6 +20,9 @@ from shared.contracts import subjects
 from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.hosts import HostState
 from shared.contracts.messages.spokes import CheckCondition, HubStatus, SpokeState
+from shared.telemetry.metrics import REFUSED
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +35,7 @@ class Handlers:
     jobs: JobController
     machines: MachineSecrets
     copies: CopyReconciler
+    orders: OrderCheck
     hub_status: HubStatusWriter
     now: Callable[[], datetime]
     own_kueue: bool = False
@@ -88,7 +95,7 @@ class Handlers:
         await self.machines.apply(entry.read(HostState))
 
     async def on_dispatch(self, entry: Entry) -> None:
-        """Create or remove the copy of a job of the hub.
+        """Create or remove the copy of a job of the hub, if the hub may ask for that.
 
         An order that cannot be read becomes a dead letter; the dispatcher is told, so that it chooses another
         spoke.
@@ -97,10 +104,22 @@ class Handlers:
             await self.copies.report_unreadable(entry, why)
             raise NeverError(why)
         dispatch = entry.read(Dispatch)
+        if (refusal := await self.orders.refusal_of(dispatch)) is not None:
+            await self._refuse_order(dispatch, refusal)
+            return
         await self.copies.apply(dispatch)
         if dispatch.state == "chosen" and not self.own_kueue:
             # If the copy is admitted already, no other message starts it now.
             await self.workloads.reconcile(dispatch.namespace, dispatch.name)
+
+    async def _refuse_order(self, dispatch: Dispatch, refusal: OrderRefusal) -> None:
+        """Tell the hub, so that it sends the workload elsewhere. No correct hub gives a forged order."""
+        if refusal.tells_hub:
+            await self.copies.refuse(dispatch, refusal.text)
+        REFUSED.labels(message="dispatch", reason=refusal.reason).inc()
+        if not refusal.by_setup:
+            raise NeverError(f"order for {dispatch.ref.path}: {refusal.text}")
+        log.warning("an order is refused", workload=dispatch.ref.path, error=refusal.text)
 
     async def on_home(self, entry: Entry) -> None:
         """Write at the hub where a workload runs and the status of its copy."""

@@ -47,6 +47,13 @@ class PatcherSettings(KubeSettings):
     beat_seconds: Annotated[float, Field(gt=0)] = 10.0
     """Interval of heartbeats to the hub, which renew the leases of copies."""
 
+    hub: str = "hub"
+    """Name of the hub whose orders this cluster carries out (its `SLUICE_CLUSTER`). A patcher of the hub
+    itself carries out none."""
+
+    excluded_namespaces: tuple[str, ...] = ("kube-*", "sluicegate")
+    """Namespaces in which nothing is made for a hub: patterns with `*` and `?`, as a JSON list."""
+
     spoke_quota: Literal["hub", "kueue"] = "hub"
     """What admits on this cluster. `kueue`: a Kueue of its own; then only copies are made and removed."""
 

@@ -22,6 +22,9 @@ _RELEASE: Final = (
     Operation(op="test", path="/spec/suspend", value=True, value_from=None, when=None),
     Operation(op="replace", path="/spec/suspend", value=False, value_from=None, when=None),
 )
+_LIMITS: Final = frozenset({"activeDeadlineSeconds", "timeouts", "ttlSecondsAfterFinished"})
+"""Fields of a spec that limit how long a job runs or stays, whatever its kind."""
+
 _CARRY: Final = (
     Operation(op="remove", path="/spec/managedBy", value=None, value_from=None, when=None),
 )
@@ -223,6 +226,33 @@ class Integration:
         """The spec that such a copy is created with: it waits, also where its user wished otherwise here."""
         carried = self.carry(obj)
         return carried if self.held(obj) else _applied(carried, self._patch("hold", _HOLD, obj))
+
+    def ending_changes(self, obj: Object, changes: Object) -> Object:
+        """The part of `changes` to the fields of its spec that stops it or makes it end sooner.
+
+        Whoever asks for more wants a held object to start, or another one to run.
+        """
+        return {name: value for name, value in changes.items() if self._only_ends(obj, name, value)}
+
+    def _only_ends(self, obj: Object, name: str, value: Any) -> bool:
+        if name in _LIMITS:
+            return True
+        plans = (asked.plan.count_field for asked in self._views.of(obj).pod_sets)
+        if ("spec", name) in plans:
+            before = found(obj, ("spec", name))
+            return type(value) is int and type(before) is int and value <= before
+        path = pointer(("spec", name))
+        wanted = [
+            operation
+            for which, otherwise in (("hold", _HOLD), ("stop", ()), ("end", ()))
+            for operation in self._patch(which, otherwise, obj)
+            if operation["path"] == path
+        ]
+        if any(operation.get("value") == value for operation in wanted):
+            return True
+        releases = self._patch("release", _RELEASE, obj)
+        removes = any(o["op"] == "remove" and o["path"] == path for o in releases)
+        return bool(wanted) and removes and bool(value)
 
     def _patch(self, name: str, otherwise: tuple[Operation, ...], obj: Object) -> list[Object]:
         operations = self._patches.get(name, otherwise)

@@ -46,6 +46,11 @@ VOID: Final = Counter(
     "Decisions that a reader dropped because their leader had been replaced when they were stored.",
     ["stream"],
 )
+REFUSED: Final = Counter(
+    "sluicegate_refused_messages",
+    "Messages that asked for what their sender may not ask, or what the cluster contradicts.",
+    ["message", "reason"],
+)
 WATCH_FAILURES: Final = Counter(
     "sluicegate_watch_failures", "Lists and watches that failed and are tried again.", ["resource"]
 )

@@ -186,9 +186,9 @@ class JobController:
                 cancel=cancelled,
             )
         except RefusedError as error:
+            self.events.record(integration.kind, job, STOP_REFUSED, str(error), type_="Warning")
             if is_transient_refusal(error):
                 raise
-            self.events.record(integration.kind, job, STOP_REFUSED, str(error), type_="Warning")
             await self.report(state, admission, "refused", "suspend", message=str(error), after=job)
             return
         if after is not None:

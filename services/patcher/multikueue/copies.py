@@ -27,16 +27,17 @@ from shared.contracts.kube.names import FOREGROUND_DELETION, RESOURCE_IN_USE
 from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.spokes import (
     COPY_FINALIZER,
-    LEASE,
     ORDER,
     ORIGIN,
     PREBUILT_WORKLOAD,
     CopyState,
+    lease_seconds_of,
 )
 from shared.contracts.refs import WorkloadRef
 from shared.integrations import Integrations
 from shared.kube.port import AlreadyExistsError, Kube, NotFoundError, RefusedError
 from shared.telemetry import probes
+from shared.telemetry.metrics import REFUSED
 
 log = structlog.get_logger(__name__)
 
@@ -159,8 +160,8 @@ class CopyReconciler:
         if chosen is None or f"{chosen.cluster}/{chosen.number}" != order:
             probes.START_NOT_ORDERED.fired += 1
             return False
-        lease = annotations.get(LEASE)
-        if lease is not None and self._lease_seconds_left(float(lease)) <= 0:
+        lease = lease_seconds_of(job)
+        if lease is not None and self._lease_seconds_left(lease) <= 0:
             # After an outage of the bus the order may arrive before a heartbeat renews the lease. If
             # the copy is not stopped meanwhile, no other message starts it: so try again.
             raise LaterError("its lease has run out", delay_seconds=LEASE_EXPIRED_SECONDS)
@@ -320,7 +321,7 @@ class CopyReconciler:
             await self._delete(kind, found)
 
     async def _change_spec(self, dispatch: Dispatch, changes: dict[str, Any]) -> None:
-        """Change the copy's spec as its user changed the spec of the hub's job."""
+        """Change the copy's spec as its user changed the spec of the hub's job, to stop or cancel it."""
         target = dispatch.target
         if target is None:
             return
@@ -329,8 +330,14 @@ class CopyReconciler:
             return
         try:
             found: Body = await self._kube.get(integration.kind, dispatch.namespace, target.name)
+            if not _is_copy_of_order(found, dispatch):
+                self._log_refused(dispatch, f"{target.name} is no copy of this order")
+                return
+            allowed = integration.ending_changes(found, changes)
+            if refused := sorted(changes.keys() - allowed.keys()):
+                self._log_refused(dispatch, f"wish: {', '.join(refused)}: does not end the copy")
             spec = spec_of(found)
-            changed = {name: value for name, value in changes.items() if spec.get(name) != value}
+            changed = {name: value for name, value in allowed.items() if spec.get(name) != value}
             if not changed or integration.finish(found) is not None:
                 return
             patch = [
@@ -345,6 +352,14 @@ class CopyReconciler:
             return
         except RefusedError as error:
             log.warning("the cluster refuses a spec change", name=target.name, error=str(error))
+
+    def _log_refused(self, dispatch: Dispatch, why: str) -> None:
+        REFUSED.labels(message="dispatch", reason="change").inc()
+        log.warning("a spec change is refused", workload=dispatch.ref.path, error=why)
+
+    async def refuse(self, dispatch: Dispatch, why: str) -> None:
+        """Tell the hub that the order is not carried out. Raises `LaterError`."""
+        await self._report(dispatch, "refused", why)
 
     async def _report(
         self,
@@ -387,6 +402,16 @@ def _is_copy_of_hub(metadata: Metadata, wanted: Metadata) -> bool:
         return False
     hub, wanted_hub = _order(metadata).rpartition("/")[0], _order(wanted).rpartition("/")[0]
     return not hub or not wanted_hub or hub == wanted_hub
+
+
+def _is_copy_of_order(found: Body, dispatch: Dispatch) -> bool:
+    """True if this order made the object. Everything else is left alone, whatever the order names."""
+    metadata = found["metadata"]
+    return (
+        bool((metadata.get("labels") or {}).get(ORIGIN))
+        and _workload_name(metadata) == dispatch.name
+        and _order(metadata) == f"{dispatch.cluster}/{dispatch.number}"
+    )
 
 
 def _only_our_finalizer_left(metadata: Metadata) -> bool:

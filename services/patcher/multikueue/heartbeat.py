@@ -15,9 +15,9 @@ import structlog
 
 from services.patcher.cluster.errors import UNAUTHORIZED
 from shared.bus.port import Bus, BusError
-from shared.contracts.kube.bodies import Body, annotations_of
+from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.kinds import INTEGRATION, NAMESPACE, Kind
-from shared.contracts.messages.spokes import LEASE, ORIGIN, Beat
+from shared.contracts.messages.spokes import ORIGIN, Beat, lease_seconds_of
 from shared.integrations import Integrations
 from shared.kube.port import Kube, KubeError, NotFoundError, RefusedError, ThrottledError
 
@@ -48,13 +48,16 @@ class Heartbeat:
         quota: Literal["hub", "kueue"],
         now: Callable[[], datetime],
         beat_seconds: float,
+        makes_copies: bool = True,
     ) -> None:
+        """`makes_copies`: False at the hub itself, which has no copies to stop."""
         self._kube = kube
         self._bus = bus
         self._cluster = cluster
         self._quota = quota
         self._now = now
         self._beat_seconds = beat_seconds
+        self._makes_copies = makes_copies
         self._renewed_at: float | None = None
         self._started_at: float | None = None
         self._failed_probes = 0
@@ -129,7 +132,7 @@ class Heartbeat:
         while True:
             await asyncio.sleep(PROBE_SECONDS)
             # No lease is shorter: while heartbeats succeed none can have expired.
-            if self.seconds_left(START_BEATS * self._beat_seconds) <= 0:
+            if self._makes_copies and self.seconds_left(START_BEATS * self._beat_seconds) <= 0:
                 await self._stop_expired(stop)
 
     async def _stop_expired(self, stop: Stop) -> None:
@@ -166,5 +169,5 @@ class Heartbeat:
         return integrations
 
     def _has_expired(self, copy: Body) -> bool:
-        lease = annotations_of(copy).get(LEASE)
-        return lease is not None and self.seconds_left(float(lease)) <= 0
+        lease = lease_seconds_of(copy)
+        return lease is not None and self.seconds_left(lease) <= 0

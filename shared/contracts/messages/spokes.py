@@ -3,12 +3,13 @@
 Who lives, what became of a copy, what comes home; how spokes stand, and the checks that lead to them.
 """
 
+import math
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, ClassVar, Final, Literal
 
 from shared.contracts import subjects
-from shared.contracts.kube.bodies import spec_of
+from shared.contracts.kube.bodies import annotations_of, spec_of
 from shared.contracts.messages.base import Message, Part, WorkloadMessage
 from shared.contracts.messages.workloads import JobRef
 from shared.contracts.refs import WorkloadRef
@@ -38,6 +39,19 @@ COPY_FINALIZER: Final = "sluicegate.dev/copy"
 def is_managed_elsewhere(job: Mapping[str, Any]) -> bool:
     """True if MultiKueue runs the job on another cluster."""
     return spec_of(job).get("managedBy") == MANAGER
+
+
+def lease_seconds_of(copy: Mapping[str, Any]) -> float | None:
+    """Seconds of the lease of a copy; None if it has none, or one that is no length of time.
+
+    Whoever may write the object writes this annotation.
+    """
+    text = annotations_of(copy).get(LEASE)
+    try:
+        seconds = float(text) if isinstance(text, str) else math.nan
+    except ValueError:
+        return None
+    return seconds if math.isfinite(seconds) and seconds > 0 else None
 
 
 class Beat(Message):

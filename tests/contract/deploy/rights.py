@@ -1,7 +1,7 @@
 """What the services ask of Kubernetes, written down while whole worlds of them work."""
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -15,8 +15,9 @@ from shared.testing.world.kube import WorldKube
 from shared.testing.world.world import ProcessContext
 from tests.contract.deploy.rendering import Json
 
-__all__ = ["Right", "asked", "granted"]
+__all__ = ["SPOKE", "Right", "asked", "granted"]
 
+SPOKE: Final = " of a spoke"
 Right = tuple[str, str, str]
 """Verb, group, resource with its subresource."""
 
@@ -27,11 +28,16 @@ def asked(
     seeds: Sequence[int],
     enough: Callable[[dict[str, set[Right]]], bool],
 ) -> dict[str, set[Right]]:
-    """By service, what it asked in a world of each scenario; in more of them, until that is `enough`."""
-    found: dict[str, set[Right]] = {"watcher": set(), "patcher": set()}
+    """By service, what it asked in a world of each scenario; in more of them, until that is `enough`.
+
+    A service of a spoke has a name of its own: `SPOKE` behind the name of the service.
+    """
+    found: dict[str, set[Right]] = {
+        service + where: set() for service in ("watcher", "patcher") for where in ("", SPOKE)
+    }
 
     def noting(kube: LocalKube, context: ProcessContext, cluster: str) -> WorldKube:
-        service = context.instance.partition("-")[0]
+        service = context.instance.partition("-")[0] + (SPOKE if cluster != CLUSTER else "")
         return WorldKube(_Noting(kube, found[service]), context.world, cluster=cluster)
 
     monkeypatch.setattr(

@@ -6,42 +6,53 @@ import pytest
 
 from services.watcher.scopes import KNOWN
 from tests.contract.deploy.rendering import COMPONENTS, Json, kustomized, named
-from tests.contract.deploy.rights import Right, asked, granted
+from tests.contract.deploy.rights import SPOKE, Right, asked, granted
 
 SEEDS: Final = range(1, 6)
 RETENTION: Final = "services/patcher/workloads/retention.py"
 INTEGRATIONS: Final = "services/patcher/cluster/integrations.py"
-ELSEWHERE: Final = (
-    "as with Jobs and PipelineRuns: services/patcher/multikueue/copies.py, hub_status.py"
-)
+ELSEWHERE: Final = "as with Jobs: services/patcher/jobs/controller.py, multikueue/hub_status.py"
+COPIES: Final = "as with Jobs: services/patcher/multikueue/copies.py"
+RECREATION: Final = "services/patcher/jobs/recreation.py"
+JOBSETS: Final = ("jobset.x-k8s.io", "jobsets")
+BY_ALL_WATCHERS: Final[dict[Right, str]] = {
+    ("list", "", "nodes"): "where SLUICE_KINDS names them",
+    ("watch", "", "nodes"): "where SLUICE_KINDS names them",
+}
+BY_ALL_PATCHERS: Final[dict[Right, str]] = {
+    ("delete", "kueue.x-k8s.io", "workloads"): RETENTION,
+    ("get", "admissionregistration.k8s.io", "mutatingwebhookconfigurations"): INTEGRATIONS,
+    ("patch", "admissionregistration.k8s.io", "mutatingwebhookconfigurations"): INTEGRATIONS,
+    ("patch", "sluicegate.dev", "integrations/status"): INTEGRATIONS,
+    ("get", *JOBSETS): ELSEWHERE,
+    ("patch", *JOBSETS): ELSEWHERE,
+    ("patch", "jobset.x-k8s.io", "jobsets/status"): ELSEWHERE,
+    ("delete", *JOBSETS): RETENTION,
+    ("delete", "batch", "jobs"): RETENTION,
+    ("delete", "tekton.dev", "pipelineruns"): f"{RETENTION}, {RECREATION}",
+    ("update", "tekton.dev", "pipelineruns/finalizers"):
+        "asked by nobody: admission looks whether we might",
+}  # fmt: skip
 UNSEEN: Final[dict[str, dict[Right, str]]] = {
-    "watcher": {
-        ("list", "", "nodes"): "where SLUICE_KINDS names them",
-        ("watch", "", "nodes"): "where SLUICE_KINDS names them",
-    },
-    "patcher": {
-        ("delete", "kueue.x-k8s.io", "workloads"): RETENTION,
-        ("get", "admissionregistration.k8s.io", "mutatingwebhookconfigurations"): INTEGRATIONS,
-        ("patch", "admissionregistration.k8s.io", "mutatingwebhookconfigurations"): INTEGRATIONS,
-        ("patch", "sluicegate.dev", "integrations/status"): INTEGRATIONS,
-        ("get", "jobset.x-k8s.io", "jobsets"): ELSEWHERE,
-        ("create", "jobset.x-k8s.io", "jobsets"): ELSEWHERE,
-        ("patch", "jobset.x-k8s.io", "jobsets"): ELSEWHERE,
-        ("patch", "jobset.x-k8s.io", "jobsets/status"): ELSEWHERE,
-        ("delete", "jobset.x-k8s.io", "jobsets"): ELSEWHERE,
-        (
-            "update",
-            "tekton.dev",
-            "pipelineruns/finalizers",
-        ): "asked by nobody: admission looks whether we might",
+    "watcher": BY_ALL_WATCHERS,
+    "watcher" + SPOKE: BY_ALL_WATCHERS,
+    "patcher": {**BY_ALL_PATCHERS, ("create", "tekton.dev", "pipelineruns"): RECREATION},
+    "patcher" + SPOKE: {
+        **BY_ALL_PATCHERS,
+        ("create", *JOBSETS): COPIES,
+        ("list", *JOBSETS): COPIES,
     },
 }
 """What these worlds do not show, and why it is needed all the same."""
 
 
 def rights_of(service: str) -> set[Right]:
-    objects = named(kustomized("hub"))
-    kinds = ("ClusterRole", f"sluicegate-{service}"), ("Role", f"sluicegate-{service}-seal")
+    """What the manifests grant, with the roles that are aggregated."""
+    is_spoke = service.endswith(SPOKE)
+    objects = named(kustomized("spoke") if is_spoke else kustomized("hub", ("recreation",)))
+    name = f"sluicegate-{service.removesuffix(SPOKE)}"
+    kinds = [("ClusterRole", name), ("Role", f"{name}-seal")]
+    kinds += [("ClusterRole", f"{name}-{part}") for part in ("copies", "recreation")]
     rules: list[Json] = [
         rule for kind in kinds if kind in objects for rule in objects[kind]["rules"]
     ]
@@ -57,6 +68,21 @@ def test_granted_rights_equal_used_rights(monkeypatch: pytest.MonkeyPatch) -> No
         assert used - rights_of(service) == set(), f"{service} would be refused"
         assert idle(found)[service] == set(), f"{service} has what it does not use"
         assert UNSEEN[service].keys() <= rights_of(service), "no excuse outlives its right"
+        assert not UNSEEN[service].keys() & used, (
+            f"{service} shows that it uses it: no excuse is needed"
+        )
+
+
+def test_patcher_of_hub_creates_no_jobs() -> None:
+    objects = named(kustomized("hub", tuple(set(COMPONENTS) - {"recreation"})))
+    rules = [
+        rule
+        for (kind, name), role in objects.items()
+        if kind == "ClusterRole" and name.startswith("sluicegate-patcher")
+        for rule in role["rules"]
+    ]
+    made = {resource for (verb, _, resource), _ in granted(rules) if verb in {"create", "*"}}
+    assert made == {"workloads", "events", "secrets", "statefulsets", "persistentvolumeclaims"}
 
 
 def test_watcher_may_watch_every_configurable_kind() -> None:

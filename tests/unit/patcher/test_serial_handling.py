@@ -46,6 +46,7 @@ class Spoke(Setup):
     def __init__(self) -> None:
         super().__init__()
         self.slow = self.patchers_kube = Slow(self.kube)
+        self.settings = {"hub": "far"}
         self._ordered = 0
 
     async def copy(self) -> WorkloadState:

@@ -1,0 +1,145 @@
+"""Patchers of a spoke and a hub on a real bus, each beside a simulated cluster, and a forger of messages."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from datetime import UTC, datetime
+from random import Random
+from typing import Any
+
+from services.patcher import app as patcher
+from services.patcher.settings import PatcherSettings
+from services.simulator.cluster.api import Api
+from services.simulator.local import LocalKube
+from shared.bus.nats.bus import NatsBus
+from shared.bus.port import CaughtUp
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.messages.base import Message
+from shared.contracts.messages.observed import Synced
+from shared.contracts.messages.outcomes import DeadLetter
+from shared.contracts.messages.spokes import CopyState
+from shared.testing.nats_server import nats_server
+from shared.testing.waiting import first_value
+from tests.integration.buses import make
+
+SPOKE, HUB = "east", "hub"
+TENANT = "team-a"
+CHANGING = (
+    *(kinds.JOB, kinds.PIPELINE_RUN, kinds.WORKLOAD, kinds.SECRET, kinds.TASK_RUN, kinds.POD),
+    *(kinds.LOCAL_QUEUE, kinds.CLUSTER_QUEUE, kinds.ADMISSION_CHECK, kinds.MULTIKUEUE_CLUSTER),
+)
+"""Kinds that a patcher may change."""
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Cluster:
+    """One simulated cluster and its patcher."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.kube = LocalKube(Api(now=now, random=Random(name)))
+        self._running: list[tuple[NatsBus, asyncio.Task[None]]] = []
+
+    async def furnish(self) -> None:
+        await self.make(kinds.NAMESPACE, TENANT)
+        for namespace in (TENANT, "kube-system"):
+            spec = {"clusterQueue": "main"}
+            await self.make(kinds.LOCAL_QUEUE, "main", namespace=namespace, spec=spec)
+
+    async def make(
+        self, kind: Kind, name: str, *, namespace: str | None = None, **more: Any
+    ) -> Object:
+        metadata: Object = {"name": name, **more.pop("metadata", {})}
+        if namespace is not None:
+            metadata["namespace"] = namespace
+        obj = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **more}
+        return await self.kube.create(kind, obj)
+
+    async def contents(self) -> dict[str, Object]:
+        """All objects that a patcher may change."""
+        found = {}
+        for kind in CHANGING:
+            for obj in (await self.kube.list(kind)).items:
+                metadata = obj["metadata"]
+                found[f"{kind.kind} {metadata.get('namespace')}/{metadata['name']}"] = obj
+        return found
+
+    async def start(self, bus: NatsBus) -> None:
+        settings = PatcherSettings(cluster=self.name, hub=HUB, not_seen_seconds=0.05)
+        running = patcher.assemble(settings=settings, bus=bus, kube=self.kube, now=now)
+        await bus.start()
+        self._running.append((bus, asyncio.create_task(running.run())))
+
+    async def stop(self) -> None:
+        for bus, task in self._running:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await bus.stop()
+
+    @property
+    def works(self) -> bool:
+        """Whether the patcher has not ended."""
+        return all(not task.done() for _, task in self._running)
+
+
+class Forgery:
+    """The stage: a bus that lets everybody write, as for a service in an attacker's hands."""
+
+    def __init__(self, bus: NatsBus) -> None:
+        self.bus = bus
+        self.clusters = {name: Cluster(name) for name in (SPOKE, HUB)}
+
+    @property
+    def spoke(self) -> Cluster:
+        return self.clusters[SPOKE]
+
+    @property
+    def hub(self) -> Cluster:
+        return self.clusters[HUB]
+
+    async def why_refused(self, message: Message) -> str:
+        """Wait until a patcher refuses the message, as a dead letter or towards the hub; return why."""
+        answer = message.subject.replace(".dispatch.", ".copy.", 1)
+        earlier = await self.bus.latest("DISPATCHES", answer)
+        sequence = await self.bus.publish(message)
+
+        async def refusal() -> str | None:
+            report = await self.bus.latest("DISPATCHES", answer)
+            before = 0 if earlier is None else earlier.sequence
+            if answer != message.subject and report is not None and report.sequence > before:
+                return report.read(CopyState).message
+            return await self._reason_of_death(message.subject, sequence)
+
+        return await first_value(refusal, lambda: f"{message.subject} was not refused")
+
+    async def _reason_of_death(self, subject: str, sequence: int) -> str | None:
+        async with aclosing(self.bus.replay("DEAD")) as items:
+            async for item in items:
+                if isinstance(item, CaughtUp):
+                    return None
+                letter = item.read(DeadLetter)
+                if (letter.original_subject, letter.original_sequence) == (subject, sequence):
+                    return letter.reason
+        return None
+
+
+@asynccontextmanager
+async def forgery() -> AsyncIterator[Forgery]:
+    async with nats_server() as server:
+        stage = Forgery(make(server, "attacker"))
+        await stage.bus.start()
+        for cluster in stage.clusters.values():
+            await cluster.furnish()
+            synced = Synced(cluster=cluster.name, epoch="1", kinds=[], at=now())
+            await stage.bus.publish(synced)
+            await cluster.start(make(server, f"patcher-{cluster.name}"))
+        try:
+            yield stage
+        finally:
+            for cluster in stage.clusters.values():
+                await cluster.stop()
+            await stage.bus.stop()
