@@ -20,6 +20,7 @@ BY_ALL_WATCHERS: Final[dict[Right, str]] = {
     ("watch", "", "nodes"): "where SLUICE_KINDS names them",
 }
 BY_ALL_PATCHERS: Final[dict[Right, str]] = {
+    ("delete", "kueue.x-k8s.io", "workloads"): RETENTION,
     ("get", "admissionregistration.k8s.io", "mutatingwebhookconfigurations"): INTEGRATIONS,
     ("patch", "admissionregistration.k8s.io", "mutatingwebhookconfigurations"): INTEGRATIONS,
     ("patch", "sluicegate.dev", "integrations/status"): INTEGRATIONS,
@@ -35,7 +36,6 @@ UNSEEN: Final[dict[str, dict[Right, str]]] = {
     "watcher" + SPOKE: BY_ALL_WATCHERS,
     "patcher": {
         **BY_ALL_PATCHERS,
-        ("delete", "kueue.x-k8s.io", "workloads"): RETENTION,
         ("delete", "batch", "jobs"): RETENTION,
         ("delete", "tekton.dev", "pipelineruns"): f"{RETENTION}, {RECREATION}",
         ("create", "tekton.dev", "pipelineruns"): RECREATION,
