@@ -201,14 +201,7 @@ def _carry_out_decisions(
         jobs=jobs,
         machines=MachineSecrets(kube=parts.kube, events=events, seal_keys=seal_keys),
         copies=copies,
-        orders=OrderCheck(
-            kube=parts.kube,
-            cache=cache,
-            cluster=settings.cluster,
-            hub=settings.hub,
-            excluded=settings.excluded_namespaces,
-            own_kueue=settings.spoke_quota == "kueue",
-        ),
+        orders=_order_check(parts),
         hub_status=HubStatusWriter(
             kube=parts.kube, writer=parts.writer, cache=cache, now=parts.now
         ),
@@ -220,6 +213,18 @@ def _carry_out_decisions(
         partial(checks.run, workloads.write_check_states),
         owner_notices.run,
         coscheduling.run,
+    )
+
+
+def _order_check(parts: _Dependencies) -> OrderCheck:
+    settings = parts.settings
+    return OrderCheck(
+        kube=parts.kube,
+        cache=parts.cache,
+        cluster=settings.cluster,
+        hub=settings.hub,
+        excluded=settings.excluded_namespaces,
+        own_kueue=settings.spoke_quota == "kueue",
     )
 
 
