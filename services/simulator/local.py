@@ -1,7 +1,7 @@
 """`LocalKube`: the services' Kubernetes port, directly on a store in the same process."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,7 +13,8 @@ from services.simulator.cluster.errors import ApiError, not_found
 from services.simulator.cluster.kinds.registry import Kind as ServedKind
 from services.simulator.cluster.selectors import select
 from services.simulator.cluster.storage.watching import Watch
-from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.kube.bodies import Body, as_body
+from shared.contracts.kube.kinds import Kind
 from shared.kube.answers import error_from_status
 from shared.kube.port import (
     Kube,
@@ -56,7 +57,7 @@ class LocalKube(Kube):
             selector = select(served, labels or "")
         if selector is not None:
             found = [stored for stored in found if selector(stored.obj)]
-        items = [stored.copy(kind.version) for stored in found]
+        items = [as_body(stored.copy(kind.version)) for stored in found]
         return Listing(items=items, resource_version=str(store.version))
 
     @override
@@ -87,7 +88,7 @@ class LocalKube(Kube):
         try:
             while not stream.ended:
                 for type_, event in watch.drain():
-                    yield WatchEvent(type=type_, object=event.stored.copy(kind.version))
+                    yield WatchEvent(type=type_, object=as_body(event.stored.copy(kind.version)))
                 await stream.more()
         finally:
             watch.close()
@@ -99,18 +100,18 @@ class LocalKube(Kube):
             stream.end()
 
     @override
-    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Body:
         with _translated():
             stored = self._api.get(self._served(kind), namespace or "", name)
-        return stored.copy(kind.version)
+        return as_body(stored.copy(kind.version))
 
     @override
-    async def create(self, kind: Kind, obj: Object) -> Object:
+    async def create(self, kind: Kind, obj: Mapping[str, Any]) -> Body:
         body = _own(obj)
         namespace = (body.get("metadata") or {}).get("namespace", "")
         with _translated():
             stored = await self._api.create(self._served(kind), kind.version, namespace, body)
-        return stored.copy(kind.version)
+        return as_body(stored.copy(kind.version))
 
     @override
     async def patch(
@@ -121,7 +122,7 @@ class LocalKube(Kube):
         patch: Patch,
         *,
         subresource: str | None = None,
-    ) -> Object:
+    ) -> Body:
         served = self._served(kind)
         tests = isinstance(patch, list) and any(step.get("op") == "test" for step in patch)
         with _translated(tests=tests):
@@ -136,7 +137,7 @@ class LocalKube(Kube):
                 "json" if isinstance(patch, list) else "merge",
                 subresource=subresource or "",
             )
-        return stored.copy(kind.version)
+        return as_body(stored.copy(kind.version))
 
     @override
     async def delete(

@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import orjson
 
-from shared.contracts.kube.kinds import Object
 from shared.kube.port import (
     AlreadyExistsError,
     ConflictError,
@@ -35,7 +34,7 @@ _TOO_LARGE: Final = ("etcdserver: request is too large", "trying to send message
 """In a 500 of a real API server (1.36): etcd takes 1.5 MiB, its client 2 MiB. That does not pass."""
 
 
-def decoded(body: bytes, what: str) -> Object:
+def decoded(body: bytes, what: str) -> dict[str, Any]:
     """Return the JSON object in `body`. Raises `UnavailableError` for others, such as a proxy's page."""
     try:
         value = orjson.loads(body)

@@ -9,7 +9,8 @@ from urllib.parse import quote
 import aiohttp
 import structlog
 
-from shared.contracts.kube.kinds import SECRET, Kind, Object
+from shared.contracts.kube.bodies import Body, as_body
+from shared.contracts.kube.kinds import SECRET, Kind
 from shared.kube.answers import decoded, encoded, error_from, error_from_status
 from shared.kube.config import OpenAccess, from_settings, plain
 from shared.kube.connections import READ_BYTES, Connections
@@ -26,6 +27,8 @@ from shared.kube.port import (
 )
 
 log = structlog.get_logger(__name__)
+
+Json = dict[str, Any]
 
 PAGE_ITEMS: Final = 500
 """Objects a page of a list: what client-go asks for."""
@@ -142,18 +145,19 @@ class HttpKube:
                 event = decoded(line, what)
                 yield _watch_event(event, kind, what)
 
-    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Body:
         """Return the object."""
-        return await self._call("GET", _path(kind, namespace, name))
+        return as_body(await self._call("GET", _path(kind, namespace, name)))
 
-    async def create(self, kind: Kind, obj: Object) -> Object:
+    async def create(self, kind: Kind, obj: Mapping[str, Any]) -> Body:
         """Create `obj` in the namespace that its metadata names; return it as stored."""
         namespace = obj.get("metadata", {}).get("namespace")
         if kind.namespaced and not namespace:
             raise RefusedError(f"create {kind.plural}: metadata.namespace is missing")
         body = {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
         query = {"fieldManager": _FIELD_MANAGER}
-        return await self._call("POST", _path(kind, namespace), query=query, body=body)
+        stored = await self._call("POST", _path(kind, namespace), query=query, body=body)
+        return as_body(stored)
 
     async def patch(
         self,
@@ -163,7 +167,7 @@ class HttpKube:
         patch: Patch,
         *,
         subresource: str | None = None,
-    ) -> Object:
+    ) -> Body:
         """Apply `patch`; return the object as stored."""
         path = _path(kind, namespace, name, subresource)
         if isinstance(patch, list):
@@ -171,13 +175,9 @@ class HttpKube:
             tests = any(operation.get("op") == "test" for operation in patch)
         else:
             content, tests = "application/merge-patch+json", False
-        return await self._call(
-            "PATCH",
-            path,
-            query={"fieldManager": _FIELD_MANAGER},
-            body=patch,
-            content=content,
-            tests=tests,
+        query = {"fieldManager": _FIELD_MANAGER}
+        return as_body(
+            await self._call("PATCH", path, query=query, body=patch, content=content, tests=tests)
         )
 
     async def delete(
@@ -190,7 +190,7 @@ class HttpKube:
         dependants_first: bool = False,
     ) -> None:
         """Delete it, dependants in the background or first; with `uid` only if it has that uid."""
-        options: Object = {
+        options: Json = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "propagationPolicy": "Foreground" if dependants_first else "Background",
@@ -212,7 +212,7 @@ class HttpKube:
         query = {"labelSelector": labels} if labels else {}
         if page_items is not None:
             query["limit"] = str(page_items)
-        items: list[Object] = []
+        items: list[Body] = []
         while True:
             page = await self._call(
                 "GET",
@@ -250,7 +250,7 @@ class HttpKube:
         content: str = _JSON,
         accept: str = _JSON,
         tests: bool = False,
-    ) -> Object:
+    ) -> Json:
         what = f"{method} {path}"
         data = None if body is None else encoded(body)
         headers = {"Accept": accept}
@@ -335,12 +335,12 @@ def _accept(kind: Kind, as_: str) -> str:
     return f"{_JSON};as={as_};g=meta.k8s.io;v=v1,{_JSON}" if kind == SECRET else _JSON
 
 
-def _named(item: Object, kind: Kind) -> Object:
+def _named(item: Json, kind: Kind) -> Body:
     item["apiVersion"], item["kind"] = kind.api_version, kind.kind
-    return item
+    return as_body(item)
 
 
-def _watch_event(event: Object, kind: Kind, what: str) -> WatchEvent:
+def _watch_event(event: Json, kind: Kind, what: str) -> WatchEvent:
     type_, obj = event.get("type"), event.get("object")
     if not isinstance(obj, dict):
         raise UnavailableError(f"{what}: an event without an object")
@@ -352,13 +352,13 @@ def _watch_event(event: Object, kind: Kind, what: str) -> WatchEvent:
     return WatchEvent(type=type_, object=_named(obj, kind))
 
 
-def _error_event(status: Object, what: str) -> KubeError:
+def _error_event(status: Json, what: str) -> KubeError:
     error = error_from_status(status, what=what)
     # The server has accepted the watch, so a later refusal is temporary.
     return UnavailableError(str(error)) if isinstance(error, RefusedError) else error
 
 
-def _aggregated(document: Object) -> set[tuple[str, str, str]]:
+def _aggregated(document: Json) -> set[tuple[str, str, str]]:
     found = set()
     for item in document.get("items") or []:
         group = str((item.get("metadata") or {}).get("name") or "")
@@ -368,7 +368,7 @@ def _aggregated(document: Object) -> set[tuple[str, str, str]]:
     return found
 
 
-def _group_versions(document: Object) -> list[str]:
+def _group_versions(document: Json) -> list[str]:
     core = [str(version) for version in document.get("versions") or []]
     return core + [
         str(version.get("groupVersion"))

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.kube.bodies import Body
+from shared.contracts.kube.kinds import Kind
 
 Patch = list[dict[str, Any]] | Mapping[str, Any]
 """A list is a JSON patch (RFC 6902), a mapping a merge patch (RFC 7386)."""
@@ -66,7 +67,7 @@ class UnavailableError(KubeError):
 class Listing:
     """All objects of a kind at one moment."""
 
-    items: list[Object]
+    items: list[Body]
     resource_version: str
 
 
@@ -75,7 +76,7 @@ class WatchEvent:
     """One line of a watch."""
 
     type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
-    object: Object
+    object: Body
     """For a BOOKMARK only `metadata.resourceVersion` counts."""
 
 
@@ -106,11 +107,14 @@ class Kube(Protocol):
         Ends when the server ends it. `labels` as for `list`; an object that no longer matches is DELETED.
         """
 
-    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Body:
         """Return the object."""
 
-    async def create(self, kind: Kind, obj: Object) -> Object:
-        """Create `obj` in the namespace that its metadata names; return it as stored."""
+    async def create(self, kind: Kind, obj: Mapping[str, Any]) -> Body:
+        """Create `obj` in the namespace that its metadata names; return it as stored.
+
+        `apiVersion` and `kind` may be missing: `kind` names them.
+        """
 
     async def patch(
         self,
@@ -120,7 +124,7 @@ class Kube(Protocol):
         patch: Patch,
         *,
         subresource: str | None = None,
-    ) -> Object:
+    ) -> Body:
         """Apply `patch`; return the object as stored. Preconditions are `test` operations or a uid."""
 
     async def delete(

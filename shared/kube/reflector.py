@@ -9,7 +9,8 @@ from typing import Final
 
 import structlog
 
-from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.kube.bodies import Body
+from shared.contracts.kube.kinds import Kind
 from shared.kube.backoff import Backoff
 from shared.kube.port import (
     ExpiredError,
@@ -48,7 +49,7 @@ GONE_AFTER_SECONDS: Final = 60.0
 class Listed:
     """All objects. An earlier object that is not among `items` was deleted."""
 
-    items: list[Object]
+    items: list[Body]
     resource_version: str
 
 
@@ -56,14 +57,14 @@ class Listed:
 class Changed:
     """An object was created or changed."""
 
-    object: Object
+    object: Body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deleted:
     """An object was deleted, or no longer matches the selector."""
 
-    object: Object
+    object: Body
     """Its last state."""
 
 

@@ -81,6 +81,24 @@ class Body(TypedDict):
     scheduling: NotRequired[dict[str, Any]]
     """Of a RuntimeClass."""
 
+    involvedObject: NotRequired[dict[str, Any]]
+    """Of an Event."""
+
+    reason: NotRequired[str]
+    """Of an Event."""
+
+    message: NotRequired[str]
+    """Of an Event."""
+
+    count: NotRequired[int]
+    """Of an Event."""
+
+    rules: NotRequired[list[dict[str, Any]]]
+    """Of a Role or ClusterRole."""
+
+    webhooks: NotRequired[list[dict[str, Any]]]
+    """Of a MutatingWebhookConfiguration or ValidatingWebhookConfiguration."""
+
 
 def as_body(obj: Mapping[str, Any]) -> Body:
     """Return `obj` itself, as a `Body`. Checks nothing: for JSON that an API server once accepted."""

@@ -1,11 +1,12 @@
 """A cluster as one process of a world sees it: over a network, with an API server that fails."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
 from contextlib import aclosing
 from typing import Any, Final, TypeVar, cast
 
-from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.kube.bodies import Body
+from shared.contracts.kube.kinds import Kind
 from shared.kube.port import (
     ConflictError,
     ExpiredError,
@@ -77,13 +78,13 @@ class WorldKube(Kube):
                     self._world.note(f"{self._cluster}: watch of {kind.plural} breaks")
                     return
 
-    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Body:
         """As the cluster says, if it can be reached."""
         return await self._call(
             f"get {_path(kind, namespace, name)}", self._inner.get(kind, namespace, name)
         )
 
-    async def create(self, kind: Kind, obj: Object) -> Object:
+    async def create(self, kind: Kind, obj: Mapping[str, Any]) -> Body:
         """Create the object; the response may be lost."""
         metadata = obj.get("metadata", {})
         what = _path(kind, metadata.get("namespace"), metadata.get("name", "*"))
@@ -97,7 +98,7 @@ class WorldKube(Kube):
         patch: Patch,
         *,
         subresource: str | None = None,
-    ) -> Object:
+    ) -> Body:
         """Patch the object; the response may be lost."""
         below = f"/{subresource}" if subresource else ""
         return await self._call(

@@ -5,6 +5,7 @@ from collections import Counter
 from contextlib import aclosing, suppress
 from random import Random
 
+from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.kinds import Kind
 from shared.kube.port import Kube
 from shared.kube.reflector import Changed, Deleted, Listed, Reflector, Unserved
@@ -45,11 +46,11 @@ class Follower:
         await self.kube.close()
 
 
-def name_of(obj: dict[str, dict[str, str]]) -> str:
+def name_of(obj: Body) -> str:
     return obj["metadata"]["name"]
 
 
-def uid_of(obj: dict[str, dict[str, str]]) -> str:
+def uid_of(obj: Body) -> str:
     return obj["metadata"]["uid"]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
+from shared.contracts.kube.bodies import as_body
 from shared.contracts.kube.kinds import JOB, Kind, Object
 from shared.kube.port import (
     ExpiredError,
@@ -48,7 +49,8 @@ class Cluster(Kube):
 
     async def quiet(self, version: str) -> AsyncIterator[WatchEvent]:
         await asyncio.sleep(290)
-        yield WatchEvent(type="BOOKMARK", object={"metadata": {"resourceVersion": version}})
+        bookmark = as_body({"metadata": {"resourceVersion": version}})
+        yield WatchEvent(type="BOOKMARK", object=bookmark)
 
     @override
     async def served(self) -> frozenset[tuple[str, str, str]]:

@@ -1,6 +1,7 @@
 """A cluster and a bus in memory, with a patcher between them. Tests act as watcher, classifier and quota."""
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime
 from functools import partial
@@ -69,7 +70,7 @@ class Setup:
         await asyncio.gather(task, return_exceptions=True)
         await self._buses.pop().stop()
 
-    async def observe(self, kind: Kind, obj: Json) -> None:
+    async def observe(self, kind: Kind, obj: Mapping[str, Any]) -> None:
         await self.bus.publish(observed_object(kind, obj))
 
     async def submit(self, **spec: Any) -> WorkloadState:
@@ -150,7 +151,7 @@ class Setup:
         return found
 
 
-def projected(job: Json, **more: Any) -> WorkloadState:
+def projected(job: Mapping[str, Any], **more: Any) -> WorkloadState:
     metadata = job["metadata"]
     owner = JobRef(
         api_version="batch/v1", kind="Job", plural="jobs", name="train", uid=metadata["uid"]

@@ -58,7 +58,7 @@ class Setup:
 
     async def marks(self) -> tuple[dict[str, str], dict[str, str], list[str]]:
         metadata = (await self.kube.get(TASK_RUN, "default", "build"))["metadata"]
-        fields = [metadata.get(key) or {} for key in ("labels", "annotations")]
+        fields = [metadata.get("labels") or {}, metadata.get("annotations") or {}]
         short = [{k.removeprefix(PREFIX): v for k, v in one.items()} for one in fields]
         return short[0], short[1], metadata.get("finalizers") or []
 

@@ -10,6 +10,7 @@ from shared.bus.port import BusError
 from shared.contracts import subjects
 from shared.contracts.controllers import MACHINES
 from shared.contracts.kube import kinds
+from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.names import slot_resource, workload_name
 from shared.contracts.messages.admissions import Admission, AdmissionState, PodSetAssignment
 from shared.contracts.messages.checks import CheckState
@@ -157,6 +158,6 @@ class Runs:
             await asyncio.sleep(RETRY_SECONDS)
 
 
-def _is_done(task_run: dict[str, Any]) -> bool:
+def _is_done(task_run: Body) -> bool:
     conditions = (task_run.get("status") or {}).get("conditions") or []
     return any(one["type"] == "Succeeded" and one["status"] != "Unknown" for one in conditions)
