@@ -23,7 +23,8 @@ from services.ctl.run import Program
 from services.ctl.setup.permissions import key_file
 from shared.bus.follow import follow, recall
 from shared.bus.port import Bus, BusError, Entry
-from shared.contracts.kube.kinds import MULTIKUEUE_CLUSTER, Object
+from shared.contracts.kube.bodies import spec_of
+from shared.contracts.kube.kinds import MULTIKUEUE_CLUSTER
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.spokes import PairState
 from shared.contracts.subjects import observed_filter, subject_filter
@@ -127,7 +128,7 @@ class Pairs:
         self._updated.set()
 
     def _observe_cluster(self, observed: Observed, _entry: Entry) -> None:
-        source = None if observed.deleted else _source(observed.object or {})
+        source = None if observed.deleted else _source(observed.object)
         if source is None or observed.name == self._settings.cluster:
             self._sources.pop(observed.name, None)
         else:
@@ -258,9 +259,9 @@ async def _always_ready() -> None:
     """Nothing waits for a pair: the status of the spoke tells whether it runs."""
 
 
-def _source(obj: Object) -> Mapping[str, Any] | None:
+def _source(obj: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """How to reach a cluster, by the fields of v1beta2 or v1beta1; None if its own pair dials out."""
-    spec = obj.get("spec") or {}
+    spec = spec_of(obj)
     source: Mapping[str, Any] = spec.get("clusterSource") or spec
     return source if source.get("kubeConfig") or source.get("clusterProfileRef") else None
 

@@ -2,7 +2,8 @@
 
 from typing import Any, Final
 
-from shared.contracts.kube.kinds import SECRET, Kind, Object
+from shared.contracts.kube.bodies import Body
+from shared.contracts.kube.kinds import SECRET, Kind
 from shared.contracts.kube.names import LAST_APPLIED, TRACEPARENT_ANNOTATION, TRUNCATED
 from shared.contracts.messages.observed import Observed
 
@@ -12,12 +13,12 @@ SCALAR_CHARS_MAX: Final = 1024
 _SECRET_DATA: Final = ("data", "stringData")
 
 
-def observed(cluster: str, kind: Kind, obj: Object) -> Observed:
+def observed(cluster: str, kind: Kind, obj: Body) -> Observed:
     """The message for an object that exists."""
     return _message(cluster, kind, obj, deleted=False)
 
 
-def tombstone(cluster: str, kind: Kind, obj: Object) -> Observed:
+def tombstone(cluster: str, kind: Kind, obj: Body) -> Observed:
     """The message for an object that was deleted; `obj` is its last state."""
     return _message(cluster, kind, obj, deleted=True)
 
@@ -61,23 +62,25 @@ def _scalars(value: object) -> dict[str, Any]:
     }
 
 
-def _trimmed(kind: Kind, obj: Object) -> Object:
+def _trimmed(kind: Kind, obj: Body) -> dict[str, Any]:
     """`obj` without what only the API server and kubectl need, and without a Secret's data."""
-    metadata = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
+    metadata: dict[str, Any] = {
+        key: value for key, value in obj["metadata"].items() if key != "managedFields"
+    }
     annotations = metadata.get("annotations")
     if annotations and LAST_APPLIED in annotations:
         rest = {key: value for key, value in annotations.items() if key != LAST_APPLIED}
         metadata["annotations"] = rest
         if not rest:
             del metadata["annotations"]
-    kept = {**obj, "metadata": metadata}
+    kept: dict[str, Any] = {**obj, "metadata": metadata}
     if kind == SECRET:
         for field in _SECRET_DATA:
             kept.pop(field, None)
     return kept
 
 
-def _message(cluster: str, kind: Kind, obj: Object, *, deleted: bool) -> Observed:
+def _message(cluster: str, kind: Kind, obj: Body, *, deleted: bool) -> Observed:
     metadata = obj["metadata"]
     return Observed(
         cluster=cluster,

@@ -20,7 +20,8 @@ from services.watcher.scopes import RETIRED, Scope
 from shared.bus.follow import recall
 from shared.bus.port import Bus, BusError, Entry
 from shared.contracts import subjects
-from shared.contracts.kube.kinds import INTEGRATION, Kind, Object
+from shared.contracts.kube.bodies import Body
+from shared.contracts.kube.kinds import INTEGRATION, Kind
 from shared.contracts.messages.observed import Observed, ObservedHeader, Synced
 from shared.contracts.subjects import observed_filter
 from shared.integrations import Integrations
@@ -247,7 +248,7 @@ class Term:
                             self._relisted.set()
                         watched.settle(served=False)
 
-    def _on_changed(self, scope: Scope, obj: Object) -> None:
+    def _on_changed(self, scope: Scope, obj: Body) -> None:
         state = observed(self._cluster, scope.kind, obj)
         if scope.kind == INTEGRATION and self._integrations.observe(state):
             self._integrations_changed.set()
@@ -261,14 +262,14 @@ class Term:
             return
         self._publish(scope, state)
 
-    def _on_deleted(self, scope: Scope, obj: Object) -> None:
+    def _on_deleted(self, scope: Scope, obj: Body) -> None:
         state = tombstone(self._cluster, scope.kind, obj)
         known = self._published.state(scope.kind, ObjectName(state.namespace, state.name))
         if known is None or known.uid != state.uid:
             return  # This uid was never published, or its tombstone was.
         self._publish(scope, state)
 
-    def _on_listed(self, scope: Scope, items: list[Object]) -> None:
+    def _on_listed(self, scope: Scope, items: list[Body]) -> None:
         existing = {(item["metadata"].get("namespace"), item["metadata"]["name"]) for item in items}
         for name in self._published.names(scope.kind, scope.namespace):
             if name not in existing:

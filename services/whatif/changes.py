@@ -17,7 +17,8 @@ from services.quota.wire.inbound import CONFIGURATION_KINDS, TranslateError, obs
 from services.whatif.manifests import Manifest
 from services.whatif.spokes import remove_spoke
 from shared.contracts.kube import kinds
-from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.kube.bodies import Body, as_body
+from shared.contracts.kube.kinds import Kind
 from shared.contracts.kube.names import workload_name
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
@@ -107,7 +108,7 @@ class Changes:
         self.notes.append(f"submitted {manifest.title}")
 
     def _job(
-        self, manifest: Manifest, obj: Object, cluster: str, cluster_objects: ClusterObjects
+        self, manifest: Manifest, obj: Body, cluster: str, cluster_objects: ClusterObjects
     ) -> WorkloadState:
         integration = integration_for(group=manifest.kind.group, kind=manifest.kind.kind)
         assert integration is not None, "only kinds that wait come here"
@@ -156,14 +157,14 @@ def _is_queueable(kind: Kind) -> bool:
     return integration_for(group=kind.group, kind=kind.kind) is not None
 
 
-def _as_created(obj: Object, at: datetime, number: int) -> Object:
+def _as_created(obj: Body, at: datetime, number: int) -> Body:
     """Add the fields that an API server adds to a new object, as far as classification reads them."""
-    metadata = dict(obj.get("metadata") or {})
+    metadata: dict[str, Any] = dict(obj.get("metadata") or {})
     metadata.setdefault("name", f"{metadata.get('generateName', 'new-')}{number}")
     metadata.setdefault("namespace", "default")
     metadata.setdefault("uid", f"new-{metadata['namespace']}-{metadata['name']}-{number}")
     metadata.setdefault("creationTimestamp", at.isoformat())
-    return {**obj, "metadata": metadata}
+    return as_body({**obj, "metadata": metadata})
 
 
 def _cluster_objects(snapshot: Snapshot, cluster: str) -> ClusterObjects:
@@ -174,7 +175,7 @@ def _cluster_objects(snapshot: Snapshot, cluster: str) -> ClusterObjects:
     return cluster_objects
 
 
-def _observed(kind: Kind, obj: dict[str, Any], cluster: str) -> Observed:
+def _observed(kind: Kind, obj: Body, cluster: str) -> Observed:
     metadata = obj["metadata"]
     namespace = (metadata.get("namespace") or "default") if kind.namespaced else None
     metadata = {**metadata, "namespace": namespace} if namespace else metadata

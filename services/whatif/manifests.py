@@ -8,7 +8,8 @@ from typing import Any, Final
 import yaml
 
 from shared.contracts.kube import kinds
-from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.kube.bodies import Body, as_body
+from shared.contracts.kube.kinds import Kind
 from shared.runtime.command import CommandError
 
 
@@ -65,7 +66,7 @@ class Manifest:
     kind: Kind
     """With the version that the manifest names."""
 
-    object: Object
+    object: Body
 
     @property
     def title(self) -> str:
@@ -153,10 +154,10 @@ def to_manifest(source: str, document: Any) -> Manifest:
             raise CommandError(
                 source, f"metadata.{field}: must be a string, got {_shown(value)}; quote it"
             )
-    return Manifest(source=source, kind=replace(kind, version=version), object=document)
+    return Manifest(source=source, kind=replace(kind, version=version), object=as_body(document))
 
 
-def _text(source: str, document: Object, field: str) -> str:
+def _text(source: str, document: dict[str, Any], field: str) -> str:
     value = document.get(field)
     if not isinstance(value, str) or not value:
         raise CommandError(source, f"{field}: must be a string, got {_shown(value)}")

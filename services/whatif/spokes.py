@@ -14,7 +14,6 @@ from services.quota.forecast import Snapshot
 from services.quota.forecast.snapshot import Id
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import spec_of
-from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.quantities import QuantityError, amount, format_amount
 from shared.contracts.messages.admissions import HOLDING
 from shared.contracts.messages.observed import Observed
@@ -139,7 +138,7 @@ def _nominal(queue: Observed) -> Iterator[tuple[str, int]]:
             yield name, _amount(queue, name, resource)
 
 
-def _amount(queue: Observed, name: str, resource: Object) -> int:
+def _amount(queue: Observed, name: str, resource: dict[str, Any]) -> int:
     try:
         return amount(name, str(resource.get("nominalQuota", "0")))
     except QuantityError as error:
@@ -176,7 +175,7 @@ def _reduce_quota(
     ]
 
 
-def _set(resource: Object, name: str, quota: int) -> None:
+def _set(resource: dict[str, Any], name: str, quota: int) -> None:
     """Set nominal quota; a lending limit must not exceed it."""
     resource["nominalQuota"] = format_amount(name, quota)
     lending: Any = resource.get("lendingLimit")
@@ -184,6 +183,6 @@ def _set(resource: Object, name: str, quota: int) -> None:
         resource["lendingLimit"] = resource["nominalQuota"]
 
 
-def _flavors(queue: Observed) -> Iterator[Object]:
+def _flavors(queue: Observed) -> Iterator[dict[str, Any]]:
     for group in spec_of(queue.object).get("resourceGroups") or []:
         yield from group.get("flavors") or []

@@ -23,6 +23,7 @@ from services.ctl.demo.load import Arrival, make_load
 from services.ctl.demo.spokes import spokes_load
 from services.ctl.dev.app import EXAMPLE, DevOptions, Running, running
 from shared.contracts.kube import kinds
+from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.names import PRIORITY_CLASS_LABEL, QUEUE
 from shared.contracts.simulation import DURATION
 from shared.kube.client import HttpKube
@@ -86,7 +87,7 @@ def contender(priority_class: str, after_seconds: float) -> Arrival:
         "metadata": {"annotations": {DURATION: "1200s"}},
         "spec": {"restartPolicy": "Never", "containers": [container]},
     }
-    job = {
+    job: Body = {
         "apiVersion": kinds.JOB.api_version,
         "kind": kinds.JOB.kind,
         "metadata": {

@@ -7,7 +7,7 @@ from services.classifier.rules import CONFIGURATION_FILE, Rules, RulesError, par
 from services.classifier.webhook.mutation import RefusedError, mutate
 from services.ctl.get.yaml_text import yaml_text
 from services.whatif.manifests import load_documents
-from shared.contracts.kube.kinds import PIPELINE_RUN, Object
+from shared.contracts.kube.kinds import PIPELINE_RUN
 from shared.runtime.command import CommandError, Exit
 
 
@@ -31,9 +31,8 @@ def mutated_yaml(file: Path, config: Path) -> str:
     source, given = documents[0]
     if not isinstance(given, dict):
         raise CommandError(source, "is no object")
-    obj: Object = given
     try:
-        mutated = mutate(obj, rules)
+        mutated = mutate(given, rules)
     except RefusedError as error:
         raise CommandError(
             source, f"refused with {error.code}: {error}", status=Exit.FAILED

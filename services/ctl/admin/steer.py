@@ -10,7 +10,8 @@ from typing import Final
 from services.ctl.connect.reader import kubeconfig_of
 from services.ctl.get.resources import resource_named
 from shared.contracts.kube import kinds
-from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.kube.bodies import Body
+from shared.contracts.kube.kinds import Kind
 from shared.kube.client import HttpKube
 from shared.kube.port import Kube, KubeError, NotFoundError, UnavailableError
 from shared.runtime.command import CommandError, Exit
@@ -77,7 +78,7 @@ async def write_steering_field(
     return f"{title} {'stopped' if stop else 'resumed'} ({field}: {_shown(value)})"
 
 
-async def _fetch(kube: Kube, kind: Kind, namespace: str | None, name: str) -> Object:
+async def _fetch(kube: Kube, kind: Kind, namespace: str | None, name: str) -> Body:
     try:
         return await kube.get(kind, namespace, name)
     except NotFoundError:
@@ -104,6 +105,6 @@ def _shown(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _has_value(obj: Object, field: str, value: object) -> bool:
+def _has_value(obj: Body, field: str, value: object) -> bool:
     default: object = True if field == "active" else "None"
     return bool((obj.get("spec") or {}).get(field, default) == value)

@@ -22,9 +22,15 @@ from services.provisioner.config.host_config import parse_host_config
 from services.provisioner.config.platforms import is_platform, key_of
 from services.whatif.manifests import load_documents, load_manifests
 from shared.contracts.kube import kinds, names
-from shared.contracts.kube.bodies import strings_in
+from shared.contracts.kube.bodies import (
+    Body,
+    annotations_of,
+    as_body,
+    labels_of,
+    spec_of,
+    strings_in,
+)
 from shared.contracts.kube.conditions import QUOTA_RESERVED, find_condition, message_of
-from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.quantities import QuantityError, parse_quantity
 from shared.integrations import PIPELINE_RUN, TEKTON_SLOT, queue_of
 from shared.kube.port import AlreadyExistsError, Kube, NotFoundError, RefusedError
@@ -48,7 +54,7 @@ class GivenCase:
     """A PipelineRun and, if the file says so, what is expected of it."""
 
     name: str
-    run: Object
+    run: Body
     expected: Mapping[str, Any] | None = None
     unsure: bool = False
     """The file only says what the webhook makes of it, not how it ends."""
@@ -60,8 +66,8 @@ class CaseResult:
 
     case: GivenCase
     submitted: Submitted
-    workload: Object | None = None
-    run: Object | None = None
+    workload: Body | None = None
+    run: Body | None = None
     """As last seen."""
 
     note: str = ""
@@ -69,9 +75,9 @@ class CaseResult:
     @property
     def priority_class(self) -> str:
         """Of the Workload object; of the run's label if there is no Workload."""
-        spec = (self.workload or {}).get("spec") or {}
+        spec = spec_of(self.workload)
         reference = (spec.get("priorityClassRef") or {}).get("name")
-        labels = ((self.run or {}).get("metadata") or {}).get("labels") or {}
+        labels = labels_of(self.run)
         return str(
             reference or spec.get("priorityClassName") or labels.get(names.PRIORITY_CLASS_LABEL, "")
         )
@@ -81,7 +87,7 @@ class CaseResult:
         """Of the Workload object, without the slot that every run requests."""
         found: dict[str, str] = {}
         if self.workload is None:
-            annotations = ((self.run or {}).get("metadata") or {}).get("annotations") or {}
+            annotations = annotations_of(self.run)
             return {
                 key.removeprefix(names.REQUESTS_PREFIX): value
                 for key, value in sorted(annotations.items())
@@ -97,7 +103,7 @@ class CaseResult:
     def platforms(self) -> list[str]:
         """Platforms that the run names and requests a slot for."""
         asked = self.requests
-        named = {text for text in strings_in((self.run or {}).get("spec")) if "/" in text}
+        named = {text for text in strings_in(spec_of(self.run)) if "/" in text}
         return sorted(text for text in named if names.slot_resource(text) in asked)
 
     @property
@@ -205,13 +211,13 @@ async def _prepare_queues(kube: Kube, cases: Iterable[GivenCase], queue_name: st
         namespace = case.run.get("metadata", {}).get("namespace") or NAMESPACE
         wanted[namespace, queue_of(case.run) or queue_name] = None
     for namespace, queue in wanted:
-        local: Object = {
+        local: Body = {
             "apiVersion": kinds.LOCAL_QUEUE.api_version,
             "kind": kinds.LOCAL_QUEUE.kind,
             "metadata": {"namespace": namespace, "name": queue},
             "spec": {"clusterQueue": CLUSTER_QUEUE},
         }
-        space: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+        space: Body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
         for kind, obj in ((kinds.NAMESPACE, space), (kinds.LOCAL_QUEUE, local)):
             try:
                 await kube.create(kind, obj)
@@ -222,14 +228,14 @@ async def _prepare_queues(kube: Kube, cases: Iterable[GivenCase], queue_name: st
 async def _create(
     kube: Kube, case: GivenCase, index: int, now: Callable[[], datetime]
 ) -> CaseResult:
-    metadata = dict(case.run.get("metadata") or {})
+    metadata: dict[str, Any] = dict(case.run.get("metadata") or {})
     metadata.pop("generateName", None)
     slug = _NOT_IN_NAMES.sub("-", case.name.lower()).strip("-")[:_NAME_MAX]
     metadata |= {
         "name": f"{slug}-{index:03d}",
         "namespace": metadata.get("namespace") or NAMESPACE,
     }
-    run = {**case.run, "metadata": metadata}
+    run = as_body({**case.run, "metadata": metadata})
     arrival = Arrival(after_seconds=0.0, kind=kinds.PIPELINE_RUN, object=run, tier="")
     try:
         stored = await create_with_retries(kube, kinds.PIPELINE_RUN, run)
@@ -250,7 +256,7 @@ async def _add_missing_quota(kube: Kube, results: Iterable[CaseResult]) -> list[
     extra = sorted(asked - covered)
     if not extra:
         return []
-    flavor: Object = {
+    flavor: Body = {
         "apiVersion": kinds.RESOURCE_FLAVOR.api_version,
         "kind": kinds.RESOURCE_FLAVOR.kind,
         "metadata": {"name": EXTRA_FLAVOR},
@@ -262,7 +268,7 @@ async def _add_missing_quota(kube: Kube, results: Iterable[CaseResult]) -> list[
         "coveredResources": extra,
         "flavors": [{"name": EXTRA_FLAVOR, "resources": resources}],
     }
-    patch: list[Object] = [{"op": "add", "path": "/spec/resourceGroups/-", "value": group}]
+    patch: list[dict[str, Any]] = [{"op": "add", "path": "/spec/resourceGroups/-", "value": group}]
     await kube.patch(kinds.CLUSTER_QUEUE, None, CLUSTER_QUEUE, patch)
     return extra
 
@@ -279,7 +285,7 @@ async def _add_platforms(kube: Kube, results: Iterable[CaseResult]) -> None:
         given = {"type": "fake", "max-instances": "1000", "check-interval": "1"}
         data |= {prefix + key: value for key, value in given.items()}
     data["dynamic-platforms"] = ",".join([data.get("dynamic-platforms", ""), *missing]).strip(",")
-    patch: list[Object] = [{"op": "add", "path": "/data", "value": data}]
+    patch: list[dict[str, Any]] = [{"op": "add", "path": "/data", "value": data}]
     await kube.patch(kinds.CONFIG_MAP, *HOST_CONFIG, patch)
 
 
@@ -297,7 +303,7 @@ async def _wait(kube: Kube, results: Sequence[CaseResult]) -> None:
 
 async def _refresh(kube: Kube, results: Sequence[CaseResult]) -> None:
     runs = {r["metadata"]["uid"]: r for r in (await kube.list(kinds.PIPELINE_RUN)).items}
-    workloads: dict[str, Object] = {}
+    workloads: dict[str, Body] = {}
     for workload in (await kube.list(kinds.WORKLOAD)).items:
         for owner in workload["metadata"].get("ownerReferences") or []:
             workloads[owner["uid"]] = workload
@@ -354,7 +360,7 @@ def verdict_of(result: CaseResult, rules: Rules) -> str:
     return "; ".join(_differences(expected, class_, requests, result))
 
 
-def _without_namespace(run: Object, rules: Rules) -> tuple[str, dict[str, str]]:
+def _without_namespace(run: Body, rules: Rules) -> tuple[str, dict[str, str]]:
     try:
         metadata = mutate(run, rules).object["metadata"]
     except MutationRefusedError as error:

@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import Final
 
 from services.ctl.demo.load import Arrival
-from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.kube.bodies import Body
+from shared.contracts.kube.kinds import Kind
 from shared.kube.port import (
     AlreadyExistsError,
     ConflictError,
@@ -36,7 +37,7 @@ class Submitted:
     at: datetime
     """When the server had answered."""
 
-    object: Object | None
+    object: Body | None
     """As stored; None if it was refused."""
 
     refusal: str = ""
@@ -86,7 +87,7 @@ async def create_all(
         raise CommandError("the load", str(error), status=Exit.UNREACHABLE) from error
 
 
-async def create_with_retries(kube: Kube, kind: Kind, obj: Object) -> Object:
+async def create_with_retries(kube: Kube, kind: Kind, obj: Body) -> Body:
     """Create `obj`; after a missing answer check whether it was created, and try again.
 
     Raises `RefusedError`, or `UnavailableError` after `RETRY_TIMEOUT_SECONDS`.

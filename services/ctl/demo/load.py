@@ -7,10 +7,11 @@ from labels. Jobs name their queue and class themselves, because the rules are f
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from shared.contracts.kube import kinds, names
-from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.kube.bodies import Body
+from shared.contracts.kube.kinds import Kind
 from shared.contracts.simulation import DURATION
 
 PREFIX: Final = "konflux-"
@@ -54,7 +55,7 @@ class Arrival:
     """Since the load began."""
 
     kind: Kind
-    object: Object
+    object: Body
     tier: str
     """The priority class that the webhook must choose."""
 
@@ -94,7 +95,7 @@ def _runs(rng: Random, count: int) -> Iterator[Arrival]:
 
 def _run(rng: Random, tier: str, shape: str, index: int) -> Arrival:
     namespace, labels = _labels(rng, tier, index)
-    obj: Object = {
+    obj: Body = {
         "apiVersion": kinds.PIPELINE_RUN.api_version,
         "kind": kinds.PIPELINE_RUN.kind,
         "metadata": {
@@ -140,10 +141,10 @@ def _without_machines(rng: Random) -> str:
     return "two-tasks" if rng.random() < 0.2 else "plain"
 
 
-def _platforms(*platforms: str) -> Callable[[], Object]:
+def _platforms(*platforms: str) -> Callable[[], dict[str, Any]]:
     """Builds name their platforms in one parameter."""
 
-    def spec() -> Object:
+    def spec() -> dict[str, Any]:
         return {
             "pipelineRef": {"name": "docker-build-multi-platform"},
             "params": [{"name": "build-platforms", "value": list(platforms)}],
@@ -152,17 +153,17 @@ def _platforms(*platforms: str) -> Callable[[], Object]:
     return spec
 
 
-def _plain() -> Object:
+def _plain() -> dict[str, Any]:
     return {"pipelineRef": {"name": "docker-build"}}
 
 
-def _two_tasks() -> Object:
-    first: Object = {"name": "init", "taskRef": {"name": "init"}}
-    second: Object = {"name": "test", "taskRef": {"name": "test"}, "runAfter": ["init"]}
+def _two_tasks() -> dict[str, Any]:
+    first: dict[str, Any] = {"name": "init", "taskRef": {"name": "init"}}
+    second: dict[str, Any] = {"name": "test", "taskRef": {"name": "test"}, "runAfter": ["init"]}
     return {"pipelineSpec": {"tasks": [first, second]}}
 
 
-def _old_style() -> Object:
+def _old_style() -> dict[str, Any]:
     """Older builds name their platform in a parameter of each task."""
     tasks = [
         {
@@ -175,7 +176,7 @@ def _old_style() -> Object:
     return {"pipelineSpec": {"tasks": tasks}}
 
 
-_SHAPES: Final[dict[str, Callable[[], Object]]] = {
+_SHAPES: Final[dict[str, Callable[[], dict[str, Any]]]] = {
     "plain": _plain,
     "two-tasks": _two_tasks,
     "two-machines": _platforms("linux/arm64", "linux/amd64"),
@@ -199,12 +200,12 @@ def _jobs(rng: Random, count: int) -> Iterator[Arrival]:
 
 def _job(rng: Random, class_: str, index: int, parallelism: int, cpu: str, memory: str) -> Arrival:
     wish = {DURATION: _minutes(rng, JOB_MINUTES)}
-    container: Object = {
+    container: dict[str, Any] = {
         "name": "work",
         "image": "registry.example/batch:1",
         "resources": {"requests": {"cpu": cpu, "memory": memory}},
     }
-    obj: Object = {
+    obj: Body = {
         "apiVersion": kinds.JOB.api_version,
         "kind": kinds.JOB.kind,
         "metadata": {

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from services.ctl.connect.bus import connected
 from services.ctl.demo.create import Submitted, create_all
@@ -17,7 +17,7 @@ from services.simulator.judge import checks
 from services.simulator.judge.message_logs import LOGS, MessageLogs, read_logs
 from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts.kube import kinds, names
-from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.bodies import Body
 from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.spokes import ORIGIN
 from shared.contracts.simulation import DURATION
@@ -223,8 +223,8 @@ async def _everything(bus: Bus) -> AsyncIterator[Entry]:
                 yield entry
 
 
-def _run(index: int, rng: Random) -> Object:
-    step: Object = {"name": "work", "image": "registry.example/work:1"}
+def _run(index: int, rng: Random) -> Body:
+    step: dict[str, Any] = {"name": "work", "image": "registry.example/work:1"}
     return {
         "apiVersion": kinds.PIPELINE_RUN.api_version,
         "kind": kinds.PIPELINE_RUN.kind,
@@ -237,8 +237,8 @@ def _run(index: int, rng: Random) -> Object:
     }
 
 
-def _job(index: int, rng: Random) -> Object:
-    container: Object = {
+def _job(index: int, rng: Random) -> Body:
+    container: dict[str, Any] = {
         "name": "work",
         "image": "registry.example/batch:1",
         "resources": {"requests": {"cpu": str(rng.choice((1, 1, 2)))}},

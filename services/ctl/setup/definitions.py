@@ -8,8 +8,9 @@ import base64
 from collections.abc import Callable
 from typing import Final
 
+from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.conditions import is_true
-from shared.contracts.kube.kinds import CUSTOM_RESOURCE_DEFINITION, Object
+from shared.contracts.kube.kinds import CUSTOM_RESOURCE_DEFINITION
 from shared.contracts.kueue.definitions import ALL_DEFINITIONS, DEFINITIONS, Definition, crd
 from shared.kube.port import AlreadyExistsError, Kube, KubeError, UnavailableError
 from shared.runtime.command import CommandError, Exit
@@ -75,16 +76,16 @@ async def disable_conversion(kube: Kube) -> None:
             await _apply(kube, definition, there[definition.name])
 
 
-async def _existing(kube: Kube) -> dict[str, Object]:
+async def _existing(kube: Kube) -> dict[str, Body]:
     listing = await kube.list(CUSTOM_RESOURCE_DEFINITION)
     return {item["metadata"]["name"]: item for item in listing.items}
 
 
-def _ours(obj: Object | None) -> bool:
+def _ours(obj: Body | None) -> bool:
     return obj is not None and MANAGED_BY.items() <= (obj["metadata"].get("labels") or {}).items()
 
 
-async def _apply(kube: Kube, definition: Definition, there: Object | None) -> None:
+async def _apply(kube: Kube, definition: Definition, there: Body | None) -> None:
     wanted = crd(definition, webhook=False)
     if there is None:
         wanted["metadata"]["labels"] = dict(MANAGED_BY)

@@ -5,7 +5,7 @@ from typing import Final
 
 from services.whatif.manifests import Manifest, load_manifests, to_manifest
 from shared.contracts.kube import kinds
-from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.bodies import Body
 
 SPOKES_EXAMPLE: Final = Path(__file__).parents[3] / "deploy" / "examples" / "spokes"
 """A hub and what each spoke has."""
@@ -21,7 +21,7 @@ def hub_manifests(count: int) -> list[Manifest]:
     plurals = {kinds.MULTIKUEUE_CLUSTER, kinds.MULTIKUEUE_CONFIG}
     manifests = [m for m in load_manifests((SPOKES_EXAMPLE / "hub.yaml",)) if m.kind not in plurals]
     names = spoke_names(count)
-    objects: list[Object] = [
+    objects: list[Body] = [
         {
             "apiVersion": kinds.MULTIKUEUE_CONFIG.api_version,
             "kind": kinds.MULTIKUEUE_CONFIG.kind,

@@ -6,7 +6,8 @@ from typing import Final
 from services.whatif.manifests import Manifest
 from shared.contracts.coscheduling import PLACEHOLDER_PER_CLAIM, PLACEHOLDERS_ANNOTATION
 from shared.contracts.kube import kinds
-from shared.contracts.kube.kinds import MUTATING_WEBHOOK, VALIDATING_WEBHOOK, Object
+from shared.contracts.kube.bodies import Body
+from shared.contracts.kube.kinds import MUTATING_WEBHOOK, VALIDATING_WEBHOOK
 from shared.contracts.kube.names import CLASSIFIER_WEBHOOK
 from shared.integrations import INTEGRATIONS
 
@@ -41,7 +42,7 @@ def webhook_manifest(*, url: str, authority: bytes) -> Manifest:
 
     Fails closed: a job that was not classified would run without quota.
     """
-    obj: Object = {
+    obj: Body = {
         "apiVersion": MUTATING_WEBHOOK.api_version,
         "kind": MUTATING_WEBHOOK.kind,
         "metadata": {"name": CLASSIFIER_WEBHOOK},
@@ -87,7 +88,7 @@ def validating_manifest(*, url: str, authority: bytes) -> Manifest:
     Status is left out: a match condition cannot tell our own frequent writes from others, because all
     clients have one name here.
     """
-    obj: Object = {
+    obj: Body = {
         "apiVersion": VALIDATING_WEBHOOK.api_version,
         "kind": VALIDATING_WEBHOOK.kind,
         "metadata": {"name": CLASSIFIER_WEBHOOK},

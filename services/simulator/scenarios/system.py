@@ -34,6 +34,7 @@ from services.watcher.observe import observed
 from services.watcher.settings import WatcherSettings
 from shared.bus.follow import read
 from shared.bus.port import Bus
+from shared.contracts.kube.bodies import as_body
 from shared.contracts.kueue.definitions import STORAGE
 from shared.contracts.messages.admissions import Admission
 from shared.integrations import controller_uid
@@ -163,7 +164,9 @@ class _Webhook:
         for kind in NamespaceDefaults.watched():
             served = api.kinds.find(kind.group, kind.version, kind.plural)
             for stored in api.store.objects(served) if served is not None else ():
-                namespace_defaults.observe(observed(CLUSTER, kind, stored.copy(kind.version)))
+                namespace_defaults.observe(
+                    observed(CLUSTER, kind, as_body(stored.copy(kind.version)))
+                )
         if obj is not None and controller_uid(obj):
             view = self._system.server.view(Admission.stream)
             for admission in (read(s.entry(), Admission) for s in view.messages.values()):

@@ -216,7 +216,7 @@ async def test_seeds_apply_and_are_read_in_both_versions(cluster: Cluster, serve
         for version in VERSIONS if ours else (manifest.kind.version,):
             kind = replace(manifest.kind, version=version)
             got = await cluster.kube.get(kind, metadata.get("namespace"), metadata["name"])
-            wanted = manifest.object
+            wanted: dict[str, Any] = {**manifest.object}
             if ours:
                 # Where nobody converts, both versions have the words of the newer.
                 as_read = STORAGE if server.variant == "plain" else version

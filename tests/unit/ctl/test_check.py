@@ -16,6 +16,7 @@ from services.ctl.demo.results import JobResult, LoadResult
 from services.ctl.demo.summary import machines, tier_rows
 from services.simulator.judge.message_logs import read_logs
 from shared.contracts.kube import kinds
+from shared.contracts.kube.bodies import as_body
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.hosts import HostSlot, HostState, Machine, PlatformState
 from shared.contracts.messages.workloads import PodSet, WorkloadState
@@ -24,10 +25,8 @@ BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def case(*, priority: int, wait: float, cpu: str = "1", phase: str = "finished") -> JobResult:
-    metadata = {"namespace": "team-tenant", "name": "x", "uid": "u"}
-    arrival = Arrival(
-        after_seconds=0.0, kind=kinds.JOB, object={"metadata": metadata}, tier=f"tier-{priority}"
-    )
+    job = as_body({"metadata": {"namespace": "team-tenant", "name": "x", "uid": "u"}})
+    arrival = Arrival(after_seconds=0.0, kind=kinds.JOB, object=job, tier=f"tier-{priority}")
     common = {"cluster": "hub", "namespace": "team-tenant", "name": "job-x", "uid": "u"}
     state = WorkloadState.model_validate(
         common
@@ -49,7 +48,7 @@ def case(*, priority: int, wait: float, cpu: str = "1", phase: str = "finished")
         }
     )
     return JobResult(
-        submitted=Submitted(arrival=arrival, at=BEGAN, object={"metadata": metadata}),
+        submitted=Submitted(arrival=arrival, at=BEGAN, object=job),
         state=state,
         admission=admission,
         last=admission,

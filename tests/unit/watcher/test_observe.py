@@ -3,6 +3,7 @@
 import pytest
 
 from services.watcher.observe import observed, tombstone, truncated
+from shared.contracts.kube.bodies import as_body
 from shared.contracts.kube.kinds import JOB, NODE, SECRET, Object
 from shared.contracts.kube.names import TRUNCATED
 
@@ -67,7 +68,7 @@ def test_message_has_identity_of_object() -> None:
 
 
 def test_subject_of_cluster_scoped_object_has_no_namespace() -> None:
-    obj = {"metadata": {"name": "a", "uid": "u", "resourceVersion": "7"}}
+    obj = as_body({"metadata": {"name": "a", "uid": "u", "resourceVersion": "7"}})
     assert observed("hub", NODE, obj).subject == "sluice.observed.hub._.a.nodes_"
 
 
