@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
 from shared.contracts.kube import names
-from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.bodies import Body, annotations_of
 
 Mode = Literal["disabled", "workspaces", "pipelineruns", "isolate-pipelinerun"]
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
@@ -94,9 +94,9 @@ class Placeholder:
     claims: tuple[str, ...]
 
 
-def mode_of(obj: Object) -> Mode | None:
+def mode_of(obj: Mapping[str, Any]) -> Mode | None:
     """The mode that the annotation of a run names; None without one. Raises `CoscheduleError`."""
-    asked = ((obj.get("metadata") or {}).get("annotations") or {}).get(names.COSCHEDULE)
+    asked = annotations_of(obj).get(names.COSCHEDULE)
     if asked is None:
         return None
     for mode in MODES:
@@ -107,7 +107,7 @@ def mode_of(obj: Object) -> Mode | None:
     )
 
 
-def claims_of(run: Object) -> tuple[Claim, ...]:
+def claims_of(run: Body) -> tuple[Claim, ...]:
     """The claims of a run's workspaces, in their order, under the names that Tekton computes."""
     uid = run["metadata"]["uid"]
     found: dict[str, Claim] = {}
@@ -141,7 +141,7 @@ def placeholder_annotations(annotations: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
-def placeholders_of(run: Object, mode: Mode) -> tuple[Placeholder, ...]:
+def placeholders_of(run: Body, mode: Mode) -> tuple[Placeholder, ...]:
     """The placeholders that a run needs: one for the run, or one for each of its claims."""
     uid, claims = run["metadata"]["uid"], claims_of(run)
     if mode in PER_RUN:
@@ -153,7 +153,7 @@ def placeholders_of(run: Object, mode: Mode) -> tuple[Placeholder, ...]:
     return ()
 
 
-def placeholder_annotation(run: Object, mode: Mode) -> tuple[str, str]:
+def placeholder_annotation(run: Body, mode: Mode) -> tuple[str, str]:
     """Key and value of the annotation by which the tasks of a run find their placeholders."""
     if mode in PER_RUN:
         return AFFINITY_ANNOTATION, placeholder_name(run["metadata"]["uid"])

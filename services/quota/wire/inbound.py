@@ -16,8 +16,9 @@ from services.quota.engine.types import CheckKind
 from shared.contracts import subjects
 from shared.contracts.controllers import MULTIKUEUE, OWN_CONTROLLERS, PROVISIONING
 from shared.contracts.kube import kinds
+from shared.contracts.kube.bodies import Body, as_body
 from shared.contracts.kube.conditions import ACTIVE, find_condition
-from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.kube.kinds import Kind
 from shared.contracts.kube.quantities import (
     QuantityError,
     amount,
@@ -109,10 +110,10 @@ def observed_facts(observed: Observed) -> list[Fact]:
         gone = _GONE.get(resource)
         return [] if gone is None else [gone(observed)]
     read = _READ.get(resource)
-    return [] if read is None else [read(observed.cluster, observed.object)]
+    return [] if read is None else [read(observed.cluster, as_body(observed.object))]
 
 
-def flavor(cluster: str, obj: Object) -> facts.FlavorChanged:
+def flavor(cluster: str, obj: Body) -> facts.FlavorChanged:
     """A ResourceFlavor."""
     spec = obj.get("spec") or {}
     return facts.FlavorChanged(
@@ -132,7 +133,7 @@ def flavor(cluster: str, obj: Object) -> facts.FlavorChanged:
     )
 
 
-def cohort(cluster: str, obj: Object) -> facts.CohortChanged:
+def cohort(cluster: str, obj: Body) -> facts.CohortChanged:
     """A Cohort."""
     reader = _Reader("Cohort", obj)
     spec = reader.spec
@@ -145,7 +146,7 @@ def cohort(cluster: str, obj: Object) -> facts.CohortChanged:
     )
 
 
-def cluster_queue(cluster: str, obj: Object) -> facts.ClusterQueueChanged:
+def cluster_queue(cluster: str, obj: Body) -> facts.ClusterQueueChanged:
     """A ClusterQueue."""
     reader = _Reader("ClusterQueue", obj)
     spec = reader.spec
@@ -166,7 +167,7 @@ def cluster_queue(cluster: str, obj: Object) -> facts.ClusterQueueChanged:
     )
 
 
-def local_queue(cluster: str, obj: Object) -> facts.LocalQueueChanged:
+def local_queue(cluster: str, obj: Body) -> facts.LocalQueueChanged:
     """A LocalQueue."""
     reader = _Reader("LocalQueue", obj)
     target = reader.spec.get("clusterQueue")
@@ -188,7 +189,7 @@ class _Consumed(TypedDict, total=False):
     consumed_at: int
 
 
-def _consumed(obj: Object) -> _Consumed:
+def _consumed(obj: Body) -> _Consumed:
     """The past usage in its status; nothing if that is absent or unreadable, as for a new LocalQueue."""
     sharing = (obj.get("status") or {}).get("fairSharing") or {}
     recorded = sharing.get("admissionFairSharingStatus")
@@ -207,14 +208,14 @@ def _consumed(obj: Object) -> _Consumed:
     return {"consumed": used, "consumed_at": at}
 
 
-def namespace(cluster: str, obj: Object) -> facts.NamespaceChanged:
+def namespace(cluster: str, obj: Body) -> facts.NamespaceChanged:
     """A Namespace."""
     return facts.NamespaceChanged(
         cluster=cluster, name=_name(obj), labels=dict(obj["metadata"].get("labels") or {})
     )
 
 
-def admission_check(cluster: str, obj: Object) -> facts.AdmissionCheckChanged:
+def admission_check(cluster: str, obj: Body) -> facts.AdmissionCheckChanged:
     """An AdmissionCheck. It is active by its condition; one of ours also before it has the condition."""
     controller = str((obj.get("spec") or {}).get("controllerName") or "")
     ours = controller in OWN_CONTROLLERS
@@ -237,7 +238,7 @@ def _resource(kind: Kind) -> tuple[str, str]:
     return (kind.group, kind.plural)
 
 
-_READ: Final[dict[tuple[str, str], Callable[[str, Object], Fact]]] = {
+_READ: Final[dict[tuple[str, str], Callable[[str, Body], Fact]]] = {
     _resource(kinds.RESOURCE_FLAVOR): flavor,
     _resource(kinds.COHORT): cohort,
     _resource(kinds.CLUSTER_QUEUE): cluster_queue,
@@ -268,9 +269,9 @@ _GONE: Final[dict[tuple[str, str], Callable[[Observed], Fact]]] = {
 class _Reader:
     """Reads the spec of one object; every problem names object, field and value."""
 
-    def __init__(self, kind: str, obj: Object) -> None:
+    def __init__(self, kind: str, obj: Body) -> None:
         self._what = f"{kind} {_name(obj)}"
-        self.spec: Object = obj.get("spec") or {}
+        self.spec: dict[str, Any] = obj.get("spec") or {}
 
     def fail(self, path: str, problem: str) -> NoReturn:
         """Raise `TranslateError` for the object."""
@@ -329,7 +330,7 @@ class _Reader:
             seen.add(name)
 
     def _flavor_quotas(
-        self, path: str, raw: Object, covered: tuple[str, ...]
+        self, path: str, raw: dict[str, Any], covered: tuple[str, ...]
     ) -> facts.FlavorQuotas:
         quotas: dict[str, facts.Quota] = {}
         for k, resource in enumerate(raw.get("resources") or []):
@@ -344,7 +345,7 @@ class _Reader:
             self.fail(f"{path}.resources", f"no quota for covered resources {', '.join(missing)}")
         return facts.FlavorQuotas(name=str(raw.get("name")), quotas=quotas)
 
-    def _quota(self, path: str, resource: str, raw: Object) -> facts.Quota:
+    def _quota(self, path: str, resource: str, raw: dict[str, Any]) -> facts.Quota:
         nominal = self._amount(f"{path}.nominalQuota", resource, raw.get("nominalQuota", "0"))
         borrowing = self._optional(f"{path}.borrowingLimit", resource, raw.get("borrowingLimit"))
         lending = self._optional(f"{path}.lendingLimit", resource, raw.get("lendingLimit"))
@@ -403,7 +404,7 @@ class _Reader:
         return facts.Selector(requirements=(*labels, *expressions))
 
 
-def requirement(what: str, raw: Object) -> facts.Requirement:
+def requirement(what: str, raw: dict[str, Any]) -> facts.Requirement:
     """One `matchExpressions` entry of object `what`. Raises `TranslateError`."""
     operator = raw.get("operator")
     if operator not in _OPERATORS:
@@ -415,7 +416,7 @@ def requirement(what: str, raw: Object) -> facts.Requirement:
     )
 
 
-def toleration(raw: Object) -> facts.Toleration:
+def toleration(raw: dict[str, Any]) -> facts.Toleration:
     """A toleration of a pod spec."""
     return facts.Toleration(
         key=str(raw.get("key") or ""),
@@ -425,5 +426,5 @@ def toleration(raw: Object) -> facts.Toleration:
     )
 
 
-def _name(obj: Object) -> str:
+def _name(obj: Body) -> str:
     return str((obj.get("metadata") or {}).get("name", ""))

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from services.quota.bench import Kind, Load
+from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.kinds import (
     CLUSTER_QUEUE,
     LOCAL_QUEUE,
     NAMESPACE,
     RESOURCE_FLAVOR,
     WORKLOAD,
-    Object,
 )
 from shared.contracts.kube.kinds import Kind as Resource
 from shared.contracts.simulation import BENCH_CLASS, BENCH_RUNS
@@ -28,10 +28,10 @@ class WorkloadArrival:
     """Seconds after the start."""
 
     kind: Kind
-    object: Object
+    object: Body
 
 
-def cluster_objects(load: Load) -> Iterator[tuple[Resource, Object]]:
+def cluster_objects(load: Load) -> Iterator[tuple[Resource, dict[str, Any]]]:
     """Yield flavor, namespace and queues in the order of their creation."""
     yield RESOURCE_FLAVOR, {"metadata": {"name": FLAVOR}, "spec": {}}
     yield NAMESPACE, {"metadata": {"name": NAMESPACE_NAME}}
@@ -89,7 +89,7 @@ def _queues(load: Load) -> Iterator[tuple[str, str]]:
             yield f"cohort-{cohort}", f"cohort-{cohort}-cq-{queue}"
 
 
-def _workload(queue: str, kind: Kind, number: int) -> Object:
+def _workload(queue: str, kind: Kind, number: int) -> Body:
     container = {
         "name": "c",
         "image": "none",

@@ -17,7 +17,8 @@ from services.simulator.bench.generator import (
 )
 from services.simulator.bench.report import Timeline
 from services.simulator.bench.writer import RETRY_SECONDS, Writer, is_true
-from shared.contracts.kube.kinds import WORKLOAD, Object
+from shared.contracts.kube.bodies import Body
+from shared.contracts.kube.kinds import WORKLOAD
 from shared.contracts.simulation import BENCH_RUNS
 from shared.kube.port import AlreadyExistsError, Kube, UnavailableError
 from shared.kube.reflector import Changed, Deleted, Listed, Reflector, Unserved
@@ -112,7 +113,7 @@ class Runner:
                     case Unserved():
                         raise RuntimeError("this cluster has no Workload objects")
 
-    def _seen(self, workload: Object) -> None:
+    def _seen(self, workload: Body) -> None:
         name = workload["metadata"]["name"]
         if BENCH_RUNS not in (workload["metadata"].get("labels") or {}) or is_true(
             workload, "Finished"
@@ -134,7 +135,7 @@ class Runner:
         assert self._group is not None
         return self._group.create_task(work)
 
-    async def _finish(self, workload: Object) -> None:
+    async def _finish(self, workload: Body) -> None:
         name = workload["metadata"]["name"]
         await asyncio.sleep(int(workload["metadata"]["labels"][BENCH_RUNS]) / 1000)
         await self._writer.finish(workload)

@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from services.simulator.cluster.kinds.catalogue import JOBS, PODS
 from services.simulator.cluster.storage.stored import Event
@@ -22,7 +22,7 @@ from services.simulator.scenarios.spokes.judge import PodObserver
 from services.simulator.scenarios.system import CLUSTER
 from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.kube import kinds, names
-from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.bodies import Body
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.simulation import DURATION
@@ -135,7 +135,7 @@ async def _drive(system: MultiClusterSystem, workloads: int, slots: int) -> None
         quota = slots * len(system.spokes) if hub else slots
         resources = [{"name": "cpu", "nominalQuota": str(quota)}]
         flavors = [{"name": "any", "resources": resources}]
-        spec: Object = {
+        spec: dict[str, Any] = {
             "namespaceSelector": {},
             "resourceGroups": [{"coveredResources": ["cpu"], "flavors": flavors}],
         }
@@ -166,7 +166,7 @@ async def _drive(system: MultiClusterSystem, workloads: int, slots: int) -> None
             return
 
 
-def _job(number: int, random: Random) -> Object:
+def _job(number: int, random: Random) -> Body:
     seconds = random.uniform(JOB_SECONDS / 2, JOB_SECONDS * 3 / 2)
     container = {"name": "c", "image": "none", "resources": {"requests": {"cpu": "1"}}}
     annotations = {DURATION: f"{seconds:.0f}s"}

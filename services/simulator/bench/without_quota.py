@@ -11,7 +11,8 @@ from random import Random
 from typing import Final
 
 from services.simulator.bench.writer import Writer, is_true
-from shared.contracts.kube.kinds import CLUSTER_QUEUE, WORKLOAD, Object
+from shared.contracts.kube.bodies import Body
+from shared.contracts.kube.kinds import CLUSTER_QUEUE, WORKLOAD
 from shared.kube.port import Kube
 from shared.kube.reflector import Changed, Listed, Reflector, Unserved
 
@@ -32,7 +33,7 @@ ACTIVE: Final = {
 
 async def admit_without_quota(kube: Kube, writer: Writer) -> None:
     """Admit all waiting workloads, until cancelled."""
-    waiting: asyncio.Queue[Object] = asyncio.Queue()
+    waiting: asyncio.Queue[Body] = asyncio.Queue()
     unfinished: set[str] = set()
 
     async def write() -> None:
@@ -67,7 +68,7 @@ async def _keep_queues(kube: Kube, unfinished: set[str]) -> None:
                 await kube.patch(CLUSTER_QUEUE, None, name, {"status": told}, subresource="status")
 
 
-async def _seen(kube: Kube) -> AsyncGenerator[Object, None]:
+async def _seen(kube: Kube) -> AsyncGenerator[Body, None]:
     reflector = Reflector(kube=kube, kind=WORKLOAD, random=Random(0))
     async with aclosing(reflector.run()) as reflections:
         async for reflection in reflections:

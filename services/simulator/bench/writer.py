@@ -6,14 +6,15 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from shared.contracts.kube.kinds import WORKLOAD, Object
+from shared.contracts.kube.bodies import Body
+from shared.contracts.kube.kinds import WORKLOAD
 from shared.kube.port import ConflictError, Kube, NotFoundError, UnavailableError
 
 RETRY_SECONDS: Final = 0.2
 """Wait after a server that did not answer."""
 
 
-def is_true(obj: Object, type_: str) -> bool:
+def is_true(obj: Body, type_: str) -> bool:
     """Whether an object's condition of that type is `True`."""
     conditions = (obj.get("status") or {}).get("conditions") or []
     return any(c.get("type") == type_ and c.get("status") == "True" for c in conditions)
@@ -28,23 +29,23 @@ class Writer:
         self.requests: Counter[tuple[str, str, str]] = Counter()
         """Verb, resource, subresource."""
 
-    async def admit(self, workload: Object) -> None:
+    async def admit(self, workload: Body) -> None:
         """Set Admitted=True, without looking at quota."""
         told = ("True", "Admitted", "By test runner")
         await self.conditions(
             workload, QuotaReserved=told, Admitted=told, admission=_admission(workload)
         )
 
-    async def give_back(self, workload: Object) -> None:
+    async def give_back(self, workload: Body) -> None:
         """Set QuotaReserved=False on an evicted workload."""
         told = ("False", "Pending", "By test runner")
         await self.conditions(workload, QuotaReserved=told, Admitted=told, admission=None)
 
-    async def finish(self, workload: Object) -> None:
+    async def finish(self, workload: Body) -> None:
         """Set Finished=True."""
         await self.conditions(workload, Finished=("True", "ByTest", "By test runner"))
 
-    async def conditions(self, workload: Object, **changes: Any) -> None:
+    async def conditions(self, workload: Body, **changes: Any) -> None:
         """Write conditions (status, reason, message) and, if given, `admission`."""
         metadata = workload["metadata"]
         namespace, name = metadata["namespace"], metadata["name"]
@@ -65,7 +66,7 @@ class Writer:
             self.requests["PATCH", WORKLOAD.plural, "status"] += 1
             return
 
-    async def _fresh(self, workload: Object) -> Object:
+    async def _fresh(self, workload: Body) -> Body:
         metadata = workload["metadata"]
         while True:
             self.requests["GET", WORKLOAD.plural, ""] += 1
@@ -74,11 +75,11 @@ class Writer:
             except UnavailableError:
                 await asyncio.sleep(RETRY_SECONDS)
 
-    def _status_patch(self, workload: Object, changes: dict[str, Any]) -> Object:
+    def _status_patch(self, workload: Body, changes: dict[str, Any]) -> dict[str, Any]:
         metadata = workload["metadata"]
         at = self._now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         told = dict(changes)
-        status: Object = {}
+        status: dict[str, Any] = {}
         if "admission" in told:
             status["admission"] = told.pop("admission")
         conditions = (workload.get("status") or {}).get("conditions") or []
@@ -96,7 +97,7 @@ class Writer:
         return {"metadata": version, "status": status}
 
 
-def _admission(workload: Object) -> Object:
+def _admission(workload: Body) -> dict[str, Any]:
     """Return an admission of all its requests in the only flavor."""
     spec = workload["spec"]
     (pod_set,) = spec["podSets"]

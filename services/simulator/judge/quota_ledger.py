@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shared.contracts.kube import kinds
-from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.quantities import parse_quantity
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.observed import Observed
@@ -79,7 +78,7 @@ class QuotaLedger:
             if not observed.deleted and not spec.get("nodeLabels") and not spec.get("nodeTaints"):
                 self._plain.add(observed.name)
 
-    def _keep(self, nodes: dict[str, _Node], observed: Observed, spec: Object) -> None:
+    def _keep(self, nodes: dict[str, _Node], observed: Observed, spec: dict[str, Any]) -> None:
         before = nodes.pop(observed.name, None)
         usage = before.usage if before is not None else {}
         if not observed.deleted:
@@ -229,7 +228,7 @@ class QuotaLedger:
         )
 
 
-def _node(name: str, spec: Object, usage: dict[Cell, int]) -> _Node:
+def _node(name: str, spec: dict[str, Any], usage: dict[Cell, int]) -> _Node:
     node = _Node(
         name=name,
         parent=str(spec.get("cohortName") or spec.get("cohort") or spec.get("parentName") or ""),

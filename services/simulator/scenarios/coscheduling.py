@@ -7,7 +7,7 @@ run shares its node. In the end all runs have ended and no placeholder is left.
 import asyncio
 from collections.abc import Iterator
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from services.simulator.cluster.kinds.catalogue import (
     CLAIMS,
@@ -33,7 +33,7 @@ from shared.contracts.coscheduling import (
     RUN_UID_LABEL,
 )
 from shared.contracts.kube import kinds, names
-from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.names import REQUIRED_WHILE_SCHEDULING
 from shared.contracts.simulation import DURATION, RUN_IN_PODS
 from shared.integrations import TEKTON_SLOT
@@ -90,7 +90,7 @@ async def _drive(system: System, random: Random, verdict: Verdict) -> None:
 # --- what there is ---------------------------------------------------------------------------------
 
 
-def _cluster_objects(random: Random) -> Iterator[tuple[kinds.Kind, Object]]:
+def _cluster_objects(random: Random) -> Iterator[tuple[kinds.Kind, Body]]:
     for name in (*NAMESPACES, "tekton-pipelines"):
         yield kinds.NAMESPACE, object_of(kinds.NAMESPACE, name)
     yield (
@@ -130,13 +130,13 @@ def _cluster_objects(random: Random) -> Iterator[tuple[kinds.Kind, Object]]:
         )
 
 
-def _run(number: int, random: Random) -> Object:
+def _run(number: int, random: Random) -> Body:
     mode = random.choice((None, *coscheduling.MODES, ISOLATED, "pipelineruns"))
     claims = random.sample(("src", "cache"), random.randint(0, 2))
     used = 1 if mode == "workspaces" else 2  # That mode refuses two claims in one task.
-    tasks: list[Object] = []
+    tasks: list[dict[str, Any]] = []
     for index in range(random.randint(1, 3)):
-        task: Object = {"name": f"task-{index}", "taskSpec": {"steps": [{"name": "work"}]}}
+        task: dict[str, Any] = {"name": f"task-{index}", "taskSpec": {"steps": [{"name": "work"}]}}
         mine = random.sample(claims, min(len(claims), random.randint(0, used)))
         task["workspaces"] = [{"name": one} for one in mine]
         if index and random.random() < 2 / 3:

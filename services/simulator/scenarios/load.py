@@ -5,7 +5,8 @@ from random import Random
 from typing import Any, Final
 
 from shared.contracts.kube import kinds, names
-from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.kube.bodies import Body, as_body
+from shared.contracts.kube.kinds import Kind
 from shared.contracts.simulation import DURATION
 from shared.integrations import TEKTON_SLOT
 
@@ -21,12 +22,12 @@ class Arrival:
     """Seconds after the start of the load."""
 
     kind: Kind
-    job: Object
+    job: Body
 
 
-def queues(random: Random) -> list[tuple[Kind, Object]]:
+def queues(random: Random) -> list[tuple[Kind, Body]]:
     """Yield three ClusterQueues, two of which share a cohort, and the LocalQueues of two teams."""
-    objects: list[tuple[Kind, Object]] = [
+    objects: list[tuple[Kind, Body]] = [
         (kinds.NAMESPACE, object_of(kinds.NAMESPACE, name)) for name in NAMESPACES
     ]
     objects += [
@@ -68,15 +69,16 @@ def arrivals(random: Random, *, runs: int, jobs: int, seconds: float) -> list[Ar
     return sorted(coming, key=lambda one: one.at)
 
 
-def object_of(kind: Kind, name: str, *, namespace: str | None = None, **more: Any) -> Object:
+def object_of(kind: Kind, name: str, *, namespace: str | None = None, **more: Any) -> Body:
     """Return an object to create."""
-    metadata: Object = {"name": name}
+    metadata: dict[str, Any] = {"name": name}
     if namespace is not None:
         metadata["namespace"] = namespace
-    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **more}
+    obj = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **more}
+    return as_body(obj)
 
 
-def _cluster_queue(name: str, cohort: str, random: Random) -> Object:
+def _cluster_queue(name: str, cohort: str, random: Random) -> Body:
     if name == "pipelines":
         covered, flavor = [TEKTON_SLOT], "slots"
         resources = [{"name": TEKTON_SLOT, "nominalQuota": str(random.randint(2, 6))}]
@@ -86,7 +88,7 @@ def _cluster_queue(name: str, cohort: str, random: Random) -> Object:
             {"name": "cpu", "nominalQuota": str(random.randint(2, 5))},
             {"name": "memory", "nominalQuota": f"{random.randint(4, 10)}Gi"},
         ]
-    spec: Object = {
+    spec: dict[str, Any] = {
         "namespaceSelector": {},
         "queueingStrategy": random.choice(("BestEffortFIFO", "StrictFIFO")),
         "resourceGroups": [
@@ -103,7 +105,7 @@ def _labels(queue: str | None, random: Random) -> dict[str, str]:
     return labels if queue is None else labels | {names.QUEUE: queue}
 
 
-def _run(index: int, random: Random) -> Object:
+def _run(index: int, random: Random) -> Body:
     # The webhook sets the queue.
     run = object_of(
         kinds.PIPELINE_RUN,
@@ -126,7 +128,7 @@ def _run(index: int, random: Random) -> Object:
     return run
 
 
-def _job(index: int, random: Random) -> Object:
+def _job(index: int, random: Random) -> Body:
     parallelism = random.randint(1, 2)
     requests = {"cpu": f"{random.choice((250, 500, 1000))}m", "memory": "512Mi"}
     template = {

@@ -10,7 +10,7 @@ from services.simulator.scenarios.basic import faults_of
 from services.simulator.scenarios.port import Verdict, run_world
 from services.simulator.scenarios.system import System
 from shared.contracts.kube import kinds, names
-from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.names import HOSTNAME
 from shared.contracts.simulation import DURATION
 from shared.kube.port import NotFoundError
@@ -83,7 +83,7 @@ async def _submit(system: System, random: Random) -> list[tuple[str, str]]:
     return jobs
 
 
-def _job(number: int, random: Random) -> Object:
+def _job(number: int, random: Random) -> Body:
     """Return a normal job, one that is never ready, or one that runs too long."""
     fate = random.choice(("runs", "stuck", "long"))
     labels = {names.QUEUE: "jobs-queue"}

@@ -6,6 +6,7 @@ import pytest
 
 from services.quota.engine.facts import AdmissionCheckChanged, CheckRule, FlavorChanged
 from services.quota.wire.inbound import admission_check, cluster_queue, flavor
+from shared.contracts.kube.bodies import as_body
 from tests.unit.quota.builders import CLUSTER, Bench, admitted, queue, work
 
 CHECKED = (CheckRule(name="c"),)
@@ -21,11 +22,13 @@ NO_TOPOLOGY = (
 def check(name: str, controller: str) -> AdmissionCheckChanged:
     return admission_check(
         CLUSTER,
-        {
-            "metadata": {"name": name},
-            "spec": {"controllerName": controller},
-            "status": {"conditions": [{"type": "Active", "status": "True"}]},
-        },
+        as_body(
+            {
+                "metadata": {"name": name},
+                "spec": {"controllerName": controller},
+                "status": {"conditions": [{"type": "Active", "status": "True"}]},
+            }
+        ),
     )
 
 
@@ -130,11 +133,12 @@ def test_check_is_active_by_condition_or_by_own_controller(
         "spec": {"controllerName": controller},
         "status": {"conditions": conditions},
     }
-    assert admission_check(CLUSTER, obj).active is active
+    assert admission_check(CLUSTER, as_body(obj)).active is active
 
 
 def test_topology_of_flavor_is_read() -> None:
     obj = {"metadata": {"name": "f"}, "spec": {"topologyName": "racks"}}
-    assert flavor(CLUSTER, obj).topology == "racks"
-    assert flavor(CLUSTER, {"metadata": {"name": "f"}}).topology is None
-    assert cluster_queue(CLUSTER, {"metadata": {"name": "q"}, "spec": {}}).inactive is None
+    assert flavor(CLUSTER, as_body(obj)).topology == "racks"
+    assert flavor(CLUSTER, as_body({"metadata": {"name": "f"}})).topology is None
+    queue = as_body({"metadata": {"name": "q"}, "spec": {}})
+    assert cluster_queue(CLUSTER, queue).inactive is None

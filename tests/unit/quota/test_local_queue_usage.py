@@ -10,6 +10,7 @@ from services.quota.engine import Policy
 from services.quota.engine.views.queues import QueueView
 from services.quota.publishing.queue_status import queue_statuses
 from services.quota.wire.inbound import local_queue
+from shared.contracts.kube.bodies import Body, as_body
 from tests.unit.quota.builders import (
     CLUSTER,
     SECOND,
@@ -135,12 +136,9 @@ def test_published_usage_is_restored_unchanged() -> None:
     assert (fact.consumed, fact.consumed_at) == (seen.consumed, seen.sampled_at)
 
 
-def obj(**more: Any) -> dict[str, Any]:
-    return {
-        "metadata": {"name": "q", "namespace": "ns"},
-        "spec": {"clusterQueue": "q"},
-        **more,
-    }
+def obj(**more: Any) -> Body:
+    metadata = {"name": "q", "namespace": "ns"}
+    return as_body({"metadata": metadata, "spec": {"clusterQueue": "q"}, **more})
 
 
 UNREADABLE: dict[str, Any] = {

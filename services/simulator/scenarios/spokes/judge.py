@@ -8,7 +8,7 @@ from services.simulator.cluster.kinds.catalogue import PODS
 from services.simulator.cluster.storage.stored import Event
 from shared.contracts.coscheduling import RUN_LABEL
 from shared.contracts.kube import kinds
-from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.bodies import Body, as_body
 from shared.contracts.messages.spokes import COPY_FINALIZER, ORIGIN
 from shared.integrations import INTEGRATIONS, Integration
 from shared.kube.port import Kube
@@ -63,7 +63,7 @@ class PodObserver:
 
     def _on_pod(self, cluster: str, event: Event) -> None:
         pod = event.stored.obj
-        job = _job_of(pod)
+        job = _job_of(as_body(pod))
         if job is None:
             return
         phase = (pod.get("status") or {}).get("phase")
@@ -102,7 +102,7 @@ class PodObserver:
             self.problems.append(f"at {self._now():.1f} s {'/'.join(job)} {what}")
 
 
-def _job_of(pod: Object) -> Name | None:
+def _job_of(pod: Body) -> Name | None:
     metadata = pod["metadata"]
     run = (metadata.get("labels") or {}).get(RUN_LABEL)
     if run:

@@ -16,7 +16,8 @@ from services.simulator.scenarios.spokes.judge import PodObserver, left_behind
 from services.simulator.scenarios.system import CLUSTER
 from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.kube import kinds, names
-from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.kube.bodies import Body
+from shared.contracts.kube.kinds import Kind
 from shared.contracts.simulation import DURATION, RUN_IN_PODS
 from shared.integrations import TEKTON_SLOT, integration_for
 from shared.kube.port import ConflictError, NotFoundError
@@ -162,9 +163,9 @@ async def _drive(
 # --- what there is ---------------------------------------------------------------------------------
 
 
-def _queues(cluster: str, random: Random) -> list[tuple[Kind, Object]]:
+def _queues(cluster: str, random: Random) -> list[tuple[Kind, Body]]:
     hub = cluster == CLUSTER
-    objects: list[tuple[Kind, Object]] = [
+    objects: list[tuple[Kind, Body]] = [
         (kinds.NAMESPACE, object_of(kinds.NAMESPACE, NAMESPACE)),
         (kinds.RESOURCE_FLAVOR, object_of(kinds.RESOURCE_FLAVOR, "any", spec={})),
     ]
@@ -183,7 +184,7 @@ def _queues(cluster: str, random: Random) -> list[tuple[Kind, Object]]:
         {"name": TEKTON_SLOT, "nominalQuota": str(slots)},
     ]
     covered = ["cpu", TEKTON_SLOT]
-    spec: Object = {
+    spec: dict[str, Any] = {
         "namespaceSelector": {},
         "preemption": {"withinClusterQueue": random.choice(("Never", "LowerPriority"))},
         "resourceGroups": [
@@ -198,7 +199,7 @@ def _queues(cluster: str, random: Random) -> list[tuple[Kind, Object]]:
     return objects
 
 
-def _job(index: int, random: Random) -> Object:
+def _job(index: int, random: Random) -> Body:
     template = {
         "metadata": {"annotations": {DURATION: _duration(random)}},
         "spec": {
@@ -208,7 +209,12 @@ def _job(index: int, random: Random) -> Object:
             ],
         },
     }
-    spec: Object = {"parallelism": 1, "completions": 1, "template": template, "suspend": True}
+    spec: dict[str, Any] = {
+        "parallelism": 1,
+        "completions": 1,
+        "template": template,
+        "suspend": True,
+    }
     if random.random() < 3 / 4:
         spec["managedBy"] = MULTIKUEUE
     if random.random() < 1 / 3:
@@ -219,7 +225,7 @@ def _job(index: int, random: Random) -> Object:
     return job
 
 
-def _run(index: int, random: Random) -> Object:
+def _run(index: int, random: Random) -> Body:
     task = {"name": "task", "taskSpec": {"steps": [{"name": "work", "image": "none"}]}}
     run = object_of(
         kinds.PIPELINE_RUN,
