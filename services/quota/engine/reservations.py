@@ -1,6 +1,6 @@
 """Quota from reservation to release: restoring, evicting, releasing, and admission checks."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from services.quota.engine.facts import (
     Admit,
@@ -25,12 +25,20 @@ REJECTED = "DeactivatedDueToAdmissionCheck"
 """Reason of an eviction by a rejected check; `spec.active` must become False."""
 
 
-def _usage_of(assigned: Iterable[AssignedPodSet], w: Workload) -> dict[FlavorResource, int]:
-    """Present usage: what was assigned, less finished pods and returned amounts."""
+def _usage_of(assigned: Sequence[AssignedPodSet], w: Workload) -> dict[FlavorResource, int]:
+    """Present usage: what was assigned, less finished pods and returned amounts.
+
+    A job that asks for fewer pods gives nothing back: its user writes that number, and may write the old
+    one again.
+    """
     usage: dict[FlavorResource, int] = {}
     left, returned = {}, {}
     if w.fact is not None:
-        left = {ps.name: max(0, ps.count - ps.reclaimable) for ps in w.fact.pod_sets}
+        given = {a.name: a.count for a in assigned}
+        left = {
+            ps.name: max(0, max(ps.count, given.get(ps.name, 0)) - ps.reclaimable)
+            for ps in w.fact.pod_sets
+        }
         returned = {ps.name: ps.returned for ps in w.fact.pod_sets if ps.returned}
     for a in assigned:
         count = min(a.count, left.get(a.name, a.count))

@@ -135,6 +135,15 @@ def test_reclaimable_pods_free_their_quota() -> None:
     assert admitted(bench.decide(work("w1", pod_sets=fewer, generation=1))) == ["w2"]
 
 
+def test_pods_that_a_holder_no_longer_asks_for_free_nothing() -> None:
+    """Its user writes that number, and may write the old one again while others have the quota."""
+    three = (PodSet(name="main", count=3, requests={"slot": 1}),)
+    none = (PodSet(name="main", count=0, requests={"slot": 1}),)
+    bench = Bench(queue("q", slots(3)))
+    bench.decide(work("w1", pod_sets=three), work("w2", 2))
+    assert admitted(bench.decide(work("w1", pod_sets=none, generation=1))) == []
+
+
 def test_returned_quota_of_running_workload_admits_waiting_one() -> None:
     """A machine's slot is free when its machine is gone, not when the whole run has ended."""
     machine = (PodSet(name="main", count=1, requests={"slot": 1}),)
