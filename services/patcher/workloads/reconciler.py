@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import structlog
 
@@ -34,7 +34,7 @@ from shared.bus.port import LaterError, NeverError
 from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.conditions import FINISHED
 from shared.contracts.kube.kinds import WORKLOAD, Kind
-from shared.contracts.kube.names import RESOURCE_IN_USE, may_be_of
+from shared.contracts.kube.names import RESOURCE_IN_USE, may_be_of, workload_name
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.workloads import Finish, JobRef, WorkloadState
 from shared.integrations import Integration
@@ -48,6 +48,9 @@ _ENDED: Final = frozenset({FINISHED, "Gone"})
 
 EARLIER_WORKLOAD_SECONDS: Final = 0.5
 """Delay in which the garbage collector may remove the Workload of an earlier job of the same name."""
+
+HELD_WORKLOAD_SECONDS: Final = 10.0
+"""Delay while a finalizer of somebody else keeps such a Workload."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,12 +206,7 @@ class WorkloadReconciler:
         """The Workload object of a job, created or updated; None if there can be none."""
         obj = self.cache.object(WORKLOAD, state.namespace, state.name)
         if obj is not None and not _belongs_to(obj, state):
-            # Without our finalizer the garbage collector removes it, as its job is gone.
-            probes.EARLIER_WORKLOAD.fired += 1
-            await self.writer.patch(WORKLOAD, obj, _remove_our_finalizer)
-            raise LaterError(
-                "the Workload of an earlier job is there", delay_seconds=EARLIER_WORKLOAD_SECONDS
-            )
+            await self._remove_stranger(obj, state, admission)
         is_deleted = obj is not None and "deletionTimestamp" in obj["metadata"]
         if obj is not None and holds_quota(obj) and not is_deleted:
             return await self._update_priority(obj, state)
@@ -245,6 +243,33 @@ class WorkloadReconciler:
         text = f"Updated not matching Workload for suspended job: {state.namespace}/{state.name}"
         self.events.record(integration.kind, job, "UpdatedWorkload", text)
         return after
+
+    async def _remove_stranger(
+        self, obj: Body, state: WorkloadState, admission: Admission | None
+    ) -> NoReturn:
+        """Make room for the job's own Workload. Raises `LaterError`.
+
+        What is there may be of an earlier job, or the job's user wrote another controller into it. A name
+        that is made of the job's uid can be nobody else's. The job is stopped in any case: that must not
+        wait for an object that its user can write.
+        """
+        assert state.owner is not None
+        probes.EARLIER_WORKLOAD.fired += 1
+        if admission is not None and admission.state == "evicted" and not state.held:
+            await self.jobs.stop(state, admission, obj)
+        # Without our finalizer the garbage collector removes it, if its job is gone.
+        await self.writer.patch(WORKLOAD, obj, _remove_our_finalizer)
+        is_deleted = "deletionTimestamp" in obj["metadata"]
+        if not is_deleted and state.name == _name_of(state.owner):
+            text = f"Deleted Workload {state.name}: another object controls it"
+            await self.writer.delete(WORKLOAD, obj)
+            self.events.record(
+                *_job_reference(state, state.owner), "DeletedWorkload", text, type_="Warning"
+            )
+        raise LaterError(
+            "the Workload of an earlier job is there",
+            delay_seconds=HELD_WORKLOAD_SECONDS if is_deleted else EARLIER_WORKLOAD_SECONDS,
+        )
 
     async def _release_deleted(self, obj: Body, state: WorkloadState, job: Body) -> Body:
         """Let a Workload that a user deletes go, so that its job gets a new one. Returns the job."""
@@ -389,6 +414,11 @@ def _belongs_to(obj: Body, state: WorkloadState) -> bool:
     if state.owner is None:
         return obj["metadata"]["uid"] == state.uid
     return may_be_of(obj, state.uid)
+
+
+def _name_of(owner: JobRef) -> str:
+    """Name of the job's Workload, unless it is a copy of another cluster's job."""
+    return workload_name(kind=owner.kind, group=owner.group, name=owner.name, uid=owner.uid)
 
 
 def _job_reference(state: WorkloadState, owner: JobRef) -> tuple[Kind, Any]:
