@@ -169,7 +169,10 @@ class _Webhook:
                 )
         if obj is not None and controller_uid(obj):
             view = self._system.server.view(Admission.stream)
-            for admission in (read(s.entry(), Admission) for s in view.messages.values()):
+            decisions = (
+                s for s in view.messages.values() if s.headers["ce-type"] == Admission.type
+            )
+            for admission in (read(s.entry(), Admission) for s in decisions):
                 if admission is not None:
                     namespace_defaults.observe_admission(admission)
         return namespace_defaults.context(namespace)

@@ -1,0 +1,194 @@
+"""Records what runs in a cluster, from its pods and PipelineRuns only.
+
+Nothing here reads a label, an annotation or an ownerReference that a user can write later: the owner of a
+pod is the one that its controller gave it at its creation, and what a PipelineRun needs follows from its
+spec, which cannot change.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from services.simulator.cluster.api import Api
+from services.simulator.cluster.kinds.catalogue import JOBS, PIPELINERUNS, PODS
+from services.simulator.cluster.kinds.registry import Obj
+from services.simulator.cluster.storage.stored import Event
+from shared.contracts.kube.quantities import QuantityError, parse_quantity
+from shared.integrations import TEKTON_SLOT, queue_of
+
+__all__ = ["TASKS", "Amounts", "Change", "Job", "RunningWork"]
+
+TASKS: Final = "tasks"
+"""A resource of which every PipelineRun needs one for each of its tasks, by the rules of a scenario."""
+
+Amounts = dict[str, int]
+"""Resource to billionths."""
+
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_UNIT: Final = 10**9
+
+
+@dataclass(slots=True, kw_only=True)
+class Job:
+    """A job of a kind that can wait, as the cluster had it."""
+
+    uid: str
+    kind: str
+    namespace: str
+    name: str
+    created_at: datetime
+    managed: bool = False
+    """True if it ever named a queue, or is a PipelineRun: the rules give each one a queue."""
+
+    finished: bool = False
+    terminating: bool = False
+    """True once it is being deleted: the controller of its kind leaves its pods alone from then on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What one job runs from a moment on."""
+
+    at: datetime
+    uid: str
+    steady: Amounts
+    """Requests of its pods that nobody has told to end, or of a PipelineRun that runs."""
+
+    ending: Amounts
+    """Requests of its pods within their grace period."""
+
+
+@dataclass(slots=True)
+class _Pod:
+    owner: str
+    requests: Amounts
+
+
+@dataclass(slots=True)
+class _Running:
+    steady: dict[str, Amounts] = field(default_factory=dict)
+    ending: dict[str, Amounts] = field(default_factory=dict)
+    """Requests by uid of the pod, or of the run."""
+
+
+class RunningWork:
+    """Follows all pods, Jobs and PipelineRuns of a cluster from their creation."""
+
+    def __init__(self, api: Api, now: Callable[[], datetime]) -> None:
+        self.jobs: dict[str, Job] = {}
+        """Every Job and PipelineRun that there was, by uid."""
+
+        self.changes: list[Change] = []
+        """In the order of time."""
+
+        self._now = now
+        self._pods: dict[str, _Pod] = {}
+        self._running: dict[str, _Running] = {}
+        api.store.subscribe(JOBS, self._on_job)
+        api.store.subscribe(PIPELINERUNS, self._on_run)
+        api.store.subscribe(PODS, self._on_pod)
+
+    def _on_job(self, event: Event) -> None:
+        obj = event.stored.obj
+        job = self._job(obj)
+        job.managed = job.managed or bool(queue_of(obj))
+        job.finished = job.finished or _is_true(obj, "Complete", "Failed")
+
+    def _on_run(self, event: Event) -> None:
+        obj = event.stored.obj
+        run = self._job(obj)
+        run.managed = True
+        run.finished = run.finished or _is_decided(obj)
+        runs = bool((obj.get("status") or {}).get("startTime")) and not run.finished
+        requests = _requests_of_run(obj) if runs and event.type != "DELETED" else {}
+        self._set(run.uid, run.uid, steady=requests, ending={})
+
+    def _job(self, obj: Obj) -> Job:
+        metadata = obj["metadata"]
+        uid = str(metadata["uid"])
+        if uid not in self.jobs:
+            self.jobs[uid] = Job(
+                uid=uid,
+                kind=obj["kind"],
+                namespace=metadata["namespace"],
+                name=metadata["name"],
+                created_at=self._now(),
+            )
+        self.jobs[uid].terminating |= "deletionTimestamp" in metadata
+        return self.jobs[uid]
+
+    def _on_pod(self, event: Event) -> None:
+        obj, uid = event.stored.obj, event.stored.uid
+        if event.before is None and event.type != "DELETED":
+            owners = obj["metadata"].get("ownerReferences") or []
+            owner = next((one["uid"] for one in owners if one.get("controller")), "")
+            if owner not in self.jobs:
+                return  # The pod of a TaskRun, whose run is counted, or one that its user made.
+            self._pods[uid] = _Pod(owner=owner, requests=_requests_of_pod(obj))
+        pod = self._pods.get(uid)
+        if pod is None:
+            return
+        ended = event.type == "DELETED" or (obj.get("status") or {}).get("phase") in _ENDED
+        is_ending = "deletionTimestamp" in obj["metadata"]
+        # A pod whose grace is over runs no more; finalizers may keep the object.
+        ended = ended or (is_ending and not obj["metadata"].get("deletionGracePeriodSeconds"))
+        runs = {} if ended else pod.requests
+        if is_ending:
+            self._set(pod.owner, uid, steady={}, ending=runs)
+        else:
+            self._set(pod.owner, uid, steady=runs, ending={})
+
+    def _set(self, job: str, part: str, *, steady: Amounts, ending: Amounts) -> None:
+        running = self._running.setdefault(job, _Running())
+        before = (running.steady.pop(part, {}), running.ending.pop(part, {}))
+        if steady:
+            running.steady[part] = steady
+        if ending:
+            running.ending[part] = ending
+        if before != (steady, ending):
+            self.changes.append(
+                Change(
+                    at=self._now(),
+                    uid=job,
+                    steady=_sum(running.steady.values()),
+                    ending=_sum(running.ending.values()),
+                )
+            )
+
+
+def _requests_of_run(run: Obj) -> Amounts:
+    tasks = (run["spec"].get("pipelineSpec") or {}).get("tasks") or []
+    amounts = {TEKTON_SLOT: _UNIT, TASKS: len(tasks) * _UNIT}
+    return {resource: amount for resource, amount in amounts.items() if amount}
+
+
+def _requests_of_pod(pod: Obj) -> Amounts:
+    """Return the requests of a pod's containers; what cannot be read counts as nothing."""
+    total: Amounts = {}
+    for container in pod["spec"].get("containers") or []:
+        for resource, text in ((container.get("resources") or {}).get("requests") or {}).items():
+            try:
+                total[resource] = total.get(resource, 0) + parse_quantity(str(text))
+            except QuantityError:
+                continue
+    # A pod without requests runs, too: its job is found although it needs no quota.
+    return total or {"pods": _UNIT}
+
+
+def _sum(amounts: Any) -> Amounts:
+    total: Amounts = {}
+    for one in amounts:
+        for resource, amount in one.items():
+            total[resource] = total.get(resource, 0) + amount
+    return total
+
+
+def _is_true(obj: Obj, *types: str) -> bool:
+    conditions = (obj.get("status") or {}).get("conditions") or []
+    return any(one["type"] in types and one["status"] == "True" for one in conditions)
+
+
+def _is_decided(run: Obj) -> bool:
+    conditions = (run.get("status") or {}).get("conditions") or []
+    return any(one["type"] == "Succeeded" and one["status"] != "Unknown" for one in conditions)

@@ -1,0 +1,242 @@
+"""Checks of what really ran against what quota decided. Each returns sentences that say what is wrong.
+
+The pods and runs of the cluster are the truth (`running_work`). The decisions on the log say only what was
+given. Everything has `NOTICE_SECONDS` to be noticed and to end.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from services.simulator.judge.message_logs import MessageLogs
+from services.simulator.judge.running_work import Amounts, Change, Job, RunningWork
+from shared.contracts.kube.quantities import parse_quantity
+from shared.contracts.messages.admissions import HOLDING, Admission
+
+__all__ = [
+    "Pool",
+    "never_more_than_admitted",
+    "priorities_given",
+    "quotas_kept",
+    "released_when_gone",
+    "uncounted_is_stopped",
+    "waits_kept",
+]
+
+NOTICE_SECONDS: Final = 30.0
+BILLION: Final = 10**9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """Quota that the queues of some namespaces have together."""
+
+    name: str
+    namespaces: frozenset[str]
+    nominal: Amounts
+    """Resource to billionths: the sum over its queues."""
+
+
+@dataclass(slots=True)
+class _Moment:
+    """What runs and who holds quota at one time; it lasts until the next one."""
+
+    at: datetime
+    steady: dict[str, Amounts] = field(default_factory=dict)
+    held: dict[str, Admission] = field(default_factory=dict)
+
+
+def uncounted_is_stopped(work: RunningWork, message_logs: MessageLogs, end: datetime) -> list[str]:
+    """What runs without quota is stopped in time."""
+
+    def uncounted(moment: _Moment) -> Iterator[str]:
+        for uid in moment.steady:
+            holder, job = moment.held.get(uid), work.jobs[uid]
+            if job.managed and holder is None:
+                yield f"{_name(job)} runs and holds no quota"
+            elif holder is not None and holder.state == "evicted" and not job.terminating:
+                yield f"{_name(job)} runs on though it is evicted ({holder.reason})"
+
+    return _lasting(uncounted, work.changes, message_logs, end)
+
+
+def never_more_than_admitted(
+    work: RunningWork, message_logs: MessageLogs, end: datetime
+) -> list[str]:
+    """What runs for one workload is no more than what it was given."""
+
+    def grown(moment: _Moment) -> Iterator[str]:
+        for uid, running in moment.steady.items():
+            holder = moment.held.get(uid)
+            if holder is None:
+                continue
+            given = _given(holder)
+            if any(running.get(resource, 0) > amount for resource, amount in given.items()):
+                yield f"{_name(work.jobs[uid])} runs more than it was given"
+
+    return _lasting(grown, work.changes, message_logs, end)
+
+
+def quotas_kept(
+    work: RunningWork, message_logs: MessageLogs, end: datetime, pools: Sequence[Pool]
+) -> list[str]:
+    """What runs in each pool fits its quota, less what is reported as unplanned."""
+
+    def exceeded(moment: _Moment) -> Iterator[str]:
+        for pool in pools:
+            running = dict.fromkeys(pool.nominal, 0)
+            for uid, amounts in moment.steady.items():
+                holder = moment.held.get(uid)
+                job = work.jobs[uid]
+                unplanned = holder is not None and holder.unplanned
+                if job.managed and job.namespace in pool.namespaces and not unplanned:
+                    for resource in running:
+                        running[resource] += amounts.get(resource, 0)
+            for resource, amount in running.items():
+                if amount > pool.nominal[resource]:
+                    yield f"more {resource} runs than the quota of {pool.name}"
+
+    return _lasting(exceeded, work.changes, message_logs, end)
+
+
+def released_when_gone(
+    work: RunningWork, message_logs: MessageLogs, namespaces: Iterable[str]
+) -> list[str]:
+    """No quota in `namespaces` is given back while the pods that it was for still run or end."""
+    within = frozenset(namespaces)
+    wrong: list[str] = []
+    running: dict[str, Change] = {}
+    coming = iter(work.changes)
+    upcoming = next(coming, None)
+    held: dict[str, Admission] = {}
+    for record in message_logs.admissions:
+        while upcoming is not None and upcoming.at <= record.time:
+            running[upcoming.uid] = upcoming
+            upcoming = next(coming, None)
+        one = record.message
+        before = held.pop(one.uid, None)
+        if one.state in HOLDING:
+            held[one.uid] = one
+        elif before is not None and one.namespace in within and one.uid in running:
+            now = running[one.uid]
+            if not now.steady and not now.ending:
+                continue
+            wrong.append(
+                f"ADMISSIONS {record.sequence}: the quota of {_name(work.jobs[one.uid])} is given back "
+                f"while it runs {_shown(now.steady)} and ends {_shown(now.ending)}"
+            )
+    return wrong
+
+
+def priorities_given(message_logs: MessageLogs, expected: Mapping[str, int]) -> list[str]:
+    """Every workload (by uid) gets quota with the priority of the rules, whatever its user writes."""
+    wrong: dict[str, str] = {}
+    for record in message_logs.admissions:
+        one = record.message
+        given = expected.get(one.uid, one.priority)
+        if one.state in HOLDING and one.priority != given:
+            wrong[one.uid] = (
+                f"ADMISSIONS {record.sequence}: {one.namespace}/{one.name} has priority "
+                f"{one.priority}, and the rules gave it {given}"
+            )
+    return list(wrong.values())
+
+
+def waits_kept(
+    work: RunningWork, alone: RunningWork, namespaces: Iterable[str], *, bound: timedelta
+) -> list[str]:
+    """Everybody in `namespaces` starts at most `bound` later than where they were `alone`."""
+    wrong: list[str] = []
+    now, before = (_waits(one, frozenset(namespaces)) for one in (work, alone))
+    for name, was in before.items():
+        if was is None:
+            continue
+        wait = now.get(name)
+        if wait is None:
+            wrong.append(f"{name} never ran; alone it ran after {was.total_seconds():.1f} s")
+        elif wait > was + bound:
+            wrong.append(
+                f"{name} waited {wait.total_seconds():.1f} s; alone it waited "
+                f"{was.total_seconds():.1f} s"
+            )
+    return wrong
+
+
+def _waits(work: RunningWork, namespaces: frozenset[str]) -> dict[str, timedelta | None]:
+    first: dict[str, datetime] = {}
+    for change in work.changes:
+        if change.steady:
+            first.setdefault(change.uid, change.at)
+    return {
+        f"{job.kind} {job.namespace}/{job.name}": (
+            first[uid] - job.created_at if uid in first else None
+        )
+        for uid, job in work.jobs.items()
+        if job.namespace in namespaces
+    }
+
+
+def _lasting(
+    wrong_at: Callable[[_Moment], Iterator[str]],
+    changes: Sequence[Change],
+    message_logs: MessageLogs,
+    end: datetime,
+) -> list[str]:
+    """Return what is wrong for longer than `NOTICE_SECONDS` without a break, each once."""
+    since: dict[str, datetime] = {}
+    told: dict[str, str] = {}
+    for moment in _moments(changes, message_logs, end):
+        present = dict.fromkeys(wrong_at(moment))
+        for text in [text for text in since if text not in present]:
+            _tell(told, text, since.pop(text), moment.at)
+        for text in present:
+            since.setdefault(text, moment.at)
+    for text, began in since.items():
+        _tell(told, text, began, end)
+    return list(told.values())
+
+
+def _tell(told: dict[str, str], text: str, began: datetime, ended: datetime) -> None:
+    seconds = (ended - began).total_seconds()
+    if seconds > NOTICE_SECONDS:
+        told[text] = f"{text}, for {seconds:.1f} s from {began:%H:%M:%S} on"
+
+
+def _moments(
+    changes: Sequence[Change], message_logs: MessageLogs, end: datetime
+) -> Iterator[_Moment]:
+    """Yield the state after each change and each decision, in the order of time; the same object."""
+    moment = _Moment(at=end)
+    happenings: list[tuple[datetime, Change | Admission]] = [(one.at, one) for one in changes]
+    happenings += [(record.time, record.message) for record in message_logs.admissions]
+    for at, one in sorted(happenings, key=lambda happening: happening[0]):
+        if at > end:
+            return
+        moment.at = at
+        if isinstance(one, Change):
+            moment.steady.pop(one.uid, None)
+            if one.steady:
+                moment.steady[one.uid] = one.steady
+        else:
+            moment.held.pop(one.uid, None)
+            if one.state in HOLDING:
+                moment.held[one.uid] = one
+        yield moment
+
+
+def _given(admission: Admission) -> Amounts:
+    given: Amounts = {}
+    for pod_set in admission.pod_sets:
+        for resource, text in pod_set.usage.items():
+            given[resource] = given.get(resource, 0) + parse_quantity(text)
+    return given
+
+
+def _name(job: Job) -> str:
+    return f"{job.kind} {job.namespace}/{job.name} ({job.uid[:8]})"
+
+
+def _shown(amounts: Amounts) -> str:
+    parts = (f"{amount / BILLION:g} {resource}" for resource, amount in amounts.items())
+    return ", ".join(parts) or "nothing"

@@ -1,0 +1,153 @@
+"""Plays one seed twice, with the adversary and without, and judges what really ran."""
+
+import asyncio
+from datetime import timedelta
+from random import Random
+from typing import Final
+
+from services.simulator.judge import checks, tenants
+from services.simulator.judge.running_work import RunningWork
+from services.simulator.scenarios.port import Verdict, run_world
+from services.simulator.scenarios.system import System
+from services.simulator.scenarios.tenants.jobs import JOB_WRITES
+from services.simulator.scenarios.tenants.load import (
+    ADVERSARY,
+    HONEST,
+    PRIORITIES,
+    RULES,
+    Queues,
+    arrivals,
+    draw_queues,
+)
+from services.simulator.scenarios.tenants.metadata import METADATA_WRITES
+from services.simulator.scenarios.tenants.rights import Tenant
+from services.simulator.scenarios.tenants.runs import RUN_WRITES
+from services.simulator.scenarios.tenants.workloads import WORKLOAD_WRITES
+from shared.contracts.kube import kinds
+from shared.testing.world.world import World
+
+__all__ = ["play"]
+
+WRITES_SECONDS: Final = 90.0
+"""How long the adversary writes."""
+
+SETTLE_SECONDS: Final = 45.0
+"""Longer than everything has to be noticed and to end."""
+
+END_SECONDS: Final = 600.0
+"""Everything honest has ended by then."""
+
+WAIT_BOUND: Final = timedelta(seconds=10)
+"""How much later honest work may start because of the adversary: never for want of quota, only while
+services read what the adversary wrote."""
+
+SERVICES: Final = ("watcher", "classifier", "quota", "patcher")
+_WRITES: Final = {**JOB_WRITES, **RUN_WRITES, **WORKLOAD_WRITES, **METADATA_WRITES}
+_CHECKS: Final = (
+    checks.decided_in_order,
+    checks.next_leader_can_read,
+    checks.none_admitted_twice,
+    checks.quotas_respected,
+    checks.nothing_dead,
+)
+"""Of the checks of all histories those that hold although a tenant starts and stops jobs by hand."""
+
+
+def play(seed: int) -> Verdict:
+    """Run the worlds of `seed`; return the verdict."""
+    quiet = Verdict(seed=seed)
+    alone = _play(seed, quiet, is_attacked=False)
+    verdict = Verdict(seed=seed)
+    verdict.problems += [f"without the adversary: {problem}" for problem in quiet.problems]
+    work = _play(seed, verdict, is_attacked=True)
+    honest = HONEST if draw_queues(Random(f"tenants/{seed}")).alone else ()
+    verdict.problems += tenants.waits_kept(work, alone, honest, bound=WAIT_BOUND)
+    return verdict
+
+
+def _play(seed: int, verdict: Verdict, *, is_attacked: bool) -> RunningWork:
+    random = Random(f"tenants/{seed}")
+    with World(seed) as world:
+        system = System(world, rules=RULES)
+        work = RunningWork(system.api, world.now)
+        queues = draw_queues(random)
+        run_world(
+            world,
+            lambda: _drive(system, queues, random, work, verdict, is_attacked=is_attacked),
+            verdict,
+        )
+    return work
+
+
+async def _drive(
+    system: System,
+    queues: Queues,
+    random: Random,
+    work: RunningWork,
+    verdict: Verdict,
+    *,
+    is_attacked: bool,
+) -> None:
+    world, loop = system.world, asyncio.get_running_loop()
+    for kind, obj in queues.objects:
+        await system.kube.create(kind, obj)
+    for service in SERVICES:
+        system.serve(service)
+    tenant = Tenant(system.kube, ADVERSARY, random=Random(f"adversary/{world.seed}"), world=world)
+    coming = arrivals(random)
+    if random.random() < 1 / 2:
+        await asyncio.sleep(3.0)  # Otherwise the first jobs exist before the services start.
+    async with asyncio.TaskGroup() as group:
+        if is_attacked:
+            group.create_task(_attack(tenant))
+        for one in coming:
+            await asyncio.sleep(max(0.0, one.at - loop.time()))
+            await system.kube.create(one.kind, one.job)
+    if not await _until_over(work):
+        verdict.problems.append(f"after {END_SECONDS:g} s not all honest work has ended")
+    if is_attacked:
+        await asyncio.sleep(max(0.0, WRITES_SECONDS + SETTLE_SECONDS - loop.time()))
+        world.note(f"adversary: {tenant.refused} refused, accepted {tenant.done}")
+    _judge(system, queues, work, verdict)
+
+
+async def _attack(tenant: Tenant) -> None:
+    """Write at a rate that is drawn: a write each few seconds, or some at once."""
+    random, loop = tenant.random, asyncio.get_running_loop()
+    every = random.choice((0.7, 1.5, 4.0))
+    writes, weights = list(_WRITES), list(_WRITES.values())
+    while loop.time() < WRITES_SECONDS:
+        await asyncio.sleep(random.choice((0.0, random.expovariate(1 / every))))
+        [write] = random.choices(writes, weights)
+        await write(tenant)
+
+
+async def _until_over(work: RunningWork) -> bool:
+    """Return True if everything honest ended in time."""
+    loop = asyncio.get_running_loop()
+    while loop.time() < END_SECONDS:
+        if all(job.finished for job in work.jobs.values() if job.namespace in HONEST):
+            return True
+        await asyncio.sleep(1.0)
+    return False
+
+
+def _judge(system: System, queues: Queues, work: RunningWork, verdict: Verdict) -> None:
+    message_logs, end = system.message_logs(), system.world.now()
+    for check in _CHECKS:
+        verdict.problems += check(message_logs)
+    verdict.problems += tenants.uncounted_is_stopped(work, message_logs, end)
+    verdict.problems += tenants.never_more_than_admitted(work, message_logs, end)
+    verdict.problems += tenants.quotas_kept(work, message_logs, end, queues.pools)
+    verdict.problems += tenants.released_when_gone(work, message_logs, HONEST)
+    given = {
+        uid: PRIORITIES["low" if job.namespace == ADVERSARY else "high"]
+        for uid, job in work.jobs.items()
+        if job.kind == kinds.PIPELINE_RUN.kind
+    }
+    verdict.problems += tenants.priorities_given(message_logs, given)
+    verdict.problems += [
+        f"{process.name} was started {process.life} times"
+        for process in system.world.processes.values()
+        if process.life > 1
+    ]

@@ -1,0 +1,108 @@
+"""Writes to Workloads: foreign ones, and those that Sluicegate made for the tenant's jobs."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from services.simulator.scenarios.tenants.load import LOCAL_QUEUES
+from services.simulator.scenarios.tenants.metadata import some_labels, some_owner
+from services.simulator.scenarios.tenants.rights import Tenant
+from shared.contracts.kube import kinds, names
+from shared.contracts.kube.kinds import Kind, Object
+
+__all__ = ["WORKLOAD_WRITES"]
+
+_QUEUES: Final = (*LOCAL_QUEUES, "nowhere")
+_COUNT_MAX: Final = 2**31 - 1
+
+
+async def _create(tenant: Tenant) -> None:
+    """Create a Workload, of a name that is free or that a job's Workload has or will have."""
+    random = tenant.random
+    name = f"foreign-{random.randint(0, 3)}"
+    kind: Kind = random.choice((kinds.JOB, kinds.PIPELINE_RUN))
+    job = await tenant.some(kind)
+    if job is not None and random.random() < 1 / 2:
+        metadata = job["metadata"]
+        name = names.workload_name(
+            kind=kind.kind, group=kind.group, name=metadata["name"], uid=metadata["uid"]
+        )
+    workload = _workload(tenant, name)
+    if random.random() < 1 / 2:
+        workload["metadata"]["ownerReferences"] = [await some_owner(tenant)]
+    await tenant.create(kinds.WORKLOAD, workload)
+
+
+def _workload(tenant: Tenant, name: str) -> Object:
+    random = tenant.random
+    requests = {"cpu": random.choice(("1m", "1", "1000", "9223372036854775807"))}
+    containers = [{"name": "c", "image": "none", "resources": {"requests": requests}}]
+    template = {"spec": {"restartPolicy": "Never", "containers": containers}}
+    count = random.choice((1, 1, 2, _COUNT_MAX))
+    spec: dict[str, Any] = {
+        "active": random.random() < 3 / 4,
+        "queueName": random.choice(_QUEUES),
+        "podSets": [{"name": "main", "count": count, "template": template}],
+    }
+    return {
+        "apiVersion": kinds.WORKLOAD.api_version,
+        "kind": kinds.WORKLOAD.kind,
+        "metadata": {"name": name, "namespace": tenant.namespace, "labels": some_labels(random)},
+        "spec": spec,
+    }
+
+
+async def _delete(tenant: Tenant) -> None:
+    workload = await tenant.some(kinds.WORKLOAD)
+    if workload is not None:
+        await tenant.delete(kinds.WORKLOAD, workload["metadata"]["name"])
+
+
+async def _replace(tenant: Tenant) -> None:
+    """Delete a Workload without its finalizers, and create another of its name at once."""
+    old = await tenant.some(kinds.WORKLOAD)
+    if old is None:
+        return
+    name = old["metadata"]["name"]
+    await tenant.patch(kinds.WORKLOAD, name, {"metadata": {"finalizers": None}})
+    await tenant.delete(kinds.WORKLOAD, name)
+    workload = _workload(tenant, name)
+    workload["metadata"]["labels"] = old["metadata"].get("labels") or {}
+    workload["metadata"]["ownerReferences"] = old["metadata"].get("ownerReferences") or []
+    await tenant.create(kinds.WORKLOAD, workload)
+
+
+async def _activate(tenant: Tenant) -> None:
+    workload = await tenant.some(kinds.WORKLOAD)
+    if workload is not None:
+        patch = {"spec": {"active": tenant.random.random() < 2 / 3}}
+        await tenant.patch(kinds.WORKLOAD, workload["metadata"]["name"], patch)
+
+
+async def _move(tenant: Tenant) -> None:
+    workload = await tenant.some(kinds.WORKLOAD)
+    if workload is not None:
+        patch = {"spec": {"queueName": tenant.random.choice(_QUEUES)}}
+        await tenant.patch(kinds.WORKLOAD, workload["metadata"]["name"], patch)
+
+
+async def _resize(tenant: Tenant) -> None:
+    """Change what the Workload asks for, while the job stays as it is."""
+    workload = await tenant.some(kinds.WORKLOAD)
+    if workload is None:
+        return
+    pod_sets = [
+        {**one, "count": tenant.random.choice((0, 1, 100))} for one in workload["spec"]["podSets"]
+    ]
+    patch = {"spec": {"podSets": pod_sets}}
+    await tenant.patch(kinds.WORKLOAD, workload["metadata"]["name"], patch)
+
+
+WORKLOAD_WRITES: Final[dict[Callable[[Tenant], Awaitable[None]], int]] = {
+    _create: 3,
+    _delete: 1,
+    _replace: 1,
+    _activate: 2,
+    _move: 1,
+    _resize: 1,
+}
+"""Writes and how often each is drawn."""

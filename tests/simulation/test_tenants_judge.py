@@ -1,0 +1,192 @@
+"""What the judge of running work lets pass and what it does not, on histories small enough to read."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from random import Random
+
+import pytest
+
+from services.simulator.cluster.api import Api
+from services.simulator.judge import tenants
+from services.simulator.judge.message_logs import MessageLogs, Record
+from services.simulator.judge.running_work import Change, Job, RunningWork
+from shared.contracts.messages.admissions import Admission, PodSetAssignment
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+CPU = 10**9
+POOLS = [tenants.Pool(name="quota", namespaces=frozenset({"team"}), nominal={"cpu": 2 * CPU})]
+
+
+class History:
+    """What ran and what was decided, at given seconds."""
+
+    def __init__(self) -> None:
+        self.work = RunningWork(Api(now=lambda: AT, random=Random(1)), lambda: AT)
+        self.message_logs = MessageLogs()
+
+    def runs(
+        self, seconds: float, uid: str, cpu: int, *, ending: int = 0, managed: bool = True
+    ) -> None:
+        self.work.jobs.setdefault(
+            uid,
+            Job(uid=uid, kind="Job", namespace="team", name=uid, created_at=AT, managed=managed),
+        )
+        self.work.changes.append(
+            Change(
+                at=AT + timedelta(seconds=seconds),
+                uid=uid,
+                steady={"cpu": cpu * CPU} if cpu else {},
+                ending={"cpu": ending * CPU} if ending else {},
+            )
+        )
+
+    def decide(
+        self,
+        seconds: float,
+        uid: str,
+        state: str,
+        *,
+        cpu: str = "1",
+        unplanned: bool = False,
+        priority: int = 0,
+    ) -> None:
+        number = len(self.message_logs.admissions) + 1
+        at = AT + timedelta(seconds=seconds)
+        message = Admission.model_validate(
+            {
+                "cluster": "hub",
+                "namespace": "team",
+                "name": uid,
+                "uid": uid,
+                "state": state,
+                "term": 1,
+                "number": number,
+                "decided_at": at,
+                "pod_sets": [
+                    PodSetAssignment(
+                        name="main", count=1, flavors={"cpu": "any"}, usage={"cpu": cpu}
+                    )
+                ],
+                "unplanned": unplanned,
+                "priority": priority,
+            }
+        )
+        record = Record(sequence=number, time=at, message=message)
+        self.message_logs.admissions.append(record)
+
+    def problems(self) -> list[str]:
+        end = AT + timedelta(seconds=100)
+        return [
+            *tenants.uncounted_is_stopped(self.work, self.message_logs, end),
+            *tenants.never_more_than_admitted(self.work, self.message_logs, end),
+            *tenants.quotas_kept(self.work, self.message_logs, end, POOLS),
+            *tenants.released_when_gone(self.work, self.message_logs, ("team",)),
+            *tenants.priorities_given(self.message_logs, {"known": 1}),
+        ]
+
+
+def admitted_and_ended(history: History) -> None:
+    history.decide(1, "a", "admitted")
+    history.runs(2, "a", 1)
+    history.runs(90, "a", 0)
+    history.decide(91, "a", "released")
+
+
+def stopped_in_time(history: History) -> None:
+    history.runs(1, "a", 1)
+    history.runs(29, "a", 0, ending=1)
+    history.runs(60, "a", 0)
+
+
+def never_stopped(history: History) -> None:
+    history.runs(1, "a", 1)
+
+
+def not_managed(history: History) -> None:
+    history.runs(1, "a", 1, managed=False)
+
+
+def released_while_it_runs(history: History) -> None:
+    history.decide(1, "a", "admitted")
+    history.runs(2, "a", 1)
+    history.decide(10, "a", "released")
+    history.runs(11, "a", 0)
+
+
+def released_while_it_ends(history: History) -> None:
+    history.decide(1, "a", "admitted")
+    history.runs(2, "a", 1)
+    history.runs(9, "a", 0, ending=1)
+    history.decide(10, "a", "released")
+
+
+def evicted_and_runs_on(history: History) -> None:
+    history.decide(1, "a", "admitted")
+    history.runs(2, "a", 1)
+    history.decide(10, "a", "evicted")
+
+
+def grown(history: History) -> None:
+    history.decide(1, "a", "admitted")
+    history.runs(2, "a", 2)
+
+
+def two_beyond_the_quota(history: History) -> None:
+    for uid in ("a", "b"):
+        history.decide(1, uid, "admitted", cpu="2")
+        history.runs(2, uid, 2)
+
+
+def one_of_them_reported_as_unplanned(history: History) -> None:
+    for uid in ("a", "b"):
+        history.decide(1, uid, "admitted", cpu="2", unplanned=uid == "b")
+        history.runs(2, uid, 2)
+
+
+def another_priority(history: History) -> None:
+    history.decide(1, "known", "admitted", priority=1000)
+
+
+def another_priority_while_it_waits(history: History) -> None:
+    history.decide(1, "known", "waiting", priority=1000)
+
+
+CASES: dict[str, tuple[Callable[[History], None], str]] = {
+    "admitted work that ends": (admitted_and_ended, ""),
+    "uncounted work that is stopped in time": (stopped_in_time, ""),
+    "uncounted work that is never stopped": (never_stopped, "runs and holds no quota, for 99.0 s"),
+    "work that names no queue": (not_managed, ""),
+    "quota given back while pods run": (released_while_it_runs, "while it runs 1 cpu"),
+    "quota given back while pods end": (released_while_it_ends, "runs nothing and ends 1 cpu"),
+    "evicted work that runs on": (evicted_and_runs_on, "runs on though it is evicted"),
+    "more pods than were admitted": (grown, "runs more than it was given"),
+    "more than the quota": (two_beyond_the_quota, "more cpu runs than the quota of quota"),
+    "more than the quota, reported": (one_of_them_reported_as_unplanned, ""),
+    "a priority that the rules did not give": (another_priority, "has priority 1000"),
+    "such a priority while it waits": (another_priority_while_it_waits, ""),
+}
+
+
+@pytest.mark.parametrize(("tell", "problem"), CASES.values(), ids=CASES.keys())
+def test_judge_finds_what_runs_without_quota_and_nothing_else(
+    tell: Callable[[History], None], problem: str
+) -> None:
+    history = History()
+    tell(history)
+    found = history.problems()
+    if problem:
+        assert any(problem in text for text in found), found
+    else:
+        assert found == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "found"), [(9.0, 0), (11.0, 1), (None, 1)], ids=["within", "beyond", "never"]
+)
+def test_wait_counts_as_longer_only_beyond_the_bound(seconds: float | None, found: int) -> None:
+    alone, attacked = History(), History()
+    alone.runs(0, "a", 1)
+    attacked.runs(seconds or 0, "a", 1 if seconds else 0)
+    bound = timedelta(seconds=10)
+    problems = tenants.waits_kept(attacked.work, alone.work, ("team",), bound=bound)
+    assert len(problems) == found
