@@ -15,7 +15,9 @@ def controlled_by(obj: Object) -> Object:
     return {"metadata": {"ownerReferences": [{**owner, "uid": metadata["uid"]}]}}
 
 
-@pytest.mark.parametrize("finalizers", [None, ["example.com/keep"]], ids=["", "kept by a finalizer"])
+@pytest.mark.parametrize(
+    "finalizers", [None, ["example.com/keep"]], ids=["", "kept by a finalizer"]
+)
 @story()
 async def test_job_is_stopped_although_another_object_controls_its_workload(
     stage: Stage, finalizers: list[str] | None
