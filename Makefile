@@ -8,7 +8,7 @@ SEEDS  ?= 200
 SCENARIO ?= basic
 
 .DEFAULT_GOAL := help
-.PHONY: help setup record-metrics fmt lint types imports test test-cluster contracts conformance classification simulate demo dev ci bench-engine bench-webhook bench-bus bench-whatif bench-startup bench-cluster bench-spokes clean
+.PHONY: help setup record-metrics fmt lint types imports test test-cluster contracts conformance classification simulate demo dev ci bench-engine bench-webhook bench-bus bench-whatif bench-startup bench-cluster bench-spokes attack clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2}'
@@ -55,6 +55,9 @@ classification: setup ## Compare classification with tekton-kueue (CASES=file CO
 
 simulate: setup ## Run all services in seeded worlds (SCENARIO=basic SEEDS=200 SEED=1, the first)
 	$(RUN)/sluice simulate-world --scenario $(SCENARIO) --first-seed $(SEED) --seeds $(SEEDS)
+
+attack: setup ## Attack a real NATS server with the deployed users and TLS (ONLY='viewer purges')
+	$(RUN)/python -m tests.attacks $(ONLY)
 
 bench-engine: setup ## Measure the engine: admissions per CPU second, peak MiB
 	$(RUN)/python -m services.quota.bench

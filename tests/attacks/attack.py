@@ -1,0 +1,42 @@
+"""A row of the table: a threat, a way, and what to do."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from shared.testing.waiting import PATIENCE_SECONDS
+from tests.attacks.ground import BreachError, Ground, Place
+
+__all__ = ["Attack", "attempt"]
+
+Act = Callable[[Ground], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attack:
+    """It holds if `act` raises no `BreachError` and the judge finds nothing changed."""
+
+    threat: str
+    """T2: a spoke; T3: a service or a user of the hub; T4: whoever reaches the port."""
+
+    way: str
+    act: Act
+    own: tuple[str, ...] = ()
+    """Subjects that this user may write to: messages there are no harm."""
+
+    breaks: str | None = None
+    """Why it does not hold yet. None: it holds."""
+
+    def __str__(self) -> str:
+        return f"{self.threat} {self.way}"
+
+
+async def attempt(attack: Attack, place: Place) -> str | None:
+    """What the attack got; None if it holds."""
+    try:
+        async with place.ground() as ground, asyncio.timeout(PATIENCE_SECONDS):
+            await attack.act(ground)
+            await ground.judge(attack.own)
+    except BreachError as breach:
+        return str(breach)
+    return None

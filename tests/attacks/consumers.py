@@ -1,0 +1,144 @@
+"""Attacks by consumers: of others, or that deliver where they must not (T3)."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from tests.attacks.attack import Act, Attack
+from tests.attacks.ground import HOSTS_DURABLE, BreachError, Ground, ask, say, stolen_name
+
+__all__ = ["attacks"]
+
+DURABLE: Final = f"HOSTS_NOW.{HOSTS_DURABLE}"
+GATE: Final = "waits for the gateway (ADR 72): nobody looks at where a consumer is to deliver"
+SHARED: Final = "waits for the gateway (ADR 72): readers of one view share the right to all names"
+
+Json = dict[str, Any]
+
+
+def pushing(user: str, stream: str, goal: str, *, listens: bool = False) -> Act:
+    """Make a consumer that pushes what is in `stream` to `goal`."""
+
+    async def act(ground: Ground) -> None:
+        client = await ground.client(user)
+        if listens:
+            # The server begins to push when it sees a subscription to just that subject.
+            await client.subscribe(goal)
+            await client.flush()
+        name = stolen_name()
+        config = {
+            "name": name,
+            "deliver_policy": "all",
+            "ack_policy": "none",
+            "deliver_subject": goal,
+            "mem_storage": True,
+            "num_replicas": 1,
+        }
+        body = {"stream_name": stream, "config": config, "action": "create"}
+        await ask(client, f"$JS.API.CONSUMER.CREATE.{stream}.{name}", body)
+        await client.flush()
+
+    return act
+
+
+def saying(user: str, subject: str, body: bytes | Json = b"") -> Act:
+    """Send one request."""
+
+    async def act(ground: Ground) -> None:
+        client = await ground.client(user)
+        await say(client, subject, body, reply=client.new_inbox())
+
+    return act
+
+
+def anothers_reader(verb: str) -> Act:
+    """Find the names of the readers of others, and use them."""
+
+    async def act(ground: Ground) -> None:
+        quota = await ground.bus("quota")
+        reading = quota.watch("OBSERVED")
+        await anext(reading)
+        viewer = await ground.client("viewer")
+        names = await ask(viewer, "$JS.API.CONSUMER.NAMES.OBSERVED_NOW", {"offset": 0}) or {}
+        theirs = [name for name in names.get("consumers") or () if name.startswith("reader-")]
+        operator = await ground.client("operator")
+        known = await ask(operator, "$JS.API.CONSUMER.NAMES.OBSERVED_NOW", {"offset": 0}) or {}
+        theirs += [name for name in known["consumers"] if name.startswith("reader-")]
+        before = [await ask(operator, f"$JS.API.CONSUMER.INFO.OBSERVED_NOW.{n}") for n in theirs]
+        for name in theirs:
+            await say(
+                viewer, f"$JS.API.CONSUMER.{verb}.OBSERVED_NOW.{name}", reply=viewer.new_inbox()
+            )
+        after = [await ask(operator, f"$JS.API.CONSUMER.INFO.OBSERVED_NOW.{n}") for n in theirs]
+        await reading.aclose()
+        if [_place(one) for one in before] != [_place(one) for one in after]:
+            raise BreachError("the reader of quota is not where it was")
+
+    return act
+
+
+def _place(info: Json | None) -> Any:
+    return None if info is None else (info["delivered"]["consumer_seq"], info["num_waiting"])
+
+
+def attacks() -> Iterator[Attack]:
+    """The rows."""
+    yield Attack(
+        threat="T3",
+        way="viewer stores a decision by a consumer that pushes to its subject",
+        act=pushing("viewer", "HOSTS_NOW", "sluice.admission.hub.team.w", listens=True),
+    )
+    yield Attack(
+        threat="T3",
+        way="watcher takes another's lease by a consumer that pushes to its subject",
+        act=pushing("watcher", "OBSERVED_NOW", "sluice.lease.quota", listens=True),
+    )
+    yield Attack(
+        threat="T3",
+        way="viewer pulls the patcher's work by a consumer that pushes requests",
+        act=pushing("viewer", "HOSTS_NOW", f"$JS.API.CONSUMER.MSG.NEXT.{DURABLE}"),
+        breaks=GATE,
+    )
+    yield Attack(
+        threat="T3",
+        way="console starts the patcher's durable again by a consumer that pushes requests",
+        act=pushing("console", "QUEUES_NOW", f"$JS.API.CONSUMER.RESET.{DURABLE}"),
+    )
+    yield Attack(
+        threat="T3",
+        way="patcher purges the log of decisions by a consumer that pushes requests",
+        act=pushing("patcher", "SPOKES_NOW", "$JS.API.STREAM.PURGE.ADMISSIONS"),
+    )
+    yield Attack(
+        threat="T3",
+        way="viewer acknowledges the patcher's work by a consumer that pushes",
+        act=pushing("viewer", "HOSTS_NOW", f"$JS.ACK.{DURABLE}.1.1.1.1.0"),
+    )
+    for verb in ("DELETE", "MSG.NEXT", "RESET"):
+        yield Attack(
+            threat="T3",
+            way=f"viewer uses quota's reader for {verb}",
+            act=anothers_reader(verb),
+            breaks=None if verb == "RESET" else SHARED,
+        )
+    plain = {"name": HOSTS_DURABLE, "durable_name": HOSTS_DURABLE, "ack_policy": "none"}
+    changed = {"stream_name": "HOSTS_NOW", "config": plain, "action": "update"}
+    for user, what, subject, body in (
+        ("viewer", "deletes", f"$JS.API.CONSUMER.DELETE.{DURABLE}", b""),
+        ("provisioner", "pulls from", f"$JS.API.CONSUMER.MSG.NEXT.{DURABLE}", b"9"),
+        ("classifier", "acknowledges for", f"$JS.ACK.{DURABLE}.1.1.1.1.0", b"+ACK"),
+        ("classifier", "acknowledges by the long name for",
+         f"$JS.ACK._._.{DURABLE}.1.1.1.1.0.x", b"+TERM"),
+        ("viewer", "changes", f"$JS.API.CONSUMER.CREATE.{DURABLE}", changed),
+        ("viewer", "changes by its filter",
+         f"$JS.API.CONSUMER.CREATE.{DURABLE}.sluice.host.hub.>", changed),
+        ("viewer", "changes by the older request",
+         f"$JS.API.CONSUMER.DURABLE.CREATE.{DURABLE}", changed),
+        ("viewer", "changes by a request without name", "$JS.API.CONSUMER.CREATE.HOSTS_NOW", changed),
+        ("viewer", "pauses", f"$JS.API.CONSUMER.PAUSE.{DURABLE}",
+         {"pause_until": "2100-01-01T00:00:00Z"}),
+        ("viewer", "resets", f"$JS.API.CONSUMER.RESET.{DURABLE}", b""),
+        ("viewer", "unpins", f"$JS.API.CONSUMER.UNPIN.{DURABLE}", {"group": "a"}),
+    ):  # fmt: skip
+        yield Attack(
+            threat="T3", way=f"{user} {what} the patcher's durable", act=saying(user, subject, body)
+        )

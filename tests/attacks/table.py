@@ -1,0 +1,24 @@
+"""All attacks, by threat and way."""
+
+from collections.abc import Iterator
+from itertools import chain
+
+from tests.attacks import consumers, replies, spokes, strangers, subjects
+from tests.attacks.attack import Attack
+
+__all__ = ["attacks"]
+
+
+def attacks() -> tuple[Attack, ...]:
+    """The table, ordered by threat."""
+    rows: Iterator[Attack] = chain(
+        spokes.attacks(),
+        replies.attacks(),
+        consumers.attacks(),
+        subjects.attacks(),
+        strangers.attacks(),
+    )
+    found = sorted(rows, key=lambda attack: attack.threat)
+    names = [str(attack) for attack in found]
+    assert len(set(names)) == len(names), "a way is in the table twice"
+    return tuple(found)
