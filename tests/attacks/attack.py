@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from shared.testing.waiting import PATIENCE_SECONDS
 from tests.attacks.ground import BreachError, Ground, Place
 
-__all__ = ["Attack", "attempt"]
-
 Act = Callable[[Ground], Awaitable[None]]
 
 

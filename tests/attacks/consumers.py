@@ -6,8 +6,6 @@ from typing import Any, Final
 from tests.attacks.attack import Act, Attack
 from tests.attacks.ground import HOSTS_DURABLE, BreachError, Ground, ask, say, stolen_name
 
-__all__ = ["attacks"]
-
 DURABLE: Final = f"HOSTS_NOW.{HOSTS_DURABLE}"
 GATE: Final = "waits for the gateway (ADR 72): nobody looks at where a consumer is to deliver"
 SHARED: Final = "waits for the gateway (ADR 72): readers of one view share the right to all names"

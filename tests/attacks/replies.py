@@ -8,8 +8,6 @@ from shared.contracts import subjects
 from tests.attacks.attack import Act, Attack
 from tests.attacks.ground import HOSTS_DURABLE, Ground, ask, say, stolen_name
 
-__all__ = ["attacks"]
-
 TERM: Final = "sluice.term.quota"
 DECISION: Final = "sluice.admission.hub.team.w"
 EXPLAIN: Final = subjects.rpc_subject("quota", "explain")

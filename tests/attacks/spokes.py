@@ -12,8 +12,6 @@ from shared.contracts.messages.dispatches import Dispatch
 from tests.attacks.attack import Act, Attack
 from tests.attacks.ground import BreachError, Ground, ask, say
 
-__all__ = ["attacks"]
-
 IDS: Final = "waits for ids that nobody can guess, and for streams of one writer"
 SIZE: Final = "waits for a bound of what the gateway reads"
 BYTES: Final = "waits for a limit of bytes for each spoke"

@@ -10,8 +10,6 @@ from shared.settings.access import Access
 from tests.attacks.attack import Act, Attack
 from tests.attacks.ground import BreachError, Ground, without
 
-__all__ = ["attacks"]
-
 
 def connecting(lacks: str) -> Act:
     """Connect with less than a user of the hub has."""

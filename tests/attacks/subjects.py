@@ -12,8 +12,6 @@ from tests.attacks.attack import Act, Attack
 from tests.attacks.consumers import saying
 from tests.attacks.ground import THERE, BreachError, Ground, ask, say
 
-__all__ = ["attacks"]
-
 EXPLAIN: Final = subjects.rpc_subject("quota", "explain")
 ROLLUP: Final = "waits for leases of their own (ADR 72): a header may drop the whole stream"
 
@@ -162,7 +160,7 @@ def attacks() -> Iterator[Attack]:
     for user, stream, subject in (
         ("viewer", "KEYS", "sluice.key.hub.a.b"),
         ("console", "DISPATCHES", "sluice.dispatch.west.a.w"),
-        ("classifier", "ADMISSIONS", "sluice.admission.hub.team.w"),
+        ("classifier", "CHECKS", "sluice.check.hub.team.w.machines"),
     ):
         yield Attack(threat="T3", way=f"{user} reads {stream}", act=reading(user, stream, subject))
     for user in ("viewer", "console", "patcher"):

@@ -6,8 +6,6 @@ from itertools import chain
 from tests.attacks import consumers, replies, spokes, strangers, subjects
 from tests.attacks.attack import Attack
 
-__all__ = ["attacks"]
-
 
 def attacks() -> tuple[Attack, ...]:
     """The table, ordered by threat."""
