@@ -1,7 +1,10 @@
-"""Kinds that can wait: how each is recognised, held, released, counted and finished.
+"""The kinds of jobs that can wait: how each is recognised, held, released, counted and finished.
 
-A kind is a document (`documents/*.yaml`, or an `Integration` object of the cluster); no service has code
-for a single kind. `docs/reference/integration.md` says what a document can say.
+A kind is a document: `documents/*.yaml`, or an `Integration` object of the cluster. No service has code
+for a single kind.
+
+A document and an object enter. Facts about the object, or JSON patches for it, leave.
+`docs/reference/integration.md` describes the fields of a document.
 """
 
 from shared.contracts.tekton import TEKTON_SLOT
@@ -11,7 +14,7 @@ from shared.integrations.registry import (
     INTEGRATIONS,
     SHIPPED,
     Integrations,
-    Standing,
+    IntegrationState,
     controller_uid,
     integration_for,
     may_be_nested,
@@ -27,11 +30,11 @@ __all__ = [
     "TEKTON_SLOT",
     "Integration",
     "IntegrationError",
+    "IntegrationState",
     "Integrations",
     "ObjectError",
     "PodSetInfo",
     "Problem",
-    "Standing",
     "controller_uid",
     "integration_for",
     "may_be_nested",

@@ -1,4 +1,4 @@
-"""From the model of a document to checked expressions, each with its place and what it may return."""
+"""Compiles the model of a document: each expression is checked and keeps its field and result type."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ ANYTHING: Final[tuple[str, ...]] = ()
 _AMOUNT: Final = ("int", "string", "double")
 
 _NO_WORK: Final = frozenset({"kueue.x-k8s.io", "sluicegate.dev"})
-"""Groups whose objects say how work is admitted. Of the core group, only pods are work."""
+"""API groups whose objects configure admission. Of the core group, only pods can wait."""
 
 Path = tuple[str | int, ...]
 
@@ -57,17 +57,17 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSetPlan:
-    """How one entry of `spec.podSets` is read."""
+    """How to read one entry of `spec.podSets`."""
 
     index: int
     each: tuple[str, ...] | None
-    """Where its items are."""
+    """Path of the list or map of `forEach`; None without it."""
 
     name: str
     name_from: Slot | None
     template: tuple[str, ...] | None
     in_item: bool
-    """The template's path starts at the item."""
+    """True if the path of the template starts at the item."""
 
     count: Slot | None
     count_field: tuple[str, ...] | None
@@ -78,7 +78,7 @@ class PodSetPlan:
     annotations: str
 
     def slots(self) -> Iterator[Slot]:
-        """All expressions."""
+        """All expressions of the entry."""
         for slot in (self.name_from, self.count, self.min_count, self.reclaimable):
             if slot is not None:
                 yield slot
@@ -88,20 +88,21 @@ class PodSetPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """A document whose every part is in order."""
+    """A document that passed every check."""
 
     document: Document
     single: dict[str, Slot]
-    """`match`, `held`, `active`, `ready`, `success`, `failure`, `message`, `at`, where they are said."""
+    """Expressions of `match`, `held`, `active`, `ready`, `success`, `failure`, `message` and `at`, if
+    given."""
 
     pod_sets: tuple[PodSetPlan, ...]
     patches: dict[str, tuple[Operation, ...]]
-    """`hold`, `release`, `stop`, `end` and `carry`, where they are said."""
+    """Operations of `hold`, `release`, `stop`, `end` and `carry`, if given."""
 
 
 @dataclass(slots=True)
 class _Checking:
-    """Collects everything that is wrong with one document."""
+    """Collects all problems of one document."""
 
     lines: Lines
     problems: list[Problem] = field(default_factory=list)
@@ -127,13 +128,13 @@ class _Checking:
 
 
 def compiled(document: Document, lines: Lines) -> Compiled:
-    """Check every expression of a document. Raises `IntegrationError` with all that is wrong."""
+    """Check every expression of a document. Raises `IntegrationError` with all problems."""
     spec, checking = document.spec, _Checking(lines)
     kind = spec.kind
     if kind.group in _NO_WORK or (kind.group == "" and kind.plural != "pods"):
         checking.refuse(("spec", "kind"), f"{kind.kind} is nothing that runs and could wait")
     finish = spec.finish
-    said: dict[str, Slot | None] = {
+    slots: dict[str, Slot | None] = {
         "match": checking.slot(("spec", "match"), spec.match, BOOL),
         "held": checking.slot(("spec", "held"), spec.held, BOOL),
         "active": checking.slot(("spec", "active"), spec.active, BOOL),
@@ -146,10 +147,10 @@ def compiled(document: Document, lines: Lines) -> Compiled:
             ("message", finish.message, _TEXT_OR_NONE),
             ("at", finish.at, _WHEN),
         ):
-            said[name] = checking.slot(("spec", "finish", name), text, returns)
+            slots[name] = checking.slot(("spec", "finish", name), text, returns)
     result = Compiled(
         document=document,
-        single={name: slot for name, slot in said.items() if slot is not None},
+        single={name: slot for name, slot in slots.items() if slot is not None},
         pod_sets=tuple(
             _pod_set(checking, index, entry) for index, entry in enumerate(spec.pod_sets)
         ),
@@ -203,17 +204,17 @@ def _pod_set(checking: _Checking, index: int, entry: PodSetSpec) -> PodSetPlan:
 
 
 def _place(
-    checking: _Checking, path: Path, said: str | None, *, each: tuple[str, ...] | None
+    checking: _Checking, path: Path, text: str | None, *, each: tuple[str, ...] | None
 ) -> tuple[tuple[str, ...] | None, bool]:
-    if said is None:
+    if text is None:
         return None, False
-    first, *rest = said.split(".")
+    first, *rest = text.split(".")
     if first == "item":
         if each is None or not rest:
             checking.refuse(path, "`item.…` needs forEach")
         return tuple(rest), True
     if first != "spec":
-        checking.refuse(path, f"must begin with spec., or with item. of forEach, got {said!r}")
+        checking.refuse(path, f"must begin with spec., or with item. of forEach, got {text!r}")
     if each is not None:
         checking.refuse(path, "with forEach it must begin with item.")
     return (first, *rest), False

@@ -1,4 +1,4 @@
-"""Reads Integration documents: YAML to model, with the line of everything that is wrong."""
+"""Reads Integration documents: YAML to model. Each problem names its line."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -13,19 +13,19 @@ from shared.integrations.errors import IntegrationError, Problem
 DOCUMENT_BYTES_MAX: Final = 256 * 1024
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-_NOT_SAID: Final = ("apiVersion", "kind", "status")
+_NOT_IN_MODEL: Final = ("apiVersion", "kind", "status")
 
 Path = tuple[str | int, ...]
 
 
 class Lines:
-    """Where in a text each field is."""
+    """The line of each field of a text."""
 
     def __init__(self, node: Any = None) -> None:
         self._node = node
 
     def of(self, path: Path) -> int | None:
-        """The line, from 1, of a field, or of the closest one around it that is there."""
+        """The line of a field, counted from 1. For a missing field, the line of the closest parent."""
         node, line = self._node, None
         if node is None:
             return None
@@ -38,7 +38,7 @@ class Lines:
         return line
 
     def of_text(self, path: Path) -> tuple[int | None, bool]:
-        """The line of a text's first character, and whether each of its lines is one of the document."""
+        """The line of the first character, and whether lines of the text are lines of the document."""
         node: Any = self._node
         for step in path:
             found = None if node is None else _below(node, step)
@@ -61,7 +61,7 @@ def _below(node: Any, step: str | int) -> tuple[int, Any] | None:
 
 
 def parse(text: str) -> list[tuple[Object, Lines]]:
-    """All Integration documents of a YAML text. Raises `IntegrationError`, also for other kinds."""
+    """All Integration documents of a YAML text. Raises `IntegrationError`, also for another kind."""
     if len(text.encode(errors="replace")) > DOCUMENT_BYTES_MAX:
         problem = Problem(field="", line=None, reason=f"larger than {DOCUMENT_BYTES_MAX} bytes")
         raise IntegrationError("", (problem,))
@@ -100,15 +100,15 @@ def _integration(obj: Any, lines: Lines) -> Object:
 
 
 def read(obj: Object, lines: Lines) -> Document:
-    """The model of a document. Raises `IntegrationError` with everything that is wrong."""
+    """The model of a document. Raises `IntegrationError` with all problems."""
     metadata = obj.get("metadata")
     name = str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
     if not name:
         problem = Problem(field="metadata.name", line=lines.of(("metadata",)), reason="is missing")
         raise IntegrationError("", (problem,))
     try:
-        said = {key: value for key, value in obj.items() if key not in _NOT_SAID}
-        return Document.model_validate(said)
+        given = {key: value for key, value in obj.items() if key not in _NOT_IN_MODEL}
+        return Document.model_validate(given)
     except ValidationError as error:
         problems = tuple(
             Problem(

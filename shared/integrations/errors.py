@@ -1,17 +1,17 @@
-"""What can be wrong with an integration: the document, or what it makes of one object."""
+"""Errors of integrations: in the document, or when it is applied to one object."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing that is wrong with a document."""
+    """One problem of a document."""
 
     field: str
     """`spec.podSets[0].count`; empty for the document as a whole."""
 
     line: int | None
-    """Of the document, from 1; None where it came without lines, from the cluster."""
+    """Line of the document, counted from 1. None for an object of the cluster, which has no lines."""
 
     reason: str
 
@@ -21,14 +21,14 @@ class Problem:
 
 
 class IntegrationError(ValueError):
-    """A document cannot be used. Keep the last good one."""
+    """The document cannot be used. The caller keeps the last good one."""
 
     def __init__(self, name: str, problems: tuple[Problem, ...]) -> None:
-        said = "; ".join(map(str, problems))
-        super().__init__(f"Integration {name}: {said}" if name else said)
+        text = "; ".join(map(str, problems))
+        super().__init__(f"Integration {name}: {text}" if name else text)
         self.name = name
         self.problems = problems
 
 
 class ObjectError(ValueError):
-    """A good document fails on this object. The text names document, field and reason."""
+    """A good document fails for this object. The text names document, field and reason."""

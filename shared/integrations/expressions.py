@@ -1,8 +1,8 @@
-"""The expressions of one document: checked each by itself, evaluated all at once.
+"""The CEL expressions of one document: checked one by one, evaluated together.
 
-One object is looked at by one program that returns everything, because handing over an object and
-starting an evaluation cost more than most expressions. Where that program fails, each expression is run
-by itself, so that one that is wrong names itself and the others still answer.
+One program evaluates all expressions for an object, because handing over the object and starting an
+evaluation cost more than most expressions. If that program fails, each expression runs alone: the wrong
+one is named, and the others still return a value.
 """
 
 import re
@@ -25,17 +25,17 @@ _ITEM: Final = "item"
 _KEY: Final = "key"
 _ERROR: Final = cel.Type.ERROR
 _PLACE: Final = re.compile(r"^line \d+, column \d+: ")
-"""Of the form that is evaluated, which nobody wrote."""
+"""Position in the compiled form, which the author of the document never saw."""
 
 _GROUPS_MAX: Final = 10
-"""How many pod sets may have `forEach`: as many as a document may have."""
+"""Maximum number of pod sets with `forEach`. A document has the same limit."""
 
 Items = Sequence[tuple[str, Any]]
 """Key and item of a list or map."""
 
 
 class RefusedExpressionError(ValueError):
-    """An expression is wrong in itself. `line` is that of the text, from 1."""
+    """An expression is invalid. `line` counts the lines of its text, from 1."""
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(reason)
@@ -44,36 +44,36 @@ class RefusedExpressionError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """An expression that type-checks."""
+    """An expression that passed the type check."""
 
     text: str
     runnable: str
-    """The form in which it is evaluated."""
+    """The compiled form."""
 
     wanted: Wanted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """What stands where a result would be."""
+    """Takes the place of a result if the evaluation fails."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Expressions that are evaluated for each item of something."""
+    """Expressions that are evaluated for each item of a list or map."""
 
     variable: str
     expressions: tuple[Checked, ...]
     item: Wanted | None
-    """What is wanted of an item."""
+    """The fields of an item that the expressions read."""
 
     with_key: bool
 
     @classmethod
     def of(cls, place: int, expressions: Sequence[Checked]) -> "Group":
-        """The group of the pod set at `place`."""
+        """The group of the pod set at `place` of the document."""
         fields: Wanted = {}
         for expression in expressions:
             merge(fields, expression.wanted)
@@ -85,7 +85,7 @@ class Group:
         )
 
     def text(self, expressions: Sequence[Checked]) -> str:
-        """A list for each item, with what each of `expressions` returns."""
+        """CEL that returns a list for each item, with the results of `expressions`."""
         body = f"[{','.join(one.runnable for one in expressions)}]"
         if not self.with_key:
             return f"{self.variable}.map({_ITEM}, {body})"
@@ -93,7 +93,7 @@ class Group:
         return f"{self.variable}.map(entry_, {bound})"
 
     def given(self, items: Items) -> list[Any]:
-        """What the variable holds: no more of the items than is looked at."""
+        """The value of the variable: of each item only the fields that are read."""
         seen = [
             pruned(item, self.item) if self.item is not None and isinstance(item, dict) else item
             for _, item in items
@@ -127,12 +127,13 @@ def _extensions() -> list[Any]:
 
 
 def check(text: str, *, returns: Sequence[str], each: bool = False) -> Checked:
-    """Check an expression that must return one of the CEL types `returns` ("bool", "int", …).
+    """Check an expression. Raises `RefusedExpressionError`.
 
-    None: it may return anything. `each`: it knows `item` and `key`. Raises `RefusedExpressionError`.
+    `returns`: the CEL types that it may return ("bool", "int", …); None allows any type. `each`: the
+    expression may use `item` and `key`.
     """
     try:
-        text.encode()  # half a character (YAML's "\ud800") cannot reach the library
+        text.encode()  # The library cannot read half a character (YAML's "\ud800").
         compiled = _checking(each=each).compile(text)
         fields = wanted(syntax.parse(compiled.serialize()))
     except (RuntimeError, ValueError) as error:
@@ -142,20 +143,20 @@ def check(text: str, *, returns: Sequence[str], each: bool = False) -> Checked:
     bare = type_.removeprefix("optional_type<").removesuffix(">") if "<" in type_ else type_
     if returns and bare != "dyn" and bare not in returns:
         raise RefusedExpressionError(1, f"must return {' or '.join(returns)}, but returns {type_}")
-    # The line's end, because a comment may be the last of the text.
+    # A newline, because a comment may end the text.
     inner = f"({text}\n)"
     return Checked(text=text, runnable=scalar(inner, type_) if returns else inner, wanted=fields)
 
 
 def _line(reason: str) -> int:
-    """The library says `line 2, column 5: …`."""
+    """The line number in a message of the library: `line 2, column 5: …`. 1 if it has none."""
     _, found, rest = reason.partition("line ")
     number = rest.partition(",")[0]
     return int(number) if found and number.isdigit() else 1
 
 
 def value_of(expression: Checked, obj: Object) -> Any:
-    """What a single expression returns, of whatever type, or a `Failure`."""
+    """The result of a single expression, of any type, or a `Failure`."""
     data = _given(obj, expression.wanted)
     outcome = _run(_compiled(expression.runnable), data, explained=True)
     return outcome if isinstance(outcome, Failure) else plain(outcome)
@@ -167,7 +168,7 @@ def _compiled(runnable: str) -> Any:
 
 
 class Programs:
-    """Expressions that are wanted together: single ones, and those for each item of something."""
+    """Expressions that are evaluated together: single ones, and those for each item."""
 
     def __init__(self, singles: Sequence[Checked], groups: Sequence[Group] = ()) -> None:
         self._singles = tuple(singles)
@@ -178,7 +179,7 @@ class Programs:
         self._all = self._together() if singles or groups else None
 
     def _together(self) -> Any:
-        """None where all of them are nested too deeply to be one program."""
+        """None if the expressions are nested too deeply for one program."""
         texts = [one.runnable for one in self._singles]
         texts += [f"dyn({group.text(group.expressions)})" for group in self._groups]
         try:
@@ -187,9 +188,10 @@ class Programs:
             return None
 
     def evaluate(self, obj: Object, items: Mapping[str, Items]) -> list[Any]:
-        """A result for each single expression, then for each group a list for each item.
+        """The results: one for each single expression, then for each group a list for each item.
 
-        Results are scalars, `NULL`, `MAP` or a `Failure`. `items` are those of the groups, by variable.
+        A result is a scalar, `NULL`, `MAP` or a `Failure`. `items` holds the items of each group, by
+        variable.
         """
         if not self._singles and not self._groups:
             return []
@@ -221,7 +223,7 @@ def _alone(runnable: str, data: Object) -> Any:
 
 
 def _run(program: Any, data: Object, *, explained: bool = False) -> Any:
-    """The library's value, which is no error, or a `Failure`."""
+    """The value of the library, or a `Failure` for an error value."""
     try:
         activation = _running().Activation(data)
         value = program.eval(activation)
@@ -236,7 +238,7 @@ def _run(program: Any, data: Object, *, explained: bool = False) -> Any:
 
 
 def _given(obj: Object, fields: Wanted) -> Object:
-    """The variables of an expression: no more of the object than it looks at."""
+    """The variables of an expression: only the parts of the object that it reads."""
     data: Object = {}
     for root in _ROOTS:
         if root in fields:

@@ -1,4 +1,7 @@
-"""One kind that can wait, as its document says. All methods are pure: an object in, facts or patches out."""
+"""One kind of job that can wait, as its document describes it.
+
+All methods are pure: they take an object and return facts or patches.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +26,7 @@ _RELEASE: Final = (
     Operation(op="replace", path="/spec/suspend", value=False, value_from=None, when=None),
 )
 _LIMITS: Final = frozenset({"activeDeadlineSeconds", "timeouts", "ttlSecondsAfterFinished"})
-"""Fields of a spec that limit how long a job runs or stays, whatever its kind."""
+"""Fields of a spec that limit how long a job runs or is kept, for every kind."""
 
 _CARRY: Final = (
     Operation(op="remove", path="/spec/managedBy", value=None, value_from=None, when=None),
@@ -32,7 +35,7 @@ _CARRY: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSetInfo:
-    """What an admission gives to one pod set of a job."""
+    """What an admission assigns to one pod set of a job."""
 
     name: str
     count: int
@@ -41,28 +44,30 @@ class PodSetInfo:
 
 
 class Integration:
-    """How one kind is read, held, released, stopped and counted."""
+    """How to read, hold, release, stop and count the objects of one kind."""
 
     def __init__(self, document: Compiled) -> None:
         self.document = document.document
         of = self.document.spec.kind
         self.kind = Kind(group=of.group, version=of.version, plural=of.plural, kind=of.kind)
-        self._said = document.single
+        self._expressions = document.single
         self._patches = document.patches
         self._views = Views(document)
         stop = self.document.spec.stop
         self._stop = "Hold" if stop is None else stop.how
         self.forget = () if stop is None else tuple(stop.forget or ())
-        """Prefixes of labels and annotations that a copy does not take over from one that was ended."""
+        """Prefixes of labels and annotations that a copy does not take over from the job that was
+        ended."""
 
         webhook = self.document.spec.webhook
         self.classify = webhook is not None and webhook.classify
-        """The classifier's rules hold for it."""
+        """True if the classifier's rules apply to the kind."""
 
         self.default_queue = "" if webhook is None else webhook.default_queue or ""
         self.remember_pause = webhook is not None and webhook.remember_pause
         self.own_controller = None if webhook is None else webhook.own_controller
-        """What `spec.managedBy` says of it; None: that field is the user's alone."""
+        """The value of `spec.managedBy` that names its own controller. None: only the user sets that
+        field."""
 
         trace = self.document.spec.trace
         self.trace_annotation = "" if trace is None else trace.annotation or ""
@@ -70,51 +75,56 @@ class Integration:
 
     @classmethod
     def load(cls, obj: Object, lines: Lines | None = None) -> "Integration":
-        """Check a document. Raises `IntegrationError` with all that is wrong, by field and line."""
+        """Check a document. Raises `IntegrationError` with all problems, each with field and line."""
         lines = lines or Lines()
         return cls(compiled(read(obj, lines), lines))
 
     @property
     def name(self) -> str:
-        """Of the document."""
+        """Name of the document."""
         return str(self.document.metadata["name"])
 
     def __repr__(self) -> str:
         return f"Integration({self.name!r})"
 
     def problems(self, obj: Object) -> tuple[str, ...]:
-        """What fails on this object: field of the document, and reason."""
+        """Why expressions fail for this object: field of the document, and reason."""
         return tuple(f"Integration {self.name}: {p}" for p in self._views.of(obj).problems)
 
     def matches(self, obj: Object) -> bool:
-        """Whether an object of the kind is one that waits.
+        """Whether the object can wait.
 
-        One that cannot be judged is: it waits, with the reason.
+        True if that cannot be decided: the object then waits, and its reason says what failed.
         """
-        return "match" not in self._said or bool(self._views.of(obj).said.get("match", True))
+        return "match" not in self._expressions or bool(
+            self._views.of(obj).results.get("match", True)
+        )
 
     def held(self, obj: Object) -> bool:
-        """It does not run because it was told to wait; also where that cannot be found out."""
-        if "held" not in self._said:
+        """Whether the object does not run because it is held. True if that cannot be decided."""
+        if "held" not in self._expressions:
             return bool(found(obj, ("spec", "suspend")))
-        return bool(self._views.of(obj).said.get("held", True))
+        return bool(self._views.of(obj).results.get("held", True))
 
     def active(self, obj: Object) -> bool:
-        """Something of it runs or terminates: its quota is in use, whatever anybody decided."""
-        if "active" in self._said:
-            found_out = self._views.of(obj).said.get("active")
+        """Whether a part of the object runs or terminates.
+
+        Its quota is then in use, whatever was decided.
+        """
+        if "active" in self._expressions:
+            found_out = self._views.of(obj).results.get("active")
             return not self.held(obj) if found_out is None else bool(found_out)
         return bool(obj.get("status")) and not self.held(obj) and self._ended(obj) is None
 
     def ready(self, obj: Object) -> bool | None:
-        """All its pods are ready or succeeded; None where the kind cannot tell."""
-        if "ready" not in self._said:
+        """Whether all pods are ready or succeeded. None if the kind cannot tell."""
+        if "ready" not in self._expressions:
             return None
-        value: bool | None = self._views.of(obj).said.get("ready")
+        value: bool | None = self._views.of(obj).results.get("ready")
         return value
 
     def finish(self, obj: Object) -> Finish | None:
-        """How it ended; None if it has not."""
+        """The result of a finished object; None before its end."""
         success = self._ended(obj)
         if success is None:
             return None
@@ -130,9 +140,9 @@ class Integration:
     def _ended(self, obj: Object) -> bool | None:
         view: View | None = None
         for name, of, types in (("success", True, _SUCCESS), ("failure", False, _FAILURE)):
-            if name in self._said:
+            if name in self._expressions:
                 view = view or self._views.of(obj)
-                ended = bool(view.said.get(name))
+                ended = bool(view.results.get(name))
             else:
                 ended = any(c.get("status") == "True" for c in _conditions(obj, types))
             if ended:
@@ -140,7 +150,7 @@ class Integration:
         return None
 
     def pod_sets(self, obj: Object) -> list[Object]:
-        """In the form of `Workload.spec.podSets`. Raises `ObjectError` with everything that fails."""
+        """The pod sets in the form of `Workload.spec.podSets`. Raises `ObjectError` with all problems."""
         view = self._views.of(obj)
         if view.problems:
             raise ObjectError("; ".join(self.problems(obj)))
@@ -151,13 +161,14 @@ class Integration:
         return {a.name: a.reclaimable for a in self._views.of(obj).pod_sets if a.reclaimable > 0}
 
     def hold(self, obj: Object) -> list[Object]:
-        """JSON patch that makes a not yet started object wait."""
+        """JSON patch that holds an object that has not started."""
         return [_uid_test(obj), *self._patch("hold", _HOLD, obj)]
 
     def release(self, obj: Object, infos: Sequence[PodSetInfo]) -> list[Object]:
-        """JSON patch that starts it.
+        """JSON patch that starts a held object. Raises `ObjectError`.
 
-        Its `test` operations fail if it is not the held object of that uid. Raises `ObjectError`.
+        The patch contains `test` operations. They fail if the object is not held any more, or has
+        another uid.
         """
         patch = self._patch("release", _RELEASE, obj)
         by_name = {info.name: info for info in infos}
@@ -174,9 +185,9 @@ class Integration:
         ]
 
     def restore(self, obj: Object, pod_sets: Sequence[Object]) -> list[Object] | None:
-        """JSON patch that undoes on a held object what `release` gave it, to what its pod sets were.
+        """JSON patch that gives a held object its original pod sets back.
 
-        None: nothing is to be undone.
+        It undoes what `release` wrote. None if there is nothing to undo.
         """
         before = {p.get("name"): p for p in pod_sets}
         patch = [
@@ -191,9 +202,9 @@ class Integration:
         return [_uid_test(obj), *tests, *patch]
 
     def stop(self, obj: Object) -> list[Object] | None:
-        """JSON patch that takes a running one off the cluster so that it can be started again.
+        """JSON patch that stops a running object so that it can start again.
 
-        None: the kind cannot be stopped and resumed.
+        None if the kind cannot be stopped and resumed.
         """
         match self._stop:
             case "Never":
@@ -204,33 +215,36 @@ class Integration:
                 return self.hold(obj)
 
     def end(self, obj: Object) -> list[Object] | None:
-        """JSON patch that ends it for good, so that a copy can wait in its place.
+        """JSON patch that ends an object for good, so that a copy can wait in its place.
 
-        None: that cannot be done with this kind.
+        None if the kind does not support that.
         """
         if "end" not in self._patches:
             return None
         return [_uid_test(obj), *self._patch("end", (), obj)]
 
     def cancel(self, obj: Object) -> list[Object] | None:
-        """JSON patch that ends at once one that runs without admission; None: that cannot be done."""
+        """JSON patch that ends an object at once because it runs without admission.
+
+        None if the kind does not support that.
+        """
         if "cancel" not in self._patches:
             return self.end(obj)
         return [_uid_test(obj), *self._patch("cancel", (), obj)]
 
     def carry(self, obj: Object) -> Object:
-        """The part of its spec that a copy of it on another cluster has too."""
+        """The part of the spec that a copy on another cluster has as well."""
         return _applied(obj.get("spec") or {}, self._patch("carry", _CARRY, obj))
 
     def carry_held(self, obj: Object) -> Object:
-        """The spec that such a copy is created with: it waits, also where its user wished otherwise here."""
+        """The spec of a new copy on another cluster. The copy is held, whatever the user chose."""
         carried = self.carry(obj)
         return carried if self.held(obj) else _applied(carried, self._patch("hold", _HOLD, obj))
 
     def ending_changes(self, obj: Object, changes: Object) -> Object:
-        """The part of `changes` to the fields of its spec that stops it or makes it end sooner.
+        """The part of `changes` to the spec that stops the object or makes it end sooner.
 
-        Whoever asks for more wants a held object to start, or another one to run.
+        Any other change could start a held object, or make it another job.
         """
         return {name: value for name, value in changes.items() if self._only_ends(obj, name, value)}
 
@@ -261,12 +275,12 @@ class Integration:
     def _operation(self, operation: Operation, obj: Object) -> Iterator[Object]:
         if operation.when is not None and self._value(operation.when, obj) is not True:
             return
-        said: Object = {"op": operation.op, "path": operation.path}
+        step: Object = {"op": operation.op, "path": operation.path}
         if operation.value_from is not None:
-            said["value"] = self._value(operation.value_from, obj)
+            step["value"] = self._value(operation.value_from, obj)
         elif operation.op != "remove":
-            said["value"] = operation.value
-        yield said
+            step["value"] = operation.value
+        yield step
 
     def _value(self, slot: Any, obj: Object) -> Any:
         result = value_of(slot.expression, obj)
@@ -276,7 +290,7 @@ class Integration:
 
 
 def _applied(spec: Object, operations: Sequence[Object]) -> Object:
-    """A spec after these operations on the object that it is of."""
+    """The spec of an object after these operations."""
     whole: Object = {"spec": spec}
     for operation in operations:
         path = tokens(operation["path"])
@@ -303,7 +317,7 @@ def _conditions(obj: Object, types: Sequence[str]) -> list[Object]:
 
 
 def _decisive(obj: Object) -> Object | None:
-    """The condition that says that it has ended: one that is True, else one that is False."""
+    """The condition that reports the end: one that is True, else one that is False."""
     decisive = _conditions(obj, _DECISIVE)
     for status in ("True", "False"):
         for condition in decisive:
@@ -327,7 +341,7 @@ def _pod_set(obj: Object, asked: Asked) -> Object:
 
 
 def _given(obj: Object, asked: Asked, info: PodSetInfo) -> Iterator[Object]:
-    """The flavor's labels and tolerations go into the pod template, fewer pods into their field."""
+    """The flavor's labels and tolerations go into the pod template, a smaller pod count into its field."""
     plan = asked.plan
     if plan.template is not None:
         path = (*asked.path_of(plan.template, in_item=plan.in_item), "spec")
@@ -344,7 +358,7 @@ def _given(obj: Object, asked: Asked, info: PodSetInfo) -> Iterator[Object]:
 
 
 def _mapping(obj: Object, path: Sequence[str]) -> Object:
-    """The map there; an empty one where there is none, whatever there is."""
+    """The map at the path; an empty one if there is none or if it is no map."""
     there = found(obj, path)
     return there if isinstance(there, dict) else {}
 

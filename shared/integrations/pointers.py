@@ -1,4 +1,4 @@
-"""Where in an object something is: field paths and JSON pointers, and changes by them."""
+"""Field paths and JSON pointers of an object: find, and change in a copy."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ Tokens = tuple[str, ...]
 
 
 def found(value: Any, path: Sequence[str]) -> Any:
-    """What is there; None for nothing."""
+    """The value at the path; None if there is none."""
     for step in path:
         if isinstance(value, dict):
             value = value.get(step)
@@ -21,7 +21,7 @@ def found(value: Any, path: Sequence[str]) -> Any:
 
 
 def entries(value: Any) -> Iterator[tuple[str, Any]]:
-    """The items of a list with their places, or of a map with their names, in order."""
+    """The items of a list with their indexes, or of a map with their keys, in order."""
     if isinstance(value, dict):
         yield from value.items()
     elif isinstance(value, list):
@@ -30,17 +30,17 @@ def entries(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def pointer(path: Sequence[str]) -> str:
-    """`/spec/template`, as a JSON patch has it."""
+    """The JSON pointer of a path: `/spec/template`."""
     return "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in path)
 
 
 def tokens(path: str) -> Tokens:
-    """The steps of a JSON pointer."""
+    """The path of a JSON pointer."""
     return tuple(step.replace("~1", "/").replace("~0", "~") for step in path.split("/")[1:])
 
 
 def without(value: Any, path: Sequence[str]) -> Any:
-    """A copy of `value` that lacks what is at `path`; `value` itself where nothing is there."""
+    """A copy of `value` without what is at `path`; `value` itself if there is nothing."""
     step, *rest = path
     if not isinstance(value, dict) or step not in value:
         return value
@@ -51,7 +51,7 @@ def without(value: Any, path: Sequence[str]) -> Any:
 
 
 def written(value: Object, path: Sequence[str], new: Any) -> Object:
-    """A copy of `value` with `new` at `path`; maps on the way are made."""
+    """A copy of `value` with `new` at `path`. Missing maps on the way are created."""
     step, *rest = path
     if not rest:
         return {**value, step: new}

@@ -1,4 +1,4 @@
-"""The integrations that are in force: those that ship, and those that a cluster's objects bring."""
+"""The integrations that are in force: those that ship, and those of the cluster's Integration objects."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,11 +15,11 @@ from shared.integrations.integration import Integration
 _OWNERS: Final = frozenset(
     {("tekton.dev", "TaskRun"), ("tekton.dev", "CustomRun"), ("kueue.x-k8s.io", "Workload")}
 )
-"""What belongs to something that waits, beside the kinds that wait themselves: group and kind."""
+"""Group and kind of controllers that wait although no integration describes them."""
 
 
 def documents() -> Iterator[tuple[str, str]]:
-    """Name and text of each document that ships. Those that people use most come first."""
+    """Name and text of each document that ships. The most used kinds come first."""
     folder = resources.files("shared.integrations") / "documents"
     for name in ("pipelineruns.yaml", "jobs.yaml", "jobsets.yaml"):
         yield name, (folder / name).read_text()
@@ -32,31 +32,31 @@ def _shipped() -> tuple[Integration, ...]:
 
 
 INTEGRATIONS: Final = _shipped()
-"""Those that ship with Sluicegate."""
+"""The integrations that ship with Sluicegate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """What came of one Integration object, for its status."""
+class IntegrationState:
+    """The state of one Integration object, for its status."""
 
     obj: Object
     problem: str | None
-    """Why the present document is refused; None: it is in force."""
+    """Why the present document is refused. None: it is in force."""
 
     in_force: Integration | None
-    """The document that is in force for it: of an earlier version, where the present one is refused."""
+    """The document in force for this object. It is an earlier version if the present one is refused."""
 
 
 class Integrations:
-    """The integrations of one cluster. Tell it of each Integration object that is observed."""
+    """The integrations of one cluster. Call `observe` for each observed Integration object."""
 
     def __init__(self, shipped: tuple[Integration, ...] = INTEGRATIONS) -> None:
         self._shipped = shipped
-        self._read: dict[str, Standing] = {}
-        """What each object says by itself, by its name."""
+        self._read: dict[str, IntegrationState] = {}
+        """The state of each object by itself, by name."""
 
-        self._states: dict[str, Standing] = {}
-        """What came of it beside the others."""
+        self._states: dict[str, IntegrationState] = {}
+        """The state of each object among the others, by name."""
 
         self._by_resource: dict[tuple[str, str], Integration] = {}
         self._by_kind: dict[tuple[str, str], Integration] = {}
@@ -71,10 +71,10 @@ class Integrations:
 
     def added_kinds(self) -> tuple[Kind, ...]:
         """Return the kinds that Integration objects define."""
-        found = (standing.in_force for standing in self._states.values())
+        found = (state.in_force for state in self._states.values())
         return tuple(integration.kind for integration in found if integration is not None)
 
-    def states(self) -> tuple[Standing, ...]:
+    def states(self) -> tuple[IntegrationState, ...]:
         """Return the state of each Integration object."""
         return tuple(self._states.values())
 
@@ -95,7 +95,7 @@ class Integrations:
         return any(owner.get("controller") and self._waits(owner) for owner in owners)
 
     def has_waiting_controller(self, obj: Object) -> bool:
-        """Whether the controller that `obj` names is of a kind that an Integration speaks of."""
+        """Whether the controller that `obj` names is of a kind that an integration describes."""
         owners = obj.get("metadata", {}).get("ownerReferences") or []
         return any(
             owner.get("controller") and self._kind_of(owner) in self._by_kind for owner in owners
@@ -108,12 +108,12 @@ class Integrations:
         named = self._kind_of(owner)
         return named in _OWNERS or named in self._by_kind
 
-    def observe(self, observed: Observed) -> Standing | None:
-        """Apply an observed Integration object and return how it stands.
+    def observe(self, observed: Observed) -> IntegrationState | None:
+        """Apply an observed Integration object and return its state.
 
-        None for an object of another kind, or one that is gone.
+        None for an object of another kind, or a deleted one.
 
-        A document that is refused leaves in force what was: the version before, or else what the
+        A refused document leaves the earlier one in force: the version before, or else what the
         object's status says was accepted last.
         """
         if (observed.group, observed.plural) != (kinds.INTEGRATION.group, kinds.INTEGRATION.plural):
@@ -123,10 +123,10 @@ class Integrations:
             self._states.pop(observed.name, None)
             self._index()
             return None
-        return self.learn(observed.object)
+        return self.apply(observed.object)
 
-    def learn(self, obj: Object) -> Standing:
-        """Take in an Integration object."""
+    def apply(self, obj: Object) -> IntegrationState:
+        """Apply an Integration object and return its state."""
         name = obj["metadata"]["name"]
         known = self._read.get(name)
         if known is not None and known.obj.get("spec") == obj.get("spec"):
@@ -137,35 +137,35 @@ class Integrations:
         return self._states[name]
 
     def _index(self) -> None:
-        """Of several that speak for one kind the oldest is heard, whoever looks and whenever."""
+        """If several objects describe one kind, the oldest is in force, in every process at every time."""
         found = {_resource(i): i for i in self._shipped}
-        speaks: dict[tuple[str, str], str] = {}
+        owners: dict[tuple[str, str], str] = {}
         for name, read in sorted(self._read.items(), key=_age):
-            standing = read
+            state = read
             if read.in_force is not None:
                 resource = _resource(read.in_force)
-                other = speaks.setdefault(resource, name)
+                other = owners.setdefault(resource, name)
                 if other == name:
                     found[resource] = read.in_force
                 else:
                     problem = f"Integration {other} speaks for that kind already"
-                    standing = Standing(obj=read.obj, problem=problem, in_force=None)
-            self._states[name] = standing
+                    state = IntegrationState(obj=read.obj, problem=problem, in_force=None)
+            self._states[name] = state
         self._by_resource = found
         self._by_kind = {(i.kind.group, i.kind.kind): i for i in found.values()}
 
 
-def _age(named: tuple[str, Standing]) -> tuple[str, str]:
+def _age(named: tuple[str, IntegrationState]) -> tuple[str, str]:
     name, read = named
     return str(read.obj["metadata"].get("creationTimestamp") or ""), name
 
 
-def _read(obj: Object, before: Integration | None) -> Standing:
-    """What comes of a document by itself."""
+def _read(obj: Object, before: Integration | None) -> IntegrationState:
+    """The state of a document by itself."""
     try:
-        return Standing(obj=obj, problem=None, in_force=Integration.load(obj))
+        return IntegrationState(obj=obj, problem=None, in_force=Integration.load(obj))
     except IntegrationError as error:
-        return Standing(obj=obj, problem=str(error), in_force=before or _accepted(obj))
+        return IntegrationState(obj=obj, problem=str(error), in_force=before or _accepted(obj))
 
 
 def _resource(integration: Integration) -> tuple[str, str]:
@@ -173,18 +173,18 @@ def _resource(integration: Integration) -> tuple[str, str]:
 
 
 def _accepted(obj: Object) -> Integration | None:
-    """What the status says was in force: for whoever starts while the present document is refused."""
+    """The integration that the status says was accepted; used if the process starts with a refused spec."""
     accepted = (obj.get("status") or {}).get("accepted")
     if not isinstance(accepted, dict):
         return None
     try:
         return Integration.load({**obj, "spec": accepted})
     except IntegrationError:
-        return None  # Accepted by an older release; the present one says why it is not.
+        return None  # An older release accepted it. The present release reports what is wrong.
 
 
 SHIPPED: Final = Integrations()
-"""What is in force where nobody looks at Integration objects."""
+"""The integrations of a process that does not read Integration objects."""
 
 
 def integration_for(

@@ -1,4 +1,4 @@
-"""What the expressions of a document say of one object, each result checked for its type."""
+"""Evaluates the expressions of a document for one object and checks the type of each result."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,16 +21,16 @@ _TYPES: Final[Mapping[str, frozenset[type]]] = {
     "null": frozenset({type(None)}),
 }
 _KEPT: Final = 256
-"""Objects whose view is remembered: enough that one event is looked at once, however often it is
-asked about."""
+"""Number of remembered objects: enough to evaluate once for each event, however often it is asked
+about."""
 
 POD_SETS_MAX: Final = 18
-"""As many as a Workload may have. More are not even looked at: an object may hold 100,000."""
+"""As many as a Workload may have. More are not read: an object may hold 100,000."""
 
 _FIRST: Final = ("match", "held", "active", "ready", "success", "failure")
 _SHOWN_CHARS: Final = 60
 _DIGITS_MAX: Final = 18
-"""Of a whole number in a text: what more say is past 64 bits, or more than Python reads."""
+"""Digits of a whole number in a text. More exceed 64 bits, or what Python reads."""
 
 
 class Asked(NamedTuple):
@@ -38,7 +38,7 @@ class Asked(NamedTuple):
 
     plan: PodSetPlan
     key: str
-    """Of the item, with `forEach`; else empty."""
+    """Key of the item with `forEach`; else empty."""
 
     name: str
     pods: int
@@ -47,24 +47,25 @@ class Asked(NamedTuple):
     requests: Mapping[str, str]
 
     def path_of(self, path: tuple[str, ...], *, in_item: bool) -> tuple[str, ...]:
-        """Where in the object something of this pod set is."""
+        """Path in the object of a field of this pod set."""
         return (*(self.plan.each or ()), self.key, *path) if in_item else path
 
 
 @dataclass(slots=True)
 class View:
-    """All of it."""
+    """All results for one object."""
 
-    said: dict[str, Any] = field(default_factory=dict)
-    """What `match`, `held`, `active`, … returned. A name that is missing failed, or is not said."""
+    results: dict[str, Any] = field(default_factory=dict)
+    """Results of `match`, `held`, `active`, … A name is missing if its expression failed or is not
+    given."""
 
     pod_sets: list[Asked] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    """What failed, and why."""
+    """Which expressions failed, and why."""
 
 
 class Views:
-    """Looks at objects, each version of an object once."""
+    """Evaluates each version of an object once."""
 
     def __init__(self, compiled: Compiled) -> None:
         self._single = compiled.single
@@ -75,7 +76,7 @@ class Views:
         grouped = [plan for plan in compiled.pod_sets if plan.each is not None]
         expressions = [reader.slot.expression for reader in self._readers]
         self._plans: list[tuple[PodSetPlan, int, str]] = []
-        """With the place of its first result, or of its group; and the group's variable."""
+        """The plan, the index of its first result or of its group, and the variable of the group."""
 
         for plan in plain:
             self._plans.append((plan, len(expressions), ""))
@@ -93,8 +94,8 @@ class Views:
     def of(self, obj: Object) -> View:
         """The view of an object.
 
-        One that has a resource version is remembered with its view: this house does not change objects
-        in place.
+        An object that has a resource version is remembered with its view, because nobody changes an
+        object in place.
         """
         metadata = obj.get("metadata")
         version = metadata.get("resourceVersion") if metadata else None
@@ -110,7 +111,7 @@ class Views:
         return view
 
     def ending(self, name: str, obj: Object) -> Any:
-        """What `finish.message` or `finish.at` says; None where that is nothing, or fails."""
+        """The result of `finish.message` or `finish.at`; None if it is not given or fails."""
         slot = self._single.get(name)
         if slot is None:
             return None
@@ -140,7 +141,7 @@ class Views:
             before = len(view.problems)
             value = reader.read(result, view.problems)
             if len(view.problems) == before:
-                view.said[reader.name] = value
+                view.results[reader.name] = value
         for plan, place, variable in self._plans:
             reader_of = self._pod_readers[plan.index]
             if plan.each is None:
@@ -152,7 +153,7 @@ class Views:
 
 
 class _Reader:
-    """Reads one result: what it is, or what is wrong with it."""
+    """Checks one result: returns its value, or reports the problem."""
 
     __slots__ = ("_types", "name", "slot")
 
@@ -179,7 +180,7 @@ class _Reader:
 class _PodSetReader:
     """Reads the results of one entry of `spec.podSets`, which come in the order of `slots()`."""
 
-    __slots__ = ("_each", "_plan", "_requests", "_said", "_width")
+    __slots__ = ("_each", "_plan", "_requests", "_scalars")
 
     def __init__(self, plan: PodSetPlan) -> None:
         self._plan = plan
@@ -194,18 +195,17 @@ class _PodSetReader:
             )
             if slot is not None
         ]
-        self._said = [_Reader(name, slot) for name, slot in single]
+        self._scalars = [_Reader(name, slot) for name, slot in single]
         self._requests = [_Reader(resource, slot) for resource, slot in plan.requests]
-        self._width = len(self._said)
 
     def read(self, obj: Object, results: list[Any], start: int, problems: list[str]) -> Asked:
-        """One of an entry without `forEach`, whose results begin at `start`."""
+        """The pod set of an entry without `forEach`. Its results begin at `start`."""
         return self._asked(obj, results, start, "", self._plan.name, problems)
 
     def read_item(
         self, obj: Object, row: list[Any], key: str, item: Any, problems: list[str]
     ) -> Asked:
-        """One of an entry with `forEach`."""
+        """The pod set of one item of an entry with `forEach`."""
         name = item.get("name") if isinstance(item, dict) and key.isdigit() else key.lower()
         asked = self._asked(obj, row, 0, key, "" if name is None else str(name), problems)
         if not asked.name:
@@ -217,7 +217,7 @@ class _PodSetReader:
     ) -> Asked:
         count: int | None = 1
         least = done = None
-        for reader in self._said:
+        for reader in self._scalars:
             value = reader.read(results[at], problems)
             at += 1
             match reader.name:
@@ -284,7 +284,7 @@ def _whole(value: int | str | None, slot: Slot, problems: list[str]) -> int | No
 
 
 def moment(value: Any) -> datetime | None:
-    """A time as text or as CEL's own, in UTC where it names no zone; None for what is none."""
+    """A time, given as text or as CEL's timestamp, in UTC if it names no zone. None for anything else."""
     if isinstance(value, str) and value:
         try:
             value = datetime.fromisoformat(value)

@@ -14,7 +14,7 @@ from shared.contracts.kube.bodies import status_of
 from shared.contracts.kube.conditions import ACTIVE, Conditions
 from shared.contracts.kube.kinds import INTEGRATION, MUTATING_WEBHOOK, Kind
 from shared.contracts.kube.names import CLASSIFIER_WEBHOOK
-from shared.integrations import Integrations, Standing
+from shared.integrations import Integrations, IntegrationState
 from shared.kube.port import Kube, KubeError, NotFoundError
 
 log = structlog.get_logger(__name__)
@@ -41,8 +41,8 @@ class IntegrationReconciler:
             await changed.wait()
             changed.clear()
             while True:
-                for standing in integrations.states():
-                    await self._write_status(standing)
+                for state in integrations.states():
+                    await self._write_status(state)
                 if not integrations.added_kinds():
                     break
                 await self._add_rules(integrations)
@@ -53,11 +53,11 @@ class IntegrationReconciler:
                     continue
                 changed.clear()
 
-    async def _write_status(self, standing: Standing) -> None:
-        status = integration_status(standing, now=self.now())
+    async def _write_status(self, state: IntegrationState) -> None:
+        status = integration_status(state, now=self.now())
         if status is None:
             return
-        metadata = standing.obj["metadata"]
+        metadata = state.obj["metadata"]
         patch = {"metadata": {"uid": metadata["uid"]}, "status": status}
         try:
             await self.kube.patch(INTEGRATION, None, metadata["name"], patch, subresource="status")
@@ -66,10 +66,8 @@ class IntegrationReconciler:
         except KubeError as error:
             log.warning("status_not_written", integration=metadata["name"], error=str(error))
             return
-        if standing.problem is not None:
-            log.warning(
-                "integration_refused", integration=metadata["name"], reason=standing.problem
-            )
+        if state.problem is not None:
+            log.warning("integration_refused", integration=metadata["name"], reason=state.problem)
 
     async def _add_rules(self, integrations: Integrations) -> None:
         """Add the missing kinds to the rules of the webhook. Rules are never removed."""
@@ -84,19 +82,19 @@ class IntegrationReconciler:
             log.warning("webhook_not_extended", error=str(error))
 
 
-def integration_status(standing: Standing, *, now: datetime) -> dict[str, Any] | None:
+def integration_status(state: IntegrationState, *, now: datetime) -> dict[str, Any] | None:
     """The status that an Integration object must have; None if it has it already."""
-    conditions = Conditions.of(standing.obj, at=now)
-    problem = standing.problem
+    conditions = Conditions.of(state.obj, at=now)
+    problem = state.problem
     if problem is None:
         conditions.set(ACTIVE, True, "InForce", "The document is in force")
     else:
-        earlier = "; the one before is in force" if standing.in_force is not None else ""
+        earlier = "; the one before is in force" if state.in_force is not None else ""
         conditions.set(ACTIVE, False, "Refused", problem + earlier)
     status: dict[str, Any] = {"conditions": conditions.items}
     if problem is None:
-        status["accepted"] = standing.obj["spec"]
-    current = status_of(standing.obj)
+        status["accepted"] = state.obj["spec"]
+    current = status_of(state.obj)
     return None if all(current.get(key) == value for key, value in status.items()) else status
 
 

@@ -161,7 +161,7 @@ class Heartbeat:
         integrations = Integrations()
         try:
             for obj in (await self._kube.list(INTEGRATION)).items:
-                integrations.learn(obj)
+                integrations.apply(obj)
         except NotFoundError:
             return integrations  # This cluster has no Integration objects.
         except KubeError as error:

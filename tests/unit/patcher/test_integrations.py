@@ -14,16 +14,18 @@ from services.patcher.cluster.integrations import (
 from shared.contracts.kube.kinds import JOB, Kind, Object
 from shared.contracts.kube.names import CLASSIFIER_WEBHOOK
 from shared.integrations import JOB as IN_FORCE
-from shared.integrations import Standing
+from shared.integrations import IntegrationState
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = datetime(2026, 1, 2, tzinfo=UTC)
 GADGET = Kind(group="example.com", version="v1", plural="gadgets", kind="Gadget")
 
 
-def standing(problem: str | None, status: Object | None = None, **more: Any) -> Standing:
+def standing(problem: str | None, status: Object | None = None, **more: Any) -> IntegrationState:
     obj = {"metadata": {"name": "x", "uid": "u", "generation": 2}, "spec": {"a": 1}}
-    return Standing(obj={**obj, "status": status or {}}, problem=problem, in_force=None, **more)
+    return IntegrationState(
+        obj={**obj, "status": status or {}}, problem=problem, in_force=None, **more
+    )
 
 
 def test_valid_integration_is_active_and_kept_as_accepted() -> None:
@@ -42,7 +44,7 @@ def test_invalid_integration_shows_the_problem_and_keeps_the_accepted_one() -> N
     [condition] = status["conditions"]
     assert (condition["status"], condition["message"]) == ("False", "spec.ready: no")
     obj = standing("spec.ready: no").obj
-    kept = integration_status(Standing(obj=obj, problem="no", in_force=IN_FORCE), now=NOW)
+    kept = integration_status(IntegrationState(obj=obj, problem="no", in_force=IN_FORCE), now=NOW)
     assert kept is not None
     assert kept["conditions"][0]["message"] == "no; the one before is in force"
 

@@ -166,7 +166,7 @@ def test_integration_cannot_bring_secrets() -> None:
         "group": "", "version": "v1", "kind": SECRET.kind, "plural": SECRET.plural
     }  # fmt: skip
     document["status"] = {"accepted": document["spec"]}
-    state = Integrations().learn(document)
+    state = Integrations().apply(document)
     assert (
         state.problem
         == "Integration gadgets: spec.kind: Secret is nothing that runs and could wait"

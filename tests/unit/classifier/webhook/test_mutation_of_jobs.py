@@ -142,7 +142,7 @@ def test_kind_without_integration_is_unchanged() -> None:
 def classified(**spec: Any) -> NamespaceContext:
     """A place where Gadgets are known, and classified like runs."""
     integrations = Integrations()
-    integrations.learn(document(webhook={"classify": True}, **spec))
+    integrations.apply(document(webhook={"classify": True}, **spec))
     return NamespaceContext(integrations=integrations)
 
 
@@ -182,7 +182,7 @@ def test_failing_expression_on_custom_kind_is_an_internal_error() -> None:
 
 def test_custom_kind_without_classify_is_not_classified() -> None:
     integrations = Integrations()
-    integrations.learn(document())
+    integrations.apply(document())
     made = mutate(
         gadget(), rules('priority("x")'), context=NamespaceContext(integrations=integrations)
     )
