@@ -53,7 +53,7 @@ class ConsoleSettings(KubeSettings):
 
     @field_validator("console_idle_seconds")
     @classmethod
-    def _longer_than_an_answer(cls, seconds: float) -> float:
+    def _outlasts_an_answer(cls, seconds: float) -> float:
         if 0 < seconds < IDLE_SECONDS_MIN:
             raise ValueError(
                 f"{seconds:g} is shorter than an answer may take: 0, or from {IDLE_SECONDS_MIN:g} on"
@@ -61,7 +61,7 @@ class ConsoleSettings(KubeSettings):
         return seconds
 
     @model_validator(mode="after")
-    def _nobody_from_outside_unasked(self) -> "ConsoleSettings":
+    def _open_console_is_local(self) -> "ConsoleSettings":
         if self.console_authorization == "none" and not _is_loopback(self.console_host):
             raise ValueError(
                 f"console_authorization none is for loopback only, not for {self.console_host}"

@@ -70,7 +70,7 @@ class DispatcherSettings(ServiceSettings):
     """How often withdrawn orders are removed from the view."""
 
     @model_validator(mode="after")
-    def _leases_last(self) -> Self:
+    def _leases_outlast_silence(self) -> Self:
         lease = self.lease_seconds
         if lease is not None and lease < self.silent_seconds:
             raise ValueError(

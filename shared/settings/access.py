@@ -1,6 +1,6 @@
-"""How a client proves to NATS who it is, and knows that it speaks to the right server.
+"""How a client authenticates to NATS and verifies the server.
 
-Imported by commands that a person waits for: nothing here costs time before it is used.
+Commands import it, so it loads nothing expensive before it is used.
 """
 
 from collections.abc import Mapping
@@ -20,12 +20,12 @@ VARIABLES: Final = {
     "certificate": "SLUICE_NATS_CERTIFICATE",
     "private_key": "SLUICE_NATS_PRIVATE_KEY",
 }
-"""The environment's names: settings of every service, understood by every command."""
+"""Names of the environment variables: settings of every service, understood by every command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Files, as they are mounted. Where all are None, the server asks nothing and there is no TLS."""
+    """Paths of mounted files. If all are None, the server asks for nothing and there is no TLS."""
 
     credentials: Path | None = None
     """A credentials file: a JWT and its seed."""
@@ -34,14 +34,14 @@ class Access:
     """A file with the seed of an nkey, as `sluice bus permissions --keys` makes it."""
 
     ca: Path | None = None
-    """Whose certificate the server must have. Given: the connection is TLS, or there is none."""
+    """CA of the server's certificate. If it is set, the connection uses TLS."""
 
     certificate: Path | None = None
     private_key: Path | None = None
-    """What the client shows, where the server verifies clients."""
+    """Client certificate, for servers that verify clients."""
 
     def options(self) -> dict[str, Any]:
-        """For `nats.connect`. Raises ValueError in a sentence for files that cannot be used."""
+        """Options for `nats.connect`. Raises ValueError with a sentence if a file cannot be used."""
         found: dict[str, Any] = {}
         if self.nkey is not None:
             seed = self.seed()
@@ -53,7 +53,7 @@ class Access:
         return found
 
     def seed(self) -> str:
-        """The seed of the nkey. Raises ValueError where there is none in the file."""
+        """The seed of the nkey. Raises ValueError if the file contains none."""
         assert self.nkey is not None
         try:
             seed = self.nkey.read_text().strip()
@@ -63,7 +63,7 @@ class Access:
         return seed
 
     def tls(self) -> "SSLContext | None":
-        """A context that trusts `ca` alone and shows the certificate; None: no TLS is asked for."""
+        """A TLS context that trusts only `ca` and shows the certificate; None without TLS."""
         if self.ca is None:
             if self.certificate is not None or self.private_key is not None:
                 raise ValueError("a certificate for NATS, and no CA to know the server by")
@@ -75,11 +75,11 @@ class Access:
         except OSError as error:
             raise ValueError(f"{self.ca}: not a CA certificate: {error}") from error
         self.show(context)
-        _hush()
+        _hide_tls_warning()
         return context
 
     def show(self, context: "SSLContext") -> None:
-        """Load the client's certificate into `context`; once more when it was renewed."""
+        """Load the client certificate into `context`, again after each renewal."""
         if self.certificate is None:
             return
         try:
@@ -90,37 +90,37 @@ class Access:
             ) from error
 
 
-def _hush() -> None:
-    """Of each connection that the library gave TLS asyncio warns at its end, and nothing is wrong."""
+def _hide_tls_warning() -> None:
+    """Hide a warning of asyncio at the end of each connection that the library upgraded to TLS."""
     import logging  # noqa: PLC0415
 
-    # The same one is added once only.
-    logging.getLogger("asyncio").addFilter(_tells)
+    # Adding the same filter twice has no effect.
+    logging.getLogger("asyncio").addFilter(_is_no_tls_warning)
 
 
-def _tells(record: "LogRecord") -> bool:
+def _is_no_tls_warning(record: "LogRecord") -> bool:
     return "eof_received()" not in str(record.msg)
 
 
 OPEN: Final = Access()
-"""No proof, no TLS."""
+"""No authentication and no TLS."""
 
 
 def access_of(variables: Mapping[str, str]) -> Access:
-    """What these variables say, for instance the environment's. An empty one says nothing."""
+    """The access that these variables configure. An empty variable counts as absent."""
     return Access(
         **{field: Path(variables[name]) for field, name in VARIABLES.items() if variables.get(name)}
     )
 
 
 def public_key(seed: str) -> str:
-    """The public key, by which the server knows the user. Raises ValueError for what is no seed."""
+    """The public key by which the server knows the user. Raises ValueError for an invalid seed."""
     import nkeys  # type: ignore[import-untyped]  # noqa: PLC0415
 
     try:
         pair = nkeys.from_seed(bytearray(seed.encode()))
         public: bytes = pair.public_key
-    except Exception as error:  # the library lets through whatever went wrong inside it
+    except Exception as error:  # The library lets its internal errors through.
         raise ValueError(type(error).__name__) from error
     if not public.startswith(b"U"):
         raise ValueError("it is no user's")
@@ -128,7 +128,7 @@ def public_key(seed: str) -> str:
 
 
 def new_key() -> tuple[str, str]:
-    """A new user's seed and public key."""
+    """Seed and public key of a new user."""
     import os  # noqa: PLC0415
 
     import nkeys  # noqa: PLC0415
@@ -138,5 +138,5 @@ def new_key() -> tuple[str, str]:
 
 
 def inbox_of(key: str | None) -> str:
-    """Where answers to this user go: below its own prefix, which nobody else may hear."""
+    """Prefix of reply subjects of this user. No other user may subscribe below it."""
     return INBOX if key is None else f"{INBOX}.{key}"

@@ -1,4 +1,4 @@
-"""What every service's settings share. Read once, at start; frozen; nobody else reads the environment."""
+"""Settings of every service. Read once at start and frozen; nothing else reads the environment."""
 
 import socket
 from pathlib import Path
@@ -66,7 +66,7 @@ class ServiceSettings(BaseSettings):
 
     @property
     def nats_access(self) -> Access:
-        """How to prove oneself to NATS, and to know it."""
+        """How to authenticate to NATS and verify it."""
         return Access(
             credentials=self.nats_credentials,
             nkey=self.nats_nkey,
@@ -76,8 +76,8 @@ class ServiceSettings(BaseSettings):
         )
 
     @model_validator(mode="after")
-    def _usable(self) -> Self:
-        """Say at start what is wrong with the files, not at the first connection."""
+    def _access_is_usable(self) -> Self:
+        """Report unusable files at start, not at the first connection."""
         if self.nats_nkey is not None and self.nats_credentials is not None:
             raise ValueError("SLUICE_NATS_NKEY and SLUICE_NATS_CREDENTIALS: only one of them")
         self.nats_access.options()

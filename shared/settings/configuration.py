@@ -34,7 +34,7 @@ from shared.contracts.kube.quantities import parse_quantity
 
 GROUP: Final = "config.kueue.x-k8s.io"
 BYTES_MAX: Final = 1024 * 1024
-"""What fits into a ConfigMap."""
+"""Limit of a ConfigMap."""
 
 _LEFT_ALONE: Final = frozenset(
     {
@@ -59,7 +59,7 @@ _LEFT_ALONE: Final = frozenset(
 """Sections of Kueue's document that no service of ours reads from here."""
 
 _TIMEOUT_SECONDS: Final = {"v1beta1": 300.0, "v1beta2": 1800.0}
-"""Kueue's own defaults of `waitForPodsReady.timeout`; they differ between the versions."""
+"""Kueue's defaults of `waitForPodsReady.timeout`. The two versions differ."""
 
 _UNITS: Final = {
     "ns": 1e-9,
@@ -79,7 +79,7 @@ class ConfigurationError(ValueError):
 
 
 def duration_seconds(value: object) -> float:
-    """Read a `metav1.Duration`: ``"1h30m"``, ``"0s"``. Raises ValueError; negative ones are refused."""
+    """Read a `metav1.Duration`: ``"1h30m"``, ``"0s"``. Raises ValueError, also for negative ones."""
     text = str(value)
     if text == "0":
         return 0.0
@@ -134,7 +134,7 @@ class WaitForPodsReady(_Section):
 
     @property
     def recovery_seconds(self) -> float | None:
-        """The recovery timeout in force; None: there is none."""
+        """The recovery timeout in force; None without one."""
         seconds = self.timeout if self.recovery_timeout is None else self.recovery_timeout
         return seconds or None
 
@@ -163,13 +163,13 @@ class NamespaceRequirement(_Section):
     values: tuple[str, ...] = ()
 
     @model_validator(mode="after")
-    def _values_where_they_mean_something(self) -> "NamespaceRequirement":
+    def _values_match_operator(self) -> "NamespaceRequirement":
         if bool(self.values) != (self.operator in {"In", "NotIn"}):
             raise ValueError(f"values: only and always with In and NotIn, got {self.operator}")
         return self
 
     def holds(self, labels: Mapping[str, str]) -> bool:
-        """Whether these labels are as it says."""
+        """Whether these labels meet the requirement."""
         if self.operator == "In":
             return labels.get(self.key) in self.values
         if self.operator == "NotIn":
@@ -184,7 +184,10 @@ class NamespaceSelector(_Section):
     match_expressions: tuple[NamespaceRequirement, ...] = ()
 
     def matches(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Whether it means the namespace `name`, which has these labels beside that of its name."""
+        """Whether the selector selects the namespace `name` with these labels.
+
+        The label of its name counts too.
+        """
         found = {"kubernetes.io/metadata.name": name, **labels}
         return all(found.get(key) == value for key, value in self.match_labels.items()) and all(
             requirement.holds(found) for requirement in self.match_expressions
@@ -233,7 +236,7 @@ class Resources(_Section):
 
     @field_validator("transformations")
     @classmethod
-    def _one_for_each(
+    def _inputs_are_unique(
         cls, value: tuple[ResourceTransformation, ...]
     ) -> tuple[ResourceTransformation, ...]:
         inputs = [one.input for one in value]
@@ -256,7 +259,7 @@ class FairSharing(_Section):
 
     @field_validator("preemption_strategies")
     @classmethod
-    def _supported(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _strategies_are_supported(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if value not in _STRATEGIES:
             shown = ", ".join(str(list(one)) for one in _STRATEGIES)
             raise ValueError(f"{list(value)}: one of {shown}")
@@ -314,7 +317,7 @@ class MultiKueue(_Section):
     """Read and left alone: MultiKueueClusters with a `clusterProfileRef` are not supported."""
 
     @model_validator(mode="after")
-    def _rounds_only_where_there_are_some(self) -> "MultiKueue":
+    def _rounds_need_incremental_dispatcher(self) -> "MultiKueue":
         if self.incremental_dispatcher_config and self.dispatcher_name != INCREMENTAL:
             raise ValueError(f"incrementalDispatcherConfig: only with dispatcherName {INCREMENTAL}")
         return self
@@ -349,7 +352,7 @@ class Configuration(_Section):
     @model_validator(mode="before")
     @classmethod
     def _defaults_of_the_version(cls, document: Any) -> Any:
-        """`v1beta1` enables with a word and blocks by default; the timeouts differ, too."""
+        """`v1beta1` has a field to enable the section, blocks by default, and has other timeouts."""
         if not isinstance(document, dict):
             return document
         version = str(document.get("apiVersion", "")).rpartition("/")[2]
@@ -397,7 +400,7 @@ class Configuration(_Section):
 
 
 def read_configuration(path: Path | None) -> Configuration:
-    """Read the document; without a file everything is as by default. Raises `ConfigurationError`."""
+    """Read the document; without a file all values are defaults. Raises `ConfigurationError`."""
     if path is None:
         return Configuration()
     try:

@@ -1,4 +1,4 @@
-"""The environment of child processes. Together with the settings models the only reader of ours."""
+"""The environment of child processes. Only this module and the settings models read our variables."""
 
 import os
 from collections.abc import Mapping
@@ -12,5 +12,5 @@ def child_environment(overrides: Mapping[str, str]) -> dict[str, str]:
 
 
 def nats_access() -> Access:
-    """How a command proves itself to NATS: by the same variables as a service."""
+    """How a command authenticates to NATS: by the same variables as a service."""
     return access_of(os.environ)

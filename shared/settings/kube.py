@@ -1,4 +1,4 @@
-"""Where the cluster is, for the two services that speak to one."""
+"""Access to the cluster, for the two services that have a Kubernetes client."""
 
 from shared.settings.base import ServiceSettings
 

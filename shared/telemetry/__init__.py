@@ -1,5 +1,5 @@
-"""What a process says about itself: logs, metrics, traces.
+"""Logs, metrics and traces of a process.
 
-Structured log lines go to standard output, Prometheus metrics are kept in memory until they are scraped,
+Structured log lines go to standard error, Prometheus metrics stay in memory until they are scraped,
 spans go to an OTLP collector. Nothing here decides anything.
 """

@@ -12,16 +12,16 @@ _SECRET_KEYS: Final = frozenset({"token", "password", "key", "secret", "otp", "i
 def _redact(
     _logger: Any, _method: str, event: structlog.typing.EventDict
 ) -> structlog.typing.EventDict:
-    """Last line of defence: whatever is logged under a name that smells of a secret is not shown."""
+    """Masks values whose name suggests a secret. The callers should not log them in the first place."""
     for name in _SECRET_KEYS & event.keys():
         event[name] = "(redacted)"
     return event
 
 
 def configure_logging(*, service: str, level: str, format_: str, for_good: bool = True) -> None:
-    """Send everything, also what libraries log, to standard error. Called once, by the host.
+    """Send all log lines, also those of libraries, to standard error. Called once, by the host.
 
-    `for_good`: loggers keep it from their first use on, which is quicker.
+    `for_good`: loggers cache the configuration at their first use, which is faster.
     """
     renderer: Any = (
         structlog.processors.JSONRenderer()

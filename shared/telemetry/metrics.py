@@ -1,4 +1,4 @@
-"""What every service counts of itself, whatever it is for. Labels have few values: never a name of work."""
+"""Metrics that every service has. Labels have few values, and never the name of a workload."""
 
 from typing import Final
 

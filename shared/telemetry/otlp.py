@@ -1,4 +1,4 @@
-"""Hands finished spans to a collector over OTLP/HTTP, and says whether it took them."""
+"""Sends finished spans to a collector over OTLP/HTTP and reports whether it accepted them."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -13,21 +13,21 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 from shared.telemetry.spans import Context, Span
 
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
-"""The semantic conventions whose names the spans have."""
+"""Version of the semantic conventions for the attributes of spans."""
 
 TIMEOUT_SECONDS: Final = 10.0
 SPANS_MAX: Final = 500
-"""In one request: collectors refuse large ones."""
+"""Spans in one request: collectors refuse large ones."""
 
 
 class Collector(Protocol):
-    """Who keeps spans."""
+    """Receives spans."""
 
     def export(self, spans: Sequence[Span]) -> bool:
         """Send spans and wait for the answer. False if the collector did not accept all of them."""
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
 
 
 class OtlpCollector:
@@ -42,7 +42,7 @@ class OtlpCollector:
     @classmethod
     def for_endpoint(cls, endpoint: str, *, instance: str) -> "OtlpCollector":
         """Export to `<endpoint>/v1/traces`; headers and certificates are OpenTelemetry's variables."""
-        # Imported here: it costs 0.2 s and 15 MB that a process without traces need not pay.
+        # Imported here: it costs 0.2 s and 15 MB, which a process without traces need not pay.
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
             OTLPSpanExporter,
         )
@@ -59,7 +59,7 @@ class OtlpCollector:
         return True
 
     def close(self) -> None:
-        """Send nothing more."""
+        """Stop: send nothing more."""
         self._exporter.shutdown()
 
     def _readable(self, span: Span) -> ReadableSpan:

@@ -10,7 +10,7 @@ for tests and does not replace a metric.
 from typing import Final
 
 ALL: Final[dict[str, "Probe"]] = {}
-"""Every probe by its name, in the order of their definition."""
+"""All probes by name, in the order of their definition."""
 
 
 class Probe:
@@ -19,7 +19,7 @@ class Probe:
     __slots__ = ("fired", "name", "says")
 
     def __init__(self, name: str, says: str) -> None:
-        """`says`: what happened when it acts, as a sentence."""
+        """`says`: a sentence about what happened when it acts."""
         assert name not in ALL, name
         self.name = name
         self.says = says

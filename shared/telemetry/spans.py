@@ -1,7 +1,7 @@
-"""Spans that are known whole: with their ids, from when to when, and what they lie under.
+"""Finished spans with their ids, times and parents.
 
-They are made from logs, by whoever reads them, so their ids follow from what they say: made again,
-they are the same spans.
+Services build them from logs. The ids follow from the contents, so building a span twice gives the same
+span.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """Names one span of one trace."""
+    """Identifies one span of one trace."""
 
     trace_id: int
     span_id: int
@@ -37,12 +37,12 @@ class Context:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """One span that has ended."""
+    """One finished span."""
 
     context: Context
     parent: Context | None
     service: str
-    """`service.name` of whoever did it: not always who tells of it."""
+    """`service.name` of the process that did the work; not always the one that sends the span."""
 
     name: str
     kind: Kind
@@ -51,20 +51,20 @@ class Span:
     attributes: Mapping[str, Value] = field(default_factory=dict)
     links: tuple[Context, ...] = ()
     error: str | None = None
-    """Status Error, with this text."""
+    """Error message; sets the span's status to Error."""
 
 
 def derived_span_id(*parts: object) -> int:
-    """A span id that follows from `parts`."""
+    """A span id that is a function of `parts`."""
     return _number(parts, _SPAN_BYTES)
 
 
 def derived_trace_id(*parts: object) -> int:
-    """A trace id that follows from `parts`."""
+    """A trace id that is a function of `parts`."""
     return _number(parts, _TRACE_BYTES)
 
 
 def _number(parts: tuple[object, ...], size: int) -> int:
     text = "\n".join(map(str, parts)).encode()
-    # Zero is no id.
+    # Zero is not a valid id.
     return int.from_bytes(hashlib.blake2b(text, digest_size=size).digest()) or 1

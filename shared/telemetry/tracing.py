@@ -1,9 +1,9 @@
-"""One trace per workload, from the webhook to its finish, over processes and restarts.
+"""One trace for each workload, from the webhook to its end, across processes and restarts.
 
 The trace context is made once, at admission, and kept as an annotation of the job; it travels in
-message headers. The span that it names is the workload itself: it is written when the workload
-finishes, by whoever sees that first. All other spans are its children, with explicit times, because
-most of what a workload does is to wait: no process could hold such a span open.
+message headers. The span that it names is the workload itself. The process that first sees the end
+writes it. All other spans are its children, with explicit times: a workload mostly waits, and no
+process could keep such a span open.
 """
 
 import json
@@ -22,10 +22,10 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFl
 from shared.contracts.messages.base import TRACEPARENT
 
 DELAY_MILLISECONDS: Final = 500
-"""Between two batches: what a process takes with it that dies without a word."""
+"""Time between two batches, and so what a process loses when it is killed."""
 
 TOGETHER_SECONDS: Final = 60
-"""An API server may call a webhook twice for one request: not for longer than that."""
+"""An API server may call a webhook twice for one request, but not over a longer time."""
 
 _CHANCE_BITS: Final = 32
 _CHANCE: Final = 2**_CHANCE_BITS - 1
@@ -34,16 +34,16 @@ _SAMPLED: Final = "01"
 
 
 def new_traceparent(random: Random, now: datetime) -> str:
-    """Make a W3C trace context for a new workload. When it was made stands in the span's id."""
+    """A W3C trace context for a new workload. The span id contains the time."""
     trace_id, chance = random.getrandbits(128) or 1, random.getrandbits(64)
     span_id = int(now.timestamp()) << _CHANCE_BITS | chance & _CHANCE
     return f"{_VERSION}-{trace_id:032x}-{span_id:016x}-{_SAMPLED}"
 
 
 def made_together(one: str, other: str) -> bool:
-    """Whether two that were made by `new_traceparent`, or continued with them, are about equally old.
+    """Whether two contexts of `new_traceparent`, or continued from them, were made at about the same time.
 
-    Also where either is no valid context.
+    True if one of them is no valid context.
     """
     ids = parse_traceparent(one), parse_traceparent(other)
     if ids[0] is None or ids[1] is None:
@@ -53,7 +53,7 @@ def made_together(one: str, other: str) -> bool:
 
 
 def parse_traceparent(value: str | None) -> tuple[int, int] | None:
-    """Trace id and span id; None for what is no valid context, which is never an error."""
+    """Trace id and span id; None for an invalid context, which is never an error."""
     parts = (value or "").split("-")
     if [len(part) for part in parts] != [2, 32, 16, 2]:
         return None
@@ -65,7 +65,7 @@ def parse_traceparent(value: str | None) -> tuple[int, int] | None:
 
 
 def is_sampled(value: str | None) -> bool:
-    """Whether its spans are wanted: whoever began the trace said so."""
+    """Whether spans of this trace are wanted: the process that began it decided that."""
     flags = (value or "").rpartition("-")[2]
     try:
         return bool(int(flags, 16) & TraceFlags.SAMPLED)
@@ -74,7 +74,10 @@ def is_sampled(value: str | None) -> bool:
 
 
 def continued(traceparent: str, parent: str | None) -> str:
-    """`traceparent`, a new one, as part of the trace of `parent`; as it is without a valid one."""
+    """`traceparent`, a new context, as part of the trace of `parent`.
+
+    Unchanged if `parent` is invalid.
+    """
     if parse_traceparent(parent) is None or parent is None:
         return traceparent
     trace_id, flags = parent.split("-")[1], parent.split("-")[3]
@@ -82,12 +85,12 @@ def continued(traceparent: str, parent: str | None) -> str:
 
 
 def carrier_of(traceparent: str) -> str:
-    """A trace context as an annotation holds it for OpenTelemetry's propagators: JSON."""
+    """A trace context as annotation for OpenTelemetry's propagators: JSON."""
     return f'{{"traceparent":"{traceparent}"}}'
 
 
 def carried(text: str | None) -> str | None:
-    """The trace context in such an annotation; None for what holds no valid one."""
+    """The trace context in such an annotation; None if it contains no valid one."""
     try:
         carrier = json.loads(text or "null")
     except ValueError:
@@ -97,7 +100,7 @@ def carried(text: str | None) -> str | None:
 
 
 class Tracing(Protocol):
-    """Where spans go."""
+    """Records spans."""
 
     def span(
         self,
@@ -109,10 +112,10 @@ class Tracing(Protocol):
         attributes: Mapping[str, str | int | float | bool] | None = None,
         kind: SpanKind = SpanKind.INTERNAL,
     ) -> None:
-        """Record one span that has ended."""
+        """Record one finished span."""
 
     def close(self) -> None:
-        """Send what is left."""
+        """Send the remaining spans."""
 
 
 class _NoTracing:
@@ -129,14 +132,14 @@ class _NoTracing:
         """Record nothing."""
 
     def close(self) -> None:
-        """Nothing is left."""
+        """Nothing remains."""
 
 
 NO_TRACING: Final[Tracing] = _NoTracing()
 
 
 class OtlpTracing:
-    """Batches spans to an exporter; `for_endpoint` makes the usual one."""
+    """Sends spans to an exporter in batches; `for_endpoint` makes the usual one."""
 
     def __init__(self, *, service: str, instance: str, exporter: SpanExporter) -> None:
         resource = Resource.create(
@@ -155,7 +158,7 @@ class OtlpTracing:
     @classmethod
     def for_endpoint(cls, endpoint: str, *, service: str, instance: str) -> "OtlpTracing":
         """Export over OTLP/HTTP to `<endpoint>/v1/traces`."""
-        # Imported here: it costs 0.2 s and 15 MB that a service without traces need not pay.
+        # Imported here: it costs 0.2 s and 15 MB, which a service without traces need not pay.
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
             OTLPSpanExporter,
         )
@@ -173,7 +176,7 @@ class OtlpTracing:
         attributes: Mapping[str, str | int | float | bool] | None = None,
         kind: SpanKind = SpanKind.INTERNAL,
     ) -> None:
-        """Record one span that has ended; without a valid `parent` there is no trace to add to."""
+        """Record one finished span. Without a valid `parent` there is no trace to add it to."""
         ids = parse_traceparent(parent)
         if ids is None:
             return
@@ -189,7 +192,7 @@ class OtlpTracing:
         span.end(end_time=max(_nanoseconds(end), _nanoseconds(start)))
 
     def close(self) -> None:
-        """Send what is left, then stop the exporter's thread."""
+        """Send the remaining spans, then stop the exporter's thread."""
         self._provider.shutdown()
 
 
