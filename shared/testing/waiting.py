@@ -5,13 +5,16 @@ takes. Time is that of the running event loop, so the same waits serve tests in 
 """
 
 import asyncio
+import contextlib
 import inspect
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
+from shared.bus.port import UnavailableError
+
 T = TypeVar("T")
 
-PATIENCE_SECONDS: Final = 60.0
+PATIENCE_SECONDS: Final = 120.0
 """How long a test waits for something that is expected to happen."""
 
 LOOK_SECONDS: Final = 0.01
@@ -45,12 +48,17 @@ async def first_value(
     seconds: float = PATIENCE_SECONDS,
     look_seconds: float = LOOK_SECONDS,
 ) -> T:
-    """Return the first result of `fetch()` that is not None. Raises TimeoutError as `eventually`."""
+    """Return the first result of `fetch()` that is not None. Raises TimeoutError as `eventually`.
+
+    A bus that is unavailable for a moment is asked again.
+    """
     try:
         async with asyncio.timeout(seconds) as deadline:
-            while (found := await fetch()) is None:  # noqa: ASYNC110  # it may change in another process
+            while True:
+                with contextlib.suppress(UnavailableError):
+                    if (found := await fetch()) is not None:
+                        return found
                 await asyncio.sleep(look_seconds)
-            return found
     except TimeoutError as error:
         if not deadline.expired():
             raise

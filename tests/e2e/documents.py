@@ -15,14 +15,17 @@ from typing import Final
 __all__ = ["ROOT", "Command", "File", "Session", "matches", "pages", "steps"]
 
 ROOT: Final = Path(__file__).parents[2]
-START_SECONDS: Final = 90
-COMMAND_SECONDS: Final = 60
+START_SECONDS: Final = 300
+COMMAND_SECONDS: Final = 300
 READY: Final = "ready; Ctrl-C stops everything"
 SHELLS: Final = {"console", "sh"}
 PROGRAMS: Final = re.compile(
     r"(\$ )?(\.venv/bin/)?(sluice|kubectl|nats|make|docker|helm|python3?|pip|git|curl|runner)\s+\S"
 )
 """How a line begins that is a command, whatever its block says that it is."""
+
+WATCH_ENDED: Final = re.compile(r"[IW]\d{4} .* reflector\.go:\d+\] ")
+"""What kubectl logs when a watch ends and it starts another, as it does beside a busy API server."""
 
 INDENTED: Final = re.compile(rf"    ({PROGRAMS.pattern})")
 
@@ -172,7 +175,8 @@ class Session:
             timeout=COMMAND_SECONDS,
             check=False,
         )
-        return done.returncode, done.stdout.decode().splitlines()
+        shown = done.stdout.decode().splitlines()
+        return done.returncode, [line for line in shown if not WATCH_ENDED.match(line)]
 
     def close(self) -> None:
         """Leave `sluice dev` as Ctrl-C does."""

@@ -17,7 +17,7 @@ from shared.settings.access import Access
 
 __all__ = ["run"]
 
-ANSWER_SECONDS: Final = 60.0
+ANSWER_SECONDS: Final = 300.0
 
 Json = dict[str, Any]
 Command = Callable[[Client, list[str]], Awaitable[None]]

@@ -27,7 +27,6 @@ from tests.e2e.cluster_player import Player, playing
 
 pytestmark = pytest.mark.cluster
 
-SECONDS_MAX: Final = 600
 RUNS, JOBS, SLOTS = 420, 80, 40
 BETWEEN_SECONDS: Final = 4.0
 END_SECONDS: Final = 400
@@ -96,7 +95,6 @@ async def finish(tracker: ProgressTracker, player: Player) -> None:
         pytest.fail(f"{len(left)} unfinished, {len(player.ended)} played: {left[:5]}")
 
 
-@pytest.mark.timeout(SECONDS_MAX)
 async def test_demos_load_passes_while_watcher_patcher_and_api_server_are_killed(
     server: Cluster, nats_url: str | None, kube: HttpKube, tmp_path: Path
 ) -> None:

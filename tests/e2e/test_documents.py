@@ -106,20 +106,17 @@ def followed(folder: Path, paths: list[Path], *options: str) -> list[Ran]:
     return ran
 
 
-@pytest.mark.timeout(400)
 def test_every_documented_command_runs(tmp_path: Path) -> None:
     own = [ROOT / page for page in OF_THEIR_OWN]
     ran = followed(tmp_path, [path for path in pages() if path not in own])
     assert len(ran) > 50, "documents have commands"
 
 
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize("page", OF_THEIR_OWN)
 def test_every_command_of_a_page_with_a_system_of_its_own_runs(page: str, tmp_path: Path) -> None:
     assert len(followed(tmp_path, [ROOT / page], *OF_THEIR_OWN[page])) > 10
 
 
-@pytest.mark.timeout(200)
 def test_viewer_may_follow_a_workload_with_the_nats_tool(
     tmp_path: Path,
 ) -> None:

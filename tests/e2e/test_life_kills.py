@@ -24,8 +24,7 @@ from shared.settings.configuration import RequeuingStrategy
 from shared.testing.waiting import first_value
 from tests.conformance.seeds.stage import job, pool
 
-SECONDS_MAX = 240
-PATIENCE_SECONDS = 90.0
+PATIENCE_SECONDS = 300.0
 TIMEOUT_SECONDS, BASE_SECONDS, LIMIT = 3, 4, 2
 LIMIT_SECONDS = 12
 REIGN_SECONDS = 1.0
@@ -128,7 +127,6 @@ async def decisions(system: Running, prefix: str) -> list[Admission]:
     return [a for a in found if a.name.startswith(prefix)]
 
 
-@pytest.mark.timeout(SECONDS_MAX)
 async def test_back_off_and_timeouts_survive_kill_9_of_quota_and_nats(
     options: DevOptions,
 ) -> None:
@@ -159,7 +157,6 @@ async def test_back_off_and_timeouts_survive_kill_9_of_quota_and_nats(
     judge(told)
 
 
-@pytest.mark.timeout(SECONDS_MAX)
 async def test_execution_time_continues_over_kills_of_quota_and_nats(
     options: DevOptions,
 ) -> None:
@@ -180,7 +177,6 @@ async def test_execution_time_continues_over_kills_of_quota_and_nats(
             await kube.close()
 
 
-@pytest.mark.timeout(SECONDS_MAX)
 async def test_time_limits_expire_although_each_leader_lives_shorter(
     options: DevOptions,
 ) -> None:

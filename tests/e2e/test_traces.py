@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
-
 from services.ctl.run import SERVICES
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind as ObjectKind
@@ -31,7 +29,6 @@ from tests.e2e.semantic_conventions import broken
 from tests.e2e.test_dev import read_until, state_of
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "how-to" / "tracing.md"
-SECONDS_MAX: Final = 300
 NAMESPACE: Final = "team-tenant"
 ELSEWHERE: Final = "pipelines-queue"
 """The LocalQueue whose runs go to the spoke."""
@@ -177,7 +174,6 @@ async def story(kube: HttpKube, tmp_path: Path, collector: Receiver) -> dict[str
     return told
 
 
-@pytest.mark.timeout(SECONDS_MAX)
 async def test_workload_is_one_trace_from_its_submission_to_its_end(tmp_path: Path) -> None:
     with receiver() as collector:
         async with dev(tmp_path, collector) as kube:

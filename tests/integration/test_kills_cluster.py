@@ -51,7 +51,7 @@ LOAD = Load(
 JOBS = 140
 WORKLOADS = JOBS + LOAD.cohorts * LOAD.per_cohort * sum(kind.count for kind in LOAD.kinds)
 KILLS = 9
-END_SECONDS = 150.0
+END_SECONDS = 600.0
 START_SECONDS = PATIENCE_SECONDS
 
 Build = Callable[[Bus], Any]
@@ -226,7 +226,6 @@ async def create_jobs(kube: HttpKube) -> dict[str, str]:
     return made
 
 
-@pytest.mark.timeout(240)
 async def test_killing_watcher_patcher_or_api_server_neither_loses_nor_repeats_admissions(
     stage: Stage,
 ) -> None:

@@ -6,8 +6,6 @@ from collections.abc import AsyncIterator, Callable
 from random import Random
 from typing import Any
 
-import pytest
-
 from services.classifier import app as classifier
 from services.dispatcher import app as dispatcher
 from services.dispatcher.settings import DispatcherSettings
@@ -38,7 +36,7 @@ STOP_SECONDS = 5.5
 CUT_SECONDS = 9.0
 JOBS = 6
 SPEED = 10.0
-END_SECONDS = 150.0
+END_SECONDS = 600.0
 
 
 class Cluster:
@@ -204,7 +202,6 @@ def ran_on(observer: PodObserver, cluster: str) -> set[tuple[str, str]]:
     return {job for job, places in observer.ran.items() if cluster in places}
 
 
-@pytest.mark.timeout(300)
 async def test_spoke_disconnected_beyond_the_timeout_loses_and_repeats_no_job() -> None:
     settings = DispatcherSettings(
         dispatcher="all-at-once",
@@ -221,7 +218,6 @@ async def test_spoke_disconnected_beyond_the_timeout_loses_and_repeats_no_job() 
         proxy.set_cut(False)
 
 
-@pytest.mark.timeout(300)
 async def test_with_leases_job_of_a_disconnected_spoke_stops_there_before_it_runs_elsewhere() -> (
     None
 ):

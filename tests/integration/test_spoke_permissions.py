@@ -50,7 +50,7 @@ async def test_spoke_can_do_its_work(ground: tuple[Servers, str]) -> None:
     east.work(
         "DISPATCHES", "patcher-east-dispatch", on_dispatch, filters=("sluice.dispatch.east.>",)
     )
-    async with asyncio.timeout(60), bus_at(found.hub, "dispatcher") as hub:
+    async with asyncio.timeout(PATIENCE_SECONDS), bus_at(found.hub, "dispatcher") as hub:
         await east.start()
         await hub.publish(order("west"))
         await hub.publish(order("east"))
@@ -81,7 +81,7 @@ async def subjects_seen(bus: NatsBus, stream: str, *filters: str) -> list[str]:
 async def test_concurrent_watches_of_a_pair_each_receive_everything() -> None:
     async with servers("east") as found, bus_at(found.hub, "hub") as hub:
         await hub.publish(order("east"))
-        async with bus_at(found.direct["east"], "east") as east, asyncio.timeout(60):
+        async with bus_at(found.direct["east"], "east") as east, asyncio.timeout(PATIENCE_SECONDS):
             seen = await asyncio.gather(
                 *(subjects_seen(east, "DISPATCHES", "sluice.dispatch.east.>") for _ in range(12))
             )

@@ -69,15 +69,18 @@ class _CutOffError(Exception):
 class _Child:
     """One process. `ask` starts it if there is none."""
 
-    def __init__(self, *, cpu_seconds: float, memory_bytes: int, nice: int) -> None:
+    def __init__(
+        self, *, cpu_seconds: float, memory_bytes: int, wait_seconds: float, nice: int
+    ) -> None:
         self._arguments = (str(cpu_seconds), str(memory_bytes), str(nice))
+        self._wait_seconds = wait_seconds
         self._process: asyncio.subprocess.Process | None = None
         self._programs: Programs | None = None
 
     async def ask(self, job: _Job) -> dict[str, Any]:
         """Return the child's answer. Raises `_CutOffError`."""
         try:
-            async with asyncio.timeout(WAIT_SECONDS):
+            async with asyncio.timeout(self._wait_seconds):
                 if self._process is None:
                     await self.start()
                 if job.programs is not None and job.programs is not self._programs:
@@ -150,10 +153,17 @@ class _Lane:
     """A queue for each namespace, and children that take from them in turn."""
 
     def __init__(
-        self, name: str, children: list[_Child], *, waiting_max: int, namespace_bytes_max: int
+        self,
+        name: str,
+        children: list[_Child],
+        *,
+        wait_seconds: float,
+        waiting_max: int,
+        namespace_bytes_max: int,
     ) -> None:
         self._name = name
         self._children = children
+        self._wait_seconds = wait_seconds
         self._waiting_max = waiting_max
         self._namespace_bytes_max = namespace_bytes_max
         self._queues: dict[str, deque[_Job]] = {}
@@ -176,11 +186,11 @@ class _Lane:
         async with self._wake:
             self._wake.notify()
         try:
-            async with asyncio.timeout(WAIT_SECONDS):
+            async with asyncio.timeout(self._wait_seconds):
                 return await job.result
         except TimeoutError as error:
             raise EvaluationRefusedError(
-                Refusal.BUSY, f"not evaluated within {WAIT_SECONDS:g} s: try again later"
+                Refusal.BUSY, f"not evaluated within {self._wait_seconds:g} s: try again later"
             ) from error
         finally:
             if (queue := self._queues.get(job.namespace, queue)) and job in queue:
@@ -248,23 +258,28 @@ class EvaluationPool:
         memory_bytes: int = 256 * 1024 * 1024,
         bytes_waiting_max: int = 32 * 1024 * 1024,
         light_workers: int = LIGHT_WORKERS,
+        wait_seconds: float = WAIT_SECONDS,
     ) -> None:
         self._cpu_seconds = cpu_seconds
         self._memory_bytes = memory_bytes
 
         def child(cpu: float, nice: int) -> _Child:
-            return _Child(cpu_seconds=cpu, memory_bytes=memory_bytes, nice=nice)
+            return _Child(
+                cpu_seconds=cpu, memory_bytes=memory_bytes, wait_seconds=wait_seconds, nice=nice
+            )
 
         light_cpu = min(LIGHT_CPU_SECONDS, cpu_seconds)
         self._light = _Lane(
             "light",
             [child(light_cpu, 0) for _ in range(light_workers)],
+            wait_seconds=wait_seconds,
             waiting_max=200,
             namespace_bytes_max=bytes_waiting_max,
         )
         self._heavy = _Lane(
             "heavy",
             [child(cpu_seconds, HEAVY_NICE)],
+            wait_seconds=wait_seconds,
             waiting_max=8,
             namespace_bytes_max=bytes_waiting_max // 4,
         )

@@ -7,9 +7,9 @@ from shared.bus.follow import dispatch, follow, read, recall
 from shared.bus.port import Entry
 from shared.contracts.messages.admissions import Admission, Term
 from shared.telemetry.metrics import UNREADABLE
+from shared.testing.waiting import PATIENCE_SECONDS
 from tests.contract.bus.stage import Stage
 
-DEADLINE_SECONDS = 30.0
 AT = datetime(2026, 11, 1, tzinfo=UTC)
 
 
@@ -44,7 +44,7 @@ async def test_each_message_goes_to_the_handler_of_its_type(bus_factory: Stage) 
     seen: list[tuple[str, int]] = []
     terms: list[int] = []
 
-    async with asyncio.timeout(DEADLINE_SECONDS):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         last = await recall(
             bus,
             {
@@ -79,7 +79,7 @@ async def test_follow_reports_caught_up_and_continues(bus_factory: Stage) -> Non
             on_caught_up=caught_up.set,
         )
     )
-    async with asyncio.timeout(DEADLINE_SECONDS):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await caught_up.wait()
         assert seen == ["a"]
         await bus.publish(admission("b", 2))

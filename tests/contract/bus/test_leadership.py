@@ -7,9 +7,8 @@ import pytest
 
 from shared.bus.leadership import lead
 from shared.bus.port import Bus, BusError, FencedError, UnavailableError
+from shared.testing.waiting import PATIENCE_SECONDS
 from tests.contract.bus.stage import Stage
-
-DEADLINE_SECONDS = 30.0
 
 
 async def _for_ever() -> None:
@@ -43,7 +42,7 @@ async def test_standby_serves_once_the_leader_is_cancelled(bus_factory: Stage) -
         await _for_ever()
 
     leader = _lead(one, first)
-    async with asyncio.timeout(DEADLINE_SECONDS):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await leading.wait()
         standby = _lead(two, second)
         await asyncio.sleep(0.2)
@@ -72,7 +71,7 @@ async def test_bus_error_ends_the_term_and_another_begins(
         await _for_ever()
 
     task = _lead(bus, serve)
-    async with asyncio.timeout(DEADLINE_SECONDS):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await again.wait()
 
     assert terms == [0, 1]
@@ -86,7 +85,7 @@ async def test_other_error_is_raised_and_the_lease_is_free(bus_factory: Stage) -
     async def serve() -> None:
         raise ExceptionGroup("of tasks", [BusError("away"), KeyError("a bug")])
 
-    async with asyncio.timeout(DEADLINE_SECONDS):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         with pytest.raises(ExceptionGroup) as raised:
             await lead(bus, "work", serve)
         assert (await bus.lease("work")).held
@@ -107,6 +106,6 @@ async def test_term_that_returns_is_followed_by_another(bus_factory: Stage) -> N
             await _for_ever()
 
     task = _lead(bus, serve)
-    async with asyncio.timeout(DEADLINE_SECONDS):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await enough.wait()
     await _end(task)

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from shared.testing.waiting import PATIENCE_SECONDS
 from tests.contract.deploy.rendering import ROOT
 
 DOCKERFILE: Final = (ROOT / "deploy" / "image" / "Dockerfile").read_text()
@@ -111,6 +112,6 @@ async def test_container_is_healthy_when_its_service_reports_it(
         await server.wait_closed()
     line = shlex.join(part.replace("$$", "$").replace("8081", str(port)) for part in command)
     asked = await asyncio.create_subprocess_shell(line, stderr=asyncio.subprocess.DEVNULL)
-    status = await asyncio.wait_for(asked.wait(), 60)
+    status = await asyncio.wait_for(asked.wait(), PATIENCE_SECONDS)
     server.close()
     assert (status == 0) is healthy

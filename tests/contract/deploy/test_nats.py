@@ -32,7 +32,7 @@ from tests.contract.deploy.rendering import COMPONENTS, kustomized
 from tests.contract.kubernetes.envtest import free_ports
 
 SERVERS: Final = 3
-ALL_SECONDS: Final = 120
+ALL_SECONDS: Final = 600
 NOON: Final = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
 

@@ -29,7 +29,7 @@ OPEN = ("spokes",)
 SPOKE = "spoke-1"
 ABROAD = Outside("spoke", {})
 BEAT = f"sluice.beat.{SPOKE}._._"
-SECONDS = 60
+SECONDS = 600
 
 
 def test_spoke_has_watcher_and_patcher_and_no_service() -> None:

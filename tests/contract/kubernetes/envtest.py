@@ -20,7 +20,7 @@ from typing import Any, Final
 import trustme
 import yaml
 
-START_SECONDS: Final = 90.0
+START_SECONDS: Final = 300.0
 STOP_SECONDS: Final = 10.0
 LOG_BYTES: Final = 4000
 

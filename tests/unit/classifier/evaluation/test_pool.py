@@ -16,6 +16,7 @@ from services.classifier.evaluation import (
     Refusal,
 )
 from services.classifier.evaluation.expressions import MUTATIONS_MAX
+from shared.testing.waiting import PATIENCE_SECONDS
 
 ENGINE = CelEngine()
 QUICK = "priority('p')"
@@ -43,7 +44,7 @@ def programs(*expressions: str) -> Programs:
 
 @asynccontextmanager
 async def pool(**options: Any) -> AsyncIterator[EvaluationPool]:
-    made = EvaluationPool(**options)
+    made = EvaluationPool(**{"wait_seconds": PATIENCE_SECONDS, **options})
     made.start()
     try:
         yield made
