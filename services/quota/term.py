@@ -25,7 +25,7 @@ from services.quota.metrics.gauges import cohorts_of, queue_of
 from services.quota.metrics.service import AUDITS, ISOLATED, LOG_FULLNESS, UNPLANNED
 from services.quota.wire.inbound import CONFIGURATION_KINDS, message_type
 from shared.bus.follow import read
-from shared.bus.port import ROOM_FOR_ENDS, Bus, BusError, CaughtUp, Entry, FencedError
+from shared.bus.port import ROOM_FOR_ENDS, Bus, BusError, CaughtUp, Entry, FencedError, VoidEntry
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.admissions import Term as TermBegan
 from shared.contracts.messages.base import Message
@@ -146,9 +146,31 @@ class Term:
         # Acknowledgements tell us about our own decisions. The only news from others is their term.
         readers["ADMISSIONS"].cancel()
         group.create_task(self._read("ADMISSIONS", subject_filter("term")))
+        void = await self._bus.void("ADMISSIONS")
+        self._inbox.extend(("ADMISSIONS", one.valid) for one in void if one.valid is not None)
         self._inbox = self._latest_in_order()
         self._apply_inbox(len(self._inbox))
+        for one in void:
+            self._repair(one)
         log.info("leading", term=self._term, sequence=self._last_sent)
+
+    def _repair(self, void: VoidEntry) -> None:
+        """Publish the valid decision of a workload whose last one on the log is void.
+
+        The view holds the void one, which every reader drops: whoever begins to read would know of no
+        decision. A workload that never had a valid one is decided about, or does not exist any more.
+        """
+        message = read(void.valid or void.entry, Admission)
+        if message is None:
+            return
+        probes.VOID_REPAIRED.fired += 1
+        log.warning("repairing a decision of a leader that was replaced", subject=message.subject)
+        if void.valid is not None:
+            self._send(message)  # The metrics know it.
+            return
+        state = self._decider.state_of(message)
+        if state is None or state.phase == "finished":
+            self._send(message.replace(state="released", decided_at=self._now()))
 
     def _last_term(self) -> int:
         """The last term on the log. Without any `Term` message: the last one that decided something."""
@@ -228,9 +250,14 @@ class Term:
     async def _fullness(self, stream: str) -> float:
         """How full a log is; while the bus does not say, as full as it said last."""
         try:
-            self._fullness_of[stream] = await self._bus.fullness(stream)
+            end = await self._bus.log_end(stream)
         except BusError as error:
             log.debug("fullness of a log is unknown", stream=stream, error=str(error))
+        else:
+            self._fullness_of[stream] = end.fullness
+            if stream == "ADMISSIONS" and end.last > self._last_sent:
+                # Three servers cannot refuse a stale leader: the next term repairs what it wrote.
+                raise FencedError(f"{stream} ends at {end.last}, we sent up to {self._last_sent}")
         fullness = self._fullness_of.get(stream, 0.0)
         LOG_FULLNESS.labels(stream=stream).set(fullness)
         return fullness
@@ -333,7 +360,12 @@ class Term:
     # --- outputs -----------------------------------------------------------------------------------
 
     def _publish(self, draft: Admission) -> bool:
-        """Publish a decision; return whether it admits."""
+        """Publish a decision and count it; return whether it admits."""
+        admission = self._send(draft)
+        self._record(admission)
+        return admission.state == "admitted"
+
+    def _send(self, draft: Admission) -> Admission:
         self._number += 1
         admission = draft.numbered(
             epoch=self._epoch, term=self._term, number=self._number, inputs=dict(self._inputs)
@@ -341,8 +373,7 @@ class Term:
         future = self._bus.publish(admission, expect_last=self._last_sent)
         self._last_sent += 1
         asyncio.ensure_future(future).add_done_callback(partial(self._on_published, admission))
-        self._record(admission)
-        return admission.state == "admitted"
+        return admission
 
     def _record(self, admission: Admission) -> None:
         """Count a decision in the metrics."""

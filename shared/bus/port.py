@@ -7,7 +7,7 @@ Two classes implement it: `shared.bus.nats.bus.NatsBus` over a real NATS server,
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from shared.contracts.messages.base import BODY_REF, Message, UndecodableError
 
@@ -119,6 +119,25 @@ class CaughtUp:
     """The log's last sequence at that moment, 0 for an empty log."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoidEntry:
+    """A decision that is the last one of its subject, and that every reader drops."""
+
+    entry: Entry
+    valid: Entry | None
+    """The last valid decision of the subject in the log; None: the log has none."""
+
+
+class LogEnd(NamedTuple):
+    """How far a log is, and how full."""
+
+    last: int
+    """Sequence of the last message; 0 if there was none."""
+
+    fullness: float
+    """The used share of the maximum size: 1.0 is full; 0.0 also if it has no limit."""
+
+
 PublishFuture = Awaitable[int]
 """Its result is the sequence in the log. It raises one of the errors above."""
 
@@ -188,15 +207,15 @@ class Bus(Protocol):
     async def epoch(self, stream: str) -> int:
         """Return the epoch of the log: `sluice bus apply` wrote it when it made it. 0 for none."""
 
-    async def void(self, stream: str) -> Mapping[str, int]:
-        """Return the subjects whose last decision that this bus has read is void, with its sequence.
+    async def void(self, stream: str) -> list[VoidEntry]:
+        """Return each subject whose last decision that this bus has read is void.
 
         A decision is void if its leader had been replaced before it was stored: `watch`, `replay` and
         `work` drop it.
         """
 
-    async def fullness(self, stream: str) -> float:
-        """Return the used share of the log's maximum size: 1.0 is full; 0.0 also if it has no limit."""
+    async def log_end(self, stream: str) -> LogEnd:
+        """Return how far the log is, and how full."""
 
     async def latest(self, stream: str, subject: str) -> Entry | None:
         """Return the last message of one subject in the log."""

@@ -48,6 +48,11 @@ NEWER_SCHEMA: Final = Probe("newer-schema", "what a newer release wrote was put 
 DEAD_LETTER: Final = Probe("dead-letter", "an entry that nobody can handle became a dead letter")
 LEASE_LOST: Final = Probe("lease-lost", "a term was cancelled because its lease was lost")
 
+TERM_VOID: Final = Probe("term-void", "a decision of a leader that had been replaced was dropped")
+LOG_CHANGED: Final = Probe(
+    "log-changed", "a log was made anew or lost its tail: what was known of it was dropped"
+)
+
 # --- watcher ---
 
 TOMBSTONE_AT_LIST: Final = Probe(
@@ -75,6 +80,9 @@ NEW_WORK_POSTPONED: Final = Probe(
 # --- quota ---
 
 DECIDER_FENCED: Final = Probe("decider-fenced", "a leader read a decision or a term of another")
+VOID_REPAIRED: Final = Probe(
+    "void-repaired", "a new leader published a valid decision behind a void one"
+)
 TERM_AWAITED: Final = Probe("term-awaited", "a new leader waited until it had read its own term")
 OLDER_ENTRY_DROPPED: Final = Probe(
     "older-entry-dropped", "a new leader dropped an entry of which it had read a later one"

@@ -193,7 +193,7 @@ class Term:
         """Keep new workloads back while the log is nearly full, so that the ends of others find room."""
         while True:
             with suppress(BusError):
-                fullness = await self._bus.fullness(WorkloadState.stream)
+                fullness = (await self._bus.log_end(WorkloadState.stream)).fullness
                 has_room = fullness < ROOM_FOR_ENDS
                 if has_room != self._has_room:
                     log.error("room for new workloads", fullness=fullness, publishing=has_room)

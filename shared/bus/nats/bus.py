@@ -32,7 +32,7 @@ from shared.bus.nats.stream_drift import check
 from shared.bus.nats.work.durables import Durables
 from shared.bus.nats.work.worker import ACK_WAIT_SECONDS, Registration, Worker
 from shared.bus.order.generations import Generations
-from shared.bus.order.terms import Terms, rules, ruling_in
+from shared.bus.order.terms import Terms, rules
 from shared.bus.port import (
     AnswerError,
     BusError,
@@ -40,13 +40,14 @@ from shared.bus.port import (
     Entry,
     Handler,
     Lease,
+    LogEnd,
     TooLargeError,
     UnavailableError,
+    VoidEntry,
 )
 from shared.bus.streams import OBJECTS, epoch_of, view_of
 from shared.contracts.messages.admissions import Term
 from shared.contracts.messages.base import Message
-from shared.contracts.subjects import subject_filter
 from shared.settings.access import OPEN, Access
 
 log = structlog.get_logger(__name__)
@@ -92,7 +93,7 @@ class NatsBus:
             self._connection, look_back=self._message_id_at, retry_seconds=retry_seconds
         )
         self._generations = Generations()
-        self._terms = Terms(self._next_term)
+        self._terms = Terms(self._next_decision)
         self._worker = Worker(
             service=service or instance,
             put_dead=self._put,
@@ -261,14 +262,11 @@ class NatsBus:
             start=start,
         )
 
-    async def _next_term(self, after: int) -> tuple[int, tuple[int, int]] | None:
-        """The first `Term` in the log behind a sequence."""
-        which = {"seq": after + 1, "next_by_subj": subject_filter("term")}
+    async def _next_decision(self, subject: str, after: int) -> Entry | None:
+        """Return the first entry of a subject filter behind a sequence of the log of decisions."""
+        which = {"seq": after + 1, "next_by_subj": subject}
         stored = await self._get(Term.stream, which)
-        if stored is None:
-            return None
-        ruling = ruling_in(base64.b64decode(stored.get("data", "")))
-        return int(stored["seq"]), ruling or (0, 0)
+        return None if stored is None else _entry_of(stored, self._generations.current(Term.stream))
 
     async def _read(self, stream: str, reader: Reader) -> AsyncGenerator[Entry | CaughtUp]:
         self._readers.add(reader)
@@ -293,15 +291,16 @@ class NatsBus:
         """Return the epoch of the log; see the port."""
         return epoch_of((await call(self._connection.nc, f"STREAM.INFO.{stream}"))["config"])
 
-    async def void(self, stream: str) -> Mapping[str, int]:
-        """Return where the last decision that was read is void; see the port."""
-        return dict(self._terms.void) if rules(stream) else {}
+    async def void(self, stream: str) -> list[VoidEntry]:
+        """Return each subject whose last decision that was read is void; see the port."""
+        return await self._terms.void_entries() if rules(stream) else []
 
-    async def fullness(self, stream: str) -> float:
-        """Return how much of the log's room is used; see the port."""
+    async def log_end(self, stream: str) -> LogEnd:
+        """Return how far the log is, and how full; see the port."""
         info = await call(self._connection.nc, f"STREAM.INFO.{stream}")
-        most = int(info["config"]["max_bytes"])
-        return int(info["state"]["bytes"]) / most if most > 0 else 0.0
+        state, most = info["state"], int(info["config"]["max_bytes"])
+        fullness = int(state["bytes"]) / most if most > 0 else 0.0
+        return LogEnd(last=int(state["last_seq"]), fullness=fullness)
 
     async def _message_id_at(self, stream: str, sequence: int) -> str | None:
         stored = await self._get(stream, {"seq": sequence})
@@ -315,13 +314,7 @@ class NatsBus:
         stored = await self._get(stream, {"last_by_subj": subject})
         if stored is None:
             return None
-        entry = Entry(
-            subject=stored["subject"],
-            data=base64.b64decode(stored.get("data", "")),
-            headers=wire.parse(base64.b64decode(stored.get("hdrs", "")).decode()),
-            sequence=int(stored["seq"]),
-            time=datetime.fromisoformat(stored["time"]).astimezone(UTC),
-        )
+        entry = _entry_of(stored, self._generations.current(stream))
         return await whole_for_reading(self, entry)
 
     def work(
@@ -498,3 +491,15 @@ class NatsBus:
             if not any("missing" in p or "does not answer" in p for p in problems):
                 return
             await asyncio.sleep(CHECK_AGAIN_SECONDS)
+
+
+def _entry_of(stored: Mapping[str, str], generation: int) -> Entry:
+    """An entry out of what the server answers to a look-up in a log."""
+    return Entry(
+        subject=stored["subject"],
+        data=base64.b64decode(stored.get("data", "")),
+        headers=wire.parse(base64.b64decode(stored.get("hdrs", "")).decode()),
+        sequence=int(stored["seq"]),
+        time=datetime.fromisoformat(stored["time"]).astimezone(UTC),
+        generation=generation,
+    )

@@ -6,6 +6,8 @@ Whoever remembers sequences orders by (generation, sequence): `Entry.place`.
 
 import structlog
 
+from shared.telemetry import probes
+
 log = structlog.get_logger(__name__)
 
 
@@ -29,6 +31,7 @@ class Generations:
         lost = seen[0] == known[0] and last < seen[1]
         if known[1] == identity and not lost:
             return known[0]
+        probes.LOG_CHANGED.fired += 1
         log.warning("the log is not the one it was", log=log_name, ends_at=last, had=seen[1])
         self._logs[log_name] = (known[0] + 1, identity)
         return known[0] + 1

@@ -11,10 +11,11 @@ from typing import Any, Final
 import orjson
 import structlog
 
-from shared.bus.port import Entry
+from shared.bus.port import Entry, VoidEntry
 from shared.contracts.messages.admissions import Admission, Term
 from shared.contracts.messages.base import RULING
 from shared.contracts.subjects import subject_filter
+from shared.telemetry import probes
 from shared.telemetry.metrics import VOID
 
 log = structlog.get_logger(__name__)
@@ -22,8 +23,12 @@ log = structlog.get_logger(__name__)
 VOID_MAX: Final = 10_000
 """Subjects whose latest decision is void that are remembered: far more than can be on their way at once."""
 
-NextTerm = Callable[[int], Awaitable[tuple[int, tuple[int, int]] | None]]
-"""The first `Term` behind a sequence of the log: its sequence, and (epoch, term). Raises a `BusError`."""
+NextEntry = Callable[[str, int], Awaitable[Entry | None]]
+"""Returns the first entry of a subject filter behind a sequence of the log. Raises a `BusError`."""
+
+TERMS: Final = subject_filter("term")
+Ruling = tuple[int | None, int]
+"""(epoch, term) of a leader. Epoch None: a release before there were epochs wrote it."""
 
 
 def rules(stream: str) -> bool:
@@ -34,16 +39,16 @@ def rules(stream: str) -> bool:
 class Terms:
     """Every `Term` of the log of decisions, for all readers and workers of one bus."""
 
-    def __init__(self, next_term: NextTerm) -> None:
-        self._next_term = next_term
+    def __init__(self, next_entry: NextEntry) -> None:
+        self._next_entry = next_entry
         self._generation = 0
         self._sequences: list[int] = []
         self._highest: list[tuple[int, int]] = []
         """For each of `_sequences`, the highest (epoch, term) up to there."""
 
         self._logged: set[tuple[int, int]] = set()
-        self.void: dict[str, int] = {}
-        """Subject to the sequence of its last decision that was read, where that one is void."""
+        self._void: dict[str, Entry] = {}
+        """Subject to its last decision that was read, where that one is void."""
 
     async def refresh(self, generation: int) -> None:
         """Learn the Terms that are in the log by now: one request where there is none that is new.
@@ -53,60 +58,89 @@ class Terms:
         if generation != self._generation:
             self._generation = generation
             self._sequences, self._highest = [], []
-            self.void.clear()
+            self._void.clear()
         while True:
             after = self._sequences[-1] if self._sequences else 0
-            found = await self._next_term(after)
+            found = await self._next_entry(TERMS, after)
             if found is None:
                 return
-            sequence, ruling = found
             # Two readers may have asked at once.
-            if not self._sequences or sequence > self._sequences[-1]:
-                highest = self._highest[-1] if self._highest else ruling
-                self._sequences.append(sequence)
-                self._highest.append(max(ruling, highest))
+            if not self._sequences or found.sequence > self._sequences[-1]:
+                before = self._highest[-1] if self._highest else (0, 0)
+                self._sequences.append(found.sequence)
+                self._highest.append(max(_completed(_ruling_in(found.data), before), before))
+
+    async def void_entries(self) -> list[VoidEntry]:
+        """Each subject whose last decision that was read is void, with its last valid one in the log."""
+        return [
+            VoidEntry(entry=entry, valid=await self._last_valid(entry.subject))
+            for entry in list(self._void.values())
+        ]
+
+    async def _last_valid(self, subject: str) -> Entry | None:
+        # From the beginning: JetStream finds the next message of a subject, not the one before.
+        valid, after = None, 0
+        while (entry := await self._next_entry(subject, after)) is not None:
+            after = entry.sequence
+            if self._replaced_by(entry) is None:
+                valid = entry
+        return valid
 
     def is_void(self, entry: Entry) -> bool:
         """Whether `entry` was decided by a leader that had been replaced. Counts it, logs each term once."""
-        ruling = _ruling_of(entry)
-        if ruling is None or entry.generation != self._generation:
+        if not entry.subject.startswith(_DECISIONS) or entry.generation != self._generation:
             return False
-        before = bisect_left(self._sequences, entry.sequence)
-        if before == 0 or ruling >= self._highest[before - 1]:
-            if self.void.get(entry.subject, entry.sequence) < entry.sequence:
-                del self.void[entry.subject]
+        replaced_by = self._replaced_by(entry)
+        if replaced_by is None:
+            if (void := self._void.get(entry.subject)) and void.sequence < entry.sequence:
+                del self._void[entry.subject]
             return False
         VOID.labels(stream=Admission.stream).inc()
-        if len(self.void) < VOID_MAX:
-            self.void[entry.subject] = entry.sequence
-        if ruling not in self._logged:
-            self._logged.add(ruling)
+        probes.TERM_VOID.fired += 1
+        if len(self._void) < VOID_MAX:
+            self._void[entry.subject] = entry
+        if replaced_by not in self._logged:
+            self._logged.add(replaced_by)
             log.warning(
                 "dropping decisions of a leader that was replaced",
                 subject=entry.subject,
                 sequence=entry.sequence,
-                term=ruling,
-                replaced_by=self._highest[before - 1],
+                replaced_by=replaced_by,
             )
         return True
 
+    def _replaced_by(self, entry: Entry) -> tuple[int, int] | None:
+        """The leader that had replaced that of `entry` when it was stored; None: it is valid."""
+        before = bisect_left(self._sequences, entry.sequence)
+        ruling = _ruling_of(entry)
+        if before == 0 or ruling is None:
+            return None
+        highest = self._highest[before - 1]
+        return highest if _completed(ruling, highest) < highest else None
 
-def _ruling_of(entry: Entry) -> tuple[int, int] | None:
-    """(epoch, term) of a decision; None for what is none, or cannot be read."""
-    if not entry.subject.startswith(_DECISIONS):
-        return None
+
+def _completed(ruling: Ruling | None, before: tuple[int, int]) -> tuple[int, int]:
+    """Fill in the epoch that a release without epochs did not write: that of the log so far."""
+    if ruling is None:
+        return (0, 0)
+    return (before[0] if ruling[0] is None else ruling[0], ruling[1])
+
+
+def _ruling_of(entry: Entry) -> Ruling | None:
+    """(epoch, term) of a decision; None: it cannot be read."""
     said = entry.headers.get(RULING)
     if said is not None:
         epoch, _, term = said.partition(".")
         return (int(epoch), int(term)) if epoch.isdecimal() and term.isdecimal() else None
-    return ruling_in(entry.data)
+    return _ruling_in(entry.data)
 
 
-def ruling_in(data: bytes) -> tuple[int, int] | None:
+def _ruling_in(data: bytes) -> Ruling | None:
     """The same out of a body: of a `Term`, or of a decision of a release without the header."""
     try:
         body: Any = orjson.loads(data)
-        return int(body.get("epoch", 0)), int(body["term"])
+        epoch = body.get("epoch")
+        return (None if epoch is None else int(epoch), int(body["term"]))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 

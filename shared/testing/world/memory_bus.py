@@ -5,7 +5,7 @@ retries, acknowledgements, ordering by key and dead letters are production code.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from functools import partial
 from random import Random
 from typing import Any, Final, TypeVar
@@ -16,7 +16,7 @@ from shared.bus import headers as wire_headers
 from shared.bus.nats.large_bodies import Wholes, reference, whole_for_reading, whole_for_work
 from shared.bus.nats.publisher import Publisher
 from shared.bus.nats.work.worker import IN_FLIGHT_MAX, Registration, Worker
-from shared.bus.order.terms import Terms, rules, ruling_in
+from shared.bus.order.terms import Terms, rules
 from shared.bus.port import (
     AnswerError,
     BusError,
@@ -24,13 +24,14 @@ from shared.bus.port import (
     Entry,
     Handler,
     Lease,
+    LogEnd,
     PublishFuture,
     UnavailableError,
+    VoidEntry,
 )
 from shared.bus.streams import view_of
 from shared.contracts.messages.admissions import Term
 from shared.contracts.messages.base import Message
-from shared.contracts.subjects import subject_filter
 from shared.testing.world import memory_server
 from shared.testing.world.connection import Connection
 from shared.testing.world.memory_feed import BATCH, Delivery, Feed, batch_after
@@ -75,7 +76,7 @@ class MemoryBus:
         # The publisher expects a NATS connection; this one implements the part that it uses.
         connection: Any = self.connection
         self._publisher = Publisher(connection, look_back=self._message_id_at)
-        self._terms = Terms(self._next_term)
+        self._terms = Terms(self._next_decision)
         self._worker = Worker(
             service=instance.partition(".")[0],
             put_dead=self._put_dead,
@@ -194,18 +195,19 @@ class MemoryBus:
         """Return the log's epoch."""
         return self._server.stream(stream).epoch
 
-    async def void(self, stream: str) -> Mapping[str, int]:
-        """Return the subjects whose last decision that was read is void."""
-        return dict(self._terms.void) if rules(stream) else {}
+    async def void(self, stream: str) -> list[VoidEntry]:
+        """Return each subject whose last decision that was read is void."""
+        return await self._terms.void_entries() if rules(stream) else []
 
-    async def _next_term(self, after: int) -> tuple[int, tuple[int, int]] | None:
+    async def _next_decision(self, subject: str, after: int) -> Entry | None:
         # Without a round trip: the answer of a moment later would hold no other Term before the entry.
-        stored = self._server.stream(Term.stream).after(after, (subject_filter("term"),))
-        return None if stored is None else (stored.sequence, ruling_in(stored.data) or (0, 0))
+        stored = self._server.stream(Term.stream).after(after, (subject,))
+        return None if stored is None else stored.entry(generation=self._server.generation)
 
-    async def fullness(self, stream: str) -> float:
-        """Return the share of the log's limit that is used."""
-        return await self.ask(lambda server: server.stream(stream).fullness)
+    async def log_end(self, stream: str) -> LogEnd:
+        """Return how far the log is, and how full."""
+        found = await self.ask(lambda server: server.stream(stream))
+        return LogEnd(last=found.last, fullness=found.fullness)
 
     async def _message_id_at(self, stream: str, sequence: int) -> str | None:
         stored = await self.ask(lambda server: server.stream(stream).messages.get(sequence))

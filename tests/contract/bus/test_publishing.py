@@ -228,11 +228,11 @@ async def test_latest_message_of_a_subject_is_returned(bus_factory: Stage) -> No
 async def test_fill_level_of_a_log_is_returned(bus_factory: Stage) -> None:
     bus = bus_factory.bus()
     await bus.start()
-    assert await bus.fullness("WORKLOADS") == 0.0
+    assert (await bus.log_end("WORKLOADS")).fullness == 0.0
     for step in range(100):
         bus.publish(workload(step=step))
     await bus.flush()
-    before = await bus.fullness("WORKLOADS")
+    before = (await bus.log_end("WORKLOADS")).fullness
     assert 0.0 < before < 0.01
     await bus_factory.fill_up("WORKLOADS")
-    assert await bus.fullness("WORKLOADS") >= 1.0
+    assert (await bus.log_end("WORKLOADS")).fullness >= 1.0

@@ -10,6 +10,7 @@ from shared.bus.port import FencedError
 from shared.contracts.messages.admissions import Admission, AdmissionState, Term
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.workloads import Finish
+from shared.testing.waiting import eventually
 from shared.testing.world.memory_bus import MemoryBus
 from tests.unit.quota.service_setup import NOON, Setup, became
 
@@ -86,6 +87,44 @@ async def test_new_leader_applies_only_last_decision_of_each_workload(
     await became(setup, "y", "reserved")
     after = (await setup.states("x"))[1:]
     assert after == ([state] if state != "waiting" else ["waiting", "reserved"])
+
+
+async def test_decisions_of_stale_leader_are_repaired_by_the_next(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.quota.term.FULLNESS_INTERVAL_SECONDS", 0.02)
+    await setup.cluster()
+    await setup.start_quota()
+    await setup.workload("x")
+    await became(setup, "x", "admitted")
+    valid = await setup.last("x")
+    await setup.stop_quota()
+    await setup.start_quota("b")
+    await setup.workload("y")
+    await became(setup, "y", "admitted")
+
+    # As on three servers: stored, because what it predicts has come true.
+    void = [
+        valid.replace(state="released", number=50),
+        valid.replace(name="unknown", uid="u-unknown", number=51),
+    ]
+    for one in void:
+        last = await setup.bus.publish(one)
+
+    # Nothing is to be decided: the leader looks at the end of the log, and its successor repairs.
+    stored = setup.server.stream("ADMISSIONS").messages
+    await eventually(lambda: len([s for s in stored if s > last]) >= 3)
+    after = [stored[sequence] for sequence in sorted(stored) if sequence > last]
+    began, *repaired = after[-3:]
+    term = Term.decode(began.data).term
+    decisions = [Admission.decode(one.data) for one in repaired]
+    assert {(a.name, a.state, a.term) for a in decisions} == {
+        ("x", "admitted", term),
+        ("unknown", "released", term),
+    }
+    again = next(a for a in decisions if a.name == "x")
+    assert again.same_except(valid, "term", "number", "epoch", "inputs", "traceparent")
+    assert await setup.bus.void("ADMISSIONS") == []
 
 
 async def test_term_grows_although_log_lost_its_term_messages(
