@@ -3,8 +3,8 @@
 import asyncio
 import base64
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from datetime import datetime, timedelta
 from functools import partial
 from random import Random
 from typing import Any, Final
@@ -27,7 +27,7 @@ from shared.bus.nats.large_bodies import Wholes, whole_for_reading, whole_for_wo
 from shared.bus.nats.lease import NatsLease, acquire
 from shared.bus.nats.object_store import ObjectStore
 from shared.bus.nats.publisher import RETRY_SECONDS, Publisher, Receipt, stored_at
-from shared.bus.nats.reader import Reader
+from shared.bus.nats.reader import Reader, stored_entry
 from shared.bus.nats.stream_drift import check
 from shared.bus.nats.work.durables import Durables
 from shared.bus.nats.work.worker import ACK_WAIT_SECONDS, Registration, Worker
@@ -266,7 +266,9 @@ class NatsBus:
         """Return the first entry of a subject filter behind a sequence of the log of decisions."""
         which = {"seq": after + 1, "next_by_subj": subject}
         stored = await self._get(Term.stream, which)
-        return None if stored is None else _entry_of(stored, self._generations.current(Term.stream))
+        return (
+            None if stored is None else stored_entry(stored, self._generations.current(Term.stream))
+        )
 
     async def _read(self, stream: str, reader: Reader) -> AsyncGenerator[Entry | CaughtUp]:
         self._readers.add(reader)
@@ -314,7 +316,7 @@ class NatsBus:
         stored = await self._get(stream, {"last_by_subj": subject})
         if stored is None:
             return None
-        entry = _entry_of(stored, self._generations.current(stream))
+        entry = stored_entry(stored, self._generations.current(stream))
         return await whole_for_reading(self, entry)
 
     def work(
@@ -491,15 +493,3 @@ class NatsBus:
             if not any("missing" in p or "does not answer" in p for p in problems):
                 return
             await asyncio.sleep(CHECK_AGAIN_SECONDS)
-
-
-def _entry_of(stored: Mapping[str, str], generation: int) -> Entry:
-    """An entry out of what the server answers to a look-up in a log."""
-    return Entry(
-        subject=stored["subject"],
-        data=base64.b64decode(stored.get("data", "")),
-        headers=wire.parse(base64.b64decode(stored.get("hdrs", "")).decode()),
-        sequence=int(stored["seq"]),
-        time=datetime.fromisoformat(stored["time"]).astimezone(UTC),
-        generation=generation,
-    )

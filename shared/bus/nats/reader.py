@@ -6,10 +6,11 @@ entry that was delivered.
 """
 
 import asyncio
+import base64
 import json
 import uuid
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -107,6 +108,18 @@ def entry_of(message: Msg, position: Position, generation: int = 0) -> Entry:
         time=wire.taken_at(headers, position.time),
         generation=generation,
         deliveries=position.deliveries,
+    )
+
+
+def stored_entry(stored: Mapping[str, str], generation: int) -> Entry:
+    """An entry out of what the server answers to a look-up in a log."""
+    return Entry(
+        subject=stored["subject"],
+        data=base64.b64decode(stored.get("data", "")),
+        headers=wire.parse(base64.b64decode(stored.get("hdrs", "")).decode()),
+        sequence=int(stored["seq"]),
+        time=datetime.fromisoformat(stored["time"]).astimezone(UTC),
+        generation=generation,
     )
 
 

@@ -10,7 +10,7 @@ from shared.contracts.messages.admissions import Term
 from shared.contracts.messages.explain import ExplainAnswer, ExplainRequest
 from shared.contracts.messages.workloads import Finish
 from shared.testing.waiting import eventually
-from shared.testing.world.memory_bus import MemoryBus
+from shared.testing.world.memory_streams import Stream
 from tests.unit.quota.service_setup import NOON, Setup, became
 
 
@@ -74,10 +74,7 @@ async def test_nearly_full_log_stops_admission_until_it_has_room(
     monkeypatch.setattr("services.quota.term.FULLNESS_INTERVAL_SECONDS", 0.02)
     used = {log: 0.85}
 
-    async def fullness(_bus: MemoryBus, stream: str) -> float:
-        return used.get(stream, 0.0)
-
-    monkeypatch.setattr(MemoryBus, "fullness", fullness)
+    monkeypatch.setattr(Stream, "fullness", property(lambda stream: used.get(stream.name, 0.0)))
     await setup.cluster(cpus=1)
     await setup.start_quota()
     await asyncio.sleep(0.3)

@@ -10,7 +10,8 @@ from services.classifier.projection.handlers import DECISION_DELAY_SECONDS, ROOM
 from shared.contracts.kube import kinds
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.workloads import WorkloadState
-from shared.testing.world.memory_bus import MemoryBus, MemoryServer
+from shared.testing.world.memory_bus import MemoryBus
+from shared.testing.world.memory_streams import MemoryServer, Stream
 from shared.testing.world.world import ProcessContext, World
 
 QUOTA = {"type": "QuotaReserved", "status": "True", "lastTransitionTime": "2026-01-01T00:00:01Z"}
@@ -138,10 +139,7 @@ def test_nearly_full_log_postpones_new_workloads_and_takes_ends(
 ) -> None:
     stage, used = Stage(), {"WORKLOADS": 0.0}
 
-    async def fullness(_bus: MemoryBus, stream: str) -> float:
-        return used[stream]
-
-    monkeypatch.setattr(MemoryBus, "fullness", fullness)
+    monkeypatch.setattr(Stream, "fullness", property(lambda stream: used.get(stream.name, 0.0)))
 
     async def drive() -> None:
         await stage.show()
