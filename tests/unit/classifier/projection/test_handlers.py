@@ -10,8 +10,8 @@ from services.classifier.projection.handlers import DECISION_DELAY_SECONDS, ROOM
 from shared.contracts.kube import kinds
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.workloads import WorkloadState
-from shared.testing.world.memory_bus import MemoryBus
-from shared.testing.world.memory_streams import MemoryServer, Stream
+from shared.testing.world.memory_bus import MemoryBus, MemoryServer
+from shared.testing.world.memory_streams import Stream
 from shared.testing.world.world import ProcessContext, World
 
 QUOTA = {"type": "QuotaReserved", "status": "True", "lastTransitionTime": "2026-01-01T00:00:01Z"}
