@@ -72,14 +72,16 @@ def skip(stream: str, entry: Entry, error: UndecodableError) -> None:
     """
     if not isinstance(error, NewerSchemaError):
         UNREADABLE.labels(stream=stream).inc()
-        log.warning("skipping what cannot be read", subject=entry.subject, error=str(error))
+        log.warning(
+            "skipping an entry that cannot be read", subject=entry.subject, error=str(error)
+        )
         return
     NEWER.labels(stream=stream).inc()
     probes.NEWER_SCHEMA.fired += 1
     if str(error) not in _newer_logged and len(_newer_logged) < NEWER_LOGGED_MAX:
         _newer_logged.add(str(error))
         log.warning(
-            "holding apart what a newer release wrote", subject=entry.subject, error=str(error)
+            "putting aside an entry of a newer release", subject=entry.subject, error=str(error)
         )
 
 

@@ -52,7 +52,7 @@ async def lead(
             raise error
         fenced = any(isinstance(cause, FencedError) for cause in causes)
         log.warning(
-            "term ended: somebody else has written" if fenced else "term ended",
+            "term ended: another leader has written" if fenced else "term ended",
             lease=name,
             because=[str(cause) for cause in causes],
         )

@@ -1,14 +1,14 @@
-"""The gateway of the hub's NATS: checks requests of spokes to JetStream before it forwards them.
+"""The gateway of the hub's NATS: checks JetStream requests of spokes before it forwards them.
 
-Permissions of NATS speak of subjects; what a request for a consumer or a message is about stands in its
-body, which nobody looks at there. Whoever may make a consumer reads what he likes with it, and whoever
-may say where an answer goes lets the server write it for him, to any subject of his account. So a spoke
-has an account of its own (`shared.bus.admin.accounts`), from which such requests lead here and nowhere else;
-answers come back into that account only.
+NATS grants permissions by subject. What a request for a consumer or a message is about is in its body,
+which NATS does not check: a user who may create consumers can read everything, and one who may choose
+where an answer goes lets the server publish to any subject of its account. Therefore a spoke has an
+account of its own (`shared.bus.admin.accounts`). Such requests go from there to this gateway and nowhere
+else, and the answers come back into that account only.
 
-What passes: how streams are declared, without the names in them; the last message of a subject of its
-own; its durable consumers; and a few consumers to list and watch by, in places that the door gives out.
-Every replica of whoever keeps the door may answer: it remembers nothing.
+A spoke may ask for the configuration of a stream without names of others, for the last message of its own
+subjects, for its durable consumers, and for a few consumers to list and watch with, under names that the
+gateway assigns. The gateway keeps no state, so every replica of the dispatcher may answer.
 """
 
 import asyncio
@@ -35,7 +35,9 @@ CONSUMER_EXISTS: Final = 10148
 REFUSED: Final = 403
 """As in HTTP: JetStream has no error code for missing permissions."""
 
-AT_ONCE: Final = 64
+REQUESTS_MAX: Final = 64
+"""How many requests are answered at the same time."""
+
 INACTIVE_SECONDS_MAX: Final = 60
 WAIT_SECONDS: Final = 1.0
 
@@ -51,8 +53,8 @@ _WATCH: Final = frozenset(
         *("mem_storage", "num_replicas", "inactive_threshold", "filter_subjects"),
     )
 )
-"""Fields of a consumer's configuration that may be set. Above all no `deliver_subject`: the server would
-publish there for whoever asked."""
+"""Fields of a consumer's configuration that a spoke may set. Never `deliver_subject`: the server would
+publish there on behalf of the spoke."""
 
 Json = dict[str, Any]
 
@@ -69,27 +71,27 @@ class SpokeGateway:
     def __init__(self, bus: NatsBus) -> None:
         self._connection = bus.connection
         self._streams = load().configs()
-        self._room = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(REQUESTS_MAX)
         self._answering: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Keep the door, over reconnections, until cancelled."""
-        kept: Client | None = None
+        """Answer until cancelled. Subscribe again after each reconnection."""
+        subscribed: Client | None = None
         try:
             while True:
                 await self._connection.wait_ready()
                 nc = self._connection.nc
-                if nc is not kept:
+                if nc is not subscribed:
                     await nc.subscribe(f"{DOOR}.*.>", queue="doors", cb=self._on_request)
-                    kept = nc
-                    log.info("the door for spokes is open")
+                    subscribed = nc
+                    log.info("the gateway answers spokes")
                 await asyncio.sleep(WAIT_SECONDS)
         finally:
             for task in tuple(self._answering):
                 task.cancel()
 
     async def _on_request(self, message: Msg) -> None:
-        await self._room.acquire()
+        await self._slots.acquire()
         task = asyncio.create_task(self._answer(message))
         self._answering.add(task)
         task.add_done_callback(self._answering.discard)
@@ -105,9 +107,9 @@ class SpokeGateway:
             answer = _error(error.code, str(error))
         except BusError as error:
             log.warning("no answer for a spoke", spoke=token, error=str(error))
-            return  # It asks again.
+            return  # The spoke asks again.
         finally:
-            self._room.release()
+            self._slots.release()
         try:
             await message.respond(json.dumps(answer).encode())
         except NatsError as error:
@@ -142,7 +144,7 @@ class SpokeGateway:
                     raise RefusedError(f"{subject} in {stream}")
                 return await self._get(stream, which)
             case {"seq": int(), "next_by_subj": str(subject)} if len(which) == 2:
-                # Who led is no secret; without it a spoke cannot drop what a replaced leader decided.
+                # Terms are no secret. Without them a spoke cannot drop decisions of a replaced leader.
                 if view_of(stream) not in spoke.views or subject != TERMS:
                     raise RefusedError(f"{subject} in {stream}")
                 return await self._get(stream, which)
@@ -175,13 +177,15 @@ class SpokeGateway:
             if config.get("name") != name or config.get("durable_name") != name:
                 raise RefusedError("a consumer of two names")
             return await self._make(stream, name, config, action="")
-        return await self._in_a_place(spoke, stream, name, config)
+        return await self._create_assigned(spoke, stream, name, config)
 
-    async def _in_a_place(self, spoke: SpokeAccess, stream: str, asked: str, config: Json) -> Json:
-        """Create it under the first free name; the answer contains the name."""
+    async def _create_assigned(
+        self, spoke: SpokeAccess, stream: str, asked: str, config: Json
+    ) -> Json:
+        """Create the consumer under the first free assigned name; the answer contains the name."""
         idle = min(int(config.get("inactive_threshold") or 0), INACTIVE_SECONDS_MAX * 10**9)
         config |= {"inactive_threshold": idle or INACTIVE_SECONDS_MAX * 10**9}
-        # Else two that ask for the same would be given the same one.
+        # Two requests with equal configuration must not get the same consumer.
         config["metadata"] = {"asked": asked}
         for place in spoke.places:
             try:

@@ -413,7 +413,7 @@ class NatsBus:
         except AnswerError as error:
             await self._refuse(message, error)
         except Exception:  # the requester must get an answer
-            log.exception("no answer", subject=subject)
+            log.exception("cannot answer a request", subject=subject)
             await self._refuse(message, FAILED)
         finally:
             self._room.release()

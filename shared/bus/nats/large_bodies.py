@@ -84,7 +84,11 @@ class Wholes:
             try:
                 return await self._found(entry)
             except UnavailableError as error:
-                log.info("a body cannot be read now", subject=entry.subject, because=str(error))
+                log.info(
+                    "cannot read a large body; trying again",
+                    subject=entry.subject,
+                    because=str(error),
+                )
                 await asyncio.sleep(RETRY_SECONDS)
         return None
 
@@ -102,6 +106,6 @@ class Wholes:
 
 def _with(entry: Entry, data: bytes | None) -> Entry:
     if data is None:
-        log.warning("a body is gone: the short form has to do", subject=entry.subject)
+        log.warning("a large body is gone; using the short form", subject=entry.subject)
         return entry
     return replace(entry, data=data)

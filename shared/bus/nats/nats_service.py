@@ -176,5 +176,7 @@ async def _begin(
         try:
             return await bus.respond(subject, answer, alone=alone)
         except BusError as error:
-            log.warning("questions are not answered yet", subject=subject, error=str(error))
+            log.warning(
+                "cannot answer requests yet; trying again", subject=subject, error=str(error)
+            )
             await asyncio.sleep(RETRY_SECONDS)

@@ -180,7 +180,7 @@ class ObjectStore:
             await self._purge(subject)
         except BusError as error:
             # `keep` finds them.
-            log.info("chunks left behind", subject=subject, error=str(error))
+            log.info("cannot delete chunks", subject=subject, error=str(error))
 
 
 def _digest(data: bytes) -> str:

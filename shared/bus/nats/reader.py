@@ -198,7 +198,7 @@ class Reader:
                     async for item in self._read_once():
                         yield item
                 except (_TroubleError, UnavailableError, NatsError) as trouble:
-                    log.info("reading anew", stream=self._stream, because=str(trouble))
+                    log.info("reading starts again", stream=self._stream, because=str(trouble))
                     await asyncio.sleep(PAUSE_SECONDS)
                 except ApiError as error:
                     log.error("cannot read", stream=self._stream, error=_advice(error))
@@ -309,7 +309,7 @@ class Reader:
         active = 0 <= source.get("active", -1) < LAG_SECONDS * 1e9
         if not active or source.get("lag", 1) > 0:
             raise _TroubleError(f"the view has taken in {taken} of {target}: waiting")
-        log.warning("the end of the view was purged", stream=self._stream, taken_in=taken)
+        log.warning("the end of the view was purged", stream=self._stream, sourced=taken)
         return int(info["state"]["last_seq"])
 
     async def _view_end(self) -> tuple[int, int]:
@@ -364,7 +364,9 @@ class Reader:
                 await call(self._connection.nc, f"CONSUMER.DELETE.{self._stream}.{consumer}")
         except (NatsError, BusError) as error:
             # The server drops it by itself after `INACTIVE_SECONDS`.
-            log.debug("consumer left behind", consumer=consumer, error=str(error))
+            log.debug(
+                "cannot delete the consumer; the server will", consumer=consumer, error=str(error)
+            )
 
     async def _ask(self) -> None:
         wanted = BATCH - self._requested

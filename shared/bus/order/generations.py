@@ -32,6 +32,6 @@ class Generations:
         if known[1] == identity and not lost:
             return known[0]
         probes.LOG_CHANGED.fired += 1
-        log.warning("the log is not the one it was", log=log_name, ends_at=last, had=seen[1])
+        log.warning("the log was replaced or lost its end", log=log_name, ends_at=last, had=seen[1])
         self._logs[log_name] = (known[0] + 1, identity)
         return known[0] + 1

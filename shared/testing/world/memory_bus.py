@@ -480,7 +480,7 @@ class MemoryBus:
             try:
                 return await self.ask(question)
             except UnavailableError as error:
-                log.debug("reading anew", because=str(error))
+                log.debug("reading starts again", because=str(error))
 
 
 def _expire(future: "asyncio.Future[T]") -> None:

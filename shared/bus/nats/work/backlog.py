@@ -28,7 +28,7 @@ async def follow_backlog(connection: Connection, registrations: list[Registratio
                     connection.nc, f"CONSUMER.INFO.{view_of(registration.stream)}.{durable}"
                 )
             except (UnavailableError, ApiError) as error:
-                log.debug("the backlog is not known now", durable=durable, error=str(error))
+                log.debug("cannot read the backlog", durable=durable, error=str(error))
                 continue
             BACKLOG.labels(durable=durable, state="waiting").set(info["num_pending"])
             BACKLOG.labels(durable=durable, state="taken").set(info["num_ack_pending"])

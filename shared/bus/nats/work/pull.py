@@ -115,7 +115,7 @@ class Pull:
                 await self._wake.wait()
         except TimeoutError:
             if asyncio.get_running_loop().time() - self._heard_at > SILENCE_SECONDS:
-                log.info("asking anew after silence", subject=self._subject)
+                log.info("no message for a while; requesting again", subject=self._subject)
                 self._requested = 0
 
     async def _on_message(self, message: Msg) -> None:

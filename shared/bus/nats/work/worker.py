@@ -168,7 +168,11 @@ class Worker:
             await self._handle(job)
         except (NatsError, JetStreamError) as error:
             # The answer did not reach the server: it gives the entry out again.
-            log.warning("unanswered", subject=job.entry.subject, error=repr(error))
+            log.warning(
+                "the acknowledgement did not reach NATS",
+                subject=job.entry.subject,
+                error=repr(error),
+            )
         finally:
             del self._jobs[job]
             self._room.release()
@@ -233,7 +237,11 @@ class Worker:
                 await message.ack()
             except (NatsError, JetStreamError) as error:
                 # The answer did not reach the server: it gives the entry out again.
-                log.warning("unanswered", subject=message.subject, error=repr(error))
+                log.warning(
+                    "the acknowledgement did not reach NATS",
+                    subject=message.subject,
+                    error=repr(error),
+                )
 
     def _superfluous(self, job: _Job) -> bool:
         track = (job.registration.durable, job.entry.subject)
@@ -276,7 +284,9 @@ class Worker:
             self._newer_logged
         ) < NEWER_LOGGED_MAX:
             self._newer_logged.add((durable, reason))
-            log.warning("a newer release wrote it", subject=job.entry.subject, reason=reason)
+            log.warning(
+                "putting off an entry of a newer release", subject=job.entry.subject, reason=reason
+            )
         WORK.labels(durable=durable, result="newer").inc()
         probes.NEWER_SCHEMA.fired += 1
         if not self._is_past(job):
