@@ -75,7 +75,10 @@ def main() -> int:
         if settings.classifier_config is None:
             return assemble(bus=parts.bus, policy=policy)
         namespace_defaults = NamespaceDefaults(
-            cluster=settings.cluster, policy=policy, job_default_queue=settings.job_default_queue
+            cluster=settings.cluster,
+            policy=policy,
+            job_default_queue=settings.job_default_queue,
+            patchers=settings.patcher_users,
         )
         rules = RulesHolder(CelEngine(), last_good=settings.last_good_rules)
         rules.restore()

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from shared.contracts.webhook import PATCHER_USER
 from shared.settings.base import ServiceSettings
 
 
@@ -59,6 +60,10 @@ class ClassifierSettings(ServiceSettings):
 
     webhook_connections_per_address: Annotated[int, Field(ge=1)] = 400
     """Limit for the connections of one address. An API server opens one for each review at a time."""
+
+    patcher_users: tuple[str, ...] = (PATCHER_USER,)
+    """Names of the users that start admitted jobs. From others the webhook refuses the start of a job that is
+    not admitted. Empty: it refuses nobody's."""
 
     last_good_rules: Path | None = None
     """File for the last good configuration, for a restart while the mounted one is invalid."""

@@ -1,6 +1,9 @@
-"""The paths at which the classifier's webhook answers an API server."""
+"""The paths at which the classifier's webhook answers an API server, and whom it trusts."""
 
 from typing import Final
+
+PATCHER_USER: Final = "system:serviceaccount:sluicegate:patcher"
+"""Name of the user that starts and stops jobs in a cluster with our manifests."""
 
 MUTATE_PATH: Final = "/mutate"
 """Mutation of every kind that can be held."""

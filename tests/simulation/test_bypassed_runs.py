@@ -8,7 +8,9 @@ import pytest
 
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.names import QUEUE, USER_PENDING
-from tests.conformance.seeds.stage import Stage, pipeline_run, pool, story
+from shared.kube.port import RefusedError
+from tests.conformance.seeds.stage import Stage, job, pipeline_run, pool, story
+from tests.simulation.test_integrations import job_set
 
 LET_GO: Final = {"spec": {"status": None}}
 FULL: Final = {"tekton.dev/pipelineruns": 0}
@@ -152,3 +154,108 @@ async def test_admitted_run_is_not_cancelled_when_services_restart(stage: Stage)
         stage.system.world.crash(f"{service}-1", down_seconds=5.0)
     await stage.until_finished(run)
     assert not await is_cancelled(stage, run)
+
+
+@story()
+async def test_user_who_ends_their_own_pause_asks_to_queue(stage: Stage) -> None:
+    await stage.create(*pool("pipelines-queue", {"tekton.dev/pipelineruns": 1}))
+    first = await stage.create(pipeline_run("first", seconds=60))
+    await stage.until_admitted(first)
+    paused = pipeline_run("paused", seconds=10)
+    paused["spec"]["status"] = "PipelineRunPending"
+    await stage.create(paused)
+    await stage.settle(5)
+    await stage.patch(paused, LET_GO)
+    await stage.settle(5)
+    assert not await stage.runs(paused)
+    await stage.until_finished(first, await stage.fresh(paused))
+    assert not await is_cancelled(stage, paused)
+
+
+@story()
+async def test_run_starts_at_once_when_its_user_ends_the_pause_and_quota_is_free(
+    stage: Stage,
+) -> None:
+    await stage.create(*pool("pipelines-queue", {"tekton.dev/pipelineruns": 1}))
+    paused = pipeline_run("paused", seconds=10)
+    paused["spec"]["status"] = "PipelineRunPending"
+    made = await stage.create(paused)
+    await stage.settle(30)
+    assert not await stage.runs(made)
+    await stage.patch(made, LET_GO)
+    await stage.until_finished(made, seconds=20)
+
+
+def gadgets() -> dict[str, tuple[Object, Any]]:
+    """What a tenant may try to start by hand, and the patch."""
+    a_set = job_set("set", workers=1)
+    a_set["metadata"]["labels"] = {QUEUE: "full"}
+    unsuspended = {"spec": {"suspend": False}}
+    return {
+        "a Job": (job("job", "full", {"cpu": 1}), unsuspended),
+        "a JobSet": (a_set, unsuspended),
+        "a PipelineRun": (pipeline_run("run", labels={QUEUE: "full"}), LET_GO),
+        "a PipelineRun without queue": (pipeline_run("run", labels={QUEUE: ""}), LET_GO),
+    }
+
+
+CHANGES: Final[dict[str, Any]] = {
+    "nothing else": {},
+    "its queue": {"labels": {QUEUE: "other"}},
+    "no queue": {"labels": {QUEUE: None}},
+    "no queue and no mark": {"labels": {QUEUE: None}, "annotations": {USER_PENDING: None}},
+    "a controller": {
+        "ownerReferences": [
+            {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "name": "x",
+                "uid": "11111111-1111-1111-1111-111111111111",
+                "controller": True,
+            }
+        ]
+    },
+}
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["at once", "first"])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+@pytest.mark.parametrize("what", list(gadgets()))
+@story(refuses_starts=True)
+async def test_start_without_admission_is_refused(
+    stage: Stage, what: str, change: Any, at_once: bool
+) -> None:
+    quota = {"cpu": 0, "tekton.dev/pipelineruns": 0}
+    await stage.create(*pool("full", quota), *pool("other", quota))
+    wanted, patch = gadgets()[what]
+    made = await stage.create(wanted)
+    if not at_once:
+        await stage.patch(made, {"metadata": change})
+    both = {"metadata": change, **patch} if at_once else patch
+    with pytest.raises(RefusedError, match="is not admitted"):
+        await stage.patch(made, both)
+    assert not await stage.runs(made)
+    await stage.settle(10)
+    assert not await stage.runs(made)
+
+
+@pytest.mark.parametrize("what", list(gadgets()))
+@story(refuses_starts=True)
+async def test_admitted_job_starts_stops_and_starts_where_starts_are_refused(
+    stage: Stage, what: str
+) -> None:
+    await stage.create(*pool("full", {"cpu": 8, "tekton.dev/pipelineruns": 1}))
+    wanted, _ = gadgets()[what]
+    made = await stage.create(wanted)
+    if what == "a PipelineRun without queue":
+        await stage.patch(made, {"metadata": {"labels": {QUEUE: "full"}}})
+    await stage.until_admitted(made)
+    await stage.until(lambda: stage.runs(made))
+    if made["kind"] != "PipelineRun":
+        workload = await stage.workload(made)
+        await stage.patch(workload, {"spec": {"active": False}})
+        await stage.settle(15)
+        assert not await stage.runs(made)
+        await stage.patch(workload, {"spec": {"active": True}})
+        await stage.until_admitted(made)
+        await stage.until(lambda: stage.runs(made))

@@ -8,7 +8,7 @@ from typing import Final
 
 from starlette.requests import ClientDisconnect, Request
 
-from services.classifier.webhook.refusal import TOO_LARGE
+from services.classifier.refusal import TOO_LARGE
 
 _TIMEOUT: Final = 408
 _UNSUPPORTED: Final = 415

@@ -41,6 +41,12 @@ class NamespaceContext:
     is_admitted: Callable[[str], bool] = _not_admitted
     """Uid to whether it is that of an admitted object of the namespace."""
 
+    knows_decisions: bool = False
+    """False: the decisions are not read yet, so nobody's start is refused for want of admission."""
+
+    patchers: frozenset[str] = frozenset()
+    """Names of the users that start what is admitted; none: nobody's start is refused."""
+
     integrations: Integrations = SHIPPED
     """The kinds of job that can be held."""
 

@@ -7,7 +7,7 @@ from typing import Any, Final, assert_never
 import orjson
 
 from services.classifier.cel import AddRequest, Mutation, SetAnnotation, SetLabel
-from services.classifier.webhook.refusal import (
+from services.classifier.refusal import (
     INTERNAL_ERROR,
     RefusedError,
     read_object,

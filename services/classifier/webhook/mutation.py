@@ -11,11 +11,7 @@ from typing import Final
 from services.classifier.cel import Mutation
 from services.classifier.evaluation import Evaluation, EvaluationRefusedError, Refusal, evaluate
 from services.classifier.metrics import EVALUATIONS, FAILURE, MUTATIONS, SUCCESS, counted
-from services.classifier.rules import Rules
-from services.classifier.webhook.context import DEFAULT_CONTEXT, NamespaceContext
-from services.classifier.webhook.coscheduling import apply_coscheduling, task_run_affinity_patch
-from services.classifier.webhook.draft import Draft, MutationResult, evaluation_failed
-from services.classifier.webhook.refusal import (
+from services.classifier.refusal import (
     BAD_REQUEST,
     TOO_LARGE,
     TOO_MANY,
@@ -23,6 +19,10 @@ from services.classifier.webhook.refusal import (
     read_object,
     read_strings,
 )
+from services.classifier.rules import Rules
+from services.classifier.webhook.context import DEFAULT_CONTEXT, NamespaceContext
+from services.classifier.webhook.coscheduling import apply_coscheduling, task_run_affinity_patch
+from services.classifier.webhook.draft import Draft, MutationResult, evaluation_failed
 from shared.contracts.coscheduling import AFFINITY_ANNOTATION, CoscheduleError
 from shared.contracts.kube import names
 from shared.contracts.kube.kinds import PIPELINE_RUN, Object
@@ -67,7 +67,7 @@ def mutate(
     be held, if it is a job without a queue (unless `context` decides otherwise), or if an admitted object
     of its namespace controls it. Raises `RefusedError`.
     """
-    integration = _integration_of(obj, context.integrations)
+    integration = integration_of(obj, context.integrations)
     if integration is None:
         return _with_affinity(obj)
     if not context.managed or not integration.matches(obj):
@@ -125,7 +125,8 @@ def _with_affinity(obj: Object) -> MutationResult:
     )
 
 
-def _integration_of(obj: Object, integrations: Integrations) -> Integration | None:
+def integration_of(obj: Object, integrations: Integrations) -> Integration | None:
+    """Return the integration of the object's kind; None if it cannot be held. Raises `RefusedError`."""
     api_version, kind = obj.get("apiVersion"), obj.get("kind")
     if not isinstance(api_version, str) or not isinstance(kind, str):
         raise RefusedError(BAD_REQUEST, "apiVersion and kind: must be strings")

@@ -6,6 +6,7 @@ created as its author wrote it, never refused.
 """
 
 import asyncio
+from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
@@ -46,14 +47,24 @@ class NamespaceDefaults:
     """Answers which policies and defaults hold for jobs created in a namespace."""
 
     def __init__(
-        self, *, cluster: str, policy: Policy = DEFAULT_POLICY, job_default_queue: str = ""
+        self,
+        *,
+        cluster: str,
+        policy: Policy = DEFAULT_POLICY,
+        job_default_queue: str = "",
+        patchers: Iterable[str] = (),
     ) -> None:
-        """`job_default_queue`: of jobs that name none, where the namespace has no queue `default`."""
+        """`job_default_queue`: of jobs that name none, where the namespace has no queue `default`.
+
+        `patchers`: names of the users that start what is admitted; none: nobody's start is refused.
+        """
         self._cluster = cluster
         self._policy = policy
         self._job_default_queue = job_default_queue
         self._cluster_objects = ClusterObjects()
         self._integrations = Integrations()
+        self._patchers = frozenset(patchers)
+        self._knows_decisions = False
         self._admitted: dict[WorkloadRef, str] = {}
         """Each admitted workload to the uid of its job."""
 
@@ -89,6 +100,10 @@ class NamespaceDefaults:
             self._admitted[ref] = admission.uid
             self._admitted_uids.add((namespace, admission.uid))
 
+    def on_decisions_read(self) -> None:
+        """Every decision so far was applied: what is not among them is not admitted."""
+        self._knows_decisions = True
+
     def context(self, namespace: str) -> NamespaceContext:
         """Return what holds for a job that is created in `namespace`."""
         labels = self._cluster_objects.namespace_labels(namespace)
@@ -100,6 +115,8 @@ class NamespaceDefaults:
             default_priority_class=partial(self._default_priority_class, namespace),
             uses_multikueue=partial(self._uses_multikueue, namespace),
             is_admitted=partial(self._is_admitted, namespace),
+            knows_decisions=self._knows_decisions,
+            patchers=self._patchers,
             integrations=self._integrations,
         )
 
@@ -123,7 +140,14 @@ class NamespaceDefaults:
         admissions = [subject_filter("admission", self._cluster)]
         async with asyncio.TaskGroup() as group:
             group.create_task(follow(bus, {Observed: self._on_observed}, filters=filters))
-            group.create_task(follow(bus, {Admission: self._on_admission}, filters=admissions))
+            group.create_task(
+                follow(
+                    bus,
+                    {Admission: self._on_admission},
+                    filters=admissions,
+                    on_caught_up=self.on_decisions_read,
+                )
+            )
 
     def _on_admission(self, admission: Admission, _entry: Entry) -> None:
         self.observe_admission(admission)

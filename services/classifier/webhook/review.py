@@ -14,6 +14,14 @@ import orjson
 
 from services.classifier.conversion.convert import GROUP, ConversionError, convert
 from services.classifier.evaluation import Excess
+from services.classifier.refusal import (
+    BAD_REQUEST,
+    FORBIDDEN,
+    INTERNAL_ERROR,
+    TOO_LARGE,
+    TOO_MANY,
+    RefusedError,
+)
 from services.classifier.rules import Rules
 from services.classifier.validation import Problem, validate
 from services.classifier.webhook.context import NamespaceContext, default_context
@@ -21,16 +29,11 @@ from services.classifier.webhook.mutation import (
     Evaluate,
     MutationResult,
     evaluate_here,
+    integration_of,
     mutate,
     no_traceparent,
 )
-from services.classifier.webhook.refusal import (
-    BAD_REQUEST,
-    INTERNAL_ERROR,
-    TOO_LARGE,
-    TOO_MANY,
-    RefusedError,
-)
+from services.classifier.webhook.updates import review_update
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.kube.names import TRACEPARENT_ANNOTATION
 from shared.contracts.kueue.definitions import STORAGE
@@ -48,6 +51,7 @@ _API_VERSION: Final = "admission.k8s.io/v1"
 _KIND: Final = "AdmissionReview"
 _REASONS: Final = {
     BAD_REQUEST: "BadRequest",
+    FORBIDDEN: "Forbidden",
     TOO_LARGE: "RequestEntityTooLarge",
     TOO_MANY: "TooManyRequests",
     INTERNAL_ERROR: "InternalError",
@@ -104,7 +108,7 @@ def answer_mutation(
     context_of: Callable[[str], NamespaceContext] = default_context,
     evaluation: Evaluate = evaluate_here,
 ) -> Reply:
-    """Answer one review of a creation. `kind`: the only one expected, None for any.
+    """Answer one review of a creation or change. `kind`: the only one expected, None for any.
 
     `review` is a body, or the request that was read from it. `new_traceparent` starts a trace: once for an
     object that is held, never in a dry run. `context_of` returns the policies and defaults of a namespace.
@@ -114,11 +118,14 @@ def answer_mutation(
         request = parse_review(review) if isinstance(review, bytes) else review
     except ValueError as error:
         return malformed_reply(error)
-    if request.get("operation", "CREATE") != "CREATE" or request.get("subResource"):
+    operation = request.get("operation", "CREATE")
+    if operation not in {"CREATE", "UPDATE"} or request.get("subResource"):
         return _allowed(request, _UNCHANGED)
     try:
         obj = _object_of(request, kind)
         namespace = str(request.get("namespace") or "")
+        if operation == "UPDATE":
+            return _allowed(request, _review_update(request, obj, context_of(namespace)))
         result = mutate(
             obj,
             rules,
@@ -132,6 +139,15 @@ def answer_mutation(
     except RecursionError:
         return _denied(request, BAD_REQUEST, _TOO_DEEP)
     return _allowed(request, result)
+
+
+def _review_update(request: Object, obj: Object, context: NamespaceContext) -> MutationResult:
+    old, user = request.get("oldObject"), request.get("userInfo")
+    integration = integration_of(obj, context.integrations)
+    if integration is None or not isinstance(old, dict):
+        return MutationResult(object=obj, patch=())
+    name = user.get("username") if isinstance(user, dict) else None
+    return review_update(obj, old, integration, user=str(name or ""), context=context)
 
 
 def answer_validation(review: bytes | Object, check: Check = validate) -> Reply:

@@ -18,11 +18,11 @@ from services.classifier.evaluation import (
     Refusal,
     measure,
 )
+from services.classifier.refusal import TOO_LARGE, TOO_MANY, RefusedError
 from services.classifier.rules import Rules
 from services.classifier.validation import Problem, validate
 from services.classifier.webhook.context import NamespaceContext, default_context
 from services.classifier.webhook.mutation import evaluate_here, no_traceparent
-from services.classifier.webhook.refusal import TOO_LARGE, TOO_MANY, RefusedError
 from services.classifier.webhook.review import (
     Reply,
     allowed_reply,

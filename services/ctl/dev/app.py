@@ -258,6 +258,8 @@ class _Starter:
             "SLUICE_CONSOLE_PORT": str(self.console_port),
             "SLUICE_SPOKE_SECRETS": str(self._directory / "spokes"),
         }
+        # All clients have one name here, the patcher and those who start jobs by hand.
+        common["SLUICE_PATCHER_USERS"] = "[]"
         if self.secured is not None:
             common["SLUICE_SPOKE_KEYS"] = str(self.secured.folder)
         if self._options.kubeconfig is None:

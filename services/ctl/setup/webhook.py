@@ -3,8 +3,12 @@
 import base64
 from typing import Final
 
+from services.ctl.setup.match_conditions import (
+    CHANGES_ADMISSION,
+    CHANGES_RULES,
+    COSCHEDULED_BY_CLAIM,
+)
 from services.whatif.manifests import Manifest
-from shared.contracts.coscheduling import PLACEHOLDER_PER_CLAIM, PLACEHOLDERS_ANNOTATION
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.kinds import MUTATING_WEBHOOK, VALIDATING_WEBHOOK
@@ -12,15 +16,6 @@ from shared.contracts.kube.names import CLASSIFIER_WEBHOOK
 from shared.integrations import INTEGRATIONS
 
 TIMEOUT_SECONDS: Final = 5
-
-COSCHEDULED_BY_CLAIM: Final = {
-    "name": "coscheduled-by-claim",
-    "expression": (
-        f"'annotations' in object.metadata && '{PLACEHOLDERS_ANNOTATION}' in object.metadata.annotations "
-        f"&& object.metadata.annotations['{PLACEHOLDERS_ANNOTATION}'] == '{PLACEHOLDER_PER_CLAIM}'"
-    ),
-}
-"""Of all TaskRuns, only those with a placeholder for their claim are sent to the webhook."""
 
 VALIDATED: Final = (
     kinds.RESOURCE_FLAVOR,
@@ -42,6 +37,7 @@ def webhook_manifest(*, url: str, authority: bytes) -> Manifest:
 
     Fails closed: a job that was not classified would run without quota.
     """
+    jobs = [integration.kind for integration in INTEGRATIONS]
     obj: Body = {
         "apiVersion": MUTATING_WEBHOOK.api_version,
         "kind": MUTATING_WEBHOOK.kind,
@@ -58,23 +54,26 @@ def webhook_manifest(*, url: str, authority: bytes) -> Manifest:
                     {
                         "apiGroups": [kind.group],
                         "apiVersions": [kind.version],
-                        "operations": ["CREATE"],
+                        "operations": [operation],
                         "resources": [kind.plural],
                     }
                     for kind in shown
                 ],
                 **only,
             }
-            for name, shown, only in (
-                (
-                    "classifier.sluicegate.dev",
-                    [integration.kind for integration in INTEGRATIONS],
-                    {},
-                ),
+            for name, operation, shown, only in (
+                ("classifier.sluicegate.dev", "CREATE", jobs, {}),
                 (
                     "tasks.classifier.sluicegate.dev",
+                    "CREATE",
                     [kinds.TASK_RUN],
                     {"matchConditions": [COSCHEDULED_BY_CLAIM]},
+                ),
+                (
+                    "updates.classifier.sluicegate.dev",
+                    "UPDATE",
+                    jobs,
+                    {"matchConditions": [CHANGES_ADMISSION]},
                 ),
             )
         ],
@@ -94,7 +93,7 @@ def validating_manifest(*, url: str, authority: bytes) -> Manifest:
         "metadata": {"name": CLASSIFIER_WEBHOOK},
         "webhooks": [
             {
-                "name": "validation.sluicegate.dev",
+                "name": name,
                 "admissionReviewVersions": ["v1"],
                 "sideEffects": "None",
                 "failurePolicy": "Fail",
@@ -107,9 +106,22 @@ def validating_manifest(*, url: str, authority: bytes) -> Manifest:
                         "operations": ["CREATE", "UPDATE"],
                         "resources": [kind.plural],
                     }
-                    for kind in VALIDATED
+                    for kind in shown
                 ],
+                **only,
             }
+            for name, shown, only in (
+                (
+                    "validation.sluicegate.dev",
+                    [kind for kind in VALIDATED if kind != kinds.JOB],
+                    {},
+                ),
+                (
+                    "jobs.validation.sluicegate.dev",
+                    [kinds.JOB],
+                    {"matchConditions": [CHANGES_RULES]},
+                ),
+            )
         ],
     }
     return Manifest(

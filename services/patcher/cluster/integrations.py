@@ -20,7 +20,8 @@ from shared.kube.port import Kube, KubeError, NotFoundError
 log = structlog.get_logger(__name__)
 
 WEBHOOK: Final = "classifier.sluicegate.dev"
-"""The webhook of that configuration whose rules name the kinds that can wait."""
+_OPERATIONS: Final = {WEBHOOK: "CREATE", "updates.classifier.sluicegate.dev": "UPDATE"}
+"""The webhooks of that configuration whose rules name the kinds that can wait, and their operation."""
 
 RESYNC_SECONDS: Final = 30.0
 """Interval of the check of the webhook's rules: a deployment may overwrite its configuration."""
@@ -100,8 +101,10 @@ def integration_status(state: IntegrationState, *, now: datetime) -> dict[str, A
 
 def missing_rules(configuration: Mapping[str, Any], wanted: tuple[Kind, ...]) -> JsonPatch:
     """A JSON patch that adds a rule for each kind that has none; empty if all have one."""
+    patch: JsonPatch = []
     for index, webhook in enumerate(configuration.get("webhooks") or []):
-        if webhook.get("name") != WEBHOOK:
+        operation = _OPERATIONS.get(webhook.get("name"))
+        if operation is None:
             continue
         present = {
             (group, version, resource)
@@ -117,13 +120,14 @@ def missing_rules(configuration: Mapping[str, Any], wanted: tuple[Kind, ...]) ->
                 "value": {
                     "apiGroups": [kind.group],
                     "apiVersions": [kind.version],
-                    "operations": ["CREATE"],
+                    "operations": [operation],
                     "resources": [kind.plural],
                 },
             }
             for kind in wanted
             if (kind.group, kind.version, kind.plural) not in present
         ]
-        test = {"op": "test", "path": f"/webhooks/{index}/name", "value": WEBHOOK}
-        return [test, *rules] if rules else []
-    return []
+        if rules:
+            path = f"/webhooks/{index}/name"
+            patch += [{"op": "test", "path": path, "value": webhook["name"]}, *rules]
+    return patch

@@ -22,6 +22,7 @@ from services.simulator.cluster.kinds.catalogue import NAMESPACES
 from services.simulator.cluster.kinds.registry import Kind, Obj
 from services.simulator.cluster.patches import json_patch
 from services.simulator.cluster.selectors import label_object_selector
+from services.simulator.http.match_conditions import match
 
 log = structlog.get_logger(__name__)
 
@@ -116,6 +117,8 @@ class Webhooks:
             raise bad_request(f'admission webhook "{hook.name}" does not support dry run')
         review = self._review(request, version)
         try:
+            if not match(hook.spec.get("matchConditions") or (), review["request"]):
+                return request.obj
             answer = await self._call(hook, review)
             response = _response(answer, review["request"]["uid"])
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:

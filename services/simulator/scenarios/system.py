@@ -14,6 +14,7 @@ from services.classifier.validation import validate
 from services.classifier.webhook.context import NamespaceContext
 from services.classifier.webhook.mutation import RefusedError, mutate
 from services.classifier.webhook.namespace_defaults import NamespaceDefaults
+from services.classifier.webhook.updates import review_update
 from services.dispatcher import app as dispatcher
 from services.dispatcher.settings import DispatcherSettings
 from services.patcher import app as patcher
@@ -34,10 +35,12 @@ from services.watcher.observe import observed
 from services.watcher.settings import WatcherSettings
 from shared.bus.follow import read
 from shared.bus.port import Bus
-from shared.contracts.kube.bodies import as_body
+from shared.contracts.kube.bodies import annotations_of, as_body
+from shared.contracts.kube.names import USER_PENDING
 from shared.contracts.kueue.definitions import STORAGE
 from shared.contracts.messages.admissions import Admission
-from shared.integrations import controller_uid
+from shared.contracts.webhook import PATCHER_USER
+from shared.integrations import SHIPPED, controller_uid
 from shared.settings.base import ServiceSettings
 from shared.settings.configuration import Configuration
 from shared.telemetry.tracing import new_traceparent
@@ -73,11 +76,17 @@ class System:
         rules: str = RULES,
         settings: Mapping[str, Mapping[str, Any]] | None = None,
         configuration: Configuration = DEFAULTS,
+        refuses_starts: bool = False,
     ) -> None:
-        """`settings` are the operator's settings by service, where they differ from the defaults."""
+        """`settings` are the operator's settings by service, where they differ from the defaults.
+
+        `refuses_starts`: the webhook refuses what starts without admission. Without it a start passes,
+        as while the webhook has not read the decisions; the services then deal with it.
+        """
         self.world = world
         self.configuration = configuration
         self._settings = settings or {}
+        self.refuses_starts = refuses_starts
         self.server = MemoryServer(world=world)
         random = Random(f"cluster/{world.seed}")
         self.api = Api(now=world.now, random=random)
@@ -141,10 +150,12 @@ class _Webhook:
         self._random = random
 
     async def mutate(self, request: AdmissionRequest) -> Obj | None:
-        """Suspend and classify a created job."""
-        if request.operation != "CREATE" or request.obj is None or request.subresource:
+        """Suspend and classify a created job; review what is changed in one."""
+        if request.obj is None or request.subresource or request.operation == "DELETE":
             return request.obj
         try:
+            if request.operation == "UPDATE":
+                return self._update(request, request.obj)
             mutated = mutate(
                 request.obj,
                 self._rules,
@@ -157,17 +168,33 @@ class _Webhook:
         placed: dict[str, Any] = mutated.object
         return placed
 
-    def _context(self, namespace: str, obj: Obj | None = None) -> NamespaceContext:
+    def _update(self, request: AdmissionRequest, obj: Obj) -> Obj:
+        integration = SHIPPED.find(group=request.kind.group, kind=request.kind.kind)
+        old = request.old
+        if integration is None or old is None or not integration.held(old):
+            return obj
+        # Reading all decisions for every release would make large worlds slow.
+        needed = self._system.refuses_starts or annotations_of(old).get(USER_PENDING) == "true"
+        context = self._context(request.namespace, with_decisions=needed)
+        reviewed: Obj = review_update(obj, old, integration, user="", context=context).object
+        return reviewed
+
+    def _context(
+        self, namespace: str, obj: Obj | None = None, *, with_decisions: bool = False
+    ) -> NamespaceContext:
         """Return what the webhook knows of a namespace; here it knows it at once."""
         api = self._system.api
-        namespace_defaults = NamespaceDefaults(cluster=CLUSTER, policy=self._policy)
+        patchers = (PATCHER_USER,) if self._system.refuses_starts else ()
+        namespace_defaults = NamespaceDefaults(
+            cluster=CLUSTER, policy=self._policy, patchers=patchers
+        )
         for kind in NamespaceDefaults.watched():
             served = api.kinds.find(kind.group, kind.version, kind.plural)
             for stored in api.store.objects(served) if served is not None else ():
                 namespace_defaults.observe(
                     observed(CLUSTER, kind, as_body(stored.copy(kind.version)))
                 )
-        if obj is not None and controller_uid(obj):
+        if with_decisions or (obj is not None and controller_uid(obj)):
             view = self._system.server.view(Admission.stream)
             decisions = (
                 s for s in view.messages.values() if s.headers["ce-type"] == Admission.type
@@ -175,6 +202,7 @@ class _Webhook:
             for admission in (read(s.entry(), Admission) for s in decisions):
                 if admission is not None:
                     namespace_defaults.observe_admission(admission)
+            namespace_defaults.on_decisions_read()
         return namespace_defaults.context(namespace)
 
     async def validate(self, request: AdmissionRequest) -> None:

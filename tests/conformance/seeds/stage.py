@@ -207,13 +207,15 @@ def story(
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     configuration: Mapping[str, Any] | None = None,
     services: tuple[str, ...] = SERVICES,
+    refuses_starts: bool = False,
     seed: int = 1,
 ) -> Callable[[Callable[Concatenate[Stage, P], Awaitable[None]]], Callable[P, None]]:
     """Make a test of a story: play it in a world of its own, and hold the world to no failures.
 
     `services` are those that run: whoever tells of spokes or machines adds the dispatcher or the
     provisioner. `rules` configures the classifier, `settings` the services, by service and name, and
-    `configuration` is Kueue's document for all of them.
+    `configuration` is Kueue's document for all of them. With `refuses_starts` the webhook refuses what
+    starts without admission; without, the services deal with it.
     """
 
     def decorate(tell: Callable[Concatenate[Stage, P], Awaitable[None]]) -> Callable[P, None]:
@@ -224,6 +226,7 @@ def story(
                     rules=rules,
                     settings=settings,
                     configuration=Configuration.model_validate(configuration or {}),
+                    refuses_starts=refuses_starts,
                 )
 
                 async def drive() -> None:

@@ -1,9 +1,12 @@
 """What is made for coscheduled runs is taken by an API server, found by its labels, and goes again."""
 
+from collections.abc import Callable
+
 import pytest
 
-from services.ctl.setup.webhook import webhook_manifest
+from services.ctl.setup.webhook import validating_manifest, webhook_manifest
 from services.patcher.coscheduling.plan import claim_object, placeholder_stateful_set
+from services.whatif.manifests import Manifest
 from shared.contracts.coscheduling import (
     COSCHEDULED_RUN_LABEL,
     MODES,
@@ -78,13 +81,16 @@ async def test_api_server_accepts_generated_placeholders_and_claims(
         assert "deletionTimestamp" in left["metadata"]
 
 
-async def test_condition_for_task_runs_compiles(stage: Stage) -> None:
+@pytest.mark.parametrize("build", [webhook_manifest, validating_manifest])
+async def test_match_conditions_compile(stage: Stage, build: Callable[..., Manifest]) -> None:
     """An API server refuses a webhook with a condition that it cannot evaluate."""
-    manifest = webhook_manifest(url="https://127.0.0.1:1/mutate", authority=b"")
+    manifest = build(url="https://127.0.0.1:1/mutate", authority=b"")
     only = [one for one in manifest.object["webhooks"] if "matchConditions" in one]
-    del only[0]["clientConfig"]["caBundle"]
+    for webhook in only:
+        del webhook["clientConfig"]["caBundle"]
     name = f"placeholders-{stage.namespace}"
     body = {**manifest.object, "metadata": {"name": name}, "webhooks": only}
     stored = await stage.kube.create(manifest.kind, body)
     await stage.kube.delete(manifest.kind, None, name)
-    assert stored["webhooks"][0]["matchConditions"] == only[0]["matchConditions"]
+    conditions = [webhook["matchConditions"] for webhook in stored["webhooks"]]
+    assert conditions == [webhook["matchConditions"] for webhook in only]

@@ -56,5 +56,12 @@ def test_missing_rule_of_a_kind_is_added_once() -> None:
     extended = jsonpatch.apply_patch(configuration, patch)
     [webhook] = [one for one in extended["webhooks"] if one["name"] == WEBHOOK]
     assert webhook["rules"][-1]["resources"] == ["gadgets"]
+    asked = [
+        (one["name"], rule["operations"])
+        for one in extended["webhooks"]
+        for rule in one["rules"]
+        if rule["resources"] == ["gadgets"]
+    ]
+    assert asked == [(WEBHOOK, ["CREATE"]), (f"updates.{WEBHOOK}", ["UPDATE"])]
     assert missing_rules(extended, (JOB, GADGET)) == []
     assert missing_rules({"webhooks": [{"name": "another"}]}, (GADGET,)) == []

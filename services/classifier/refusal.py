@@ -4,22 +4,23 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 BAD_REQUEST: Final = 400
+FORBIDDEN: Final = 403
 TOO_LARGE: Final = 413
 TOO_MANY: Final = 429
 INTERNAL_ERROR: Final = 500
 
 
 class RefusedError(Exception):
-    """The webhook refuses to create the object."""
+    """The webhook refuses to create or change the object."""
 
     def __init__(self, code: int, message: str, *, cause: str = "") -> None:
         super().__init__(message)
         self.code = code
-        """400: the object is invalid. 413: it costs too much. 429: too much waits. 500: an expression
-        failed on it."""
+        """400: the object is invalid. 403: it would start without admission. 413: it costs too much.
+        429: too much waits. 500: an expression failed on it."""
 
         self.cause = cause
-        """What was too much, for metrics; empty if nothing was."""
+        """What was too much, or what is not allowed, for metrics; may be empty."""
 
 
 def read_object(holder: Mapping[str, Any], field: str) -> dict[str, Any]:

@@ -1,0 +1,109 @@
+"""Reviews changes of jobs: nobody starts by hand what waits for quota. Pure.
+
+This is the first of two lines. What passes here, because the webhook was away or does not know better, is
+stopped by quota once it is observed (ADR 32).
+"""
+
+from typing import Final
+
+from services.classifier.refusal import FORBIDDEN, RefusedError
+from services.classifier.webhook.context import NamespaceContext
+from services.classifier.webhook.draft import Draft, MutationResult
+from shared.contracts.kube import names
+from shared.contracts.kube.bodies import annotations_of, labels_of
+from shared.contracts.kube.kinds import Object
+from shared.integrations import Integration, controller_uid, queue_of
+from shared.integrations.pointers import found, tokens
+
+_CAUSE: Final = "not-admitted"
+"""Of a refusal, for metrics."""
+
+
+def review_update(
+    obj: Object, old: Object, integration: Integration, *, user: str, context: NamespaceContext
+) -> MutationResult:
+    """Return the object as it may be stored. `user` is the name of who changes it.
+
+    A held job of ours that is not admitted stays held:
+
+    1. Who ends their own pause asks to queue: it stays held, under our mark.
+    2. Anybody else's start is refused, except the patcher's, and unless decisions are not read yet. To
+       cancel it is no start.
+    3. What stays held keeps the mark of our hold where label or controller change.
+
+    Raises `RefusedError`.
+    """
+    unchanged = MutationResult(object=obj, patch=())
+    if not (context.managed and integration.held(old) and integration.matches(old)):
+        return unchanged
+    if context.is_admitted(_uid(old)) or not _is_ours(old, integration, context):
+        return unchanged
+    if integration.held(obj):
+        return unchanged if _keeps_mark(obj, old) else _marked(obj)
+    if integration.remember_pause and annotations_of(old).get(names.USER_PENDING) == "true":
+        return _held(obj, integration)
+    if _ends(obj, integration):
+        return unchanged
+    if not context.patchers or user in context.patchers or not context.knows_decisions:
+        return unchanged
+    raise RefusedError(FORBIDDEN, _why(old, integration), cause=_CAUSE)
+
+
+def _uid(obj: Object) -> str:
+    return str((obj.get("metadata") or {}).get("uid") or "")
+
+
+def _is_ours(old: Object, integration: Integration, context: NamespaceContext) -> bool:
+    """Return whether the job waits by itself: not if it waits with its controller."""
+    if names.USER_PENDING in annotations_of(old):
+        return True
+    if controller_uid(old):
+        return False
+    if queue_of(old) or context.manage_without_queue:
+        return True
+    return integration.classify and names.QUEUE in labels_of(old)
+
+
+def _ends(obj: Object, integration: Integration) -> bool:
+    """Return whether the job was cancelled, so that nothing of it runs."""
+    patch = integration.cancel(obj)
+    return patch is not None and all(
+        found(obj, tokens(o["path"])) == o.get("value") for o in patch if o["op"] != "test"
+    )
+
+
+def _keeps_mark(obj: Object, old: Object) -> bool:
+    """Return whether the change leaves a job recognizable as one that waits by itself."""
+    if names.USER_PENDING in annotations_of(obj):
+        return True
+    if names.USER_PENDING in annotations_of(old):
+        return False
+    return controller_uid(obj) == controller_uid(old) and queue_of(obj) == queue_of(old)
+
+
+def _marked(obj: Object) -> MutationResult:
+    draft = Draft(obj)
+    draft.annotations[names.USER_PENDING] = "false"
+    return draft.result()
+
+
+def _held(obj: Object, integration: Integration) -> MutationResult:
+    draft = Draft(obj)
+    draft.annotations[names.USER_PENDING] = "false"
+    draft.hold(integration)
+    return draft.result()
+
+
+def _why(old: Object, integration: Integration) -> str:
+    """Name object, field, value and what to do."""
+    metadata = old.get("metadata") or {}
+    kind = integration.kind.kind
+    where = f"{kind} {metadata.get('namespace') or ''}/{metadata.get('name') or ''}"
+    paths = [o["path"] for o in integration.hold(old) if o["op"] != "test"]
+    field = paths[0].strip("/").replace("/", ".") if paths else "spec"
+    queue = queue_of(old)
+    waits = f"it waits in LocalQueue {queue!r}" if queue else "it names no LocalQueue"
+    return (
+        f"{where}: {field}: may not be changed to start it: {waits} and is not admitted. Sluicegate "
+        f"starts it when there is quota; `sluice explain` says what it waits for"
+    )

@@ -1,0 +1,89 @@
+"""Match conditions of the webhooks: the changes about which an API server asks the classifier.
+
+A write that no condition selects is stored without asking, also while the webhook is down: finalizers,
+labels and annotations of other controllers, and every status. Texts are evaluated by the API server
+(https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#matching-requests-matchconditions).
+"""
+
+from typing import Final
+
+from shared.contracts.coscheduling import PLACEHOLDER_PER_CLAIM, PLACEHOLDERS_ANNOTATION
+from shared.contracts.kube.names import PRIORITY_CLASS_LABEL, QUEUE, REQUESTS_PREFIX
+from shared.contracts.webhook import PATCHER_USER
+
+_OURS: Final = "kueue.x-k8s.io/"
+"""Prefix of the labels and annotations that validation reads."""
+
+_NEW: Final = "object"
+_OLD: Final = "oldObject"
+
+
+_SPEC: Final = {"suspend": "false", "status": "''", "template": "{}", "replicatedJobs": "[]"}
+"""Fields of the spec, each with what an absent one means: of its own type, to be comparable."""
+
+
+def _spec(of: str, field: str) -> str:
+    return f"(has({of}.spec) && has({of}.spec.{field}) ? {of}.spec.{field} : {_SPEC[field]})"
+
+
+def _label(of: str, key: str) -> str:
+    """The value of a label; '-', which no label can have, if it is absent."""
+    labels = f"{of}.metadata.labels"
+    return f"(has({labels}) && '{key}' in {labels} ? {labels}['{key}'] : '-')"
+
+
+def _metadata(of: str, field: str, otherwise: str) -> str:
+    return f"(has({of}.metadata.{field}) ? {of}.metadata.{field} : {otherwise})"
+
+
+def _changed_keys(field: str, prefix: str) -> str:
+    """Whether labels or annotations with this prefix differ. Cheap if the whole map is the same."""
+    new, old = (_metadata(of, field, "{}") for of in (_NEW, _OLD))
+    ours = f"k.startsWith('{prefix}')"
+    return (
+        f"({new} != {old} && ({new}.exists(k, {ours} && !(k in {old} && {old}[k] == {new}[k])) "
+        f"|| {old}.exists(k, {ours} && !(k in {new}))))"
+    )
+
+
+def _any(*parts: str) -> str:
+    return " || ".join(parts)
+
+
+COSCHEDULED_BY_CLAIM: Final = {
+    "name": "coscheduled-by-claim",
+    "expression": (
+        f"'annotations' in object.metadata && '{PLACEHOLDERS_ANNOTATION}' in object.metadata.annotations "
+        f"&& object.metadata.annotations['{PLACEHOLDERS_ANNOTATION}'] == '{PLACEHOLDER_PER_CLAIM}'"
+    ),
+}
+"""Of all TaskRuns, only those with a placeholder for their claim are sent to the webhook."""
+
+NOT_OUR_OWN: Final = {
+    "name": "not-our-own",
+    "expression": f"request.userInfo.username != '{PATCHER_USER}'",
+}
+"""The patcher's writes carry out decisions, one for each: nobody has to be asked about them."""
+
+CHANGES_ADMISSION: Final = {
+    "name": "changes-admission",
+    "expression": _any(
+        *(f"{_spec(_NEW, field)} != {_spec(_OLD, field)}" for field in _SPEC),
+        *(f"{_label(_NEW, key)} != {_label(_OLD, key)}" for key in (QUEUE, PRIORITY_CLASS_LABEL)),
+        f"{_metadata(_NEW, 'ownerReferences', '[]')} != {_metadata(_OLD, 'ownerReferences', '[]')}",
+        _changed_keys("annotations", REQUESTS_PREFIX),
+    ),
+}
+"""Of all changes of jobs, only those of what decides about admission: whether it waits, its queue and
+priority, what it requests, and its controller."""
+
+CHANGES_RULES: Final = {
+    "name": "changes-what-rules-read",
+    "expression": _any(
+        "request.operation != 'UPDATE'",
+        "object.spec != oldObject.spec",
+        _changed_keys("labels", _OURS),
+        _changed_keys("annotations", _OURS),
+    ),
+}
+"""Of all changes of Jobs, only those that validation has rules about."""

@@ -1,0 +1,147 @@
+"""Reviews of changes: what starts without admission is refused, an own pause becomes our hold."""
+
+import base64
+from typing import Any
+
+import orjson
+import pytest
+
+from services.classifier.webhook.context import NamespaceContext
+from services.classifier.webhook.review import Outcome, Reply, answer_mutation
+from shared.contracts.kube.names import QUEUE, USER_PENDING
+from shared.contracts.webhook import PATCHER_USER
+from tests.unit.classifier.webhook.objects import rules
+
+Json = dict[str, Any]
+CONTEXT = {"patchers": frozenset({PATCHER_USER}), "knows_decisions": True}
+
+
+def a_job(*, suspend: bool = True, **metadata: Any) -> Json:
+    labels = metadata.pop("labels", {QUEUE: "q"})
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "x", "namespace": "n", "uid": "u", "labels": labels, **metadata},
+        "spec": {"suspend": suspend, "template": {"spec": {}}},
+    }
+
+
+def a_run(status: str | None = "PipelineRunPending", **metadata: Any) -> Json:
+    mark = metadata.pop("mark", "false")
+    annotations = {} if mark is None else {USER_PENDING: mark}
+    return {
+        "apiVersion": "tekton.dev/v1",
+        "kind": "PipelineRun",
+        "metadata": {
+            "name": "x",
+            "namespace": "n",
+            "uid": "u",
+            "labels": {QUEUE: "q"},
+            "annotations": annotations,
+            **metadata,
+        },
+        "spec": {} if status is None else {"status": status},
+    }
+
+
+def answer(old: Json, new: Json, *, user: str = "jane", **context: Any) -> Reply:
+    request = {
+        "uid": "r",
+        "operation": "UPDATE",
+        "namespace": "n",
+        "object": new,
+        "oldObject": old,
+        "userInfo": {"username": user},
+    }
+    made = NamespaceContext(**{**CONTEXT, **context})
+    return answer_mutation(request, rules(), context_of=lambda _namespace: made)
+
+
+def response(reply: Reply) -> Json:
+    found: Json = orjson.loads(reply.body)["response"]
+    return found
+
+
+def patch_of(reply: Reply) -> list[Json]:
+    found: list[Json] = orjson.loads(base64.b64decode(response(reply)["patch"]))
+    return found
+
+
+STARTS = {
+    "a Job": (a_job(), a_job(suspend=False)),
+    "a run": (a_run(), a_run(None)),
+    "a run with an empty queue label": (a_run(labels={QUEUE: ""}), a_run(None, labels={})),
+    "a run without any label": (a_run(labels={}), a_run(None, labels={}, mark=None)),
+    "a run that is to run its finally tasks": (a_run(), a_run("CancelledRunFinally")),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), STARTS.values(), ids=STARTS)
+def test_start_without_admission_is_refused_with_the_field_and_what_to_do(
+    old: Json, new: Json
+) -> None:
+    reply = answer(old, new)
+    status = response(reply)["status"]
+    assert (reply.outcome, status["code"], status["reason"]) == (Outcome.REFUSED, 403, "Forbidden")
+    field = "spec.suspend" if old["kind"] == "Job" else "spec.status"
+    assert status["message"].startswith(f"{old['kind']} n/x: {field}: may not be changed")
+    assert "sluice explain" in status["message"]
+    assert reply.cause == "not-admitted"
+
+
+ALLOWED: dict[str, Json] = {
+    "it is admitted": {"is_admitted": {"u"}.__contains__},
+    "by the patcher": {"user": PATCHER_USER},
+    "nobody knows the patcher": {"patchers": frozenset()},
+    "decisions are not read yet": {"knows_decisions": False},
+    "its namespace is not managed": {"managed": False},
+}
+
+
+@pytest.mark.parametrize("context", ALLOWED.values(), ids=ALLOWED)
+@pytest.mark.parametrize(("old", "new"), STARTS.values(), ids=STARTS)
+def test_start_is_allowed(old: Json, new: Json, context: Json) -> None:
+    assert answer(old, new, **context).outcome is Outcome.UNCHANGED
+
+
+NOT_OURS = {
+    "a waiting run that is cancelled": (a_run(), a_run("Cancelled")),
+    "a Job without a queue": (a_job(labels={}), a_job(labels={}, suspend=False)),
+    "a Job that ran": (a_job(suspend=False), a_job(suspend=False, labels={})),
+    "a Job that is suspended": (a_job(suspend=False), a_job()),
+    "a child that waits with its controller": (
+        a_job(ownerReferences=[{"controller": True, "uid": "p"}]),
+        a_job(suspend=False, ownerReferences=[{"controller": True, "uid": "p"}]),
+    ),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), NOT_OURS.values(), ids=NOT_OURS)
+def test_other_changes_are_allowed(old: Json, new: Json) -> None:
+    assert answer(old, new).outcome is Outcome.UNCHANGED
+
+
+@pytest.mark.parametrize("knows", [True, False])
+@pytest.mark.parametrize("user", ["jane", PATCHER_USER])
+def test_end_of_an_own_pause_is_held_under_our_mark(knows: bool, user: str) -> None:
+    reply = answer(a_run(mark="true"), a_run(None, mark="true"), knows_decisions=knows, user=user)
+    assert reply.outcome is Outcome.MUTATED
+    assert {"op": "add", "path": "/spec/status", "value": "PipelineRunPending"} in patch_of(reply)
+    [mark] = [o for o in patch_of(reply) if "user-pending" in o["path"]]
+    assert mark["value"] == "false"
+
+
+MARKED: dict[str, tuple[Json, Json]] = {
+    "its label goes": (a_job(), a_job(labels={})),
+    "a controller comes": (a_job(), a_job(ownerReferences=[{"controller": True, "uid": "p"}])),
+    "label and mark go": (a_run(), a_run(labels={}, mark=None)),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), MARKED.values(), ids=MARKED)
+def test_what_stays_held_keeps_the_mark_of_our_hold(old: Json, new: Json) -> None:
+    reply = answer(old, new)
+    assert reply.outcome is Outcome.MUTATED
+    assert all(
+        "user-pending" in o["path"] or o["path"].endswith("annotations") for o in patch_of(reply)
+    )
