@@ -72,7 +72,7 @@ def mutate(
         return _with_affinity(obj)
     if not context.managed or not integration.matches(obj):
         return MutationResult(object=obj, patch=())
-    controller = _controller_of(obj)
+    controller = controller_of(obj)
     if controller and context.is_admitted(controller):
         return MutationResult(object=obj, patch=())  # It belongs to its controller's workload.
     classify = integration.classify
@@ -140,7 +140,7 @@ def integration_of(obj: Object, integrations: Integrations) -> Integration | Non
     return integration
 
 
-def _controller_of(obj: Object) -> str:
+def controller_of(obj: Object) -> str:
     """Return the uid of the object's controller; empty if it has none. Raises `RefusedError`."""
     owners = read_object(obj, "metadata").get("ownerReferences")
     if owners is None:

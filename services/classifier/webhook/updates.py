@@ -6,9 +6,10 @@ stopped by quota once it is observed (ADR 32).
 
 from typing import Final
 
-from services.classifier.refusal import FORBIDDEN, RefusedError
+from services.classifier.refusal import FORBIDDEN, RefusedError, read_object, read_strings
 from services.classifier.webhook.context import NamespaceContext
 from services.classifier.webhook.draft import Draft, MutationResult
+from services.classifier.webhook.mutation import controller_of
 from shared.contracts.kube import names
 from shared.contracts.kube.bodies import annotations_of, labels_of
 from shared.contracts.kube.kinds import Object
@@ -34,6 +35,8 @@ def review_update(
     Raises `RefusedError`.
     """
     unchanged = MutationResult(object=obj, patch=())
+    for each in (obj, old):
+        _check(each)
     if not (context.managed and integration.held(old) and integration.matches(old)):
         return unchanged
     if context.is_admitted(_uid(old)) or not _is_ours(old, integration, context):
@@ -47,6 +50,14 @@ def review_update(
     if not context.patchers or user in context.patchers or not context.knows_decisions:
         return unchanged
     raise RefusedError(FORBIDDEN, _why(old, integration), cause=_CAUSE)
+
+
+def _check(obj: Object) -> None:
+    """Raise `RefusedError` for metadata of a wrong type."""
+    metadata = read_object(obj, "metadata")
+    for field in ("labels", "annotations"):
+        read_strings(metadata, field)
+    controller_of(obj)
 
 
 def _uid(obj: Object) -> str:

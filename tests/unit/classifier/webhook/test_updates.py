@@ -145,3 +145,16 @@ def test_what_stays_held_keeps_the_mark_of_our_hold(old: Json, new: Json) -> Non
     assert all(
         "user-pending" in o["path"] or o["path"].endswith("annotations") for o in patch_of(reply)
     )
+
+
+@pytest.mark.parametrize("at", ["new", "old"])
+@pytest.mark.parametrize(
+    "metadata",
+    [{"labels": []}, {"annotations": {"a": 1}}, {"ownerReferences": "x"}, {"ownerReferences": [1]}],
+    ids=str,
+)
+def test_metadata_of_a_wrong_type_is_refused(metadata: Json, at: str) -> None:
+    pair = [a_job(), a_job(suspend=False)]
+    place = ("old", "new").index(at)
+    pair[place] = {**pair[place], "metadata": {**pair[place]["metadata"], **metadata}}
+    assert response(answer(*pair))["status"]["code"] == 400
