@@ -9,12 +9,11 @@ DEACTIVATED_DUE_TO: Final = f"{DEACTIVATED}DueTo"
 """Prefix of eviction reasons of a workload that the scheduler deactivated; the cause follows. Kueue's."""
 
 NOT_ADMITTED: Final = "NotAdmitted"
-"""Reason of an eviction: the job ran though nobody had admitted it. Kueue's `StopReasonNotAdmitted`.
-
-One that cannot be suspended is cancelled."""
+"""Reason of an eviction: the job ran without admission. Kueue's `StopReasonNotAdmitted`. A job that
+cannot be suspended is cancelled."""
 
 NOT_ADMITTED_HELD: Final = "NotAdmittedHeld"
-"""The same; one that cannot be suspended is cancelled, and a copy waits in its place."""
+"""As above, but a job that cannot be suspended is cancelled and a copy waits in its place."""
 
 RELEASE_REFUSED: Final = "ReleaseRefused"
-"""The API server refuses the release of a job: it waits with this reason, and its event has it too."""
+"""The API server refuses the release of a job. The job waits with this reason; its event has it too."""

@@ -19,7 +19,7 @@ class WorkloadRef(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
     def on(self, cluster: str) -> "WorkloadRef":
-        """The Workload of the same namespace and name in another cluster: a copy has both of them."""
+        """The Workload of the same namespace and name in another cluster, as a copy has them."""
         return WorkloadRef(cluster, self.namespace, self.name)
 
 

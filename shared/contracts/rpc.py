@@ -1,6 +1,6 @@
-"""Questions that the quota service answers: subjects and limits.
+"""Requests that the quota service answers: subjects and limits.
 
-The models of questions and answers are in `shared.contracts.messages.explain`. This module imports no
+The models of requests and answers are in `shared.contracts.messages.explain`. This module imports no
 pydantic, because `sluice get` and `sluice explain` have to start quickly.
 """
 
@@ -15,4 +15,4 @@ POSITIONS: Final = rpc_subject("quota", "positions")
 """Which workloads wait, and in which order?"""
 
 POSITIONS_MAX: Final = 4000
-"""Positions in one answer: 200 bytes each stay below what a server takes in a message."""
+"""Positions in one answer. At 200 bytes each they stay below the server's message limit."""

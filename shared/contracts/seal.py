@@ -1,8 +1,8 @@
-"""What crosses the bus for one reader only: sealed to that reader's public key.
+"""Encrypts data on the bus for one reader: a sealed box for the reader's public key.
 
-A sealed box of X25519, HKDF-SHA256 and ChaCha20-Poly1305: each box has a key pair of its own, so a
-box says nothing about the next, and who writes the bus cannot read it. The context is authenticated:
-a box that was made for one TaskRun opens for no other.
+A sealed box of X25519, HKDF-SHA256 and ChaCha20-Poly1305. Each box has a key pair of its own, so a box
+tells nothing about the next, and whoever publishes to the bus cannot decrypt it. The context is
+authenticated: a box for one TaskRun opens for no other.
 """
 
 import base64
@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 KEY_BYTES: Final = 32
 
 Entropy = Callable[[int], bytes]
-"""So many unpredictable bytes: `secrets.token_bytes`, in worlds the seed's."""
+"""Returns that many unpredictable bytes: `secrets.token_bytes`; in a simulated world the seed's."""
 
 _NONCE: Final = bytes(12)
 """Each key encrypts one box."""
@@ -28,7 +28,7 @@ _INFO: Final = b"sluicegate seal v1"
 
 
 class SealError(ValueError):
-    """It was sealed to another key, for another purpose, or is no box. Says nothing of its content."""
+    """The box is for another key or context, or is no box. The text tells nothing of its content."""
 
 
 def public_key_of(private_key: bytes) -> str:

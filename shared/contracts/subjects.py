@@ -34,7 +34,7 @@ _ESCAPE: Final = "="
 
 
 class NameTooLongError(ValueError):
-    """No Kubernetes object can have this name, so nothing of ours is lost by refusing it."""
+    """No Kubernetes object can have this name, so refusing it loses nothing."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -60,7 +60,7 @@ def encode(name: str | None) -> str:
 
 
 def decode(token: str) -> str | None:
-    """The name behind `token`; ``None`` for "no name". Raises ValueError for what is no token."""
+    """The name behind `token`; None for "no name". Raises ValueError for an invalid token."""
     if token == NONE:
         return None
     if not token.startswith(_ESCAPE):
@@ -119,5 +119,5 @@ def rpc_subject(service: str, question: str) -> str:
 
 
 def lease_subject(name: str) -> str:
-    """Where the holder of a lease is written down."""
+    """Subject with the holder of a lease."""
     return f"{ROOT}.lease.{name}"

@@ -30,7 +30,7 @@ TIME_ZONE: Final = "sluicegate.dev/time-zone"
 LINES_MAX: Final = 50
 OPEN_MAX: Final = timedelta(days=31)
 LOOK_AHEAD_DAYS: Final = 5 * 366
-"""A window that does not open within this never does: the 29th of February comes sooner."""
+"""A window that does not open within this time never does. The 29th of February comes sooner."""
 
 _MONTHS: Final = [
     "jan",
@@ -57,11 +57,11 @@ class WindowsError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stand:
-    """How it stands at one moment."""
+    """The state of the windows at one moment."""
 
     open: bool
     changes_at: datetime | None
-    """When that window closes, or the next one opens; None: none ever opens."""
+    """When the open window closes, or when the next one opens. None if none ever opens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class _Field:
 
     values: frozenset[int]
     restricted: bool
-    """It does not begin with a star: day of month and day of week are then alternatives."""
+    """True if the field does not begin with a star. Day of month and day of week are then alternatives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ class _Window:
         return by_day and by_weekday
 
     def openings(self, day: date, zone: tzinfo) -> Iterator[datetime]:
-        """The moments of that day at which it opens, in order."""
+        """The moments of that day at which the window opens, in order."""
         if not self._is_on(day):
             return
         for hour in self.hours:
@@ -102,7 +102,7 @@ class _Window:
                 yield datetime.combine(day, time(hour, minute), zone).astimezone(UTC)
 
     def closing(self, opened: datetime, zone: tzinfo) -> datetime:
-        """When it closes that opened then: so much later by the clock on the wall."""
+        """When a window that opened at `opened` closes, by the local clock."""
         wall = opened.astimezone(zone).replace(tzinfo=None) + self.lasts
         return wall.replace(tzinfo=zone).astimezone(UTC)
 
@@ -123,7 +123,7 @@ class Windows:
         return Stand(open=False, changes_at=min(openings, default=None))
 
     def _closes(self, window: _Window, now: datetime) -> datetime | None:
-        """When the window closes that is open now."""
+        """When the window that is open now closes."""
         today = now.astimezone(self.zone).date()
         latest: datetime | None = None
         for back in range(window.lasts.days + 2):
@@ -143,7 +143,7 @@ class Windows:
 
 
 def read_windows(annotations: Mapping[str, str]) -> Windows:
-    """Read what the annotations of a check say. Raises `WindowsError`."""
+    """Read the annotations of a check. Raises `WindowsError`."""
     name = annotations.get(TIME_ZONE, "UTC")
     try:
         zone = ZoneInfo(name)

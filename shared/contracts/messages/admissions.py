@@ -1,4 +1,4 @@
-"""What quota decided about a workload. One writer at a time, fenced."""
+"""Decisions of quota about workloads. One fenced writer at a time."""
 
 from datetime import datetime
 from typing import ClassVar, Literal
@@ -16,7 +16,7 @@ HOLDING: frozenset[AdmissionState] = frozenset({"reserved", "admitted", "evicted
 
 
 class PodSetAssignment(Part):
-    """What one pod set was given."""
+    """What one pod set was assigned."""
 
     name: str
     count: int
@@ -28,20 +28,20 @@ class PodSetAssignment(Part):
 
 
 class Admission(WorkloadMessage):
-    """The state of one workload in the eyes of quota."""
+    """Quota's decision about one workload."""
 
     stream: ClassVar[str] = "ADMISSIONS"
     type: ClassVar[str] = "dev.sluicegate.admission.v1"
 
     uid: str
-    """Of the workload that was decided about: a later one of the same name is not meant."""
+    """Uid of the workload. A later workload of the same name is another one."""
 
     state: AdmissionState
-    """`waiting` (with a reason) → `reserved` (checks pending) → `admitted`; `evicted` until its
-    pods are gone; `released`: it holds no quota any more (finished, gone, refused)."""
+    """`waiting` (with a reason) → `reserved` (checks pending) → `admitted`. `evicted` until the pods
+    are gone. `released`: holds no quota any more (finished, deleted, refused)."""
 
     term: int
-    """Whose decision: grows with each leader of the quota service."""
+    """Term of the leader that decided. It grows with each leader of the quota service."""
 
     number: int
     """Counts the decisions of that term, from 1. (epoch, term, number) orders all decisions."""
@@ -59,45 +59,45 @@ class Admission(WorkloadMessage):
     """AdmissionChecks that must be Ready before `reserved` becomes `admitted`."""
 
     spoke: str | None = None
-    """Where it runs instead of here: its job in this cluster is not released."""
+    """The spoke that runs it. Its job in this cluster is not released."""
 
     reason: str = ""
-    """A Kueue token: why it waits, was evicted, or released."""
+    """A token of Kueue: why it waits, was evicted, or was released."""
 
     message: str = ""
     requeue_at: datetime | None = None
-    """It backs off: not before this instant."""
+    """End of the back-off."""
 
     requeue_count: int = 0
     """How often it was evicted because its pods were not ready in time (`requeueState.count`)."""
 
     queued_at: datetime | None = None
-    """Its place in the queue, where an eviction cost it the one of its creation."""
+    """The time that orders it in the queue, if an eviction replaced its creation time."""
 
     admitted_at: datetime | None = None
-    """Since when it may run. Time limits count from here, whoever decides meanwhile."""
+    """Start of the admission. Time limits count from here, also under a later leader."""
 
     executed_seconds: int = 0
-    """How long it was admitted before that, in earlier admissions together."""
+    """How long earlier admissions lasted together."""
 
     pods_ready: Readiness = ""
     pods_ready_at: datetime | None = None
-    """Since when that is so."""
+    """Start of the present state."""
 
     deactivate: bool = False
-    """`spec.active` has still to become False: it was quota that put it out."""
+    """True while `spec.active` must still become False, after quota deactivated the workload."""
 
     preempted_by: str | None = None
     """`<namespace>/<name>` of the workload for which this one was evicted."""
 
     unplanned: bool = False
-    """It runs though nobody admitted it; it holds quota even above nominal."""
+    """It runs although nobody admitted it. It holds quota even above the nominal one."""
 
     generation: int = 0
-    """`WorkloadState.generation` that this answers."""
+    """The `WorkloadState.generation` that was decided about."""
 
     inputs: dict[str, int] = {}
-    """Log to the last sequence of it that had been taken in: with these facts this was decided."""
+    """Log to the last sequence that the leader had read when it decided."""
 
     @property
     def subject(self) -> str:
@@ -112,7 +112,7 @@ class Admission(WorkloadMessage):
     def numbered(
         self, *, term: int, number: int, inputs: dict[str, int], epoch: int = 0
     ) -> "Admission":
-        """The decision as it goes on the log: its leader and `number` order it, `inputs` explain it."""
+        """The decision as it is published: its leader and `number` order it, `inputs` explain it."""
         changes = {"epoch": epoch, "term": term, "number": number, "inputs": inputs}
         return self.model_copy(update=changes)
 
@@ -123,7 +123,7 @@ class Admission(WorkloadMessage):
 
 
 class Term(Message):
-    """A leader of the quota service began. Its place in the log fences the one before."""
+    """The start of a leader of the quota service. Its place in the log fences the leader before."""
 
     stream: ClassVar[str] = "ADMISSIONS"
     type: ClassVar[str] = "dev.sluicegate.term.v1"

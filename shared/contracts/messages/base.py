@@ -1,7 +1,7 @@
 """The base of every message that crosses NATS.
 
-A message is at once an event and the new state of what its subject names: the
-latest message of a subject says all that is known, so a reader may skip the earlier ones.
+A message is an event and also the new state of the object that its subject names. The latest message of
+a subject is the whole state, so a reader may skip the earlier ones.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ TRACEPARENT: Final = "traceparent"
 """Header, and suffix of the annotation, that carries the W3C trace context."""
 
 BODY_REF: Final = "Sluice-Body"
-"""Header with the place of the whole body, where the message is only a short form of it."""
+"""Header with the reference to the whole body, if the message is only a short form."""
 
 
 SCHEMA_VERSION: Final = "ce-schemaversion"
@@ -29,16 +29,16 @@ RULING: Final = "Sluice-Term"
 
 
 class UndecodableError(ValueError):
-    """A body that no version of ours wrote. It goes to `DEAD`; asking again will not help."""
+    """A body that no version of ours wrote. It goes to `DEAD`; another attempt does not help."""
 
     def __init__(self, type_: str, cause: ValidationError | str) -> None:
         super().__init__(f"{type_}: {cause if isinstance(cause, str) else _first(cause)}")
 
 
 class NewerSchemaError(UndecodableError):
-    """A newer release wrote the body, in a schema that this one does not know.
+    """A newer release wrote the body, in a schema that this release does not know.
 
-    It is no waste: durable work puts it off, and readers keep what they know until a newer release
+    It is not lost: durable work delays it, and readers keep their present state until a newer release
     reads the stream.
     """
 
@@ -55,12 +55,12 @@ def _first(cause: ValidationError) -> str:
 
 
 class Part(BaseModel):
-    """A piece of a message: immutable, unknown fields ignored."""
+    """A part of a message: immutable, unknown fields ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with some fields changed. Raises `TypeError` for a field that there is not."""
+        """Return a copy with some fields changed. Raises `TypeError` for an unknown field."""
         if unknown := changes.keys() - type(self).model_fields.keys():
             raise TypeError(f"{type(self).__name__} has no field {', '.join(sorted(unknown))}")
         return self.model_copy(update=changes)
@@ -95,17 +95,17 @@ class Message(Part):
 
     @property
     def subject(self) -> str:
-        """Where it is published: the object whose state it is."""
+        """The subject, which names the object that the message describes."""
         raise AssertionError(f"{type(self).__name__} defines no subject")
 
     @property
     def message_id(self) -> str | None:
-        """A `Nats-Msg-Id` that is the same whoever publishes this state; None: publisher's own."""
+        """A `Nats-Msg-Id` that does not depend on the publisher. None: the publisher makes one."""
         return None
 
     @property
     def body_ref(self) -> str | None:
-        """``<name>@<sha256>`` of the whole body in the object store; None: this is the whole."""
+        """``<name>@<sha256>`` of the whole body in the object store. None: the message is complete."""
         return None
 
     @property
@@ -157,5 +157,5 @@ class WorkloadMessage(Message):
 
 
 def _is_known(version: str, known: int) -> bool:
-    """False also for what is no number: only a newer release can have meant something by it."""
+    """False also for a text that is no number: only a newer release can have given it a meaning."""
     return version.isdecimal() and int(version) <= known

@@ -9,7 +9,7 @@ from shared.contracts.messages.base import WorkloadMessage
 
 
 class CheckState(WorkloadMessage):
-    """What the one owner of an admission check says about one workload."""
+    """The state of one admission check for one workload, as the check's owner publishes it."""
 
     stream: ClassVar[str] = "CHECKS"
     type: ClassVar[str] = "dev.sluicegate.check.v1"
@@ -23,7 +23,7 @@ class CheckState(WorkloadMessage):
     """MultiKueue only: the cluster that won. It goes into `status.clusterName` of the Workload."""
 
     attempt: int = 0
-    """Which reservation of the workload this answers: an older one is not meant."""
+    """The reservation of the workload that is answered; not an older one."""
 
     at: datetime
 

@@ -28,37 +28,37 @@ class Dispatch(Message):
     """`offered`: make the copy and let it compete. `chosen`: keep it. `withdrawn`: delete it."""
 
     job: dict[str, Any] | None = None
-    """`offered`: the object to create on the spoke, labels set. `chosen`: None, since it is there.
-    `withdrawn`: no more than what names it (apiVersion, kind, name, namespace, labels)."""
+    """`offered`: the object to create on the spoke, with labels. `chosen`: None, since it exists.
+    `withdrawn`: only what names it (apiVersion, kind, name, namespace, labels)."""
 
     workload: dict[str, Any] | None = None
-    """`offered` to a cluster with a Kueue of its own: the Workload that queues there. The job is made
-    once the spoke is chosen; `job` goes along with both."""
+    """`offered` to a cluster with a Kueue of its own: the Workload that queues there. The job is
+    created once the spoke is chosen; `job` contains it in both states."""
 
     target: JobRef | None = None
     """The job at the hub: the copy has its kind, namespace and name."""
 
     number: int = 0
-    """Of this order: a later one to the same spoke for the same workload has a greater one. Withdrawing
-    it does not change it."""
+    """Number of this order. A later one to the same spoke for the same workload is greater. Withdrawing
+    does not change it."""
 
     attempt: int = 0
-    """`Admission.number` of the reservation that it was made for."""
+    """`Admission.number` of the reservation behind it."""
 
     started: bool = False
-    """It was chosen once: unless the spoke says otherwise, the copy may run."""
+    """True once it was chosen: unless the spoke says otherwise, the copy may run."""
 
     spec: dict[str, Any] | None = None
-    """`chosen`: the spec that the copy was made with."""
+    """`chosen`: the spec with which the copy was created."""
 
     wish: dict[str, Any] | None = None
-    """`chosen`: fields of the spec that the job's user changed since, to stop or cancel it."""
+    """`chosen`: fields of the spec that the job's user has changed since, to stop or cancel it."""
 
     priority_class: str | None = None
-    """The WorkloadPriorityClass that the copy has by its job's label; None: none that the hub knows."""
+    """The WorkloadPriorityClass in the label of the copy; None if the hub knows none."""
 
     reranked: bool = False
-    """The copy may have been made with another class; or `workload`, with another value of it."""
+    """The copy may have been created with another class, or `workload` with another value of it."""
 
     at: datetime
 
@@ -73,7 +73,10 @@ class Dispatch(Message):
         return subjects.join("dispatch", self.spoke, self.namespace, self.name)
 
     def chosen(self, *, wish: dict[str, Any] | None, at: datetime) -> "Dispatch":
-        """The order that starts the copy: the spoke won. A Kueue of its own is given the job only now."""
+        """The order that starts the copy, because the spoke won.
+
+        Only now a Kueue of its own gets the job.
+        """
         spec = self.spec if self.job is None else self.job.get("spec")
         job = self.job if self.workload is not None else None
         changes = {"state": "chosen", "job": job, "spec": spec, "wish": wish, "at": at}
@@ -97,7 +100,7 @@ class Dispatch(Message):
     def with_priority(
         self, priority_class: str, value: int, *, reranked: bool = True
     ) -> "Dispatch":
-        """The same order with another priority. `reranked`: a copy that exists has to be changed, too."""
+        """The same order with another priority. `reranked`: an existing copy must be changed, too."""
         changes: dict[str, Any] = {"priority_class": priority_class, "reranked": reranked}
         if self.job is not None:
             metadata = self.job["metadata"]

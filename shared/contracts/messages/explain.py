@@ -1,7 +1,7 @@
-"""Questions that the deciding quota service answers, and its answers.
+"""Requests to the deciding quota service, and its answers.
 
-They are asked and forgotten: no stream keeps them. Names of workloads are told only to those who ask
-about the same namespace; of others an answer tells how many there are.
+No stream keeps them. An answer names workloads only of the namespace that was asked about; of other
+namespaces it gives numbers.
 """
 
 import sys
@@ -15,7 +15,7 @@ from shared.contracts.messages.base import Part
 
 
 class Holder(Part):
-    """Somebody who holds what another needs."""
+    """A workload that holds what another one needs."""
 
     name: str
     """Workload, in the namespace that was asked about."""
@@ -33,26 +33,26 @@ class Shortage(Part):
     """What the ClusterQueue could take now, borrowing included."""
 
     borrowable: str
-    """How much of `free` is not its own."""
+    """The part of `free` that would be borrowed."""
 
     most: str
-    """What it could ever have, if nobody else used anything; `unlimited` where there is no end."""
+    """The most it could ever have if nobody else used anything; `unlimited` without a limit."""
 
     limit: str = ""
-    """Whose limit `asked` meets first, and how high it is: ``borrowingLimit 2 of ClusterQueue a``."""
+    """The limit that `asked` meets first, and its value: ``borrowingLimit 2 of ClusterQueue a``."""
 
     holders: list[Holder] = []
-    """Largest first, a few."""
+    """The largest ones first, only a few."""
 
     holders_elsewhere: int = 0
     """In other namespaces."""
 
     held_elsewhere: str = "0"
-    """By those, together."""
+    """The amount that they hold together."""
 
 
 class Explanation(Part):
-    """Why one workload waits, or that it does not."""
+    """Why one workload waits, or that it does not wait."""
 
     cluster: str
     namespace: str
@@ -63,7 +63,7 @@ class Explanation(Part):
     """``<kind> <name>`` of the job behind it."""
 
     reason: str
-    """A token of Kueue's `QuotaReserved=False`; `Reserved`, `Admitted` or `Finished` otherwise."""
+    """A token of Kueue's `QuotaReserved=False`; else `Reserved`, `Admitted` or `Finished`."""
 
     message: str
     queue: str = ""
@@ -71,17 +71,17 @@ class Explanation(Part):
     priority: int = 0
     created_at: datetime
     position: int | None = None
-    """In its ClusterQueue, from 1; None: it does not wait in one."""
+    """Position in its ClusterQueue, from 1. None: it does not wait in one."""
 
     position_in_local_queue: int | None = None
     ahead: list[str] = []
     """Workloads of the same namespace before it, the first few."""
 
     ahead_here: int = 0
-    """How many there are of those in all."""
+    """The number of all of those."""
 
     ahead_elsewhere: int = 0
-    """How many before it are of other namespaces."""
+    """The number of workloads of other namespaces before it."""
 
     shortages: list[Shortage] = []
     victims: list[str] = []
@@ -100,30 +100,30 @@ class Explanation(Part):
     """Admission check to its state, while quota is reserved or it backs off because of one."""
 
     check_messages: dict[str, str] = {}
-    """What the checks' owners say beside."""
+    """Messages of the checks' owners."""
 
     remedy: str = ""
-    """What would let it in."""
+    """What would let it be admitted."""
 
     requeue_at: datetime | None = None
-    """Not before."""
+    """It is not admitted before this time."""
 
     expected_start: datetime | None = None
     expected_earliest: datetime | None = None
     """With `expected_latest` the ends of the interval into which it falls with 80 % confidence."""
 
     expected_latest: datetime | None = None
-    """None: there is no telling how late."""
+    """None if the latest start cannot be predicted."""
 
     expected_from_runs: int | None = None
-    """How many past runs of its kind that comes from."""
+    """Number of past runs of its kind that the forecast is based on."""
 
     expected_start_unknown_because: str = ""
 
     def with_expected_start(
         self, at: datetime, *, earliest: datetime, latest: datetime | None, runs: int
     ) -> "Explanation":
-        """The same with a forecast: a point, the 80 % interval, and from how many runs it comes."""
+        """The same with a forecast: expected start, 80 % interval, number of runs behind it."""
         return self.model_copy(
             update={
                 "expected_start": at,
@@ -135,17 +135,17 @@ class Explanation(Part):
         )
 
     def without_expected_start(self, because: str) -> "Explanation":
-        """The same, with the reason why there is no forecast."""
+        """The same with the reason why there is no forecast."""
         return self.model_copy(update={"expected_start_unknown_because": because})
 
 
 class ExplainRequest(Part):
-    """Asks why something waits."""
+    """Asks why a workload waits."""
 
     subject: ClassVar[str] = rpc.EXPLAIN
 
     cluster: str | None = None
-    """None: wherever there is one of this name."""
+    """None: in each cluster that has one of this name."""
 
     namespace: str
     name: str
@@ -157,11 +157,11 @@ class ExplainAnswer(Part):
 
     items: list[Explanation] = []
     problem: str = ""
-    """Why there are none."""
+    """Why there are no explanations."""
 
 
 class Position(Part):
-    """One who waits, as in the visibility API of Kueue."""
+    """One waiting workload, as in the visibility API of Kueue."""
 
     cluster: str
     namespace: str
@@ -176,7 +176,7 @@ class Position(Part):
 
 
 class PositionsRequest(Part):
-    """Asks who waits, in which order. Each field that is given narrows the answer."""
+    """Asks which workloads wait, in which order. Each given field narrows the answer."""
 
     subject: ClassVar[str] = rpc.POSITIONS
 
@@ -190,7 +190,7 @@ class PositionsRequest(Part):
     limit: int = Field(default=1000, ge=1, le=rpc.POSITIONS_MAX)
 
     def unlimited(self) -> "PositionsRequest":
-        """The same for a caller in this process, for which the size of a message is no limit."""
+        """The same for a caller in this process, which needs no limit for the size of a message."""
         return self.model_copy(update={"limit": sys.maxsize})
 
 

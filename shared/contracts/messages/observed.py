@@ -45,10 +45,8 @@ class Observed(ObservedHeader):
     """Without `managedFields` and `last-applied-configuration`; a Secret without its data."""
 
     object_ref: str | None = None
-    """`<name>@<sha256>` in the object store, where the object was too large.
-
-    What is there is this whole message; `object` is then as much of it as fits.
-    """
+    """`<name>@<sha256>` of this whole message in the object store, if the object was too large.
+    `object` is then the part of it that fits."""
 
     @property
     def body(self) -> Body | None:
@@ -56,21 +54,21 @@ class Observed(ObservedHeader):
         return None if self.object is None else as_body(self.object)
 
     def with_object(self, obj: dict[str, Any]) -> "Observed":
-        """The same observation of another content of the object."""
+        """The same observation with another object."""
         return self.model_copy(update={"object": obj})
 
     def truncated_to(self, obj: dict[str, Any], ref: str | None) -> "Observed":
-        """The same state with a part of the object; `ref`: where the whole message is."""
+        """The same observation with a part of the object. `ref`: the reference to the whole message."""
         return self.model_copy(update={"object": obj, "object_ref": ref})
 
     @property
     def ref(self) -> ObjectRef:
-        """The object that was seen."""
+        """The observed object."""
         return ObjectRef(self.cluster, self.kind, self.namespace, self.name)
 
     @property
     def body_ref(self) -> str | None:
-        """Where the whole message is."""
+        """The reference to the whole message."""
         return self.object_ref
 
     @property
@@ -81,7 +79,7 @@ class Observed(ObservedHeader):
 
 
 class Synced(Message):
-    """All that the watcher listed is in the log before this message."""
+    """Everything that the watcher listed is in the log before this message."""
 
     stream: ClassVar[str] = "OBSERVED"
     type: ClassVar[str] = "dev.sluicegate.synced.v1"

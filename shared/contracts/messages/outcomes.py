@@ -1,4 +1,4 @@
-"""What became of decisions: outcomes of the patcher, and messages that a service gave up on."""
+"""Results of decisions, and messages that a service gave up on."""
 
 from datetime import datetime
 from typing import ClassVar, Literal
@@ -8,14 +8,15 @@ from shared.contracts.messages.base import Message, WorkloadMessage
 
 
 class Outcome(WorkloadMessage):
-    """What became of a decision that a patcher carried out."""
+    """The result of a decision that a patcher carried out."""
 
     stream: ClassVar[str] = "OUTCOMES"
     type: ClassVar[str] = "dev.sluicegate.outcome.v1"
 
     uid: str
     result: Literal["applied", "refused", "gone"]
-    """`refused`: the cluster will never take it (Tekton's webhook, a policy): quota lets go."""
+    """`refused`: the cluster never accepts it (Tekton's webhook, a policy), so quota releases the
+    workload."""
 
     action: str
     """`release`, `suspend`, `reserve`, `finish`. `hold`: whether a decision about a job that holds quota can
@@ -26,7 +27,8 @@ class Outcome(WorkloadMessage):
     """Of the decision; both 0 where it cannot be read."""
 
     version: str = ""
-    """`resourceVersion` of the job after it; a `WorkloadState` of an older one does not know it yet."""
+    """`resourceVersion` of the job afterwards. A `WorkloadState` of an older one does not contain the
+    result."""
 
     message: str = ""
     at: datetime
@@ -48,7 +50,7 @@ class DeadLetter(Message):
     original_sequence: int
     reason: str
     body: str
-    """The original body; base64 where it is no UTF-8 (then `encoding` says so)."""
+    """The original body; in base64 if it is not UTF-8 (`encoding` then says so)."""
 
     encoding: Literal["utf-8", "base64"] = "utf-8"
     state: Literal["open", "handled", "dropped"] = "open"

@@ -1,4 +1,4 @@
-"""How a queue stands: what `kubectl get clusterqueues` shows."""
+"""The status of queues: what `kubectl get clusterqueues` shows."""
 
 from datetime import datetime
 from typing import ClassVar, Literal
@@ -8,7 +8,7 @@ from shared.contracts.messages.base import Message, Part
 
 
 class ResourceUsage(Part):
-    """How much of one resource is in use."""
+    """The use of one resource."""
 
     name: str
     total: str
@@ -17,7 +17,7 @@ class ResourceUsage(Part):
 
 
 class FlavorUsage(Part):
-    """How much of one flavor is in use."""
+    """The use of one flavor."""
 
     name: str
     resources: list[ResourceUsage]
@@ -37,7 +37,7 @@ class QueueStatus(Message):
     name: str
     pending: int
     reserving: int
-    """Holding quota, admitted or not."""
+    """Workloads that hold quota, admitted or not."""
 
     admitted: int
     reservation: list[FlavorUsage] = []
@@ -45,10 +45,10 @@ class QueueStatus(Message):
     """Of those that are admitted."""
 
     consumed: dict[str, str] | None = None
-    """What a LocalQueue used lately, older use counting less, where its queue goes by that."""
+    """Past use of a LocalQueue, older use counting less, if its queue orders by that."""
 
     consumed_at: datetime | None = None
-    """Until when it is counted."""
+    """The time up to which it is counted."""
 
     active: bool
     reason: str

@@ -1,6 +1,7 @@
-"""What hub and spokes tell each other besides orders, and what people are told of it.
+"""Messages between hub and spokes, apart from orders, and what users are told about spokes.
 
-Who lives, what became of a copy, what comes home; how spokes stand, and the checks that lead to them.
+Heartbeats of spokes, the state of copies, and what is written back at the hub; the state of spokes, and
+of the checks that lead to them.
 """
 
 import math
@@ -15,25 +16,26 @@ from shared.contracts.messages.workloads import JobRef
 from shared.contracts.refs import WorkloadRef
 
 SCHEMA: Final = 1
-"""Version of what hub and spoke agree on. Only what would be misunderstood makes a new one."""
+"""Version of the protocol between hub and spoke. It changes only if an older side would misunderstand."""
 
 PREBUILT_WORKLOAD: Final = "kueue.x-k8s.io/prebuilt-workload-name"
-"""Label of a copy: its Workload has the name of the hub's."""
+"""Label of a copy: the name of the hub's Workload, which its own Workload gets."""
 
 ORIGIN: Final = "kueue.x-k8s.io/multikueue-origin"
-"""Label of a copy: whose it is. Nothing without it is ever touched."""
+"""Label of a copy: the hub that owns it. Objects without it are never changed."""
 
 ORDER: Final = "sluicegate.dev/order"
-"""Annotation of a copy, ``<hub>/<number>``: the order that it was made for, and no other."""
+"""Annotation of a copy, ``<hub>/<number>``: the one order that it was created for."""
 
 LEASE: Final = "sluicegate.dev/lease-seconds"
-"""Annotation of a copy: it is stopped where its spoke has not heard the hub's bus for so long."""
+"""Annotation of a copy: how long its spoke may be without the hub's bus until the copy is stopped."""
 
 MANAGER: Final = "kueue.x-k8s.io/multikueue"
-"""`spec.managedBy` of what runs elsewhere: its own controller leaves it alone here."""
+"""`spec.managedBy` of a job that runs elsewhere: its own controller ignores it here."""
 
 COPY_FINALIZER: Final = "sluicegate.dev/copy"
-"""Keeps a copy, whoever deletes it, until the hub withdrew it: its end has come home by then."""
+"""Finalizer of a copy, whoever deletes it, until the hub withdraws it. Its result is at the hub by
+then."""
 
 
 def is_managed_elsewhere(job: Mapping[str, Any]) -> bool:
@@ -42,9 +44,9 @@ def is_managed_elsewhere(job: Mapping[str, Any]) -> bool:
 
 
 def lease_seconds_of(copy: Mapping[str, Any]) -> float | None:
-    """Seconds of the lease of a copy; None if it has none, or one that is no length of time.
+    """Seconds of the lease of a copy. None without a lease, or if the text is no length of time.
 
-    Whoever may write the object writes this annotation.
+    Whoever may write the object can write this annotation.
     """
     text = annotations_of(copy).get(LEASE)
     try:
@@ -55,7 +57,7 @@ def lease_seconds_of(copy: Mapping[str, Any]) -> float | None:
 
 
 class Beat(Message):
-    """A spoke's patcher lives, and reaches the bus."""
+    """Heartbeat of a spoke's patcher, which reaches the bus."""
 
     stream: ClassVar[str] = "SPOKES"
     type: ClassVar[str] = "dev.sluicegate.beat.v1"
@@ -63,22 +65,22 @@ class Beat(Message):
     spoke: str
     instance: str
     number: int
-    """Counts the beats of one life of that instance."""
+    """Counts the heartbeats of one process of that instance."""
 
     form: int = SCHEMA
     """The `SCHEMA` that this spoke understands."""
 
     quota: Literal["hub", "kueue"] = "hub"
-    """Who admits on that cluster: this hub's quota service, or a Kueue of its own."""
+    """Who admits in that cluster: this hub's quota service, or a Kueue of its own."""
 
     api: bool = True
-    """Whether it reaches its API server."""
+    """Whether the patcher reaches its API server."""
 
     identity: str | None = None
     """The uid of its namespace `kube-system`: two names with the same one are the same cluster."""
 
     at: datetime
-    """By the spoke's clock; nobody compares it with another's."""
+    """By the spoke's clock. It is never compared with another clock."""
 
     @property
     def subject(self) -> str:
@@ -87,7 +89,7 @@ class Beat(Message):
 
 
 class CopyState(Message):
-    """What a spoke's patcher says about its order, where the copy itself cannot."""
+    """What a spoke's patcher reports about its order, when the copy itself cannot tell."""
 
     stream: ClassVar[str] = "DISPATCHES"
     type: ClassVar[str] = "dev.sluicegate.copy.v1"
@@ -105,11 +107,11 @@ class CopyState(Message):
     """Of the order."""
 
     state: Literal["gone", "taken", "refused"]
-    """`gone`: nothing of this order or of an earlier one is there, its pods neither, and none will be.
-    `taken`: the name belongs to somebody else. `refused`: the cluster does not take the copy."""
+    """`gone`: nothing of this order or of an earlier one exists, its pods neither, and none will.
+    `taken`: the name belongs to another object. `refused`: the cluster does not accept the copy."""
 
     ended: dict[str, Any] | None = None
-    """Of `gone`: the status of the copy, where it had ended well before it was removed."""
+    """`gone`: the status of the copy, if it had succeeded before it was removed."""
 
     message: str = ""
     at: datetime
@@ -126,7 +128,7 @@ class CopyState(Message):
 
 
 class HubStatus(WorkloadMessage):
-    """What the hub's patcher writes about a workload that is sent away."""
+    """What the hub's patcher writes about a workload that runs on a spoke."""
 
     stream: ClassVar[str] = "DISPATCHES"
     type: ClassVar[str] = "dev.sluicegate.home.v1"
@@ -136,13 +138,13 @@ class HubStatus(WorkloadMessage):
     """The job of the hub."""
 
     nominated: list[str] | None = None
-    """`status.nominatedClusterNames` of the Workload; None: somebody else writes it."""
+    """`status.nominatedClusterNames` of the Workload. None: another controller writes it."""
 
     spoke: str | None = None
     """`status.clusterName` of the Workload."""
 
     status: dict[str, Any] | None = None
-    """The whole status of the copy for the job; empty: it never ran; None: leave it as it is."""
+    """The whole status of the copy, for the job. Empty: it never ran. None: leave it unchanged."""
 
     at: datetime
 
@@ -158,11 +160,11 @@ class SpokeCounts(Part):
     offered: int = 0
     chosen: int = 0
     withdrawing: int = 0
-    """Withdrawn, and not confirmed to be gone."""
+    """Withdrawn, but not yet confirmed to be gone."""
 
 
 class SpokeState(Message):
-    """How one spoke stands in the eyes of the hub: `MultiKueueCluster.status`, and more."""
+    """The state of one spoke as the hub knows it: `MultiKueueCluster.status`, and more."""
 
     stream: ClassVar[str] = "SPOKES"
     type: ClassVar[str] = "dev.sluicegate.spoke.v1"
@@ -178,13 +180,13 @@ class SpokeState(Message):
     message: str
     counts: SpokeCounts = SpokeCounts()
     latency_seconds: float | None = None
-    """From an offer to the copy that was seen, lately."""
+    """Recent time from an offer to the observed copy."""
 
     failures: int = 0
-    """Offers that came to nothing there, lately."""
+    """Recent offers that failed there."""
 
     free: dict[str, str] = {}
-    """Resource to the quota that is free there, over all queues."""
+    """Resource to the free quota of all queues."""
 
     at: datetime
 
@@ -195,7 +197,7 @@ class SpokeState(Message):
 
 
 class CheckCondition(Message):
-    """Whether an AdmissionCheck of the hub leads anywhere: the condition `Active` of its status."""
+    """Whether an AdmissionCheck of the hub can be used: the condition `Active` of its status."""
 
     stream: ClassVar[str] = "SPOKES"
     type: ClassVar[str] = "dev.sluicegate.standing.v1"
@@ -216,7 +218,7 @@ class CheckCondition(Message):
 
 
 class PairState(Message):
-    """What keeps the hub from running watcher and patcher of a spoke whose kubeconfig it was given."""
+    """Why the hub cannot run watcher and patcher of a spoke whose kubeconfig it has."""
 
     stream: ClassVar[str] = "SPOKES"
     type: ClassVar[str] = "dev.sluicegate.pair.v1"
@@ -226,7 +228,7 @@ class PairState(Message):
 
     spoke: str
     problem: str = ""
-    """Empty: they run, or they are none of the hub's business."""
+    """Empty: they run, or the hub is not to run them."""
 
     at: datetime
 

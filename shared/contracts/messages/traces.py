@@ -1,4 +1,4 @@
-"""How far the traces are that a collector was given."""
+"""The progress of the tracer: which traces a collector has accepted."""
 
 from datetime import datetime
 from typing import ClassVar
@@ -8,19 +8,19 @@ from shared.contracts.messages.base import Message
 
 
 class Traced(Message):
-    """What a collector has taken. Nobody else knows it: whoever traces next goes on from here."""
+    """What a collector has accepted. The next tracer continues from here."""
 
     stream: ClassVar[str] = "TRACES"
     type: ClassVar[str] = "dev.sluicegate.traced.v1"
 
     ended: int
-    """The last sequence of `WORKLOADS` up to which the trace of every workload that ended was taken."""
+    """Last sequence of `WORKLOADS` up to which the traces of all ended workloads were accepted."""
 
     batches: int
-    """Likewise of `ADMISSIONS`, for the traces of decisions that were published together."""
+    """The same for `ADMISSIONS`, for the traces of decisions that were published together."""
 
     since: dict[str, int] = {}
-    """Log to the first sequence of it that a workload whose trace is still open may need."""
+    """Log to the first sequence that a workload whose trace is still open may need."""
 
     at: datetime
 

@@ -1,4 +1,4 @@
-"""What waits, what it asks, and how it stands."""
+"""Workloads: what they request, and their state."""
 
 from datetime import datetime
 from typing import Any, ClassVar, Literal
@@ -33,12 +33,12 @@ class JobRef(Part):
 
 
 class PodSet(Part):
-    """Pods that are alike. Requests are per pod and final: adjusted, defaulted, transformed."""
+    """Pods with equal requests. Requests are for one pod and final: adjusted, defaulted, transformed."""
 
     name: str
     count: int
     min_count: int | None = None
-    """Partial admission may go down to this many; None: all or nothing."""
+    """Minimum pods for partial admission. None: all or nothing."""
 
     requests: dict[str, str] = {}
     """Resource name to canonical Kubernetes quantity, for ONE pod; `pods` is not among them."""
@@ -51,23 +51,23 @@ class PodSet(Part):
     """`requiredDuringSchedulingIgnoredDuringExecution` of the pod spec's node affinity."""
 
     reclaimable: int = 0
-    """Pods of this set that finished and need their quota no more. Grows only."""
+    """Number of pods of this set that finished and need no quota any more. It only grows."""
 
     returned: dict[str, str] = {}
-    """Resource to the quantity, of all pods together, that was given back before they finished: slots
-    of machines that are gone. Grows only."""
+    """Resource to the quantity, for all pods together, that was returned before they finished: slots of
+    deleted machines. It only grows."""
 
     def with_reclaimable(self, pods: int) -> "PodSet":
-        """Return a copy of which so many pods finished."""
+        """Return a copy with this number of finished pods."""
         return self.model_copy(update={"reclaimable": pods})
 
     def with_returned(self, returned: dict[str, str]) -> "PodSet":
-        """Return a copy of which so much was given back."""
+        """Return a copy with these returned quantities."""
         return self.model_copy(update={"returned": returned})
 
 
 class Finish(Part):
-    """How it ended."""
+    """The result of a finished workload."""
 
     success: bool
     message: str = ""
@@ -81,19 +81,20 @@ class WorkloadState(WorkloadMessage):
     type: ClassVar[str] = "dev.sluicegate.workload.v1"
 
     uid: str
-    """The job's uid, or the Workload object's where no job of ours owns it. It names the life."""
+    """The job's uid, or that of the Workload object if no job of ours owns it. It identifies one life
+    of the name."""
 
     generation: int = 0
-    """Grows with each change of what is asked; a decision names the one that it answers."""
+    """Grows with each change of the requests. A decision names the generation that it answers."""
 
     owner: JobRef | None = None
-    """None: somebody else's Workload, admitted and finished by its conditions alone."""
+    """None: a Workload of another controller, admitted and finished by its conditions alone."""
 
     version: str = ""
-    """`resourceVersion` of the job (or of somebody else's Workload) that this was read from."""
+    """`resourceVersion` of the job (or of the foreign Workload) from which this was read."""
 
     spec_generation: int = 0
-    """`metadata.generation` of the job. While it waits only its users change that."""
+    """`metadata.generation` of the job. While the job waits, only its users change it."""
 
     phase: Phase
     """`waiting`: held, nothing runs. `running`: released, or started by hand. `gone`: tombstone."""
@@ -114,78 +115,79 @@ class WorkloadState(WorkloadMessage):
     created_at: datetime
     pod_sets: list[PodSet] = []
     inadmissible: str | None = None
-    """Why it can never be admitted as it stands (annotation, LimitRange, missing class)."""
+    """Why it can never be admitted as it is (annotation, LimitRange, missing class)."""
 
     unresolved: str | None = None
-    """What it names and is not there, in words (a priority class): nobody knows its place in a queue."""
+    """The missing object that it names (a priority class), in words. Without it, it has no place in a
+    queue."""
 
     outgrown: dict[str, int] | None = None
-    """Pods by pod set, where more are asked for while it runs than its Workload says were admitted."""
+    """Pods by pod set, if it asks for more while it runs than its Workload says were admitted."""
 
     enlarged: bool = False
-    """A pod asks for more, while it runs, than its Workload says that one asked for when it was admitted."""
+    """True if a pod asks for more while it runs than its Workload says was admitted."""
 
     on_eviction: Literal["suspend", "recreate", "run-on"] = "suspend"
-    """What its eviction means once it runs. `recreate`: it is ended, and a copy waits in its place.
-    `run-on`: nothing, so it is not preempted, and an eviction is over when it ends by itself."""
+    """What an eviction means while it runs. `recreate`: it is ended, and a copy waits in its place.
+    `run-on`: nothing. It is then not preempted, and an eviction ends when it ends by itself."""
 
     held: bool = True
-    """It was told to wait (Pending, suspended). False before it started: nobody holds it back."""
+    """True if it was told to wait (Pending, suspended). False before its start: nothing holds it."""
 
     was_held: bool = False
-    """Our hold was on it at some time: what runs later without admission, somebody let go by hand. False:
-    it began while the webhook was away, or only its user's own pause was on it."""
+    """True if we held it at some time. If it runs later without admission, somebody released it by
+    hand. False: it began while the webhook was away, or only its user paused it."""
 
     on_hold: str | None = None
-    """Why it is not to be started though it may be admitted, in words: its user paused it."""
+    """Why it must not start although it may be admitted, in words: its user paused it."""
 
     pods_active: bool = False
-    """Some pod runs or terminates, or a started run is not done: its quota is in use."""
+    """A pod runs or terminates, or a started run has not ended: its quota is in use."""
 
     pods_ready: bool | None = None
-    """None where the kind cannot tell."""
+    """None if the kind cannot tell."""
 
     finish: Finish | None = None
     evicted_at: datetime | None = None
-    """Since when the Workload object says Evicted=True."""
+    """Transition time of Evicted=True of the Workload object."""
 
     evicted_reason: str = ""
-    """What it says then; empty: it does not say so."""
+    """Reason of that condition; empty without it."""
 
     requeue_at: datetime | None = None
-    """Not before this instant, as the Workload object records it. The log knows better."""
+    """End of the back-off in the Workload object. The log is more exact."""
 
     requeue_count: int = 0
     admitted_at: datetime | None = None
     executed_seconds: int = 0
     pods_ready_reason: str = ""
     pods_ready_at: datetime | None = None
-    """Likewise: what the Workload object records, adopted if the log is lost."""
+    """As the Workload object records it; used if the log is lost."""
 
     deactivating: bool = False
     """The Workload object has DeactivationTarget=True: `spec.active` is about to become False."""
 
     admission: dict[str, Any] | None = None
-    """`status.admission` of the Workload object while it has quota: adopted if the log is lost."""
+    """`status.admission` of the Workload object while it has quota; used if the log is lost."""
 
     deleting: str = ""
-    """Uid of the job's Workload object while somebody deletes that: the job is to wait anew."""
+    """Uid of the job's Workload object while somebody deletes that object: the job must wait again."""
 
     evicted: bool = False
     """The Workload object has Evicted=True and still holds quota."""
 
     max_execution_seconds: int | None = None
     coschedule: str | None = None
-    """The coscheduling mode that a run asks for: another one is another question to the cluster."""
+    """The coscheduling mode of a run. Another mode is another request to the cluster."""
 
     run_of: str | None = None
-    """Name of what it is a run of (a Pipeline), where its kind says it; shown to people."""
+    """Name of the run's definition (a Pipeline), if its kind has one. For people."""
 
     trace_parent: str | None = None
-    """Span of whoever created the job, 16 hexadecimal digits, where it was part of a trace already."""
+    """Span of the job's creator, 16 hexadecimal digits, if the job was part of a trace before."""
 
     labels: dict[str, str] = Field(default={})
-    """Of the job; shown to people, not weighed."""
+    """Labels of the job. For people; no decision depends on them."""
 
     @property
     def subject(self) -> str:
