@@ -270,3 +270,19 @@ class Bus(Protocol):
 
     async def purge(self, stream: str, subject: str, *, up_to: int) -> None:
         """Delete a tombstone from the view of `stream`, unless the subject has a newer entry."""
+
+    async def sweep(self, stream: str, ended: Mapping[str, int]) -> Collection[str]:
+        """Delete ended subjects from the view of `stream`, each up to a sequence of the log.
+
+        A subject that a durable consumer has not passed stays, and so does the view's last message.
+        Returns the subjects of which the view has nothing left up to that sequence. Can be repeated.
+        """
+
+    async def trim(self, stream: str, subject: str, *, up_to: int) -> int:
+        """Delete a subject's messages up to a sequence from the log itself; return how many there were.
+
+        Only for a subject that is not in the view any more: a log must not lack what its view has.
+        """
+
+    async def at_or_after(self, stream: str, sequence: int) -> Entry | None:
+        """Return the first entry of the log from `sequence` on; None: there is none."""

@@ -45,6 +45,7 @@ DUPLICATE_DROPPED: Final = Probe("duplicate-dropped", "a delivery was handled al
 NEWER_DELIVERED: Final = Probe("newer-delivered", "a delivery was skipped, a newer one waits")
 PUT_OFF: Final = Probe("put-off", "an entry is to be delivered again later")
 NEWER_SCHEMA: Final = Probe("newer-schema", "what a newer release wrote was put off or held apart")
+END_KEPT: Final = Probe("end-kept", "an end stayed in its view: a durable had not passed it")
 DEAD_LETTER: Final = Probe("dead-letter", "an entry that nobody can handle became a dead letter")
 LEASE_LOST: Final = Probe("lease-lost", "a term was cancelled because its lease was lost")
 

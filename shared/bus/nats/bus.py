@@ -29,6 +29,7 @@ from shared.bus.nats.object_store import ObjectStore
 from shared.bus.nats.publisher import RETRY_SECONDS, Publisher, Receipt, stored_at
 from shared.bus.nats.reader import Reader, stored_entry
 from shared.bus.nats.stream_drift import check
+from shared.bus.nats.work import ended as ended_work
 from shared.bus.nats.work.durables import Durables
 from shared.bus.nats.work.worker import ACK_WAIT_SECONDS, Registration, Worker
 from shared.bus.order.generations import Generations
@@ -319,6 +320,11 @@ class NatsBus:
         entry = stored_entry(stored, self._generations.current(stream))
         return await whole_for_reading(self, entry)
 
+    async def at_or_after(self, stream: str, sequence: int) -> Entry | None:
+        """Return the first entry of the log from `sequence` on."""
+        stored = await self._get(stream, {"seq": sequence, "next_by_subj": ">"})
+        return None if stored is None else stored_entry(stored, self._generations.current(stream))
+
     def work(
         self,
         stream: str,
@@ -467,6 +473,14 @@ class NatsBus:
         body = {"filter": subject, "seq": int(stored["seq"]) + 1}
         await call(self._connection.nc, f"STREAM.PURGE.{view}", body)
         return True
+
+    async def sweep(self, stream: str, ended: Mapping[str, int]) -> Collection[str]:
+        """Delete ended subjects from the view; see the port."""
+        return await ended_work.sweep(self._connection.nc, stream, ended)
+
+    async def trim(self, stream: str, subject: str, *, up_to: int) -> int:
+        """Delete a subject's messages from the log; see the port."""
+        return await ended_work.trim(self._connection.nc, stream, subject, up_to)
 
     async def _get(self, stream: str, which: dict[str, Any]) -> dict[str, str] | None:
         try:

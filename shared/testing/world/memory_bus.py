@@ -329,6 +329,19 @@ class MemoryBus:
         """Drop a tombstone from the view of `stream`."""
         await self.ask(lambda server: server.purge(stream, subject, up_to))
 
+    async def sweep(self, stream: str, ended: Mapping[str, int]) -> Collection[str]:
+        """Delete ended subjects from the view of `stream`."""
+        return await self.ask(lambda server: server.sweep(stream, ended))
+
+    async def trim(self, stream: str, subject: str, *, up_to: int) -> int:
+        """Delete a subject's messages from the log."""
+        return await self.ask(lambda server: server.trim(stream, subject, up_to))
+
+    async def at_or_after(self, stream: str, sequence: int) -> Entry | None:
+        """Return the first entry of the log from `sequence` on."""
+        stored = await self.ask(lambda server: server.stream(stream).after(sequence - 1, (">",)))
+        return None if stored is None else stored.entry()
+
     async def ask(self, question: Callable[[MemoryServer], T]) -> T:
         """One round trip. Raises `UnavailableError` when it is lost."""
         await self._wire.point("ask")

@@ -16,6 +16,7 @@ from shared.bus.port import AnswerError, BusError, Entry
 from shared.bus.streams import OBJECTS, load, view_of
 from shared.testing.world.memory_bodies import Bodies
 from shared.testing.world.memory_streams import Stored, Stream, matches
+from shared.telemetry import probes
 from shared.testing.world.world import World
 
 __all__ = ["ACK_WAIT_SECONDS", "Durable", "MemoryServer", "Reply", "Subscriber", "answer_of"]
@@ -95,6 +96,11 @@ class Durable:
             return None
         self.position = stored.sequence
         return stored, self._give(stored.sequence, now, 1)
+
+    def awaits(self, stored: Stored) -> bool:
+        """Whether a message was not handled yet."""
+        passed = stored.sequence <= self.position and stored.sequence not in self.pending
+        return not passed and matches(stored.subject, self.filters)
 
     def postpone(self, sequence: int, until: float) -> None:
         """Deliver it again at `until`, unless it is acknowledged by then."""
@@ -254,6 +260,36 @@ class MemoryServer:
         stored = view.latest(subject, at=self.seconds())
         if stored is not None and stored.origin <= up_to:
             view.remove(stored.sequence)
+
+    def sweep(self, log: str, ended: Mapping[str, int]) -> set[str]:
+        """Remove ended subjects from the view of `log`, apart from what a durable has not passed."""
+        view = self.view(log)
+        last = next(reversed(view.messages), 0)
+        done = set()
+        for subject, up_to in ended.items():
+            stored = view.latest(subject, at=self.seconds())
+            if stored is None or stored.origin > up_to:
+                done.add(subject)
+            elif stored.sequence == last:
+                continue
+            elif any(one.awaits(stored) for one in self._durables.values() if one.stream is view):
+                probes.END_KEPT.fired += 1
+            else:
+                view.remove(stored.sequence)
+                done.add(subject)
+        return done
+
+    def trim(self, log: str, subject: str, up_to: int) -> int:
+        """Remove the messages of `subject` up to a sequence from `log`."""
+        stream = self.stream(log)
+        old = [
+            s.sequence
+            for s in stream.messages.values()
+            if s.subject == subject and s.sequence <= up_to
+        ]
+        for sequence in old:
+            stream.remove(sequence)
+        return len(old)
 
     def listen(self, stream: str, wake: Callable[[tuple[str, ...]], bool]) -> None:
         """Call `wake` for new messages of `stream`, until it returns False.

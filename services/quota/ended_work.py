@@ -1,0 +1,171 @@
+"""Deletes ended workloads from the views, and the oldest of them from a log that is nearly full.
+
+The leader of quota is the only one that does this. Every step can be repeated, and a former leader does no
+harm: each deletion names the sequence up to which this term has read, and what is newer stays.
+
+1. The tombstone of a workload is applied, or a decision or outcome is read of a workload that is not there.
+2. After `forget_seconds`, if the workload is still over, its decision and its outcome are deleted from the views,
+   and then its tombstone: a leader that starts in between finds the tombstone and goes on.
+3. From `TRIM_FROM` on, the messages of workloads that are in no view any more are deleted from a log, the oldest first,
+   until it is `TRIM_TO` full. What lives keeps all its messages.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import Final
+
+import structlog
+
+from services.quota.metrics.service import ENDED, SWEPT, TRIMMED
+from shared.bus.port import Bus, BusError, Entry
+from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.base import Message
+from shared.contracts.messages.outcomes import Outcome
+from shared.contracts.messages.queues import HistoryStart
+from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.refs import WorkloadRef
+from shared.contracts.subjects import join, workload_of
+from shared.telemetry import probes
+
+log = structlog.get_logger(__name__)
+
+STREAMS: Final = {"ADMISSIONS": "admission", "OUTCOMES": "outcome", "WORKLOADS": "workload"}
+"""Logs in the order in which an ended workload leaves their views, each with the second token of its subjects."""
+
+SWEEP_SECONDS: Final = 30.0
+"""How often it looks for workloads that ended long enough ago."""
+
+AGAIN_SECONDS: Final = 60.0
+"""When a workload is tried again that a durable had not passed."""
+
+BATCH: Final = 100
+"""Workloads, or messages of a log, between two pauses: other requests of this process come first."""
+
+PAUSE_SECONDS: Final = 0.1
+
+TRIM_FROM: Final = 0.6
+"""Fullness of a log from which on its oldest ended workloads are deleted."""
+
+TRIM_TO: Final = 0.5
+
+
+class EndedWork:
+    """The workloads that have ended and are still in a view."""
+
+    def __init__(
+        self,
+        *,
+        bus: Bus,
+        now: Callable[[], datetime],
+        is_over: Callable[[WorkloadRef], bool],
+        decided_up_to: Callable[[], int],
+        forget_seconds: float,
+    ) -> None:
+        """`is_over`: nothing is known of the workload, and it holds no quota.
+
+        `decided_up_to`: last sequence of `ADMISSIONS` that this term knows.
+        """
+        self._bus = bus
+        self._now = now
+        self._is_over = is_over
+        self._decided_up_to = decided_up_to
+        self._delay = timedelta(seconds=forget_seconds)
+        self._due: dict[WorkloadRef, datetime] = {}
+        """When each ended workload is deleted from the views."""
+
+        self._applied: dict[str, int] = {}
+        """Log to the last sequence of it that was applied."""
+
+        self._cursor: dict[str, int] = {}
+        """Log to the sequence from which on `_trim` goes on looking."""
+
+    def observe(self, message: Message, entry: Entry) -> None:
+        """Note a message that was just applied."""
+        self._applied[message.stream] = max(self._applied.get(message.stream, 0), entry.sequence)
+        match message:
+            case WorkloadState(phase="gone"):
+                self._due[message.ref] = entry.time + self._delay
+            case WorkloadState():
+                self._due.pop(message.ref, None)
+            case Admission() | Outcome() if self._is_over(message.ref):
+                self._due.setdefault(message.ref, entry.time + self._delay)
+
+    async def run(self, fullness: Callable[[str], float]) -> None:
+        """Delete what is due, until cancelled. `fullness`: of a log, as it was measured last."""
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            try:
+                await self._sweep_due()
+                for stream in STREAMS:
+                    if fullness(stream) >= TRIM_FROM:
+                        await self._trim(stream)
+            except BusError as error:
+                log.warning("ended workloads stay in the views", error=str(error))
+            ENDED.set(len(self._due))
+
+    async def _sweep_due(self) -> None:
+        now = self._now()
+        due = [ref for ref, at in self._due.items() if at <= now]
+        for begin in range(0, len(due), BATCH):
+            await self._sweep(due[begin : begin + BATCH])
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _sweep(self, refs: Iterable[WorkloadRef]) -> None:
+        """Delete workloads from the views, one view after the other."""
+        again = self._now() + timedelta(seconds=AGAIN_SECONDS)
+        left = [ref for ref in refs if ref in self._due]
+        for ref in left:
+            self._due[ref] = again
+        left = [ref for ref in left if self._is_over(ref)]
+        for stream, what in STREAMS.items():
+            if not left:
+                return
+            up_to = self._known_up_to(stream)
+            subjects = {join(what, *ref): ref for ref in left}
+            swept = await self._bus.sweep(stream, dict.fromkeys(subjects, up_to))
+            SWEPT.labels(stream=stream).inc(len(swept))
+            left = [ref for subject, ref in subjects.items() if subject in swept]
+        for ref in left:
+            if self._due.get(ref) == again:  # Otherwise it began or ended anew meanwhile.
+                del self._due[ref]
+                probes.END_SWEPT.fired += 1
+
+    def _known_up_to(self, stream: str) -> int:
+        return self._decided_up_to() if stream == "ADMISSIONS" else self._applied.get(stream, 0)
+
+    async def _trim(self, stream: str) -> None:
+        """Delete workloads that are in no view any more from a log, until it has room again."""
+        began = await self._bus.fullness(stream)
+        trimmed, at = 0, None
+        while began >= TRIM_FROM and await self._bus.fullness(stream) > TRIM_TO:
+            for _ in range(BATCH):
+                entry = await self._bus.at_or_after(stream, self._cursor.get(stream, 1))
+                if entry is None or entry.sequence > self._known_up_to(stream):
+                    self._cursor.pop(stream, None)
+                    await self._publish_start(stream, trimmed, at)
+                    return  # What is left lives, or has ended a moment ago.
+                self._cursor[stream] = entry.sequence + 1
+                at = entry.time
+                trimmed += await self._trim_ended(stream, entry)
+            await asyncio.sleep(PAUSE_SECONDS)
+        await self._publish_start(stream, trimmed, at)
+
+    async def _trim_ended(self, stream: str, entry: Entry) -> int:
+        """Delete the workload of an entry from a log if it is over and in no view; how many messages."""
+        ref = workload_of(entry.subject, STREAMS[stream])
+        if ref is None or ref in self._due or not self._is_over(ref):
+            return 0
+        trimmed = await self._bus.trim(stream, entry.subject, up_to=self._known_up_to(stream))
+        TRIMMED.labels(stream=stream).inc(trimmed)
+        probes.HISTORY_TRIMMED.fired += 1
+        return trimmed
+
+    async def _publish_start(self, stream: str, trimmed: int, at: datetime | None) -> None:
+        """Tell where the history of ended workloads begins now."""
+        if not trimmed or at is None:
+            return
+        sequence = self._cursor.get(stream, self._known_up_to(stream) + 1)
+        log.warning("deleted the oldest history", stream=stream, messages=trimmed, up_to=str(at))
+        start = HistoryStart(log=stream, sequence=sequence, began_at=at, at=self._now())
+        await self._bus.publish(start)

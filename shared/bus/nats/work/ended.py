@@ -1,0 +1,91 @@
+"""Deletes what has ended: from a view, once every durable consumer has passed it.
+
+A durable that has not handled a tombstone would never see it once it is purged. Its acknowledgement floor
+says what it has handled; it speaks of sequences of the view. A durable counts for the subjects that its
+filters select, so the durables of a cluster that is gone keep the ends of that cluster only.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from nats.aio.client import Client
+
+from shared.bus import headers as wire
+from shared.bus.filters import covers
+from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, ApiError, call
+from shared.bus.streams import view_of
+from shared.telemetry import probes
+
+
+class _Passed(NamedTuple):
+    """What one durable consumer has handled."""
+
+    filters: tuple[str, ...]
+    floor: int
+    """Sequence of the view up to which it has handled all that its filters select."""
+
+
+async def sweep(nc: Client, log: str, ended: Mapping[str, int]) -> set[str]:
+    """Purge subjects from the view of `log`; see `Bus.sweep`."""
+    view = view_of(log)
+    end = await _last_of(nc, view, ">")
+    durables = await _durables(nc, view)
+    done: set[str] = set()
+    for subject, up_to in ended.items():
+        stored = await _last_of(nc, view, subject)
+        if stored is None or wire.log_sequence(stored) > up_to:
+            done.add(subject)
+            continue
+        sequence = int(stored["seq"])
+        if end is None or sequence >= int(end["seq"]):
+            continue  # The view's last message tells how far the view is.
+        if any(_waits(each, subject, sequence) for each in durables):
+            probes.END_KEPT.fired += 1
+            continue
+        # `seq` is exclusive: an entry that was stored between reading and purging stays.
+        await call(nc, f"STREAM.PURGE.{view}", {"filter": subject, "seq": sequence + 1})
+        done.add(subject)
+    return done
+
+
+async def trim(nc: Client, log: str, subject: str, up_to: int) -> int:
+    """Purge a subject from `log`; see `Bus.trim`."""
+    answer = await call(nc, f"STREAM.PURGE.{log}", {"filter": subject, "seq": up_to + 1})
+    return int(answer.get("purged", 0))
+
+
+async def _durables(nc: Client, view: str) -> list[_Passed]:
+    """What each durable consumer of the view has passed."""
+    # Read before the consumers: what comes between is beyond this mark.
+    last = int((await call(nc, f"STREAM.INFO.{view}"))["state"]["last_seq"])
+    found: list[_Passed] = []
+    offset = 0
+    while True:
+        page = await call(nc, f"CONSUMER.LIST.{view}", {"offset": offset})
+        listed: list[dict[str, Any]] = page.get("consumers") or []
+        found += [_passed(info, last) for info in listed if info["config"]["ack_policy"] != "none"]
+        offset += len(listed)
+        if not listed or offset >= int(page["total"]):
+            return found
+
+
+def _passed(info: dict[str, Any], last: int) -> _Passed:
+    config = info["config"]
+    filters = tuple(config.get("filter_subjects") or [config.get("filter_subject") or ">"])
+    idle = not info["num_pending"] and not info["num_ack_pending"]
+    return _Passed(filters, last if idle else int(info["ack_floor"]["stream_seq"]))
+
+
+def _waits(durable: _Passed, subject: str, sequence: int) -> bool:
+    return durable.floor < sequence and any(covers(one, subject) for one in durable.filters)
+
+
+async def _last_of(nc: Client, stream: str, subject: str) -> dict[str, Any] | None:
+    try:
+        answer = await call(nc, f"STREAM.MSG.GET.{stream}", {"last_by_subj": subject})
+    except ApiError as error:
+        if error.code == MESSAGE_NOT_FOUND:
+            return None
+        raise
+    message: dict[str, Any] = answer["message"]
+    return message

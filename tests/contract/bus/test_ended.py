@@ -1,0 +1,100 @@
+"""Ended subjects leave the view once every durable has passed them, and the log when it needs room."""
+
+from shared.bus.port import Entry, LaterError
+from shared.contracts.messages.workloads import WorkloadState
+from shared.testing.waiting import eventually
+from tests.contract.bus.conftest import Readings
+from tests.contract.bus.stage import Stage, workload
+
+
+def gone(name: str, step: int = 9) -> WorkloadState:
+    return workload(name, step=step).gone()
+
+
+async def view_of(read: Readings, bus: object) -> list[str]:
+    listed, _ = await read(bus.watch("WORKLOADS")).until_caught_up()  # type: ignore[attr-defined]
+    return [entry.subject.rsplit(".", 1)[1] for entry in listed]
+
+
+async def test_end_leaves_the_view_after_every_durable_has_passed_it(
+    bus_factory: Stage, read: Readings
+) -> None:
+    bus = bus_factory.bus()
+    busy, seen = [True], []
+
+    async def handler(entry: Entry) -> None:
+        if busy[0] and entry.subject.endswith(".dead"):
+            raise LaterError("not yet", delay_seconds=0.05)
+        seen.append(entry.subject)
+
+    bus.work("WORKLOADS", "worker", handler, filters=("sluice.workload.hub.>",))
+    bus.work("WORKLOADS", "elsewhere", handler, filters=("sluice.workload.west.>",))
+    await bus.start()
+    end = await bus.publish(gone("dead"))
+    await bus.publish(workload("alive"))
+    ended = {gone("dead").subject: end}
+
+    async def alive_is_handled() -> bool:
+        return workload("alive").subject in seen
+
+    await eventually(alive_is_handled)
+    assert await bus.sweep("WORKLOADS", ended) == set()
+    assert await view_of(read, bus) == ["dead", "alive"]
+    busy[0] = False
+
+    async def swept() -> bool:
+        return await bus.sweep("WORKLOADS", ended) == set(ended)
+
+    await eventually(swept)
+    assert await view_of(read, bus) == ["alive"]
+    assert await swept()
+
+
+async def test_sweep_spares_what_is_newer_and_the_last_message_of_the_view(
+    bus_factory: Stage, read: Readings
+) -> None:
+    bus = bus_factory.bus()
+    await bus.start()
+    old = await bus.publish(gone("again"))
+    await bus.publish(workload("again", step=10))
+    last = await bus.publish(gone("last"))
+    assert await view_of(read, bus) == ["again", "last"]
+    ended = {workload("again").subject: old, workload("last").subject: last}
+    ended[workload("never-was").subject] = last
+    done = await bus.sweep("WORKLOADS", ended)
+    assert done == {workload("again").subject, workload("never-was").subject}
+    assert await view_of(read, bus) == ["again", "last"]
+
+
+async def test_trimmed_subject_leaves_the_log_and_others_stay(
+    bus_factory: Stage, read: Readings
+) -> None:
+    bus = bus_factory.bus()
+    await bus.start()
+    await bus.publish(workload("dead"))
+    await bus.publish(workload("alive"))
+    end = await bus.publish(gone("dead"))
+    await bus.publish(workload("alive", step=1))
+    first = await bus.at_or_after("WORKLOADS", 1)
+    assert first is not None
+    assert (first.sequence, first.subject) == (1, workload("dead").subject)
+    assert await bus.trim("WORKLOADS", workload("dead").subject, up_to=end) == 2
+    first = await bus.at_or_after("WORKLOADS", 1)
+    assert first is not None
+    assert (first.sequence, first.subject) == (2, workload("alive").subject)
+    assert await bus.at_or_after("WORKLOADS", 5) is None
+    assert await bus.latest("WORKLOADS", workload("dead").subject) is None
+    again = await bus.publish(workload("dead", step=1), expect_subject=0)
+    replayed, _ = await read(bus.replay("WORKLOADS")).until_caught_up()
+    assert [entry.sequence for entry in replayed] == [2, 4, again]
+
+
+async def test_trim_spares_newer_messages_of_the_subject(bus_factory: Stage) -> None:
+    bus = bus_factory.bus()
+    await bus.start()
+    end = await bus.publish(gone("a"))
+    newer = await bus.publish(workload("a", step=10))
+    assert await bus.trim("WORKLOADS", workload("a").subject, up_to=end) == 1
+    kept = await bus.latest("WORKLOADS", workload("a").subject)
+    assert kept is not None
+    assert kept.sequence == newer
