@@ -45,6 +45,7 @@ def assemble(
         new_decider=lambda: Decider(settings, configuration),
         now=now,
         audit_seconds=settings.audit_seconds,
+        forget_seconds=settings.forget_seconds,
         metrics=DecisionMetrics(registry),
     )
     if registry is not None:

@@ -6,6 +6,7 @@ publishes the decisions that it returns.
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from typing import Any
 
 import structlog
 
@@ -130,8 +131,9 @@ class Decider:
         for fact in self._facts_before_sync.pop(synced.cluster, []):
             self._engine.apply(fact)
         for admission in self._admissions.values():
-            if admission.cluster == synced.cluster and admission.state in HOLDING:
-                self._release_if_gone(admission)
+            holds = admission.cluster == synced.cluster and admission.state in HOLDING
+            if holds and admission.ref not in self._states:  # It ended unwatched.
+                self._engine.apply(WorkloadGone(**identity(admission)))
 
     def restore(self, admission: Admission) -> bool:
         """Apply a decision that is on the log already; return whether it could be used."""
@@ -253,6 +255,14 @@ class Decider:
         """The workload of a decision; None: it is gone."""
         return self._states.get(admission.ref)
 
+    def is_known(self, ref: WorkloadRef) -> bool:
+        """Whether the workload exists, as far as anybody can tell."""
+        return ref in self._states or self.held_back.why(ref) is not None
+
+    def is_over(self, ref: WorkloadRef) -> bool:
+        """Whether the workload is gone, and nothing of it is needed any more."""
+        return ref.cluster in self._synced and not (self.is_known(ref) or self._holds_quota(ref))
+
     def seconds_to_next(self, now: datetime) -> float | None:
         """Seconds until `decide` has work even without a new fact; None: never."""
         ticks = (self._queue_status.due_at, self._reasons.next_at(now))
@@ -289,29 +299,19 @@ class Decider:
         if state.phase not in {"gone", "finished"}:
             inbound.nanoseconds(state.created_at)  # Raises for what no later step could use.
         self.held_back.on_workload(state, self._states.get(ref))
-        cluster, namespace, name, uid = state.cluster, state.namespace, state.name, state.uid
         admission = self._admissions.get(ref)
-        if admission is not None and admission.state in HOLDING and admission.uid != uid:
+        if admission is not None and admission.state in HOLDING and admission.uid != state.uid:
             probes.EARLIER_UID_GONE.fired += 1
-            self._apply_fact(
-                WorkloadGone(cluster=cluster, namespace=namespace, name=name, uid=admission.uid)
-            )
+            self._apply_fact(WorkloadGone(**identity(admission)))
         if state.phase in {"gone", "finished"}:
             self._timers.forget(ref)
         if state.phase == "gone":
-            self._states.pop(ref, None)
-            self._refused_releases.pop(ref, None)
-            self._deleted_objects.pop(ref, None)
-            self._suspended_versions.pop(ref, None)
-            self._spokes.pop(ref, None)
-            self._checks.pop(ref, None)
-            self._apply_fact(WorkloadGone(cluster=cluster, namespace=namespace, name=name, uid=uid))
+            self._forget(ref)
+            self._apply_fact(WorkloadGone(**identity(state)))
             return
         self._states[ref] = state
         if state.phase == "finished":
-            self._apply_fact(
-                WorkloadFinished(cluster=cluster, namespace=namespace, name=name, uid=uid)
-            )
+            self._apply_fact(WorkloadFinished(**identity(state)))
             return
         self._timers.observe(ref, state)
         self._apply_workload_changed(state)
@@ -328,10 +328,7 @@ class Decider:
         if state.pods_active:
             self._apply_fact(
                 WorkloadRunning(
-                    cluster=cluster,
-                    namespace=namespace,
-                    name=name,
-                    uid=uid,
+                    **identity(state),
                     at=inbound.nanoseconds(state.created_at),
                     eviction_reason="" if why is None else why[0],
                 )
@@ -348,15 +345,27 @@ class Decider:
             state, admission, on_bypass=self._on_bypass, on_missed=self._on_missed
         )
 
+    def _forget(self, ref: WorkloadRef) -> None:
+        """Keep nothing of a workload that is gone, but the decision by which it holds quota."""
+        if not self._holds_quota(ref):
+            self._admissions.pop(ref, None)
+        self._reasons.forget(ref)
+        of_workloads: tuple[dict[WorkloadRef, Any], ...] = (
+            *(self._states, self._adopted, self._checks, self._spokes),
+            *(self._refused_releases, self._deleted_objects, self._suspended_versions),
+        )
+        for known in of_workloads:
+            known.pop(ref, None)
+
     def _apply_workload_changed(self, state: WorkloadState) -> None:
         ref = state.ref
         refused = self._refused_releases.get(ref)
         if refused is not None and refused[:2] != (state.uid, state.generation):
             del self._refused_releases[ref]
             refused = None
-        text = None if refused is None else refused[2]
+        why, held_back = refused and refused[2], self.held_back.why(ref)
         try:
-            fact = workload_changed(state, refused=text, held_back=self.held_back.why(ref))
+            fact = workload_changed(state, refused=why, held_back=held_back)
         except inbound.TranslateError as error:
             log.warning("a workload that cannot be used is ignored", error=str(error))
             return
@@ -373,9 +382,10 @@ class Decider:
         self._evict(state, *why, at=state.created_at)
 
     def _on_check(self, check: CheckState) -> None:
-        self._checks.setdefault(check.ref, {})[check.check] = check
-        if check.spoke:
-            self._spokes[check.ref] = (check.uid, check.spoke)
+        if self.is_known(check.ref):
+            self._checks.setdefault(check.ref, {})[check.check] = check
+            if check.spoke:
+                self._spokes[check.ref] = (check.uid, check.spoke)
         self._apply_fact(outbound.to_check_fact(check))
 
     def _on_outcome(self, outcome: Outcome) -> None:
@@ -409,10 +419,7 @@ class Decider:
     def _evict(self, state: WorkloadState, reason: str, message: str, *, at: datetime) -> None:
         self._apply_fact(
             EvictionRequested(
-                cluster=state.cluster,
-                namespace=state.namespace,
-                name=state.name,
-                uid=state.uid,
+                **identity(state),
                 reason=reason,
                 message=message,
                 at=inbound.nanoseconds(at),
@@ -444,13 +451,6 @@ class Decider:
 
     def _drained(self, state: WorkloadState) -> None:
         self._apply_fact(WorkloadDrained(**identity(state)))
-
-    def _release_if_gone(self, admission: Admission) -> None:
-        """Release quota of a workload that ended while no leader was watching."""
-        if admission.ref in self._states:
-            return
-        probes.GONE_WHILE_AWAY.fired += 1
-        self._engine.apply(WorkloadGone(**identity(admission)))
 
     # --- reasons -----------------------------------------------------------------------------------
 

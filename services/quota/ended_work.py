@@ -3,11 +3,11 @@
 The leader of quota is the only one that does this. Every step can be repeated, and a former leader does no
 harm: each deletion names the sequence up to which this term has read, and what is newer stays.
 
-1. The tombstone of a workload is applied, or a decision or outcome is read of a workload that is not there.
-2. After `forget_seconds`, if the workload is still over, its decision and its outcome are deleted from the views,
-   and then its tombstone: a leader that starts in between finds the tombstone and goes on.
-3. From `TRIM_FROM` on, the messages of workloads that are in no view any more are deleted from a log, the oldest first,
-   until it is `TRIM_TO` full. What lives keeps all its messages.
+1. The tombstone of a workload is applied; or a decision or outcome of a workload that is not there.
+2. After `forget_seconds`, if the workload is still over, its decision and its outcome are deleted from the
+   views, and then its tombstone: a leader that starts in between finds the tombstone and goes on.
+3. From `TRIM_FROM` on, the messages of workloads that are in no view any more are deleted from a log,
+   the oldest first, until it is `TRIM_TO` full. What lives keeps all its messages.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from typing import Final
 
 import structlog
 
+from services.quota.decider import Decider
 from services.quota.metrics.service import ENDED, SWEPT, TRIMMED
 from shared.bus.port import Bus, BusError, Entry
 from shared.contracts.messages.admissions import Admission
@@ -31,7 +32,11 @@ from shared.telemetry import probes
 log = structlog.get_logger(__name__)
 
 STREAMS: Final = {"ADMISSIONS": "admission", "OUTCOMES": "outcome", "WORKLOADS": "workload"}
-"""Logs in the order in which an ended workload leaves their views, each with the second token of its subjects."""
+"""Logs in the order in which an ended workload leaves their views; each with the second token of its
+subjects."""
+
+FORGET_SECONDS: Final = 600.0
+"""Age of an end before it leaves the views: a reader without a durable has seen it then."""
 
 SWEEP_SECONDS: Final = 30.0
 """How often it looks for workloads that ended long enough ago."""
@@ -58,17 +63,14 @@ class EndedWork:
         *,
         bus: Bus,
         now: Callable[[], datetime],
-        is_over: Callable[[WorkloadRef], bool],
+        decider: Decider,
         decided_up_to: Callable[[], int],
         forget_seconds: float,
     ) -> None:
-        """`is_over`: nothing is known of the workload, and it holds no quota.
-
-        `decided_up_to`: last sequence of `ADMISSIONS` that this term knows.
-        """
+        """`decided_up_to`: last sequence of `ADMISSIONS` that this term knows."""
         self._bus = bus
         self._now = now
-        self._is_over = is_over
+        self._decider = decider
         self._decided_up_to = decided_up_to
         self._delay = timedelta(seconds=forget_seconds)
         self._due: dict[WorkloadRef, datetime] = {}
@@ -88,7 +90,7 @@ class EndedWork:
                 self._due[message.ref] = entry.time + self._delay
             case WorkloadState():
                 self._due.pop(message.ref, None)
-            case Admission() | Outcome() if self._is_over(message.ref):
+            case Admission() | Outcome() if not self._decider.is_known(message.ref):
                 self._due.setdefault(message.ref, entry.time + self._delay)
 
     async def run(self, fullness: Callable[[str], float]) -> None:
@@ -117,7 +119,7 @@ class EndedWork:
         left = [ref for ref in refs if ref in self._due]
         for ref in left:
             self._due[ref] = again
-        left = [ref for ref in left if self._is_over(ref)]
+        left = [ref for ref in left if self._decider.is_over(ref)]
         for stream, what in STREAMS.items():
             if not left:
                 return
@@ -154,7 +156,7 @@ class EndedWork:
     async def _trim_ended(self, stream: str, entry: Entry) -> int:
         """Delete the workload of an entry from a log if it is over and in no view; how many messages."""
         ref = workload_of(entry.subject, STREAMS[stream])
-        if ref is None or ref in self._due or not self._is_over(ref):
+        if ref is None or ref in self._due or not self._decider.is_over(ref):
             return 0
         trimmed = await self._bus.trim(stream, entry.subject, up_to=self._known_up_to(stream))
         TRIMMED.labels(stream=stream).inc(trimmed)

@@ -8,6 +8,7 @@ from typing import Final
 import structlog
 
 from services.quota.decider import Decider
+from services.quota.ended_work import FORGET_SECONDS
 from services.quota.metrics import DecisionMetrics
 from services.quota.metrics.service import HALTED as HALTED_GAUGE
 from services.quota.queries.explainer import QueryResponder
@@ -39,12 +40,14 @@ class QuotaLeader:
         new_decider: Callable[[], Decider],
         now: Callable[[], datetime],
         audit_seconds: float,
+        forget_seconds: float = FORGET_SECONDS,
         metrics: DecisionMetrics | None = None,
     ) -> None:
         self._bus = bus
         self._new_decider = new_decider
         self._now = now
         self._audit_seconds = audit_seconds
+        self._forget_seconds = forget_seconds
         self._metrics = metrics or DecisionMetrics()
         self.decider: Decider | None = None
         """State of the present term; None: another replica leads, or none."""
@@ -97,11 +100,13 @@ class QuotaLeader:
             on_audit_passed=self._on_audit_passed,
             metrics=self._metrics,
             halted=self._halted,
+            forget_seconds=self._forget_seconds,
         )
         async with asyncio.TaskGroup() as group:
             await term.begin(group)
             group.create_task(QueryResponder(bus=self._bus, decider=decider).serve())
             group.create_task(term.watch_log_fullness(self._on_log_full))
+            group.create_task(term.delete_ended())
             if not self._halted:
                 self._state = "deciding"
             self.decider = decider

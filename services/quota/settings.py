@@ -30,3 +30,6 @@ class QuotaSettings(ServiceSettings):
 
     audit_seconds: Annotated[float, Field(gt=0)] = 60.0
     """How often the invariants are recomputed from what is on the log."""
+
+    forget_seconds: Annotated[float, Field(ge=0)] = 600.0
+    """How long after its end a workload stays in the views, for readers that were cut off."""

@@ -20,6 +20,7 @@ from typing import Final
 import structlog
 
 from services.quota.decider import Decider
+from services.quota.ended_work import FORGET_SECONDS, EndedWork
 from services.quota.metrics import DecisionMetrics
 from services.quota.metrics.gauges import cohorts_of, queue_of
 from services.quota.metrics.service import AUDITS, ISOLATED, LOG_FULLNESS, UNPLANNED
@@ -31,8 +32,7 @@ from shared.contracts.messages.admissions import Term as TermBegan
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.queues import QueueStatus
-from shared.contracts.refs import WorkloadRef
-from shared.contracts.subjects import decode, observed_filter, subject_filter, synced_filter
+from shared.contracts.subjects import observed_filter, subject_filter, synced_filter, workload_of
 from shared.telemetry import probes
 
 log = structlog.get_logger(__name__)
@@ -60,9 +60,6 @@ NEEDED_BY_ENDS: Final = ("ADMISSIONS", "WORKLOADS", "OUTCOMES")
 FULL: Final = ROOM_FOR_ENDS
 """Fullness of such a log from which on nobody is admitted: the rest is for workloads that end."""
 
-SUBJECT_TOKENS: Final = 5
-"""``sluice.<what>.<cluster>.<namespace>.<name>``."""
-
 PROBLEMS_MAX: Final = 20
 """Contradictions that one audit logs."""
 
@@ -84,6 +81,7 @@ class Term:
         on_audit_passed: Callable[[], None],
         metrics: DecisionMetrics,
         halted: str = "",
+        forget_seconds: float = FORGET_SECONDS,
     ) -> None:
         """`halted`: the contradiction because of which this term gives quota back and admits nobody."""
         self._bus = bus
@@ -116,6 +114,13 @@ class Term:
         self._publish_error: BaseException | None = None
         self._has_room = True
         self._fullness_of: dict[str, float] = {}
+        self._ended = EndedWork(
+            bus=bus,
+            decider=decider,
+            now=now,
+            decided_up_to=lambda: self._last_stored,
+            forget_seconds=forget_seconds,
+        )
         self._halted = halted
         decider.admission_stopped = self._halt_text()
 
@@ -221,6 +226,10 @@ class Term:
                 continue
             await self._wait(self._decider.seconds_to_next(now))
 
+    async def delete_ended(self) -> None:
+        """Delete ended workloads from the views, and from logs that are nearly full."""
+        await self._ended.run(lambda stream: self._fullness_of.get(stream, 0.0))
+
     async def watch_log_fullness(self, on_change: Callable[[str], None]) -> None:
         """Stop admitting while a log that an end needs is nearly full; go on once it has room again.
 
@@ -321,6 +330,7 @@ class Term:
             message = read(entry, message_type(stream, entry.subject))
             if message is not None:
                 self._apply(message, entry)
+                self._ended.observe(message, entry)
             else:
                 self._isolate(stream, entry)
 
@@ -328,7 +338,7 @@ class Term:
         """Hold back the workload of an entry that cannot be read."""
         ISOLATED.labels(stream=stream).inc()
         probes.ISOLATED.fired += 1
-        ref = _workload_of(entry.subject)
+        ref = workload_of(entry.subject)
         if stream in {"ADMISSIONS", "WORKLOADS"} and ref is not None:
             self._decider.hold_back(ref, stream, f"sequence {entry.sequence} cannot be read")
 
@@ -402,18 +412,6 @@ class Term:
     def _publish_status(self, status: QueueStatus) -> None:
         """Publish a queue's status. A lost one does no harm: the next one replaces it."""
         asyncio.ensure_future(self._bus.publish(status)).add_done_callback(_log_lost_status)
-
-
-def _workload_of(subject: str) -> WorkloadRef | None:
-    """The workload that a subject of `WORKLOADS` or `ADMISSIONS` names; None: it names none."""
-    tokens = subject.split(".")
-    if len(tokens) != SUBJECT_TOKENS:
-        return None
-    try:
-        cluster, namespace, name = map(decode, tokens[2:])
-    except ValueError:
-        return None
-    return WorkloadRef(cluster or "", namespace or "", name or "")
 
 
 def _log_lost_status(future: "asyncio.Future[int]") -> None:

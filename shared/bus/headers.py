@@ -19,7 +19,12 @@ EXPECT_SUBJECT_OF: Final = "Nats-Expected-Last-Subject-Sequence-Subject"
 TYPE: Final = "ce-type"
 """`Message.type` of the body."""
 
+WRITER: Final = "ce-source"
+"""Instance that published the message."""
+
 SOURCE: Final = "Nats-Stream-Source"
+"""Log and sequence that an entry of a view was sourced from."""
+
 MARKER: Final = "Nats-Marker-Reason"
 TTL: Final = "Nats-TTL"
 
@@ -46,7 +51,7 @@ def build(message: Message, *, message_id: str, source: str, now: datetime) -> d
         "content-type": "application/json",
         "ce-specversion": "1.0",
         "ce-id": identity,
-        "ce-source": _encoded(source),
+        WRITER: _encoded(source),
         TYPE: message.type,
         SCHEMA_VERSION: str(message.schema_version),
         "ce-time": now.isoformat(),

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Final
 
 from shared.contracts.kube.kinds import Kind
+from shared.contracts.refs import WorkloadRef
 
 ROOT: Final = "sluice"
 NONE: Final = "_"
@@ -22,6 +23,9 @@ ADMISSION_TEMPLATE: Final = f"{ROOT}.admission.{{cluster}}.{{namespace}}.{{name}
 CHECK_TEMPLATE: Final = f"{ROOT}.check.{{cluster}}.{{namespace}}.{{name}}.{{check}}"
 DISPATCH_TEMPLATE: Final = f"{ROOT}.dispatch.{{spoke}}.{{namespace}}.{{name}}"
 """Attribute `messaging.destination.template` of spans about messages with such a subject."""
+
+WORKLOAD_TOKENS: Final = 5
+"""``sluice.<what>.<cluster>.<namespace>.<name>``."""
 
 NAME_BYTES_MAX: Final = 253
 """The longest name that Kubernetes accepts."""
@@ -121,3 +125,15 @@ def rpc_subject(service: str, question: str) -> str:
 def lease_subject(name: str) -> str:
     """Subject with the holder of a lease."""
     return f"{ROOT}.lease.{name}"
+
+
+def workload_of(subject: str, what: str | None = None) -> WorkloadRef | None:
+    """The workload in ``sluice.<what>.<cluster>.<namespace>.<name>``; None: it is another subject."""
+    tokens = subject.split(".")
+    if len(tokens) != WORKLOAD_TOKENS or what not in {None, tokens[1]}:
+        return None
+    try:
+        cluster, namespace, name = map(decode, tokens[2:])
+    except ValueError:
+        return None
+    return WorkloadRef(cluster or "", namespace or "", name or "")

@@ -71,6 +71,9 @@ PROJECTION_FENCED: Final = Probe("projection-fenced", "another projection wrote:
 PROJECTION_OWN_WRITE: Final = Probe(
     "projection-own-write", "the message that refused a state was its own earlier attempt"
 )
+SWEPT_NAME_REUSED: Final = Probe(
+    "swept-name-reused", "a name came again whose tombstone was deleted from the view"
+)
 GONE_AT_SYNC: Final = Probe("gone-at-sync", "a workload without an object was declared gone")
 OLD_TOMBSTONE: Final = Probe("old-tombstone", "a tombstone was that of an earlier job of the name")
 ECHO_DEFERRED: Final = Probe("echo-deferred", "a state that only records a decision was deferred")
@@ -80,6 +83,10 @@ NEW_WORK_POSTPONED: Final = Probe(
 
 # --- quota ---
 
+END_SWEPT: Final = Probe("end-swept", "an ended workload was deleted from the views")
+HISTORY_TRIMMED: Final = Probe(
+    "history-trimmed", "an ended workload was deleted from a log that is nearly full"
+)
 DECIDER_FENCED: Final = Probe("decider-fenced", "a leader read a decision or a term of another")
 VOID_REPAIRED: Final = Probe(
     "void-repaired", "a new leader published a valid decision behind a void one"

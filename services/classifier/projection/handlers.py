@@ -11,7 +11,7 @@ from services.classifier.metrics import POSTPONED
 from services.classifier.projection.policy import DEFAULT_POLICY, Policy
 from services.classifier.projection.projector import Projector
 from shared.bus.follow import dispatch, follow, read
-from shared.bus.headers import SOURCE
+from shared.bus.headers import WRITER
 from shared.bus.kind_follower import KindFollower
 from shared.bus.leadership import lead
 from shared.bus.port import (
@@ -81,6 +81,9 @@ class Term:
         self._sequences: dict[str, int] = {}
         """Last sequence of each subject. The bus refuses a publish that expects another one."""
 
+        self._restored = 0
+        """Last sequence of the log whose state this term has read, or which left the view before that."""
+
         self._in_flight: set[str] = set()
         self._next: dict[str, WorkloadState] = {}
         """Subject to its latest state, to publish after the acknowledgement of the one in flight."""
@@ -123,6 +126,7 @@ class Term:
         async with aclosing(self._bus.watch(WorkloadState.stream)) as items:
             async for item in items:
                 if isinstance(item, CaughtUp):
+                    self._restored = item.sequence
                     return
                 # Also of an unreadable state: its successor must expect this sequence.
                 self._sequences[item.subject] = item.sequence
@@ -250,7 +254,12 @@ class Term:
                 except UnavailableError as error:
                     # Try again: without the answer the bus refuses the publish once more.
                     log.warning("cannot ask who wrote", subject=subject, error=str(error))
-        self._sequences[subject] = sequence
+        if state.phase == "gone":
+            self._sequences.pop(
+                subject, None
+            )  # If the name comes again, `_resolve_fence` finds it.
+        else:
+            self._sequences[subject] = sequence
         self._in_flight.discard(subject)
         if (following := self._next.pop(subject, None)) is not None:
             self._enqueue(following)
@@ -267,9 +276,18 @@ class Term:
                 raise FencedError(f"{state.subject} refuses its first message")
             # The message grew too old for the stream, but the view still has it.
             self._sequences[state.subject] = 0
-        elif last.headers.get(SOURCE) == self._bus.instance and last.sequence > known:
+        elif last.headers.get(WRITER) == self._bus.instance and last.sequence > known:
             probes.PROJECTION_OWN_WRITE.fired += 1
+            self._sequences[state.subject] = last.sequence
+        elif known == 0 and last.sequence <= self._restored and _is_tombstone(last):
+            probes.SWEPT_NAME_REUSED.fired += 1
             self._sequences[state.subject] = last.sequence
         else:
             probes.PROJECTION_FENCED.fired += 1
             raise FencedError(f"{state.subject} was written by somebody else")
+
+
+def _is_tombstone(entry: Entry) -> bool:
+    """Whether it says that a workload is gone. Quota deletes such entries from the view."""
+    state = read(entry, WorkloadState)
+    return state is not None and state.phase == "gone"

@@ -117,7 +117,8 @@ class Projector:
 
     def restore(self, state: WorkloadState) -> None:
         """Store a state that is on the stream already. Only a difference from it is a change."""
-        self._published[state.ref] = state
+        if state.phase != "gone":
+            self._published[state.ref] = state
 
     def observe(self, observed: Observed) -> None:
         """Apply one observation. A repeated one changes nothing."""
@@ -384,7 +385,10 @@ class Projector:
         if last is not None and last.uid == state.uid:
             is_new = _requested(last) != _requested(state) or _edited_while_waiting(last, state)
             state = state.with_generation(last.generation + is_new)
-        self._published[ref] = state
+        if state.phase == "gone":
+            del self._published[ref]
+        else:
+            self._published[ref] = state
         return state
 
     def _current_state(self, ref: WorkloadRef, last: WorkloadState | None) -> WorkloadState | None:

@@ -26,3 +26,18 @@ ISOLATED: Final = Counter(
     ["stream"],
 )
 HALTED: Final = Gauge("sluicegate_quota_halted", "1 while an audit's result stops admission.")
+
+ENDED: Final = Gauge(
+    "sluicegate_quota_ended_workloads",
+    "Ended workloads that are still in the views, because they ended a moment ago or a consumer is behind.",
+)
+SWEPT: Final = Counter(
+    "sluicegate_quota_swept",
+    "Ended workloads that were deleted from a view, by log.",
+    ["stream"],
+)
+TRIMMED: Final = Counter(
+    "sluicegate_quota_trimmed",
+    "Messages of ended workloads that were deleted from a log to make room, by log.",
+    ["stream"],
+)

@@ -5,7 +5,7 @@ one leader writes about a workload, the next one reads.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from services.quota.engine import facts
 from services.quota.wire.inbound import TranslateError, nanoseconds, requirement, toleration
@@ -23,7 +23,16 @@ INT32_MAX: Final = 2**31 - 1
 """Kubernetes keeps counts and seconds of a Workload in 32 bits."""
 
 
-def identity(of: WorkloadState | Admission) -> dict[str, str]:
+class Identity(TypedDict):
+    """The fields by which every fact names its workload."""
+
+    cluster: str
+    namespace: str
+    name: str
+    uid: str
+
+
+def identity(of: WorkloadState | Admission) -> Identity:
     """The fields by which every fact names its workload."""
     return {"cluster": of.cluster, "namespace": of.namespace, "name": of.name, "uid": of.uid}
 

@@ -63,6 +63,7 @@ class Rights(BaseModel):
 
     works: Mapping[str, tuple[str, ...]] = {}
     purges: tuple[str, ...] = ()
+    sweeps: tuple[str, ...] = ()
     leases: tuple[str, ...] = ()
     bodies: Literal["keep", "read"] | None = None
     answers: tuple[str, ...] = ()
@@ -212,8 +213,11 @@ def _publish(rights: Rights, writes: list[str]) -> Iterator[str]:
     for log, durables in rights.works.items():
         for durable in durables:
             yield from (subject.format(stream=view_of(log), durable=durable) for subject in _PULLS)
-    for log in rights.purges:
+    for log in (*rights.purges, *rights.sweeps):
         yield f"$JS.API.STREAM.PURGE.{view_of(log)}"
+    for log in rights.sweeps:
+        yield f"$JS.API.STREAM.PURGE.{log}"
+        yield f"$JS.API.CONSUMER.LIST.{view_of(log)}"
     if rights.bodies:
         yield f"$JS.API.STREAM.MSG.GET.OBJ_{OBJECTS}"
     if rights.bodies == "keep":

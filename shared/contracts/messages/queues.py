@@ -61,3 +61,22 @@ class QueueStatus(Message):
     def subject(self) -> str:
         """``sluice.queue.<cluster>.<namespace>.<name>``."""
         return subjects.join("queue", self.cluster, self.namespace, self.name)
+
+
+class HistoryStart(Message):
+    """Where the history of ended workloads begins in one log: earlier messages were deleted to make room."""
+
+    stream: ClassVar[str] = "QUEUES"
+    type: ClassVar[str] = "dev.sluicegate.history.v1"
+
+    log: str
+    sequence: int
+    began_at: datetime
+    """When the log stored the last message that was deleted, or examined and kept."""
+
+    at: datetime
+
+    @property
+    def subject(self) -> str:
+        """``sluice.history.<log>``."""
+        return subjects.join("history", self.log)

@@ -14,9 +14,9 @@ from shared.bus.headers import EXPECT_LAST, EXPECT_SUBJECT, MESSAGE_ID, SOURCE
 from shared.bus.nats.work.worker import ACK_WAIT_SECONDS
 from shared.bus.port import AnswerError, BusError, Entry
 from shared.bus.streams import OBJECTS, load, view_of
+from shared.telemetry import probes
 from shared.testing.world.memory_bodies import Bodies
 from shared.testing.world.memory_streams import Stored, Stream, matches
-from shared.telemetry import probes
 from shared.testing.world.world import World
 
 __all__ = ["ACK_WAIT_SECONDS", "Durable", "MemoryServer", "Reply", "Subscriber", "answer_of"]

@@ -1,18 +1,17 @@
 """Ended subjects leave the view once every durable has passed them, and the log when it needs room."""
 
-from shared.bus.port import Entry, LaterError
+from shared.bus.port import Bus, Entry, LaterError
 from shared.contracts.messages.workloads import WorkloadState
 from shared.testing.waiting import eventually
-from tests.contract.bus.conftest import Readings
-from tests.contract.bus.stage import Stage, workload
+from tests.contract.bus.stage import Readings, Stage, workload
 
 
 def gone(name: str, step: int = 9) -> WorkloadState:
     return workload(name, step=step).gone()
 
 
-async def view_of(read: Readings, bus: object) -> list[str]:
-    listed, _ = await read(bus.watch("WORKLOADS")).until_caught_up()  # type: ignore[attr-defined]
+async def view_of(read: Readings, bus: Bus) -> list[str]:
+    listed, _ = await read(bus.watch("WORKLOADS")).until_caught_up()
     return [entry.subject.rsplit(".", 1)[1] for entry in listed]
 
 

@@ -1,0 +1,208 @@
+"""Ended workloads leave the views once every durable has passed them; a nearly full log loses the oldest."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from shared.bus.follow import recall
+from shared.bus.port import Entry, LaterError
+from shared.contracts.messages.outcomes import Outcome
+from shared.contracts.messages.queues import HistoryStart
+from shared.contracts.messages.workloads import Finish, WorkloadState
+from shared.testing.waiting import eventually
+from shared.testing.world.memory_bus import MemoryBus
+from tests.unit.quota.service_setup import SETTINGS, Setup, became
+
+VIEWS = ("ADMISSIONS", "OUTCOMES", "WORKLOADS")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.quota.ended_work.SWEEP_SECONDS", 0.02)
+    monkeypatch.setattr("services.quota.ended_work.AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("services.quota.ended_work.PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("services.quota.term.FULLNESS_INTERVAL_SECONDS", 0.02)
+    short = SETTINGS.model_copy(update={"forget_seconds": 0.05})
+    monkeypatch.setattr("tests.unit.quota.service_setup.SETTINGS", short)
+
+
+def viewed(setup: Setup, stream: str) -> set[str]:
+    """Names of the workloads in a view."""
+    view = setup.server.view(stream)
+    return {m.subject.split(".")[4] for m in view.messages.values() if m.subject.count(".") == 4}
+
+
+def logged(setup: Setup, stream: str) -> set[str]:
+    log = setup.server.stream(stream)
+    return {m.subject.split(".")[4] for m in log.messages.values() if m.subject.count(".") == 4}
+
+
+async def ended(setup: Setup, name: str) -> WorkloadState:
+    """A workload that was admitted, carried out, finished and deleted."""
+    await setup.workload(name)
+    await became(setup, name, "admitted")
+    await setup.outcome(await setup.last(name), "release", "applied")
+    await setup.workload(name, phase="finished", finish=Finish(success=True))
+    await became(setup, name, "released")
+    return await setup.workload(name, phase="gone")
+
+
+async def lives(setup: Setup, name: str) -> None:
+    """A workload that runs. It has the last message of each view, which always stays."""
+    await setup.workload(name)
+    await became(setup, name, "admitted")
+    await setup.outcome(await setup.last(name), "release", "applied")
+
+
+async def left_views(setup: Setup, name: str, views: tuple[str, ...] = VIEWS) -> None:
+    async def yes() -> bool:
+        return not any(name in viewed(setup, view) for view in views)
+
+    await eventually(yes)
+
+
+async def test_ended_workload_leaves_all_views_and_stays_in_the_logs(setup: Setup) -> None:
+    await setup.cluster(cpus=1)
+    await setup.start_quota()
+    await ended(setup, "x")
+    await lives(setup, "y")
+    await left_views(setup, "x")
+    for view in VIEWS:
+        assert viewed(setup, view) == {"y"}
+        assert logged(setup, view) == {"x", "y"}
+
+
+async def test_next_leader_finishes_what_the_last_one_began(setup: Setup) -> None:
+    """It finds a tombstone, a decision or an outcome alone, and deletes it."""
+    await setup.cluster(cpus=1)
+    await setup.start_quota()
+    for name in ("a", "b", "c"):
+        await ended(setup, name)
+    await setup.stop_quota()
+    for name, kept in (("a", "WORKLOADS"), ("b", "ADMISSIONS"), ("c", "OUTCOMES")):
+        for view in VIEWS:
+            what = {"ADMISSIONS": "admission", "OUTCOMES": "outcome", "WORKLOADS": "workload"}[view]
+            if view != kept:
+                setup.server.purge(view, f"sluice.{what}.hub.team.{name}", 1 << 30)
+    await setup.start_quota("b")
+    await lives(setup, "y")
+    for name in ("a", "b", "c"):
+        await left_views(setup, name)
+
+
+async def test_end_that_a_durable_has_not_passed_stays(setup: Setup) -> None:
+    busy = True
+    patcher = MemoryBus(setup.server, instance="patcher")
+
+    async def handle(entry: Entry) -> None:
+        if busy and entry.subject.endswith(".x"):
+            raise LaterError("the API server does not answer", delay_seconds=0.05)
+
+    patcher.work("WORKLOADS", "patcher-hub-workload", handle, filters=("sluice.workload.hub.>",))
+    await patcher.start()
+    await setup.cluster(cpus=1)
+    await setup.start_quota()
+    await ended(setup, "x")
+    await ended(setup, "z")
+    await lives(setup, "y")
+    await left_views(setup, "z")
+    await asyncio.sleep(0.2)
+    assert "x" in viewed(setup, "WORKLOADS")
+    busy = False
+    await left_views(setup, "x")
+    await patcher.stop()
+
+
+async def test_workload_that_waits_runs_or_cannot_be_read_stays(setup: Setup) -> None:
+    await setup.cluster(cpus=1)
+    await setup.start_quota()
+    await setup.workload("runs", phase="running", held=False, pods_active=True)
+    await became(setup, "runs", "admitted")
+    await setup.outcome(await setup.last("runs"), "release", "applied")
+    await setup.workload("waits")
+    await became(setup, "waits", "waiting")
+    broken: Any = await setup.workload("broken")
+    await became(setup, "broken", "waiting")
+    object.__setattr__(broken := broken.replace(generation=1), "encode", lambda: b"{}")
+    await setup.bus.publish(broken)
+    await setup.workload("late")
+    await became(setup, "late", "waiting")
+    await asyncio.sleep(0.3)
+    assert viewed(setup, "WORKLOADS") == {"runs", "waits", "broken", "late"}
+    assert viewed(setup, "ADMISSIONS") == {"runs", "waits", "broken", "late"}
+    assert viewed(setup, "OUTCOMES") == {"runs"}
+
+
+async def test_name_that_comes_again_keeps_its_new_messages(setup: Setup) -> None:
+    await setup.cluster(cpus=1)
+    await setup.start_quota()
+    await ended(setup, "x")
+    await setup.workload("x", uid="second")
+    await became(setup, "x", "admitted")
+    await asyncio.sleep(0.3)
+    assert "x" in viewed(setup, "WORKLOADS") & viewed(setup, "ADMISSIONS")
+    assert (await setup.last("x")).uid == "second"
+
+
+async def test_late_outcome_of_an_ended_workload_leaves_the_view(setup: Setup) -> None:
+    await setup.cluster(cpus=1)
+    await setup.start_quota()
+    await ended(setup, "x")
+    await lives(setup, "y")
+    await left_views(setup, "x")
+    last = (await setup.last("x")).replace(number=1)
+    await setup.outcome(last, "release", "applied")
+    await setup.outcome(await setup.last("y"), "release", "applied")
+    await left_views(setup, "x")
+
+
+async def test_nearly_full_log_loses_its_oldest_ended_workloads_and_nothing_that_lives(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await setup.cluster(cpus=1)
+    await setup.start_quota()
+    await setup.workload("waits", priority=-1, cpu=9)
+    await became(setup, "waits", "waiting")
+    for name in ("a", "b", "c"):
+        await ended(setup, name)
+    await lives(setup, "y")
+    for name in ("a", "b", "c"):
+        await left_views(setup, name)
+
+    async def fullness(bus: MemoryBus, stream: str) -> float:
+        """As if the log had room for these: a workload more or less decides."""
+        names = logged(setup, stream) & {"a", "b", "c"}
+        return {3: 0.65, 2: 0.55, 1: 0.45, 0: 0.3}[len(names)]
+
+    monkeypatch.setattr(MemoryBus, "fullness", fullness)
+    monkeypatch.setattr("services.quota.ended_work.BATCH", 1)
+
+    async def trimmed() -> bool:
+        return all(logged(setup, log) & {"a", "b", "c"} == {"c"} for log in VIEWS)
+
+    await eventually(trimmed)
+    assert {"waits", "y"} <= logged(setup, "WORKLOADS")
+    terms = [m for m in setup.server.stream("ADMISSIONS").messages.values() if ".term." in m.subject]
+    assert len(terms) == 1
+    starts: dict[str, HistoryStart] = {}
+    await recall(setup.bus, {HistoryStart: lambda start, _: starts.update({start.log: start})},
+                 filters=["sluice.history.>"])  # fmt: skip
+    assert starts.keys() == set(VIEWS)
+    await setup.workload("y", phase="finished", finish=Finish(success=True))
+    await became(setup, "y", "released")
+
+
+async def test_outcome_of_nobody_is_no_reason_to_stop(setup: Setup) -> None:
+    await setup.cluster(cpus=1)
+    await setup.start_quota()
+    await ended(setup, "x")
+    stray = Outcome(
+        cluster="nowhere", namespace="n", name="w", uid="u", result="gone", action="release",
+        term=1, number=1, at=(await setup.last("x")).decided_at,
+    )  # fmt: skip
+    await setup.bus.publish(stray)
+    await setup.workload("y")
+    await became(setup, "y", "admitted")
+    await asyncio.sleep(0.2)
+    assert "w" in viewed(setup, "OUTCOMES"), "nobody lists that cluster: it may live"
