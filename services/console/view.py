@@ -28,7 +28,7 @@ from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.messages.workloads import WorkloadState
-from shared.contracts.subjects import observed_filter, synced_filter
+from shared.contracts.subjects import observed_filter, subject_filter, synced_filter
 from shared.runtime.memory import give_back
 
 log = structlog.get_logger(__name__)
@@ -145,12 +145,14 @@ class View:
     async def _follow(self) -> None:
         reading = _Reading(self._new_replica())
         inbox: asyncio.Queue[tuple[str, Entry | CaughtUp]] = asyncio.Queue()
-        filters = [synced_filter(), *map(observed_filter, OBSERVED_KINDS)]
+        filters = {
+            "OBSERVED": (synced_filter(), *map(observed_filter, OBSERVED_KINDS)),
+            QUEUES: (subject_filter("queue"),),
+        }
         async with asyncio.TaskGroup() as group:
             group.create_task(self._until_idle())
             for stream in (*INPUTS, QUEUES):
-                watching = self._watch(stream, inbox, *(filters if stream == "OBSERVED" else ()))
-                group.create_task(watching)
+                group.create_task(self._watch(stream, inbox, *filters.get(stream, ())))
             await self._read_to_end(reading, inbox)
             group.create_task(self._audit(reading))
             while True:

@@ -46,7 +46,7 @@ from shared.contracts.messages.hosts import (
 )
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.outcomes import DeadLetter, Outcome
-from shared.contracts.messages.queues import QueueStatus
+from shared.contracts.messages.queues import HistoryStart, QueueStatus
 from shared.contracts.messages.spokes import (
     Beat,
     CheckCondition,
@@ -128,7 +128,7 @@ def pages() -> tuple[Page, ...]:
                 ("CHECKS", ()),
                 ("OUTCOMES", ()),
             ),
-            publishes=(Admission, Term, QueueStatus),
+            publishes=(Admission, Term, QueueStatus, HistoryStart),
         ),
         *_pages_of_actors(),
         *_pages_for_people(),
@@ -203,7 +203,7 @@ def _pages_for_people() -> tuple[Page, ...]:
                 ("ADMISSIONS", ()),
                 ("CHECKS", ()),
                 ("OUTCOMES", ()),
-                ("QUEUES", ()),
+                ("QUEUES", (subject_filter("queue"),)),
             ),
         ),
         Page(

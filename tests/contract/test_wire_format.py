@@ -22,7 +22,7 @@ from shared.contracts.messages.hosts import (
 )
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.outcomes import DeadLetter, Outcome, RetryRequest
-from shared.contracts.messages.queues import FlavorUsage, QueueStatus, ResourceUsage
+from shared.contracts.messages.queues import FlavorUsage, HistoryStart, QueueStatus, ResourceUsage
 from shared.contracts.messages.spokes import (
     Beat,
     CheckCondition,
@@ -135,6 +135,7 @@ EXAMPLES: dict[str, Message] = {
         service="patcher", original_subject="sluice.admission.hub.a.b", original_sequence=9,
         reason="state: Field required", body="{}", at=NOON,
     ),
+    "history": HistoryStart(log="ADMISSIONS", sequence=70, began_at=NOON, at=NOON),
     "retry": RetryRequest(
         cluster="hub", service="patcher", original_subject="sluice.admission.hub.a.b", tries=1, at=NOON
     ),

@@ -9,9 +9,10 @@ from typing import Any, Final
 
 from services.ctl.connect.reader import open_reader
 from shared.bus.stream_reader import Seen, StreamReader
+from shared.contracts.kube.ages import instant
 from shared.contracts.kube.conditions import conditions_of
 from shared.contracts.kube.kinds import TASK_RUN
-from shared.contracts.subjects import observed_filter, subject_pattern
+from shared.contracts.subjects import ROOT, observed_filter, subject_pattern
 from shared.runtime.command import CommandError, Exit
 
 Body = dict[str, Any]
@@ -22,6 +23,11 @@ module."""
 
 WORKLOAD_LOGS: Final = ("ADMISSIONS", "CHECKS", "DISPATCHES", "OUTCOMES")
 """Logs whose subject names the workload in its fifth token."""
+
+BEGINNINGS: Final = ("WORKLOADS", "ADMISSIONS", "OUTCOMES")
+"""Logs from which quota deletes the oldest ended workloads when they are nearly full."""
+
+STARTS: Final = f"{ROOT}.history.>"
 
 _WHAT_OF_LOG: Final = {
     "OBSERVED": "observed",
@@ -53,14 +59,35 @@ async def show_history(
     """Print the history. Raises `CommandError` if no log has a message about it."""
     async with open_reader(url, directory) as reader:
         events = await history(reader, namespace, name)
+        begin = await beginning(reader)
     if not events:
         raise CommandError(
             f"{namespace}/{name}",
             "the logs know nothing of it",
-            hint="give the name of a job or of its Workload; `sluice get workloads -A` lists them",
+            hint="give the name of a job or of its Workload; `sluice get workloads -A` lists them. "
+            + begin,
             status=Exit.FAILED,
         )
-    print("\n".join(history_json(events) if as_json else history_lines(events)))
+    *lines, traces = history_lines(events)
+    print("\n".join(history_json(events) if as_json else [*lines, begin, traces]))
+
+
+async def beginning(reader: StreamReader) -> str:
+    """Where the logs begin, in words: by age, or because quota made room in a log that was nearly full."""
+    started = {str(seen.body.get("log")): seen.body for seen in await reader.now("QUEUES", STARTS)}
+    parts = []
+    for log in BEGINNINGS:
+        state = (await reader.call(f"STREAM.INFO.{log}"))["state"]
+        if not state["messages"]:
+            parts.append(f"{log} is empty")
+            continue
+        first = datetime.fromisoformat(state["first_ts"])
+        cut = instant(started.get(log, {}).get("began_at"))
+        made_room = cut is not None and cut > first
+        at = cut if cut is not None and made_room else first
+        why = " for ended work, to make room" if made_room else ""
+        parts.append(f"{log} {at.isoformat(timespec='seconds')}{why}")
+    return f"logs begin: {', '.join(parts)}"
 
 
 async def history(reader: StreamReader, namespace: str, name: str) -> list[Event]:

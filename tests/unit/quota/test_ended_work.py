@@ -183,7 +183,9 @@ async def test_nearly_full_log_loses_its_oldest_ended_workloads_and_nothing_that
 
     await eventually(trimmed)
     assert {"waits", "y"} <= logged(setup, "WORKLOADS")
-    terms = [m for m in setup.server.stream("ADMISSIONS").messages.values() if ".term." in m.subject]
+    terms = [
+        m for m in setup.server.stream("ADMISSIONS").messages.values() if ".term." in m.subject
+    ]
     assert len(terms) == 1
     starts: dict[str, HistoryStart] = {}
     await recall(setup.bus, {HistoryStart: lambda start, _: starts.update({start.log: start})},
