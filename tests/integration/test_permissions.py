@@ -31,7 +31,6 @@ from shared.contracts.messages.observed import Synced
 from shared.contracts.messages.outcomes import DeadLetter
 from shared.runtime.certificates import issue_authority, issue_client
 from shared.settings.access import Access, new_key
-from shared.testing.builders import workload
 from shared.testing.waiting import PATIENCE_SECONDS, eventually
 from tests.contract.kubernetes.envtest import free_ports
 
@@ -384,39 +383,3 @@ async def test_renewed_certificate_is_used_at_the_next_connection(folder: Path) 
         access.private_key.write_bytes(good[1])
         await eventually(lambda: bus.connected, "it stays out")
         await bus.stop()
-
-
-async def test_quota_alone_deletes_ended_workloads_from_views_and_logs(folder: Path) -> None:
-    async with server(folder) as (running, secured):
-
-        def bus(user: str) -> NatsBus:
-            return NatsBus(
-                url=running.url,
-                instance=f"{user}-1",
-                service=user,
-                now=now,
-                access=secured.access(user),
-                reads=reads_of(user),
-            )
-
-        classifier, quota = bus("classifier"), bus("quota")
-        for one in (classifier, quota):
-            await one.start()
-        end = await classifier.publish(workload("dead").gone())
-        await classifier.publish(workload("alive"))
-        subject = workload("dead").subject
-
-        async def swept() -> bool:
-            return subject in await quota.sweep("WORKLOADS", {subject: end})
-
-        await eventually(swept)
-        assert await quota.trim("WORKLOADS", subject, up_to=end) == 1
-        for user in (*{*WORKERS} - {"quota"}, "viewer"):
-            async with intruder(running.url, secured.access(user)) as (client, said):
-                for stream in ("WORKLOADS", "WORKLOADS_NOW", "ADMISSIONS"):
-                    said.clear()
-                    await client.publish(f"$JS.API.STREAM.PURGE.{stream}", b"{}")
-                    await client.flush()
-                    await eventually(partial(bool, said), f"{user} purges {stream}")
-        for one in (classifier, quota):
-            await one.stop()

@@ -59,7 +59,7 @@ async def show_history(
     """Print the history. Raises `CommandError` if no log has a message about it."""
     async with open_reader(url, directory) as reader:
         events = await history(reader, namespace, name)
-        begin = await beginning(reader)
+        begin = await _beginning(reader)
     if not events:
         raise CommandError(
             f"{namespace}/{name}",
@@ -72,7 +72,7 @@ async def show_history(
     print("\n".join(history_json(events) if as_json else [*lines, begin, traces]))
 
 
-async def beginning(reader: StreamReader) -> str:
+async def _beginning(reader: StreamReader) -> str:
     """Where the logs begin, in words: by age, or because quota made room in a log that was nearly full."""
     started = {str(seen.body.get("log")): seen.body for seen in await reader.now("QUEUES", STARTS)}
     parts = []
