@@ -138,9 +138,9 @@ class EndedWork:
 
     async def _trim(self, stream: str) -> None:
         """Delete workloads that are in no view any more from a log, until it has room again."""
-        began = await self._bus.fullness(stream)
+        began = await self._fullness(stream)
         trimmed, at = 0, None
-        while began >= TRIM_FROM and await self._bus.fullness(stream) > TRIM_TO:
+        while began >= TRIM_FROM and await self._fullness(stream) > TRIM_TO:
             for _ in range(BATCH):
                 entry = await self._bus.at_or_after(stream, self._cursor.get(stream, 1))
                 if entry is None or entry.sequence > self._known_up_to(stream):
@@ -152,6 +152,9 @@ class EndedWork:
                 trimmed += await self._trim_ended(stream, entry)
             await asyncio.sleep(PAUSE_SECONDS)
         await self._publish_start(stream, trimmed, at)
+
+    async def _fullness(self, stream: str) -> float:
+        return (await self._bus.log_end(stream)).fullness
 
     async def _trim_ended(self, stream: str, entry: Entry) -> int:
         """Delete the workload of an entry from a log if it is over and in no view; how many messages."""

@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from random import Random

@@ -5,7 +5,7 @@ retries, acknowledgements, ordering by key and dead letters are production code.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from functools import partial
 from random import Random
 from typing import Any, Final, TypeVar
@@ -330,17 +330,16 @@ class MemoryBus:
         await self.ask(lambda server: server.purge(stream, subject, up_to))
 
     async def sweep(self, stream: str, ended: Mapping[str, int]) -> Collection[str]:
-        """Delete ended subjects from the view of `stream`."""
+        """Delete ended subjects from the view."""
         return await self.ask(lambda server: server.sweep(stream, ended))
 
     async def trim(self, stream: str, subject: str, *, up_to: int) -> int:
-        """Delete a subject's messages from the log."""
+        """Delete a subject from the log."""
         return await self.ask(lambda server: server.trim(stream, subject, up_to))
 
     async def at_or_after(self, stream: str, sequence: int) -> Entry | None:
         """Return the first entry of the log from `sequence` on."""
-        stored = await self.ask(lambda server: server.stream(stream).after(sequence - 1, (">",)))
-        return None if stored is None else stored.entry()
+        return await self.ask(lambda server: server.at_or_after(stream, sequence))
 
     async def ask(self, question: Callable[[MemoryServer], T]) -> T:
         """One round trip. Raises `UnavailableError` when it is lost."""

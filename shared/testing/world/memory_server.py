@@ -279,6 +279,11 @@ class MemoryServer:
                 done.add(subject)
         return done
 
+    def at_or_after(self, log: str, sequence: int) -> Entry | None:
+        """Return the first entry of `log` from `sequence` on."""
+        stored = self.stream(log).after(sequence - 1, ())
+        return None if stored is None else stored.entry(generation=self.generation)
+
     def trim(self, log: str, subject: str, up_to: int) -> int:
         """Remove the messages of `subject` up to a sequence from `log`."""
         stream = self.stream(log)

@@ -12,6 +12,7 @@ from shared.contracts.messages.queues import HistoryStart
 from shared.contracts.messages.workloads import Finish, WorkloadState
 from shared.testing.waiting import eventually
 from shared.testing.world.memory_bus import MemoryBus
+from shared.testing.world.memory_streams import Stream
 from tests.unit.quota.service_setup import SETTINGS, Setup, became
 
 VIEWS = ("ADMISSIONS", "OUTCOMES", "WORKLOADS")
@@ -170,12 +171,12 @@ async def test_nearly_full_log_loses_its_oldest_ended_workloads_and_nothing_that
     for name in ("a", "b", "c"):
         await left_views(setup, name)
 
-    async def fullness(bus: MemoryBus, stream: str) -> float:
+    def fullness(stream: Stream) -> float:
         """As if the log had room for these: a workload more or less decides."""
-        names = logged(setup, stream) & {"a", "b", "c"}
+        names = logged(setup, stream.name) & {"a", "b", "c"}
         return {3: 0.65, 2: 0.55, 1: 0.45, 0: 0.3}[len(names)]
 
-    monkeypatch.setattr(MemoryBus, "fullness", fullness)
+    monkeypatch.setattr(Stream, "fullness", property(fullness))
     monkeypatch.setattr("services.quota.ended_work.BATCH", 1)
 
     async def trimmed() -> bool:
