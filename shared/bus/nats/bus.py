@@ -46,7 +46,7 @@ from shared.bus.port import (
     UnavailableError,
     VoidEntry,
 )
-from shared.bus.streams import OBJECTS, epoch_of, view_of
+from shared.bus.streams import OBJECTS, epoch_of
 from shared.contracts.messages.admissions import Term
 from shared.contracts.messages.base import Message
 from shared.settings.access import OPEN, Access
@@ -129,7 +129,7 @@ class NatsBus:
         self._started = False
         self._life = uuid4().hex[:12]
         self._count = 0
-        self._deferred: dict[tuple[str, str], int] = {}
+        self._purges = ended_work.Purges()
 
     @property
     def instance(self) -> str:
@@ -451,28 +451,8 @@ class NatsBus:
         return await self._bodies.keep(prefix, refs, before=before)
 
     async def purge(self, stream: str, subject: str, *, up_to: int) -> None:
-        """Drop a tombstone from the view, unless the subject has something newer.
-
-        The view's last message stays: it alone tells how far the view is. It goes with the next
-        purge after something newer came.
-        """
-        self._deferred[stream, subject] = up_to
-        for (log_name, name), sequence in list(self._deferred.items()):
-            if log_name == stream and await self._purge_one(log_name, name, sequence):
-                del self._deferred[log_name, name]
-
-    async def _purge_one(self, stream: str, subject: str, up_to: int) -> bool:
-        view = view_of(stream)
-        stored = await self._get(view, {"last_by_subj": subject})
-        if stored is None or wire.log_sequence(stored) > up_to:
-            return True
-        last = await self._get(view, {"last_by_subj": ">"})
-        if last is not None and last["seq"] == stored["seq"]:
-            return False
-        # `seq` is exclusive: an entry that was stored between reading and purging stays.
-        body = {"filter": subject, "seq": int(stored["seq"]) + 1}
-        await call(self._connection.nc, f"STREAM.PURGE.{view}", body)
-        return True
+        """Drop a tombstone from the view; see the port."""
+        await self._purges.purge(self._connection.nc, stream, subject, up_to)
 
     async def sweep(self, stream: str, ended: Mapping[str, int]) -> Collection[str]:
         """Delete ended subjects from the view; see the port."""

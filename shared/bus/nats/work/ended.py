@@ -25,6 +25,37 @@ class _Passed(NamedTuple):
     """Sequence of the view up to which it has handled all that its filters select."""
 
 
+class Purges:
+    """Purges single tombstones from views, for writers that know that their readers have seen them.
+
+    The view's last message stays: it alone tells how far the view is. It goes with the next purge after
+    something newer came.
+    """
+
+    def __init__(self) -> None:
+        self._deferred: dict[tuple[str, str], int] = {}
+
+    async def purge(self, nc: Client, log: str, subject: str, up_to: int) -> None:
+        """Purge a subject from the view of `log`, unless it has something newer; see `Bus.purge`."""
+        self._deferred[log, subject] = up_to
+        for (other, name), sequence in list(self._deferred.items()):
+            if other == log and await _purge_one(nc, view_of(log), name, sequence):
+                del self._deferred[other, name]
+
+
+async def _purge_one(nc: Client, view: str, subject: str, up_to: int) -> bool:
+    stored = await _last_of(nc, view, subject)
+    if stored is None or wire.log_sequence(stored) > up_to:
+        return True
+    last = await _last_of(nc, view, ">")
+    if last is not None and last["seq"] == stored["seq"]:
+        return False
+    # `seq` is exclusive: an entry that was stored between reading and purging stays.
+    body = {"filter": subject, "seq": int(stored["seq"]) + 1}
+    await call(nc, f"STREAM.PURGE.{view}", body)
+    return True
+
+
 async def sweep(nc: Client, log: str, ended: Mapping[str, int]) -> set[str]:
     """Purge subjects from the view of `log`; see `Bus.sweep`."""
     view = view_of(log)
