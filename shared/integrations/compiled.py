@@ -12,7 +12,7 @@ from shared.contracts.kueue.integrations import (
     PatchOperation,
     PodSetSpec,
 )
-from shared.integrations.document import Lines
+from shared.integrations.document import Lines, field_path
 from shared.integrations.errors import IntegrationError, Problem
 from shared.integrations.expressions import Checked, RefusedExpressionError, check
 
@@ -113,7 +113,7 @@ class _Checking:
         if text is None:
             return None
         line, literal = self.lines.of_text(path)
-        name = _written(path)
+        name = field_path(path)
         try:
             expression = check(text, returns=returns, each=each)
         except RefusedExpressionError as error:
@@ -124,7 +124,9 @@ class _Checking:
         return Slot(field=name, line=line, expression=expression, returns=returns)
 
     def refuse(self, path: Path, reason: str) -> None:
-        self.problems.append(Problem(field=_written(path), line=self.lines.of(path), reason=reason))
+        self.problems.append(
+            Problem(field=field_path(path), line=self.lines.of(path), reason=reason)
+        )
 
 
 def compiled(document: Document, lines: Lines) -> Compiled:
@@ -264,8 +266,3 @@ def _operation(checking: _Checking, path: Path, operation: PatchOperation) -> Op
         value_from=checking.slot((*path, "valueFrom"), operation.value_from, ANYTHING),
         when=checking.slot((*path, "when"), operation.when, BOOL),
     )
-
-
-def _written(path: Path) -> str:
-    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
-    return text.removeprefix(".")

@@ -112,14 +112,14 @@ def read(obj: Object, lines: Lines) -> Document:
     except ValidationError as error:
         problems = tuple(
             Problem(
-                field=_written(found["loc"]), line=lines.of(found["loc"]), reason=_reason(found)
+                field=field_path(found["loc"]), line=lines.of(found["loc"]), reason=_reason(found)
             )
             for found in error.errors()
         )
         raise IntegrationError(name, problems) from error
 
 
-def _written(path: Path) -> str:
+def field_path(path: Path) -> str:
     """`spec.podSets[0].count`."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return text.removeprefix(".")

@@ -1,7 +1,6 @@
 """Sends finished spans to a collector over OTLP/HTTP and reports whether it accepted them."""
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from typing import Final, Protocol
 
 from opentelemetry.sdk.resources import Resource
@@ -10,7 +9,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from shared.telemetry.spans import Context, Span
+from shared.telemetry.spans import Context, Span, nanoseconds
 
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
 """Version of the semantic conventions for the attributes of spans."""
@@ -73,8 +72,8 @@ class OtlpCollector:
             links=_links(span.links),
             kind=SpanKind[span.kind],
             status=status,
-            start_time=_nanoseconds(span.start),
-            end_time=max(_nanoseconds(span.start), _nanoseconds(span.end)),
+            start_time=nanoseconds(span.start),
+            end_time=max(nanoseconds(span.start), nanoseconds(span.end)),
             instrumentation_scope=self._scope,
         )
 
@@ -98,7 +97,3 @@ def _links(contexts: Iterable[Context]) -> list[Link]:
 def _context(context: Context, *, remote: bool) -> SpanContext:
     sampled = TraceFlags(TraceFlags.SAMPLED)
     return SpanContext(context.trace_id, context.span_id, is_remote=remote, trace_flags=sampled)
-
-
-def _nanoseconds(at: datetime) -> int:
-    return int(at.timestamp() * 1_000_000) * 1_000

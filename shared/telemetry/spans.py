@@ -68,3 +68,8 @@ def _number(parts: tuple[object, ...], size: int) -> int:
     text = "\n".join(map(str, parts)).encode()
     # Zero is not a valid id.
     return int.from_bytes(hashlib.blake2b(text, digest_size=size).digest()) or 1
+
+
+def nanoseconds(at: datetime) -> int:
+    """The time of a span, in nanoseconds since 1970."""
+    return int(at.timestamp() * 1_000_000) * 1_000

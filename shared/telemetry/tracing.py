@@ -20,6 +20,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFlags
 
 from shared.contracts.messages.base import TRACEPARENT
+from shared.telemetry.spans import nanoseconds
 
 DELAY_MILLISECONDS: Final = 500
 """Time between two batches, and so what a process loses when it is killed."""
@@ -187,14 +188,10 @@ class OtlpTracing:
             context=trace.set_span_in_context(NonRecordingSpan(remote), Context()),
             kind=kind,
             attributes=dict(attributes or {}),
-            start_time=_nanoseconds(start),
+            start_time=nanoseconds(start),
         )
-        span.end(end_time=max(_nanoseconds(end), _nanoseconds(start)))
+        span.end(end_time=max(nanoseconds(end), nanoseconds(start)))
 
     def close(self) -> None:
         """Send the remaining spans, then stop the exporter's thread."""
         self._provider.shutdown()
-
-
-def _nanoseconds(at: datetime) -> int:
-    return int(at.timestamp() * 1_000_000) * 1_000

@@ -62,11 +62,6 @@ class Reservations:
 
         self._unanswered: dict[WorkloadRef, None] = {}
 
-    @property
-    def has_own_checks(self) -> bool:
-        """Whether the cluster has an AdmissionCheck that the provisioner answers."""
-        return bool(self._own_checks)
-
     # --- input ---
 
     def apply_check(self, observed: Observed) -> bool:
@@ -83,7 +78,7 @@ class Reservations:
 
     def apply_admission(self, admission: Admission) -> set[str]:
         """Apply a decision of quota. Returns the resources whose platforms it may affect."""
-        ref = _ref(admission)
+        ref = admission.ref
         before = self._admissions.pop(ref, None)
         if before is not None and (admission.state != "reserved" or admission.uid != before.uid):
             prefix = _uid_prefix(before)
@@ -199,7 +194,7 @@ class Reservations:
 
     def is_published(self, admission: Admission, check: str, answer: CheckAnswer) -> bool:
         """Whether `answer` is the last published one for this reservation."""
-        known = self._published.get((_ref(admission), check))
+        known = self._published.get((admission.ref, check))
         return (
             known is not None
             and known.state.uid == admission.uid
@@ -210,12 +205,8 @@ class Reservations:
 
     def sequence_of(self, admission: Admission, check: str) -> int:
         """Sequence of the last published answer for that workload; 0 if there is none."""
-        known = self._published.get((_ref(admission), check))
+        known = self._published.get((admission.ref, check))
         return known.sequence if known is not None else 0
-
-
-def _ref(admission: Admission) -> WorkloadRef:
-    return WorkloadRef(admission.cluster, admission.namespace, admission.name)
 
 
 def _uid_prefix(admission: Admission) -> str:

@@ -49,7 +49,6 @@ class Preempt(_Decision):
     """InClusterQueue, InCohortReclamation, InCohortFairSharing, InCohortReclaimWhileBorrowing."""
 
     preemptor: Key
-    preemptor_uid: str
     message: str
 
 

@@ -64,14 +64,14 @@ def none_admitted_twice(message_logs: MessageLogs) -> list[str]:
             continue
         if before is not None and _places(before) != _places(new):
             wrong.append(
-                f"ADMISSIONS {record.sequence}: {_name(new)} holds {_places(before)} and is given "
+                f"ADMISSIONS {record.sequence}: {new.ref.path} holds {_places(before)} and is given "
                 f"{_places(new)}"
             )
         name = (new.cluster, new.namespace, new.name)
         other = by_name.get(name)
         if other is not None and other != new.uid and other in held:
             wrong.append(
-                f"ADMISSIONS {record.sequence}: {_name(new)} is admitted as {new.uid} while {other} "
+                f"ADMISSIONS {record.sequence}: {new.ref.path} is admitted as {new.uid} while {other} "
                 "of the same name still holds quota"
             )
         by_name[name] = new.uid
@@ -90,7 +90,7 @@ def quotas_respected(message_logs: MessageLogs) -> list[str]:
             free = books.available(new.cluster_queue, cell)
             if amount > free:
                 wrong.append(
-                    f"ADMISSIONS {record.sequence}: {_name(new)} takes {_amount(cell, amount)} in "
+                    f"ADMISSIONS {record.sequence}: {new.ref.path} takes {_amount(cell, amount)} in "
                     f"{new.cluster_queue}, of which {_amount(cell, free)} is free"
                 )
     return wrong
@@ -117,7 +117,7 @@ def priorities_respected(message_logs: MessageLogs) -> list[str]:
             )
             if passed is not None:
                 wrong.append(
-                    f"ADMISSIONS {record.sequence}: {_name(new)} of priority {new.priority} is "
+                    f"ADMISSIONS {record.sequence}: {new.ref.path} of priority {new.priority} is "
                     f"admitted to {new.cluster_queue} although {passed.namespace}/{passed.name} of "
                     f"priority {passed.priority} waits and fits"
                 )
@@ -179,9 +179,9 @@ def reasons_given(message_logs: MessageLogs) -> list[str]:
             continue
         said = last.get((state.cluster, state.namespace, state.name))
         if said is None or said.uid != state.uid:
-            wrong.append(f"{_name(state)} waits, and nothing was ever decided about it")
+            wrong.append(f"{state.ref.path} waits, and nothing was ever decided about it")
         elif said.state == "waiting" and not (said.reason and said.message):
-            wrong.append(f"{_name(state)} waits without a reason ({said.reason!r})")
+            wrong.append(f"{state.ref.path} waits without a reason ({said.reason!r})")
     return wrong
 
 
@@ -267,7 +267,7 @@ def quota_given_back(message_logs: MessageLogs) -> list[str]:
     for record in message_logs.admissions:
         one = record.message
         if one.state in HOLDING:
-            held[one.uid] = f"{_name(one)} still holds quota in {one.cluster_queue}: {one.state}"
+            held[one.uid] = f"{one.ref.path} still holds quota in {one.cluster_queue}: {one.state}"
         else:
             held.pop(one.uid, None)
     return list(held.values())
@@ -325,10 +325,6 @@ def _runs(job: Observed) -> bool:
     if integration is None or job.deleted or not job.object or not queue_of(job.object):
         return False
     return not integration.held(job.object) and integration.active(job.object)
-
-
-def _name(of: Admission | WorkloadState) -> str:
-    return f"{of.namespace}/{of.name}"
 
 
 def _amount(cell: Cell, billionths: int) -> str:

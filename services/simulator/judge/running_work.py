@@ -14,6 +14,7 @@ from services.simulator.cluster.api import Api
 from services.simulator.cluster.kinds.catalogue import JOBS, PIPELINERUNS, PODS
 from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.cluster.storage.stored import Event
+from shared.contracts.kube.conditions import SUCCEEDED, has_status
 from shared.contracts.kube.quantities import QuantityError, parse_quantity
 from shared.integrations import TEKTON_SLOT, queue_of
 
@@ -99,7 +100,7 @@ class RunningWork:
         obj = event.stored.obj
         run = self._job(obj)
         run.managed = True
-        run.finished = run.finished or _is_decided(obj)
+        run.finished = run.finished or has_status(obj, SUCCEEDED, "True", "False")
         runs = bool((obj.get("status") or {}).get("startTime")) and not run.finished
         requests = _requests_of_run(obj) if runs and event.type != "DELETED" else {}
         self._set(run.uid, run.uid, steady=requests, ending={})
@@ -187,8 +188,3 @@ def _sum(amounts: Any) -> Amounts:
 def _is_true(obj: Obj, *types: str) -> bool:
     conditions = (obj.get("status") or {}).get("conditions") or []
     return any(one["type"] in types and one["status"] == "True" for one in conditions)
-
-
-def _is_decided(run: Obj) -> bool:
-    conditions = (run.get("status") or {}).get("conditions") or []
-    return any(one["type"] == "Succeeded" and one["status"] != "Unknown" for one in conditions)

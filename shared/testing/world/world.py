@@ -10,7 +10,7 @@ import random as random_module
 import sys
 import traceback
 from collections.abc import Callable, Coroutine, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, Final, Self, TypeVar
@@ -129,8 +129,6 @@ class Process:
     """True if faults may crash it."""
 
     skew: timedelta = timedelta()
-    calls: int = field(default=0, compare=False)
-    """Number of points that it passed in all its starts."""
 
 
 class World:
@@ -262,7 +260,6 @@ class World:
         process = self.current()
         if process is None or process.group is None:
             return
-        process.calls += 1
         if process.mortal and self.chance(self.faults.crash):
             self.note(f"dies at {what}")
             self.crash(process.name, down_seconds=self.between(self.faults.down_seconds))

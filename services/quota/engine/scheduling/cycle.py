@@ -395,7 +395,6 @@ class SchedulingCycle:
                     cluster_queue=victim.holding_queue,
                     reason=reason,
                     preemptor=w.key,
-                    preemptor_uid=w.uid,
                     message=preempted(w, e.node, reason, victim.holding_node),
                 )
             )

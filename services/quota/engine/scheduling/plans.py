@@ -46,9 +46,6 @@ class PodSetPlan:
     missing: str | None
     """A resource that the queue does not offer; later groups are not tried."""
 
-    has_requests: bool
-    """It requests something at all."""
-
     amounts: Mapping[str, int]
 
 
@@ -134,6 +131,5 @@ def _plan_pod_set(
         count=count,
         groups=tuple(groups.values()),
         missing=missing,
-        has_requests=bool(amounts),
         amounts=amounts,
     )

@@ -10,7 +10,7 @@ from shared.bus.port import BusError
 from shared.contracts import subjects
 from shared.contracts.controllers import MACHINES
 from shared.contracts.kube import kinds
-from shared.contracts.kube.bodies import Body
+from shared.contracts.kube.conditions import SUCCEEDED, has_status
 from shared.contracts.kube.names import slot_resource, workload_name
 from shared.contracts.messages.admissions import Admission, AdmissionState, PodSetAssignment
 from shared.contracts.messages.checks import CheckState
@@ -154,10 +154,9 @@ class Runs:
                 one["metadata"]["name"]: one
                 for one in (await self._system.kube.list(kinds.TASK_RUN, namespace=NAMESPACE)).items
             }
-            names = [name for name in names if name in there and not _is_done(there[name])]
+            names = [
+                name
+                for name in names
+                if name in there and not has_status(there[name], SUCCEEDED, "True", "False")
+            ]
             await asyncio.sleep(RETRY_SECONDS)
-
-
-def _is_done(task_run: Body) -> bool:
-    conditions = (task_run.get("status") or {}).get("conditions") or []
-    return any(one["type"] == "Succeeded" and one["status"] != "Unknown" for one in conditions)

@@ -25,6 +25,7 @@ from services.simulator.scenarios.port import Verdict, run_world
 from services.simulator.scenarios.system import CLUSTER, System
 from shared.contracts import subjects
 from shared.contracts.kube import kinds
+from shared.contracts.kube.conditions import SUCCEEDED, has_status
 from shared.contracts.kube.names import OPERATOR_NAMESPACE
 from shared.contracts.messages.hosts import HostState, PlatformState
 from shared.contracts.multi_platform import PLATFORM_PARAMETER, SECRET_PREFIX
@@ -331,7 +332,8 @@ class _MachineWorld:
         return [
             one["metadata"]["name"]
             for one in listing.items
-            if one["metadata"].get("deletionTimestamp") or not _is_done(one)
+            if one["metadata"].get("deletionTimestamp")
+            or not has_status(one, SUCCEEDED, "True", "False")
         ]
 
     async def judge_end(self, uids: list[str]) -> None:
@@ -389,11 +391,6 @@ class _MachineWorld:
             for target, text in places.items()
             if any(canary in text for canary in self.canaries)
         ]
-
-
-def _is_done(task_run: Mapping[str, Any]) -> bool:
-    conditions = (task_run.get("status") or {}).get("conditions") or []
-    return any(one["type"] == "Succeeded" and one["status"] != "Unknown" for one in conditions)
 
 
 def play(seed: int) -> Verdict:
