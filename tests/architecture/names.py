@@ -2,8 +2,6 @@
 
 from typing import Final
 
-__all__ = ["BANNED_CLASSES", "BANNED_MODULES"]
-
 _MODULES: Final = {
     "services/dispatcher": {
         "knowledge": "store",

@@ -10,8 +10,6 @@ from typing import Final
 from tests.architecture.names import BANNED_CLASSES, BANNED_MODULES
 from tests.architecture.sources import House, Source
 
-__all__ = ["RULES", "Rule"]
-
 Rule = Callable[[House], Iterator[str]]
 
 MODULES_MAX: Final = 12
@@ -166,6 +164,22 @@ def a_service_uses_a_class_name_once(house: House) -> Iterator[str]:
 
 def _classes(file: Source) -> Iterator[ast.ClassDef]:
     return (node for node in ast.walk(file.tree) if isinstance(node, ast.ClassDef))
+
+
+def public_names_are_spelled_without_underscore(house: House) -> Iterator[str]:
+    """`__all__` stands only where a module hands on names that it imports."""
+    for file in house.code:
+        imported = {
+            alias.asname or alias.name
+            for node in file.tree.body
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for alias in node.names
+        }
+        for node in file.tree.body:
+            if not isinstance(node, ast.Assign) or "__all__" not in map(ast.unparse, node.targets):
+                continue
+            if imported.isdisjoint(ast.literal_eval(node.value)):
+                yield f"{file.path}:{node.lineno}: delete __all__: it hands on no name of another module"
 
 
 # --- one home for each fact ---
@@ -335,6 +349,7 @@ RULES: Final = _named(
         test_files_are_short,
         names_are_plain,
         a_service_uses_a_class_name_once,
+        public_names_are_spelled_without_underscore,
         labels_and_subjects_live_in_contracts,
         no_two_services_define_the_same_string,
         contracts_are_built_complete,

@@ -8,8 +8,6 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Final
 
-__all__ = ["ROOT", "House", "Source", "house"]
-
 ROOT: Final = Path(__file__).parents[2]
 CODE: Final = ("services", "shared")
 PATTERNS: Final = (

@@ -79,6 +79,11 @@ PLANTED: Final[dict[str, tuple[str, Sequence[Source], str]]] = {
         ],
         "class _Term is also in services/quota/a.py:1",
     ),
+    "a module lists its own public names": (
+        "public_names_are_spelled_without_underscore",
+        [file("services/quota/a.py", 'from x import y\n__all__ = ["f"]\ndef f(): ...')],
+        "services/quota/a.py:2: delete __all__",
+    ),
     "a service spells out a label": (
         "labels_and_subjects_live_in_contracts",
         [file("services/quota/a.py", 'LABEL = "kueue.x-k8s.io/queue-name"')],
