@@ -18,8 +18,6 @@ from shared.contracts.kube.conditions import SUCCEEDED, has_status
 from shared.contracts.kube.quantities import QuantityError, parse_quantity
 from shared.integrations import TEKTON_SLOT, queue_of
 
-__all__ = ["TASKS", "Amounts", "Change", "Job", "RunningWork"]
-
 TASKS: Final = "tasks"
 """A resource of which every PipelineRun needs one for each of its tasks, by the rules of a scenario."""
 

@@ -14,16 +14,6 @@ from services.simulator.judge.running_work import Amounts, Change, Job, RunningW
 from shared.contracts.kube.quantities import parse_quantity
 from shared.contracts.messages.admissions import HOLDING, Admission
 
-__all__ = [
-    "Pool",
-    "never_more_than_admitted",
-    "priorities_given",
-    "quotas_kept",
-    "released_when_gone",
-    "uncounted_is_stopped",
-    "waits_kept",
-]
-
 NOTICE_SECONDS: Final = 30.0
 BILLION: Final = 10**9
 

@@ -14,8 +14,6 @@ from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.kube import kinds, names
 from shared.contracts.messages.spokes import ORIGIN, PREBUILT_WORKLOAD
 
-__all__ = ["JOB_WRITES"]
-
 _NAMES: Final = tuple(f"job-{number}" for number in range(6))
 """Few, so that names come again."""
 

@@ -14,19 +14,6 @@ from shared.contracts.kube.quantities import parse_quantity
 from shared.contracts.simulation import DURATION
 from shared.integrations import TEKTON_SLOT
 
-__all__ = [
-    "ADVERSARY",
-    "HONEST",
-    "LOCAL_QUEUES",
-    "PRIORITIES",
-    "RULES",
-    "Queues",
-    "arrivals",
-    "draw_queues",
-    "job",
-    "pipeline_run",
-]
-
 HONEST: Final = ("honest-1", "honest-2")
 ADVERSARY: Final = "mallory"
 PRIORITIES: Final = {"high": 1000, "low": 1}

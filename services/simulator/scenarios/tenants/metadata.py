@@ -13,8 +13,6 @@ from shared.contracts.messages import spokes
 from shared.contracts.simulation import DURATION
 from shared.contracts.tekton import TASK_RUN_LABEL
 
-__all__ = ["METADATA_WRITES", "some_annotations", "some_labels", "some_owner"]
-
 _PREFIXES: Final = ("kueue.x-k8s.io/", "sluicegate.dev/", names.REQUESTS_PREFIX)
 _MARKS: Final = sorted(
     {

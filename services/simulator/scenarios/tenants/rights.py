@@ -10,8 +10,6 @@ from shared.integrations import JOB_SET
 from shared.kube.port import Kube, KubeError, Patch
 from shared.testing.world.world import World
 
-__all__ = ["Tenant"]
-
 _EDITABLE: Final = frozenset(
     (kind.group, kind.plural)
     for kind in (

@@ -13,8 +13,6 @@ from services.simulator.scenarios.tenants.rights import Tenant
 from shared.contracts.coscheduling import PENDING
 from shared.contracts.kube import kinds, names
 
-__all__ = ["RUN_WRITES"]
-
 _NAMES: Final = tuple(f"run-{number}" for number in range(5))
 _QUEUES: Final = (LOCAL_QUEUES[2], LOCAL_QUEUES[0], "nowhere", "", None, None, None)
 _TASKS_MAX: Final = 6

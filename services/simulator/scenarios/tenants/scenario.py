@@ -26,8 +26,6 @@ from services.simulator.scenarios.tenants.workloads import WORKLOAD_WRITES
 from shared.contracts.kube import kinds
 from shared.testing.world.world import World
 
-__all__ = ["play"]
-
 WRITES_SECONDS: Final = 90.0
 """How long the adversary writes."""
 

@@ -9,8 +9,6 @@ from services.simulator.scenarios.tenants.rights import Tenant
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Kind, Object
 
-__all__ = ["WORKLOAD_WRITES"]
-
 _QUEUES: Final = (*LOCAL_QUEUES, "nowhere")
 _COUNT_MAX: Final = 2**31 - 1
 
