@@ -27,6 +27,7 @@ from services.patcher.multikueue.hub_status import HubStatusWriter
 from services.patcher.multikueue.orders import OrderCheck
 from services.patcher.settings import PatcherSettings
 from services.patcher.workloads.check_states import CheckStates
+from services.patcher.workloads.decision_check import DecisionCheck
 from services.patcher.workloads.reconciler import WorkloadReconciler
 from services.patcher.workloads.retention import Retention
 from services.patcher.workloads.waiting_reasons import WaitingReasons
@@ -189,6 +190,7 @@ def _carry_out_decisions(
         events=events,
         reasons=reasons,
         checks=checks,
+        decisions=DecisionCheck(cache),
         owner_notices=owner_notices,
         now=parts.now,
         foreign_events=settings.foreign_events,

@@ -7,6 +7,7 @@ from datetime import datetime
 import structlog
 
 from services.patcher.cluster.cache import ObjectCache
+from services.patcher.cluster.refusals import refused
 from services.patcher.jobs.controller import JobController
 from services.patcher.machines.secrets import MachineSecrets
 from services.patcher.multikueue.copies import CopyReconciler
@@ -20,7 +21,6 @@ from shared.contracts import subjects
 from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.hosts import HostState
 from shared.contracts.messages.spokes import CheckCondition, HubStatus, SpokeState
-from shared.telemetry.metrics import REFUSED
 
 log = structlog.get_logger(__name__)
 
@@ -116,9 +116,11 @@ class Handlers:
         """Tell the hub, so that it sends the workload elsewhere. No correct hub gives a forged order."""
         if refusal.tells_hub:
             await self.copies.refuse(dispatch, refusal.text)
-        REFUSED.labels(message="dispatch", reason=refusal.reason).inc()
+        error = refused(
+            "dispatch", refusal.reason, f"order for {dispatch.ref.path}: {refusal.text}"
+        )
         if not refusal.by_setup:
-            raise NeverError(f"order for {dispatch.ref.path}: {refusal.text}")
+            raise error
         log.warning("an order is refused", workload=dispatch.ref.path, error=refusal.text)
 
     async def on_home(self, entry: Entry) -> None:

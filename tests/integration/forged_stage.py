@@ -4,8 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from random import Random
 from typing import Any
+
+import nats
 
 from services.patcher import app as patcher
 from services.patcher.settings import PatcherSettings
@@ -89,8 +92,9 @@ class Cluster:
 class Forgery:
     """The stage: a bus that lets everybody write, as for a service in an attacker's hands."""
 
-    def __init__(self, bus: NatsBus) -> None:
+    def __init__(self, bus: NatsBus, url: str) -> None:
         self.bus = bus
+        self.url = url
         self.clusters = {name: Cluster(name) for name in (SPOKE, HUB)}
 
     @property
@@ -116,6 +120,16 @@ class Forgery:
 
         return await first_value(refusal, lambda: f"{message.subject} was not refused")
 
+    async def until_unreadable_is_refused(self, subject: str) -> None:
+        """Wait until a message that nobody can read, published now, is refused: earlier ones are handled."""
+        nc = await nats.connect(self.url)
+        try:
+            header = {"ce-type": "dev.sluicegate.unreadable.v1"}
+            ack = await nc.jetstream().publish(subject, b"{", headers=header)
+        finally:
+            await nc.close()
+        await first_value(partial(self._reason_of_death, subject, ack.seq))
+
     async def _reason_of_death(self, subject: str, sequence: int) -> str | None:
         async with aclosing(self.bus.replay("DEAD")) as items:
             async for item in items:
@@ -130,7 +144,7 @@ class Forgery:
 @asynccontextmanager
 async def forgery() -> AsyncIterator[Forgery]:
     async with nats_server() as server:
-        stage = Forgery(make(server, "attacker"))
+        stage = Forgery(make(server, "attacker"), server.url)
         await stage.bus.start()
         for cluster in stage.clusters.values():
             await cluster.furnish()

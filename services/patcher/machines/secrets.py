@@ -14,6 +14,8 @@ import structlog
 
 from services.patcher.cluster.errors import retry_later
 from services.patcher.cluster.events import EventRecorder, EventType
+from services.patcher.cluster.refusals import refused
+from services.patcher.cluster.writer import get_or_none
 from services.patcher.machines.seal_key import SealKeyStore
 from shared.contracts.kube.bodies import Body, status_of
 from shared.contracts.kube.kinds import POD, SECRET, TASK_RUN
@@ -28,6 +30,11 @@ log = structlog.get_logger(__name__)
 PREFIX: Final = "build.appstudio.redhat.com/"
 
 NOT_OPENED: Final = "the key of the machine was sealed to a patcher that is no more; start again"
+
+SECRET_KEYS: Final = frozenset(
+    {"error", "host", "id_rsa", "otp", "otp-ca", "otp-server", "user-dir"}
+)
+"""Keys that the build script reads."""
 
 _LABEL_VALUE: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 
@@ -136,18 +143,29 @@ class MachineSecrets:
 
         Raises `LaterError`.
         """
+        content = self._content(host) if host.secret is not None else {}
+        if unknown := sorted(content.keys() - SECRET_KEYS):
+            text = (
+                f"host of {host.namespace}/{host.name}: secret: no build reads {', '.join(unknown)}"
+            )
+            raise refused("host", "secret", text)
         with retry_later():
+            task_run = await get_or_none(self.kube, TASK_RUN, host.namespace, host.name)
+            if task_run is not None and task_run["metadata"]["uid"] != host.uid:
+                return  # Another TaskRun of that name, with a secret of its own.
             if host.state == "released":
                 await self._delete(host)
-            elif host.secret is not None:
-                await self._create(host)
-            await self._update_task_run(host)
+            if task_run is None:
+                return  # The TaskRun is gone, and its secret with it.
+            if host.state != "released" and content:
+                await self._create(host, content)
+            await self._update_task_run(host, task_run)
 
-    async def _create(self, host: HostState) -> None:
+    async def _create(self, host: HostState, content: dict[str, str]) -> None:
         # It exists if an earlier attempt created it; the patcher has no permission to read it. The
         # namespace may be gone, and the TaskRun with it.
         with suppress(AlreadyExistsError, NotFoundError):
-            await self.kube.create(SECRET, _secret_object(host, self._content(host)))
+            await self.kube.create(SECRET, _secret_object(host, content))
 
     def _content(self, host: HostState) -> dict[str, str]:
         content = host.secret or {}
@@ -162,16 +180,13 @@ class MachineSecrets:
             return {"error": NOT_OPENED}
         return content | opened
 
-    async def _update_task_run(self, host: HostState) -> None:
+    async def _update_task_run(self, host: HostState, task_run: Body) -> None:
         try:
-            task_run: Body = await self.kube.get(TASK_RUN, host.namespace, host.name)
-            if task_run["metadata"]["uid"] != host.uid:
-                return  # Another TaskRun of that name.
             patch = task_run_patch(task_run, host)
             if patch is not None:
                 await self.kube.patch(TASK_RUN, host.namespace, host.name, patch)
         except NotFoundError:
-            return  # The TaskRun is gone, and its secret with it.
+            return
         except RefusedError as error:
             # The build needs only the secret: a refused label must not block it.
             log.warning("TaskRun not marked", name=host.name, error=str(error))

@@ -9,12 +9,20 @@ from typing import Any, Final
 from services.patcher.cluster.cache import ObjectCache
 from services.patcher.cluster.errors import is_transient_refusal, retry_later
 from services.patcher.cluster.patches import status_patch
+from services.patcher.cluster.refusals import refused
 from services.patcher.cluster.writer import Writer
 from shared.bus.port import LaterError, NeverError
-from shared.contracts.kube.bodies import Body, status_of
-from shared.contracts.kube.conditions import ACTIVE, Conditions
+from shared.contracts.controllers import OWN_CONTROLLERS
+from shared.contracts.kube.bodies import Body, spec_of, status_of
+from shared.contracts.kube.conditions import ACTIVE, Conditions, is_reason
 from shared.contracts.kube.kinds import ADMISSION_CHECK, MULTIKUEUE_CLUSTER, WORKLOAD, Kind
-from shared.contracts.messages.spokes import CheckCondition, HubStatus, SpokeState
+from shared.contracts.kube.names import may_be_of
+from shared.contracts.messages.spokes import (
+    CheckCondition,
+    HubStatus,
+    SpokeState,
+    is_managed_elsewhere,
+)
 from shared.kube.port import Kube, NotFoundError, Patch, RefusedError
 
 REFUSED_SECONDS: Final = 60.0
@@ -56,6 +64,9 @@ class HubStatusWriter:
             if self.cache.workload(update.namespace, update.name) is None:
                 return
             raise LaterError("its Workload is not made yet", delay_seconds=1.0)
+        if not may_be_of(obj, update.target.uid):
+            text = f"home of {update.ref.path}: target.uid: another job controls this Workload"
+            raise refused("home", "target", text)
 
         if update.spoke is not None:
             obj = await self.writer.patch(
@@ -86,6 +97,9 @@ class HubStatusWriter:
             job = await self.writer.get(integration.kind, update.namespace, target.name)
         if job is None or job["metadata"]["uid"] != target.uid:
             return
+        if not is_managed_elsewhere(job) and not integration.held(job):
+            text = f"home of {update.ref.path}: status: {target.name} runs here, not on a spoke"
+            raise refused("home", "runs-here", text)
 
         def patch(current: Body) -> Patch | None:
             if integration.finish(current) is not None:
@@ -96,16 +110,25 @@ class HubStatusWriter:
 
     async def write_spoke(self, state: SpokeState) -> None:
         """Write the condition `Active` of a MultiKueueCluster. Raises `LaterError`."""
-        await self._write_active(MULTIKUEUE_CLUSTER, state.spoke, state)
+        await self._write_active("spoke", MULTIKUEUE_CLUSTER, state.spoke, state)
 
     async def write_check(self, standing: CheckCondition) -> None:
         """Write the condition `Active` of an AdmissionCheck. Raises `LaterError`."""
-        await self._write_active(ADMISSION_CHECK, standing.check, standing)
+        await self._write_active("standing", ADMISSION_CHECK, standing.check, standing)
 
-    async def _write_active(self, kind: Kind, name: str, new: SpokeState | CheckCondition) -> None:
+    async def _write_active(
+        self, message: str, kind: Kind, name: str, new: SpokeState | CheckCondition
+    ) -> None:
+        if not is_reason(new.reason):
+            text = f"{kind.kind} {name}: reason: {new.reason[:80]!r}: must be a CamelCase word"
+            raise refused(message, "invalid", text)
         with retry_later():
             try:
                 obj: Body = await self.kube.get(kind, None, name)
+                controller = spec_of(obj).get("controllerName")
+                if kind == ADMISSION_CHECK and controller not in OWN_CONTROLLERS:
+                    text = f"{kind.kind} {name}: spec.controllerName: {controller!r} answers for it"
+                    raise refused(message, "controller", text)
                 conditions = Conditions.of(obj, at=self.now())
                 conditions.set(ACTIVE, new.active, new.reason, new.message)
                 patch = status_patch(obj, {**status_of(obj), "conditions": conditions.items})
@@ -114,6 +137,8 @@ class HubStatusWriter:
             except NotFoundError:
                 return
             except RefusedError as error:
+                if not is_transient_refusal(error):
+                    raise refused(message, "invalid", f"{kind.kind} {name}: {error}") from error
                 raise LaterError(str(error), delay_seconds=REFUSED_SECONDS) from error
 
 

@@ -22,6 +22,7 @@ from services.patcher.jobs.owner_notices import OwnerNotices
 from services.patcher.metrics import observe_creation_latency
 from services.patcher.workloads import manifest
 from services.patcher.workloads.check_states import CheckStates
+from services.patcher.workloads.decision_check import DecisionCheck
 from services.patcher.workloads.status import (
     finished_status,
     holds_quota,
@@ -63,6 +64,7 @@ class WorkloadReconciler:
     events: EventRecorder
     reasons: WaitingReasons
     checks: CheckStates
+    decisions: DecisionCheck
     owner_notices: OwnerNotices
     now: Callable[[], datetime]
     foreign_events: bool
@@ -153,6 +155,7 @@ class WorkloadReconciler:
             await self._carry_out(state, admission, obj)
 
     async def _carry_out(self, state: WorkloadState, admission: Admission, obj: Body) -> None:
+        self.decisions.check(admission, state)
         if admission.state == "waiting" and holds_quota(obj):
             await self.jobs.restore(state, obj)
         obj = await self._write_decision(obj, state, admission)
@@ -360,6 +363,7 @@ class WorkloadReconciler:
 
     async def _finish(self, state: WorkloadState, finish: Finish) -> None:
         """Write the end, remove our finalizer, and forget the workload."""
+        self.decisions.forget(state)
         self.reasons.discard(state.namespace, state.name)
         self.owner_notices.forget(state)
         if state.owner is not None:
@@ -387,6 +391,7 @@ class WorkloadReconciler:
     async def _remove_workload(self, state: WorkloadState) -> None:
         """The job was deleted: let the garbage collector delete the Workload too, and forget it."""
         self.owner_notices.forget(state)
+        self.decisions.forget(state)
         obj = self.cache.object(WORKLOAD, state.namespace, state.name)
         self.reasons.discard(state.namespace, state.name)
         if obj is not None and state.owner is not None:

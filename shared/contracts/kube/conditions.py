@@ -5,6 +5,7 @@ and since when the status is what it is. Readers take any object, also one witho
 out what has not the form of a condition.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -27,6 +28,9 @@ REQUEUED: Final = "Requeued"
 
 SUCCEEDED: Final = "Succeeded"
 """Of Tekton's runs: `Unknown` until they have ended."""
+
+_REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,1022}[A-Za-z0-9_])?")
+"""As `metav1.Condition` has it: an API server refuses a condition with any other reason."""
 
 MESSAGE_MAX: Final = 32_768
 """Characters that Kubernetes takes in the message of a condition."""
@@ -155,3 +159,8 @@ class Conditions:
         old = self.get(type_)
         if old is not None and old.get("status") == "True":
             self.set(type_, False, reason, f"Previously: {old.get('message', '')}")
+
+
+def is_reason(text: str) -> bool:
+    """Whether a condition may have this reason."""
+    return _REASON.fullmatch(text) is not None

@@ -1,0 +1,88 @@
+"""Compares a decision of quota with the queues and flavors of its cluster (ADR 73).
+
+Only a contradiction counts: what the cache does not have proves nothing. The cache may be behind, or quota
+may be, so a contradicted decision waits until one of them has caught up, or a newer decision comes.
+"""
+
+from collections.abc import Iterator
+
+import structlog
+
+from services.patcher.cluster.cache import ObjectCache
+from shared.bus.port import LaterError
+from shared.contracts.kube.bodies import Body, spec_of
+from shared.contracts.kube.kinds import CLUSTER_QUEUE, LOCAL_QUEUE
+from shared.contracts.messages.admissions import HOLDING, Admission
+from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.refs import WorkloadRef
+from shared.telemetry.metrics import REFUSED
+
+log = structlog.get_logger(__name__)
+
+
+class DecisionCheck:
+    """Keeps decisions from being carried out while the cluster contradicts them."""
+
+    def __init__(self, cache: ObjectCache) -> None:
+        self._cache = cache
+        self._said: dict[WorkloadRef, tuple[int, int]] = {}
+        """Term and number of the contradicted decisions, each of which is said once."""
+
+    def check(self, admission: Admission, state: WorkloadState) -> None:
+        """Raise `LaterError` if the cluster contradicts the decision."""
+        why = _contradiction_of(admission, state, self._cache)
+        if why is None:
+            self._said.pop(state.ref, None)
+            return
+        decision = (admission.term, admission.number)
+        if self._said.get(state.ref) != decision:
+            self._said[state.ref] = decision
+            REFUSED.labels(message="admission", reason="contradiction").inc()
+            log.error("the cluster contradicts a decision", workload=state.ref.path, error=why)
+        raise LaterError(f"the cluster contradicts the decision: {why}")
+
+    def forget(self, state: WorkloadState) -> None:
+        """Forget a workload that has ended."""
+        self._said.pop(state.ref, None)
+
+
+def _contradiction_of(admission: Admission, state: WorkloadState, cache: ObjectCache) -> str | None:
+    """Return what the cluster contradicts in a decision that gives quota; None if it fits.
+
+    A job that runs may have other pods than it was admitted with: it is not compared.
+    """
+    if admission.state not in HOLDING - {"evicted"} or admission.unplanned or not state.held:
+        return None
+    return next(_contradictions(admission, state, cache), None)
+
+
+def _contradictions(
+    admission: Admission, state: WorkloadState, cache: ObjectCache
+) -> Iterator[str]:
+    local_queue = cache.object(LOCAL_QUEUE, state.namespace, state.queue) if state.queue else None
+    leads_to = spec_of(local_queue).get("clusterQueue")
+    if leads_to and leads_to != admission.cluster_queue:
+        yield (
+            f"cluster_queue: {admission.cluster_queue!r}: LocalQueue {state.namespace}/{state.queue} "
+            f"leads to {leads_to!r}"
+        )
+    cluster_queue = cache.object(CLUSTER_QUEUE, None, admission.cluster_queue)
+    offered = None if cluster_queue is None else set(_flavors_of(cluster_queue))
+    sizes = {pod_set.name: pod_set.count for pod_set in state.pod_sets}
+    for assigned in admission.pod_sets:
+        if sizes and assigned.name not in sizes:
+            yield f"pod_sets: {assigned.name!r}: the workload has no such pod set"
+        elif not 0 <= assigned.count <= max(sizes.get(assigned.name, assigned.count), 0):
+            yield f"pod_sets[{assigned.name}].count: {assigned.count}: the workload has fewer pods"
+        unknown = set() if offered is None else set(assigned.flavors.values()) - offered
+        if unknown:
+            yield (
+                f"pod_sets[{assigned.name}].flavors: {', '.join(sorted(unknown))}: ClusterQueue "
+                f"{admission.cluster_queue} does not have it"
+            )
+
+
+def _flavors_of(cluster_queue: Body) -> Iterator[str]:
+    for group in spec_of(cluster_queue).get("resourceGroups") or []:
+        for flavor in group.get("flavors") or []:
+            yield str(flavor.get("name"))
