@@ -118,12 +118,12 @@ class Integrations:
         """
         if (observed.group, observed.plural) != (kinds.INTEGRATION.group, kinds.INTEGRATION.plural):
             return None
-        if observed.deleted or observed.object is None:
+        if observed.deleted or observed.body is None:
             self._read.pop(observed.name, None)
             self._states.pop(observed.name, None)
             self._index()
             return None
-        return self.apply(observed.object)
+        return self.apply(observed.body)
 
     def apply(self, obj: Object) -> IntegrationState:
         """Apply an Integration object and return its state."""

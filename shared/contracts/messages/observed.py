@@ -1,11 +1,12 @@
 """What a watcher saw in one cluster."""
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from shared.contracts import subjects
 from shared.contracts.kube.bodies import Body, as_body
-from shared.contracts.messages.base import Message
+from shared.contracts.messages.base import Message, UndecodableError
 from shared.contracts.refs import ObjectRef
 
 
@@ -48,10 +49,29 @@ class Observed(ObservedHeader):
     """`<name>@<sha256>` of this whole message in the object store, if the object was too large.
     `object` is then the part of it that fits."""
 
+    @classmethod
+    def decode(cls, data: bytes, headers: Mapping[str, str] | None = None) -> Self:
+        """Read a body, as `Message.decode`; its object is the one that the message names.
+
+        Raises `UndecodableError` also for metadata that no API server has: whoever reads on trusts them.
+        """
+        message = super().decode(data, headers)
+        problem = None if message.object is None else _problem_of(message.object, message)
+        if problem is not None:
+            raise UndecodableError(cls.type, f"object.metadata{problem}")
+        return message
+
     @property
     def body(self) -> Body | None:
-        """`object` with its type."""
-        return None if self.object is None else as_body(self.object)
+        """`object` with its type; None also for an object without name and uid, which is no server's."""
+        obj = self.object
+        if (
+            obj is None
+            or "name" not in (metadata := obj.get("metadata") or {})
+            or "uid" not in metadata
+        ):
+            return None
+        return as_body(obj)
 
     def with_object(self, obj: dict[str, Any]) -> "Observed":
         """The same observation with another object."""
@@ -76,6 +96,38 @@ class Observed(ObservedHeader):
         """A relist or a second watcher publishes the same state under the same id."""
         gone = ":gone" if self.deleted else ""
         return f"{self.cluster}:{self.uid}:{self.resource_version}:{self.version}{gone}"
+
+
+def _problem_of(obj: Mapping[str, Any], header: ObservedHeader) -> str | None:
+    """Return what is wrong with the metadata of an object, behind the name of the field; None if nothing."""
+    metadata = obj.get("metadata", {})
+    if not isinstance(metadata, dict):
+        return ": must be an object"
+    for field in ("name", "uid", "namespace"):
+        named = getattr(header, field)
+        if metadata.get(field, named) != named:
+            return f".{field}: {metadata[field]!r}: the message speaks of {named!r}"
+    for field in ("labels", "annotations"):
+        values = metadata.get(field)
+        if values is not None and not (
+            isinstance(values, dict) and all(isinstance(value, str) for value in values.values())
+        ):
+            return f".{field}: must be a map of strings"
+    owners = metadata.get("ownerReferences")
+    if owners is not None and not (isinstance(owners, list) and all(map(_is_owner, owners))):
+        return ".ownerReferences: each must have apiVersion, kind, name and uid"
+    finalizers = metadata.get("finalizers")
+    if finalizers is not None and not (
+        isinstance(finalizers, list) and all(isinstance(one, str) for one in finalizers)
+    ):
+        return ".finalizers: must be a list of strings"
+    return None
+
+
+def _is_owner(owner: Any) -> bool:
+    return isinstance(owner, dict) and all(
+        isinstance(owner.get(field), str) for field in ("apiVersion", "kind", "name", "uid")
+    )
 
 
 class Synced(Message):

@@ -55,7 +55,7 @@ def rights_of(service: str) -> set[Right]:
     objects = named(kustomized("spoke") if is_spoke else kustomized("hub", ("recreation",)))
     name = f"sluicegate-{service.removesuffix(SPOKE)}"
     kinds = [("ClusterRole", name), ("Role", f"{name}-seal")]
-    kinds += [("ClusterRole", f"{name}-{part}") for part in ("hub", "copies", "recreation")]
+    kinds += [("ClusterRole", f"{name}-{part}") for part in ("copies", "recreation")]
     rules: list[Json] = [
         rule for kind in kinds if kind in objects for rule in objects[kind]["rules"]
     ]
@@ -64,7 +64,7 @@ def rights_of(service: str) -> set[Right]:
 
 def test_granted_rights_equal_used_rights(monkeypatch: pytest.MonkeyPatch) -> None:
     def idle(found: dict[str, set[Right]]) -> dict[str, set[Right]]:
-        """What is not used. A spoke's pair has the role of a hub's, so what a hub shows counts for both."""
+        """What is not used. A spoke's pair has the role of a hub's: what that shows counts."""
         return {
             one: rights_of(one) - used - found[one.removesuffix(SPOKE)] - UNSEEN[one].keys()
             for one, used in found.items()
