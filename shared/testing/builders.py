@@ -27,7 +27,7 @@ def observed_object(
 
     Its uid and version are those of the metadata; an object without a uid gets its name as uid.
     """
-    metadata = obj["metadata"]
+    metadata = {"uid": obj["metadata"]["name"]} | obj["metadata"]
     return Observed(
         cluster=cluster,
         group=kind.group,
@@ -36,10 +36,10 @@ def observed_object(
         kind=kind.kind,
         namespace=metadata.get("namespace"),
         name=metadata["name"],
-        uid=metadata.get("uid", metadata["name"]),
+        uid=metadata["uid"],
         resource_version=str(metadata.get("resourceVersion", "1") if version is None else version),
         deleted=deleted,
-        object=dict(obj),
+        object={**obj, "metadata": metadata},
     )
 
 

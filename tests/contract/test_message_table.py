@@ -15,8 +15,9 @@ ROW: Final = re.compile(r"^\| ((?:`\w+`(?:, )?)+) \| ([^|]+) \| ([^|]+) \|$", re
 
 def sent(kind: type[Message] = Message) -> set[str]:
     """Names of all messages that have a type of their own."""
-    found = {kind.__name__} if hasattr(kind, "type") and not kind.__subclasses__() else set()
-    return found.union(*(sent(each) for each in kind.__subclasses__()))
+    subclasses = [each for each in kind.__subclasses__() if each.__module__.startswith("shared.")]
+    found = {kind.__name__} if hasattr(kind, "type") and not subclasses else set()
+    return found.union(*(sent(each) for each in subclasses))
 
 
 def rows() -> dict[str, str]:
