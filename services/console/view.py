@@ -22,7 +22,7 @@ from services.quota.forecast import FinishedRun, History, Snapshot
 from services.quota.queries.replica import INPUTS, Ident, ReadReplica
 from services.whatif.reading import OBSERVED_KINDS
 from shared.bus.follow import skip_undecodable
-from shared.bus.port import Bus, CaughtUp, Entry
+from shared.bus.port import Bus, CaughtUp, Entry, LogChangedError
 from shared.contracts.kube import kinds
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.observed import Observed
@@ -125,6 +125,9 @@ class View:
                 await self._follow()
             except* _DriftError as errors:
                 REBUILDS.labels(because="apart").inc()
+                log.warning("reading the streams again", because=str(errors.exceptions[0]))
+            except* LogChangedError as errors:
+                REBUILDS.labels(because="log").inc()
                 log.warning("reading the streams again", because=str(errors.exceptions[0]))
             except* _IdleError:
                 idle = True

@@ -16,6 +16,9 @@ EXPECT_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence"
 EXPECT_SUBJECT_OF: Final = "Nats-Expected-Last-Subject-Sequence-Subject"
 """Subject whose last sequence is compared, if it is not the subject of the message."""
 
+EVENT_ID: Final = "ce-id"
+"""Of the message itself: the same when it is published again because a log lost it."""
+
 TYPE: Final = "ce-type"
 """`Message.type` of the body."""
 
@@ -50,7 +53,7 @@ def build(message: Message, *, message_id: str, source: str, now: datetime) -> d
         MESSAGE_ID: identity,
         "content-type": "application/json",
         "ce-specversion": "1.0",
-        "ce-id": identity,
+        EVENT_ID: identity,
         WRITER: _encoded(source),
         TYPE: message.type,
         SCHEMA_VERSION: str(message.schema_version),

@@ -40,6 +40,10 @@ class UnavailableError(BusError):
     """No acknowledgement within the retry time. The message may be stored or not."""
 
 
+class LogChangedError(BusError):
+    """The log that was read was made anew, or lost its tail: throw away what was read, and begin again."""
+
+
 class LaterError(Exception):
     """A handler raises it to get the message again after `delay_seconds`."""
 
@@ -193,13 +197,16 @@ class Bus(Protocol):
         """List and watch the view of `stream`: the latest entry of each subject, `CaughtUp`, then changes.
 
         It survives reconnects: an entry may come twice, but never an older one after a newer one of the
-        same subject. It never ends by itself.
+        same subject. It never ends by itself. Raises `LogChangedError` when the log is another one.
         """
 
     def replay(
         self, stream: str, *filters: str, start: int = 1
     ) -> AsyncGenerator[Entry | CaughtUp, None]:
-        """Yield each entry of the log from sequence `start`, `CaughtUp`, then new entries."""
+        """Yield each entry of the log from sequence `start`, `CaughtUp`, then new entries.
+
+        Raises `LogChangedError` when the log is another one.
+        """
 
     async def last_sequence(self, stream: str) -> int:
         """Return the log's last sequence, 0 if it is empty."""

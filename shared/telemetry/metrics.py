@@ -46,6 +46,11 @@ VOID: Final = Counter(
     "Decisions that a reader dropped because their leader had been replaced when they were stored.",
     ["stream"],
 )
+REFILLED: Final = Counter(
+    "sluicegate_bus_refilled",
+    "Messages that a log had lost in a power cut and that were published again from its view.",
+    ["stream"],
+)
 REFUSED: Final = Counter(
     "sluicegate_refused_messages",
     "Messages that asked for what their sender may not ask, or what the cluster contradicts.",

@@ -19,7 +19,7 @@ from nats.errors import Error as NatsError
 from services.ctl.dev.secure import Secured, secure
 from services.ctl.run import SERVICES
 from shared.bus.admin.apply import apply_at
-from shared.bus.admin.permissions import permissions, reads_of, rights_of
+from shared.bus.admin.permissions import permissions, reads_of, rights_of, writes_of
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.filters import covers
 from shared.bus.nats.bus import NatsBus
@@ -230,6 +230,7 @@ async def test_service_reads_works_answers_and_releases_its_lease_as_its_own_use
                 now=now,
                 access=secured.access(user),
                 reads=reads_of(user),
+                writes=writes_of(user, "hub"),
             )
 
         quota, patcher = bus("quota"), bus("patcher")
@@ -365,7 +366,12 @@ async def test_renewed_certificate_is_used_at_the_next_connection(folder: Path) 
     async with server(folder) as (running, secured):
         access = secured.access("watcher")
         bus = NatsBus(
-            url=running.url, instance="w", now=now, access=access, reads=reads_of("watcher")
+            url=running.url,
+            instance="w",
+            now=now,
+            access=access,
+            reads=reads_of("watcher"),
+            writes=writes_of("watcher", "hub"),
         )
         await bus.start()
         # The new one is of another authority: the server must refuse it, which shows that it was read.

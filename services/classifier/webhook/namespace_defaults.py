@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
+import structlog
+
 from services.classifier.projection.cluster_objects import ClusterObjects
 from services.classifier.projection.policy import DEFAULT_POLICY, Policy
 from services.classifier.webhook.context import NamespaceContext
@@ -41,6 +43,8 @@ _KINDS: Final = (
     ADMISSION_CHECK,
     WORKLOAD_PRIORITY_CLASS,
 )
+
+log = structlog.get_logger(__name__)
 
 
 class NamespaceDefaults:

@@ -30,6 +30,7 @@ async def connected(url: str, *, access: Access = OPEN) -> AsyncIterator[Bus]:
             now=lambda: datetime.now(UTC),
             access=access,
             reads=reads_of("viewer"),
+            writes=(),
         )
     except ValueError as error:
         raise CommandError(f"NATS at {url}", str(error)) from error

@@ -155,6 +155,14 @@ def reads_of(service: str, *, path: Path = PERMISSIONS_FILE) -> tuple[str, ...] 
     return None if rights is None else rights.reads
 
 
+def writes_of(
+    service: str, cluster: str, *, path: Path = PERMISSIONS_FILE
+) -> tuple[str, ...] | None:
+    """Filters of the subjects that a user of the hub may write; None for one that the file does not know."""
+    rights = _read(path).services.get(service)
+    return None if rights is None else rights.for_cluster(cluster).writes
+
+
 def permissions(
     users: Mapping[str, Rights],
     *,
@@ -203,6 +211,8 @@ def _publish(rights: Rights, writes: list[str]) -> Iterator[str]:
     for log in writes:
         # After a lost acknowledgement a fenced publisher reads the last message.
         yield f"$JS.API.STREAM.MSG.GET.{log}"
+        # After a power cut it fills up the log with what its view has.
+        yield f"$JS.API.STREAM.MSG.GET.{view_of(log)}"
     for log in rights.reads:
         for stream in (view_of(log), log):
             yield f"$JS.API.STREAM.MSG.GET.{stream}"

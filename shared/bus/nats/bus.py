@@ -28,7 +28,8 @@ from shared.bus.nats.lease import NatsLease, acquire
 from shared.bus.nats.object_store import ObjectStore
 from shared.bus.nats.publisher import RETRY_SECONDS, Publisher, Receipt, stored_at
 from shared.bus.nats.reader import Reader, stored_entry
-from shared.bus.nats.stream_drift import check
+from shared.bus.nats.stream_drift import until_declared
+from shared.bus.nats.tails.refill import fill_up_logs
 from shared.bus.nats.work import ended as ended_work
 from shared.bus.nats.work.durables import Durables
 from shared.bus.nats.work.worker import ACK_WAIT_SECONDS, Registration, Worker
@@ -53,7 +54,6 @@ from shared.settings.access import OPEN, Access
 
 log = structlog.get_logger(__name__)
 
-CHECK_AGAIN_SECONDS: Final = 2.0
 RESPONSES_MAX: Final = 64
 QUEUE: Final = "q"
 """Of those who answer the same: the name that NATS's services have by default (ADR-32)."""
@@ -80,18 +80,21 @@ class NatsBus:
         service: str | None = None,
         access: Access = OPEN,
         reads: Collection[str] | None = None,
+        writes: Collection[str] | None = None,
         rng: Random | None = None,
         retry_seconds: float = RETRY_SECONDS,
         ack_wait_seconds: float = ACK_WAIT_SECONDS,
     ) -> None:
+        """`reads`: logs that this user may inspect; `writes`: filters of its subjects. None: all."""
         self._instance = instance
         self._now = now
         self._connection = Connection(url=url, name=instance, access=access)
         self._reads = reads
-        """Logs that this user may inspect; None: all."""
-
         self._publisher = Publisher(
-            self._connection, look_back=self._message_id_at, retry_seconds=retry_seconds
+            self._connection,
+            look_back=self._message_id_at,
+            before_sending=partial(fill_up_logs, self._connection, writes),
+            retry_seconds=retry_seconds,
         )
         self._generations = Generations()
         self._terms = Terms(self._next_decision)
@@ -139,7 +142,7 @@ class NatsBus:
     @property
     def connected(self) -> bool:
         """Whether the server answers."""
-        return self._started and self._connection.ready
+        return self._started and self._connection.ready and self._publisher.open
 
     @property
     def registrations(self) -> tuple[Registration, ...]:
@@ -154,7 +157,7 @@ class NatsBus:
     async def start(self) -> None:
         """Connect and check the streams, retrying without end; then start the registered work."""
         await self._connection.open()
-        await self._wait_for_streams()
+        await until_declared(self._connection, views=self._reads)
         info = await call(self._connection.nc, f"STREAM.INFO.{Term.stream}")
         self._single_server = info["config"]["num_replicas"] == 1
         await self._publisher.start()
@@ -471,19 +474,3 @@ class NatsBus:
             raise
         stored: dict[str, str] = answer["message"]
         return stored
-
-    async def _wait_for_streams(self) -> None:
-        logged: list[str] = []
-        while True:
-            try:
-                problems = await check(self._connection.nc, views=self._reads)
-            except BusError as error:
-                problems = [f"JetStream does not answer: {error}"]
-            if problems != logged:
-                for problem in problems:
-                    log.warning("streams are not as declared", problem=problem)
-                logged = problems
-            # Drift is for the operator to judge; without a stream there is nothing to do.
-            if not any("missing" in p or "does not answer" in p for p in problems):
-                return
-            await asyncio.sleep(CHECK_AGAIN_SECONDS)

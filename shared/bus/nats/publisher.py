@@ -120,8 +120,11 @@ class Publisher:
         connection: Connection,
         *,
         look_back: LookBack,
+        before_sending: Callable[[], Awaitable[None]] | None = None,
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
+        """`before_sending`: awaited on each connection before anything is sent."""
+        self._before_sending = before_sending
         self._connection = connection
         self._look_back = look_back
         self._retry_seconds = retry_seconds
@@ -208,6 +211,11 @@ class Publisher:
         if errors:
             raise errors[0]
 
+    @property
+    def open(self) -> bool:
+        """Whether it may send: connected, and every log that it writes is as far as its view."""
+        return self._open
+
     async def _attach(self) -> None:
         nc = self._connection.nc
         if nc is not self._nc:
@@ -216,6 +224,11 @@ class Publisher:
                 self._inbox + "*", cb=self._on_reply, pending_msgs_limit=-1, pending_bytes_limit=-1
             )
             self._nc = nc
+        if self._before_sending is not None:
+            epoch = self._connection.epoch
+            await self._before_sending()
+            if self._connection.epoch != epoch:
+                return  # Lost meanwhile: another attempt belongs to the next connection.
         self._open = True
         self._wake.set()
 

@@ -25,14 +25,14 @@ from shared.bus.filters import prune
 from shared.bus.nats.broker import Connection
 from shared.bus.nats.jetstream_api import (
     CONSUMER_NOT_FOUND,
-    MESSAGE_NOT_FOUND,
     STREAM_NOT_FOUND,
     ApiError,
     call,
 )
+from shared.bus.nats.tails.compare import still_has, view_end, whole_log
 from shared.bus.order.generations import Generations
 from shared.bus.order.terms import Terms
-from shared.bus.port import BusError, CaughtUp, Entry, UnavailableError
+from shared.bus.port import BusError, CaughtUp, Entry, LogChangedError, UnavailableError
 from shared.bus.streams import view_of
 
 log = structlog.get_logger(__name__)
@@ -160,8 +160,13 @@ class Reader:
         """The log's last sequence when reading began."""
 
         self._caught_up = False
-        self._view_born: str | None = None
-        """When the view was made; None before the first survey."""
+        self._latest: Entry | None = None
+        """The last entry that was delivered, as a witness of the log that was read."""
+
+        self._view_born = ""
+        """When the view was made."""
+
+        self._surveyed = False
 
         self._buffer: deque[Msg] = deque()
         self._wake = asyncio.Event()
@@ -236,6 +241,7 @@ class Reader:
             # A view that is being rebuilt has older states for a while.
             if entry.sequence > self._delivered:
                 self._delivered = entry.sequence
+                self._latest = entry
                 if self._terms is None or not self._terms.is_void(entry):
                     yield entry
             if not self._caught_up and (position.sequence >= mark or position.pending == 0):
@@ -254,34 +260,24 @@ class Reader:
         For a view that is the place by which it has taken in all that the log had.
         """
         nc = self._connection.nc
-        info = await call(nc, f"STREAM.INFO.{self._log}")
-        last = int(info["state"]["last_seq"])
-        born = ""
+        info = await whole_log(nc, self._log)
+        same = await still_has(nc, self._log, info, self._latest)
+        lost = None if same else self._generation
+        generation = self._generations.observe(self._log, identity=info["created"], lost=lost)
+        if self._surveyed and generation != self._generation:
+            raise LogChangedError(f"{self._log} was made anew, or lost what was read of it")
+        self._generation = generation
         if self._view:
             born = (await call(nc, f"STREAM.INFO.{self._stream}"))["created"]
-        seen = (self._generation, self._delivered)
-        generation = self._generations.observe(
-            self._log, identity=info["created"], last=last, seen=seen
-        )
-        if self._view_born is not None and (generation, born) != (
-            self._generation,
-            self._view_born,
-        ):
-            self._begin_again(generation)
-        self._generation, self._view_born = generation, born
+            if self._surveyed and born != self._view_born:
+                self._position = self._start - 1
+            self._view_born = born
+        self._surveyed = True
         if self._target is None:
-            self._target = last
+            self._target = int(info["state"]["last_seq"])
         if not self._view:
             return self._target
         return await self._view_mark(self._target)
-
-    def _begin_again(self, generation: int) -> None:
-        if generation != self._generation:
-            # Another log, or one that lost its tail in a power cut: sequences start over.
-            self._delivered = 0
-            self._target = None
-            self._caught_up = False
-        self._position = self._start - 1
 
     async def _view_mark(self, target: int) -> int:
         """Wait until the view holds `target`; return the view's last sequence then.
@@ -291,7 +287,7 @@ class Reader:
         loop = asyncio.get_running_loop()
         patience = loop.time() + LAG_SECONDS
         while target > 0:
-            mark, taken = await self._view_end()
+            mark, taken = await view_end(self._connection.nc, self._log)
             if taken >= target:
                 return mark
             if loop.time() > patience:
@@ -311,17 +307,6 @@ class Reader:
             raise _TroubleError(f"the view has taken in {taken} of {target}: waiting")
         log.warning("the end of the view was purged", stream=self._stream, sourced=taken)
         return int(info["state"]["last_seq"])
-
-    async def _view_end(self) -> tuple[int, int]:
-        try:
-            answer = await call(
-                self._connection.nc, f"STREAM.MSG.GET.{self._stream}", {"last_by_subj": ">"}
-            )
-        except ApiError as error:
-            if error.code == MESSAGE_NOT_FOUND:
-                return 0, 0
-            raise
-        return int(answer["message"]["seq"]), wire.log_sequence(answer["message"])
 
     async def _make_consumer(self) -> int:
         """Make the consumer and its inbox; return how many entries wait for it."""

@@ -1,17 +1,24 @@
 """Compares the streams of a server with their declaration. Changes nothing; `shared.bus.admin.apply` does."""
 
+import asyncio
 from collections.abc import Collection
 from typing import Any, Final
 
+import structlog
 from nats.aio.client import Client
 
-from shared.bus.headers import log_sequence
-from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, ApiError, call
+from shared.bus.nats.broker import Connection
+from shared.bus.nats.jetstream_api import STREAM_NOT_FOUND, ApiError, call
+from shared.bus.nats.tails.compare import view_end
+from shared.bus.port import BusError
 from shared.bus.streams import VIEW_SUFFIX, Catalogue, load, view_of
 
 Json = dict[str, Any]
 
+log = structlog.get_logger(__name__)
+
 HOW: Final = "run `sluice bus apply`"
+CHECK_AGAIN_SECONDS: Final = 2.0
 
 
 async def check(
@@ -37,6 +44,24 @@ async def check(
         if visible and (ahead := await _ahead(nc, name)):
             problems.append(ahead)
     return problems
+
+
+async def until_declared(connection: Connection, *, views: Collection[str] | None) -> None:
+    """Return once every stream is there; log what is not as declared. `views`: as for `check`."""
+    logged: list[str] = []
+    while True:
+        try:
+            problems = await check(connection.nc, views=views)
+        except BusError as error:
+            problems = [f"JetStream does not answer: {error}"]
+        if problems != logged:
+            for problem in problems:
+                log.warning("streams are not as declared", problem=problem)
+            logged = problems
+        # Drift is for the operator to judge; without a stream there is nothing to do.
+        if not any("missing" in p or "does not answer" in p for p in problems):
+            return
+        await asyncio.sleep(CHECK_AGAIN_SECONDS)
 
 
 def drift(wanted: Json, found: Json, *, replicas: int | None) -> str:
@@ -68,21 +93,16 @@ async def _ahead(nc: Client, view: str) -> str:
 
     That is what a power cut may leave behind: the log lost its last second, the view did not.
     """
-    log = view.removesuffix(VIEW_SUFFIX)
-    assert view_of(log) == view
-    state = await stream_info(nc, log)
+    log_name = view.removesuffix(VIEW_SUFFIX)
+    assert view_of(log_name) == view
+    state = await stream_info(nc, log_name)
     if state is None:
         return ""
-    try:
-        last = await call(nc, f"STREAM.MSG.GET.{view}", {"last_by_subj": ">"})
-    except ApiError as error:
-        if error.code == MESSAGE_NOT_FOUND:
-            return ""
-        raise
-    sequence = log_sequence(last["message"])
+    _, sequence = await view_end(nc, log_name)
     if sequence <= state["state"]["last_seq"]:
         return ""
     return (
-        f"view {view} has sequence {sequence} of {log}, which ends at "
-        f"{state['state']['last_seq']}: run `sluice bus apply --rebuild {view}`"
+        f"view {view} has sequence {sequence} of {log_name}, which ends at "
+        f"{state['state']['last_seq']}: the services that write {log_name} fill it up; "
+        "start one of them"
     )

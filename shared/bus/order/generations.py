@@ -22,16 +22,16 @@ class Generations:
         """The generation of a log, 0 until it changes."""
         return self._logs.get(log_name, (0, ""))[0]
 
-    def observe(self, log_name: str, *, identity: str, last: int, seen: tuple[int, int]) -> int:
-        """Return the generation of a log that is `identity` now and ends at sequence `last`.
+    def observe(self, log_name: str, *, identity: str, lost: int | None) -> int:
+        """Return the generation of a log that is `identity` now.
 
-        `seen`: the highest place that the caller has been given. Ask the server after reading it.
+        `lost`: the generation of an entry that the log should still have, and has no more; None: it
+        has all that was asked for.
         """
-        known = self._logs.setdefault(log_name, (0, identity))
-        lost = seen[0] == known[0] and last < seen[1]
-        if known[1] == identity and not lost:
-            return known[0]
+        number, known = self._logs.setdefault(log_name, (0, identity))
+        if known == identity and lost != number:
+            return number
         probes.LOG_CHANGED.fired += 1
-        log.warning("the log was replaced or lost its end", log=log_name, ends_at=last, had=seen[1])
-        self._logs[log_name] = (known[0] + 1, identity)
-        return known[0] + 1
+        log.warning("the log is not the one it was", log=log_name, made_anew=known != identity)
+        self._logs[log_name] = (number + 1, identity)
+        return number + 1

@@ -24,6 +24,7 @@ from shared.bus.port import (
     Entry,
     Handler,
     Lease,
+    LogChangedError,
     LogEnd,
     PublishFuture,
     UnavailableError,
@@ -455,16 +456,11 @@ class MemoryBus:
         try:
             while not self._stopped.is_set():
                 feed.wake.clear()
-                if generation != self._server.generation:
-                    stream, generation = self._server.stream(name), self._server.generation
-                    target = await self._retry(lambda server: server.stream(log_name).last)
-                    feed.given, feed.position, feed.caught_up = None, start - 1, False
-                    delivered = 0
                 given, feed.given = feed.given, None
                 if given is None:
                     given = await self._retry(feed.next_batch(feed.position))
                 if generation != self._server.generation:
-                    continue
+                    raise LogChangedError(f"{log_name} was made anew")
                 if rules(log_name) and given[0]:
                     await self._terms.refresh(self._server.generation)
                 batch, feed.position, done = given

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from services.patcher.cluster.cache import ObjectCache
-from shared.bus.port import Bus, Entry
+from shared.bus.port import Bus, Entry, LogChangedError
 from shared.contracts.messages.admissions import Admission, Term
 from shared.contracts.messages.base import RULING
 from shared.telemetry.metrics import VOID
@@ -166,16 +166,17 @@ async def test_log_that_comes_back_empty_is_read_and_worked_anew(
 ) -> None:
     bus, handler = bus_factory.bus(), Decisions()
     bus.work("WORKLOADS", "worker", handler)
-    cache = ObjectCache(bus=bus, cluster="hub")
     await bus.start()
-    following = [asyncio.create_task(run()) for run in (cache.run_admissions, cache.run_workloads)]
+    before = Cached(bus)
     view, log = read(bus.watch("WORKLOADS")), read(bus.replay("WORKLOADS"))
     for step in range(20):
         await bus.publish(workload("a", step=step))
+    await bus.publish(workload("lost"))
     await write(bus, term(7), *(decision("a", 7, number) for number in range(1, 9)))
-    await eventually(lambda: bool(handler.entries) and handler.entries[-1].sequence == 20)
-    await eventually(lambda: (known := cache.admission("team-a", "a")) and known.number == 8)
-    await log.entries(20)
+    await eventually(lambda: bool(handler.entries) and handler.entries[-1].sequence == 21)
+    await eventually(lambda: (known := before.cache.admission("team-a", "a")) and known.number == 8)
+    await log.entries(21)
+    await view.until_caught_up()
 
     await bus_factory.wipe()
     await eventually(lambda: bus.connected)
@@ -183,13 +184,31 @@ async def test_log_that_comes_back_empty_is_read_and_worked_anew(
     await write(bus, term(1), decision("a", 1, 1, state="released"))
 
     await eventually(lambda: handler.entries[-1].sequence == 1)
-    (again,) = await log.entries(1)
-    assert (again.sequence, again.generation) == (1, 1)
-    while (entry := (await view.entries(1))[0]).generation == 0:
-        pass
-    assert entry.place == (1, 1)
-    await eventually(lambda: (known := cache.admission("team-a", "a")) and known.term == 1)
-    await eventually(lambda: (known := cache.workload("team-a", "a")) and known.generation == 100)
-    for task in following:
+    for reading in (view, log):
+        with pytest.raises(LogChangedError):
+            await reading.entries(1000)
+    assert {type(error) for error in await before.ended()} == {LogChangedError}, (
+        "the process ends, and the next one begins with an empty cache"
+    )
+
+    after = Cached(bus)
+    await eventually(lambda: (known := after.cache.admission("team-a", "a")) and known.term == 1)
+    await eventually(
+        lambda: (known := after.cache.workload("team-a", "a")) and known.generation == 100
+    )
+    assert after.cache.workload("team-a", "lost") is None
+    for task in after.following:
         task.cancel()
-    await asyncio.gather(*following, return_exceptions=True)
+    await after.ended()
+
+
+class Cached:
+    """A patcher's cache that follows the bus."""
+
+    def __init__(self, bus: Bus) -> None:
+        self.cache = ObjectCache(bus=bus, cluster="hub")
+        runs = (self.cache.run_admissions, self.cache.run_workloads)
+        self.following = [asyncio.create_task(run()) for run in runs]
+
+    async def ended(self) -> list[BaseException | None]:
+        return await asyncio.gather(*self.following, return_exceptions=True)

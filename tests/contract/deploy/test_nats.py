@@ -17,7 +17,7 @@ import trustme
 from services.ctl.setup.nats_files import files
 from services.ctl.setup.permissions import FILE, key_file, rendered
 from shared.bus.admin.apply import Report, apply_at
-from shared.bus.admin.permissions import reads_of
+from shared.bus.admin.permissions import reads_of, writes_of
 from shared.bus.embedded import EmbeddedServer, server_command
 from shared.bus.nats.bus import NatsBus
 from shared.bus.nats.jetstream_api import ApiError, call
@@ -148,6 +148,7 @@ async def test_three_servers_store_stale_decision_and_every_reader_drops_it(fold
                 now=lambda: NOON,
                 access=user_of(folder, user),
                 reads=reads_of(user),
+                writes=writes_of(user, "hub"),
             )
             for one, user in zip((*servers, servers[0]), USERS, strict=True)
         )

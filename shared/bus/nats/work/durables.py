@@ -18,6 +18,7 @@ from nats.js.errors import Error as JetStreamError
 from shared.bus.filters import prune
 from shared.bus.nats.broker import Connection
 from shared.bus.nats.jetstream_api import ApiError, call
+from shared.bus.nats.tails.compare import still_has, whole_log
 from shared.bus.nats.work.backlog import follow_backlog
 from shared.bus.nats.work.pull import Pull
 from shared.bus.nats.work.worker import Registration, Worker
@@ -209,12 +210,15 @@ class Durables:
         After a power cut a log may have lost its last second, and after a disaster it begins at 1:
         what comes now must not look older than what was handled. Raises a `BusError`.
         """
-        stream = registration.stream
-        before, seen = self._generations.current(stream), self._worker.highest(registration.durable)
-        info = await call(self._connection.nc, f"STREAM.INFO.{stream}")
-        last = int(info["state"]["last_seq"])
-        now = self._generations.observe(stream, identity=info["created"], last=last, seen=seen)
-        return now != before
+        stream, nc = registration.stream, self._connection.nc
+        before, latest = (
+            self._generations.current(stream),
+            self._worker.latest(registration.durable),
+        )
+        info = await whole_log(nc, stream)
+        same = await still_has(nc, stream, info, latest)
+        lost = None if same or latest is None else latest.generation
+        return self._generations.observe(stream, identity=info["created"], lost=lost) != before
 
     async def _judge(self, registration: Registration) -> None:
         """One request for a batch of decisions, none for anything else."""

@@ -117,6 +117,9 @@ class Worker:
         self._applied: OrderedDict[tuple[str, str], tuple[int, int]] = OrderedDict()
         """Durable and subject to the place of the last entry that was handled."""
 
+        self._latest: dict[str, Entry] = {}
+        """Durable to the handled entry of the highest place."""
+
         self._waiting: dict[tuple[str, str], _Waiting] = {}
         self._jobs: dict[_Job, asyncio.Task[None]] = {}
         self._heart: asyncio.Task[None] | None = None
@@ -158,10 +161,9 @@ class Worker:
         """How many deliveries can be accepted before a running one ends."""
         return IN_FLIGHT_MAX - len(self._jobs)
 
-    def highest(self, durable: str) -> tuple[int, int]:
-        """The highest place that was handled for `durable`."""
-        places = (place for track, place in self._applied.items() if track[0] == durable)
-        return max(places, default=(0, 0))
+    def latest(self, durable: str) -> Entry | None:
+        """The entry of the highest place that was handled for `durable`; None: there was none."""
+        return self._latest.get(durable)
 
     async def _run(self, job: _Job) -> None:
         try:
@@ -257,6 +259,9 @@ class Worker:
         track = (job.registration.durable, job.entry.subject)
         self._applied[track] = max(job.entry.place, self._applied.get(track, (0, 0)))
         self._applied.move_to_end(track)
+        latest = self._latest.get(job.registration.durable)
+        if latest is None or latest.place < job.entry.place:
+            self._latest[job.registration.durable] = job.entry
         if len(self._applied) > APPLIED_MAX:
             self._applied.popitem(last=False)
 
