@@ -26,7 +26,16 @@ from services.quota.metrics.gauges import cohorts_of, queue_of
 from services.quota.metrics.service import AUDITS, ISOLATED, LOG_FULLNESS, UNPLANNED
 from services.quota.wire.inbound import CONFIGURATION_KINDS, message_type
 from shared.bus.follow import read
-from shared.bus.port import ROOM_FOR_ENDS, Bus, BusError, CaughtUp, Entry, FencedError, VoidEntry
+from shared.bus.port import (
+    ROOM_FOR_ENDS,
+    Bus,
+    BusError,
+    CaughtUp,
+    Entry,
+    FencedError,
+    LogChangedError,
+    VoidEntry,
+)
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.admissions import Term as TermBegan
 from shared.contracts.messages.base import Message
@@ -258,6 +267,7 @@ class Term:
 
     async def _fullness(self, stream: str) -> float:
         """How full a log is; while the bus does not say, as full as it said last."""
+        stored = self._last_stored
         try:
             end = await self._bus.log_end(stream)
         except BusError as error:
@@ -267,6 +277,8 @@ class Term:
             if stream == "ADMISSIONS" and end.last > self._last_sent:
                 # Three servers cannot refuse a stale leader: the next term repairs what it wrote.
                 raise FencedError(f"{stream} ends at {end.last}, we sent up to {self._last_sent}")
+            if stream == "ADMISSIONS" and end.last < stored:
+                raise LogChangedError(f"{stream} ends at {end.last}, it had {stored}")
         fullness = self._fullness_of.get(stream, 0.0)
         LOG_FULLNESS.labels(stream=stream).set(fullness)
         return fullness

@@ -41,6 +41,9 @@ WINDOW_DROPPED: Final = Probe(
 LATER_STATE_STORED: Final = Probe(
     "later-state-stored", "a message was not sent again because a later state of it was stored"
 )
+OVERTAKEN: Final = Probe(
+    "overtaken", "a state was stored again because an older one had come behind it"
+)
 DUPLICATE_DROPPED: Final = Probe("duplicate-dropped", "a delivery was handled already")
 NEWER_DELIVERED: Final = Probe("newer-delivered", "a delivery was skipped, a newer one waits")
 PUT_OFF: Final = Probe("put-off", "an entry is to be delivered again later")

@@ -18,6 +18,7 @@ from nats.errors import Error as NatsError
 
 from shared.bus import headers as wire
 from shared.bus.nats.broker import Connection
+from shared.bus.order.overtaken import Overtaken
 from shared.bus.port import (
     BusError,
     FencedError,
@@ -144,8 +145,13 @@ class Publisher:
         """Letters of the window that the server could not store at present."""
 
         self._acked: dict[str, tuple[int, int]] = {}
-        """During a setback: subject to (token, sequence) of letters behind it that were stored."""
+        """Subject to (token, sequence) of its last letter that was stored, while another one of the
+        subject is in the window."""
 
+        self._under_way: dict[str, int] = {}
+        """Subject to the number of its letters in the window."""
+
+        self._overtaken = Overtaken()
         self._inbox = ""
         self._nc: Client | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -242,6 +248,7 @@ class Publisher:
         self._again("connection lost")
 
     def _again(self, why: str) -> None:
+        self._drop_superseded()
         letters = sorted(self._window.values(), key=lambda letter: letter.token)
         for letter in letters:
             letter.trouble = self._setbacks.get(letter.token, why)
@@ -250,6 +257,7 @@ class Publisher:
         self._window_bytes = 0
         self._setbacks.clear()
         self._acked.clear()
+        self._under_way.clear()
         self._wake.set()
 
     @property
@@ -273,6 +281,7 @@ class Publisher:
             letter.sent_at = loop.time()
             letter.sent += 1
             self._window[letter.token] = letter
+            self._under_way[letter.subject] = self._under_way.get(letter.subject, 0) + 1
             self._window_bytes += letter.size
             assert self._nc is not None
             try:
@@ -330,10 +339,34 @@ class Publisher:
 
     def _succeed(self, letter: _Letter, sequence: int) -> None:
         self._take_out(letter)
-        if self._setbacks:
-            self._acked[letter.subject] = (letter.token, sequence)
+        if letter.sent > 1 and self._is_overtaken(letter, sequence):
+            self._send_anew(letter)
+            return
+        if letter.subject in self._under_way:
+            last = self._acked.get(letter.subject, (0, 0))
+            self._acked[letter.subject] = max(last, (letter.token, sequence))
         if not letter.done.done():
             letter.done.set_result(sequence)
+        self._settle()
+
+    def _is_overtaken(self, letter: _Letter, sequence: int) -> bool:
+        """Whether an older state is the last one of its subject now, and no newer one follows."""
+        return (
+            self._overtaken.observe(letter.subject, token=letter.token, sequence=sequence)
+            and not letter.fenced
+            and wire.EXPECT_SUBJECT not in letter.headers
+            and letter.subject not in self._under_way
+            and all(other.subject != letter.subject for other in self._queue)
+        )
+
+    def _send_anew(self, letter: _Letter) -> None:
+        """Send it once more, first of all, under an id that the server does not know."""
+        probes.OVERTAKEN.fired += 1
+        log.warning("stored before an older state of its subject", subject=letter.subject)
+        identity = f"{letter.headers[wire.MESSAGE_ID]}:again"
+        letter.headers = letter.headers | {wire.MESSAGE_ID: identity}
+        self._queue.appendleft(letter)
+        self._wake.set()
         self._settle()
 
     def _refuse(self, letter: _Letter, code: int, description: str) -> None:
@@ -358,6 +391,10 @@ class Publisher:
     def _take_out(self, letter: _Letter) -> None:
         if self._window.pop(letter.token, None) is not None:
             self._window_bytes -= letter.size
+            self._under_way[letter.subject] -= 1
+            if self._under_way[letter.subject] == 0:
+                del self._under_way[letter.subject]
+                self._acked.pop(letter.subject, None)
         self._setbacks.pop(letter.token, None)
         if len(self._window) <= WINDOW_MAX // 2:
             self._wake.set()
@@ -393,7 +430,6 @@ class Publisher:
 
     def _settle(self) -> None:
         if self._setbacks and len(self._setbacks) == len(self._window):
-            self._drop_superseded()
             self._again("set back")
             self._resume_at = asyncio.get_running_loop().time() + PAUSE_SECONDS
 

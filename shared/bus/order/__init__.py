@@ -1,6 +1,7 @@
 """Which of two messages is newer, and which was never valid.
 
 `generations` tells logs apart that have the same name: after a disaster sequences begin again. `terms`
-knows every `Term` of the log of decisions, and so what leaders wrote that had been replaced. What enters
-is what the server says of its streams and Terms; what leaves is a number, or a verdict on an entry.
+knows every `Term` of the log of decisions, and so what leaders wrote that had been replaced. `overtaken`
+finds states that were stored before an older one. What enters is what the server says of its streams and
+messages; what leaves is a number, or a verdict on an entry.
 """
