@@ -119,6 +119,11 @@ class Store:
         self.records: dict[str, StoredRecord] = {}
         self._dirty: dict[str, None] = {}
 
+    @property
+    def needs_admissions(self) -> bool:
+        """Whether something asks for hosts: a decision of quota matters to nothing else."""
+        return bool(self._active) or self.reservations.are_requested
+
     # --- input ---
 
     def apply_observed(self, observed: Observed) -> None:

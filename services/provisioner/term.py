@@ -100,7 +100,8 @@ class Term:
             retry_seconds=settings.check_retry_seconds,
             now=now,
         )
-        self._unread = {"HOSTS", "OBSERVED", "CHECKS", "ADMISSIONS"}
+        self._unread = {"HOSTS", "OBSERVED", "CHECKS"}
+        self._admissions_needed = asyncio.Event()
         self._hosts_listed = asyncio.Event()
         self._hosts_read = asyncio.Event()
         self._writing: dict[str, int] = {}
@@ -214,6 +215,9 @@ class Term:
 
     def _on_observed(self, observed: Observed, _: Entry) -> None:
         self._store.apply_observed(observed)
+        if self._store.needs_admissions and not self._admissions_needed.is_set():
+            self._unread.add("ADMISSIONS")
+            self._admissions_needed.set()
         self._work_pending.set()
 
     def _on_synced(self, _synced: Synced, _: Entry) -> None:
@@ -221,8 +225,10 @@ class Term:
         self._work_pending.set()
 
     async def _follow_admissions(self) -> None:
-        # After the records, as above: a slot is reserved after its admission was read.
+        # After the records, as above: a slot is reserved after its admission was read. Where no check and
+        # no TaskRun asks for hosts, decisions of quota cost nothing here.
         await self._hosts_read.wait()
+        await self._admissions_needed.wait()
         await follow(
             self._bus,
             {Admission: self._on_admission},

@@ -62,6 +62,11 @@ class Reservations:
 
         self._unanswered: dict[WorkloadRef, None] = {}
 
+    @property
+    def are_requested(self) -> bool:
+        """Whether there is a check that the provisioner answers."""
+        return bool(self._own_checks)
+
     # --- input ---
 
     def apply_check(self, observed: Observed) -> bool:

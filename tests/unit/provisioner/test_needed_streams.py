@@ -1,0 +1,31 @@
+"""Which streams the provisioner reads: decisions of quota only where something asks for hosts."""
+
+import pytest
+
+from services.provisioner.store import Store
+from shared.contracts.controllers import MACHINES
+from shared.contracts.kube.kinds import ADMISSION_CHECK, TASK_RUN, Kind, Object
+from shared.testing.builders import observed_object
+from tests.unit.provisioner.harness import done, task_run
+
+CHECK = {"metadata": {"name": "machines"}, "spec": {"controllerName": MACHINES}}
+FOREIGN = {"metadata": {"name": "budget"}, "spec": {"controllerName": "example.com/budget"}}
+REQUEST = task_run("build", "linux/arm64")
+
+
+@pytest.mark.parametrize(
+    ("kind", "obj", "needed"),
+    [
+        pytest.param(ADMISSION_CHECK, CHECK, True, id="a check that the provisioner answers"),
+        pytest.param(ADMISSION_CHECK, FOREIGN, False, id="a check of another controller"),
+        pytest.param(TASK_RUN, REQUEST, True, id="a TaskRun that asks for a host"),
+        pytest.param(TASK_RUN, done(REQUEST), False, id="a TaskRun that has ended"),
+    ],
+)
+def test_decisions_of_quota_are_needed_only_where_hosts_are_requested(
+    kind: Kind, obj: Object, needed: bool
+) -> None:
+    store = Store(cluster="hub", host_config=("system", "hosts"), providers=frozenset())
+    assert not store.needs_admissions
+    store.apply_observed(observed_object(kind, obj))
+    assert store.needs_admissions is needed
