@@ -79,6 +79,7 @@ def main() -> int:
             policy=policy,
             job_default_queue=settings.job_default_queue,
             patchers=settings.patcher_users,
+            request_editors=settings.request_editors,
         )
         rules = RulesHolder(CelEngine(), last_good=settings.last_good_rules)
         rules.restore()

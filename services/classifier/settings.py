@@ -65,6 +65,10 @@ class ClassifierSettings(ServiceSettings):
     """Names of the users that start admitted jobs. From others the webhook refuses the start of a job that is
     not admitted. Empty: it refuses nobody's."""
 
+    request_editors: tuple[str, ...] = ()
+    """Names of users and groups that may change queue, priority class and requests of a PipelineRun that
+    waits. Nobody else may: the rules judged the run when it was created."""
+
     last_good_rules: Path | None = None
     """File for the last good configuration, for a restart while the mounted one is invalid."""
 

@@ -47,6 +47,9 @@ class NamespaceContext:
     patchers: frozenset[str] = frozenset()
     """Names of the users that start what is admitted; none: nobody's start is refused."""
 
+    request_editors: frozenset[str] = frozenset()
+    """Names of the users and groups that may change what a waiting PipelineRun asks for."""
+
     integrations: Integrations = SHIPPED
     """The kinds of job that can be held."""
 

@@ -57,10 +57,12 @@ class NamespaceDefaults:
         policy: Policy = DEFAULT_POLICY,
         job_default_queue: str = "",
         patchers: Iterable[str] = (),
+        request_editors: Iterable[str] = (),
     ) -> None:
         """`job_default_queue`: of jobs that name none, where the namespace has no queue `default`.
 
         `patchers`: names of the users that start what is admitted; none: nobody's start is refused.
+        `request_editors`: users and groups that may change what a waiting PipelineRun asks for.
         """
         self._cluster = cluster
         self._policy = policy
@@ -68,6 +70,7 @@ class NamespaceDefaults:
         self._cluster_objects = ClusterObjects()
         self._integrations = Integrations()
         self._patchers = frozenset(patchers)
+        self._request_editors = frozenset(request_editors)
         self._knows_decisions = False
         self._admitted: dict[WorkloadRef, str] = {}
         """Each admitted workload to the uid of its job."""
@@ -121,6 +124,7 @@ class NamespaceDefaults:
             is_admitted=partial(self._is_admitted, namespace),
             knows_decisions=self._knows_decisions,
             patchers=self._patchers,
+            request_editors=self._request_editors,
             integrations=self._integrations,
         )
 

@@ -33,6 +33,7 @@ from services.classifier.webhook.mutation import (
     mutate,
     no_traceparent,
 )
+from services.classifier.webhook.requests import check_fixed, check_requests
 from services.classifier.webhook.updates import review_update
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.kube.names import TRACEPARENT_ANNOTATION
@@ -134,6 +135,8 @@ def answer_mutation(
             context=context_of(namespace),
             evaluation=evaluation,
         )
+        if (integration := integration_of(obj, context_of(namespace).integrations)) is not None:
+            check_requests(obj, result.object, integration)
     except RefusedError as error:
         return refused_reply(request, error)
     except RecursionError:
@@ -146,8 +149,13 @@ def _review_update(request: Object, obj: Object, context: NamespaceContext) -> M
     integration = integration_of(obj, context.integrations)
     if integration is None or not isinstance(old, dict):
         return MutationResult(object=obj, patch=())
-    name = user.get("username") if isinstance(user, dict) else None
-    return review_update(obj, old, integration, user=str(name or ""), context=context)
+    user = user if isinstance(user, dict) else {}
+    name = str(user.get("username") or "")
+    result = review_update(obj, old, integration, user=name, context=context)
+    groups = user.get("groups")
+    users = frozenset((name, *map(str, groups if isinstance(groups, list) else ())))
+    check_fixed(obj, old, integration, users=users, context=context)
+    return result
 
 
 def answer_validation(review: bytes | Object, check: Check = validate) -> Reply:

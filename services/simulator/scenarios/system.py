@@ -14,6 +14,7 @@ from services.classifier.validation import validate
 from services.classifier.webhook.context import NamespaceContext
 from services.classifier.webhook.mutation import RefusedError, mutate
 from services.classifier.webhook.namespace_defaults import NamespaceDefaults
+from services.classifier.webhook.requests import check_fixed, check_requests
 from services.classifier.webhook.updates import review_update
 from services.dispatcher import app as dispatcher
 from services.dispatcher.settings import DispatcherSettings
@@ -40,7 +41,7 @@ from shared.contracts.kube.names import USER_PENDING
 from shared.contracts.kueue.definitions import STORAGE
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.webhook import PATCHER_USER
-from shared.integrations import SHIPPED, controller_uid
+from shared.integrations import SHIPPED, Integration, controller_uid
 from shared.settings.base import ServiceSettings
 from shared.settings.configuration import Configuration
 from shared.telemetry.tracing import new_traceparent
@@ -138,6 +139,10 @@ class System:
         await asyncio.Event().wait()
 
 
+def _integration_of(request: AdmissionRequest) -> Integration | None:
+    return SHIPPED.find(group=request.kind.group, kind=request.kind.kind)
+
+
 class _Webhook:
     """The classifier's webhook, called in this process."""
 
@@ -163,13 +168,15 @@ class _Webhook:
                 new_traceparent=lambda: new_traceparent(self._random, self._system.world.now()),
                 context=self._context(request.namespace, request.obj),
             )
+            if (integration := _integration_of(request)) is not None:
+                check_requests(request.obj, mutated.object, integration)
         except RefusedError as error:
             raise forbidden(request.kind, request.name, str(error)) from error
         placed: dict[str, Any] = mutated.object
         return placed
 
     def _update(self, request: AdmissionRequest, obj: Obj) -> Obj:
-        integration = SHIPPED.find(group=request.kind.group, kind=request.kind.kind)
+        integration = _integration_of(request)
         old = request.old
         if integration is None or old is None or not integration.held(old):
             return obj
@@ -177,6 +184,8 @@ class _Webhook:
         needed = self._system.refuses_starts or annotations_of(old).get(USER_PENDING) == "true"
         context = self._context(request.namespace, with_decisions=needed)
         reviewed: Obj = review_update(obj, old, integration, user="", context=context).object
+        if self._system.refuses_starts:
+            check_fixed(obj, old, integration, users=frozenset(), context=context)
         return reviewed
 
     def _context(

@@ -140,7 +140,7 @@ MARKED: dict[str, tuple[Json, Json]] = {
 
 @pytest.mark.parametrize(("old", "new"), MARKED.values(), ids=MARKED)
 def test_what_stays_held_keeps_the_mark_of_our_hold(old: Json, new: Json) -> None:
-    reply = answer(old, new)
+    reply = answer(old, new, request_editors=frozenset({"jane"}))
     assert reply.outcome is Outcome.MUTATED
     assert all(
         "user-pending" in o["path"] or o["path"].endswith("annotations") for o in patch_of(reply)
