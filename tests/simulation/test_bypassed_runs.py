@@ -230,7 +230,8 @@ async def test_start_without_admission_is_refused(
     wanted, patch = gadgets()[what]
     made = await stage.create(wanted)
     if not at_once:
-        await stage.patch(made, {"metadata": change})
+        with suppress(RefusedError):  # The queue of a PipelineRun that waits is fixed.
+            await stage.patch(made, {"metadata": change})
     both = {"metadata": change, **patch} if at_once else patch
     with pytest.raises(RefusedError, match="is not admitted"):
         await stage.patch(made, both)
