@@ -1,7 +1,7 @@
 """PipelineRuns that start without admission: a started one cannot be suspended, only ended."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import pytest
