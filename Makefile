@@ -8,7 +8,7 @@ SEEDS  ?= 200
 SCENARIO ?= basic
 
 .DEFAULT_GOAL := help
-.PHONY: help setup record-metrics fmt lint types imports test test-cluster contracts conformance classification simulate demo dev ci bench-engine bench-webhook bench-bus bench-whatif bench-startup bench-cluster bench-spokes attack clean
+.PHONY: help setup record-metrics fmt lint types imports test test-cluster contracts conformance classification simulate demo dev audit release ci bench-engine bench-webhook bench-bus bench-whatif bench-startup bench-cluster bench-spokes attack clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2}'
@@ -88,6 +88,12 @@ contracts: setup ## Regenerate docs/reference, dashboards and deploy/nats/{strea
 
 record-metrics: setup ## Record the metrics of the services again, for the tests of dashboards and rules
 	$(RUN)/python -m tests.monitoring.record
+
+audit: setup ## Ask OSV for known vulnerabilities of what is locked; without network it says so (STRICT=1: fails)
+	@$(RUN)/python -m services.reference.release.audit $(if $(STRICT),--strict)
+
+release: setup ## Record digests of base images and a bill of materials in dist/, signed (KEY=file, or UNSIGNED=1)
+	@$(RUN)/python -m services.reference.release.files $(if $(KEY),--key $(KEY)) $(if $(UNSIGNED),--unsigned)
 
 ci: lint types imports contracts test ## What CI runs
 

@@ -23,6 +23,7 @@ from services.classifier.refusal import (
     RefusedError,
 )
 from services.classifier.rules import Rules
+from services.classifier.run_requests import check_fixed, check_requests
 from services.classifier.validation import Problem, validate
 from services.classifier.webhook.context import NamespaceContext, default_context
 from services.classifier.webhook.mutation import (
@@ -33,7 +34,6 @@ from services.classifier.webhook.mutation import (
     mutate,
     no_traceparent,
 )
-from services.classifier.webhook.requests import check_fixed, check_requests
 from services.classifier.webhook.updates import review_update
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.kube.names import TRACEPARENT_ANNOTATION
@@ -154,7 +154,9 @@ def _review_update(request: Object, obj: Object, context: NamespaceContext) -> M
     result = review_update(obj, old, integration, user=name, context=context)
     groups = user.get("groups")
     users = frozenset((name, *map(str, groups if isinstance(groups, list) else ())))
-    check_fixed(obj, old, integration, users=users, context=context)
+    if context.managed:
+        exempt = context.patchers | context.request_editors
+        check_fixed(obj, old, integration, users=users, exempt=exempt)
     return result
 
 

@@ -10,11 +10,11 @@ from services.classifier.cel import CelEngine
 from services.classifier.conversion.convert import GROUP, convert
 from services.classifier.projection.policy import Policy
 from services.classifier.rules import Rules, parse_rules
+from services.classifier.run_requests import check_fixed, check_requests
 from services.classifier.validation import validate
 from services.classifier.webhook.context import NamespaceContext
 from services.classifier.webhook.mutation import RefusedError, mutate
 from services.classifier.webhook.namespace_defaults import NamespaceDefaults
-from services.classifier.webhook.requests import check_fixed, check_requests
 from services.classifier.webhook.updates import review_update
 from services.dispatcher import app as dispatcher
 from services.dispatcher.settings import DispatcherSettings
@@ -185,7 +185,7 @@ class _Webhook:
         context = self._context(request.namespace, with_decisions=needed)
         reviewed: Obj = review_update(obj, old, integration, user="", context=context).object
         if self._system.refuses_starts:
-            check_fixed(obj, old, integration, users=frozenset(), context=context)
+            check_fixed(obj, old, integration, users=frozenset(), exempt=frozenset())
         return reviewed
 
     def _context(

@@ -10,7 +10,6 @@ from typing import Final
 import orjson
 
 from services.classifier.refusal import BAD_REQUEST, FORBIDDEN, RefusedError, read_strings
-from services.classifier.webhook.context import NamespaceContext
 from shared.contracts.kube import names
 from shared.contracts.kube.bodies import annotations_of, labels_of
 from shared.contracts.kube.kinds import Object
@@ -47,16 +46,14 @@ def check_fixed(
     integration: Integration,
     *,
     users: frozenset[str],
-    context: NamespaceContext,
+    exempt: frozenset[str],
 ) -> None:
     """Check a change of a run that waits: queue, priority class and requests stay as they are.
 
-    A run without a queue may be given one. `users` are the names of the user and its groups. Raises
-    `RefusedError`.
+    A run without a queue may be given one. `users` are the names of the user and its groups; those in
+    `exempt` may change all. Raises `RefusedError`.
     """
-    exempt = context.patchers | context.request_editors
-    waits = context.managed and integration.classify and integration.held(old)
-    if not waits or not integration.matches(old):
+    if not (integration.classify and integration.held(old) and integration.matches(old)):
         return
     for key, value in _requests_of(obj).items():
         if annotations_of(old).get(key) != value:

@@ -1,0 +1,131 @@
+"""Digests of the images that a release builds on, asked of their registries.
+
+https://github.com/opencontainers/distribution-spec/blob/main/spec.md, and the tokens of
+https://distribution.github.io/distribution/spec/auth/token/.
+"""
+
+import hashlib
+import json
+import re
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from services.reference.release.locked import ROOT
+
+TIMEOUT_SECONDS: Final = 30.0
+_BYTES_MAX: Final = 4 << 20
+"""The largest manifest that a registry must take."""
+
+_ACCEPT: Final = (
+    "application/vnd.oci.image.index.v1+json, "
+    "application/vnd.docker.distribution.manifest.list.v2+json, "
+    "application/vnd.oci.image.manifest.v1+json, "
+    "application/vnd.docker.distribution.manifest.v2+json"
+)
+_DOCKER: Final = "docker.io"
+_DOCKER_HOST: Final = "registry-1.docker.io"
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+_CHALLENGE: Final = re.compile(r'(\w+)="([^"]*)"')
+_SOURCES: Final[tuple[tuple[str, re.Pattern[str]], ...]] = (
+    ("deploy/image/Dockerfile", re.compile(r"^ARG PYTHON_IMAGE=(\S+)$", re.MULTILINE)),
+    ("deploy/kubernetes/base/nats/server.yaml", re.compile(r"^ +image: (\S+)$", re.MULTILINE)),
+    ("services/patcher/settings.py", re.compile(r'^ +anchor_image: str = "(\S+)"$', re.MULTILINE)),
+)
+"""Files of ours that name an image of somebody else, and where they name it."""
+
+
+class ImageError(Exception):
+    """A digest cannot be resolved."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """A tag of an image in a registry."""
+
+    registry: str
+    repository: str
+    tag: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``registry/repository:tag``. Raises `ImageError` for a text that names no registry or tag."""
+        registry, slash, rest = text.partition("/")
+        repository, colon, tag = rest.rpartition(":")
+        if not (slash and colon and repository) or not re.search(r"[.:]|^localhost$", registry):
+            raise ImageError(f"{text}: must be <registry>/<repository>:<tag>")
+        return cls(registry=registry, repository=repository, tag=tag)
+
+    def __str__(self) -> str:
+        return f"{self.registry}/{self.repository}:{self.tag}"
+
+
+def base_images(root: Path = ROOT) -> list[Image]:
+    """Return the images of others that a release uses, as its files name them."""
+    found = []
+    for path, pattern in _SOURCES:
+        names = pattern.findall((root / path).read_text())
+        if not names:
+            raise ImageError(f"{path}: names no image")
+        found += [Image.parse(name) for name in names]
+    return found
+
+
+def resolve(image: Image, *, scheme: str = "https") -> str:
+    """Return the digest of the manifest that the tag names now. Raises `ImageError`."""
+    host = _DOCKER_HOST if image.registry == _DOCKER else image.registry
+    url = f"{scheme}://{host}/v2/{image.repository}/manifests/{image.tag}"
+    try:
+        body, headers = _fetch(url, image)
+    except (urllib.error.URLError, TimeoutError, ValueError) as error:
+        raise ImageError(f"{image}: the registry does not answer: {error}") from error
+    digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
+    told = headers.get("Docker-Content-Digest", digest)
+    if told != digest:
+        raise ImageError(f"{image}: the registry says {told}, and its answer has {digest}")
+    return digest
+
+
+def pinned(image: Image, digest: str) -> str:
+    """The name of the image by its digest. Raises `ImageError` for a text that is no digest."""
+    if not _DIGEST.fullmatch(digest):
+        raise ImageError(f"{image}: {digest!r} is no digest")
+    return f"{image.registry}/{image.repository}@{digest}"
+
+
+def _fetch(url: str, image: Image) -> tuple[bytes, Mapping[str, str]]:
+    headers = {"Accept": _ACCEPT}
+    try:
+        return _get(url, headers)
+    except urllib.error.HTTPError as error:
+        challenge = error.headers.get("WWW-Authenticate", "")
+        if error.code != 401 or not challenge.startswith("Bearer "):
+            raise
+        return _get(url, {**headers, "Authorization": f"Bearer {_token(challenge, image)}"})
+
+
+def _token(challenge: str, image: Image) -> str:
+    """A token to pull, which a registry gives to everybody for public images."""
+    told = dict(_CHALLENGE.findall(challenge))
+    scope = told.get("scope") or f"repository:{image.repository}:pull"
+    query = urllib.parse.urlencode({"service": told.get("service", ""), "scope": scope})
+    answer: Any = json.loads(_get(f"{told.get('realm', '')}?{query}", {})[0])
+    token = answer.get("token") or answer.get("access_token")
+    if not isinstance(token, str):
+        raise ImageError(f"{image}: the registry gives no token to pull")
+    return token
+
+
+def _get(url: str, headers: Mapping[str, str]) -> tuple[bytes, Mapping[str, str]]:
+    if not url.startswith(("https://", "http://")):
+        raise ImageError(f"{url}: is no address of a registry")
+    request = urllib.request.Request(url, headers=dict(headers))  # noqa: S310 - checked above
+    with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310
+        body: bytes = answer.read(_BYTES_MAX + 1)
+        if len(body) > _BYTES_MAX:
+            raise ImageError(f"{url}: the manifest has more than {_BYTES_MAX} bytes")
+        return body, answer.headers
