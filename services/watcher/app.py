@@ -60,6 +60,7 @@ def assemble(
             cluster=settings.cluster,
             stages=stages(settings.kinds, settings.namespaces),
             namespaces=settings.namespaces,
+            until_pods_gone=settings.release_quota == "podsGone",
             bus=bus,
             kube=kube,
             now=now,

@@ -1,6 +1,6 @@
 """Everything an operator may set for the watcher, with its default."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator
 from pydantic_settings import NoDecode
@@ -34,6 +34,10 @@ class WatcherSettings(KubeSettings):
     )
     """The kinds to watch: ``<plural>.<group>``, separated by commas. Nodes change every few seconds and
     are left out unless named."""
+
+    release_quota: Literal["podsGone", "jobGone"] = "podsGone"
+    """When the quota of a job that is deleted while it runs is free: when its pods are gone, or with the job,
+    as Kueue has it. The first needs the right to list pods; without it the second holds."""
 
     namespaces: Names = ()
     """The namespaces to watch, separated by commas; none: all."""

@@ -13,6 +13,7 @@ from typing import Final
 
 import structlog
 
+from services.watcher.departures import Departures
 from services.watcher.observe import observed, tombstone
 from services.watcher.published import ObjectName, PublishedObjects
 from services.watcher.publisher import ObservedPublisher
@@ -85,6 +86,7 @@ class Term:
         now: Callable[[], datetime],
         random: Random,
         namespaces: Sequence[str] = (),
+        until_pods_gone: bool = True,
     ) -> None:
         self._cluster = cluster
         self._namespaces = tuple(namespaces)
@@ -94,6 +96,12 @@ class Term:
         self._now = now
         self._stages = [[self._watched(scope) for scope in stage] for stage in stages]
         self._integrations = Integrations()
+        self._departures = Departures(
+            kube=kube,
+            integrations=self._integrations,
+            release=self._on_departed,
+            enabled=until_pods_gone,
+        )
         self._integration_kinds: dict[tuple[str, str], _IntegrationKind] = {}
         """By group and plural."""
 
@@ -122,6 +130,7 @@ class Term:
             self._on_listed(Scope(kind=kind), [])
         async with asyncio.TaskGroup() as group:
             group.create_task(self._publisher.run())
+            group.create_task(self._departures.run())
             group.create_task(self._delete_orphaned_bodies(frozenset(bodies)))
             for stage in self._stages:
                 for one in stage:
@@ -249,6 +258,8 @@ class Term:
                         watched.settle(served=False)
 
     def _on_changed(self, scope: Scope, obj: Body) -> None:
+        if self._departures.observe(scope, obj):
+            return
         state = observed(self._cluster, scope.kind, obj)
         if scope.kind == INTEGRATION and self._integrations.observe(state):
             self._integrations_changed.set()
@@ -257,30 +268,45 @@ class Term:
         if known is not None and known.uid != state.uid:
             # The object was deleted and created again between two watches.
             probes.RECREATED.fired += 1
-            self._publish_tombstone(scope, name)
+            if self._depart(scope, name, later=obj):
+                return
         elif known is not None and known.resource_version == state.resource_version:
             return
         self._publish(scope, state)
 
     def _on_deleted(self, scope: Scope, obj: Body) -> None:
         state = tombstone(self._cluster, scope.kind, obj)
+        if self._departures.forget_later(scope, state):
+            return
         known = self._published.state(scope.kind, ObjectName(state.namespace, state.name))
         if known is None or known.uid != state.uid:
             return  # This uid was never published, or its tombstone was.
-        self._publish(scope, state)
+        if not self._departures.depart(scope, state):
+            self._publish(scope, state)
 
     def _on_listed(self, scope: Scope, items: list[Body]) -> None:
         existing = {(item["metadata"].get("namespace"), item["metadata"]["name"]) for item in items}
         for name in self._published.names(scope.kind, scope.namespace):
             if name not in existing:
                 probes.TOMBSTONE_AT_LIST.fired += 1
-                self._publish_tombstone(scope, name)
+                self._depart(scope, name)
         for item in items:
             self._on_changed(scope, item)
 
-    def _publish_tombstone(self, scope: Scope, name: ObjectName) -> None:
-        if (state := self._published.tombstone(scope.kind, name)) is not None:
-            self._publish(scope, state)
+    def _depart(self, scope: Scope, name: ObjectName, later: Body | None = None) -> bool:
+        """Publish a tombstone now, or hold it back with the next object of that name (True)."""
+        state = self._published.tombstone(scope.kind, name)
+        if state is None:
+            return False
+        if self._departures.depart(scope, state, later):
+            return True
+        self._publish(scope, state)
+        return False
+
+    def _on_departed(self, scope: Scope, state: Observed, later: Body | None) -> None:
+        self._publish(scope, state)
+        if later is not None:
+            self._on_changed(scope, later)
 
     def _publish(self, scope: Scope, state: Observed) -> None:
         self._published.record(scope.kind, state)

@@ -408,7 +408,8 @@ class Projector:
             )
         self._machines.forget(ref)
         if workload is not None and (
-            _was_external(last, workload) or not self._has_job_owner(workload)
+            _was_external(last, workload)
+            or not (self._has_job_owner(workload) or _was_of_a_job(last, workload))
         ):
             return project_external(
                 workload,
@@ -462,6 +463,13 @@ def _only_records_decision(last: WorkloadState, state: WorkloadState) -> bool:
         return False  # Readers wait for the end of a reservation.
     recorded = _DECISION if state.owner is not None else _DECISION | {"held"}
     return _is_equal(last, state, ignoring=recorded)
+
+
+def _was_of_a_job(last: WorkloadState | None, workload: Body) -> bool:
+    """Return whether the Workload lost its job: who deletes a job may let its dependants outlive it."""
+    if last is None or last.owner is None:
+        return False
+    return labels_of(workload).get(names.JOB_UID_LABEL) == last.owner.uid
 
 
 def _was_external(last: WorkloadState | None, workload: Body) -> bool:

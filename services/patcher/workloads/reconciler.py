@@ -389,18 +389,31 @@ class WorkloadReconciler:
             await self.writer.patch(WORKLOAD, after, _remove_our_finalizer)
 
     async def _remove_workload(self, state: WorkloadState) -> None:
-        """The job was deleted: let the garbage collector delete the Workload too, and forget it."""
+        """The job was deleted: let the garbage collector delete the Workload too, and forget it.
+
+        The collector does not where a user let the job's dependants outlive it (`--cascade=orphan`).
+        """
         self.owner_notices.forget(state)
         self.decisions.forget(state)
         obj = self.cache.object(WORKLOAD, state.namespace, state.name)
         self.reasons.discard(state.namespace, state.name)
         if obj is not None and state.owner is not None:
-            await self._remove_finalizer(obj)
+            after = await self._remove_finalizer(obj)
+            if (
+                after is not None
+                and after is not obj
+                and not after["metadata"].get("ownerReferences")
+            ):
+                await self.writer.delete(WORKLOAD, after)
         self.cache.forget(state.namespace, state.name)
 
-    async def _remove_finalizer(self, obj: Body) -> None:
-        with suppress(NotFoundError):  # The garbage collector deleted it.
-            await self.writer.patch(WORKLOAD, obj, _remove_our_finalizer)
+    async def _remove_finalizer(self, obj: Body) -> Body | None:
+        """Return the object as written, `obj` if it had no finalizer of ours, None if it is gone."""
+        try:
+            after: Body = await self.writer.patch(WORKLOAD, obj, _remove_our_finalizer)
+        except NotFoundError:  # The garbage collector deleted it.
+            return None
+        return after
 
     def _not_seen(self, what: str) -> LaterError:
         probes.NOT_YET_SEEN.fired += 1

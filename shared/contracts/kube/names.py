@@ -9,6 +9,9 @@ PRIORITY_CLASS_LABEL: Final = "kueue.x-k8s.io/priority-class"
 DEFAULT_PRIORITY: Final = "kueue.x-k8s.io/default-priority"
 """Annotation of a LocalQueue: the priority of jobs that name no class. Ours; Kueue has none."""
 
+CONTROLLER_UID: Final = "batch.kubernetes.io/controller-uid"
+"""Label of a pod with the uid of its Job: the Job controller's."""
+
 DEFAULT_QUEUE: Final = "default"
 """The LocalQueue of jobs that name none, where a namespace has one of this name; Kueue's rule."""
 

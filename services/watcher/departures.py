@@ -1,0 +1,234 @@
+"""Holds back the end of a job whose pods still run: its quota is free when they are gone.
+
+1. A job is deleted while something of it runs. Its tombstone is held back.
+2. Pods of its namespace are listed until none of them is the job's, then the tombstone is published.
+3. A new job of that name is held back, too: a subject has one last message.
+
+A pod is the job's if its controller is, or is a child of the job: a TaskRun of a PipelineRun, a Job of a
+JobSet. Where the garbage collector has taken the controller away (`--cascade=orphan`), the Job controller's
+label says it. A pod that was the job's once remains so, whatever its tenant writes into it: what is
+written can only keep the quota longer.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from services.watcher.published import ObjectName
+from services.watcher.scopes import Scope
+from shared.contracts.kube.bodies import Body, labels_of, status_of
+from shared.contracts.kube.kinds import POD, TASK_RUN, Kind
+from shared.contracts.kube.names import CONTROLLER_UID
+from shared.contracts.messages.observed import Observed
+from shared.integrations import Integrations, controller_uid
+from shared.kube.port import Kube, KubeError, RefusedError
+
+log = structlog.get_logger(__name__)
+
+POLL_SECONDS: Final = 2.0
+POLL_SECONDS_MAX: Final = 30.0
+"""Pause between two lists of a namespace's pods: it doubles while nothing ends."""
+
+_CHAIN_MAX: Final = 4
+"""Controllers between a pod and its job: more than any kind has."""
+
+_ORPHAN: Final = "orphan"
+"""Finalizer of a job whose pods shall outlive it: the garbage collector takes their references away."""
+
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(slots=True, kw_only=True)
+class _Departure:
+    """A job that ends when its pods are gone."""
+
+    scope: Scope
+    namespace: str
+    tombstone: Observed | None = None
+    """What to publish then. None: the job is still there, and its pods are about to lose it."""
+
+    later: Body | None = None
+    """The next object of that name."""
+
+    pods: set[str] = field(default_factory=set)
+    """Uids of pods that were seen to be its own."""
+
+
+class Departures:
+    """The jobs of one term that end when their pods are gone."""
+
+    def __init__(
+        self,
+        *,
+        kube: Kube,
+        integrations: Integrations,
+        release: Callable[[Scope, Observed, Body | None], None],
+        enabled: bool = True,
+    ) -> None:
+        """`release` publishes a tombstone, and the next object of that name if there is one."""
+        self._kube = kube
+        self._integrations = integrations
+        self._release = release
+        self._enabled = enabled
+        self._departing: dict[str, _Departure] = {}
+        """By uid of the job."""
+
+        self._by_name: dict[tuple[Kind, ObjectName], str] = {}
+        """Name to the uid of the job whose tombstone is held back."""
+
+        self._controllers: dict[str, str] = {}
+        """Uid of a TaskRun or job to the uid of its controller."""
+
+        self._ended_children: dict[str, str] = {}
+        """Uid of one that was deleted while it ran, to its namespace: its pods may run still."""
+
+        self._wake = asyncio.Event()
+        self._allowed = True
+
+    def observe(self, scope: Scope, obj: Body) -> bool:
+        """Note an object that exists. True: it is held back, because another of its name departs."""
+        if not self._concerns(scope.kind):
+            return False
+        metadata = obj["metadata"]
+        uid = metadata["uid"]
+        name = ObjectName(metadata.get("namespace"), metadata["name"])
+        before = self._by_name.get((scope.kind, name))
+        if before is not None and before != uid:
+            self._departing[before].later = obj
+            return True
+        if controller := controller_uid(obj):
+            self._controllers[uid] = controller
+        loses_pods = "deletionTimestamp" in metadata and _ORPHAN in (
+            metadata.get("finalizers") or ()
+        )
+        if loses_pods and uid not in self._departing and self._may_run(scope.kind, obj):
+            self._departing[uid] = _Departure(scope=scope, namespace=name.namespace or "")
+            self._wake.set()
+        return False
+
+    def forget_later(self, scope: Scope, tombstone: Observed) -> bool:
+        """Note the end of an object that was held back itself; False: it was not."""
+        name = ObjectName(tombstone.namespace, tombstone.name)
+        departure = self._departing.get(self._by_name.get((scope.kind, name), ""))
+        if departure is None or departure.later is None:
+            return False
+        if departure.later["metadata"]["uid"] != tombstone.uid:
+            return False
+        departure.later = None
+        return True
+
+    def depart(self, scope: Scope, tombstone: Observed, later: Body | None = None) -> bool:
+        """Hold a tombstone back while pods of the job may run; False: publish it now.
+
+        A tombstone without the last state is held back until the pods were listed.
+        """
+        kind, uid = scope.kind, tombstone.uid
+        if not self._concerns(kind) or tombstone.namespace is None:
+            return False
+        key = (kind, ObjectName(tombstone.namespace, tombstone.name))
+        if (before := self._by_name.get(key)) is not None:
+            self._departing[before].later = later
+            return True
+        if tombstone.body is not None and not self._may_run(kind, tombstone.body):
+            self._departing.pop(uid, None)
+            self._controllers.pop(uid, None)
+            return False
+        if kind == TASK_RUN:
+            self._ended_children[uid] = tombstone.namespace
+            self._wake.set()
+            return False
+        departure = self._departing.setdefault(
+            uid, _Departure(scope=scope, namespace=tombstone.namespace)
+        )
+        departure.tombstone, departure.later = tombstone, later
+        self._by_name[key] = uid
+        self._wake.set()
+        return True
+
+    async def run(self) -> None:
+        """Look for the pods of what departs, until cancelled."""
+        while True:
+            await self._wake.wait()
+            pause = POLL_SECONDS
+            while self._departing or self._ended_children:
+                self._wake.clear()
+                before = len(self._departing)
+                await self._poll()
+                pause = POLL_SECONDS if len(self._departing) < before else pause * 2
+                try:
+                    async with asyncio.timeout(min(pause, POLL_SECONDS_MAX)):
+                        await self._wake.wait()
+                    pause = POLL_SECONDS
+                except TimeoutError:
+                    continue
+            self._wake.clear()
+
+    def _concerns(self, kind: Kind) -> bool:
+        if not self._enabled or not self._allowed:
+            return False
+        if kind == TASK_RUN:
+            return True
+        return self._integrations.find(group=kind.group, plural=kind.plural) is not None
+
+    def _may_run(self, kind: Kind, job: Body) -> bool:
+        if kind == TASK_RUN:
+            status = status_of(job)
+            return bool(status.get("startTime")) and not status.get("completionTime")
+        integration = self._integrations.find(group=kind.group, plural=kind.plural)
+        return integration is not None and integration.active(job)
+
+    async def _poll(self) -> None:
+        spaces = {departure.namespace for departure in self._departing.values()}
+        for namespace in sorted(spaces | set(self._ended_children.values())):
+            try:
+                pods = (await self._kube.list(POD, namespace=namespace)).items
+            except RefusedError as error:
+                log.warning(
+                    "pods cannot be listed: quota is given back with the job", error=str(error)
+                )
+                self._allowed, pods = False, []
+            except KubeError as error:
+                log.info("pods not listed", namespace=namespace, error=str(error))
+                continue
+            self._settle(namespace, _running(pods))
+
+    def _settle(self, namespace: str, running: Mapping[str, str]) -> None:
+        """Release what has no running pod in this namespace. `running`: uid of a pod to its controller's."""
+        for pod, controller in running.items():
+            for above in self._chain(controller):
+                if (departure := self._departing.get(above)) is not None:
+                    departure.pods.add(pod)
+        for uid, departure in list(self._departing.items()):
+            tombstone = departure.tombstone
+            if tombstone is None or tombstone.namespace != namespace:
+                continue
+            if departure.pods.isdisjoint(running):
+                del self._departing[uid]
+                del self._by_name[departure.scope.kind, ObjectName(namespace, tombstone.name)]
+                self._controllers.pop(uid, None)
+                self._release(departure.scope, tombstone, departure.later)
+        in_use = set(running.values())
+        for uid, space in list(self._ended_children.items()):
+            if space == namespace and uid not in in_use:
+                del self._ended_children[uid]
+                self._controllers.pop(uid, None)
+
+    def _chain(self, uid: str) -> Iterator[str]:
+        """A controller and those above it."""
+        for _ in range(_CHAIN_MAX):
+            yield uid
+            if (above := self._controllers.get(uid)) is None:
+                return
+            uid = above
+
+
+def _running(pods: list[Body]) -> dict[str, str]:
+    """Uid of each pod that has not ended, to the uid of its controller; empty without one."""
+    return {
+        pod["metadata"]["uid"]: controller_uid(pod) or labels_of(pod).get(CONTROLLER_UID, "")
+        for pod in pods
+        if status_of(pod).get("phase") not in _ENDED
+    }

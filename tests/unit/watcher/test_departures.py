@@ -1,0 +1,139 @@
+"""The watcher says that a job is gone when its pods are, as far as it may list pods."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+from services.simulator.local import LocalKube
+from shared.contracts.kube.kinds import JOB, POD, Kind
+from shared.kube.port import Kube, Listing, RefusedError, UnavailableError
+from tests.unit.watcher.harness import Harness, run_harness
+
+
+async def running_job(harness: Harness, pod: dict[str, Any] | None = None) -> str:
+    """A Job that says that a pod is active, and that pod. Returns the Job's uid."""
+    made = await harness.job("j")
+    uid: str = made["metadata"]["uid"]
+    await harness.kube.patch(JOB, "default", "j", {"status": {"active": 1}}, subresource="status")
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": uid, "controller": True}
+    metadata = {
+        "name": "p",
+        "namespace": "default",
+        "ownerReferences": [owner],
+        "finalizers": ["a/b"],
+    }
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    await harness.kube.create(POD, {"metadata": {**metadata, **(pod or {})}, "spec": spec})
+    return uid
+
+
+def is_gone(harness: Harness) -> bool:
+    return harness.published(JOB)[-1].deleted
+
+
+def test_job_is_gone_when_its_pod_is() -> None:
+    async def drive(harness: Harness) -> None:
+        await running_job(harness)
+        await harness.start()
+        await asyncio.sleep(5)
+        await harness.delete("j")
+        await asyncio.sleep(300)
+        assert not is_gone(harness)
+        await harness.kube.patch(POD, "default", "p", {"metadata": {"finalizers": None}})
+        await asyncio.sleep(60)
+        assert is_gone(harness)
+
+    run_harness(drive)
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_pod_that_has_ended_holds_nothing(phase: str) -> None:
+    async def drive(harness: Harness) -> None:
+        await running_job(harness)
+        patch = {"status": {"phase": phase}}
+        await harness.kube.patch(POD, "default", "p", patch, subresource="status")
+        await harness.start()
+        await asyncio.sleep(5)
+        await harness.delete("j")
+        await asyncio.sleep(1)
+        assert is_gone(harness)
+
+    run_harness(drive)
+
+
+def test_job_whose_last_state_is_unknown_is_gone_when_its_pod_is() -> None:
+    async def drive(harness: Harness) -> None:
+        await running_job(harness)
+        await harness.start()
+        await asyncio.sleep(5)
+        await harness.kill()
+        await harness.delete("j")
+        await harness.start()
+        await asyncio.sleep(60)
+        assert not is_gone(harness)
+        await harness.kube.patch(POD, "default", "p", {"metadata": {"finalizers": None}})
+        await asyncio.sleep(60)
+        assert is_gone(harness)
+
+    run_harness(drive)
+
+
+class WithoutPods(LocalKube):
+    """A client that may not list pods, or cannot."""
+
+    error: Exception = RefusedError("pods is forbidden", status=403, reason="Forbidden")
+
+    @override
+    async def list(
+        self, kind: Kind, *, namespace: str | None = None, labels: str | None = None
+    ) -> Listing:
+        if kind == POD:
+            raise self.error
+        return await super().list(kind, namespace=namespace, labels=labels)
+
+
+def test_job_is_gone_with_its_object_where_pods_may_not_be_listed() -> None:
+    async def drive(harness: Harness) -> None:
+        await running_job(harness)
+        kube: Kube = WithoutPods(harness.api)
+        await harness.start(kube=kube)
+        await asyncio.sleep(5)
+        await harness.delete("j")
+        await asyncio.sleep(1)
+        assert is_gone(harness)
+
+    run_harness(drive)
+
+
+def test_job_departs_while_the_api_server_does_not_answer() -> None:
+    async def drive(harness: Harness) -> None:
+        await running_job(harness, {"finalizers": []})
+        kube = WithoutPods(harness.api)
+        kube.error = UnavailableError("503", status=503, reason="ServiceUnavailable")
+        await harness.start(kube=kube)
+        await asyncio.sleep(5)
+        await harness.delete("j")
+        await asyncio.sleep(60)
+        assert not is_gone(harness), "nobody knows of its pods"
+
+    run_harness(drive)
+
+
+def test_next_job_of_the_name_is_published_after_the_one_before() -> None:
+    async def drive(harness: Harness) -> None:
+        first = await running_job(harness)
+        await harness.start()
+        await asyncio.sleep(5)
+        for _ in range(2):
+            await harness.delete("j")
+            second = (await harness.job("j"))["metadata"]["uid"]
+            await asyncio.sleep(40)
+        assert {one.uid for one in harness.published(JOB)} == {first}
+        await harness.kube.patch(POD, "default", "p", {"metadata": {"finalizers": None}})
+        await asyncio.sleep(60)
+        last = [(one.uid, one.deleted) for one in harness.published(JOB)[-2:]]
+        assert last == [(first, True), (second, False)]
+
+    run_harness(drive)
