@@ -189,7 +189,11 @@ class Projector:
         if ref in self._jobs:
             integration, job = self._jobs[ref]
             self._on_owner(job["metadata"]["uid"])
-            if body is not None and not observed.deleted and not _may_claim(job, body):
+            if (
+                body is not None
+                and not observed.deleted
+                and not _may_claim(job, body, kind=integration.kind.kind)
+            ):
                 self._give_up_name(ref, integration, job)
 
     def _give_up_name(self, ref: WorkloadRef, integration: Integration, job: Body) -> None:
@@ -225,7 +229,7 @@ class Projector:
                 probes.OLD_TOMBSTONE.fired += before is not None
             return
         self._nesting.observe(job_ref, controller_uid(job), observed, integration)
-        name = self._prebuilt_name(job, job_ref) or workload_name(
+        name = self._prebuilt_name(job, job_ref, integration) or workload_name(
             kind=integration.kind.kind,
             group=integration.kind.group,
             name=observed.name,
@@ -274,7 +278,7 @@ class Projector:
         workload = self._workloads.get(ref)
         return workload if workload is not None and may_be_of(workload, uid) else None
 
-    def _prebuilt_name(self, job: Body, job_ref: ObjectRef) -> str | None:
+    def _prebuilt_name(self, job: Body, job_ref: ObjectRef, integration: Integration) -> str | None:
         """Return the Workload's name for a copy of another cluster's job: the name that it has there.
 
         None if somebody else has that name: a tenant writes these labels, too.
@@ -289,14 +293,15 @@ class Projector:
             return None
         workload = self._workloads.get(ref)
         if workload is not None:
-            return name if _may_claim(job, workload) else None
+            return name if _may_claim(job, workload, kind=integration.kind.kind) else None
         last = self._published.get(ref)
         if last is None or last.phase in {"gone", "finished"} or last.uid == metadata["uid"]:
             return name
         # Its Workload is not observed yet.
         if last.owner is None:
             return name if last.labels.get(ORIGIN) == labels[ORIGIN] else None
-        return name if last.owner.name == metadata["name"] else None
+        named = (integration.kind.kind, metadata["name"])
+        return name if (last.owner.kind, last.owner.name) == named else None
 
     def _is_ours(self, job: Body, integration: Integration, ref: WorkloadRef) -> bool:
         """Return whether the job is managed: it names a queue, it did before, or the webhook held it.
@@ -430,7 +435,7 @@ class Projector:
         return False
 
 
-def _may_claim(job: Body, workload: Body) -> bool:
+def _may_claim(job: Body, workload: Body, *, kind: str) -> bool:
     """Return whether a Workload of the name that a copy asks for is that copy's.
 
     It is if the copy controls it, or an earlier copy of its name. Nobody controls one that a hub with
@@ -439,7 +444,8 @@ def _may_claim(job: Body, workload: Body) -> bool:
     metadata = job["metadata"]
     for owner in workload["metadata"].get("ownerReferences") or []:
         if owner.get("controller"):
-            return owner.get("uid") == metadata["uid"] or owner.get("name") == metadata["name"]
+            named = (owner.get("kind"), owner.get("name"))
+            return owner.get("uid") == metadata["uid"] or named == (kind, metadata["name"])
     return labels_of(workload).get(ORIGIN) == labels_of(job).get(ORIGIN, "")
 
 

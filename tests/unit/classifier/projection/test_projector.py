@@ -235,14 +235,16 @@ def test_workload_of_earlier_copy_does_not_affect_the_next(projector: Projector)
 
 
 @pytest.mark.parametrize("order", ["workload first", "job first", "after a restart"])
-@pytest.mark.parametrize("owned", [False, True])
+@pytest.mark.parametrize("owned", [None, ("Job", "other"), ("JobSet", "train")], ids=str)
 def test_copy_labels_do_not_take_over_a_foreign_workload(
-    projector: Projector, order: str, owned: bool
+    projector: Projector, order: str, owned: tuple[str, str] | None
 ) -> None:
     theirs = foreign()
     theirs["metadata"]["uid"] = "w-1"
     if owned:
-        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "other", "uid": "u-9"}
+        kind, name = owned
+        group = "batch/v1" if kind == "Job" else "jobset.x-k8s.io/v1alpha2"
+        owner = {"apiVersion": group, "kind": kind, "name": name, "uid": "u-9"}
         theirs["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
     name = theirs["metadata"]["name"]
     labels = {**QUEUE, ORIGIN: "multikueue", PREBUILT_WORKLOAD: name}
