@@ -9,6 +9,12 @@ import structlog
 from services.classifier.projection.cluster_objects import ClusterObjects
 from services.classifier.projection.machine_slots import MachineSlots
 from services.classifier.projection.nesting import Nesting
+from services.classifier.projection.ownership import (
+    asks_to_wait,
+    may_claim,
+    was_external,
+    was_of_a_job,
+)
 from services.classifier.projection.policy import DEFAULT_POLICY, Policy
 from services.classifier.projection.project import project_external, project_job
 from services.classifier.projection.workload_status import has_quota
@@ -27,7 +33,6 @@ from shared.integrations import (
     Integration,
     Integrations,
     controller_uid,
-    queue_of,
 )
 from shared.telemetry import probes
 
@@ -192,7 +197,7 @@ class Projector:
             if (
                 body is not None
                 and not observed.deleted
-                and not _may_claim(job, body, kind=integration.kind.kind)
+                and not may_claim(job, body, kind=integration.kind.kind)
             ):
                 self._give_up_name(ref, integration, job)
 
@@ -293,7 +298,7 @@ class Projector:
             return None
         workload = self._workloads.get(ref)
         if workload is not None:
-            return name if _may_claim(job, workload, kind=integration.kind.kind) else None
+            return name if may_claim(job, workload, kind=integration.kind.kind) else None
         last = self._published.get(ref)
         if last is None or last.phase in {"gone", "finished"} or last.uid == metadata["uid"]:
             return name
@@ -322,7 +327,7 @@ class Projector:
             return True
         if not self._is_managed(ref.namespace):
             return False
-        if _asks_to_wait(job, integration):
+        if asks_to_wait(job, integration):
             return True
         runs = integration.active(job) or integration.finish(job) is not None
         return self._policy.manage_without_queue and not runs
@@ -413,8 +418,8 @@ class Projector:
             )
         self._machines.forget(ref)
         if workload is not None and (
-            _was_external(last, workload)
-            or not (self._has_job_owner(workload) or _was_of_a_job(last, workload))
+            was_external(last, workload)
+            or not (self._has_job_owner(workload) or was_of_a_job(last, workload))
         ):
             return project_external(
                 workload,
@@ -435,30 +440,6 @@ class Projector:
         return False
 
 
-def _may_claim(job: Body, workload: Body, *, kind: str) -> bool:
-    """Return whether a Workload of the name that a copy asks for is that copy's.
-
-    It is if the copy controls it, or an earlier copy of its name. Nobody controls one that a hub with
-    Kueue mirrored: that one has the copy's origin.
-    """
-    metadata = job["metadata"]
-    for owner in workload["metadata"].get("ownerReferences") or []:
-        if owner.get("controller"):
-            named = (owner.get("kind"), owner.get("name"))
-            return owner.get("uid") == metadata["uid"] or named == (kind, metadata["name"])
-    return labels_of(workload).get(ORIGIN) == labels_of(job).get(ORIGIN, "")
-
-
-def _asks_to_wait(job: Body, integration: Integration) -> bool:
-    """Return whether the job names a queue, or carries the mark of our hold.
-
-    A kind that rules classify is held whatever its label says: an empty one waits for a queue.
-    """
-    if queue_of(job) or names.USER_PENDING in annotations_of(job):
-        return True
-    return integration.classify and names.QUEUE in labels_of(job)
-
-
 def _requested(state: WorkloadState) -> tuple[object, ...]:
     return tuple(getattr(state, field) for field in _REQUESTED)
 
@@ -469,18 +450,6 @@ def _only_records_decision(last: WorkloadState, state: WorkloadState) -> bool:
         return False  # Readers wait for the end of a reservation.
     recorded = _DECISION if state.owner is not None else _DECISION | {"held"}
     return _is_equal(last, state, ignoring=recorded)
-
-
-def _was_of_a_job(last: WorkloadState | None, workload: Body) -> bool:
-    """Return whether the Workload lost its job: who deletes a job may let its dependants outlive it."""
-    if last is None or last.owner is None:
-        return False
-    return labels_of(workload).get(names.JOB_UID_LABEL) == last.owner.uid
-
-
-def _was_external(last: WorkloadState | None, workload: Body) -> bool:
-    """Return whether the Workload started without a job: a job that claims it later changes nothing."""
-    return last is not None and last.owner is None and last.uid == workload["metadata"]["uid"]
 
 
 def _edited_while_waiting(last: WorkloadState, state: WorkloadState) -> bool:

@@ -1,0 +1,43 @@
+"""Whose a job or a Workload object is, by what is written into it. Pure."""
+
+from shared.contracts.kube import names
+from shared.contracts.kube.bodies import Body, annotations_of, labels_of
+from shared.contracts.messages.spokes import ORIGIN
+from shared.contracts.messages.workloads import WorkloadState
+from shared.integrations import Integration, queue_of
+
+
+def asks_to_wait(job: Body, integration: Integration) -> bool:
+    """Return whether the job names a queue, or carries the mark of our hold.
+
+    A kind that rules classify is held whatever its label says: an empty one waits for a queue.
+    """
+    if queue_of(job) or names.USER_PENDING in annotations_of(job):
+        return True
+    return integration.classify and names.QUEUE in labels_of(job)
+
+
+def may_claim(job: Body, workload: Body, *, kind: str) -> bool:
+    """Return whether a Workload of the name that a copy asks for is that copy's.
+
+    It is if the copy controls it, or an earlier copy of its name. Nobody controls one that a hub with
+    Kueue mirrored: that one has the copy's origin.
+    """
+    metadata = job["metadata"]
+    for owner in workload["metadata"].get("ownerReferences") or []:
+        if owner.get("controller"):
+            named = (owner.get("kind"), owner.get("name"))
+            return owner.get("uid") == metadata["uid"] or named == (kind, metadata["name"])
+    return labels_of(workload).get(ORIGIN) == labels_of(job).get(ORIGIN, "")
+
+
+def was_of_a_job(last: WorkloadState | None, workload: Body) -> bool:
+    """Return whether the Workload lost its job: who deletes a job may let its dependants outlive it."""
+    if last is None or last.owner is None:
+        return False
+    return labels_of(workload).get(names.JOB_UID_LABEL) == last.owner.uid
+
+
+def was_external(last: WorkloadState | None, workload: Body) -> bool:
+    """Return whether the Workload started without a job: a job that claims it later changes nothing."""
+    return last is not None and last.owner is None and last.uid == workload["metadata"]["uid"]
