@@ -7,14 +7,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from shared.contracts.messages.explain import Explanation
+from shared.contracts.reasons import WorkloadStatus
 
 VISIBILITY_GROUP: Final = "visibility.kueue.x-k8s.io"
 VISIBILITY_VERSIONS: Final = ("v1beta2", "v1beta1")
 LIMIT_DEFAULT: Final = 1000
 LIMIT_MAX: Final = 100_000
 MANIFESTS_MAX: Final = 1000
-
-WorkloadStatus = Literal["PENDING", "QUOTARESERVED", "ADMITTED", "EVICTED", "FINISHED"]
 
 
 class Document(BaseModel):

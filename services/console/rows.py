@@ -1,7 +1,6 @@
 """Turns messages of the view into rows of documents."""
 
 from collections.abc import Iterable
-from typing import Final
 
 from services.console.documents import FlavorRow, Job, QueueRow, ResourceRow, WorkloadRow
 from services.console.view import View
@@ -13,15 +12,10 @@ from shared.contracts.kube.quantities import (
     format_amount,
     parse_quantity,
 )
-from shared.contracts.messages.admissions import Admission, AdmissionState
+from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.messages.workloads import PodSet, WorkloadState
-
-_STATUS: Final[dict[AdmissionState, str]] = {
-    "admitted": "ADMITTED",
-    "reserved": "QUOTARESERVED",
-    "evicted": "EVICTED",
-}
+from shared.contracts.reasons import STATUS_WITH_QUOTA, workload_status
 
 
 def workload_row(view: View, ident: Ident) -> WorkloadRow | None:
@@ -30,12 +24,8 @@ def workload_row(view: View, ident: Ident) -> WorkloadRow | None:
     if found is None:
         return None
     state, admission = found
-    status = "PENDING"
-    if state.phase == "finished":
-        status = "FINISHED"
-    elif admission is not None:
-        status = _STATUS.get(admission.state, "PENDING")
-    holding = status in {"ADMITTED", "QUOTARESERVED", "EVICTED"}
+    status = workload_status(state.phase, None if admission is None else admission.state)
+    holding = status in STATUS_WITH_QUOTA
     owner, finish = state.owner, state.finish
     return WorkloadRow.model_validate(
         {

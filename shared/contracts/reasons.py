@@ -1,6 +1,6 @@
-"""Reasons that one service writes and another one reads."""
+"""Reasons that one service writes and another one reads, and the status words that users see."""
 
-from typing import Final
+from typing import Final, Literal
 
 DEACTIVATED: Final = "Deactivated"
 """Prefix of eviction reasons that forbid a restart; Kueue's."""
@@ -17,3 +17,19 @@ NOT_ADMITTED_HELD: Final = "NotAdmittedHeld"
 
 RELEASE_REFUSED: Final = "ReleaseRefused"
 """The API server refuses the release of a job. The job waits with this reason; its event has it too."""
+
+WorkloadStatus = Literal["PENDING", "QUOTARESERVED", "ADMITTED", "EVICTED", "FINISHED"]
+"""A workload's status in kueuectl's words. `EVICTED`: it holds quota until its pods are gone."""
+
+STATUS_WITH_QUOTA: Final = frozenset({"ADMITTED", "QUOTARESERVED", "EVICTED"})
+
+_STATUS_BY_DECISION: Final[dict[str, WorkloadStatus]] = {
+    "admitted": "ADMITTED",
+    "reserved": "QUOTARESERVED",
+    "evicted": "EVICTED",
+}
+
+
+def workload_status(phase: str, decision: str | None) -> WorkloadStatus:
+    """The status from `WorkloadState.phase` and the state of the `Admission`, if there is one."""
+    return "FINISHED" if phase == "finished" else _STATUS_BY_DECISION.get(decision or "", "PENDING")

@@ -7,6 +7,7 @@ from services.ctl.get.snapshot import Json, ObjectKey, Snapshot, metadata_of
 from shared.contracts.kube import kinds
 from shared.contracts.kube.ages import age, duration, instant
 from shared.contracts.kube.conditions import find_condition, is_true, transition_time
+from shared.contracts.reasons import STATUS_WITH_QUOTA, workload_status
 
 WORKLOAD_COLUMNS: Final = (
     *("NAME", "JOB TYPE", "JOB NAME", "LOCALQUEUE", "CLUSTERQUEUE", "STATUS"),
@@ -16,14 +17,11 @@ WORKLOAD_COLUMNS: Final = (
 POSITION: Final = WORKLOAD_COLUMNS.index("POSITION IN QUEUE")
 """The column that only the quota service can fill."""
 
-_STATUS: Final = {"admitted": "ADMITTED", "reserved": "QUOTARESERVED", "evicted": "EVICTED"}
-
 
 def status_of(snapshot: Snapshot, ident: ObjectKey) -> str:
-    """The status in kueuectl's words; `EVICTED` for a workload that holds quota until its pods are gone."""
-    if snapshot.workloads[ident].get("phase") == "finished":
-        return "FINISHED"
-    return _STATUS.get(str(snapshot.admission_of(ident).get("state")), "PENDING")
+    """The status in kueuectl's words."""
+    phase = str(snapshot.workloads[ident].get("phase"))
+    return workload_status(phase, snapshot.admission_of(ident).get("state"))
 
 
 def workload_cells(snapshot: Snapshot, ident: ObjectKey, now: datetime) -> tuple[str, ...]:
@@ -59,7 +57,7 @@ def _standing(snapshot: Snapshot, ident: ObjectKey, status: str) -> tuple[str, b
         recorded = (snapshot.of(kinds.WORKLOAD).get(ident) or {}).get("status") or {}
         where = str((recorded.get("admission") or {}).get("clusterQueue", ""))
         return where, _transition(snapshot, ident, "Admitted") is not None
-    holding = status in {"ADMITTED", "QUOTARESERVED", "EVICTED"}
+    holding = status in STATUS_WITH_QUOTA
     where = str(snapshot.admission_of(ident).get("cluster_queue", "")) if holding else ""
     return where, status == "ADMITTED"
 
