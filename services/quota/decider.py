@@ -133,6 +133,7 @@ class Decider:
         for admission in self._admissions.values():
             holds = admission.cluster == synced.cluster and admission.state in HOLDING
             if holds and admission.ref not in self._states:  # It ended unwatched.
+                probes.GONE_WHILE_AWAY.fired += 1
                 self._engine.apply(WorkloadGone(**identity(admission)))
 
     def restore(self, admission: Admission) -> bool:
