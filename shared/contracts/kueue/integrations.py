@@ -7,11 +7,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints, WithJsonSchema
 
-from shared.contracts.kube.kinds import INTEGRATION
 from shared.contracts.kueue.fields import Conditions, DnsLabel, Metadata
 from shared.contracts.kueue.schema import ApiModel, Extra, listed
-
-API_VERSION: Final = INTEGRATION.api_version
 
 EXPRESSION_CHARS_MAX: Final = 4096
 

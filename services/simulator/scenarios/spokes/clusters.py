@@ -23,7 +23,6 @@ from shared.testing.world.world import ProcessContext, World
 
 CHECK: Final = "elsewhere"
 CONFIG: Final = "spokes"
-ORIGIN_NAME: Final = "multikueue"
 
 
 class MultiClusterSystem:
