@@ -57,7 +57,9 @@ class Decider:
         configuration = configuration or Configuration()
         self._timers = LifecycleTimers(LifecycleRules(pods_ready=configuration.pods_ready))
         self._on_bypass, self._on_missed = settings.on_bypass, settings.on_missed
-        self._engine = QuotaEngine(policy_of(configuration, settings.fair_sharing))
+        self.engine = QuotaEngine(policy_of(configuration, settings.fair_sharing))
+        """For queries, which must not change it."""
+
         self._states: dict[WorkloadRef, WorkloadState] = {}
         self._admissions: dict[WorkloadRef, Admission] = {}
         self._suspended_versions: dict[WorkloadRef, str] = {}
@@ -129,12 +131,12 @@ class Decider:
             return
         self._synced.add(synced.cluster)
         for fact in self._facts_before_sync.pop(synced.cluster, []):
-            self._engine.apply(fact)
+            self.engine.apply(fact)
         for admission in self._admissions.values():
             holds = admission.cluster == synced.cluster and admission.state in HOLDING
             if holds and admission.ref not in self._states:  # It ended unwatched.
                 probes.GONE_WHILE_AWAY.fired += 1
-                self._engine.apply(WorkloadGone(**identity(admission)))
+                self.engine.apply(WorkloadGone(**identity(admission)))
 
     def restore(self, admission: Admission) -> bool:
         """Apply a decision that is on the log already; return whether it could be used."""
@@ -170,11 +172,11 @@ class Decider:
         Without `admit` nobody gets quota, and only workloads that lost theirs learn a reason.
         """
         changed_by_time = [*self._apply_elapsed_time(now)]
-        decisions = self._engine.decide(inbound.nanoseconds(now), admit=admit)
-        probes.CLAIM_KEPT.fired += self._engine.drain_claims_kept()
-        if decisions or self._has_new_facts or self._engine.samples_taken != self._samples:
+        decisions = self.engine.decide(inbound.nanoseconds(now), admit=admit)
+        probes.CLAIM_KEPT.fired += self.engine.drain_claims_kept()
+        if decisions or self._has_new_facts or self.engine.samples_taken != self._samples:
             self._queue_status.schedule(now)
-        self._has_new_facts, self._samples = False, self._engine.samples_taken
+        self._has_new_facts, self._samples = False, self.engine.samples_taken
         for decision in decisions:
             ref = outbound.ref_of(decision)
             changed = self._timers.apply_decision(ref, decision, now)
@@ -191,7 +193,7 @@ class Decider:
             if admission is not None:
                 yield admission
         if admit:
-            self._reasons.refill(self._engine, now)
+            self._reasons.refill(self.engine, now)
         for ref in changed_by_time:
             # A reason that is published anyway carries the change as well.
             if not self._reasons.expedite(ref):
@@ -227,16 +229,11 @@ class Decider:
 
     def queue_statuses(self, now: datetime) -> Iterator[QueueStatus]:
         """Yield each queue status that changed, once a second at most."""
-        return self._queue_status.changed_statuses(self._engine, sorted(self._synced), now)
+        return self._queue_status.changed_statuses(self.engine, sorted(self._synced), now)
 
     def contradictions(self, on_log: Iterable[Admission]) -> list[str]:
         """Sentences about differences between log and engine, for the clusters that are synced."""
-        return contradictions(self._engine, [a for a in on_log if a.cluster in self._synced])
-
-    @property
-    def engine(self) -> QuotaEngine:
-        """For queries, which must not change it."""
-        return self._engine
+        return contradictions(self.engine, [a for a in on_log if a.cluster in self._synced])
 
     def states(self) -> Iterable[WorkloadState]:
         """Every known workload, finished ones included."""
@@ -270,7 +267,7 @@ class Decider:
         times = [(tick - now).total_seconds() for tick in ticks if tick is not None]
         if (next_at := self._timers.next_at()) is not None:
             times.append((next_at - now).total_seconds())
-        if (at := self._engine.next_at()) is not None:
+        if (at := self.engine.next_at()) is not None:
             times.append((at - inbound.nanoseconds(now)) / 1e9)
         return max(0.0, min(times)) if times else None
 
@@ -279,7 +276,7 @@ class Decider:
     def _apply_fact(self, fact: Fact) -> None:
         self._has_new_facts = True
         if fact.cluster in self._synced:
-            self._engine.apply(fact)
+            self.engine.apply(fact)
         else:
             probes.HELD_UNTIL_SYNC.fired += 1
             self._facts_before_sync.setdefault(fact.cluster, []).append(fact)
