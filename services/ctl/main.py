@@ -14,6 +14,7 @@ from services.ctl.cli.hosts import app as hosts_app
 from services.ctl.cli.integration import app as integration_app
 from services.ctl.cli.options import (
     DevDirectory,
+    Kubeconfig,
     NatsUrl,
     TextOrJson,
     WorkloadName,
@@ -230,6 +231,46 @@ def install(
         )
     )
     print("\n".join(f"applied {title}" for title in done))
+
+
+@app.command()
+def uninstall(
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do it. Without it nothing is written.")
+    ] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Only say what would be done.")] = False,
+    waiting: Annotated[
+        str | None,
+        typer.Option(help="Jobs that wait: release starts them, leave keeps them suspended."),
+    ] = None,
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help="Of the services.")
+    ] = "sluicegate",
+    wait_seconds: Annotated[float, typer.Option(help="For the services' pods to end.")] = 120,
+    kubeconfig: Kubeconfig = None,
+    directory: DevDirectory = Path(".sluice"),
+) -> None:
+    """Give a cluster back: stop the services, remove finalizers, start or leave waiting jobs. 1: not all.
+
+    Running jobs go on running. May be repeated. Manifests and definitions stay: delete them afterwards.
+    """
+    from services.ctl.setup.uninstall import choice_of  # noqa: PLC0415
+    from services.ctl.setup.uninstall import uninstall as give_back  # noqa: PLC0415
+
+    if yes == plan:
+        raise CommandError("uninstall", "needs --plan or --yes", hint="start with --plan")
+    done = run_async(
+        give_back(
+            yes=yes,
+            waiting=choice_of(waiting),
+            namespace=namespace,
+            wait_seconds=wait_seconds,
+            kubeconfig=kubeconfig,
+            directory=directory,
+        )
+    )
+    if not done:
+        raise typer.Exit(Exit.FAILED)
 
 
 @app.command("simulate-world")

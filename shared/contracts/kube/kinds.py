@@ -65,6 +65,7 @@ SECRET: Final = _kind("", "secrets", "Secret")
 CONFIG_MAP: Final = _kind("", "configmaps", "ConfigMap")
 NODE: Final = _kind("", "nodes", "Node", namespaced=False)
 PERSISTENT_VOLUME_CLAIM: Final = _kind("", "persistentvolumeclaims", "PersistentVolumeClaim")
+DEPLOYMENT: Final = _kind("apps", "deployments", "Deployment")
 STATEFUL_SET: Final = _kind("apps", "statefulsets", "StatefulSet")
 LIMIT_RANGE: Final = _kind("", "limitranges", "LimitRange")
 PRIORITY_CLASS: Final = _kind(

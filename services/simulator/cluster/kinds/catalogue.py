@@ -229,6 +229,7 @@ ROLE_BINDINGS: Final = Kind(
 
 REST: Final = (
     STATEFUL_SETS,
+    Kind(group="apps", kind="Deployment", plural="deployments", short_names=("deploy",)),
     CLUSTER_ROLES,
     CLUSTER_ROLE_BINDINGS,
     ROLES,
