@@ -49,6 +49,16 @@ BATCH: Final = 100
 
 PAUSE_SECONDS: Final = 0.1
 
+OBJECTS_AGE: Final = timedelta(days=1)
+"""Age of a tombstone in `OBSERVED` before it leaves the view. More than for workloads: caches without a
+lease or a durable read it, as the webhook's."""
+
+OBJECTS_SECONDS: Final = 3600.0
+"""How often the view of `OBSERVED` is looked through for tombstones."""
+
+OBJECTS_MAX: Final = 20_000
+"""Tombstones that one look finds: it bounds the memory after an upgrade."""
+
 TRIM_FROM: Final = 0.6
 """Fullness of a log from which on its oldest ended workloads are deleted."""
 
@@ -105,6 +115,28 @@ class EndedWork:
             except BusError as error:
                 log.warning("ended workloads stay in the views", error=str(error))
             ENDED.set(len(self._due))
+
+    async def sweep_objects(self) -> None:
+        """Delete tombstones of objects from the view of `OBSERVED`, until cancelled.
+
+        The leader of quota does it for all clusters: a watcher of a spoke may not purge what all share.
+        """
+        await asyncio.sleep(SWEEP_SECONDS)
+        while True:
+            try:
+                found = await self._bus.tombstones(
+                    "OBSERVED", before=self._now() - OBJECTS_AGE, most=OBJECTS_MAX
+                )
+                subjects = list(found)
+                for begin in range(0, len(subjects), BATCH):
+                    batch = {each: found[each] for each in subjects[begin : begin + BATCH]}
+                    SWEPT.labels(stream="OBSERVED").inc(
+                        len(await self._bus.sweep("OBSERVED", batch))
+                    )
+                    await asyncio.sleep(PAUSE_SECONDS)
+            except BusError as error:
+                log.warning("tombstones stay in the view", error=str(error))
+            await asyncio.sleep(OBJECTS_SECONDS)
 
     async def _sweep_due(self) -> None:
         now = self._now()

@@ -237,7 +237,9 @@ class Term:
 
     async def delete_ended(self) -> None:
         """Delete ended workloads from the views, and from logs that are nearly full."""
-        await self._ended.run(lambda stream: self._fullness_of.get(stream, 0.0))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._ended.sweep_objects())
+            group.create_task(self._ended.run(lambda stream: self._fullness_of.get(stream, 0.0)))
 
     async def watch_log_fullness(self, on_change: Callable[[str], None]) -> None:
         """Stop admitting while a log that an end needs is nearly full; go on once it has room again.

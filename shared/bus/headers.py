@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from shared.bus.port import TooLargeError
 from shared.contracts.messages.base import BODY_REF, RULING, SCHEMA_VERSION, TRACEPARENT, Message
+from shared.contracts.messages.observed import GONE
 
 MESSAGE_ID: Final = "Nats-Msg-Id"
 EXPECT_LAST: Final = "Nats-Expected-Last-Sequence"
@@ -67,6 +68,11 @@ def build(message: Message, *, message_id: str, source: str, now: datetime) -> d
     if message.traceparent is not None:
         headers[TRACEPARENT] = _encoded(message.traceparent)
     return headers
+
+
+def is_tombstone(headers: Mapping[str, str]) -> bool:
+    """Whether the message says that an observed object is gone, by its id: the body need not be read."""
+    return headers.get(MESSAGE_ID, "").endswith(GONE)
 
 
 def check_size(subject: str, data: bytes, headers: Mapping[str, str], *, max_payload: int) -> None:

@@ -285,6 +285,12 @@ class Bus(Protocol):
         Returns the subjects of which the view has nothing left up to that sequence. Can be repeated.
         """
 
+    async def tombstones(self, stream: str, *, before: datetime, most: int) -> dict[str, int]:
+        """Return the tombstones of objects in the view of `stream` that are older than `before`.
+
+        Subject to sequence of the log, `most` of them at a time. Reads headers only.
+        """
+
     async def trim(self, stream: str, subject: str, *, up_to: int) -> int:
         """Delete a subject's messages up to a sequence from the log itself; return how many there were.
 

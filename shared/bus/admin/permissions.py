@@ -64,6 +64,7 @@ class Rights(BaseModel):
     works: Mapping[str, tuple[str, ...]] = {}
     purges: tuple[str, ...] = ()
     sweeps: tuple[str, ...] = ()
+    trims: tuple[str, ...] = ()
     leases: tuple[str, ...] = ()
     bodies: Literal["keep", "read"] | None = None
     answers: tuple[str, ...] = ()
@@ -226,8 +227,9 @@ def _publish(rights: Rights, writes: list[str]) -> Iterator[str]:
     for log in (*rights.purges, *rights.sweeps):
         yield f"$JS.API.STREAM.PURGE.{view_of(log)}"
     for log in rights.sweeps:
-        yield f"$JS.API.STREAM.PURGE.{log}"
         yield f"$JS.API.CONSUMER.LIST.{view_of(log)}"
+    for log in rights.trims:
+        yield f"$JS.API.STREAM.PURGE.{log}"
     if rights.bodies:
         yield f"$JS.API.STREAM.MSG.GET.OBJ_{OBJECTS}"
     if rights.bodies == "keep":

@@ -253,18 +253,10 @@ class NatsBus:
         """Yield each entry of the log from `start`, `CaughtUp`, then new entries."""
         return self._read(stream, self._reader(stream, filters, view=False, start=start))
 
-    def _reader(
-        self, stream: str, filters: tuple[str, ...], *, view: bool, start: int = 1
-    ) -> Reader:
-        return Reader(
-            self._connection,
-            stream,
-            filters,
-            view=view,
-            generations=self._generations,
-            terms=self._terms if rules(stream) else None,
-            start=start,
-        )
+    def _reader(self, stream: str, filters: tuple[str, ...], *, view: bool, **more: Any) -> Reader:
+        terms = self._terms if rules(stream) else None
+        common: dict[str, Any] = {"generations": self._generations, "terms": terms, "view": view}
+        return Reader(self._connection, stream, filters, **common, **more)
 
     async def _next_decision(self, subject: str, after: int) -> Entry | None:
         """Return the first entry of a subject filter behind a sequence of the log of decisions."""
@@ -460,6 +452,11 @@ class NatsBus:
     async def sweep(self, stream: str, ended: Mapping[str, int]) -> Collection[str]:
         """Delete ended subjects from the view; see the port."""
         return await ended_work.sweep(self._connection.nc, stream, ended)
+
+    async def tombstones(self, stream: str, *, before: datetime, most: int) -> dict[str, int]:
+        """Return old tombstones of a view; see the port."""
+        reader = self._reader(stream, (), view=True, headers_only=True)
+        return await ended_work.tombstones(reader, before, most)
 
     async def trim(self, stream: str, subject: str, *, up_to: int) -> int:
         """Delete a subject's messages from the log; see the port."""

@@ -136,8 +136,10 @@ class Reader:
         generations: Generations,
         terms: Terms | None,
         start: int = 1,
+        headers_only: bool = False,
     ) -> None:
         """`terms`: None where the log has no decisions."""
+        self._headers_only = headers_only
         self._generations = generations
         self._generation = 0
         self._terms = terms
@@ -332,6 +334,8 @@ class Reader:
         }
         if self._filters:
             config["filter_subjects"] = list(self._filters)
+        if self._headers_only:
+            config["headers_only"] = True
         body = {"stream_name": self._stream, "config": config, "action": "create"}
         created = await call(nc, f"CONSUMER.CREATE.{self._stream}.{self._consumer}", body)
         # To a spoke the hub's door gives one of the names that it may have.

@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 from shared.contracts import subjects
 from shared.contracts.kube.bodies import Body, as_body
 from shared.contracts.messages.base import Message, UndecodableError
 from shared.contracts.refs import ObjectRef
+
+GONE: Final = ":gone"
+"""End of the message id of a tombstone."""
 
 
 class ObservedHeader(Message):
@@ -94,7 +97,7 @@ class Observed(ObservedHeader):
     @property
     def message_id(self) -> str | None:
         """A relist or a second watcher publishes the same state under the same id."""
-        gone = ":gone" if self.deleted else ""
+        gone = GONE if self.deleted else ""
         return f"{self.cluster}:{self.uid}:{self.resource_version}:{self.version}{gone}"
 
 

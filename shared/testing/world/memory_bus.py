@@ -5,7 +5,7 @@ retries, acknowledgements, ordering by key and dead letters are production code.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from functools import partial
 from random import Random
 from typing import Any, Final, TypeVar
@@ -35,6 +35,7 @@ from shared.contracts.messages.admissions import Term
 from shared.contracts.messages.base import Message
 from shared.testing.world import memory_server
 from shared.testing.world.connection import Connection
+from shared.testing.world.memory_deletions import Deletions
 from shared.testing.world.memory_feed import BATCH, Delivery, Feed, batch_after
 from shared.testing.world.memory_lease import MemoryLease, acquire
 from shared.testing.world.memory_server import MemoryServer, Reply, Subscriber, answer_of
@@ -51,7 +52,7 @@ ASK_SECONDS: Final = 5.0
 STOP_SECONDS: Final = 20.0
 
 
-class MemoryBus:
+class MemoryBus(Deletions):
     """Implements `shared.bus.port.Bus`. In a world, create it in the process that uses it."""
 
     def __init__(
@@ -325,22 +326,6 @@ class MemoryBus:
                 prefix, kept, before=server.seconds() - older_than_seconds
             )
         )
-
-    async def purge(self, stream: str, subject: str, *, up_to: int) -> None:
-        """Drop a tombstone from the view of `stream`."""
-        await self.ask(lambda server: server.purge(stream, subject, up_to))
-
-    async def sweep(self, stream: str, ended: Mapping[str, int]) -> Collection[str]:
-        """Delete ended subjects from the view."""
-        return await self.ask(lambda server: server.sweep(stream, ended))
-
-    async def trim(self, stream: str, subject: str, *, up_to: int) -> int:
-        """Delete a subject from the log."""
-        return await self.ask(lambda server: server.trim(stream, subject, up_to))
-
-    async def at_or_after(self, stream: str, sequence: int) -> Entry | None:
-        """Return the first entry of the log from `sequence` on."""
-        return await self.ask(lambda server: server.at_or_after(stream, sequence))
 
     async def ask(self, question: Callable[[MemoryServer], T]) -> T:
         """One round trip. Raises `UnavailableError` when it is lost."""

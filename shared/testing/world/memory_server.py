@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from shared.bus.headers import EXPECT_LAST, EXPECT_SUBJECT, MESSAGE_ID, SOURCE
+from shared.bus.headers import EXPECT_LAST, EXPECT_SUBJECT, MESSAGE_ID, SOURCE, is_tombstone
 from shared.bus.nats.work.worker import ACK_WAIT_SECONDS
 from shared.bus.port import AnswerError, BusError, Entry
 from shared.bus.streams import OBJECTS, load, view_of
@@ -278,6 +278,12 @@ class MemoryServer:
                 view.remove(stored.sequence)
                 done.add(subject)
         return done
+
+    def tombstones(self, log: str, before: datetime, most: int) -> dict[str, int]:
+        """Return subject and sequence of the tombstones in the view of `log`."""
+        entries = (stored.entry() for stored in self.view(log).messages.values())
+        found = [one for one in entries if is_tombstone(one.headers) and one.time < before]
+        return {entry.subject: entry.sequence for entry in found[:most]}
 
     def at_or_after(self, log: str, sequence: int) -> Entry | None:
         """Return the first entry of `log` from `sequence` on."""

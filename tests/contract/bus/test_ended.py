@@ -1,7 +1,12 @@
 """Ended subjects leave the view once every durable has passed them, and the log when it needs room."""
 
+from datetime import UTC, datetime, timedelta
+
 from shared.bus.port import Bus, Entry, LaterError
+from shared.contracts.kube import kinds
+from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
+from shared.testing.builders import observed
 from shared.testing.waiting import eventually
 from tests.contract.bus.stage import Readings, Stage, workload
 
@@ -97,3 +102,29 @@ async def test_trim_spares_newer_messages_of_the_subject(bus_factory: Stage) -> 
     kept = await bus.latest("WORKLOADS", workload("a").subject)
     assert kept is not None
     assert kept.sequence == newer
+
+
+def seen(name: str, *, deleted: bool = False) -> Observed:
+    return observed(kinds.JOB, name, {}, "team", version=1 + deleted, deleted=deleted)
+
+
+async def test_old_tombstones_of_objects_are_found_by_their_headers(
+    bus_factory: Stage, read: Readings
+) -> None:
+    bus = bus_factory.bus()
+    await bus.start()
+    await bus.publish(seen("dead"))
+    end = await bus.publish(seen("dead", deleted=True))
+    await bus.publish(seen("other", deleted=True))
+    await bus.publish(seen("alive"))
+    later = datetime.now(UTC) + timedelta(minutes=5)
+    await read(bus.watch("OBSERVED")).until_caught_up()
+
+    found = await bus.tombstones("OBSERVED", before=later, most=10)
+
+    assert found == {seen("dead").subject: end, seen("other").subject: end + 1}
+    assert len(await bus.tombstones("OBSERVED", before=later, most=1)) == 1
+    assert await bus.tombstones("OBSERVED", before=later - timedelta(days=1), most=10) == {}
+    assert await bus.sweep("OBSERVED", found) == set(found)
+    listed, _ = await read(bus.watch("OBSERVED")).until_caught_up()
+    assert [entry.subject for entry in listed] == [seen("alive").subject]

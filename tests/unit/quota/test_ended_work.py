@@ -1,12 +1,14 @@
 """Ended workloads leave the views once every durable has passed them; a nearly full log loses the oldest."""
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from shared.bus.follow import recall
 from shared.bus.port import Entry, LaterError
+from shared.contracts.kube import kinds
 from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.queues import HistoryStart
 from shared.contracts.messages.workloads import Finish, WorkloadState
@@ -209,3 +211,21 @@ async def test_outcome_of_nobody_is_no_reason_to_stop(setup: Setup) -> None:
     await became(setup, "y", "admitted")
     await asyncio.sleep(0.2)
     assert "w" in viewed(setup, "OUTCOMES"), "nobody lists that cluster: it may live"
+
+
+async def test_old_tombstones_of_objects_leave_the_view(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.quota.ended_work.OBJECTS_AGE", timedelta(seconds=-60))
+    monkeypatch.setattr("services.quota.ended_work.OBJECTS_SECONDS", 0.02)
+    await setup.cluster(cpus=1)
+    await setup.observe(kinds.NAMESPACE, "gone", {}, deleted=True)
+    await setup.observe(kinds.NAMESPACE, "alive", {})
+    await setup.start_quota()
+
+    def names() -> set[str]:
+        view = setup.server.view("OBSERVED").messages.values()
+        return {message.subject.split(".")[4] for message in view}
+
+    await eventually(lambda: "gone" not in names())
+    assert {"team", "alive", "cq", "q", "f"} <= names()

@@ -6,6 +6,8 @@ filters select, so the durables of a cluster that is gone keep the ends of that 
 """
 
 from collections.abc import Mapping
+from contextlib import aclosing
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from nats.aio.client import Client
@@ -13,6 +15,8 @@ from nats.aio.client import Client
 from shared.bus import headers as wire
 from shared.bus.filters import covers
 from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, ApiError, call
+from shared.bus.nats.reader import Reader
+from shared.bus.port import CaughtUp
 from shared.bus.streams import view_of
 from shared.telemetry import probes
 
@@ -77,6 +81,20 @@ async def sweep(nc: Client, log: str, ended: Mapping[str, int]) -> set[str]:
         await call(nc, f"STREAM.PURGE.{view}", {"filter": subject, "seq": sequence + 1})
         done.add(subject)
     return done
+
+
+async def tombstones(reader: Reader, before: datetime, most: int) -> dict[str, int]:
+    """Find the tombstones that `reader` reads before it has caught up; see `Bus.tombstones`."""
+    found: dict[str, int] = {}
+    async with aclosing(reader.read()) as items:
+        async for item in items:
+            if isinstance(item, CaughtUp) or len(found) >= most:
+                break
+            if wire.is_tombstone(item.headers) and item.time < before:
+                found[item.subject] = item.sequence
+            else:
+                found.pop(item.subject, None)
+    return found
 
 
 async def trim(nc: Client, log: str, subject: str, up_to: int) -> int:
