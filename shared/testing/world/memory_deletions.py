@@ -15,7 +15,7 @@ class Deletions:
 
     async def ask(self, question: Callable[[MemoryServer], T]) -> T:
         """One round trip."""
-        raise AssertionError("a bus asks its server")
+        raise AssertionError(f"a bus asks its server: {question}")
 
     async def purge(self, stream: str, subject: str, *, up_to: int) -> None:
         """Drop a tombstone from the view of `stream`."""
