@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+import structlog
+
 from services.provisioner import wire
 from services.provisioner.allocation.allocate import allocate
 from services.provisioner.allocation.ledger import (
@@ -55,8 +57,12 @@ from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.hosts import HostState, PlatformOffer, PlatformState, SealKey
 from shared.contracts.messages.observed import Observed, Synced
+from shared.contracts.seal import is_public_key
 from shared.contracts.subjects import observed_filter
 from shared.telemetry import probes
+from shared.telemetry.metrics import REFUSED
+
+log = structlog.get_logger(__name__)
 
 
 class Term:
@@ -163,7 +169,12 @@ class Term:
         self._work_pending.set()
 
     def _on_seal_key(self, key: SealKey, _: Entry) -> None:
-        self._store.seal_key = key.public_key
+        if is_public_key(key.public_key):
+            self._store.seal_key = key.public_key
+            return
+        # The earlier one stays: nothing can be sealed to this, and hosts would never be ready.
+        REFUSED.labels(message="seal", reason="invalid").inc()
+        log.error("a key to seal to is refused", error=f"public_key: {key.public_key[:80]!r}")
 
     def _on_platform_state(self, state: PlatformState, entry: Entry) -> None:
         """Apply a record while reading for the first time. Later it must be one of this term."""

@@ -37,6 +37,18 @@ def public_key_of(private_key: bytes) -> str:
     return base64.b64encode(public.public_bytes_raw()).decode()
 
 
+def is_public_key(text: str) -> bool:
+    """Whether something can be sealed to this key."""
+    try:
+        raw = base64.b64decode(text, validate=True)
+        # The exchange refuses keys of small order, to which anybody could open a box.
+        own = X25519PrivateKey.from_private_bytes(bytes(range(KEY_BYTES)))
+        own.exchange(X25519PublicKey.from_public_bytes(raw))
+    except (ValueError, binascii.Error):
+        return False
+    return True
+
+
 def host_context(*, cluster: str, namespace: str, name: str, uid: str) -> str:
     """The context of a TaskRun's sealed secret: it opens for no other TaskRun."""
     return f"host/{cluster}/{namespace}/{name}/{uid}"

@@ -7,7 +7,7 @@ import sys
 import structlog
 
 from tests.attacks.attack import attempt
-from tests.attacks.ground import Place
+from tests.attacks.place import Place
 from tests.attacks.table import attacks
 
 THREATS = {

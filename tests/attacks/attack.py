@@ -5,9 +5,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from shared.testing.waiting import PATIENCE_SECONDS
-from tests.attacks.ground import BreachError, Ground, Place
+from tests.attacks.forgery import Forgery
+from tests.attacks.ground import BreachError, Ground
+from tests.attacks.place import Place
 
 Act = Callable[[Ground], Awaitable[None]]
+Forge = Callable[[Forgery], Awaitable[None]]
+
+
+async def _nothing(_ground: Ground) -> None:
+    """Do nothing on the deployed bus."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +25,10 @@ class Attack:
     """T2: a spoke; T3: a service or a user of the hub; T4: whoever reaches the port."""
 
     way: str
-    act: Act
+    act: Act = _nothing
+    forge: Forge | None = None
+    """What to do on an open bus beside simulated clusters, where NATS refuses nothing: receivers must."""
+
     own: tuple[str, ...] = ()
     """Subjects that this user may write to: messages there are no harm."""
 
@@ -32,6 +42,10 @@ class Attack:
 async def attempt(attack: Attack, place: Place) -> str | None:
     """What the attack got; None if it holds."""
     try:
+        if attack.forge is not None:
+            async with place.forgery() as stage, asyncio.timeout(PATIENCE_SECONDS):
+                await attack.forge(stage)
+            return None
         async with place.ground() as ground, asyncio.timeout(PATIENCE_SECONDS):
             await attack.act(ground)
             await ground.judge(attack.own)

@@ -202,31 +202,6 @@ async def ask(client: Client, subject: str, body: bytes | Json = b"") -> Json | 
     return None if "error" in answer else answer
 
 
-class Place:
-    """Where attacks run one after the other: on the same server, until one of them breaks something."""
-
-    def __init__(self) -> None:
-        self._stack = AsyncExitStack()
-        self._ground: Ground | None = None
-
-    @asynccontextmanager
-    async def ground(self) -> AsyncIterator[Ground]:
-        """A hub that no attack has changed. Its connections end with the context."""
-        if self._ground is None:
-            self._ground = await self._stack.enter_async_context(ground())
-        try:
-            async with AsyncExitStack() as self._ground.stack:
-                yield self._ground
-        except BaseException:
-            await self.leave()
-            raise
-
-    async def leave(self) -> None:
-        """Stop the server: the next attack shall not stand on what one has left behind."""
-        self._ground = None
-        await self._stack.aclose()
-
-
 @asynccontextmanager
 async def ground() -> AsyncIterator[Ground]:
     """A hub with what is in `THERE`, and one durable of the patcher whose work waits."""

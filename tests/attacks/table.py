@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import chain
 
-from tests.attacks import consumers, replies, spokes, strangers, subjects
+from tests.attacks import consumers, orders, replies, spokes, strangers, subjects
 from tests.attacks.attack import Attack
 
 
@@ -15,6 +15,7 @@ def attacks() -> tuple[Attack, ...]:
         consumers.attacks(),
         subjects.attacks(),
         strangers.attacks(),
+        orders.attacks(),
     )
     found = sorted(rows, key=lambda attack: attack.threat)
     names = [str(attack) for attack in found]

@@ -6,7 +6,7 @@ import pytest
 import pytest_asyncio
 
 from tests.attacks.attack import Attack, attempt
-from tests.attacks.ground import Place
+from tests.attacks.place import Place
 from tests.attacks.table import attacks
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

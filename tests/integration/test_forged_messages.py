@@ -20,7 +20,7 @@ from shared.contracts.messages.spokes import CheckCondition, HubStatus, SpokeSta
 from shared.contracts.messages.workloads import JobRef, PodSet, WorkloadState
 from shared.testing.builders import observed_object
 from shared.testing.waiting import eventually, first_value
-from tests.integration.forged_stage import HUB, TENANT, Cluster, Forgery, forgery, now
+from tests.attacks.forgery import HUB, TENANT, Cluster, Forgery, forgery, now
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -11,6 +11,8 @@ from typing import Any
 import nats
 
 from services.patcher import app as patcher
+from services.patcher.cluster.writer import get_or_none
+from services.patcher.machines.seal_key import SECRET_NAME
 from services.patcher.settings import PatcherSettings
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
@@ -24,6 +26,7 @@ from shared.contracts.messages.outcomes import DeadLetter
 from shared.contracts.messages.spokes import CopyState
 from shared.testing.nats_server import nats_server
 from shared.testing.waiting import first_value
+from tests.attacks.ground import BreachError
 from tests.integration.buses import make
 
 SPOKE, HUB = "east", "hub"
@@ -140,6 +143,17 @@ class Forgery:
                     return letter.reason
         return None
 
+    async def contents(self) -> list[dict[str, Object]]:
+        """All objects of the two clusters that a patcher may change."""
+        return [await cluster.contents() for cluster in self.clusters.values()]
+
+    async def judge(self, before: list[dict[str, Object]]) -> None:
+        """Raise `BreachError` if anything changed since, or a patcher has ended."""
+        if await self.contents() != before:
+            raise BreachError("objects of a cluster changed")
+        if not all(cluster.works for cluster in self.clusters.values()):
+            raise BreachError("a patcher ended")
+
 
 @asynccontextmanager
 async def forgery() -> AsyncIterator[Forgery]:
@@ -151,6 +165,11 @@ async def forgery() -> AsyncIterator[Forgery]:
             synced = Synced(cluster=cluster.name, epoch="1", kinds=[], at=now())
             await stage.bus.publish(synced)
             await cluster.start(make(server, f"patcher-{cluster.name}"))
+        for cluster in stage.clusters.values():
+            # Each patcher makes its key when it starts.
+            await first_value(
+                partial(get_or_none, cluster.kube, kinds.SECRET, "default", SECRET_NAME)
+            )
         try:
             yield stage
         finally:
