@@ -91,7 +91,7 @@ def spoke_access(token: str) -> SpokeAccess:
     return SpokeAccess(
         own=f"{subjects.ROOT}.*.{token}.>",
         logs=tuple(dict.fromkeys((*rights.reads, *written))),
-        views=tuple(view_of(log) for log in rights.reads),
+        views=tuple(view_of(log) for log in dict.fromkeys((*rights.reads, *rights.works))),
         views_all=tuple(view_of(log) for log in logs),
         durables={view_of(log): tuple(names) for log, names in rights.works.items()},
         places=tuple(f"reader-{token}-{number}" for number in range(PLACES)),
