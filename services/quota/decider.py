@@ -406,13 +406,17 @@ class Decider:
             self._apply_workload_changed(state)
 
     def _on_release_refused(self, state: WorkloadState, outcome: Outcome) -> None:
-        """The job never started: release its quota at once, and wait until its requests change."""
+        """Wait until the job's requests change. If it never started, release its quota at once.
+
+        What runs though nobody admitted it may be refused, too: it is counted until it is stopped.
+        """
         probes.RELEASE_REFUSED.fired += 1
         text = f"{RELEASE_REFUSED}: {outcome.message}"
         self._refused_releases[state.ref] = (state.uid, state.generation, text)
         self._apply_workload_changed(state)
         self._evict(state, RELEASE_REFUSED, outcome.message, at=outcome.at)
-        self._drained(state)
+        if state.held and not state.pods_active:
+            self._drained(state)
 
     def _evict(self, state: WorkloadState, reason: str, message: str, *, at: datetime) -> None:
         self._apply_fact(

@@ -203,15 +203,11 @@ class Projector:
 
     def _give_up_name(self, ref: WorkloadRef, integration: Integration, job: Body) -> None:
         """Rename the workload of a copy whose name somebody else's Workload has."""
-        kind, metadata = integration.kind, job["metadata"]
-        name = workload_name(
-            kind=kind.kind, group=kind.group, name=metadata["name"], uid=metadata["uid"]
-        )
-        if name == ref.name:
+        metadata, renamed = job["metadata"], self._own_ref(job, integration)
+        if renamed == ref:
             return
-        job_ref = ObjectRef(self._cluster, kind.detail, ref.namespace, metadata["name"])
+        job_ref = ObjectRef(self._cluster, integration.kind.detail, ref.namespace, metadata["name"])
         self._drop(job_ref, ref)
-        renamed = WorkloadRef(self._cluster, ref.namespace, name)
         self._workload_of[job_ref] = renamed
         self._jobs[renamed] = (integration, job)
         self._by_uid[metadata["uid"]] = renamed
@@ -234,13 +230,7 @@ class Projector:
                 probes.OLD_TOMBSTONE.fired += before is not None
             return
         self._nesting.observe(job_ref, controller_uid(job), observed, integration)
-        name = self._prebuilt_name(job, job_ref, integration) or workload_name(
-            kind=integration.kind.kind,
-            group=integration.kind.group,
-            name=observed.name,
-            uid=observed.uid,
-        )
-        ref = WorkloadRef(self._cluster, observed.namespace, name)
+        ref = self._ref_of(job, job_ref, integration)
         if before is not None and before != ref:
             self._drop(job_ref, before)
         if not self._is_ours(job, integration, ref):
@@ -282,6 +272,29 @@ class Projector:
         """Return the Workload object of the job `uid`, None if there is none."""
         workload = self._workloads.get(ref)
         return workload if workload is not None and may_be_of(workload, uid) else None
+
+    def _ref_of(self, job: Body, job_ref: ObjectRef, integration: Integration) -> WorkloadRef:
+        """Return the job's workload, which is the same for all its life.
+
+        Labels that say another name later are its user's: under a new name nobody knew the job's quota.
+        """
+        uid, before = job["metadata"]["uid"], self._workload_of.get(job_ref)
+        if before is not None and self._jobs[before][1]["metadata"]["uid"] == uid:
+            return before
+        own = self._own_ref(job, integration)
+        last = self._published.get(own)
+        if last is not None and last.uid == uid and last.phase != "gone":
+            return own
+        prebuilt = self._prebuilt_name(job, job_ref, integration)
+        return WorkloadRef(self._cluster, own.namespace, prebuilt) if prebuilt else own
+
+    def _own_ref(self, job: Body, integration: Integration) -> WorkloadRef:
+        """Return the workload that a job has unless it is a copy: its uid is in the name."""
+        kind, metadata = integration.kind, job["metadata"]
+        name = workload_name(
+            kind=kind.kind, group=kind.group, name=metadata["name"], uid=metadata["uid"]
+        )
+        return WorkloadRef(self._cluster, metadata["namespace"], name)
 
     def _prebuilt_name(self, job: Body, job_ref: ObjectRef, integration: Integration) -> str | None:
         """Return the Workload's name for a copy of another cluster's job: the name that it has there.

@@ -135,8 +135,8 @@ class JobController:
         """Remove what was created for a job that has ended. Raises `LaterError` until that is done."""
         await self.coscheduling.clean_up(owner.name, owner.uid, workload)
 
-    async def stop(self, state: WorkloadState, admission: Admission, workload: Body) -> None:
-        """Stop the job. Its quota is free once its pods are gone."""
+    async def stop(self, state: WorkloadState, admission: Admission, workload: Body | None) -> None:
+        """Stop the job. Its quota is free once its pods are gone. `workload`: None if there is none."""
         job, integration = await self.find(state)
         if job is None:
             return

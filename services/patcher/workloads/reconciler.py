@@ -145,6 +145,9 @@ class WorkloadReconciler:
             return
         obj = await self._workload_object(state, admission)
         if obj is None:
+            if admission is not None and admission.state == "evicted":
+                # Its Workload may be refused for what its user wrote: that must not keep it running.
+                await self.jobs.stop(state, admission, None)
             return
         if admission is None:
             if unsynced is not None:
@@ -197,10 +200,12 @@ class WorkloadReconciler:
     ) -> None:
         """Give the quota back: the workload waits again, with the API server's answer as reason.
 
-        One that was to stop may still run: it keeps its quota, with the same reason.
+        One that was to stop may still run, and one that runs unplanned was never released: they keep
+        their quota, with the same reason.
         """
         if state is not None and admission is not None and admission.state in HOLDING:
-            action = "hold" if admission.state == "evicted" else "release"
+            keeps = admission.state == "evicted" or admission.unplanned
+            action = "hold" if keeps else "release"
             await self.jobs.report(state, admission, "refused", action, message=str(error))
 
     async def _workload_object(
@@ -229,6 +234,9 @@ class WorkloadReconciler:
             if obj is None:
                 return await self._create(state, job, integration)
             patch = manifest.spec_patch(obj, state, job, integration)
+            after = (
+                obj if patch is None else await self.writer.patch(WORKLOAD, obj, lambda _: patch)
+            )
         except (ValueError, RefusedError) as error:
             if isinstance(error, RefusedError) and is_transient_refusal(error):
                 raise
@@ -242,7 +250,6 @@ class WorkloadReconciler:
             return None
         if patch is None:
             return obj
-        after = await self.writer.patch(WORKLOAD, obj, lambda _obj: patch)
         text = f"Updated not matching Workload for suspended job: {state.namespace}/{state.name}"
         self.events.record(integration.kind, job, "UpdatedWorkload", text)
         return after

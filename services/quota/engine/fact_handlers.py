@@ -196,7 +196,7 @@ class FactHandlers:
 
     def on_workload(self, fact: WorkloadChanged) -> None:
         """A workload is new or changed."""
-        if fact.uid in self._shard.finished_uids:
+        if (f"{fact.namespace}/{fact.name}", fact.uid) in self._shard.ended:
             return
         w = self._find_or_create(fact.namespace, fact.name, fact.uid)
         old = w.fact
@@ -314,7 +314,7 @@ class FactHandlers:
 
     def on_held(self, fact: QuotaHeld) -> None:
         """Restore an admission on record, unless the workload holds quota already."""
-        if fact.uid in self._shard.finished_uids:
+        if (f"{fact.namespace}/{fact.name}", fact.uid) in self._shard.ended:
             return
         w = self._find_or_create(fact.namespace, fact.name, fact.uid)
         if w.phase is Phase.HOLDING:
@@ -369,9 +369,9 @@ class FactHandlers:
         if (local_queue := shard.local_queues.get(w.local_queue)) is not None:
             local_queue.members.pop(w.key, None)
         if w.uid:
-            shard.finished_uids[w.uid] = None
-            if len(shard.finished_uids) > FINISHED_MAX:
-                del shard.finished_uids[next(iter(shard.finished_uids))]
+            shard.ended[w.key, w.uid] = None
+            if len(shard.ended) > FINISHED_MAX:
+                del shard.ended[next(iter(shard.ended))]
 
     def on_check(self, fact: CheckStateChanged) -> None:
         """An admission check changed its state."""

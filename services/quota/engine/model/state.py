@@ -384,8 +384,8 @@ class Shard:
 
     checks: dict[str, AdmissionCheckChanged] = field(default_factory=dict)
     workloads: dict[Key, Workload] = field(default_factory=dict)
-    finished_uids: dict[str, None] = field(default_factory=dict)
-    """Oldest first: late facts about these workloads are ignored."""
+    ended: dict[tuple[Key, str], None] = field(default_factory=dict)
+    """Key and uid of workloads, oldest first: late facts about them are ignored."""
 
     orphaned_holders: dict[str, dict[Key, Workload]] = field(default_factory=dict)
     """Holders of quota whose ClusterQueue does not exist, by its name."""
