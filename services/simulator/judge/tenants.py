@@ -45,8 +45,12 @@ def uncounted_is_stopped(work: RunningWork, message_logs: MessageLogs, end: date
             holder, job = moment.held.get(uid), work.jobs[uid]
             if job.managed and holder is None:
                 yield f"{_name(job)} runs and holds no quota"
-            elif holder is not None and holder.state == "evicted" and not job.terminating:
+            elif holder is None or job.terminating:
+                continue  # Its kind's controller acts no more: it is counted until it ends.
+            elif holder.state == "evicted":
                 yield f"{_name(job)} runs on though it is evicted ({holder.reason})"
+            elif holder.unplanned:
+                yield f"{_name(job)} runs on though nobody admitted it"
 
     return _lasting(uncounted, work.changes, message_logs, end)
 

@@ -5,6 +5,7 @@ from typing import Final
 
 from services.simulator.scenarios.tenants.load import LOCAL_QUEUES, job
 from services.simulator.scenarios.tenants.metadata import (
+    OWNED,
     some_annotations,
     some_labels,
     some_owner,
@@ -37,7 +38,7 @@ async def _create(tenant: Tenant) -> None:
     queue = random.choice(_QUEUES)
     if queue is not None:
         metadata["labels"][names.QUEUE] = queue
-    if random.random() < 0:
+    if random.random() < OWNED:
         metadata["ownerReferences"] = [await some_owner(tenant)]
     if random.random() < 1 / 8:
         metadata["finalizers"] = ["example.com/keep"]
@@ -124,7 +125,7 @@ async def _change(tenant: Tenant, patch: object) -> str | None:
 
 JOB_WRITES: Final[dict[Callable[[Tenant], Awaitable[None]], int]] = {
     _create: 12,
-    _create_as_copy: 0,
+    _create_as_copy: 1,
     _unsuspend: 5,
     _suspend: 1,
     _scale: 2,

@@ -13,7 +13,7 @@ from shared.contracts.messages import spokes
 from shared.contracts.simulation import DURATION
 from shared.contracts.tekton import TASK_RUN_LABEL
 
-_PREFIXES: Final = ("kueue.x-k8s.io/", "sluicegate.dev/", names.REQUESTS_PREFIX)
+_PREFIXES: Final = ("kueue.x-k8s.io/", "sluicegate.dev/")
 _MARKS: Final = sorted(
     {
         value
@@ -21,7 +21,6 @@ _MARKS: Final = sorted(
         for value in vars(module).values()
         if isinstance(value, str) and value.startswith(_PREFIXES) and not value.endswith(("/", "-"))
     }
-    - {spokes.ORIGIN}
 )
 """Every label and annotation that means something to Sluicegate: whatever a service reads, is tried."""
 
@@ -30,10 +29,16 @@ _REQUESTS: Final = tuple(
 )
 _QUEUES: Final = (*LOCAL_QUEUES, *LOCAL_QUEUES, "honest", "nowhere", "")
 _FINALIZERS: Final = ("example.com/keep", names.RESOURCE_IN_USE, spokes.COPY_FINALIZER)
+OWNED: Final = 0.0
+"""Share of new objects that name a controller."""
+
+_ASKING: Final = 0.0
+"""Share of annotations that ask for something."""
+
 _LONG: Final = 60_000
 """Characters of a huge annotation."""
 
-_KINDS: Final = (kinds.JOB, kinds.JOB, kinds.WORKLOAD)
+_KINDS: Final = (kinds.JOB, kinds.JOB, kinds.PIPELINE_RUN, kinds.PIPELINE_RUN, kinds.WORKLOAD)
 
 
 def some_labels(random: Random) -> dict[str, str]:
@@ -49,7 +54,7 @@ def some_labels(random: Random) -> dict[str, str]:
 def some_annotations(random: Random) -> dict[str, str]:
     """Draw annotations that mean something to a service, seldom a huge one."""
     annotations = {key: _value(random) for key in random.sample(_MARKS, random.choice((0, 1, 3)))}
-    if random.random() < 1 / 3:
+    if random.random() < _ASKING:
         amounts = ("0", "1", "-1", "1000", "9223372036854775807", "1e3", "x")
         annotations[random.choice(_REQUESTS)] = random.choice(amounts)
     if random.random() < 1 / 20:

@@ -5,6 +5,7 @@ from typing import Final
 
 from services.simulator.scenarios.tenants.load import LOCAL_QUEUES, pipeline_run
 from services.simulator.scenarios.tenants.metadata import (
+    OWNED,
     some_annotations,
     some_labels,
     some_owner,
@@ -32,7 +33,7 @@ async def _create(tenant: Tenant) -> None:
     queue = random.choice(_QUEUES)
     if queue is not None:
         metadata["labels"][names.QUEUE] = queue
-    if random.random() < 0:
+    if random.random() < OWNED:
         metadata["ownerReferences"] = [await some_owner(tenant)]
     if random.random() < 1 / 8:
         metadata["finalizers"] = ["example.com/keep"]
@@ -95,7 +96,7 @@ async def _create_again(tenant: Tenant) -> None:
 
 RUN_WRITES: Final[dict[Callable[[Tenant], Awaitable[None]], int]] = {
     _create: 9,
-    _unpause: 0,
+    _unpause: 4,
     _pause: 1,
     _stop: 1,
     _change_requests: 0,

@@ -1,6 +1,7 @@
 """Plays one seed twice, with the adversary and without, and judges what really ran."""
 
 import asyncio
+from collections.abc import Collection
 from datetime import timedelta
 from random import Random
 from typing import Final
@@ -66,9 +67,9 @@ def play(seed: int) -> Verdict:
 def _play(seed: int, verdict: Verdict, *, is_attacked: bool) -> RunningWork:
     random = Random(f"tenants/{seed}")
     with World(seed) as world:
-        system = System(world, rules=RULES)
-        work = RunningWork(system.api, world.now)
         queues = draw_queues(random)
+        system = System(world, rules=RULES, refuses_starts=random.random() < 1 / 2)
+        work = RunningWork(system.api, world.now)
         run_world(
             world,
             lambda: _drive(system, queues, random, work, verdict, is_attacked=is_attacked),
@@ -101,7 +102,9 @@ async def _drive(
         for one in coming:
             await asyncio.sleep(max(0.0, one.at - loop.time()))
             await system.kube.create(one.kind, one.job)
-    if not await _until_over(work):
+    # Where runs share a queue, the adversary's may hold it for as long as they like.
+    judged = (kinds.JOB.kind, kinds.PIPELINE_RUN.kind) if queues.alone else (kinds.JOB.kind,)
+    if not await _until_over(work, judged):
         verdict.problems.append(f"after {END_SECONDS:g} s not all honest work has ended")
     if is_attacked:
         await asyncio.sleep(max(0.0, WRITES_SECONDS + SETTLE_SECONDS - loop.time()))
@@ -120,11 +123,12 @@ async def _attack(tenant: Tenant) -> None:
         await write(tenant)
 
 
-async def _until_over(work: RunningWork) -> bool:
-    """Return True if everything honest ended in time."""
+async def _until_over(work: RunningWork, judged: Collection[str]) -> bool:
+    """Return True if everything honest of these kinds ended in time."""
     loop = asyncio.get_running_loop()
     while loop.time() < END_SECONDS:
-        if all(job.finished for job in work.jobs.values() if job.namespace in HONEST):
+        honest = (job for job in work.jobs.values() if job.namespace in HONEST)
+        if all(job.finished for job in honest if job.kind in judged):
             return True
         await asyncio.sleep(1.0)
     return False
@@ -141,7 +145,7 @@ def _judge(system: System, queues: Queues, work: RunningWork, verdict: Verdict) 
     given = {
         uid: PRIORITIES["low" if job.namespace == ADVERSARY else "high"]
         for uid, job in work.jobs.items()
-        if job.kind == kinds.PIPELINE_RUN.kind
+        if job.kind == kinds.PIPELINE_RUN.kind and job.namespace in HONEST
     }
     verdict.problems += tenants.priorities_given(message_logs, given)
     verdict.problems += [
