@@ -1,10 +1,25 @@
-"""Honest tenants beside an adversary; `make simulate SCENARIO=tenants SEEDS=1000` plays more worlds."""
+"""Honest tenants beside an adversary; `make simulate SCENARIO=tenants SEEDS=1000` plays more worlds.
+
+The judge is worth what it finds: each planted mistake lets a tenant run without quota.
+"""
 
 import pytest
 
 from services.simulator.scenarios import SCENARIOS
+from tests.simulation.tenant_mistakes import MISTAKES, Mistake
+
+SEEDS = sorted({*range(1, 6), *(mistake.seed for mistake in MISTAKES.values())})
 
 
-@pytest.mark.parametrize("seed", range(1, 11))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_adversary_runs_nothing_uncounted_and_delays_nobody(seed: int) -> None:
     assert SCENARIOS["tenants"](seed).problems == []
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES.keys())
+def test_judge_finds_what_runs_without_quota(
+    monkeypatch: pytest.MonkeyPatch, mistake: Mistake
+) -> None:
+    monkeypatch.setattr(mistake.where, mistake.name, mistake.replacement)
+    problems = SCENARIOS["tenants"](mistake.seed).problems
+    assert any(mistake.found in problem for problem in problems), problems

@@ -38,6 +38,7 @@ MECHANISMS: Final[Mapping[str, tuple[str, ...]]] = {
     "basic": _ONE_CLUSTER,
     "lives": (*_BUS, "drain-awaited", "earlier-outcome", "reason-superseded"),
     "machines": ("fence-refused", "duplicate-dropped", "put-off", "lease-lost"),
+    "tenants": ("bypass-found", "earlier-workload", "duplicate-dropped", "put-off"),
     "spokes": (*_BUS, "start-not-ordered", "copy-stopped", "copy-awaited", "reason-superseded"),
 }
 """By scenario."""

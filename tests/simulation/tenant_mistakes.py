@@ -1,0 +1,123 @@
+"""Mistakes by which a tenant would run without quota, each as a replacement of one function.
+
+`python -m tests.simulation.tenant_mistakes [first] [last]` searches the seeds that find each of them.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from services.classifier.projection.projector import Projector
+from services.patcher.jobs.controller import JobController
+from services.quota.wire import outbound
+from services.simulator.scenarios import SCENARIOS
+from shared.contracts.messages.spokes import ORIGIN, PREBUILT_WORKLOAD
+from shared.contracts.refs import WorkloadRef
+from shared.integrations import controller_uid, queue_of
+
+
+class Mistake(NamedTuple):
+    """One function and what it is replaced by."""
+
+    where: Any
+    name: str
+    replacement: Callable[..., Any]
+    seed: int
+    """One that finds it, of the first two hundred."""
+
+    found: str
+    """Part of what the judge says."""
+
+
+_is_ours = Projector._is_ours
+_stop = JobController.stop
+
+
+def believes_any_owner(self: Any, job: Any, integration: Any, ref: Any) -> bool:
+    """Take a job for nested whatever controller it names: there may be none with that uid."""
+    return not controller_uid(job) and _is_ours(self, job, integration, ref)
+
+
+def believes_an_owner_that_waits(self: Any, job: Any, integration: Any, ref: Any) -> bool:
+    """Take a job for nested if its controller exists, admitted or not."""
+    is_nested = controller_uid(job) in self._by_uid
+    return not is_nested and _is_ours(self, job, integration, ref)
+
+
+def believes_the_label(_self: Any, job: Any, _integration: Any, _ref: Any) -> bool:
+    """Take a job for ours only while its label names a queue."""
+    return bool(queue_of(job))
+
+
+def is_content_with_counting(*_: Any, **__: Any) -> None:
+    """Count what runs without admission, and stop none of it."""
+
+
+def sees_no_growth(*_: Any) -> Iterator[str]:
+    """Let a running job ask for more pods."""
+    return iter(())
+
+
+def takes_over_any_workload(self: Any, job: Any, job_ref: Any, integration: Any) -> WorkloadRef:
+    """Give a job the Workload that its labels name, whoever has it."""
+    del job_ref
+    own = self._own_ref(job, integration)
+    labels = job["metadata"].get("labels") or {}
+    name = labels.get(PREBUILT_WORKLOAD) if ORIGIN in labels else None
+    return WorkloadRef(own.cluster, own.namespace, name) if name else own
+
+
+async def stops_only_with_a_workload(self: Any, state: Any, admission: Any, workload: Any) -> None:
+    """Stop a job only if its Workload is there and says whose it is."""
+    owners = [] if workload is None else workload["metadata"].get("ownerReferences") or []
+    if any(owner.get("controller") and owner["uid"] == state.uid for owner in owners):
+        await _stop(self, state, admission, workload)
+
+
+MISTAKES: dict[str, Mistake] = {
+    "an owner that nobody looks for": Mistake(
+        Projector, "_is_ours", believes_any_owner, 9, "runs and holds no quota"
+    ),
+    "an owner without admission": Mistake(
+        Projector, "_is_ours", believes_an_owner_that_waits, 9, "runs and holds no quota"
+    ),
+    "a removed or empty queue label": Mistake(
+        Projector, "_is_ours", believes_the_label, 6, "runs and holds no quota"
+    ),
+    "running without admission": Mistake(
+        outbound, "bypass_cause", is_content_with_counting, 14, "nobody admitted it"
+    ),
+    "more pods than were admitted": Mistake(
+        outbound, "_excess", sees_no_growth, 14, "more cpu runs than the quota"
+    ),
+    "a copy's labels": Mistake(
+        Projector, "_ref_of", takes_over_any_workload, 13, "runs and holds no quota"
+    ),
+    "a Workload that its user changed": Mistake(
+        JobController, "stop", stops_only_with_a_workload, 24, "runs on though it is evicted"
+    ),
+}
+"""By what is believed."""
+
+
+def _search(first: int, last: int) -> None:
+    for label, mistake in MISTAKES.items():
+        original = getattr(mistake.where, mistake.name)
+        setattr(mistake.where, mistake.name, mistake.replacement)
+        try:
+            for seed in range(first, last + 1):
+                problems = SCENARIOS["tenants"](seed).problems
+                if any(mistake.found in problem for problem in problems):
+                    sys.stdout.write(f"{label}: {seed}\n")
+                    sys.stdout.flush()
+                    break
+                if problems:
+                    sys.stdout.write(f"  {label}: {seed}: other: {problems[0][:200]}\n")
+            else:
+                sys.stdout.write(f"{label}: not found\n")
+        finally:
+            setattr(mistake.where, mistake.name, original)
+
+
+if __name__ == "__main__":
+    _search(*(int(text) for text in (*sys.argv[1:], "1", "200")[:2]))
