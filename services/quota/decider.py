@@ -406,10 +406,7 @@ class Decider:
             self._apply_workload_changed(state)
 
     def _on_release_refused(self, state: WorkloadState, outcome: Outcome) -> None:
-        """Wait until the job's requests change. If it never started, release its quota at once.
-
-        What runs though nobody admitted it may be refused, too: it is counted until it is stopped.
-        """
+        """Wait until the job's requests change; what never started gives its quota back at once."""
         probes.RELEASE_REFUSED.fired += 1
         text = f"{RELEASE_REFUSED}: {outcome.message}"
         self._refused_releases[state.ref] = (state.uid, state.generation, text)
@@ -429,10 +426,7 @@ class Decider:
         )
 
     def _drain(self, ref: WorkloadRef) -> None:
-        """Release an evicted workload's quota once its suspended state was observed (ADR 4).
-
-        An unplanned one releases its quota when its job is suspended and has no pods.
-        """
+        """Release an evicted workload's quota once its suspended state was observed (ADR 4)."""
         state, admission = self._states.get(ref), self._admissions.get(ref)
         if state is None or admission is None:
             return

@@ -231,11 +231,10 @@ class Projector:
             return
         self._nesting.observe(job_ref, controller_uid(job), observed, integration)
         ref = self._ref_of(job, job_ref, integration)
-        if before is not None and before != ref:
+        is_ours = self._is_ours(job, integration, ref)
+        if before is not None and (before != ref or not is_ours):
             self._drop(job_ref, before)
-        if not self._is_ours(job, integration, ref):
-            if before is not None:
-                self._drop(job_ref, before)
+        if not is_ours:
             if not self._is_managed(observed.namespace):
                 self._unmanaged[job_ref] = (integration, observed)
             return
@@ -274,18 +273,14 @@ class Projector:
         return workload if workload is not None and may_be_of(workload, uid) else None
 
     def _ref_of(self, job: Body, job_ref: ObjectRef, integration: Integration) -> WorkloadRef:
-        """Return the job's workload, which is the same for all its life.
-
-        Labels that say another name later are its user's: under a new name nobody knew the job's quota.
-        """
+        """Return the job's workload, for life: labels that name another one later are its user's."""
         uid, before = job["metadata"]["uid"], self._workload_of.get(job_ref)
         if before is not None and self._jobs[before][1]["metadata"]["uid"] == uid:
             return before
         own = self._own_ref(job, integration)
         last = self._published.get(own)
-        if last is not None and last.uid == uid and last.phase != "gone":
-            return own
-        prebuilt = self._prebuilt_name(job, job_ref, integration)
+        is_known = last is not None and last.uid == uid and last.phase != "gone"
+        prebuilt = None if is_known else self._prebuilt_name(job, job_ref, integration)
         return WorkloadRef(self._cluster, own.namespace, prebuilt) if prebuilt else own
 
     def _own_ref(self, job: Body, integration: Integration) -> WorkloadRef:

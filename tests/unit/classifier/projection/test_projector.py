@@ -47,6 +47,15 @@ def test_new_limit_range_default_changes_requests(
     assert (before.pod_sets[0].requests, after.pod_sets[0].requests) == ({}, {"cpu": "2"})
 
 
+def test_job_without_a_queue_ends_the_workload_of_the_earlier_job_of_its_name(
+    projector: Projector,
+) -> None:
+    """No tombstone came in between: a spoke in an attacker's hands sends none."""
+    [first] = states(projector, seen(kinds.JOB, job()))
+    [last] = states(projector, seen(kinds.JOB, job(uid="u-2", labels={})))
+    assert (last.name, last.phase) == (first.name, "gone")
+
+
 def test_job_that_names_an_unknown_controller_is_managed(projector: Projector) -> None:
     owner = {"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "uid": "u-0", "controller": True}
     owned = job(metadata={"ownerReferences": [owner]}, spec={"suspend": False})
