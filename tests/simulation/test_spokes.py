@@ -1,6 +1,7 @@
 """Hub and spokes in two hundred unkind worlds; `make simulate SCENARIO=spokes SEEDS=10000` plays more.
 
-The judge is worth what it finds: each planted mistake is one that two running copies come of.
+In one world of seven a spoke lies. The judge is worth what it finds: each planted mistake is one that two
+running copies come of.
 """
 
 import io

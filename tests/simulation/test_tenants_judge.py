@@ -141,6 +141,12 @@ def one_of_them_reported_as_unplanned(history: History) -> None:
     for uid in ("a", "b"):
         history.decide(1, uid, "admitted", cpu="2", unplanned=uid == "b")
         history.runs(2, uid, 2)
+    history.work.jobs["b"].terminating = True  # Nobody can stop it any more.
+
+
+def unplanned_and_runs_on(history: History) -> None:
+    history.decide(1, "a", "admitted", unplanned=True)
+    history.runs(2, "a", 1)
 
 
 def another_priority(history: History) -> None:
@@ -159,6 +165,7 @@ CASES: dict[str, tuple[Callable[[History], None], str]] = {
     "quota given back while pods run": (released_while_it_runs, "while it runs 1 cpu"),
     "quota given back while pods end": (released_while_it_ends, "runs nothing and ends 1 cpu"),
     "evicted work that runs on": (evicted_and_runs_on, "runs on though it is evicted"),
+    "unplanned work that runs on": (unplanned_and_runs_on, "runs on though nobody admitted it"),
     "more pods than were admitted": (grown, "runs more than it was given"),
     "more than the quota": (two_beyond_the_quota, "more cpu runs than the quota of quota"),
     "more than the quota, reported": (one_of_them_reported_as_unplanned, ""),

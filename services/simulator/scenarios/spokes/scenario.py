@@ -13,11 +13,13 @@ from services.simulator.scenarios.load import object_of
 from services.simulator.scenarios.port import Verdict, run_world
 from services.simulator.scenarios.spokes.clusters import CHECK, MultiClusterSystem
 from services.simulator.scenarios.spokes.judge import PodObserver, left_behind
+from services.simulator.scenarios.spokes.lying import LyingSpoke
 from services.simulator.scenarios.system import CLUSTER
 from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.kinds import Kind
+from shared.contracts.kube.names import workload_name
 from shared.contracts.simulation import DURATION, RUN_IN_PODS
 from shared.integrations import TEKTON_SLOT, integration_for
 from shared.kube.port import ConflictError, NotFoundError
@@ -44,6 +46,9 @@ BEAT_SECONDS: Final = 3.0
 LOST_SECONDS: Final = 55.0
 STOP_SECONDS: Final = 20.0
 """Time to stop a copy: a pod's grace period and some refused requests."""
+
+LIES_EVERY: Final = 7
+"""In one of so many worlds a spoke's agent is in an attacker's hands."""
 
 DOWN_SECONDS: Final = 25.0
 """Longest time for which a patcher is down or without its cluster."""
@@ -93,11 +98,19 @@ def _spoke_faults(random: Random, settings: dict[str, Any]) -> Faults:
     return faults
 
 
+Submitted = list[tuple[Kind, str, str]]
+
+
 def play(seed: int) -> Verdict:
     """Run the world of `seed`; return its verdict."""
     random = Random(f"spokes/{seed}")
     verdict = Verdict(seed=seed)
     settings = _settings_of(random)
+    lying = SPOKES[seed % len(SPOKES)] if seed % LIES_EVERY == LIES_EVERY - 1 else None
+    if lying is not None:
+        settings["dispatcher"] = (
+            "best-fit"  # Others ask every spoke, so that all work is the liar's.
+        )
     with World(seed, faults=_spoke_faults(random, settings)) as world:
         system = MultiClusterSystem(
             world, SPOKES, rules=RULES, dispatcher=settings, beat_seconds=BEAT_SECONDS
@@ -108,8 +121,11 @@ def play(seed: int) -> Verdict:
             world.loop.time,
             given_up=lambda job, spoke: job[1] in held or system.reports_lost(job, spoke),
         )
-        world.note(f"dispatcher {settings['dispatcher']}, {settings['redispatch']}")
-        run_world(world, lambda: _drive(system, observer, held, random, verdict), verdict)
+        world.note(f"dispatcher {settings['dispatcher']}, {settings['redispatch']}, liar {lying}")
+        liar = None
+        if lying is not None:
+            liar = LyingSpoke(system, lying, until_seconds=FAULT_SECONDS)
+        run_world(world, lambda: _drive(system, observer, held, random, verdict, liar), verdict)
         verdict.problems += observer.problems
     return verdict
 
@@ -120,6 +136,7 @@ async def _drive(
     held: set[str],
     random: Random,
     verdict: Verdict,
+    liar: LyingSpoke | None,
 ) -> None:
     for cluster in (CLUSTER, *SPOKES):
         for kind, obj in _queues(cluster, random):
@@ -134,11 +151,16 @@ async def _drive(
             down_seconds=system.world.between((0.1, 5.0))
         ),
     )
+    if liar is not None:
+        liar.start()
     cutting = asyncio.create_task(_cut_spokes(system, observer, held, random))
     meddling = asyncio.create_task(_disturb(system, random))
     submitted = await _submit(system, random)
     gone = await meddling
     await cutting
+    if liar is not None:
+        await _judge_others(system, observer, liar, submitted, gone, verdict)
+        return
     ended = await _until_ended(system, submitted)
     if not ended:
         left = [name async for name in _unended(system, submitted)]
@@ -158,6 +180,48 @@ async def _drive(
             for _, name, uid in submitted
             if uid not in gone and (NAMESPACE, name) not in observer.ran
         ]
+
+
+async def _judge_others(
+    system: MultiClusterSystem,
+    observer: PodObserver,
+    liar: LyingSpoke,
+    submitted: Submitted,
+    gone: set[str],
+    verdict: Verdict,
+) -> None:
+    """Judge the work that was never ordered from the lying spoke: it runs once, elsewhere, and ends."""
+    loop = asyncio.get_running_loop()
+    others: Submitted = []
+    left: list[str] = []
+    while loop.time() < END_SECONDS:
+        own = {ref.name for ref in liar.own_work()}
+        others = [
+            (kind, name, uid)
+            for kind, name, uid in submitted
+            if workload_name(kind=kind.kind, group=kind.group, name=name, uid=uid) not in own
+        ]
+        left = [name async for name in _unended(system, others)]
+        if system.world.calm and not left:
+            break
+        await asyncio.sleep(5.0)
+    observer.problems = [
+        problem
+        for problem in observer.problems
+        if any(f"{NAMESPACE}/{name} " in problem for _, name, _ in others)
+    ]
+    if left:
+        verdict.problems.append(f"beside a lying spoke these never end: {', '.join(left)}")
+    for _, name, uid in others:
+        places = observer.ran.get((NAMESPACE, name), [])
+        if uid not in gone and not places and not left:
+            verdict.problems.append(f"{NAMESPACE}/{name} never ran: a lie ended it")
+        if liar.spoke in places:
+            verdict.problems.append(f"{NAMESPACE}/{name} ran on {liar.spoke} without an order")
+    system.world.note(f"judged {len(others)} of {len(submitted)} beside the liar")
+    message_logs = system.hub.message_logs()
+    for check in (checks.decided_in_order, checks.none_admitted_twice, checks.quotas_respected):
+        verdict.problems += check(message_logs)
 
 
 # --- what there is ---------------------------------------------------------------------------------
@@ -245,9 +309,6 @@ def _duration(random: Random) -> str:
 
 def _priority(random: Random) -> dict[str, str]:
     return {names.PRIORITY_CLASS_LABEL: random.choice(tuple(PRIORITIES))}
-
-
-Submitted = list[tuple[Kind, str, str]]
 
 
 async def _submit(system: MultiClusterSystem, random: Random) -> Submitted:
