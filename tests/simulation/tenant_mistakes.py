@@ -91,7 +91,7 @@ MISTAKES: dict[str, Mistake] = {
         outbound, "_excess", sees_no_growth, 14, "more cpu runs than the quota"
     ),
     "a copy's labels": Mistake(
-        Projector, "_ref_of", takes_over_any_workload, 13, "runs and holds no quota"
+        Projector, "_ref_of", takes_over_any_workload, 13, "than the quota of"
     ),
     "a Workload that its user changed": Mistake(
         JobController, "stop", stops_only_with_a_workload, 24, "runs on though it is evicted"
