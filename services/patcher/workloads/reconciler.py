@@ -125,13 +125,14 @@ class WorkloadReconciler:
         unsynced = self.cache.not_synced()
         state, admission = self._latest(namespace, name)
         if state is None:
-            if unsynced is not None:
-                raise self._not_seen(f"workload {namespace}/{name}")
-            # The admission was read before the state of its workload: `on_workload` finds both.
-            if admission is not None and admission.state == "released":
+            if unsynced is None and admission is not None and admission.state == "released":
                 self.cache.forget(namespace, name)
-            return
+                return
+            # This replica may read the state last of all: another one handled it before the decision.
+            raise self._not_seen(f"workload {namespace}/{name}")
         if state.phase == "gone":
+            if unsynced is not None:
+                raise self._not_seen(f"the Workload of {namespace}/{name}")
             await self._remove_workload(state)
             return
         if state.finish is not None:
@@ -403,6 +404,9 @@ class WorkloadReconciler:
         self.owner_notices.forget(state)
         self.decisions.forget(state)
         obj = self.cache.object(WORKLOAD, state.namespace, state.name)
+        if obj is None and state.owner is not None and state.finish is None:
+            # Another replica may have created it a moment ago.
+            obj = await self.writer.get(WORKLOAD, state.namespace, state.name)
         self.reasons.discard(state.namespace, state.name)
         if obj is not None and state.owner is not None:
             after = await self._remove_finalizer(obj)

@@ -10,6 +10,7 @@ from services.simulator.scenarios import basic, coscheduling, time_limits
 from services.simulator.scenarios.machines import scenario as machines
 from services.simulator.scenarios.port import Scenario
 from services.simulator.scenarios.spokes import scenario as spokes
+from services.simulator.scenarios.swarm import scenario as swarm
 from services.simulator.scenarios.tenants import scenario as tenants
 
 SCENARIOS: dict[str, Scenario] = {
@@ -18,6 +19,7 @@ SCENARIOS: dict[str, Scenario] = {
     "lives": time_limits.play,
     "machines": machines.play,
     "spokes": spokes.play,
+    "swarm": swarm.play,
     "tenants": tenants.play,
 }
 """Scenarios by the names of `sluice simulate-world --scenario`."""

@@ -111,7 +111,7 @@ async def _drive(system: System, random: Random, verdict: Verdict) -> None:
     if ended:
         verdict.problems += checks.quota_given_back(message_logs)
     else:
-        left = [name async for name in _unended(system, submitted)]
+        left = [name async for name in unended(system, submitted)]
         verdict.problems.append(f"after {END_SECONDS:g} s these have not ended: {', '.join(left)}")
 
 
@@ -149,12 +149,13 @@ async def _disturb(system: System, random: Random) -> set[str]:
             return deleted
         await asyncio.sleep(at - loop.time())
         if random.random() < 1 / 2:
-            deleted |= await _delete_one(system, random)
+            deleted |= await delete_one(system, random)
         else:
-            await _resize_one(system, random)
+            await resize_one(system, random)
 
 
-async def _delete_one(system: System, random: Random) -> set[str]:
+async def delete_one(system: System, random: Random) -> set[str]:
+    """Delete a job as its user does; return its uid."""
     kind = random.choice((kinds.PIPELINE_RUN, kinds.JOB))
     listing = await system.kube.list(kind)
     if not listing.items:
@@ -166,7 +167,8 @@ async def _delete_one(system: System, random: Random) -> set[str]:
     return {metadata["uid"]}
 
 
-async def _resize_one(system: System, random: Random) -> None:
+async def resize_one(system: System, random: Random) -> None:
+    """Change the quota of a team."""
     name, size = random.choice(load.NAMESPACES), random.randint(2, 6)
     system.world.note(f"resize {name} to {size} cpu")
     path = "/spec/resourceGroups/0/flavors/0/resources/0/nominalQuota"
@@ -178,13 +180,14 @@ async def _until_ended(system: System, submitted: Submitted) -> bool:
     """Return True if all jobs ended in time."""
     loop = asyncio.get_running_loop()
     while loop.time() < END_SECONDS:
-        if system.world.calm and not [name async for name in _unended(system, submitted)]:
+        if system.world.calm and not [name async for name in unended(system, submitted)]:
             return True
         await asyncio.sleep(1.0)
     return False
 
 
-async def _unended(system: System, submitted: Submitted) -> AsyncIterator[str]:
+async def unended(system: System, submitted: Submitted) -> AsyncIterator[str]:
+    """Yield the jobs that still wait or run."""
     for kind, namespace, name, _ in submitted:
         integration = integration_for(group=kind.group, kind=kind.kind)
         assert integration is not None

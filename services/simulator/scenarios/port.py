@@ -1,6 +1,6 @@
 """The interface of a scenario."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,10 @@ class Verdict:
     problems: list[str] = field(default_factory=list)
     """Sentences that say what is wrong; empty if all is well."""
 
+    unsafe: list[str] = field(default_factory=list)
+    """Those of `problems` by which something was lost, done twice, or exceeded. What only takes too
+    long, and an exception, is not among them."""
+
     log: list[str] = field(default_factory=list)
     """What happened, oldest first. The same seed gives the same lines."""
 
@@ -28,6 +32,12 @@ class Verdict:
 
     probes: dict[str, int] = field(default_factory=dict)
     """How often each safety mechanism acted, by the name of its probe."""
+
+    def violated(self, found: Iterable[str]) -> None:
+        """Add what a check of safety found."""
+        for problem in found:
+            self.unsafe.append(problem)
+            self.problems.append(problem)
 
 
 Scenario = Callable[[int], Verdict]

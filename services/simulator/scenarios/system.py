@@ -35,11 +35,13 @@ from services.watcher import app as watcher
 from services.watcher.observe import observed
 from services.watcher.settings import WatcherSettings
 from shared.bus.follow import read
+from shared.bus.headers import TYPE
 from shared.bus.port import Bus
 from shared.contracts.kube.bodies import annotations_of, as_body
 from shared.contracts.kube.names import USER_PENDING
 from shared.contracts.kueue.definitions import STORAGE
 from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.base import Message
 from shared.contracts.webhook import PATCHER_USER
 from shared.integrations import SHIPPED, Integration, controller_uid
 from shared.settings.base import ServiceSettings
@@ -98,12 +100,19 @@ class System:
 
         world.process(CLUSTER, self._live, mortal=False)
 
-    def serve(self, service: str, *, replica: int = 1) -> Process:
-        """Start a replica of `service` as a process that faults may crash."""
+    def serve(
+        self, service: str, *, replica: int = 1, encode: Callable[[Message], bytes] = Message.encode
+    ) -> Process:
+        """Start a replica of `service` as a process that faults may crash.
+
+        `encode`: how its release writes messages.
+        """
         build = SERVICES[service]
 
         async def start(context: ProcessContext) -> None:
-            bus = MemoryBus(self.server, instance=context.instance, random=context.random)
+            bus = MemoryBus(
+                self.server, instance=context.instance, random=context.random, encode=encode
+            )
             running = build(self, context, bus)
             await bus.start()
             await running.run()
@@ -203,13 +212,14 @@ class _Webhook:
                 namespace_defaults.observe(
                     observed(CLUSTER, kind, as_body(stored.copy(kind.version)))
                 )
-        if with_decisions or (obj is not None and controller_uid(obj)):
+        controller = None if obj is None else controller_uid(obj)
+        if with_decisions or controller:
             view = self._system.server.view(Admission.stream)
-            decisions = (
-                s for s in view.messages.values() if s.headers["ce-type"] == Admission.type
-            )
-            for admission in (read(s.entry(), Admission) for s in decisions):
-                if admission is not None:
+            for message in view.messages.values():
+                decided = message.headers.get(TYPE) == Admission.type
+                if not with_decisions:  # Reading them all would make large worlds slow.
+                    decided = decided and str(controller).encode() in message.data
+                if decided and (admission := read(message.entry(), Admission)) is not None:
                     namespace_defaults.observe_admission(admission)
             namespace_defaults.on_decisions_read()
         return namespace_defaults.context(namespace)

@@ -81,7 +81,8 @@ class Connection:
             self.drop()
             return
         now = self.server.seconds()
-        self._clear[way] = max(self._clear[way], now + self.wire.latency())
+        arrival = now + self.wire.held_seconds(way) + self.wire.latency()
+        self._clear[way] = max(self._clear[way], arrival)
         epoch = self._epoch
         self.wire.later(self._clear[way] - now, lambda: self._arrive(epoch, act), context)
 

@@ -2,8 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
-from contextlib import aclosing
-from typing import Any, Final, TypeVar, cast
+from contextlib import aclosing, suppress
+from typing import Any, Final, NoReturn, TypeVar, cast
 
 from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.kinds import Kind
@@ -11,6 +11,7 @@ from shared.kube.port import (
     ConflictError,
     ExpiredError,
     Kube,
+    KubeError,
     Listing,
     Patch,
     ThrottledError,
@@ -71,7 +72,8 @@ class WorldKube(Kube):
         )
         async with aclosing(cast("AsyncGenerator[WatchEvent, None]", events)):
             async for event in events:
-                await asyncio.sleep(self._wire.latency())
+                held = self._wire.held_seconds("answer")
+                await asyncio.sleep(held + self._wire.latency())
                 await self._reach(f"event of {kind.plural}")
                 yield event
                 if self._world.chance(faults.watch_break):
@@ -138,19 +140,43 @@ class WorldKube(Kube):
         try:
             await self._reach(what)
             self._refuse(conflicts=conflicts)
-            await asyncio.sleep(self._wire.latency())
+            held = self._wire.held_seconds("request")
+            if held == 0:
+                await asyncio.sleep(self._wire.latency())
         except BaseException:
             call.close()
             raise
+        if held > 0:
+            # The network delivers late what the client has given up.
+            if writes:
+                self._world.outside(self._arrive_late(what, call, held))
+            else:
+                call.close()
+            await self._time_out(what)
         # The server executes a request that arrived, even if the client dies.
         result = await self._world.outside(self._told(what, call) if writes else call)
+        if self._wire.held_seconds("answer") > 0:
+            await self._time_out(what)
         if writes and self._world.chance(self._world.faults.lost_answer):
             self._world.note(f"{self._cluster}: answer lost: {what}")
-            await asyncio.sleep(self._world.between(CUT_OFF_SECONDS))
-            raise UnavailableError(f"{what}: connection broken")
+            await self._time_out(what)
         await asyncio.sleep(self._wire.latency())
         await self._wire.point(f"after {what}")
         return result
+
+    async def _time_out(self, what: str) -> NoReturn:
+        await asyncio.sleep(self._world.between(CUT_OFF_SECONDS))
+        raise UnavailableError(f"{what}: no answer from {self._cluster}")
+
+    async def _arrive_late(self, what: str, call: Coroutine[Any, Any, Any], seconds: float) -> None:
+        try:
+            await asyncio.sleep(seconds)
+            if not self._world.closing:
+                self._world.note(f"{self._cluster}: arrives late: {what}")
+                with suppress(KubeError):
+                    await self._told(what, call)
+        finally:
+            call.close()
 
     async def _told(self, what: str, call: Coroutine[Any, Any, T]) -> T:
         try:

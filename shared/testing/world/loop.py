@@ -71,8 +71,21 @@ class Group:
     def __init__(self, name: str) -> None:
         self.name = name
         self.frozen = False
-        self.parked: list[Callable[[], None]] = []
-        """Callbacks that were due while the group was frozen; only `VirtualLoop.dispose` runs them."""
+        """True once it is dead."""
+
+        self.parks = False
+        """True while its callbacks are kept instead of run: it is dead or paused."""
+
+        self.parked: list[_Handle | _TimerHandle] = []
+        """Callbacks that were due meanwhile. Only `VirtualLoop.dispose` runs those of a dead group."""
+
+    def freeze(self) -> None:
+        """Kill it: none of its code runs any more."""
+        self.frozen = self.parks = True
+
+    def pause(self) -> None:
+        """Stop it as SIGSTOP does; `VirtualLoop.resume` lets it go on."""
+        self.parks = True
 
 
 class _Handle(asyncio.Handle):
@@ -194,8 +207,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
             handle = ready.popleft()
             if handle._cancelled:  # noqa: SLF001 # what `cancelled` says
                 continue
-            if handle.group is not None and handle.group.frozen:
-                handle.group.parked.append(handle._run)  # noqa: SLF001 # what a loop calls
+            if handle.group is not None and handle.group.parks:
+                handle.group.parked.append(handle)
             else:
                 handle._run()  # noqa: SLF001 # what a loop calls
 
@@ -285,6 +298,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Nothing to do: there is none."""
         del timeout
 
+    def resume(self, group: Group) -> None:
+        """Let a paused group go on: everything that was due meanwhile runs now, in its order."""
+        if group.frozen or not group.parks:
+            return
+        group.parks = False
+        parked, group.parked = group.parked, []
+        self._ready.extend(parked)
+
     def sweep(self) -> None:
         """Drop finished tasks; report those whose exception was never retrieved.
 
@@ -308,10 +329,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._steps_max += self.steps
         self._instant_steps = 0
         for group in {id(group): group for _, group in self._tasks if group}.values():
-            group.frozen = False
+            group.frozen = group.parks = False
             parked, group.parked = group.parked, []
-            for run in parked:
-                self.call_soon(run, context=self.context_of(None))
+            for handle in parked:
+                self.call_soon(handle._run, context=self.context_of(None))  # noqa: SLF001 # what a loop calls
         for _ in range(DISPOSE_ROUNDS_MAX):
             left = [task for task, _ in self._tasks if not task.done()]
             if not left:

@@ -14,7 +14,7 @@ import structlog
 
 from shared.bus import headers as wire_headers
 from shared.bus.nats.large_bodies import Wholes, reference, whole_for_reading, whole_for_work
-from shared.bus.nats.publisher import Publisher
+from shared.bus.nats.publisher import Publisher, stored_at
 from shared.bus.nats.work.worker import IN_FLIGHT_MAX, Registration, Worker
 from shared.bus.order.terms import Terms, rules
 from shared.bus.port import (
@@ -62,7 +62,9 @@ class MemoryBus(Deletions):
         instance: str,
         wire: Wire | None = None,
         random: Random | None = None,
+        encode: Callable[[Message], bytes] = Message.encode,
     ) -> None:
+        """`encode`: how this release writes messages, for worlds of several releases."""
         if wire is None:
             wire = PlainWire() if server.world is None else WorldWire(server.world, "bus")
         server.connections += 1
@@ -73,6 +75,10 @@ class MemoryBus(Deletions):
         self._server = server
         self._wire = wire
         self._count = 0
+        self._encode = encode
+        self._fences: dict[str, dict[str, str]] = {}
+        """Log to the headers by which a later term refuses what is still on its way under ours."""
+
         self._random = random if random is not None else Random(self.holder)
         self.connection = Connection(server, wire)
         # The publisher expects a NATS connection; this one implements the part that it uses.
@@ -162,17 +168,31 @@ class MemoryBus(Deletions):
         headers = wire_headers.build(
             message, message_id=identity, source=self._instance, now=self._wire.now()
         )
+        if isinstance(message, Term):
+            self._fences.pop(message.stream, None)
         if expect_last is not None:
             headers[wire_headers.EXPECT_LAST] = str(expect_last)
+            headers |= self._fences.get(message.stream, {})
         if expect_subject is not None:
             headers[wire_headers.EXPECT_SUBJECT] = str(expect_subject)
-        return self._publisher.publish(
+        receipt = self._publisher.publish(
             message.subject,
-            message.encode(),
+            self._encode(message),
             headers,
             stream=message.stream,
             fenced=expect_last is not None,
         )
+        if isinstance(message, Term) and not self._server.replicated:
+            receipt.add_done_callback(partial(self._fence_by, message))
+        return receipt
+
+    def _fence_by(self, term: Term, began: "asyncio.Future[int]") -> None:
+        """As `NatsBus` does it on one server (ADR 5)."""
+        if (sequence := stored_at(began)) is not None:
+            self._fences[term.stream] = {
+                wire_headers.EXPECT_SUBJECT: str(sequence),
+                wire_headers.EXPECT_SUBJECT_OF: term.subject,
+            }
 
     async def flush(self) -> None:
         """Wait for all acknowledgements; raise the first error since the last flush."""
@@ -408,6 +428,8 @@ class MemoryBus(Deletions):
             self._server.pump(durable)
 
         def ask() -> None:
+            # Deliveries that were lost with the connection are in nobody's hand.
+            subscriber.credit = IN_FLIGHT_MAX - len(tasks)
             self.connection.send(arrived)
 
         self._subscribers.append(subscriber)

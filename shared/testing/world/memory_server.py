@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from shared.bus.headers import EXPECT_LAST, EXPECT_SUBJECT, MESSAGE_ID, SOURCE, is_tombstone
+from shared.bus.headers import EXPECT_LAST, EXPECT_SUBJECT, EXPECT_SUBJECT_OF, MESSAGE_ID, SOURCE, is_tombstone
 from shared.bus.nats.work.worker import ACK_WAIT_SECONDS
 from shared.bus.port import AnswerError, BusError, Entry
 from shared.bus.streams import OBJECTS, load, view_of
@@ -130,8 +130,11 @@ class MemoryServer:
         world: World | None = None,
         configs: Mapping[str, Mapping[str, Any]] | None = None,
         max_payload: int = 4 << 20,
+        replicated: bool = False,
     ) -> None:
+        """`replicated`: behave as three servers, where a fence by another subject cannot be pipelined."""
         self.world = world
+        self.replicated = replicated
         self.max_payload = max_payload
         self.up = True
         self.epoch = 0
@@ -227,6 +230,7 @@ class MemoryServer:
             message_id=headers.get(MESSAGE_ID),
             expect_last=None if expect_last is None else int(expect_last),
             expect_subject=None if expect_subject is None else int(expect_subject),
+            expect_subject_of=headers.get(EXPECT_SUBJECT_OF),
         )
         if self.world is not None:
             again = "" if stream.last > before else " (duplicate)"
@@ -412,6 +416,11 @@ class MemoryServer:
             self.world.note(f"lease {name}: {holder}")
         self._leases[name] = _Lease(holder=holder, expires=now + ttl_seconds)
         return True
+
+    def holder(self, name: str) -> str | None:
+        """Who holds the lease `name`; None if nobody does."""
+        lease = self._leases.get(name)
+        return None if lease is None or lease.expires <= self.seconds() else lease.holder
 
     def release(self, name: str, holder: str) -> None:
         """Release the lease if `holder` still has it."""

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from shared.bus.headers import taken_at
-from shared.bus.port import Entry, FencedError, StreamFullError
+from shared.bus.port import ROOM_FOR_ENDS, Entry, FencedError, StreamFullError
 
 Config = Mapping[str, Any]
 
@@ -104,6 +104,9 @@ class Stream:
         self.full = False
         """True to refuse messages, as if the stream were full."""
 
+        self.crowded = False
+        """True to report that only the room for ends is left."""
+
         self._by_subject: dict[str, int] = {}
         self._ids: dict[str, tuple[int, float]] = {}
         self._age = config.get("max_age", 0) / _NANOSECONDS
@@ -118,6 +121,8 @@ class Stream:
         """Share of the byte limit that is used."""
         if self.full:
             return 1.0
+        if self.crowded:
+            return (1.0 + ROOM_FOR_ENDS) / 2
         return self.bytes / self._bytes_max if self._bytes_max > 0 else 0.0
 
     def append(
@@ -131,6 +136,7 @@ class Stream:
         message_id: str | None = None,
         expect_last: int | None = None,
         expect_subject: int | None = None,
+        expect_subject_of: str | None = None,
         origin: int | None = None,
     ) -> int:
         """Store a message; return its sequence, or that of the first copy for a duplicate.
@@ -141,8 +147,9 @@ class Stream:
         self.expire(at)
         if expect_last is not None and expect_last != self.last:
             raise FencedError(f"wrong last sequence: {self.last} (10071)")
-        if expect_subject is not None and expect_subject != self._by_subject.get(subject, 0):
-            last = self._by_subject.get(subject, 0)
+        fence = subject if expect_subject_of is None else expect_subject_of
+        if expect_subject is not None and expect_subject != self._by_subject.get(fence, 0):
+            last = self._by_subject.get(fence, 0)
             raise FencedError(f"wrong last sequence: {last} (10071)")
         if message_id is not None and (known := self._ids.get(message_id)) is not None:
             return known[0]
@@ -181,6 +188,13 @@ class Stream:
         self.bytes -= stored.size
         if self._by_subject.get(stored.subject) == sequence:
             del self._by_subject[stored.subject]
+
+    def truncate(self, keep: int) -> list[Stored]:
+        """Remove all but the newest `keep` messages, as a limit does; return what was removed."""
+        old = list(self.messages.values())[: max(0, len(self.messages) - keep)]
+        for stored in old:
+            self.remove(stored.sequence)
+        return old
 
     def expire(self, at: float) -> None:
         """Remove messages and message ids that are too old at loop time `at`."""

@@ -24,6 +24,9 @@ class Wire(Protocol):
     def latency(self) -> float:
         """Return the latency of the next packet in seconds."""
 
+    def held_seconds(self, way: str) -> float:
+        """Return how long packets of this direction (`request`, `answer`) are held up now."""
+
     def loses(self, what: str) -> bool:
         """True if the connection breaks now; `what` is `request` or `answer`."""
 
@@ -61,6 +64,11 @@ class PlainWire:
 
     def latency(self) -> float:
         """Zero: the next iteration of the event loop."""
+        return 0.0
+
+    def held_seconds(self, way: str) -> float:
+        """Never."""
+        del way
         return 0.0
 
     def loses(self, what: str) -> bool:
@@ -104,7 +112,7 @@ class WorldWire:
         self._group = world.loop.group
         process = world.current()
         self._name = process.name if process is not None else ""
-        self._skew = process.skew if process is not None else None
+        self._process = process
 
     def check(self) -> None:
         """Raise `WorldOverError` if the process is dead or the world has ended."""
@@ -118,6 +126,10 @@ class WorldWire:
     def reaches(self) -> bool:
         """False while the process is dead or partitioned."""
         return self._world.alive(self._group) and self._world.connected(self._name, self._party)
+
+    def held_seconds(self, way: str) -> float:
+        """As long as the world holds them up."""
+        return self._world.links.held_seconds(self._name, self._party, way)
 
     def latency(self) -> float:
         """Usually short, sometimes long."""
@@ -159,4 +171,4 @@ class WorldWire:
     def now(self) -> datetime:
         """The world's clock with the process's skew."""
         now = self._world.now()
-        return now if self._skew is None else now + self._skew
+        return now if self._process is None else now + self._process.skew

@@ -17,6 +17,7 @@ from typing import Any, Final, Self, TypeVar
 
 import structlog
 
+from shared.testing.world.links import Links
 from shared.testing.world.loop import Group, VirtualLoop
 
 T = TypeVar("T")
@@ -85,6 +86,21 @@ class Faults:
     skew_seconds: float = 0.0
     """Clocks of processes are off by up to this much, either way."""
 
+    clock_jump_every_seconds: float = 0.0
+    """Mean time between jumps of the clock of a random process. 0: none."""
+
+    clock_jump_seconds: float = 30.0
+    """A clock is off by up to this much after a jump, either way."""
+
+    pause_every_seconds: float = 0.0
+    """Mean time between pauses of a random process, with its timers, as by SIGSTOP. 0: none."""
+
+    pause_seconds: tuple[float, float] = (1.0, 60.0)
+    hold_every_seconds: float = 0.0
+    """Mean time between holds: packets of a process in one or both directions arrive late. 0: none."""
+
+    hold_seconds: tuple[float, float] = (0.5, 40.0)
+
 
 CALM: Final = Faults()
 
@@ -148,8 +164,7 @@ class World:
         self.closing = False
         self.processes: dict[str, Process] = {}
         self._epoch = epoch
-        self._cut: set[tuple[str, str]] = set()
-        self._slow: dict[str, float] = {}
+        self.links = Links(now=self.loop.time, note=self.note)
         self._outside = self.loop.context_of(None)
         self.loop.set_exception_handler(self._on_exception)
 
@@ -213,10 +228,24 @@ class World:
         if process.group is None:
             return
         self.note(f"crash {name}.{process.life}")
-        process.group.frozen = True
+        process.group.freeze()
         process.group = None
         if down_seconds is not None:
             self.later(down_seconds, self.restart, name)
+
+    def pause(self, name: str, *, seconds: float) -> None:
+        """Stop the process `name` for `seconds`. What was due meanwhile runs at the end, timers too."""
+        process = self.processes[name]
+        if process.group is None or process.group.parks:
+            return
+        self.note(f"pause {name}.{process.life} for {seconds:.3f} s")
+        process.group.pause()
+        self.later(seconds, self._resume, process.group)
+
+    def _resume(self, group: Group) -> None:
+        if not group.frozen and not self.closing:
+            self.note(f"resume {group.name}")
+            self.loop.resume(group)
 
     def restart(self, name: str) -> None:
         """Start the process `name` if it is down."""
@@ -269,46 +298,42 @@ class World:
 
     def connected(self, process: str, to: str) -> bool:
         """True if `process` can reach `to`: the bus or a cluster."""
-        return (process, to) not in self._cut
+        return self.links.connected(process, to)
 
     @property
     def whole(self) -> bool:
         """True if there is no partition."""
-        return not self._cut
+        return self.links.whole
 
     def partition(self, process: str, to: str, *, seconds: float | None = None) -> None:
         """Cut `process` off from `to`; it heals after `seconds`, None: when `heal` is called."""
-        if (process, to) in self._cut:
-            return
-        self.note(f"partition {process} | {to}")
-        self._cut.add((process, to))
-        if seconds is not None:
+        if self.links.cut(process, to) and seconds is not None:
             self.later(seconds, self.heal, process, to)
 
     def heal(self, process: str, to: str) -> None:
         """End the partition of `process` from `to`."""
-        if (process, to) in self._cut:
-            self.note(f"heal {process} | {to}")
-            self._cut.discard((process, to))
+        self.links.heal(process, to)
 
     def slow_down(self, process: str, seconds: float) -> None:
         """Add up to `seconds` of latency to all packets of `process`, until the world is calm."""
-        self.note(f"slow link {process}: {seconds:g} s")
-        self._slow[process] = seconds
+        self.links.slow_down(process, seconds)
 
     def slowness_seconds(self, process: str) -> float:
         """Draw the additional latency of its next packet."""
-        slow = self._slow.get(process)
-        return 0.0 if slow is None or self.calm else slow * self.random.random()
+        return 0.0 if self.calm else self.links.slowness_seconds(process, self.random)
 
     # Faults that come by themselves
 
     def start_faults(
         self, *, parties: tuple[str, ...] = (BUS,), bus_restart: Callable[[], object] | None = None
     ) -> None:
-        """Start kills, partitions and restarts of the bus, as the faults say."""
-        self._every(self.faults.kill_every_seconds, self._kill_one)
-        self._every(self.faults.partition_every_seconds, lambda: self._partition_one(parties))
+        """Start kills, pauses, cuts, holds, jumps of clocks and restarts of the bus, as the faults say."""
+        faults = self.faults
+        self._every(faults.kill_every_seconds, self._kill_one)
+        self._every(faults.partition_every_seconds, lambda: self._partition_one(parties))
+        self._every(faults.pause_every_seconds, self._pause_one)
+        self._every(faults.hold_every_seconds, lambda: self._hold_one(parties))
+        self._every(faults.clock_jump_every_seconds, self._move_one_clock)
         if bus_restart is not None:
             self._every(self.faults.bus_restart_every_seconds, bus_restart)
 
@@ -336,6 +361,24 @@ class World:
         if mortals := self._mortals():
             victim, party = self.random.choice(mortals), self.random.choice(parties)
             self.partition(victim.name, party, seconds=self.between(self.faults.partition_seconds))
+
+    def _pause_one(self) -> None:
+        if mortals := self._mortals():
+            victim = self.random.choice(mortals)
+            self.pause(victim.name, seconds=self.between(self.faults.pause_seconds))
+
+    def _hold_one(self, parties: tuple[str, ...]) -> None:
+        if mortals := self._mortals():
+            victim, party = self.random.choice(mortals), self.random.choice(parties)
+            ways = self.random.choice((("request",), ("answer",), ("request", "answer")))
+            seconds = self.between(self.faults.hold_seconds)
+            self.links.hold(victim.name, party, ways=ways, seconds=seconds)
+
+    def _move_one_clock(self) -> None:
+        if mortals := self._mortals():
+            victim, most = self.random.choice(mortals), self.faults.clock_jump_seconds
+            victim.skew = timedelta(seconds=self.random.uniform(-most, most))
+            self.note(f"clock of {victim.name} is off by {victim.skew.total_seconds():.3f} s")
 
     # Running
 
@@ -392,7 +435,7 @@ class World:
             f"end {process.name}.{life}: {error!r}" if error else f"end {process.name}.{life}"
         )
         self.failures.append(f"process {process.name}.{life} ended by itself: {said}")
-        process.group.frozen = True
+        process.group.freeze()
         process.group = None
         self.later(self.between(self.faults.down_seconds), self.restart, process.name)
 

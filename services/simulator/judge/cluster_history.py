@@ -1,0 +1,128 @@
+"""Judges the cluster's own history: which jobs ran at once, whatever the streams say about it.
+
+A log can lose its tail and a message can lie; the API server has seen every start.
+"""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final, NamedTuple
+
+from services.simulator.cluster.api import Api
+from services.simulator.cluster.storage.stored import Event
+from shared.contracts.kube import kinds, names
+from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.quantities import parse_quantity
+from shared.integrations import INTEGRATIONS, TEKTON_SLOT, Integration
+
+WINDOW: Final = timedelta(seconds=180)
+"""How long after a quota became smaller an admission from before may still start its job."""
+
+BILLION: Final = 10**9
+
+
+class Pool(NamedTuple):
+    """What the jobs of some queues share."""
+
+    name: str
+    resource: str
+
+
+class ClusterHistory:
+    """Follows jobs and ClusterQueues from their creation; `problems` says what was wrong when."""
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        now: Callable[[], datetime],
+        pool_of: Callable[[Object], Pool],
+        pool_name: Callable[[str], str],
+    ) -> None:
+        """`pool_of`: what a job's queue draws from. `pool_name`: the pool of a ClusterQueue."""
+        self.problems: list[str] = []
+        self.starts: dict[str, int] = {}
+        """Job's uid to the number of times that it was let go."""
+
+        self._now = now
+        self._pool_of = pool_of
+        self._pool_name = pool_name
+        self._running: dict[Pool, dict[str, tuple[str, int]]] = {}
+        """Uid to name and amount of the jobs that run or have pods."""
+
+        self._nominal: dict[Pool, dict[str, int]] = {}
+        """By queue."""
+
+        self._totals: dict[Pool, list[tuple[datetime, int]]] = {}
+        """Each total of a pool and since when it is so, oldest first."""
+
+        self._let_go: set[str] = set()
+        self._ended: set[str] = set()
+        for integration in INTEGRATIONS:
+            kind = integration.kind
+            served = api.kinds.find(kind.group, kind.version, kind.plural)
+            if served is not None:
+                api.store.subscribe(served, partial(self._on_job, integration))
+        queue = kinds.CLUSTER_QUEUE
+        served = api.kinds.find(queue.group, queue.version, queue.plural)
+        assert served is not None
+        api.store.subscribe(served, self._on_queue)
+
+    def _on_queue(self, event: Event) -> None:
+        queue = event.stored.obj
+        name = queue["metadata"]["name"]
+        pool_name = self._pool_name(name)
+        for group in queue["spec"].get("resourceGroups") or []:
+            for flavor in group["flavors"]:
+                for resource in flavor["resources"]:
+                    pool = Pool(pool_name, resource["name"])
+                    amounts = self._nominal.setdefault(pool, {})
+                    amounts[name] = parse_quantity(str(resource["nominalQuota"]))
+                    total = sum(amounts.values())
+                    self._totals.setdefault(pool, []).append((self._now(), total))
+
+    def _on_job(self, integration: Integration, event: Event) -> None:
+        job = event.stored.obj
+        uid = job["metadata"]["uid"]
+        if not (job["metadata"].get("labels") or {}).get(names.QUEUE):
+            return
+        pool = self._pool_of(job)
+        running = self._running.setdefault(pool, {})
+        held, finish = integration.held(job), integration.finish(job)
+        if event.type == "DELETED" or finish is not None or (held and not integration.active(job)):
+            running.pop(uid, None)
+        elif not held and uid not in running:
+            name = f"{job['kind']} {job['metadata']['namespace']}/{job['metadata']['name']}"
+            running[uid] = (name, _amount(job, pool.resource))
+            self._check(pool, name)
+        if held:
+            self._let_go.discard(uid)
+        elif uid not in self._let_go and finish is None:
+            self._let_go.add(uid)
+            self.starts[uid] = self.starts.get(uid, 0) + 1
+            if uid in self._ended:
+                self.problems.append(f"{integration.kind.kind} {uid} ended and was started again")
+        if finish is not None:
+            self._ended.add(uid)
+
+    def _check(self, pool: Pool, started: str) -> None:
+        now = self._now()
+        used = sum(amount for _, amount in self._running[pool].values())
+        totals = self._totals.get(pool, [])
+        before = [total for since, total in totals if since < now - WINDOW]
+        allowed = [total for since, total in totals if since >= now - WINDOW] + before[-1:]
+        most = max(allowed, default=0)
+        if used > most:
+            self.problems.append(
+                f"{started} starts at {now:%H:%M:%S} while {used / BILLION:g} {pool.resource} run in "
+                f"{pool.name}, which had {most / BILLION:g} at most"
+            )
+
+
+def _amount(job: Object, resource: str) -> int:
+    if resource == TEKTON_SLOT:
+        return BILLION
+    spec = job["spec"]
+    containers = spec["template"]["spec"]["containers"]
+    each = sum(parse_quantity(one["resources"]["requests"][resource]) for one in containers)
+    return each * int(spec.get("parallelism", 1))

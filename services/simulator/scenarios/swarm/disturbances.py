@@ -1,0 +1,174 @@
+"""What users, disks and the schedulers of processes do in a world of the swarm."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Final
+
+from services.simulator.scenarios import basic
+from services.simulator.scenarios.swarm import load
+from services.simulator.scenarios.swarm.features import FAULT_SECONDS, Features
+from services.simulator.scenarios.system import System
+from shared.contracts.kube import kinds, names
+from shared.contracts.kube.kinds import Kind
+from shared.kube.port import AlreadyExistsError, ConflictError, NotFoundError
+from shared.testing.world.memory_streams import Stored
+
+LEASES: Final = ("quota", "quota", "quota", "classifier-projection", "watcher-hub")
+"""Whose holder is paused: most often the one that decides."""
+
+PAUSE_SECONDS: Final = (8.0, 50.0)
+FULL_SECONDS: Final = (2.0, 25.0)
+FILLED: Final = ("ADMISSIONS", "WORKLOADS", "OUTCOMES", "OBSERVED", "CHECKS")
+TRUNCATED: Final = ("OBSERVED", "WORKLOADS", "OUTCOMES", "CHECKS", "ADMISSIONS")
+KEPT: Final = 5
+"""Newest messages of a log that a truncation leaves."""
+
+GARBAGE: Final = ("WORKLOADS", "OUTCOMES", "DISPATCHES", "HOSTS")
+
+
+class Disturbances:
+    """Everything that happens to a world besides the faults that it injects itself."""
+
+    def __init__(self, system: System, features: Features, random: Random) -> None:
+        self.deleted: set[str] = set()
+        """Uids of the jobs that users deleted."""
+
+        self.created: list[tuple[Kind, str, str, str]] = []
+        """Kind, namespace, name and uid of the jobs that users created again."""
+
+        self.lost: dict[str, list[Stored]] = {}
+        """Log to the messages that it lost, for the judge."""
+
+        self._system = system
+        self._world = system.world
+        self._features = features
+        self._random = random
+
+    async def run(self) -> None:
+        """Disturb until the time of faults is over."""
+        features = self._features
+        patience = self._random.choice((4.0, 12.0, 1000.0))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._repeat(patience, self._act_as_user))
+            if features.leader_pauses:
+                group.create_task(self._repeat(20.0, self._pause_a_leader))
+            if features.full_disks:
+                group.create_task(self._repeat(15.0, self._fill_a_log))
+            if features.truncation:
+                group.create_task(self._repeat(12.0, self._truncate_a_log))
+            if features.garbage:
+                group.create_task(self._repeat(15.0, self._write_garbage))
+
+    async def _repeat(self, mean_seconds: float, act: Callable[[], Awaitable[None]]) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            at = loop.time() + self._random.expovariate(1 / mean_seconds)
+            if at >= FAULT_SECONDS:
+                return
+            await asyncio.sleep(at - loop.time())
+            await act()
+
+    # Users
+
+    async def _act_as_user(self) -> None:
+        acts = [self._delete, self._resize]
+        if self._features.recreation:
+            acts += [self._recreate, self._recreate]
+        if self._features.deactivation:
+            acts += [self._deactivate]
+        await self._random.choice(acts)()
+
+    async def _delete(self) -> None:
+        self.deleted |= await basic.delete_one(self._system, self._random)
+
+    async def _resize(self) -> None:
+        await basic.resize_one(self._system, self._random)
+
+    async def _recreate(self) -> None:
+        """Delete a job and create another one of its name."""
+        jobs = [
+            job
+            for job in (await self._system.kube.list(kinds.JOB)).items
+            if not job["metadata"]["name"].startswith(load.BACKLOG_QUEUE)
+        ]
+        if not jobs:
+            return
+        job = self._random.choice(jobs)
+        namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
+        self._world.note(f"create Job {namespace}/{name} again")
+        await self._system.kube.delete(kinds.JOB, namespace, name)
+        self.deleted.add(job["metadata"]["uid"])
+        try:
+            made = await self._system.kube.create(kinds.JOB, load.again(job, self._random))
+        except AlreadyExistsError:
+            return  # Something keeps the first one for a while.
+        self.created.append((kinds.JOB, namespace, name, made["metadata"]["uid"]))
+
+    async def _deactivate(self) -> None:
+        """Deactivate a workload, or reactivate it."""
+        workloads = (await self._system.kube.list(kinds.WORKLOAD)).items
+        if workloads:
+            workload = self._random.choice(workloads)
+            active = not workload["spec"].get("active", True)
+            await self._activate(workload["metadata"], active=active)
+
+    async def activate_all(self) -> None:
+        """Reactivate every workload, so that its job can end."""
+        for workload in (await self._system.kube.list(kinds.WORKLOAD)).items:
+            if not workload["spec"].get("active", True):
+                await self._activate(workload["metadata"], active=True)
+
+    async def _activate(self, metadata: dict[str, str], *, active: bool) -> None:
+        self._world.note(f"{metadata['name']}: active {active}")
+        try:
+            await self._system.kube.patch(
+                kinds.WORKLOAD,
+                metadata["namespace"],
+                metadata["name"],
+                {"spec": {"active": active}},
+            )
+        except (ConflictError, NotFoundError):
+            return
+
+    async def delete_refused(self) -> None:
+        """Delete the jobs that the cluster never starts, and those that only wait."""
+        for job in (await self._system.kube.list(kinds.JOB)).items:
+            metadata = job["metadata"]
+            labels = metadata.get("labels") or {}
+            if load.REFUSED in labels or labels.get(names.QUEUE) == load.BACKLOG_QUEUE:
+                self.deleted.add(metadata["uid"])
+                await self._system.kube.delete(kinds.JOB, metadata["namespace"], metadata["name"])
+
+    # Processes and disks
+
+    async def _pause_a_leader(self) -> None:
+        holder = self._system.server.holder(self._random.choice(LEASES))
+        if holder is not None:
+            process = holder.partition(".")[0]
+            self._world.pause(process, seconds=self._world.between(PAUSE_SECONDS))
+
+    async def _fill_a_log(self) -> None:
+        stream = self._system.server.streams[self._random.choice(FILLED)]
+        field = self._random.choice(("full", "crowded", "crowded"))
+        self._world.note(f"{stream.name} is {field}")
+        setattr(stream, field, True)
+        seconds = self._world.between(FULL_SECONDS)
+        self._world.later(seconds, self._empty_a_log, stream.name, field)
+
+    def _empty_a_log(self, name: str, field: str) -> None:
+        self._world.note(f"{name} is {field} no more")
+        setattr(self._system.server.streams[name], field, False)
+
+    async def _truncate_a_log(self) -> None:
+        stream = self._system.server.streams[self._random.choice(TRUNCATED)]
+        lost = stream.truncate(KEPT)
+        self._world.note(f"{stream.name} loses its oldest {len(lost)} messages")
+        self.lost.setdefault(stream.name, []).extend(lost)
+
+    async def _write_garbage(self) -> None:
+        stream = self._system.server.streams[self._random.choice(GARBAGE)]
+        subjects = sorted({stored.subject for stored in stream.messages.values()})
+        if subjects:
+            subject = self._random.choice(subjects)
+            self._system.server.publish(subject, b'{"what": "ever"', {})

@@ -1,0 +1,112 @@
+"""Draws which faults and features a world of the swarm has.
+
+Swarm testing: a world with everything on hides faults that need some of it off, so each is drawn apart
+(Groce et al., "Swarm Testing", ISSTA 2012).
+"""
+
+from dataclasses import dataclass, fields, replace
+from random import Random
+from typing import Final
+
+from services.simulator.scenarios.basic import faults_of
+from shared.testing.world.world import Faults
+
+FAULT_SECONDS: Final = 100.0
+
+ONE_IN_RARE: Final = 20
+"""A deep backlog and a long history are each in one of so many worlds: they cost the most."""
+
+BACKLOG: Final = 2_000
+HISTORY: Final = 2_000
+
+SERVICES: Final = ("watcher", "classifier", "quota", "patcher", "dispatcher", "provisioner")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Features:
+    """What a world has."""
+
+    faults: Faults
+    replicas: dict[str, int]
+    """Number of processes of each service."""
+
+    preemption: bool = False
+    """Queues preempt lower priorities, and reclaim what their cohort borrowed."""
+
+    nested_cohorts: bool = False
+    """The queues of the teams are in cohorts of their own below one, with lending limits."""
+
+    checks: bool = False
+    """One queue has an admission check."""
+
+    recreation: bool = False
+    """Users create jobs again under the name of one that they deleted."""
+
+    deactivation: bool = False
+    """Users deactivate and reactivate workloads."""
+
+    leader_pauses: bool = False
+    """The process that leads quota is paused for longer than its lease."""
+
+    full_disks: bool = False
+    """Logs are full, or nearly full, for a while."""
+
+    truncation: bool = False
+    """Logs lose their oldest messages."""
+
+    refusals: bool = False
+    """The cluster refuses to start some jobs for good."""
+
+    mixed_versions: bool = False
+    """Some processes are of a release that adds fields to every message."""
+
+    garbage: bool = False
+    """A program that is not ours writes messages that nobody can read."""
+
+    backlog: int = 0
+    """Jobs that only wait."""
+
+    history: int = 0
+    """Workloads that ended long ago."""
+
+    def described(self) -> str:
+        """The names of what is on, for the log of the world."""
+        on = [field.name for field in fields(self) if field.name not in {"faults", "replicas"}]
+        several = [f"{count} of {name}" for name, count in self.replicas.items() if count > 1]
+        return ", ".join([*(name for name in on if getattr(self, name)), *several]) or "nothing"
+
+
+def drawn(random: Random) -> Features:
+    """Draw a world."""
+
+    def on(probability: float = 1 / 3) -> bool:
+        return random.random() < probability
+
+    return Features(
+        faults=_faults(random),
+        replicas={service: random.choice((1, 1, 2, 3)) for service in SERVICES},
+        preemption=on(1 / 2),
+        nested_cohorts=on(),
+        checks=on(),
+        recreation=on(1 / 2),
+        deactivation=on(),
+        leader_pauses=on(1 / 2),
+        full_disks=on(),
+        truncation=on(),
+        refusals=on(),
+        mixed_versions=on(),
+        garbage=on(1 / 4),
+        backlog=BACKLOG if on(1 / ONE_IN_RARE) else 0,
+        history=HISTORY if on(1 / ONE_IN_RARE) else 0,
+    )
+
+
+def _faults(random: Random) -> Faults:
+    drawn_faults = replace(faults_of(random), until_seconds=FAULT_SECONDS)
+    if random.random() < 1 / 2:
+        drawn_faults = replace(drawn_faults, pause_every_seconds=random.choice((15.0, 40.0)))
+    if random.random() < 1 / 2:
+        drawn_faults = replace(drawn_faults, hold_every_seconds=random.choice((10.0, 30.0)))
+    if random.random() < 1 / 4:
+        drawn_faults = replace(drawn_faults, clock_jump_every_seconds=25.0)
+    return drawn_faults

@@ -1,0 +1,248 @@
+"""Plays one world of the swarm: draws its features, disturbs it, and judges logs, views and cluster."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from services.simulator.cluster.admission import AdmissionRequest
+from services.simulator.cluster.errors import bad_request
+from services.simulator.cluster.kinds.registry import Obj
+from services.simulator.judge import at_rest, checks
+from services.simulator.judge.cluster_history import ClusterHistory, Pool
+from services.simulator.judge.message_logs import LOGS, MessageLogs, read_logs
+from services.simulator.scenarios import basic
+from services.simulator.scenarios import load as basic_load
+from services.simulator.scenarios.port import Verdict, run_world
+from services.simulator.scenarios.swarm import load
+from services.simulator.scenarios.swarm.checker import check_reservations
+from services.simulator.scenarios.swarm.disturbances import Disturbances
+from services.simulator.scenarios.swarm.features import SERVICES, Features, drawn
+from services.simulator.scenarios.swarm.history import write_history
+from services.simulator.scenarios.system import System
+from shared.bus.port import Entry
+from shared.contracts.kube import kinds, names
+from shared.contracts.kube.conditions import timestamp
+from shared.contracts.kube.kinds import Object
+from shared.contracts.messages.base import Message, UndecodableError
+from shared.integrations import INTEGRATIONS, TEKTON_SLOT
+from shared.testing.world.world import World
+
+LOAD_SECONDS: Final = 60.0
+END_SECONDS: Final = 900.0
+SETTLE_SECONDS: Final = 70.0
+"""Longer than any back-off of what was put off, so that the system is at rest."""
+
+RUNS: Final = (2, 10)
+JOBS: Final = (4, 16)
+TEAMS: Final = "teams"
+"""Name of the pool that the queues of the teams share."""
+
+
+def play(seed: int) -> Verdict:
+    """Run the world of `seed`; return its verdict."""
+    random = Random(f"swarm/{seed}")
+    return play_with(seed, drawn(random), random)
+
+
+def play_with(seed: int, features: Features, random: Random) -> Verdict:
+    """Run a world with these features."""
+    verdict = Verdict(seed=seed)
+    with World(seed, faults=features.faults) as world:
+        scene = _Scene(System(world), features, random, verdict)
+        world.note(f"features: {features.described()}")
+        run_world(world, scene.drive, verdict)
+    return verdict
+
+
+class _Scene:
+    """A world, and what happens to it."""
+
+    def __init__(
+        self, system: System, features: Features, random: Random, verdict: Verdict
+    ) -> None:
+        self._system = system
+        self._features = features
+        self._random = random
+        self._verdict = verdict
+        self._submitted: basic.Submitted = []
+        self._disturbances = Disturbances(system, features, random)
+        self._history = ClusterHistory(
+            system.api,
+            now=system.world.now,
+            pool_of=_pool_of,
+            pool_name=lambda queue: TEAMS if queue in load.TEAMS else queue,
+        )
+        if features.refusals:
+            system.api.admission.plugins.append(_Refuser())
+
+    async def drive(self) -> None:
+        """Play the world to its end, and judge it."""
+        await self._prepare()
+        self._serve()
+        if self._random.random() < 1 / 2:
+            await asyncio.sleep(3.0)
+        self._system.start_faults()
+        disturbing = asyncio.create_task(self._disturbances.run())
+        await self._submit()
+        await disturbing
+        ended = await self._until_ended()
+        if ended:
+            await asyncio.sleep(SETTLE_SECONDS)
+        await self._judge(ended=ended)
+
+    async def _prepare(self) -> None:
+        for kind, obj in load.queues(self._features, self._random):
+            await self._system.kube.create(kind, obj)
+        if self._features.checks:
+            active = {
+                "type": "Active",
+                "status": "True",
+                "reason": "Active",
+                "message": "it answers",
+            }
+            active["lastTransitionTime"] = timestamp(self._system.world.now())
+            patch = {"status": {"conditions": [active]}}
+            await self._system.kube.patch(
+                kinds.ADMISSION_CHECK, None, load.CHECK, patch, subresource="status"
+            )
+            self._system.world.process("checker", self._checker, mortal=False)
+        write_history(self._system, self._features.history)
+
+    def _serve(self) -> None:
+        for service in SERVICES:
+            for replica in range(1, self._features.replicas[service] + 1):
+                newer = self._features.mixed_versions and self._random.random() < 1 / 2
+                encode = _encode_newer if newer else Message.encode
+                self._system.serve(service, replica=replica, encode=encode)
+
+    async def _checker(self, context: object) -> None:
+        del context
+        await check_reservations(self._system)
+
+    async def _submit(self) -> None:
+        loop, random = asyncio.get_running_loop(), self._random
+        began = loop.time()
+        coming = basic_load.arrivals(
+            random, runs=random.randint(*RUNS), jobs=random.randint(*JOBS), seconds=LOAD_SECONDS
+        )
+        for number in range(self._features.backlog):
+            await self._system.kube.create(kinds.JOB, load.backlog_job(number))
+        for one in coming:
+            await asyncio.sleep(max(0.0, began + one.at - loop.time()))
+            if self._features.refusals and random.random() < 1 / 6 and one.kind == kinds.JOB:
+                one.job["metadata"]["labels"][load.REFUSED] = "true"
+            created = await self._system.kube.create(one.kind, one.job)
+            metadata = created["metadata"]
+            self._system.world.note(f"submit {one.kind.kind} {metadata['name']}")
+            self._submitted.append(
+                (one.kind, metadata["namespace"], metadata["name"], metadata["uid"])
+            )
+
+    async def _until_ended(self) -> bool:
+        """Wait until nothing is disturbed any more and all jobs have ended; False if they do not."""
+        loop, world = asyncio.get_running_loop(), self._system.world
+        self._submitted += self._disturbances.created
+        while not (world.calm and world.whole):  # noqa: ASYNC110 - virtual time
+            await asyncio.sleep(1.0)
+        await self._disturbances.delete_refused()
+        while loop.time() < END_SECONDS:
+            await self._disturbances.activate_all()
+            if not [name async for name in basic.unended(self._system, self._submitted)]:
+                return True
+            await asyncio.sleep(2.0)
+        return False
+
+    # Judging
+
+    async def _judge(self, *, ended: bool) -> None:
+        verdict, message_logs = self._verdict, self._message_logs()
+        verdict.violated(self._history.problems)
+        for check in _checks_for(self._features):
+            verdict.violated(check(message_logs))
+        server = self._system.server
+        for log in LOGS:
+            if f"{log}_NOW" in server.streams:
+                verdict.violated(at_rest.views_complete(server.streams[log], server.view(log)))
+        jobs = [
+            job
+            for integration in INTEGRATIONS
+            if integration.kind in {kinds.JOB, kinds.PIPELINE_RUN}
+            for job in (await self._system.kube.list(integration.kind)).items
+        ]
+        workloads = (await self._system.kube.list(kinds.WORKLOAD)).items
+        verdict.violated(at_rest.decisions_carried_out(message_logs, jobs, workloads))
+        alive = {
+            uid: f"{namespace}/{name}"
+            for _, namespace, name, uid in self._submitted
+            if uid not in self._disturbances.deleted
+        }
+        verdict.violated(checks.none_lost(message_logs, alive, finished=ended))
+        if ended:
+            verdict.violated(checks.quota_given_back(message_logs))
+        else:
+            left = [name async for name in basic.unended(self._system, self._submitted)]
+            verdict.problems.append(
+                f"after {END_SECONDS:g} s these have not ended: {', '.join(left)}"
+            )
+
+    def _message_logs(self) -> MessageLogs:
+        """All messages that can be read, with those that a log has lost."""
+        entries: list[Entry] = []
+        for log in LOGS:
+            stored = [
+                *self._disturbances.lost.get(log, []),
+                *self._system.server.streams[log].messages.values(),
+            ]
+            entries += [one.entry() for one in stored]
+        return read_logs(entry for entry in entries if _is_readable(entry))
+
+
+def _checks_for(features: Features) -> list[Callable[[MessageLogs], list[str]]]:
+    """The checks that hold with these features."""
+    unsafe = list(checks.ALWAYS)
+    if features.garbage:
+        unsafe.remove(checks.nothing_dead)
+        # What garbage replaced waits for its next state, which the check cannot know.
+        unsafe.remove(checks.priorities_respected)
+    return unsafe
+
+
+def _is_readable(entry: Entry) -> bool:
+    try:
+        read_logs([entry])
+    except UndecodableError:
+        return False
+    return True
+
+
+def _pool_of(job: Object) -> Pool:
+    """The pool from which a job's queue draws."""
+    queue = job["metadata"]["labels"][names.QUEUE]
+    if queue == "pipelines-queue":
+        return Pool("pipelines", TEKTON_SLOT)
+    return Pool(load.BACKLOG_QUEUE if queue == load.BACKLOG_QUEUE else TEAMS, "cpu")
+
+
+def _encode_newer(message: Message) -> bytes:
+    """Write a message as a release does that added an optional field."""
+    body = json.loads(message.encode())
+    return json.dumps({**body, "addedByNextRelease": {"since": "2.0"}}).encode()
+
+
+class _Refuser:
+    """An admission controller of somebody else that refuses to start some jobs."""
+
+    name = "zz-refuser"
+
+    async def mutate(self, request: AdmissionRequest) -> Obj | None:
+        return request.obj
+
+    async def validate(self, request: AdmissionRequest) -> None:
+        obj = request.obj
+        if obj is None or request.operation != "UPDATE" or request.subresource:
+            return
+        labels = obj["metadata"].get("labels") or {}
+        if load.REFUSED in labels and not obj["spec"].get("suspend", True):
+            raise bad_request("this job is not to start")
