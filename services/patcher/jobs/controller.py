@@ -62,10 +62,12 @@ class JobController:
     may_start: Callable[[Body], Awaitable[bool]]
     """Whether a copy of a hub's job may start here; true for all other jobs."""
 
-    async def find(self, state: WorkloadState) -> tuple[Body | None, Integration]:
+    async def find(
+        self, state: WorkloadState, *, fresh: bool = False
+    ) -> tuple[Body | None, Integration]:
         """The job of a workload, None if it is gone, and the Integration of its kind.
 
-        Raises `LaterError` while the Integration is unknown.
+        With `fresh`, as the API server has it now. Raises `LaterError` while the Integration is unknown.
         """
         assert state.owner is not None
         group, plural = state.owner.group, state.owner.plural
@@ -74,7 +76,7 @@ class JobController:
             text = f"no Integration for {plural}.{group} was observed yet"
             raise LaterError(text, delay_seconds=UNKNOWN_KIND_SECONDS)
         job = self.cache.object(integration.kind, state.namespace, state.owner.name)
-        if job is None or job["metadata"]["uid"] != state.owner.uid:
+        if fresh or job is None or job["metadata"]["uid"] != state.owner.uid:
             job = await self.writer.get(integration.kind, state.namespace, state.owner.name)
         if job is not None and job["metadata"]["uid"] != state.owner.uid:
             job = None  # Another job of that name, with a workload of its own.

@@ -227,8 +227,10 @@ class WorkloadReconciler:
             is_evicted = admission is not None and admission.state == "evicted"
             if not job_is_deleted and (is_evicted or not integration.held(job)):
                 return obj  # Its job is stopped first.
-            job = await self._release_deleted(obj, state, job)
-            obj = None
+            still_there = await self._release_deleted(obj, state)
+            if still_there is None:
+                return None
+            job, obj = still_there, None
         if obj is None and job_is_deleted:
             return None
         try:
@@ -282,14 +284,17 @@ class WorkloadReconciler:
             delay_seconds=HELD_WORKLOAD_SECONDS if is_deleted else EARLIER_WORKLOAD_SECONDS,
         )
 
-    async def _release_deleted(self, obj: Body, state: WorkloadState, job: Body) -> Body:
-        """Let a Workload that a user deletes go, so that its job gets a new one. Returns the job."""
+    async def _release_deleted(self, obj: Body, state: WorkloadState) -> Body | None:
+        """Let a Workload that is being deleted go, so that its job gets a new one.
+
+        Returns the job; None if it was deleted, and its Workload with it.
+        """
         if holds_quota(obj):
             await self.jobs.restore(state, obj)
         await self._remove_finalizer(obj)
         self.cache.remove(WORKLOAD, state.namespace, state.name)
-        restored, _ = await self.jobs.find(state)
-        return job if restored is None else restored
+        restored, _ = await self.jobs.find(state, fresh=True)
+        return restored
 
     async def _update_priority(self, obj: Body, state: WorkloadState) -> Body:
         """Write the job's new priority class: the only part of the spec that may change with quota."""
@@ -408,14 +413,16 @@ class WorkloadReconciler:
             # Another replica may have created it a moment ago.
             obj = await self.writer.get(WORKLOAD, state.namespace, state.name)
         self.reasons.discard(state.namespace, state.name)
+        after = None
         if obj is not None and state.owner is not None:
             after = await self._remove_finalizer(obj)
-            if (
-                after is not None
-                and after is not obj
-                and not after["metadata"].get("ownerReferences")
-            ):
-                await self.writer.delete(WORKLOAD, after)
+            if after is None:
+                # Another replica may have created it again for the job that it still saw.
+                obj = await self.writer.get(WORKLOAD, state.namespace, state.name)
+                if obj is not None and _belongs_to(obj, state):
+                    after = await self._remove_finalizer(obj)
+        if after is not None and after is not obj and not after["metadata"].get("ownerReferences"):
+            await self.writer.delete(WORKLOAD, after)
         self.cache.forget(state.namespace, state.name)
 
     async def _remove_finalizer(self, obj: Body) -> Body | None:

@@ -159,8 +159,11 @@ class _WaitingWorkloads:
         last = self.decided.get(state.uid)
         times = [state.requeue_at, None if last is None else last.requeue_at]
         refused = last is not None and "Refused" in last.message + last.reason
+        # What a preemptor claimed is kept for it: whoever is admitted beside it takes nothing of that.
+        claims = last is not None and last.reason == "WaitingForPreemptedWorkloads"
         return (
-            state.active
+            not claims
+            and state.active
             and state.inadmissible is None
             and not refused
             and all(time is None or time <= at for time in times)

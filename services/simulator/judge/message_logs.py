@@ -1,7 +1,7 @@
 """The decoded messages of the streams, each in the order of its stream."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Generic, TypeVar
 
@@ -62,6 +62,21 @@ def read_logs(entries: Iterable[Entry]) -> MessageLogs:
         elif type_ == DeadLetter.type:
             message_logs.dead.append(_record(entry, DeadLetter))
     return message_logs
+
+
+def without_void(message_logs: MessageLogs) -> MessageLogs:
+    """Return the logs without decisions that no reader believes: a later term had begun before them.
+
+    On three servers such a decision of a replaced leader can be stored (ADR 5).
+    """
+    begun = [(one.sequence, (one.message.epoch, one.message.term)) for one in message_logs.terms]
+
+    def is_void(record: Record[Admission]) -> bool:
+        ruling = (record.message.epoch, record.message.term)
+        return any(sequence < record.sequence and later > ruling for sequence, later in begun)
+
+    valid = [record for record in message_logs.admissions if not is_void(record)]
+    return replace(message_logs, admissions=valid)
 
 
 def _record(entry: Entry, type_: type[M]) -> Record[M]:

@@ -39,6 +39,20 @@ MECHANISMS: Final[Mapping[str, tuple[str, ...]]] = {
     "lives": (*_BUS, "drain-awaited", "earlier-outcome", "reason-superseded"),
     "machines": ("fence-refused", "duplicate-dropped", "put-off", "lease-lost"),
     "tenants": ("bypass-found", "earlier-workload", "duplicate-dropped", "put-off"),
+    "swarm": (
+        *_ONE_CLUSTER,
+        "dead-letter",
+        "recreated",
+        "new-work-postponed",
+        "decider-fenced",
+        "drain-awaited",
+        "claim-kept",
+        "release-refused",
+        "admission-stopped",
+        "isolated",
+        "reason-superseded",
+        "other-uid",
+    ),
     "spokes": (*_BUS, "start-not-ordered", "copy-stopped", "copy-awaited", "reason-superseded"),
 }
 """By scenario."""

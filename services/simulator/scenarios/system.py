@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from operator import methodcaller
 from random import Random
 from typing import Any, Final, Protocol, TypeVar
 
@@ -80,17 +81,20 @@ class System:
         settings: Mapping[str, Mapping[str, Any]] | None = None,
         configuration: Configuration = DEFAULTS,
         refuses_starts: bool = False,
+        replicated: bool = False,
     ) -> None:
         """`settings` are the operator's settings by service, where they differ from the defaults.
 
         `refuses_starts`: the webhook refuses what starts without admission. Without it a start passes,
         as while the webhook has not read the decisions; the services then deal with it.
+
+        `replicated`: NATS has three servers.
         """
         self.world = world
         self.configuration = configuration
         self._settings = settings or {}
         self.refuses_starts = refuses_starts
-        self.server = MemoryServer(world=world)
+        self.server = MemoryServer(world=world, replicated=replicated)
         random = Random(f"cluster/{world.seed}")
         self.api = Api(now=world.now, random=random)
         self.api.admission.plugins.append(_Webhook(self, parse_rules(rules, CelEngine()), random))
@@ -101,7 +105,11 @@ class System:
         world.process(CLUSTER, self._live, mortal=False)
 
     def serve(
-        self, service: str, *, replica: int = 1, encode: Callable[[Message], bytes] = Message.encode
+        self,
+        service: str,
+        *,
+        replica: int = 1,
+        encode: Callable[[Message], bytes] = methodcaller("encode"),
     ) -> Process:
         """Start a replica of `service` as a process that faults may crash.
 

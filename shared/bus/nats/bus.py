@@ -33,6 +33,7 @@ from shared.bus.nats.tails.refill import fill_up_logs
 from shared.bus.nats.work import ended as ended_work
 from shared.bus.nats.work.durables import Durables
 from shared.bus.nats.work.worker import ACK_WAIT_SECONDS, Registration, Worker
+from shared.bus.order.fences import Fences
 from shared.bus.order.generations import Generations
 from shared.bus.order.terms import Terms, rules
 from shared.bus.port import (
@@ -118,9 +119,7 @@ class NatsBus:
         self._bodies = ObjectStore(self._connection, OBJECTS, now=now)
         self._readers: set[Reader] = set()
         self._leases: list[NatsLease] = []
-        self._fences: dict[str, dict[str, str]] = {}
-        """Log to the headers that hold a fenced message to the term that this bus began."""
-
+        self._fences = Fences()
         self._single_server = False
         self._answers: dict[str, tuple[Answer, bool]] = {}
         """Subject to who answers, and whether one of several is asked."""
@@ -192,34 +191,13 @@ class NatsBus:
         self, message: Message, *, expect_last: int | None = None, expect_subject: int | None = None
     ) -> asyncio.Future[int]:
         """Put `message` on its log without waiting; see the port."""
-        extra: dict[str, str] = {}
-        if isinstance(message, Term):
-            self._fences.pop(message.stream, None)
-        if expect_last is not None:
-            extra[wire.EXPECT_LAST] = str(expect_last)
-            extra |= self._fences.get(message.stream, {})
-        if expect_subject is not None:
-            extra[wire.EXPECT_SUBJECT] = str(expect_subject)
-            extra.pop(wire.EXPECT_SUBJECT_OF, None)
-        receipt = self._put(message, None, extra)
+        fence = self._fences.headers(
+            message, expect_last=expect_last, expect_subject=expect_subject
+        )
+        receipt = self._put(message, None, fence)
         if isinstance(message, Term) and self._single_server:
-            receipt.add_done_callback(partial(self._fence_by, message.stream, message.subject))
+            receipt.add_done_callback(lambda done: self._fences.on_stored(message, stored_at(done)))
         return receipt
-
-    def _fence_by(self, stream: str, term: str, began: asyncio.Future[int]) -> None:
-        """Let a later term refuse what is still on its way under ours.
-
-        A predicted sequence alone does not: of a window that predicts 5, 6, 7 … the last are taken
-        once a successor has written up to just there. On several servers such a second fence
-        cannot be pipelined (10164): there readers must drop what carries a lower term than one
-        before it in the log.
-        """
-        sequence = stored_at(began)
-        if sequence is not None:
-            self._fences[stream] = {
-                wire.EXPECT_SUBJECT: str(sequence),
-                wire.EXPECT_SUBJECT_OF: term,
-            }
 
     def _put(
         self, message: Message, message_id: str | None, extra: dict[str, str] | None = None

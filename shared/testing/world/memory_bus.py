@@ -5,8 +5,9 @@ retries, acknowledgements, ordering by key and dead letters are production code.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from functools import partial
+from operator import methodcaller
 from random import Random
 from typing import Any, Final, TypeVar
 
@@ -16,6 +17,7 @@ from shared.bus import headers as wire_headers
 from shared.bus.nats.large_bodies import Wholes, reference, whole_for_reading, whole_for_work
 from shared.bus.nats.publisher import Publisher, stored_at
 from shared.bus.nats.work.worker import IN_FLIGHT_MAX, Registration, Worker
+from shared.bus.order.fences import Fences
 from shared.bus.order.terms import Terms, rules
 from shared.bus.port import (
     AnswerError,
@@ -49,6 +51,7 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 ASK_SECONDS: Final = 5.0
+NO_FENCE: Final[Mapping[str, str]] = {}
 STOP_SECONDS: Final = 20.0
 
 
@@ -62,7 +65,7 @@ class MemoryBus(Deletions):
         instance: str,
         wire: Wire | None = None,
         random: Random | None = None,
-        encode: Callable[[Message], bytes] = Message.encode,
+        encode: Callable[[Message], bytes] = methodcaller("encode"),
     ) -> None:
         """`encode`: how this release writes messages, for worlds of several releases."""
         if wire is None:
@@ -76,9 +79,7 @@ class MemoryBus(Deletions):
         self._wire = wire
         self._count = 0
         self._encode = encode
-        self._fences: dict[str, dict[str, str]] = {}
-        """Log to the headers by which a later term refuses what is still on its way under ours."""
-
+        self._fences = Fences()
         self._random = random if random is not None else Random(self.holder)
         self.connection = Connection(server, wire)
         # The publisher expects a NATS connection; this one implements the part that it uses.
@@ -87,7 +88,7 @@ class MemoryBus(Deletions):
         self._terms = Terms(self._next_decision)
         self._worker = Worker(
             service=instance.partition(".")[0],
-            put_dead=self._put_dead,
+            put_dead=self._put,
             now=wire.now,
             rng=self._random,
             whole=partial(whole_for_work, self),
@@ -165,34 +166,13 @@ class MemoryBus(Deletions):
         if identity is None:
             self._count += 1
             identity = f"{self.holder}:{self._count}"
-        headers = wire_headers.build(
-            message, message_id=identity, source=self._instance, now=self._wire.now()
+        fence = self._fences.headers(
+            message, expect_last=expect_last, expect_subject=expect_subject
         )
-        if isinstance(message, Term):
-            self._fences.pop(message.stream, None)
-        if expect_last is not None:
-            headers[wire_headers.EXPECT_LAST] = str(expect_last)
-            headers |= self._fences.get(message.stream, {})
-        if expect_subject is not None:
-            headers[wire_headers.EXPECT_SUBJECT] = str(expect_subject)
-        receipt = self._publisher.publish(
-            message.subject,
-            self._encode(message),
-            headers,
-            stream=message.stream,
-            fenced=expect_last is not None,
-        )
+        receipt = self._put(message, identity, fence)
         if isinstance(message, Term) and not self._server.replicated:
-            receipt.add_done_callback(partial(self._fence_by, message))
+            receipt.add_done_callback(lambda done: self._fences.on_stored(message, stored_at(done)))
         return receipt
-
-    def _fence_by(self, term: Term, began: "asyncio.Future[int]") -> None:
-        """As `NatsBus` does it on one server (ADR 5)."""
-        if (sequence := stored_at(began)) is not None:
-            self._fences[term.stream] = {
-                wire_headers.EXPECT_SUBJECT: str(sequence),
-                wire_headers.EXPECT_SUBJECT_OF: term.subject,
-            }
 
     async def flush(self) -> None:
         """Wait for all acknowledgements; raise the first error since the last flush."""
@@ -292,7 +272,7 @@ class MemoryBus(Deletions):
         self, subject: str, answer: Callable[[bytes], Awaitable[bytes]], *, alone: bool = True
     ) -> Callable[[], Awaitable[None]]:
         """Answer requests to `subject` until the bus stops; see the port."""
-        del alone  # A client takes only the first reply anyway.
+        del alone
         tasks: set[asyncio.Task[None]] = set()
 
         async def work(data: bytes, reply: Reply) -> None:
@@ -314,7 +294,6 @@ class MemoryBus(Deletions):
             return self.connected and not withdrawn
 
         async def withdraw() -> None:
-            # Effective at once here; a server that is away drops it with the connection.
             nonlocal withdrawn
             withdrawn = True
             self.connection.send(lambda: self._server.withdraw(subject, receive))
@@ -354,35 +333,32 @@ class MemoryBus(Deletions):
         future: asyncio.Future[T] = loop.create_future()
         self.connection.send(partial(self._settle, future, question))
         # A plain timer instead of asyncio.timeout: worlds send requests more often than anything else.
-        timer = loop.call_later(ASK_SECONDS, _expire, future)
+        silence = UnavailableError(f"no answer within {ASK_SECONDS:g} s")
+        timer = loop.call_later(ASK_SECONDS, _fail, future, silence)
         try:
             return await future
         finally:
             timer.cancel()
 
     def _settle(self, future: "asyncio.Future[T]", question: Callable[[MemoryServer], T]) -> None:
-        def done(result: T | None, error: BusError | None) -> None:
-            if future.done():
-                return
-            if error is not None:
-                future.set_exception(error)
-            else:
-                future.set_result(result)  # type: ignore[arg-type] # None only beside an error
-
         try:
-            result = question(self._server)
+            act = partial(_resolve, future, question(self._server))
         except BusError as error:
-            refused = error
-            self.connection.answer(lambda: done(None, refused))
-        else:
-            self.connection.answer(lambda: done(result, None))
+            act = partial(_fail, future, error)
+        self.connection.answer(act)
 
-    def _put_dead(self, message: Message, identity: str) -> "asyncio.Future[int]":
+    def _put(
+        self, message: Message, identity: str, fence: Mapping[str, str] = NO_FENCE
+    ) -> "asyncio.Future[int]":
         headers = wire_headers.build(
             message, message_id=identity, source=self._instance, now=self._wire.now()
         )
         return self._publisher.publish(
-            message.subject, message.encode(), headers, stream=message.stream
+            message.subject,
+            self._encode(message),
+            {**headers, **fence},
+            stream=message.stream,
+            fenced=wire_headers.EXPECT_LAST in fence,
         )
 
     def _subscribe(self, registration: Registration) -> None:
@@ -418,12 +394,10 @@ class MemoryBus(Deletions):
 
         def arrived() -> None:
             nonlocal durable
-            # The server may have come back without its streams, and so without the durable.
             durable = self._server.durable(
                 registration.stream, registration.durable, registration.filters
             )
             if subscriber not in durable.subscribers:
-                subscriber.credit = IN_FLIGHT_MAX
                 durable.subscribers.append(subscriber)
             self._server.pump(durable)
 
@@ -434,7 +408,6 @@ class MemoryBus(Deletions):
 
         self._subscribers.append(subscriber)
         durable.subscribers.append(subscriber)
-        # A pull request that is lost with its connection is sent again.
         self.connection.up.append(ask)
         ask()
 
@@ -498,6 +471,11 @@ class MemoryBus(Deletions):
                 log.debug("reading starts again", because=str(error))
 
 
-def _expire(future: "asyncio.Future[T]") -> None:
+def _resolve(future: "asyncio.Future[T]", result: T) -> None:
     if not future.done():
-        future.set_exception(UnavailableError(f"no answer within {ASK_SECONDS:g} s"))
+        future.set_result(result)
+
+
+def _fail(future: "asyncio.Future[T]", error: BusError) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from shared.bus.headers import EXPECT_LAST, EXPECT_SUBJECT, EXPECT_SUBJECT_OF, MESSAGE_ID, SOURCE, is_tombstone
+from shared.bus.headers import (
+    EXPECT_LAST,
+    EXPECT_SUBJECT,
+    EXPECT_SUBJECT_OF,
+    MESSAGE_ID,
+    SOURCE,
+    is_tombstone,
+)
 from shared.bus.nats.work.worker import ACK_WAIT_SECONDS
 from shared.bus.port import AnswerError, BusError, Entry
 from shared.bus.streams import OBJECTS, load, view_of

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from services.patcher.cluster.cache import ObjectCache
-from shared.bus.port import Bus, Entry, LogChangedError
+from shared.bus.port import Bus, Entry, FencedError, LogChangedError
 from shared.contracts.messages.admissions import Admission, Term
 from shared.contracts.messages.base import RULING
 from shared.telemetry.metrics import VOID
@@ -212,3 +212,19 @@ class Cached:
 
     async def ended(self) -> list[BaseException | None]:
         return await asyncio.gather(*self.following, return_exceptions=True)
+
+
+async def test_decision_of_a_replaced_leader_is_refused_though_its_predicted_sequence_comes_true(
+    bus_factory: Stage,
+) -> None:
+    replaced, present = bus_factory.bus("replaced"), bus_factory.bus("present")
+    await replaced.start()
+    await present.start()
+    assert await replaced.publish(term(1), expect_last=0) == 1
+    assert await replaced.publish(decision("a", 1, 1), expect_last=1) == 2
+    assert await present.publish(term(2), expect_last=2) == 3
+    assert await present.publish(decision("b", 2, 1), expect_last=3) == 4
+
+    with pytest.raises(FencedError):
+        await replaced.publish(decision("a", 1, 2), expect_last=4)
+    assert await present.publish(decision("b", 2, 2), expect_last=4) == 5

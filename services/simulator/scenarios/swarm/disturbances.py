@@ -10,6 +10,7 @@ from services.simulator.scenarios.swarm import load
 from services.simulator.scenarios.swarm.features import FAULT_SECONDS, Features
 from services.simulator.scenarios.system import System
 from shared.contracts.kube import kinds, names
+from shared.contracts.kube.bodies import Metadata
 from shared.contracts.kube.kinds import Kind
 from shared.kube.port import AlreadyExistsError, ConflictError, NotFoundError
 from shared.testing.world.memory_streams import Stored
@@ -24,7 +25,7 @@ TRUNCATED: Final = ("OBSERVED", "WORKLOADS", "OUTCOMES", "CHECKS", "ADMISSIONS")
 KEPT: Final = 5
 """Newest messages of a log that a truncation leaves."""
 
-GARBAGE: Final = ("WORKLOADS", "OUTCOMES", "DISPATCHES", "HOSTS")
+GARBAGE: Final = ("OUTCOMES", "CHECKS", "DISPATCHES", "HOSTS")
 
 
 class Disturbances:
@@ -119,7 +120,7 @@ class Disturbances:
             if not workload["spec"].get("active", True):
                 await self._activate(workload["metadata"], active=True)
 
-    async def _activate(self, metadata: dict[str, str], *, active: bool) -> None:
+    async def _activate(self, metadata: Metadata, *, active: bool) -> None:
         self._world.note(f"{metadata['name']}: active {active}")
         try:
             await self._system.kube.patch(

@@ -45,6 +45,9 @@ class Features:
     deactivation: bool = False
     """Users deactivate and reactivate workloads."""
 
+    replicated: bool = False
+    """NATS has three servers: no fence by the term."""
+
     leader_pauses: bool = False
     """The process that leads quota is paused for longer than its lease."""
 
@@ -90,6 +93,7 @@ def drawn(random: Random) -> Features:
         checks=on(),
         recreation=on(1 / 2),
         deactivation=on(),
+        replicated=on(1 / 2),
         leader_pauses=on(1 / 2),
         full_disks=on(),
         truncation=on(),

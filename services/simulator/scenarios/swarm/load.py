@@ -4,7 +4,7 @@ from random import Random
 from typing import Any, Final
 
 from services.simulator.scenarios import load
-from services.simulator.scenarios.spokes.clusters import made
+from services.simulator.scenarios.load import object_of
 from services.simulator.scenarios.swarm.features import Features
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Kind, Object
@@ -28,10 +28,10 @@ def queues(features: Features, random: Random) -> list[tuple[Kind, Object]]:
     if features.nested_cohorts:
         for team in TEAMS:
             spec: Object = {"parentName": "teams"}
-            objects.append((kinds.COHORT, made(kinds.COHORT, f"{team}-cohort", spec=spec)))
+            objects.append((kinds.COHORT, object_of(kinds.COHORT, f"{team}-cohort", spec=spec)))
     if features.checks:
         spec = {"controllerName": CHECK_CONTROLLER}
-        objects.append((kinds.ADMISSION_CHECK, made(kinds.ADMISSION_CHECK, CHECK, spec=spec)))
+        objects.append((kinds.ADMISSION_CHECK, object_of(kinds.ADMISSION_CHECK, CHECK, spec=spec)))
     if features.backlog:
         objects += _backlog_queue()
     return objects
@@ -61,10 +61,10 @@ def _backlog_queue() -> list[tuple[Kind, Object]]:
     spec = {"namespaceSelector": {}, "resourceGroups": groups}
     local = {"clusterQueue": BACKLOG_QUEUE}
     return [
-        (kinds.CLUSTER_QUEUE, made(kinds.CLUSTER_QUEUE, BACKLOG_QUEUE, spec=spec)),
+        (kinds.CLUSTER_QUEUE, object_of(kinds.CLUSTER_QUEUE, BACKLOG_QUEUE, spec=spec)),
         (
             kinds.LOCAL_QUEUE,
-            made(kinds.LOCAL_QUEUE, BACKLOG_QUEUE, namespace=TEAMS[0], spec=local),
+            object_of(kinds.LOCAL_QUEUE, BACKLOG_QUEUE, namespace=TEAMS[0], spec=local),
         ),
     ]
 
@@ -99,6 +99,6 @@ def _job(name: str, namespace: str, queue: str, *, seconds: int, cpu: str) -> Ob
         "metadata": {"annotations": {DURATION: f"{seconds}s"}},
         "spec": {"restartPolicy": "Never", "containers": [container]},
     }
-    job = made(kinds.JOB, name, namespace=namespace, spec={"template": template})
+    job = object_of(kinds.JOB, name, namespace=namespace, spec={"template": template})
     job["metadata"]["labels"] = {names.QUEUE: queue}
     return job

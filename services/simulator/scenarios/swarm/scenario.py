@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from operator import methodcaller
 from random import Random
 from typing import Final
 
@@ -11,7 +12,7 @@ from services.simulator.cluster.errors import bad_request
 from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.judge import at_rest, checks
 from services.simulator.judge.cluster_history import ClusterHistory, Pool
-from services.simulator.judge.message_logs import LOGS, MessageLogs, read_logs
+from services.simulator.judge.message_logs import LOGS, MessageLogs, read_logs, without_void
 from services.simulator.scenarios import basic
 from services.simulator.scenarios import load as basic_load
 from services.simulator.scenarios.port import Verdict, run_world
@@ -50,7 +51,7 @@ def play_with(seed: int, features: Features, random: Random) -> Verdict:
     """Run a world with these features."""
     verdict = Verdict(seed=seed)
     with World(seed, faults=features.faults) as world:
-        scene = _Scene(System(world), features, random, verdict)
+        scene = _Scene(System(world, replicated=features.replicated), features, random, verdict)
         world.note(f"features: {features.described()}")
         run_world(world, scene.drive, verdict)
     return verdict
@@ -114,7 +115,7 @@ class _Scene:
         for service in SERVICES:
             for replica in range(1, self._features.replicas[service] + 1):
                 newer = self._features.mixed_versions and self._random.random() < 1 / 2
-                encode = _encode_newer if newer else Message.encode
+                encode = _encode_newer if newer else methodcaller("encode")
                 self._system.serve(service, replica=replica, encode=encode)
 
     async def _checker(self, context: object) -> None:
@@ -196,7 +197,8 @@ class _Scene:
                 *self._system.server.streams[log].messages.values(),
             ]
             entries += [one.entry() for one in stored]
-        return read_logs(entry for entry in entries if _is_readable(entry))
+        message_logs = read_logs(entry for entry in entries if _is_readable(entry))
+        return without_void(message_logs) if self._features.replicated else message_logs
 
 
 def _checks_for(features: Features) -> list[Callable[[MessageLogs], list[str]]]:

@@ -1,0 +1,49 @@
+"""A few worlds of the swarm on every run; `make simulate SCENARIO=swarm SEEDS=2000` plays more."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from services.simulator.scenarios.swarm.features import Features, drawn
+from services.simulator.scenarios.swarm.scenario import play, play_with
+from shared.testing.world.world import Faults
+
+SEEDS = range(1, 9)
+
+PLAIN = Features(
+    faults=Faults(),
+    replicas=dict.fromkeys(
+        ("watcher", "classifier", "quota", "patcher", "dispatcher", "provisioner"), 1
+    ),
+)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_world_loses_repeats_or_exceeds_anything(seed: int) -> None:
+    assert play(seed).problems == []
+
+
+def test_world_of_a_seed_repeats_itself() -> None:
+    assert play(2).log == play(2).log
+
+
+def test_every_feature_is_on_in_some_world_and_off_in_another() -> None:
+    worlds = [drawn(Random(f"swarm/{seed}")) for seed in range(200)]
+    for name in Features.__dataclass_fields__:
+        assert len({str(getattr(world, name)) for world in worlds}) > 1, name
+
+
+def test_job_that_another_replica_of_the_patcher_saw_first_is_started() -> None:
+    """Each of three patchers reads the streams at its own time, and a decision comes to any of them."""
+    faults = Faults(until_seconds=100.0, hold_every_seconds=4.0, delay=0.1)
+    features = replace(PLAIN, faults=faults, replicas=PLAIN.replicas | {"patcher": 3})
+    problems = [play_with(s, features, Random(s)).problems for s in range(1, 6)]
+    assert problems == [[]] * 5
+
+
+def test_workload_of_a_job_that_was_deleted_during_a_restart_of_the_patcher_goes() -> None:
+    faults = Faults(until_seconds=100.0, kill_every_seconds=4.0, down_seconds=(1.0, 6.0))
+    features = replace(PLAIN, faults=faults, recreation=True)
+    problems = [play_with(s, features, Random(s)).problems for s in range(1, 6)]
+    assert problems == [[]] * 5
