@@ -140,6 +140,9 @@ class JobController:
     async def stop(self, state: WorkloadState, admission: Admission, workload: Body | None) -> None:
         """Stop the job. Its quota is free once its pods are gone. `workload`: None if there is none."""
         job, integration = await self.find(state)
+        if job is not None and integration.held(job):
+            # Another replica may have released it since: an outcome must not tell of a job of before.
+            job, integration = await self.find(state, fresh=True)
         if job is None:
             return
         runs_elsewhere = is_managed_elsewhere(job)

@@ -55,6 +55,8 @@ def decisions_carried_out(
         name = f"{job['kind']} {metadata['namespace']}/{metadata['name']}"
         if decision.state == "admitted" and held:
             wrong.append(f"{name} was admitted and is not started")
+        elif decision.state == "evicted" and held and not integration.active(job):
+            wrong.append(f"{name} is suspended without pods, and its quota is not given back")
         elif decision.state in {"waiting", "reserved"} and not held:
             wrong.append(f"{name} is {decision.state} and runs")
     wrong += [

@@ -1,7 +1,7 @@
 """Checks of recorded messages. Each returns sentences that say what is wrong."""
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from services.simulator.judge.message_logs import MessageLogs, Record
@@ -13,6 +13,9 @@ from shared.contracts.messages.workloads import WorkloadState
 from shared.integrations import integration_for, queue_of
 
 BILLION: Final = 10**9
+
+ROOM_KNOWN: Final = timedelta(seconds=20)
+"""Longest time in which a leader does not know that a log is nearly full."""
 
 Uid = str
 
@@ -235,6 +238,27 @@ def none_runs_without_leave(message_logs: MessageLogs) -> list[str]:
                 f"OBSERVED {record.sequence}: {job.kind} {job.namespace}/{job.name} runs, and holds "
                 "no quota"
             )
+    return wrong
+
+
+def none_admitted_without_room(
+    message_logs: MessageLogs, crowded: Iterable[tuple[str, datetime, datetime]]
+) -> list[str]:
+    """Nobody is given quota while a log that ends need has only the room for ends.
+
+    A leader learns it within `ROOM_SECONDS` of its begin and of the log's filling.
+    """
+    wrong: list[str] = []
+    held: set[Uid] = set()
+    begun = {one.message.term: one.time for one in message_logs.terms}
+    for record in message_logs.admissions:
+        one = record.message
+        given = one.state in HOLDING and one.uid not in held and not one.unplanned
+        (held.add if one.state in HOLDING else held.discard)(one.uid)
+        for log, since, until in crowded if given else ():
+            known = max(since, begun.get(one.term, since)) + ROOM_KNOWN
+            if log in {"ADMISSIONS", "WORKLOADS", "OUTCOMES"} and known < record.time < until:
+                wrong.append(f"{_name(one)} is given quota while {log} has only room for ends")
     return wrong
 
 

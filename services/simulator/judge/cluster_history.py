@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from services.simulator.cluster.api import Api
 from services.simulator.cluster.storage.stored import Event
 from shared.contracts.kube import kinds, names
+from shared.contracts.kube.conditions import QUOTA_RESERVED, is_true
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.quantities import parse_quantity
 from shared.integrations import INTEGRATIONS, TEKTON_SLOT, Integration
@@ -56,6 +57,9 @@ class ClusterHistory:
         self._totals: dict[Pool, list[tuple[datetime, int]]] = {}
         """Each total of a pool and since when it is so, oldest first."""
 
+        self._reserved: dict[str, bool] = {}
+        """Uid of each job to whether its Workload says that it holds quota."""
+
         self._let_go: set[str] = set()
         self._ended: set[str] = set()
         for integration in INTEGRATIONS:
@@ -63,10 +67,18 @@ class ClusterHistory:
             served = api.kinds.find(kind.group, kind.version, kind.plural)
             if served is not None:
                 api.store.subscribe(served, partial(self._on_job, integration))
-        queue = kinds.CLUSTER_QUEUE
-        served = api.kinds.find(queue.group, queue.version, queue.plural)
-        assert served is not None
-        api.store.subscribe(served, self._on_queue)
+        for kind, listener in (
+            (kinds.CLUSTER_QUEUE, self._on_queue),
+            (kinds.WORKLOAD, self._on_workload),
+        ):
+            served = api.kinds.find(kind.group, kind.version, kind.plural)
+            assert served is not None
+            api.store.subscribe(served, listener)
+
+    def _on_workload(self, event: Event) -> None:
+        workload = event.stored.obj
+        for owner in workload["metadata"].get("ownerReferences") or []:
+            self._reserved[owner["uid"]] = is_true(workload, QUOTA_RESERVED)
 
     def _on_queue(self, event: Event) -> None:
         queue = event.stored.obj
@@ -100,6 +112,9 @@ class ClusterHistory:
         elif uid not in self._let_go and finish is None:
             self._let_go.add(uid)
             self.starts[uid] = self.starts.get(uid, 0) + 1
+            if not self._reserved.get(uid):
+                name = f"{job['kind']} {job['metadata']['namespace']}/{job['metadata']['name']}"
+                self.problems.append(f"{name} is started before its Workload says that it may run")
             if uid in self._ended:
                 self.problems.append(f"{integration.kind.kind} {uid} ended and was started again")
         if finish is not None:

@@ -6,11 +6,14 @@ plays many seeds on several cores.
 Leaves: a `port.Verdict` for each seed: what is wrong, and a log of what happened.
 """
 
+from functools import partial
+
 from services.simulator.scenarios import basic, coscheduling, time_limits
 from services.simulator.scenarios.machines import scenario as machines
 from services.simulator.scenarios.port import Scenario
 from services.simulator.scenarios.spokes import scenario as spokes
 from services.simulator.scenarios.swarm import scenario as swarm
+from services.simulator.scenarios.swarm.features import FOCUSES
 from services.simulator.scenarios.tenants import scenario as tenants
 
 SCENARIOS: dict[str, Scenario] = {
@@ -20,6 +23,7 @@ SCENARIOS: dict[str, Scenario] = {
     "machines": machines.play,
     "spokes": spokes.play,
     "swarm": swarm.play,
+    **{focus: partial(swarm.play_focused, focus) for focus in FOCUSES},
     "tenants": tenants.play,
 }
 """Scenarios by the names of `sluice simulate-world --scenario`."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
 from random import Random
 from typing import Final
 
@@ -19,7 +20,7 @@ LEASES: Final = ("quota", "quota", "quota", "classifier-projection", "watcher-hu
 """Whose holder is paused: most often the one that decides."""
 
 PAUSE_SECONDS: Final = (8.0, 50.0)
-FULL_SECONDS: Final = (2.0, 25.0)
+FULL_SECONDS: Final = (2.0, 50.0)
 FILLED: Final = ("ADMISSIONS", "WORKLOADS", "OUTCOMES", "OBSERVED", "CHECKS")
 TRUNCATED: Final = ("OBSERVED", "WORKLOADS", "OUTCOMES", "CHECKS", "ADMISSIONS")
 KEPT: Final = 5
@@ -40,6 +41,9 @@ class Disturbances:
 
         self.lost: dict[str, list[Stored]] = {}
         """Log to the messages that it lost, for the judge."""
+
+        self.crowded: list[tuple[str, datetime, datetime]] = []
+        """Each time in which a log had only the room for ends: log, begin, end."""
 
         self._system = system
         self._world = system.world
@@ -153,8 +157,11 @@ class Disturbances:
         stream = self._system.server.streams[self._random.choice(FILLED)]
         field = self._random.choice(("full", "crowded", "crowded"))
         self._world.note(f"{stream.name} is {field}")
-        setattr(stream, field, True)
         seconds = self._world.between(FULL_SECONDS)
+        if not stream.full and not stream.crowded:
+            now = self._world.now()
+            self.crowded.append((stream.name, now, now + timedelta(seconds=seconds)))
+        setattr(stream, field, True)
         self._world.later(seconds, self._empty_a_log, stream.name, field)
 
     def _empty_a_log(self, name: str, field: str) -> None:

@@ -4,9 +4,10 @@ Swarm testing: a world with everything on hides faults that need some of it off,
 (Groce et al., "Swarm Testing", ISSTA 2012).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from services.simulator.scenarios.basic import faults_of
 from shared.testing.world.world import Faults
@@ -103,6 +104,60 @@ def drawn(random: Random) -> Features:
         backlog=BACKLOG if on(1 / ONE_IN_RARE) else 0,
         history=HISTORY if on(1 / ONE_IN_RARE) else 0,
     )
+
+
+def focused(features: Features, focus: str) -> Features:
+    """Return the features with those always on that try one group of mechanisms."""
+    more = FOCUSES[focus]
+    own = {name: value for name, value in more.items() if name not in {"faults", "replicas"}}
+    faults = replace(features.faults, until_seconds=FAULT_SECONDS, **more.get("faults", {}))
+    replicas = features.replicas | more.get("replicas", {})
+    rare = {"backlog": 0, "history": 0, "garbage": False, "truncation": False}
+    return replace(features, faults=faults, replicas=replicas, **{**rare, **own})
+
+
+_FAILOVER: Final[dict[str, Any]] = {
+    "leader_pauses": True,
+    "preemption": True,
+    "replicas": {"quota": 3},
+    "faults": {"pause_every_seconds": 20.0, "hold_every_seconds": 8.0, "kill_every_seconds": 15.0},
+}
+_RELISTS: Final[dict[str, Any]] = {
+    "watch_break": 0.1,
+    "expired": 0.5,
+    "kill_every_seconds": 6.0,
+    "partition_every_seconds": 10.0,
+    "hold_every_seconds": 10.0,
+}
+
+FOCUSES: Final[Mapping[str, dict[str, Any]]] = {
+    "failover": _FAILOVER | {"replicated": False},
+    "failover-replicated": _FAILOVER | {"replicated": True},
+    "relists": {"recreation": True, "replicas": {"watcher": 3}, "faults": _RELISTS},
+    "projections": {
+        "recreation": True,
+        "leader_pauses": True,
+        "replicas": {"classifier": 3},
+        "faults": {"pause_every_seconds": 8.0, "hold_every_seconds": 8.0, "delay": 0.05},
+    },
+    "preemption": {
+        "preemption": True,
+        "deactivation": True,
+        "faults": {"hold_every_seconds": 6.0, "delay": 0.1, "duplicate": 0.1},
+    },
+    "replicas": {
+        "preemption": True,
+        "deactivation": True,
+        "replicas": dict.fromkeys(SERVICES, 3),
+        "faults": {"hold_every_seconds": 6.0, "kill_every_seconds": 6.0, "duplicate": 0.1},
+    },
+    "recreation": {
+        "recreation": True,
+        "faults": {"hold_every_seconds": 4.0, "lost_answer": 0.05, "kill_every_seconds": 10.0},
+    },
+    "disks": {"full_disks": True},
+}
+"""By name, what is always on. Each is a scenario of that name."""
 
 
 def _faults(random: Random) -> Faults:

@@ -19,7 +19,7 @@ from services.simulator.scenarios.port import Verdict, run_world
 from services.simulator.scenarios.swarm import load
 from services.simulator.scenarios.swarm.checker import check_reservations
 from services.simulator.scenarios.swarm.disturbances import Disturbances
-from services.simulator.scenarios.swarm.features import SERVICES, Features, drawn
+from services.simulator.scenarios.swarm.features import SERVICES, Features, drawn, focused
 from services.simulator.scenarios.swarm.history import write_history
 from services.simulator.scenarios.system import System
 from shared.bus.port import Entry
@@ -45,6 +45,12 @@ def play(seed: int) -> Verdict:
     """Run the world of `seed`; return its verdict."""
     random = Random(f"swarm/{seed}")
     return play_with(seed, drawn(random), random)
+
+
+def play_focused(focus: str, seed: int) -> Verdict:
+    """Run a world of `seed` in which what the focus tries is always on."""
+    random = Random(f"swarm/{focus}/{seed}")
+    return play_with(seed, focused(drawn(random), focus), random)
 
 
 def play_with(seed: int, features: Features, random: Random) -> Verdict:
@@ -162,6 +168,8 @@ class _Scene:
         verdict.violated(self._history.problems)
         for check in _checks_for(self._features):
             verdict.violated(check(message_logs))
+        crowded = self._disturbances.crowded
+        verdict.violated(checks.none_admitted_without_room(message_logs, crowded))
         server = self._system.server
         for log in LOGS:
             if f"{log}_NOW" in server.streams:
@@ -206,7 +214,8 @@ def _checks_for(features: Features) -> list[Callable[[MessageLogs], list[str]]]:
     unsafe = list(checks.ALWAYS)
     if features.garbage:
         unsafe.remove(checks.nothing_dead)
-        # What garbage replaced waits for its next state, which the check cannot know.
+    if features.preemption:
+        # A preemptor of before a change of leaders is served first, and preempted at once where needed.
         unsafe.remove(checks.priorities_respected)
     return unsafe
 

@@ -1,0 +1,107 @@
+"""Mutants of watcher and projection: fences, tombstones, and what is complete."""
+
+from typing import Any, Final
+
+from services.simulator.mutants.deciding import constant, without
+from services.simulator.mutants.plant import Mutant
+
+RELISTS: Final = ("relists", "swarm")
+
+
+def _without_tombstones(_original: Any) -> Any:
+    def on_listed(self: Any, scope: Any, items: Any) -> None:
+        for item in items:
+            self._on_changed(scope, item)
+
+    return on_listed
+
+
+async def _flush_nothing(_self: Any) -> None:
+    return None
+
+
+def _without_deletions(original: Any) -> Any:
+    def on_job(self: Any, observed: Any, integration: Any) -> None:
+        if not observed.deleted:
+            original(self, observed, integration)
+
+    return on_job
+
+
+def _believes_every_tombstone(original: Any) -> Any:
+    def on_job(self: Any, observed: Any, integration: Any) -> None:
+        for job_ref, ref in list(self._workload_of.items()):
+            same = (job_ref.namespace, job_ref.name) == (observed.namespace, observed.name)
+            if observed.deleted and same:
+                self._drop(job_ref, ref)
+        original(self, observed, integration)
+
+    return on_job
+
+
+def _one_generation(original: Any) -> Any:
+    def restore(self: Any, state: Any) -> None:
+        original(self, state.replace(generation=0))
+
+    return restore
+
+
+MUTANTS: Final = (
+    Mutant(
+        name="OBSERVED has no fence",
+        adr=1,
+        where="shared.bus.order.fences:Fences.headers",
+        make=without("OBSERVED"),
+        scenarios=RELISTS,
+    ),
+    Mutant(
+        name="a watcher publishes what is older than the log",
+        adr=1,
+        where="services.watcher.publisher:_is_newer",
+        make=constant(False),
+        scenarios=RELISTS,
+    ),
+    Mutant(
+        name="a list gives no tombstones",
+        adr=1,
+        where="services.watcher.term:Term._on_listed",
+        make=_without_tombstones,
+        scenarios=RELISTS,
+    ),
+    Mutant(
+        name="Synced comes before what was listed",
+        adr=1,
+        where="services.watcher.publisher:ObservedPublisher.flush",
+        make=lambda _original: _flush_nothing,
+        scenarios=RELISTS,
+    ),
+    Mutant(
+        name="WORKLOADS has no fence",
+        adr=1,
+        where="shared.bus.order.fences:Fences.headers",
+        make=without("WORKLOADS"),
+        scenarios=("projections", "swarm"),
+    ),
+    Mutant(
+        name="what no list contained is not gone",
+        adr=1,
+        where="services.classifier.projection.projector:Projector.on_synced",
+        make=constant(None),
+        scenarios=("projections", "relists", "swarm"),
+    ),
+    Mutant(
+        name="a deleted job is not gone",
+        adr=1,
+        where="services.classifier.projection.projector:Projector._on_job",
+        make=_without_deletions,
+        scenarios=RELISTS,
+    ),
+    Mutant(
+        name="the version of an evicted workload is not published",
+        adr=4,
+        where="services.classifier.projection.projector:_is_same",
+        make=lambda original: lambda a, b, **_evicted: original(a, b, evicted=False),
+        scenarios=("preemption", "lives", "swarm"),
+    ),
+)
+"""In the way of a message."""

@@ -1,0 +1,52 @@
+"""Patches one attribute for as long as a mutant is played."""
+
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    """One mechanism, taken out."""
+
+    name: str
+    """What is taken out, in a few words."""
+
+    adr: int
+    """The decision that speaks of the mechanism."""
+
+    where: str
+    """``module:Class.attribute`` or ``module:attribute``, as the code that uses it sees it."""
+
+    make: Callable[[Any], Any]
+    """Returns what replaces the original."""
+
+    of_instances: bool = False
+    """True if only instances have the attribute; the replacement is a property."""
+
+    scenarios: tuple[str, ...]
+    """Scenarios that try the mechanism, the likeliest first."""
+
+
+@contextmanager
+def planted(mutant: Mutant) -> Iterator[None]:
+    """Replace the attribute, and put the original back. Raises `AttributeError` if there is none."""
+    module_name, _, path = mutant.where.partition(":")
+    *owners, name = path.split(".")
+    owner: Any = importlib.import_module(module_name)
+    for one in owners:
+        owner = getattr(owner, one)
+    inherited = name not in vars(owner)
+    original: Any = None
+    if not mutant.of_instances:
+        original = getattr(owner, name) if inherited else vars(owner)[name]
+    setattr(owner, name, mutant.make(original))
+    try:
+        yield
+    finally:
+        if inherited:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, original)

@@ -1,0 +1,61 @@
+"""What was found about each mutant, kept for each commit."""
+
+import json
+import subprocess
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What the worlds said about one mutant."""
+
+    found: bool
+    scenario: str = ""
+    seed: int = 0
+    problem: str = ""
+    """What the safety check said; of a mutant that was not found, why."""
+
+    played: int = 0
+    """Number of worlds."""
+
+    cpu_seconds: float = 0.0
+
+
+class Results:
+    """The results of one state of the source, in one file."""
+
+    def __init__(self, folder: Path, state: str) -> None:
+        self._path = folder / f"{state}.json"
+        self._found: dict[str, Result] = {}
+        if self._path.exists():
+            kept = json.loads(self._path.read_text(encoding="utf-8"))
+            self._found = {name: Result(**one) for name, one in kept.items()}
+
+    def get(self, name: str) -> Result | None:
+        """What is known of a mutant; None: it was not played to its end."""
+        return self._found.get(name)
+
+    def put(self, name: str, result: Result) -> None:
+        """Keep a result at once."""
+        self._found[name] = result
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({name: asdict(one) for name, one in self._found.items()}, indent=1)
+        self._path.write_text(text, encoding="utf-8")
+
+
+def state_of_source(root: Path) -> str:
+    """The commit, and a digest of what differs from it; `unknown` outside of a repository."""
+    try:
+        commit = _git(root, "rev-parse", "--short=12", "HEAD").strip()
+        changes = _git(root, "diff", "HEAD", "--", "services", "shared")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return f"{commit}-{sha256(changes.encode()).hexdigest()[:8]}" if changes else commit
+
+
+def _git(root: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(root), *arguments]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603 - git
+    return done.stdout

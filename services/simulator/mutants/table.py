@@ -1,0 +1,14 @@
+"""Every safety mechanism that an ADR speaks of, and how it is taken out."""
+
+from typing import Final
+
+from services.simulator.mutants import deciding, executing, observing, placing
+from services.simulator.mutants.plant import Mutant
+
+MUTANTS: Final[tuple[Mutant, ...]] = (
+    *deciding.MUTANTS,
+    *observing.MUTANTS,
+    *executing.MUTANTS,
+    *placing.MUTANTS,
+)
+"""All of them; names are unique."""
