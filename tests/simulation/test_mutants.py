@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from services.simulator.mutants.plant import Mutant, planted
-from services.simulator.mutants.results import Result, Results, state_of_source
+from services.simulator.mutants.results import MutantResult, Results, state_of_source
 from services.simulator.mutants.runner import play, run, violations
 from services.simulator.mutants.table import MUTANTS
 from services.simulator.scenarios import SCENARIOS
@@ -92,7 +92,7 @@ def test_delay_and_exception_are_no_finds(monkeypatch: pytest.MonkeyPatch, probl
 def test_run_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     toy(monkeypatch, "a quota is exceeded")
     kept = Results(tmp_path, "abc")
-    kept.put("toy", Result(found=True, scenario="toy", seed=3))
+    kept.put("toy", MutantResult(found=True, scenario="toy", seed=3))
     out = io.StringIO()
 
     assert run([mutant()], Results(tmp_path, "abc"), jobs=1, out=out) == 0

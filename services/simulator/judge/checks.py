@@ -258,7 +258,7 @@ def none_admitted_without_room(
         for log, since, until in crowded if given else ():
             known = max(since, begun.get(one.term, since)) + ROOM_KNOWN
             if log in {"ADMISSIONS", "WORKLOADS", "OUTCOMES"} and known < record.time < until:
-                wrong.append(f"{_name(one)} is given quota while {log} has only room for ends")
+                wrong.append(f"{one.ref.path} is given quota while {log} has only room for ends")
     return wrong
 
 

@@ -22,7 +22,7 @@ WINDOW: Final = timedelta(seconds=180)
 BILLION: Final = 10**9
 
 
-class Pool(NamedTuple):
+class SharedQuota(NamedTuple):
     """What the jobs of some queues share."""
 
     name: str
@@ -37,7 +37,7 @@ class ClusterHistory:
         api: Api,
         *,
         now: Callable[[], datetime],
-        pool_of: Callable[[Object], Pool],
+        pool_of: Callable[[Object], SharedQuota],
         pool_name: Callable[[str], str],
     ) -> None:
         """`pool_of`: what a job's queue draws from. `pool_name`: the pool of a ClusterQueue."""
@@ -48,13 +48,13 @@ class ClusterHistory:
         self._now = now
         self._pool_of = pool_of
         self._pool_name = pool_name
-        self._running: dict[Pool, dict[str, tuple[str, int]]] = {}
+        self._running: dict[SharedQuota, dict[str, tuple[str, int]]] = {}
         """Uid to name and amount of the jobs that run or have pods."""
 
-        self._nominal: dict[Pool, dict[str, int]] = {}
+        self._nominal: dict[SharedQuota, dict[str, int]] = {}
         """By queue."""
 
-        self._totals: dict[Pool, list[tuple[datetime, int]]] = {}
+        self._totals: dict[SharedQuota, list[tuple[datetime, int]]] = {}
         """Each total of a pool and since when it is so, oldest first."""
 
         self._reserved: dict[str, bool] = {}
@@ -87,7 +87,7 @@ class ClusterHistory:
         for group in queue["spec"].get("resourceGroups") or []:
             for flavor in group["flavors"]:
                 for resource in flavor["resources"]:
-                    pool = Pool(pool_name, resource["name"])
+                    pool = SharedQuota(pool_name, resource["name"])
                     amounts = self._nominal.setdefault(pool, {})
                     amounts[name] = parse_quantity(str(resource["nominalQuota"]))
                     total = sum(amounts.values())
@@ -120,7 +120,7 @@ class ClusterHistory:
         if finish is not None:
             self._ended.add(uid)
 
-    def _check(self, pool: Pool, started: str) -> None:
+    def _check(self, pool: SharedQuota, started: str) -> None:
         now = self._now()
         used = sum(amount for _, amount in self._running[pool].values())
         totals = self._totals.get(pool, [])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class MutantResult:
     """What the worlds said about one mutant."""
 
     found: bool
@@ -28,16 +28,16 @@ class Results:
 
     def __init__(self, folder: Path, state: str) -> None:
         self._path = folder / f"{state}.json"
-        self._found: dict[str, Result] = {}
+        self._found: dict[str, MutantResult] = {}
         if self._path.exists():
             kept = json.loads(self._path.read_text(encoding="utf-8"))
-            self._found = {name: Result(**one) for name, one in kept.items()}
+            self._found = {name: MutantResult(**one) for name, one in kept.items()}
 
-    def get(self, name: str) -> Result | None:
+    def get(self, name: str) -> MutantResult | None:
         """What is known of a mutant; None: it was not played to its end."""
         return self._found.get(name)
 
-    def put(self, name: str, result: Result) -> None:
+    def put(self, name: str, result: MutantResult) -> None:
         """Keep a result at once."""
         self._found[name] = result
         self._path.parent.mkdir(parents=True, exist_ok=True)

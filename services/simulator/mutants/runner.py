@@ -7,7 +7,7 @@ from multiprocessing import get_context
 from typing import Final, TextIO
 
 from services.simulator.mutants.plant import Mutant, planted
-from services.simulator.mutants.results import Result, Results
+from services.simulator.mutants.results import MutantResult, Results
 from services.simulator.mutants.table import MUTANTS
 from services.simulator.scenarios import SCENARIOS
 from services.simulator.scenarios.port import Verdict
@@ -50,7 +50,7 @@ def run(
     return 0 if found == len(mutants) else 1
 
 
-def play(mutant: Mutant, *, seeds: int = SEEDS_MAX) -> Result:
+def play(mutant: Mutant, *, seeds: int = SEEDS_MAX) -> MutantResult:
     """Play seeds of each scenario in turn until a violation is found that the original does not have."""
     began, played = time.process_time(), 0
     why = "no safety check noticed"
@@ -64,7 +64,7 @@ def play(mutant: Mutant, *, seeds: int = SEEDS_MAX) -> Result:
             if violations(_verdict(scenario, seed)):
                 why = f"{scenario} {seed} fails without it, too"
                 continue
-            return Result(
+            return MutantResult(
                 found=True,
                 scenario=scenario,
                 seed=seed,
@@ -73,7 +73,7 @@ def play(mutant: Mutant, *, seeds: int = SEEDS_MAX) -> Result:
                 cpu_seconds=round(time.process_time() - began, 1),
             )
     spent = round(time.process_time() - began, 1)
-    return Result(found=False, problem=why, played=played, cpu_seconds=spent)
+    return MutantResult(found=False, problem=why, played=played, cpu_seconds=spent)
 
 
 def violations(verdict: Verdict) -> list[str]:
@@ -90,13 +90,13 @@ def _verdict(scenario: str, seed: int) -> Verdict:
         return Verdict(seed=seed, problems=[f"the scenario itself failed: {error!r}"])
 
 
-def _play_one(task: tuple[str, int]) -> tuple[str, Result]:
+def _play_one(task: tuple[str, int]) -> tuple[str, MutantResult]:
     name, seeds = task
     mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
     return name, play(mutant, seeds=seeds)
 
 
-def _play_all(tasks: Iterable[tuple[str, int]], jobs: int) -> Iterator[tuple[str, Result]]:
+def _play_all(tasks: Iterable[tuple[str, int]], jobs: int) -> Iterator[tuple[str, MutantResult]]:
     if jobs <= 1:
         yield from map(_play_one, tasks)
         return
@@ -106,7 +106,7 @@ def _play_all(tasks: Iterable[tuple[str, int]], jobs: int) -> Iterator[tuple[str
         yield from pool.imap_unordered(_play_one, tasks)
 
 
-def _report(name: str, result: Result, out: TextIO) -> None:
+def _report(name: str, result: MutantResult, out: TextIO) -> None:
     where = f"{result.scenario} {result.seed}" if result.found else "NOT FOUND"
     cost = f"{result.played} worlds, {result.cpu_seconds:g} s"
     print(f"  {name}: {where} ({cost}): {result.problem}", file=out, flush=True)

@@ -11,7 +11,7 @@ from services.simulator.cluster.admission import AdmissionRequest
 from services.simulator.cluster.errors import bad_request
 from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.judge import at_rest, checks
-from services.simulator.judge.cluster_history import ClusterHistory, Pool
+from services.simulator.judge.cluster_history import ClusterHistory, SharedQuota
 from services.simulator.judge.message_logs import LOGS, MessageLogs, read_logs, without_void
 from services.simulator.scenarios import basic
 from services.simulator.scenarios import load as basic_load
@@ -22,11 +22,12 @@ from services.simulator.scenarios.swarm.disturbances import Disturbances
 from services.simulator.scenarios.swarm.features import SERVICES, Features, drawn, focused
 from services.simulator.scenarios.swarm.history import write_history
 from services.simulator.scenarios.system import System
+from shared.bus.follow import why_unreadable
 from shared.bus.port import Entry
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.conditions import timestamp
 from shared.contracts.kube.kinds import Object
-from shared.contracts.messages.base import Message, UndecodableError
+from shared.contracts.messages.base import Message
 from shared.integrations import INTEGRATIONS, TEKTON_SLOT
 from shared.testing.world.world import World
 
@@ -221,19 +222,15 @@ def _checks_for(features: Features) -> list[Callable[[MessageLogs], list[str]]]:
 
 
 def _is_readable(entry: Entry) -> bool:
-    try:
-        read_logs([entry])
-    except UndecodableError:
-        return False
-    return True
+    return why_unreadable(entry, lambda one: read_logs([one])) is None
 
 
-def _pool_of(job: Object) -> Pool:
+def _pool_of(job: Object) -> SharedQuota:
     """The pool from which a job's queue draws."""
     queue = job["metadata"]["labels"][names.QUEUE]
     if queue == "pipelines-queue":
-        return Pool("pipelines", TEKTON_SLOT)
-    return Pool(load.BACKLOG_QUEUE if queue == load.BACKLOG_QUEUE else TEAMS, "cpu")
+        return SharedQuota("pipelines", TEKTON_SLOT)
+    return SharedQuota(load.BACKLOG_QUEUE if queue == load.BACKLOG_QUEUE else TEAMS, "cpu")
 
 
 def _encode_newer(message: Message) -> bytes:
