@@ -102,6 +102,9 @@ OLDER_ENTRY_DROPPED: Final = Probe(
     "older-entry-dropped", "a new leader dropped an entry of which it had read a later one"
 )
 HELD_UNTIL_SYNC: Final = Probe("held-until-sync", "a fact waited until its cluster was listed")
+GONE_WHILE_AWAY: Final = Probe(
+    "gone-while-away", "quota was given back for a workload that ended unseen"
+)
 EARLIER_UID_GONE: Final = Probe(
     "earlier-uid-gone", "quota was given back because the name has another uid"
 )

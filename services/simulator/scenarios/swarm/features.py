@@ -18,7 +18,7 @@ ONE_IN_RARE: Final = 20
 """A deep backlog and a long history are each in one of so many worlds: they cost the most."""
 
 BACKLOG: Final = 2_000
-HISTORY: Final = 2_000
+HISTORY: Final = 500
 
 SERVICES: Final = ("watcher", "classifier", "quota", "patcher", "dispatcher", "provisioner")
 
