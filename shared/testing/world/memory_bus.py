@@ -37,9 +37,8 @@ from shared.contracts.messages.admissions import Term
 from shared.contracts.messages.base import Message
 from shared.testing.world import memory_server
 from shared.testing.world.connection import Connection
-from shared.testing.world.memory_deletions import Deletions
 from shared.testing.world.memory_feed import BATCH, Delivery, Feed, batch_after
-from shared.testing.world.memory_lease import MemoryLease, acquire
+from shared.testing.world.memory_requests import Deletions, MemoryLease, acquire
 from shared.testing.world.memory_server import MemoryServer, Reply, Subscriber, answer_of
 from shared.testing.world.memory_streams import Stored
 from shared.testing.world.wire import PlainWire, Wire, WorldWire

@@ -31,7 +31,7 @@ async def test_released_lease_goes_to_the_next_at_once(
 ) -> None:
     # Only the release frees it while this test runs: it expires after ten minutes.
     monkeypatch.setattr("shared.bus.nats.lease.LEASE_SECONDS", 600)
-    monkeypatch.setattr("shared.testing.world.memory_lease.LEASE_SECONDS", 600)
+    monkeypatch.setattr("shared.testing.world.memory_requests.LEASE_SECONDS", 600)
     one, two = bus_factory.bus("one"), bus_factory.bus("two")
     await one.start()
     await two.start()

@@ -1,12 +1,16 @@
-"""Leases of the server in memory, with the timing of `shared.bus.nats.lease`."""
+"""What a bus in memory asks its server for: leases, and deletions of what has ended.
+
+Leases have the timing of `shared.bus.nats.lease`.
+"""
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
 from typing import Protocol, TypeVar
 
 from shared.bus.nats.lease import LEASE_SECONDS, LOOK_SECONDS
-from shared.bus.port import UnavailableError
+from shared.bus.port import Entry, UnavailableError
 from shared.testing.world.memory_server import MemoryServer
 
 T = TypeVar("T")
@@ -90,3 +94,31 @@ class MemoryLease:
                 self._over.set()
                 return
             self._until = sent + LEASE_SECONDS
+
+
+class Deletions:
+    """Deletions, as requests to the server. `MemoryBus` is one."""
+
+    async def ask(self, question: Callable[[MemoryServer], T]) -> T:
+        """One round trip."""
+        raise AssertionError(f"a bus asks its server: {question}")
+
+    async def purge(self, stream: str, subject: str, *, up_to: int) -> None:
+        """Drop a tombstone from the view of `stream`."""
+        await self.ask(lambda server: server.purge(stream, subject, up_to))
+
+    async def sweep(self, stream: str, ended: Mapping[str, int]) -> Collection[str]:
+        """Delete ended subjects from the view."""
+        return await self.ask(lambda server: server.sweep(stream, ended))
+
+    async def trim(self, stream: str, subject: str, *, up_to: int) -> int:
+        """Delete a subject from the log."""
+        return await self.ask(lambda server: server.trim(stream, subject, up_to))
+
+    async def at_or_after(self, stream: str, sequence: int) -> Entry | None:
+        """Return the first entry of the log from `sequence` on."""
+        return await self.ask(lambda server: server.at_or_after(stream, sequence))
+
+    async def tombstones(self, stream: str, *, before: datetime, most: int) -> dict[str, int]:
+        """Return the tombstones of a view that are older than `before`."""
+        return await self.ask(lambda server: server.tombstones(stream, before, most))
