@@ -15,6 +15,9 @@ from tests.e2e.documents import ROOT, Command, File, Session, matches, pages, st
 
 OTHER: Final = "needs another's program and an API server of its own"
 INSTALLED: Final = "changes what is installed in a real cluster"
+LETTER: Final = (
+    "needs a message that nobody could read; tests/integration/test_dead_letters.py has one"
+)
 ENGINE: Final = "needs a Docker engine"
 ITSELF: Final = "is how the tests are run"
 NOT_RUN: Final = {
@@ -35,6 +38,9 @@ NOT_RUN: Final = {
     "kubectl apply --server-side -f nats-users.yaml": INSTALLED,
     "kubectl -n sluicegate delete job bus-apply": INSTALLED,
     "kubectl --server http://127.0.0.1:8001": ENGINE,
+    "kubectl delete -k": INSTALLED,
+    "sluice dead show team-a/": LETTER,
+    "sluice dead retry team-a/": LETTER,
     "docker ": ENGINE,
     "helm ": "tests/contract/deploy/test_helm.py renders the chart with Helm's own library",
 }
