@@ -37,7 +37,7 @@ BOUNDED: Final = {
     "DigestCache._entries": "the least recent are dropped, by number and by size",
     "EventRecorder._written": "the least recent are dropped",
     "PodSet.": "held by DigestCache",
-    "Shard.finished_uids": "the oldest are dropped",
+    "Shard.ended": "the oldest are dropped",
     "Worker._applied": "the least recent are dropped",
     "_ResolvedPodSets.": "held by DigestCache",
 }
