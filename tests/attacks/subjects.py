@@ -135,7 +135,7 @@ def attacks() -> Iterator[Attack]:
         ("classifier", "creates a stream that writes decisions", "$JS.API.STREAM.CREATE.EVIL",
          {**thing, "republish": {"src": "evil.>", "dest": "sluice.admission.>"}}),
         ("dispatcher", "purges a log", "$JS.API.STREAM.PURGE.ADMISSIONS", {}),
-        ("quota", "purges its own log", "$JS.API.STREAM.PURGE.ADMISSIONS", {}),
+        ("quota", "purges a log that it only reads", "$JS.API.STREAM.PURGE.CHECKS", {}),
         ("quota", "deletes a message", "$JS.API.STREAM.MSG.DELETE.ADMISSIONS", {"seq": 1}),
         ("viewer", "shortens a log", "$JS.API.STREAM.UPDATE.QUEUES",
          {"name": "QUEUES", "subjects": ["sluice.queue.>"], "max_msgs": 1}),
