@@ -18,7 +18,7 @@ from nats.errors import Error as NatsError
 
 from services.ctl.setup.permissions import FILE, key_file, rendered
 from shared.bus.admin.apply import apply_at
-from shared.bus.admin.permissions import reads_of
+from shared.bus.admin.permissions import reads_of, writes_of
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.filters import covers
 from shared.bus.nats.bus import NatsBus
@@ -108,6 +108,7 @@ class Ground:
             instance=user,
             access=self.access(user),
             reads=reads_of(user),
+            writes=writes_of(user, "hub"),
             now=lambda: datetime.now(UTC),
         )
         await bus.start()

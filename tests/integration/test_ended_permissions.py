@@ -3,7 +3,7 @@
 from functools import partial
 from pathlib import Path
 
-from shared.bus.admin.permissions import reads_of
+from shared.bus.admin.permissions import reads_of, writes_of
 from shared.bus.nats.bus import NatsBus
 from shared.testing.builders import workload
 from shared.testing.waiting import eventually
@@ -21,6 +21,7 @@ async def test_quota_alone_deletes_ended_workloads_from_views_and_logs(tmp_path:
                 now=now,
                 access=secured.access(user),
                 reads=reads_of(user),
+                writes=writes_of(user, "hub"),
             )
 
         classifier, quota = bus("classifier"), bus("quota")
