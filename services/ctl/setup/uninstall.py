@@ -95,7 +95,9 @@ async def uninstall(
         if not yes:
             return True
         check_choice(plan, waiting)
-        problems = await carry_out(kube, plan, waiting, wait_seconds=wait_seconds)
+        problems = await carry_out(
+            kube, plan, waiting, namespace=namespace, wait_seconds=wait_seconds
+        )
         left = await plan_for(kube, namespace)
     except UnavailableError as error:
         raise CommandError("uninstall", str(error), status=Exit.UNREACHABLE) from error
@@ -107,6 +109,10 @@ async def uninstall(
         problems.append(
             "some of it came back or is left: a service of Sluicegate still runs, here or at a hub. "
             "Stop it, and repeat the command"
+        )
+    if left.waiting and waiting != "leave":
+        problems.append(
+            f"{len(left.waiting)} job(s) still wait: repeat the command with --waiting release or leave"
         )
     say("\n".join([f"not done: {problem}" for problem in problems] or NEXT))
     return not problems
@@ -218,9 +224,18 @@ def _runs(deployment: Body) -> bool:
 
 
 async def carry_out(
-    kube: Kube, plan: UninstallPlan, waiting: Waiting | None, *, wait_seconds: float
+    kube: Kube,
+    plan: UninstallPlan,
+    waiting: Waiting | None,
+    *,
+    namespace: str,
+    wait_seconds: float,
 ) -> list[str]:
-    """Do everything, as far as it can be done; return what could not be, in words."""
+    """Do everything, as far as it can be done; return what could not be, in words.
+
+    Until they stopped, the services held more jobs and put finalizers on more objects: what is given
+    back is what is there then.
+    """
     problems: list[str] = []
     for kind, obj in plan.webhooks:
         await _try(problems, kind, obj, _delete(kube, kind, obj))
@@ -229,6 +244,7 @@ async def carry_out(
     problems += await _until_stopped(kube, plan, wait_seconds)
     if problems:
         return [*problems, "finalizers and waiting jobs were left as they are"]
+    plan = await plan_for(kube, namespace)
     for kind, obj, finalizer in plan.finalizers:
         await _try(problems, kind, obj, _patch(kube, kind, obj, _without(finalizer)))
     for integration, job in plan.waiting if waiting == "release" else ():

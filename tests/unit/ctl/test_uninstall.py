@@ -131,7 +131,7 @@ async def test_plan_names_everything_and_writes_nothing(site: Site) -> None:
 @pytest.mark.parametrize("waiting", ["release", "leave"])
 async def test_cluster_is_given_back_as_the_user_chooses(site: Site, waiting: Any) -> None:
     plan = await plan_for(site.kube, SERVICES)
-    assert await carry_out(site.kube, plan, waiting, wait_seconds=1) == []
+    assert await carry_out(site.kube, plan, waiting, namespace=SERVICES, wait_seconds=1) == []
     assert await site.suspended("waits") is (waiting == "leave")
     assert await site.pending("build") is (waiting == "leave")
     assert not await site.suspended("runs")
@@ -150,7 +150,7 @@ async def test_cluster_is_given_back_as_the_user_chooses(site: Site, waiting: An
     again = await plan_for(site.kube, SERVICES)
     assert again.is_empty()
     assert len(again.waiting) == (0 if waiting == "release" else 2)
-    assert await carry_out(site.kube, again, waiting, wait_seconds=1) == []
+    assert await carry_out(site.kube, again, waiting, namespace=SERVICES, wait_seconds=1) == []
 
 
 async def test_waiting_jobs_need_a_choice(site: Site) -> None:
@@ -165,7 +165,7 @@ async def test_nothing_is_given_back_while_a_service_still_runs(site: Site) -> N
     status = [{"op": "add", "path": "/status", "value": {"replicas": 1}}]
     await site.kube.patch(kinds.DEPLOYMENT, SERVICES, "quota", status, subresource="status")
     plan = await plan_for(site.kube, SERVICES)
-    problems = await carry_out(site.kube, plan, "release", wait_seconds=0)
+    problems = await carry_out(site.kube, plan, "release", namespace=SERVICES, wait_seconds=0)
     assert problems[0] == "Deployment sluicegate/quota: its pods have not ended"
     assert await site.suspended("waits")
     assert names.RESOURCE_IN_USE in await site.finalizers(kinds.WORKLOAD, "job-waits")
@@ -196,9 +196,41 @@ class MeddledKube(LocalKube):
 async def test_object_that_changes_meanwhile_is_read_again(site: Site) -> None:
     kube = MeddledKube(site.kube)
     plan = await plan_for(kube, SERVICES)
-    assert await carry_out(kube, plan, "leave", wait_seconds=1) == []
+    assert await carry_out(kube, plan, "leave", namespace=SERVICES, wait_seconds=1) == []
     assert kube.meddled == {"job-waits", "job-runs"}
     assert await site.finalizers(kinds.WORKLOAD, "job-waits") == ["example.com/theirs"]
+
+
+class BusyKube(LocalKube):
+    """A cluster whose services hold one more job and one more Workload until they stop."""
+
+    def __init__(self, site: "Site") -> None:
+        super().__init__(site.kube._api)
+        self.site = site
+
+    async def patch(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        patch: Patch,
+        *,
+        subresource: str | None = None,
+    ) -> Any:
+        if kind is kinds.DEPLOYMENT:
+            await self.site.job("late")
+            held = [names.RESOURCE_IN_USE]
+            spec = {"queueName": "main", "podSets": [], "active": True}
+            await self.site.make(kinds.WORKLOAD, "job-late", spec, finalizers=held)
+        return await super().patch(kind, namespace, name, patch, subresource=subresource)
+
+
+async def test_what_began_to_wait_while_services_stopped_is_given_back_too(site: Site) -> None:
+    kube = BusyKube(site)
+    plan = await plan_for(kube, SERVICES)
+    assert await carry_out(kube, plan, "release", namespace=SERVICES, wait_seconds=1) == []
+    assert not await site.suspended("late")
+    assert await site.finalizers(kinds.WORKLOAD, "job-late") == []
 
 
 async def test_command_over_http_plans_and_gives_back(site: Site, tmp_path: Path) -> None:
