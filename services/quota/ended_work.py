@@ -64,6 +64,10 @@ TRIM_FROM: Final = 0.6
 
 TRIM_TO: Final = 0.5
 
+TRIM_AGAIN: Final = timedelta(minutes=10)
+"""Pause after a log was looked through to its end: what is left in it lives, and each message costs a
+round trip."""
+
 
 class EndedWork:
     """The workloads that have ended and are still in a view."""
@@ -92,6 +96,9 @@ class EndedWork:
         self._cursor: dict[str, int] = {}
         """Log to the sequence from which on `_trim` goes on looking."""
 
+        self._trim_at: dict[str, datetime] = {}
+        """Log to the time before which `_trim` would find nothing new in it."""
+
     def observe(self, message: Message, entry: Entry) -> None:
         """Note a message that was just applied."""
         self._applied[message.stream] = max(self._applied.get(message.stream, 0), entry.sequence)
@@ -110,7 +117,7 @@ class EndedWork:
             try:
                 await self._sweep_due()
                 for stream in STREAMS:
-                    if fullness(stream) >= TRIM_FROM:
+                    if fullness(stream) >= TRIM_FROM and self._may_trim(stream):
                         await self._trim(stream)
             except BusError as error:
                 log.warning("ended workloads stay in the views", error=str(error))
@@ -168,6 +175,9 @@ class EndedWork:
     def _known_up_to(self, stream: str) -> int:
         return self._decided_up_to() if stream == "ADMISSIONS" else self._applied.get(stream, 0)
 
+    def _may_trim(self, stream: str) -> bool:
+        return stream not in self._trim_at or self._trim_at[stream] <= self._now()
+
     async def _trim(self, stream: str) -> None:
         """Delete workloads that are in no view any more from a log, until it has room again."""
         began = await self._fullness(stream)
@@ -177,6 +187,7 @@ class EndedWork:
                 entry = await self._bus.at_or_after(stream, self._cursor.get(stream, 1))
                 if entry is None or entry.sequence > self._known_up_to(stream):
                     self._cursor.pop(stream, None)
+                    self._trim_at[stream] = self._now() + TRIM_AGAIN
                     await self._publish_start(stream, trimmed, at)
                     return  # What is left lives, or has ended a moment ago.
                 self._cursor[stream] = entry.sequence + 1

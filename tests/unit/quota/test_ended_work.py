@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from services.quota.ended_work import EndedWork
 from shared.bus.follow import recall
 from shared.bus.port import Entry, LaterError
 from shared.contracts.kube import kinds
@@ -196,6 +197,35 @@ async def test_nearly_full_log_loses_its_oldest_ended_workloads_and_nothing_that
     assert starts.keys() == set(VIEWS)
     await setup.workload("y", phase="finished", finish=Finish(success=True))
     await became(setup, "y", "released")
+
+
+async def test_log_full_of_what_lives_is_looked_through_once(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[str] = []
+    asked: list[str] = []
+    at_or_after, may_trim = MemoryBus.at_or_after, EndedWork._may_trim
+
+    async def noted(bus: MemoryBus, stream: str, sequence: int) -> Entry | None:
+        begun.extend([stream] if sequence == 1 else [])
+        return await at_or_after(bus, stream, sequence)
+
+    def counted(work: EndedWork, stream: str) -> bool:
+        asked.append(stream)
+        return may_trim(work, stream)
+
+    monkeypatch.setattr(MemoryBus, "at_or_after", noted)
+    monkeypatch.setattr(EndedWork, "_may_trim", counted)
+    monkeypatch.setattr(Stream, "fullness", property(lambda _: 0.65))
+    await setup.cluster(cpus=1)
+    await setup.start_quota()
+    await lives(setup, "y")
+
+    async def asked_often() -> bool:
+        return len(asked) > 10 * len(VIEWS)
+
+    await eventually(asked_often)
+    assert sorted(begun) == sorted(VIEWS)
 
 
 async def test_outcome_of_nobody_is_no_reason_to_stop(setup: Setup) -> None:
