@@ -59,6 +59,26 @@ class Part(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
+    _all_fields: ClassVar[set[str]] = set()
+    """What pydantic calls the fields that were set. Nobody asks for them, and a set for each part would
+    take as much memory as its values: all parts of a type share this one."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        cls._all_fields = set(cls.model_fields)
+
+    def model_post_init(self, _: Any, /) -> None:
+        """Share what is the same for all parts of this type."""
+        object.__setattr__(self, "__pydantic_fields_set__", self._all_fields)
+
+    def __copy__(self) -> Self:
+        copied = type(self).__new__(type(self))
+        object.__setattr__(copied, "__dict__", self.__dict__.copy())
+        object.__setattr__(copied, "__pydantic_fields_set__", self._all_fields)
+        object.__setattr__(copied, "__pydantic_extra__", None)
+        object.__setattr__(copied, "__pydantic_private__", None)
+        return copied
+
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some fields changed. Raises `TypeError` for an unknown field."""
         if unknown := changes.keys() - type(self).model_fields.keys():
@@ -139,7 +159,9 @@ class Message(Part):
         except ValidationError as error:
             raise UndecodableError(cls.type, error) from error
         trace = headers.get(TRACEPARENT) if headers else None
-        return message if trace is None else message.model_copy(update={"traceparent": trace})
+        if trace is not None:
+            object.__setattr__(message, "traceparent", trace)  # Nobody else has it yet.
+        return message
 
 
 class WorkloadMessage(Message):
