@@ -17,6 +17,7 @@ from services.quota.engine.facts import (
     EvictionRequested,
     Fact,
     QuotaHeld,
+    Recheck,
     Reserve,
     Wait,
     WorkloadDrained,
@@ -31,6 +32,7 @@ from services.quota.metrics.service import ISOLATED
 from services.quota.policy import policy_of
 from services.quota.publishing.queue_status import QueueStatusPublisher
 from services.quota.publishing.reasons import ReasonSchedule
+from services.quota.recorded_checks import RecordedChecks
 from services.quota.settings import QuotaSettings
 from services.quota.wire import inbound, outbound
 from services.quota.wire.workloads import bounded, identity, workload_changed
@@ -74,6 +76,7 @@ class Decider:
         self._checks: dict[WorkloadRef, dict[str, CheckState]] = {}
         """Latest state of each admission check, by name. For queries."""
 
+        self._recorded_checks = RecordedChecks()
         self._spokes: dict[WorkloadRef, tuple[str, str]] = {}
         """(uid of the workload, the spoke that it runs on)."""
 
@@ -180,6 +183,8 @@ class Decider:
         for decision in decisions:
             ref = outbound.ref_of(decision)
             changed = self._timers.apply_decision(ref, decision, now)
+            if ref in self._adopted:  # The decision is about what is not on the log yet.
+                yield from self._republish(ref, now)
             if isinstance(decision, Wait):
                 urgent = changed or self._holds_quota(ref)
                 self._reasons.enqueue(ref, decision, now, at_once=urgent)
@@ -187,7 +192,10 @@ class Decider:
             self._reasons.forget(ref)
             if isinstance(decision, Reserve):
                 self._reasons.count_admission()
-            admission = self._complete(ref, outbound.decision_fields(decision, now))
+            fields: outbound.Fields | None = outbound.decision_fields(decision, now)
+            if isinstance(decision, Recheck):
+                fields = outbound.rechecked_fields(self._admissions.get(ref), decision)
+            admission = None if fields is None else self._complete(ref, fields)
             if isinstance(decision, Evict) and decision.deactivate and ref in self._states:
                 self._apply_workload_changed(self._states[ref])
             if admission is not None:
@@ -222,6 +230,7 @@ class Decider:
             fields = outbound.admission_fields(last) | {"decided_at": now}
         elif held is not None and held.uid == state.uid:
             fields = outbound.held_fields(held, now)
+            fields["checks"] = self.engine.required_checks(state.cluster, ref.path)
         else:
             return
         if (admission := self._complete(ref, fields)) is not None:
@@ -322,7 +331,9 @@ class Decider:
             self._adopted[ref] = adopted
             self._reasons.forget(ref)  # It waits no more.
             self._apply_fact(adopted)
-        why = self._bypass_cause(state, admission) if adopted is None else None
+        why = None
+        if adopted is None:
+            why = outbound.bypass_cause(state, admission, self._on_bypass, self._on_missed)
         if state.pods_active:
             self._apply_fact(
                 WorkloadRunning(
@@ -334,14 +345,9 @@ class Decider:
         if why is not None:  # The engine counts it already.
             probes.BYPASS_FOUND.fired += 1
             self._evict(state, *why, at=state.created_at)
+        for check in self._recorded_checks.facts(state):
+            self._apply_fact(check)
         self._drain(ref)
-
-    def _bypass_cause(
-        self, state: WorkloadState, admission: Admission | None
-    ) -> tuple[str, str] | None:
-        return outbound.bypass_cause(
-            state, admission, on_bypass=self._on_bypass, on_missed=self._on_missed
-        )
 
     def _forget(self, ref: WorkloadRef) -> None:
         """Keep nothing of a workload that is gone, but the decision by which it holds quota."""
@@ -354,6 +360,7 @@ class Decider:
         )
         for known in of_workloads:
             known.pop(ref, None)
+        self._recorded_checks.forget(ref)
 
     def _apply_workload_changed(self, state: WorkloadState) -> None:
         ref = state.ref
@@ -388,8 +395,7 @@ class Decider:
 
     def _on_outcome(self, outcome: Outcome) -> None:
         ref = outcome.ref
-        admission = self._admissions.get(ref)
-        state = self._states.get(ref)
+        admission, state = self._admissions.get(ref), self._states.get(ref)
         if admission is None or state is None or outcome.uid != state.uid:
             return
         if outcome.term == 0 and outcome.at < admission.decided_at:
@@ -413,7 +419,7 @@ class Decider:
         self._apply_workload_changed(state)
         self._evict(state, RELEASE_REFUSED, outcome.message, at=outcome.at)
         if state.held and not state.pods_active:
-            self._drained(state)
+            self._apply_fact(WorkloadDrained(**identity(state)))
 
     def _evict(self, state: WorkloadState, reason: str, message: str, *, at: datetime) -> None:
         self._apply_fact(
@@ -432,7 +438,7 @@ class Decider:
             return
         if admission.unplanned and admission.state == "admitted":
             if state.held and not state.pods_active:
-                self._drained(state)
+                self._apply_fact(WorkloadDrained(**identity(state)))
             return
         version = self._suspended_versions.get(ref)
         if version is None or admission.state != "evicted":
@@ -443,9 +449,6 @@ class Decider:
             probes.DRAIN_AWAITED.fired += 1
             return
         del self._suspended_versions[ref]
-        self._drained(state)
-
-    def _drained(self, state: WorkloadState) -> None:
         self._apply_fact(WorkloadDrained(**identity(state)))
 
     # --- reasons -----------------------------------------------------------------------------------
@@ -491,6 +494,7 @@ class Decider:
         if admission.state == "evicted" and (last is None or last.state != "evicted"):
             self._suspended_versions.pop(ref, None)
         self._admissions[ref] = admission
+        self._recorded_checks.on_decision(admission, state)
         if admission.state == "released" and state is None:
             del self._admissions[ref]
         return admission

@@ -4,7 +4,7 @@ All methods are pure: they take an object and return facts or patches.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from shared.contracts.kube.kinds import Kind, Object
@@ -25,6 +25,16 @@ _RELEASE: Final = (
     Operation(op="test", path="/spec/suspend", value=True, value_from=None, when=None),
     Operation(op="replace", path="/spec/suspend", value=False, value_from=None, when=None),
 )
+_SET_BY_SERVER: Final = frozenset(
+    {
+        "batch.kubernetes.io/controller-uid",
+        "batch.kubernetes.io/job-name",
+        "controller-uid",
+        "job-name",
+    }
+)
+"""Labels of the pod template of a Job that never change."""
+
 _LIMITS: Final = frozenset({"activeDeadlineSeconds", "timeouts", "ttlSecondsAfterFinished"})
 """Fields of a spec that limit how long a job runs or is kept, for every kind."""
 
@@ -41,6 +51,8 @@ class PodSetInfo:
     count: int
     node_selector: Mapping[str, str]
     tolerations: tuple[Mapping[str, Any], ...]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 class Integration:
@@ -341,10 +353,12 @@ def _pod_set(obj: Object, asked: Asked) -> Object:
 
 
 def _given(obj: Object, asked: Asked, info: PodSetInfo) -> Iterator[Object]:
-    """The flavor's labels and tolerations go into the pod template, a smaller pod count into its field."""
+    """What an admission adds goes into the pod template, a smaller pod count into its field."""
     plan = asked.plan
     if plan.template is not None:
-        path = (*asked.path_of(plan.template, in_item=plan.in_item), "spec")
+        template = asked.path_of(plan.template, in_item=plan.in_item)
+        yield from _labelled(obj, template, info)
+        path = (*template, "spec")
         pod = _mapping(obj, path)
         if info.node_selector:
             selector = {**(pod.get("nodeSelector") or {}), **info.node_selector}
@@ -357,6 +371,21 @@ def _given(obj: Object, asked: Asked, info: PodSetInfo) -> Iterator[Object]:
         yield {"op": "add", "path": pointer(path), "value": info.count}
 
 
+def _labelled(obj: Object, template: Sequence[str], info: PodSetInfo) -> Iterator[Object]:
+    """The added labels and annotations of the pod template."""
+    path = (*template, "metadata")
+    there = _mapping(obj, path)
+    given = {"labels": info.labels, "annotations": info.annotations}
+    wanted = {name: {**(there.get(name) or {}), **added} for name, added in given.items() if added}
+    if not wanted:
+        return
+    if found(obj, path) is None:
+        yield {"op": "add", "path": pointer(path), "value": wanted}
+        return
+    for name, value in wanted.items():
+        yield {"op": "add", "path": pointer((*path, name)), "value": value}
+
+
 def _mapping(obj: Object, path: Sequence[str]) -> Object:
     """The map at the path; an empty one if there is none or if it is no map."""
     there = found(obj, path)
@@ -366,7 +395,9 @@ def _mapping(obj: Object, path: Sequence[str]) -> Object:
 def _taken_back(obj: Object, asked: Asked, before: Object) -> Iterator[Object]:
     plan = asked.plan
     if plan.template is not None:
-        path = (*asked.path_of(plan.template, in_item=plan.in_item), "spec")
+        template = asked.path_of(plan.template, in_item=plan.in_item)
+        yield from _unlabelled(obj, template, before)
+        path = (*template, "spec")
         now, was = _mapping(obj, path), _mapping(before, ("template", "spec"))
         for name in ("nodeSelector", "tolerations"):
             is_, old = now.get(name) or None, was.get(name) or None
@@ -378,3 +409,18 @@ def _taken_back(obj: Object, asked: Asked, before: Object) -> Iterator[Object]:
     if plan.count_field is not None and isinstance(count, int) and asked.pods < count:
         path = asked.path_of(plan.count_field, in_item=plan.count_in_item)
         yield {"op": "add", "path": pointer(path), "value": count}
+
+
+def _unlabelled(obj: Object, template: Sequence[str], before: Object) -> Iterator[Object]:
+    """Labels and annotations of the pod template as they were, but for those that the API server sets."""
+    path = (*template, "metadata")
+    now, was = _mapping(obj, path), _mapping(before, ("template", "metadata"))
+    for name in ("labels", "annotations"):
+        is_, old = now.get(name) or {}, was.get(name) or {}
+        kept = {key: value for key, value in is_.items() if key in _SET_BY_SERVER}
+        if (wanted := {**old, **kept}) == is_:
+            continue
+        if wanted:
+            yield {"op": "add", "path": pointer((*path, name)), "value": wanted}
+        else:
+            yield {"op": "remove", "path": pointer((*path, name))}

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from services.classifier.projection.digest_cache import DigestCache
+from shared.contracts.controllers import OWN_CONTROLLERS
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import Body, annotations_of, labels_of, spec_of
 from shared.contracts.kube.kinds import Kind
@@ -14,6 +15,7 @@ _Key = tuple[str | None, str]
 
 _WATCHED: tuple[Kind, ...] = (
     kinds.NAMESPACE,
+    kinds.ADMISSION_CHECK,
     kinds.CLUSTER_QUEUE,
     kinds.LOCAL_QUEUE,
     kinds.LIMIT_RANGE,
@@ -82,6 +84,11 @@ class ClusterObjects:
         listed = [str(check.get("name")) for check in strategy]
         return {*listed, *map(str, spec.get("admissionChecks") or ())}
 
+    def is_foreign_check(self, name: str) -> bool:
+        """Return whether another controller answers the AdmissionCheck `name`; False if it is unknown."""
+        check = self._of(kinds.ADMISSION_CHECK).get((None, name))
+        return check is not None and spec_of(check).get("controllerName") not in OWN_CONTROLLERS
+
     def _cluster_queue(self, namespace: str, local_queue: str) -> Body | None:
         spec = spec_of(self.local_queue(namespace, local_queue))
         return self._of(kinds.CLUSTER_QUEUE).get((None, str(spec.get("clusterQueue") or "")))
@@ -118,6 +125,8 @@ def _relevant(obj: Body) -> dict[str, object]:
     if obj.get("kind") in {kinds.CLUSTER_QUEUE.kind, kinds.LOCAL_QUEUE.kind}:
         annotations = obj["metadata"].get("annotations")
         return {"annotations": annotations, "queue": spec_of(obj).get("clusterQueue")}
+    if obj.get("kind") == kinds.ADMISSION_CHECK.kind:
+        return {"controller": spec_of(obj).get("controllerName")}
     if obj.get("kind") == kinds.NAMESPACE.kind:
         return {"labels": obj["metadata"].get("labels")}
     return {key: value for key, value in obj.items() if key not in {"metadata", "status"}}

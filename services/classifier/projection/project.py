@@ -108,7 +108,7 @@ def project_job(
         run_of=labels_of(job).get(integration.trace_name_label),
         trace_parent=_trace_parent(job, integration),
         **_common_fields(job, priority),
-        **status_fields(workload),
+        **status_fields(workload, cluster_objects.is_foreign_check),
     )
 
 
@@ -154,7 +154,7 @@ def project_external(
         finish=finish,
         max_execution_seconds=spec.get("maximumExecutionTimeSeconds"),
         **_common_fields(workload, priority),
-        **status_fields(workload),
+        **status_fields(workload, cluster_objects.is_foreign_check),
     )
 
 

@@ -1,6 +1,6 @@
 """Reads a Workload object's status: the only memory of a workload's past if the log is lost. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from shared.contracts.kube.conditions import (
     reason_of,
     transition_time,
 )
-from shared.contracts.messages.workloads import PodSet
+from shared.contracts.messages.workloads import PodSet, RecordedCheck
 
 INT32_MAX: Final = 2**31 - 1
 
@@ -26,7 +26,7 @@ def has_quota(workload: Body | None) -> bool:
     return is_true(workload, QUOTA_RESERVED)
 
 
-def status_fields(workload: Body | None) -> dict[str, Any]:
+def status_fields(workload: Body | None, is_foreign_check: Callable[[str], bool]) -> dict[str, Any]:
     """Return the fields of `WorkloadState` that the Workload object sets, without absent ones."""
     if workload is None:
         return {}
@@ -37,6 +37,9 @@ def status_fields(workload: Body | None) -> dict[str, Any]:
     evicted = is_true(workload, EVICTED)
     if has_quota(workload):
         fields |= {"admission": status.get("admission"), "evicted": evicted}
+        listed = status.get("admissionChecks") or []
+        if checks := [_recorded_check(each) for each in listed if is_foreign_check(each["name"])]:
+            fields["checks"] = checks
     if evicted:
         condition = find_condition(workload, EVICTED)
         fields |= {
@@ -57,6 +60,17 @@ def status_fields(workload: Body | None) -> dict[str, Any]:
     if is_true(workload, DEACTIVATION_TARGET):
         fields["deactivating"] = True
     return fields
+
+
+def _recorded_check(listed: Mapping[str, Any]) -> RecordedCheck:
+    seconds = listed.get("requeueAfterSeconds")
+    return RecordedCheck(
+        check=listed["name"],
+        state=listed["state"],
+        message=str(listed.get("message") or ""),
+        requeue_after_seconds=None if seconds is None else _in_32_bits(seconds),
+        at=datetime.fromisoformat(listed["lastTransitionTime"]),
+    )
 
 
 def _in_32_bits(value: Any) -> int:

@@ -1,7 +1,7 @@
 """A cache of one cluster: the latest of each observed object, workload state and admission."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import aclosing
 from typing import Final
 
@@ -9,8 +9,9 @@ from shared.bus.follow import read
 from shared.bus.kind_follower import KindFollower
 from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts import subjects
+from shared.contracts.controllers import OWN_CONTROLLERS
 from shared.contracts.kube import kinds, names
-from shared.contracts.kube.bodies import Body
+from shared.contracts.kube.bodies import Body, spec_of
 from shared.contracts.kube.conditions import FINISHED, is_true
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.admissions import Admission
@@ -69,6 +70,15 @@ class ObjectCache:
     def objects(self, kind: Kind) -> Iterator[Body]:
         """All cached objects of a kind. The caller awaits nothing between two of them."""
         return (obj for key, obj in self._objects.items() if key[0] == kind.detail)
+
+    def foreign_checks(self, names: Iterable[str]) -> set[str]:
+        """Those of these AdmissionChecks that other controllers answer."""
+        checks = ((name, self.object(kinds.ADMISSION_CHECK, None, name)) for name in names)
+        return {
+            name
+            for name, check in checks
+            if check is not None and spec_of(check).get("controllerName") not in OWN_CONTROLLERS
+        }
 
     def workload(self, namespace: str, name: str) -> WorkloadState | None:
         """The latest state of a workload; None if there is none."""
@@ -161,6 +171,7 @@ class ObjectCache:
         """Follow the observed objects until cancelled."""
         followed = (
             kinds.WORKLOAD,
+            kinds.ADMISSION_CHECK,
             kinds.RESOURCE_FLAVOR,
             kinds.CLUSTER_QUEUE,
             kinds.LOCAL_QUEUE,

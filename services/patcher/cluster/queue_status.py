@@ -58,6 +58,10 @@ def _flavor(usage: FlavorUsage, queue: QueueStatus) -> dict[str, Any]:
     }
 
 
+def _is_of(queue: QueueStatus, obj: Body) -> bool:
+    return queue.uid in {"", obj["metadata"]["uid"]}
+
+
 class QueueStatusWriter:
     """Writes the latest status of each queue of one cluster, at a bounded rate.
 
@@ -98,8 +102,10 @@ class QueueStatusWriter:
         kind = CLUSTER_QUEUE if queue.kind == "ClusterQueue" else LOCAL_QUEUE
         obj = self._cache.object(kind, queue.namespace, queue.name)
         try:
-            if obj is None:
+            if obj is None or not _is_of(queue, obj):
                 obj = await self._kube.get(kind, queue.namespace, queue.name)
+            if not _is_of(queue, obj):
+                return  # Of a queue that was deleted: quota publishes that of the present one.
             wanted = queue_status(obj, queue, at=self._now())
             status = status_of(obj)
             if all(status.get(key) == value for key, value in wanted.items()):

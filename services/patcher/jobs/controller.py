@@ -13,6 +13,7 @@ from services.patcher.cluster.events import EventRecorder
 from services.patcher.cluster.writer import Writer
 from services.patcher.coscheduling.plan import has_placeholders
 from services.patcher.coscheduling.reconciler import CoschedulingReconciler
+from services.patcher.jobs.pod_set_infos import pod_set_infos
 from services.patcher.jobs.recreation import Recreation
 from shared.bus.headers import MESSAGE_ID
 from shared.bus.port import Bus, Entry, LaterError
@@ -91,12 +92,14 @@ class JobController:
             return
         if not await self.recreation.may_start(job, integration):
             return
-        infos = self._pod_set_infos(admission)
+        flavors = self._flavors_of(admission)
+        infos: tuple[PodSetInfo, ...] = ()
 
         def patch(current: Body) -> Patch | None:
             return integration.release(current, infos) if integration.held(current) else None
 
         try:
+            infos = pod_set_infos(admission, workload, flavors)
             selector = {key: value for info in infos for key, value in info.node_selector.items()}
             await self.coscheduling.prepare(job, workload, admission, selector)
             after = await self.writer.patch(integration.kind, job, patch)
@@ -329,29 +332,16 @@ class JobController:
             log.info("the cluster does not take a change", job=state.name, error=str(error))
             return None
 
-    def _pod_set_infos(self, admission: Admission) -> tuple[PodSetInfo, ...]:
-        """Count, node selector and tolerations of each pod set, from its ResourceFlavors."""
-        infos = []
-        for assigned in admission.pod_sets:
-            selector: dict[str, str] = {}
-            tolerations: list[dict[str, Any]] = []
-            for flavor_name in dict.fromkeys(assigned.flavors.values()):
-                flavor = self.cache.object(RESOURCE_FLAVOR, None, flavor_name)
-                if flavor is None:
-                    text = f"ResourceFlavor {flavor_name} was not observed yet"
-                    raise LaterError(text, delay_seconds=self.not_seen_seconds)
-                spec = spec_of(flavor)
-                selector.update(spec.get("nodeLabels") or {})
-                tolerations.extend(spec.get("tolerations") or [])
-            infos.append(
-                PodSetInfo(
-                    name=assigned.name,
-                    count=assigned.count,
-                    node_selector=selector,
-                    tolerations=tuple(tolerations),
-                )
-            )
-        return tuple(infos)
+    def _flavors_of(self, admission: Admission) -> dict[str, Body]:
+        """The ResourceFlavors of an admission. Raises `LaterError` if one was not observed yet."""
+        flavors = {}
+        for name in {flavor for each in admission.pod_sets for flavor in each.flavors.values()}:
+            flavor = self.cache.object(RESOURCE_FLAVOR, None, name)
+            if flavor is None:
+                text = f"ResourceFlavor {name} was not observed yet"
+                raise LaterError(text, delay_seconds=self.not_seen_seconds)
+            flavors[name] = flavor
+        return flavors
 
 
 def _hold_patch(job: Body, integration: Integration) -> Patch:

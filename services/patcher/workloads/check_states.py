@@ -5,7 +5,7 @@ workload without checks costs no read and no write.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -38,20 +38,31 @@ _State = dict[str, Any]
 
 
 def held_states(
-    listed: Iterable[_State], admission: Admission, answers: Sequence[CheckState]
+    listed: Iterable[_State],
+    admission: Admission,
+    answers: Sequence[CheckState],
+    foreign: Collection[str] = (),
 ) -> list[_State]:
     """The states of a workload that holds quota: one for each check of the admission, in its order.
 
     `listed` are the present entries of the status; the entry of a check without an answer stays. An
     answer counts if it is not older than the reservation, compared in whole seconds as the quota
-    service does.
+    service does. The entries of `foreign` checks belong to their controllers: a missing one is Pending.
     """
     present = {str(state.get("name")): state for state in listed}
     by_check = {one.check: one for one in answers if one.uid == admission.uid}
     return [
-        _held_state(name, present.get(name), by_check.get(name), admission)
+        _pending_or(name, present.get(name), admission)
+        if name in foreign
+        else _held_state(name, present.get(name), by_check.get(name), admission)
         for name in admission.checks[:CHECKS_MAX]
     ]
+
+
+def _pending_or(name: str, present: _State | None, admission: Admission) -> _State:
+    if present is not None:
+        return present
+    return _updated(None, name, "Pending", "", _whole_seconds(admission.decided_at))
 
 
 def reset_states(
@@ -79,7 +90,7 @@ def _held_state(
             message = present.get("message", "") if present and is_ready else ""
             return _updated(present, name, "Ready", str(message), since)
     elif answer is None or _whole_seconds(answer.at) < since:
-        return present if present is not None else _updated(None, name, "Pending", "", since)
+        return _pending_or(name, present, admission)
     state = _updated(present, name, answer.state, answer.message, _whole_seconds(answer.at))
     state.pop("requeueAfterSeconds", None)
     if answer.requeue_after_seconds is not None and answer.state == "Retry":

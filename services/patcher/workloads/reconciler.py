@@ -341,6 +341,7 @@ class WorkloadReconciler:
     ) -> Body:
         """Write the status once for each decision; not at all if the object has it already."""
         checks = await self.checks.latest(admission)
+        foreign = self.cache.foreign_checks(admission.checks)
         before = obj
 
         def patch(current: Body) -> Patch | None:
@@ -352,7 +353,7 @@ class WorkloadReconciler:
                 # the newer decision writes it.
                 probes.REASON_SUPERSEDED.fired += 1
                 return None
-            return status_patch(current, status_for(current, admission, state, checks))
+            return status_patch(current, status_for(current, admission, state, checks, foreign))
 
         after: Body = await self.writer.patch(WORKLOAD, obj, patch, subresource="status")
         if after is not before and (state.owner is not None or self.foreign_events):

@@ -3,7 +3,7 @@
 Types, reasons and messages of the conditions are Kueue's (`apis/kueue/v1beta1/workload_types.go`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any, Final, assert_never
 
@@ -73,11 +73,13 @@ def status_for(
     admission: Admission,
     state: WorkloadState | None = None,
     checks: Sequence[CheckState] = (),
+    foreign: Collection[str] = (),
 ) -> dict[str, Any]:
     """Return the whole status that `workload` must have after `admission`.
 
     `state` adds what the job reports about its pods; with None that part stays as it is. `checks` are
-    the latest answers of the admission checks.
+    the latest answers of the admission checks; `foreign` are the names of those that other controllers answer
+    in the status itself.
     """
     status: dict[str, Any] = dict(status_of(workload))
     conditions = Conditions.of(workload, at=admission.decided_at)
@@ -94,7 +96,7 @@ def status_for(
             assert_never(admission.state)
     if admission.state != "released":
         _set_deactivation_target(workload, conditions, admission)
-        _set_check_states(status, admission, checks)
+        _set_check_states(status, admission, checks, foreign)
         _set_requeue_state(status, admission)
         if state is not None and state.owner is not None:
             _set_pod_states(status, conditions, admission, state)
@@ -203,13 +205,19 @@ def _set_deactivation_target(workload: Body, conditions: Conditions, admission: 
 
 
 def _set_check_states(
-    status: dict[str, Any], admission: Admission, checks: Sequence[CheckState]
+    status: dict[str, Any],
+    admission: Admission,
+    checks: Sequence[CheckState],
+    foreign: Collection[str],
 ) -> None:
     """Set the states of its checks: the latest answers with quota, all Pending without."""
     listed = status.get("admissionChecks") or []
     holds = admission.state in {"reserved", "admitted"}
     if listed or (holds and admission.checks):
-        states = (held_states if holds else reset_states)(listed, admission, checks)
+        if holds:
+            states = held_states(listed, admission, checks, foreign)
+        else:
+            states = reset_states(listed, admission, checks)
         _set_or_remove(status, "admissionChecks", states)
 
 

@@ -42,6 +42,13 @@ class Admit(_Decision):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Recheck(_Decision):
+    """The checks of the queue changed: a workload that holds quota needs these from now on."""
+
+    checks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Preempt(_Decision):
     """Stop this workload in favour of another. It holds quota until `WorkloadDrained`."""
 
@@ -85,4 +92,4 @@ class Wait(_Decision):
     requeue_at: int | None = None
 
 
-Decision: TypeAlias = Reserve | Admit | Preempt | Evict | Release | Wait
+Decision: TypeAlias = Reserve | Admit | Recheck | Preempt | Evict | Release | Wait

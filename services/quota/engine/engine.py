@@ -198,6 +198,13 @@ class QuotaEngine:
             return None
         return explain(shard, self._policy, w, self._now)
 
+    def required_checks(self, cluster: str, key: Key) -> list[str]:
+        """Names of the admission checks of a workload that holds quota; none if its queue is unknown."""
+        shard = self._current_shard(cluster)
+        w = shard.workloads.get(key) if shard is not None else None
+        cq = shard.queues.get(w.holding_queue) if shard is not None and w is not None else None
+        return [] if w is None or cq is None else list(cq.required_checks(w.assigned))
+
     def cluster_queue(self, cluster: str, name: str) -> QueueView | None:
         """Counts and usage of a ClusterQueue; None: there is none."""
         shard = self._current_shard(cluster)

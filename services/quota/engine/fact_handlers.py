@@ -30,6 +30,7 @@ from services.quota.engine.reservations import (
     drop_claim,
     evict,
     hold_unplanned,
+    recheck,
     recount_usage,
     release_quota,
     remove_from_claims,
@@ -82,6 +83,7 @@ class FactHandlers:
             cq.configure(fact)
             if old.usage_based != fact.usage_based:
                 reorder(cq)
+        recheck(shard, cq, self.now, self._decisions)
         self._stop_holders(cq.holders, fact.stop, "ClusterQueueStopped", "The ClusterQueue")
 
     def _cohort_members(self, cq: ClusterQueue) -> list[str]:
@@ -322,6 +324,8 @@ class FactHandlers:
         if fact.queue:
             self._join_local_queue(w, f"{fact.namespace}/{fact.queue}")
         restore_admission(self._shard, w, fact)
+        if (cq := self._shard.queues.get(fact.cluster_queue)) is not None:
+            recheck(self._shard, cq, self.now, self._decisions)
         if w.fact is not None and not w.fact.active and not w.evicted:
             self._evict(w, "Deactivated", "The workload is deactivated")
 

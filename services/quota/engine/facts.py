@@ -12,7 +12,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from services.quota.engine.decisions import Admit, Decision, Evict, Preempt, Release, Reserve, Wait
+from services.quota.engine.decisions import (
+    Admit,
+    Decision,
+    Evict,
+    Preempt,
+    Recheck,
+    Release,
+    Reserve,
+    Wait,
+)
 from services.quota.engine.types import (
     DEFAULT_FUNGIBILITY,
     NO_PREEMPTION,
@@ -68,6 +77,7 @@ __all__ = [
     "PreemptionPolicy",
     "Quota",
     "QuotaHeld",
+    "Recheck",
     "Release",
     "Requirement",
     "Reserve",
@@ -157,6 +167,9 @@ class ClusterQueueChanged(_ObjectFact):
     inactive: tuple[str, str] | None = None
     """(reason, message) if something outside the engine found it unusable."""
 
+    uid: str = ""
+    """Identifies one life of the name: a later queue of that name has no status yet."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterQueueGone(_ObjectFact):
@@ -178,6 +191,9 @@ class LocalQueueChanged:
 
     consumed_at: int | None = None
     """When that sample was taken."""
+
+    uid: str = ""
+    """As of a `ClusterQueueChanged`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,6 +314,9 @@ class QuotaHeld(_WorkloadFact):
     queue: str = ""
     reason: str = ""
     """Of the eviction."""
+
+    checks: tuple[str, ...] | None = None
+    """The admission checks that it was told; None: those that its queue has now."""
 
     preempted_by: Key | None = None
     """The preemptor; its claim on the freed quota is restored."""

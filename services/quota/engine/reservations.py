@@ -9,6 +9,7 @@ from services.quota.engine.facts import (
     Decision,
     Evict,
     QuotaHeld,
+    Recheck,
     Release,
     Reserve,
     WorkloadRunning,
@@ -72,6 +73,7 @@ def restore_admission(shard: Shard, w: Workload, fact: QuotaHeld) -> None:
     if w.evicted and w.preempted_by is not None:
         shard.restored_preemptors[w.preempted_by] = None
     w.unplanned = fact.unplanned
+    w.needed_checks = fact.checks
     _count(shard, w)
 
 
@@ -315,6 +317,28 @@ def _first_match(shard: Shard, cq: ClusterQueue, w: Workload) -> list[AssignedPo
         usage = {r: amounts[r] for r in chosen}
         result.append(AssignedPodSet(name=ps.name, count=ps.count, flavors=chosen, usage=usage))
     return result
+
+
+def recheck(shard: Shard, cq: ClusterQueue, now: int, decisions: list[Decision]) -> None:
+    """Give the holders of a queue the checks that the queue has now.
+
+    One that is admitted stays so while a new check is pending; it is evicted if that says Retry or
+    Rejected. Source: kubernetes-sigs/kueue pkg/controller/core/workload_controller.go
+    (reconcileSyncAdmissionChecks).
+    """
+    for w in list(cq.holders.values()):
+        if w.evicted or w.unplanned:
+            continue
+        needed, before = cq.required_checks(w.assigned), w.needed_checks
+        w.needed_checks = needed
+        if before not in {None, needed}:
+            decisions.append(
+                Recheck(
+                    cluster=shard.name, key=w.key, uid=w.uid, cluster_queue=cq.name, checks=needed
+                )
+            )
+        if not w.admitted:
+            apply_check_states(shard, w, now, decisions)
 
 
 def apply_check_states(shard: Shard, w: Workload, now: int, decisions: list[Decision]) -> None:

@@ -15,6 +15,7 @@ from services.quota.engine.facts import (
     Evict,
     EvictionRequested,
     Preempt,
+    Recheck,
     Release,
     Reserve,
     Wait,
@@ -243,6 +244,8 @@ def _event_of(decision: Decision) -> Event | None:
             return Event.ADMITTED if decision.admitted else Event.RESERVED
         case Admit():
             return Event.ADMITTED
+        case Recheck():
+            return None
         case Preempt():
             return Event.EVICTED
         case Evict():

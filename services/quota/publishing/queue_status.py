@@ -37,7 +37,7 @@ class QueueStatusPublisher:
 
         self._interval_seconds = STATUS_SECONDS
         self._published: dict[str, QueueStatus] = {}
-        """Subject to the status that was published last."""
+        """Subject to the status that was published last, of the queues that exist."""
 
     def schedule(self, now: datetime) -> None:
         """Something has happened: publish after the interval."""
@@ -51,14 +51,16 @@ class QueueStatusPublisher:
         if self.due_at is None or now < self.due_at:
             return
         self.due_at = None
-        count = 0
+        count, before, self._published = 0, self._published, {}
         for cluster in clusters:
             for status in queue_statuses(engine, cluster, now):
-                last = self._published.get(status.subject)
-                if not status.same_except(last, "at"):
-                    self._published[status.subject] = status
-                    count += 1
-                    yield status
+                last = before.get(status.subject)
+                if last is not None and status.same_except(last, "at"):
+                    self._published[status.subject] = last
+                    continue
+                self._published[status.subject] = status
+                count += 1
+                yield status
         self._interval_seconds = min(
             max(count / STATUSES_PER_SECOND, STATUS_SECONDS), STATUS_SECONDS_MAX
         )
@@ -92,6 +94,7 @@ def _status(
         kind=kind,
         namespace=namespace,
         name=name,
+        uid=view.uid,
         pending=view.pending,
         reserving=view.reserving,
         admitted=view.admitted,

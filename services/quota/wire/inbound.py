@@ -164,6 +164,7 @@ def cluster_queue(cluster: str, obj: Body) -> facts.ClusterQueueChanged:
         checks=reader.checks(),
         weight=reader.weight(),
         usage_based=scope.get("admissionMode") == "UsageBasedAdmissionFairSharing",
+        uid=_uid(obj),
     )
 
 
@@ -180,6 +181,7 @@ def local_queue(cluster: str, obj: Body) -> facts.LocalQueueChanged:
         cluster_queue=target,
         stop=reader.choice("spec.stopPolicy", _STOP, "None"),
         weight=reader.weight(),
+        uid=_uid(obj),
         **_consumed(obj),
     )
 
@@ -428,3 +430,7 @@ def toleration(raw: dict[str, Any]) -> facts.Toleration:
 
 def _name(obj: Body) -> str:
     return str((obj.get("metadata") or {}).get("name", ""))
+
+
+def _uid(obj: Body) -> str:
+    return str((obj.get("metadata") or {}).get("uid", ""))

@@ -7,7 +7,7 @@ This module is the only one that converts "who got which flavor" between the eng
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from math import isnan
-from typing import Any, Final, assert_never
+from typing import Any, Final, Literal, assert_never
 
 import structlog
 
@@ -19,6 +19,7 @@ from services.quota.engine.facts import (
     Evict,
     Preempt,
     QuotaHeld,
+    Recheck,
     Release,
     Reserve,
     Wait,
@@ -96,6 +97,8 @@ def decision_fields(decision: Decision, now: datetime) -> Fields:
             }
         case Admit():
             return fields | {"state": "admitted"}
+        case Recheck():
+            return fields | {"checks": list(decision.checks)}
         case Preempt():
             return fields | {
                 "state": "evicted",
@@ -149,6 +152,16 @@ def carried_over(last: Admission, fields: Fields) -> Fields:
     return changes
 
 
+def rechecked_fields(last: Admission | None, decision: Recheck) -> Fields | None:
+    """`last` with the checks of `decision`; None if it is not about a workload that holds quota.
+
+    It keeps its time: answers that came since the reservation go on counting.
+    """
+    if last is None or last.uid != decision.uid or last.state not in {"reserved", "admitted"}:
+        return None
+    return admission_fields(last) | {"checks": list(decision.checks)}
+
+
 def is_repetition(last: Admission, new: Admission) -> bool:
     """Whether `new` says nothing that `last` did not say."""
     return all(getattr(last, name) == getattr(new, name) for name in COMPARED)
@@ -174,6 +187,7 @@ def to_quota_held(admission: Admission) -> QuotaHeld:
         reason=admission.reason,
         preempted_by=admission.preempted_by,
         unplanned=admission.unplanned,
+        checks=tuple(admission.checks),
     )
 
 
@@ -210,12 +224,20 @@ def recorded_holding(state: WorkloadState) -> QuotaHeld | None:
         uid=state.uid,
         cluster_queue=str(status["clusterQueue"]),
         pod_sets=tuple(_recorded_pod_set(each, asked) for each in from_status(status)),
-        state="evicted" if state.evicted else "admitted",
+        state=_recorded_state(state),
         at=nanoseconds(state.admitted_at or state.created_at),
         reason=state.evicted_reason if state.evicted else "",
         priority=state.priority,
         queue=state.queue,
     )
+
+
+def _recorded_state(state: WorkloadState) -> Literal["reserved", "admitted", "evicted"]:
+    """Which of the states that hold quota the Workload object shows; what runs is admitted in any case."""
+    if state.evicted:
+        return "evicted"
+    runs = state.owner is not None and not state.held
+    return "admitted" if runs or state.admitted_at is not None else "reserved"
 
 
 def _recorded_pod_set(recorded: PodSetAssignment, asked: Mapping[str, PodSet]) -> AssignedPodSet:
@@ -296,7 +318,7 @@ def eviction_cause(state: WorkloadState, admission: Admission) -> tuple[str, str
 
 
 def bypass_cause(
-    state: WorkloadState, admission: Admission | None, *, on_bypass: OnBypass, on_missed: OnBypass
+    state: WorkloadState, admission: Admission | None, on_bypass: OnBypass, on_missed: OnBypass
 ) -> tuple[str, str] | None:
     """(reason, message) if a workload runs though it is not admitted, and is to be stopped.
 

@@ -5,6 +5,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 QUEUE: Final = "kueue.x-k8s.io/queue-name"
+POD_SET_LABEL: Final = "kueue.x-k8s.io/podset"
+CLUSTER_QUEUE_LABEL: Final = "kueue.x-k8s.io/cluster-queue-name"
+LOCAL_QUEUE_LABEL: Final = "kueue.x-k8s.io/local-queue-name"
+"""Labels of the pods of an admitted job: its pod set, and the queues that admitted it."""
+
 PRIORITY_CLASS_LABEL: Final = "kueue.x-k8s.io/priority-class"
 DEFAULT_PRIORITY: Final = "kueue.x-k8s.io/default-priority"
 """Annotation of a LocalQueue: the priority of jobs that name no class. Ours; Kueue has none."""

@@ -35,6 +35,9 @@ class QueueStatus(Message):
     """None for a ClusterQueue."""
 
     name: str
+    uid: str = ""
+    """Of the queue object: the status is of no other one of that name. Empty: any."""
+
     pending: int
     reserving: int
     """Workloads that hold quota, admitted or not."""

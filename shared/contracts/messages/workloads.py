@@ -74,6 +74,17 @@ class Finish(Part):
     at: datetime | None = None
 
 
+class RecordedCheck(Part):
+    """What the controller of an admission check wrote into the Workload object."""
+
+    check: str
+    state: Literal["Pending", "Ready", "Retry", "Rejected"]
+    message: str = ""
+    requeue_after_seconds: int | None = None
+    at: datetime
+    """`lastTransitionTime`."""
+
+
 class WorkloadState(WorkloadMessage):
     """One workload, joined from its job and its Workload object."""
 
@@ -175,6 +186,9 @@ class WorkloadState(WorkloadMessage):
 
     evicted: bool = False
     """The Workload object has Evicted=True and still holds quota."""
+
+    checks: list[RecordedCheck] = []
+    """States of the admission checks of other controllers, while the Workload object has quota."""
 
     max_execution_seconds: int | None = None
     coschedule: str | None = None

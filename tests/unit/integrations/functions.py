@@ -214,14 +214,32 @@ def _job_release(job: Object, infos: tuple[PodSetInfo, ...]) -> list[Object]:
     return patch
 
 
+_SET_BY_SERVER = (
+    *("controller-uid", "job-name"),
+    *("batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"),
+)
+
+
 def _job_restore(job: Object, pod_sets: list[Object]) -> list[Object] | None:
-    """Node selector, tolerations and parallelism as in the pod set `main` (Kueue's `RestorePodSetsInfo`)."""
+    """Labels, placement and parallelism as in the pod set `main` (Kueue's `RestorePodSetsInfo`)."""
     main = next((p for p in pod_sets if p.get("name") == _MAIN), None)
     if main is None:
         return None
     now = ((job.get("spec") or {}).get("template") or {}).get("spec") or {}
     was = (main.get("template") or {}).get("spec") or {}
     patch: list[Object] = []
+    metadata = ((job.get("spec") or {}).get("template") or {}).get("metadata") or {}
+    original = (main.get("template") or {}).get("metadata") or {}
+    for field in ("labels", "annotations"):
+        there, wanted = metadata.get(field) or {}, dict(original.get(field) or {})
+        wanted |= {key: there[key] for key in _SET_BY_SERVER if key in there}
+        path = f"/spec/template/metadata/{field}"
+        if there != wanted:
+            patch.append(
+                {"op": "add", "path": path, "value": wanted}
+                if wanted
+                else {"op": "remove", "path": path}
+            )
     for field in ("nodeSelector", "tolerations"):
         before, after = now.get(field) or None, was.get(field) or None
         path = f"/spec/template/spec/{field}"

@@ -164,6 +164,13 @@ def test_state_written_by_another_controller_keeps_its_pod_set_updates() -> None
     assert "podSetUpdates" not in put_back[0]
 
 
+@pytest.mark.parametrize("state", ["reserved", "admitted"])
+def test_foreign_check_without_an_entry_is_pending(state: AdmissionState) -> None:
+    obj = as_body({"metadata": {"generation": 1}, "status": {}})
+    status = status_for(obj, decided(state, 10, "theirs"), None, [], {"theirs"})
+    assert [one["state"] for one in status["admissionChecks"]] == ["Pending"]
+
+
 def test_checks_above_the_limit_are_not_written() -> None:
     many = decided("reserved", 10, *(f"check-{n}" for n in range(12)))
     assert len(written((many, [])) or []) == 8

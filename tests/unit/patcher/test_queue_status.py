@@ -1,13 +1,16 @@
 """The fair sharing status of a queue."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 
 from services.patcher.cluster.queue_status import queue_status
+from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import as_body
 from shared.contracts.messages.queues import QueueStatus
-from tests.unit.patcher.stage import NOON
+from shared.testing.waiting import eventually
+from tests.unit.patcher.stage import NOON, Setup
 
 OBJ = as_body({"metadata": {"name": "q", "namespace": "team", "generation": 1}})
 EARLIER = "2025-12-31T23:59:00Z"
@@ -41,3 +44,33 @@ def test_consumed_resources_are_in_kueues_field() -> None:
 @pytest.mark.parametrize("kind", ["LocalQueue", "ClusterQueue"])
 def test_fair_sharing_is_absent_without_consumption(kind: str) -> None:
     assert "fairSharing" not in queue_status(OBJ, told(kind=kind), at=NOON)
+
+
+async def test_status_of_a_deleted_queue_is_not_written_to_its_successor() -> None:
+    setup = Setup()
+    await setup.bus.start()
+    await setup.start_patcher()
+    obj = await setup.kube.create(
+        kinds.LOCAL_QUEUE,
+        as_body(
+            {"metadata": {"name": "q", "namespace": "default"}, "spec": {"clusterQueue": "cq"}}
+        ),
+    )
+    other = await setup.kube.create(
+        kinds.LOCAL_QUEUE,
+        as_body(
+            {"metadata": {"name": "z", "namespace": "default"}, "spec": {"clusterQueue": "cq"}}
+        ),
+    )
+    await setup.bus.publish(told(namespace="default", uid="earlier"))
+    await setup.bus.publish(told(namespace="default", name="z", uid=other["metadata"]["uid"]))
+
+    async def status_of_queue(name: str) -> object:
+        return (await setup.kube.get(kinds.LOCAL_QUEUE, "default", name)).get("status")
+
+    await eventually(partial(status_of_queue, "z"))
+    assert not await status_of_queue("q")
+    await setup.bus.publish(told(namespace="default", uid=obj["metadata"]["uid"]))
+    await eventually(partial(status_of_queue, "q"))
+    await setup.kill_patcher()
+    await setup.bus.stop()

@@ -221,9 +221,8 @@ def test_pending_wait_reason_does_not_override_adopted_admission() -> None:
     desk.see("other")
     assert desk.see("x") == [], "it is told later why it waits"
     assigned = {"name": "main", "count": 1, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "1"}}
-    [adopted] = desk.see(
-        "x", admission={"clusterQueue": "cq", "podSetAssignments": [assigned]}, held=False
-    )
+    record = {"clusterQueue": "cq", "podSetAssignments": [assigned]}
+    [adopted] = desk.see("x", admission=record, admitted_at=at(0), held=False)
     assert adopted.state == "admitted"
     assert desk.after(60) == []
 

@@ -2,10 +2,13 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
+from services.quota.engine.facts import ClusterQueueGone
 from services.quota.publishing.queue_status import QueueStatusPublisher
+from shared.contracts.messages.queues import QueueStatus
 from tests.unit.quota.builders import CLUSTER, Bench, local, queue, slots, work
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -37,6 +40,26 @@ def told(queues: int) -> Iterator[float]:
 def test_publication_interval_grows_with_changed_queues(queues: int, seconds: int) -> None:
     _, *apart = told(queues)
     assert {round(one) for one in apart} == {seconds}
+
+
+GONE = ClusterQueueGone(cluster=CLUSTER, name="q")
+
+AGAIN: dict[str, list[Any]] = {
+    "its deletion was seen": [GONE, queue("q", slots(0), uid="u-1")],
+    "only the object of another uid was seen": [queue("q", slots(0), uid="u-2")],
+}
+
+
+@pytest.mark.parametrize("facts", AGAIN.values(), ids=AGAIN)
+def test_queue_that_is_made_again_gets_its_status(facts: list[Any]) -> None:
+    bench, publisher = Bench(queue("q", slots(0), uid="u-1"), local("q")), QueueStatusPublisher()
+    told: list[QueueStatus] = []
+    for turn, fact in enumerate([None, *facts]):
+        bench.decide(*() if fact is None else (fact,))
+        publisher.schedule(NOON + timedelta(seconds=10 * turn))
+        due = NOON + timedelta(seconds=10 * turn + 5)
+        told = list(publisher.changed_statuses(bench.engine, [CLUSTER], due))
+    assert [one.uid for one in told if one.kind == "ClusterQueue"] == [facts[-1].uid]
 
 
 def test_unchanged_status_is_not_published_again() -> None:

@@ -4,9 +4,8 @@ The order is Kueue's: RuntimeClass overhead, LimitRange defaults, limits as miss
 that the Kubernetes scheduler makes, then `resource_transformations`. Amounts are billionths until they
 are formatted, so that nothing is rounded twice.
 
-One rule is stricter than Kueue's: pods of a missing RuntimeClass, or above the ratio of limit to request
-that a LimitRange allows, wait with that reason. The API server would refuse every one of them, and their
-quota would stay unused.
+One rule is stricter than Kueue's: pods above the ratio of limit to request that a LimitRange allows wait
+with that reason. The API server would refuse every one of them, and their quota would stay unused.
 """
 
 from collections.abc import Callable, Iterable
@@ -202,11 +201,9 @@ def _container(raw: Object, path: str) -> _Container:
 
 
 def _overhead(spec: Object, path: str, runtime_class: Callable[[str], Object | None]) -> Amounts:
-    """Return the pod's own overhead, else that of its RuntimeClass."""
+    """Return the pod's own overhead, else that of its RuntimeClass; none where that does not exist."""
     name = spec.get("runtimeClassName")
     found = runtime_class(str(name)) if name else None
-    if name and found is None:
-        raise FieldError(f"{path}.runtimeClassName", f'RuntimeClass "{name}" not found')
     if spec.get("overhead"):
         return _amounts(spec["overhead"], f"{path}.overhead")
     fixed = ((found or {}).get("overhead") or {}).get("podFixed")

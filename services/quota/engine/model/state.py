@@ -224,6 +224,8 @@ class Workload:
     unplanned: bool = False
     running: bool = False
     checks: dict[str, CheckStateChanged] = field(default_factory=dict)
+    needed_checks: tuple[str, ...] | None = None
+    """Checks that the last decision named; None: whatever its queue asks for."""
 
     @property
     def cannot_be_stopped(self) -> bool:

@@ -432,7 +432,7 @@ class SchedulingCycle:
         cq.generation += 1
         add_usage(cq.node, w.indexed_usage)
         checks = cq.required_checks(grant.assigned)
-        w.admitted = not checks
+        w.admitted, w.needed_checks = not checks, checks
         self.changed = True
         self.decisions.append(
             Reserve(

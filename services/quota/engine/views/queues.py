@@ -41,6 +41,9 @@ class QueueView:
     inactive: tuple[str, str] | None
     """(reason, message) of the condition Active=False."""
 
+    uid: str = ""
+    """Of the queue object."""
+
     share: int = 0
     """`weightedShare` under fair sharing."""
 
@@ -82,6 +85,7 @@ def cluster_queue_view(cq: ClusterQueue) -> QueueView:
         reservation=_used(holders, nominal),
         usage=_used([w for w in holders if w.admitted], nominal),
         inactive=cq.inactive,
+        uid=cq.fact.uid,
         share=weighted_share(cq.node),
     )
 
@@ -106,6 +110,7 @@ def local_queue_view(shard: Shard, local_queue: LocalQueue) -> QueueView:
         reservation=_used(holders, frs, borrows=False),
         usage=_used([w for w in holders if w.admitted], frs, borrows=False),
         inactive=inactive,
+        uid="" if local_queue.fact is None else local_queue.fact.uid,
         consumed=None
         if local_queue.sampled_at is None
         else {r: round(amount * 1000) for r, amount in local_queue.consumed.items()},

@@ -1,0 +1,105 @@
+"""What an admission adds to the pods of a job: of its flavors, its queues and its checks."""
+
+from typing import Any
+
+import pytest
+
+from services.patcher.jobs.pod_set_infos import pod_set_infos
+from shared.contracts.kube.bodies import as_body
+from shared.contracts.messages.admissions import Admission, PodSetAssignment
+from shared.integrations import JOB, ObjectError, PodSetInfo
+from tests.unit.patcher.stage import NOON
+
+Json = dict[str, Any]
+FLAVOR = {"nodeLabels": {"pool": "spot"}, "tolerations": [{"key": "spot"}]}
+QUEUES = {
+    "kueue.x-k8s.io/cluster-queue-name": "cq",
+    "kueue.x-k8s.io/local-queue-name": "team-q",
+    "kueue.x-k8s.io/podset": "main",
+}
+
+
+def infos(
+    *updates: Json, template: Json | None = None, cluster_queue: str = "cq", queue: str = "team-q"
+) -> PodSetInfo:
+    """Of the one pod set of a workload whose checks ask for these updates, each check for one."""
+    assigned = PodSetAssignment(name="main", count=1, flavors={"cpu": "f"}, usage={"cpu": "1"})
+    admission = Admission(
+        cluster="hub", namespace="ns", name="w", uid="u", state="admitted", term=1, number=1,
+        decided_at=NOON, cluster_queue=cluster_queue, pod_sets=[assigned],
+    )  # fmt: skip
+    checks = [
+        {"name": f"check-{n}", "podSetUpdates": [{"name": "main", **update}, {"name": "other"}]}
+        for n, update in enumerate(updates)
+    ]
+    pod_set = {"name": "main", "template": template or {}}
+    spec = {"queueName": queue, "podSets": [pod_set]}
+    workload = as_body({"spec": spec, "status": {"admissionChecks": checks}})
+    [info] = pod_set_infos(admission, workload, {"f": as_body({"spec": FLAVOR})})
+    return info
+
+
+def test_updates_of_all_checks_are_merged_with_the_flavor() -> None:
+    given = infos(
+        {"labels": {"a": "1"}, "nodeSelector": {"zone": "x", "pool": "spot"}},
+        {"labels": {"a": "1", "b": "2"}, "annotations": {"c": "3"}, "tolerations": [{"key": "z"}]},
+        {"tolerations": [{"key": "z"}, {"key": "spot"}]},
+    )
+    assert given == PodSetInfo(
+        name="main",
+        count=1,
+        labels={**QUEUES, "a": "1", "b": "2"},
+        annotations={"c": "3"},
+        node_selector={"pool": "spot", "zone": "x"},
+        tolerations=({"key": "spot"}, {"key": "z"}),
+    )
+
+
+CONFLICTS: dict[str, tuple[list[Json], Json | None, str]] = {
+    "with a flavor": (
+        [{"nodeSelector": {"pool": "big"}}],
+        None,
+        r"'check-0': podSetUpdates\[main\].nodeSelector\[pool\]: 'big': conflicts with 'spot'",
+    ),
+    "with another check": (
+        [{"labels": {"a": "1"}}, {"labels": {"a": "2"}}],
+        None,
+        r"'check-1': podSetUpdates\[main\].labels\[a\]: '2': conflicts with '1'",
+    ),
+    "with a label of ours": ([{"labels": {"kueue.x-k8s.io/podset": "x"}}], None, "'main'"),
+    "with the pod template": (
+        [{"annotations": {"a": "1"}}],
+        {"metadata": {"annotations": {"a": "0"}}},
+        r"annotations\[a\]: '1': conflicts with '0'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("updates", "template", "message"), CONFLICTS.values(), ids=CONFLICTS)
+def test_conflict_is_refused(updates: list[Json], template: Json | None, message: str) -> None:
+    with pytest.raises(ObjectError, match=message):
+        infos(*updates, template=template)
+
+
+def test_queue_name_that_is_no_label_value_is_left_out() -> None:
+    given = infos(cluster_queue="x" * 64, queue="")
+    assert given.labels == {"kueue.x-k8s.io/podset": "main"}
+
+
+@pytest.mark.parametrize("metadata", [{}, {"metadata": {"labels": {"job-name": "j"}}}])
+def test_labels_are_given_with_the_release_and_taken_back_with_the_stop(metadata: Json) -> None:
+    template = {**metadata, "spec": {"containers": []}}
+    held: Json = {"metadata": {"name": "j", "uid": "u"}, "spec": {"suspend": True}}
+    held["spec"]["template"] = template
+    operations = JOB.release(held, [infos({"annotations": {"c": "3"}}, template=template)])
+    added = {o["path"]: o["value"] for o in operations if "/metadata/" in o["path"]}
+    if metadata:
+        labels = added["/spec/template/metadata/labels"]
+        assert labels == {"job-name": "j", **QUEUES}
+    else:
+        [given] = [o["value"] for o in operations if o["path"] == "/spec/template/metadata"]
+        assert given == {"labels": QUEUES, "annotations": {"c": "3"}}
+    stopped: Json = {**held, "spec": {"suspend": True, "template": {**template}}}
+    stopped["spec"]["template"]["metadata"] = {"labels": {"job-name": "j", **QUEUES}}
+    restored = JOB.restore(stopped, [{"name": "main", "template": {"spec": {"containers": []}}}])
+    assert (restored or [])[-1]["value"] == {"job-name": "j"}

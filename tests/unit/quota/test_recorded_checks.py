@@ -1,0 +1,142 @@
+"""Admission checks of other controllers, as they write them into the Workload object."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from services.quota.decider import Decider
+from services.quota.settings import QuotaSettings
+from shared.contracts.kube import kinds
+from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.observed import Synced
+from shared.contracts.messages.workloads import RecordedCheck
+from shared.testing.builders import cluster_queue_spec, observed, workload
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+ASSIGNED = {"name": "main", "count": 1, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "1"}}
+HELD: dict[str, Any] = {"admission": {"clusterQueue": "cq", "podSetAssignments": [ASSIGNED]}}
+
+
+def at(seconds: float) -> datetime:
+    return NOON + timedelta(seconds=seconds)
+
+
+def answer(check: str, state: Any, second: float, **more: Any) -> RecordedCheck:
+    return RecordedCheck(check=check, state=state, at=at(second), **more)
+
+
+class Desk:
+    """A decider of a queue of one cpu, with checks of other controllers."""
+
+    def __init__(self, *checks: str) -> None:
+        self.decider = Decider(QuotaSettings(reason_delay_seconds=0))
+        for name in ("a", "b"):
+            spec = {"controllerName": "example.com/foreign"}
+            condition = {"type": "Active", "status": "True", "reason": "Up", "message": ""}
+            status = {"conditions": [condition]}
+            self.decider.apply(observed(kinds.ADMISSION_CHECK, name, spec, status=status))
+        self.decider.apply(observed(kinds.NAMESPACE, "team", {}))
+        self.decider.apply(observed(kinds.RESOURCE_FLAVOR, "f", {}))
+        self.queue(*checks)
+        self.decider.apply(observed(kinds.LOCAL_QUEUE, "q", {"clusterQueue": "cq"}, "team"))
+        self.decider.apply(Synced(cluster="hub", epoch="1", kinds=[], at=NOON))
+
+    def queue(self, *checks: str) -> None:
+        strategy = {"admissionChecks": [{"name": name} for name in checks]}
+        spec = cluster_queue_spec(1, "f", admissionChecksStrategy=strategy)
+        self.decider.apply(observed(kinds.CLUSTER_QUEUE, "cq", spec))
+
+    def see(self, second: float, *checks: RecordedCheck, **more: Any) -> None:
+        self.decider.apply(workload("x", queue="q", checks=list(checks), **{**HELD, **more}))
+        self.decide(second)
+
+    def decide(self, second: float) -> list[Admission]:
+        decided = list(self.decider.decide(at(second)))
+        self.last = decided[-1] if decided else self.last
+        return decided
+
+    last: Admission
+
+    def state(self) -> str:
+        return self.last.state
+
+
+@pytest.fixture
+def desk() -> Desk:
+    desk = Desk("a", "b")
+    desk.see(0, admission=None)
+    assert (desk.last.state, desk.last.checks) == ("reserved", ["a", "b"])
+    return desk
+
+
+def test_last_ready_answer_admits(desk: Desk) -> None:
+    desk.see(1, answer("a", "Ready", 1), answer("b", "Pending", 0))
+    assert desk.state() == "reserved"
+    desk.see(2, answer("a", "Ready", 1), answer("b", "Ready", 2))
+    assert desk.state() == "admitted"
+
+
+def test_retry_backs_off_for_the_recorded_seconds(desk: Desk) -> None:
+    desk.see(1, answer("a", "Retry", 1, requeue_after_seconds=30, message="no capacity"))
+    assert (desk.last.state, desk.last.reason) == ("evicted", "AdmissionCheck")
+    assert desk.last.message == 'Evicted due to AdmissionCheck in Retry state: "a" (no capacity)'
+    assert desk.last.requeue_at == at(31)
+
+
+@pytest.mark.parametrize("admitted", [False, True], ids=["reserved", "admitted"])
+def test_rejection_deactivates(desk: Desk, admitted: bool) -> None:
+    if admitted:
+        desk.see(1, answer("a", "Ready", 1), answer("b", "Ready", 1))
+    desk.see(2, answer("a", "Rejected", 2), answer("b", "Ready", 1))
+    assert (desk.last.state, desk.last.deactivate) == ("evicted", True)
+
+
+def test_answer_to_an_earlier_reservation_does_not_admit(desk: Desk) -> None:
+    ready = [answer("a", "Ready", 0), answer("b", "Pending", 0)]
+    desk.see(0.1, *ready)
+    for policy in ("Hold", "None"):
+        spec = {"clusterQueue": "cq", "stopPolicy": policy}
+        desk.decider.apply(observed(kinds.LOCAL_QUEUE, "q", spec, "team"))
+        desk.decide(0.2)
+    assert desk.state() == "reserved"
+    desk.queue("a")
+    desk.see(0.3, *ready, version="9")
+    assert desk.state() == "reserved", "its Workload does not show the new reservation yet"
+    desk.see(0.4, answer("a", "Pending", 0))
+    desk.see(0.5, answer("a", "Ready", 0))
+    assert desk.state() == "admitted"
+
+
+def test_changed_checks_of_the_queue_reach_holders(desk: Desk) -> None:
+    desk.see(1, answer("a", "Ready", 1), answer("b", "Pending", 0))
+    reserved_at = desk.last.decided_at
+    desk.queue("a")
+    states = [(each.state, each.checks) for each in desk.decide(2)]
+    assert states == [("reserved", ["a"]), ("admitted", ["a"])], "what is left is ready"
+    assert desk.last.decided_at > reserved_at
+    desk.queue("a", "b")
+    states = [(each.state, each.checks) for each in desk.decide(3)]
+    assert states == [("admitted", ["a", "b"])], "it runs on while the new one is pending"
+    desk.see(4, answer("a", "Ready", 1), answer("b", "Retry", 4))
+    assert (desk.last.state, desk.last.reason) == ("evicted", "AdmissionCheck")
+
+
+ADOPTED: dict[str, tuple[list[str], dict[str, Any], list[str]]] = {
+    "what waits for a check goes on waiting": (["Ready", "Pending"], {}, ["reserved"]),
+    "what has all answers is admitted": (["Ready", "Ready"], {}, ["reserved", "admitted"]),
+    "what was admitted stays so": (["Ready", "Ready"], {"admitted_at": at(3)}, ["admitted"]),
+}
+
+
+@pytest.mark.parametrize(("states", "more", "expected"), ADOPTED.values(), ids=ADOPTED)
+def test_reservation_without_a_log_is_adopted_with_its_answers(
+    states: list[Any], more: dict[str, Any], expected: list[str]
+) -> None:
+    desk = Desk("a", "b")
+    checks = [answer(name, state, 5) for name, state in zip("ab", states, strict=True)]
+    desk.decider.apply(workload("x", queue="q", checks=checks, **HELD, **more))
+    decided = desk.decide(9)
+    assert [each.state for each in decided] == expected
+    assert {tuple(each.checks) for each in decided} == {("a", "b")}
+    assert all(each.pod_sets for each in decided)
