@@ -125,6 +125,10 @@ REASONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
             "A flavor has a `topologyName`; placement by topology is not offered.",
             "Take it out of the flavor.",
         ),
+        "ConcurrentAdmissionNotSupported": (
+            "It has a `concurrentAdmissionPolicy`; trying several flavors at a time is not offered.",
+            "Make it anew without the policy, which cannot be changed.",
+        ),
         "Unknown": ("Its cohorts form a circle.", "Give one of them another parent, or none."),
         "ClusterQueueDoesNotExist": (
             "A LocalQueue names a ClusterQueue that is not there.",

@@ -10,6 +10,7 @@ import orjson
 
 from services.classifier.projection.cluster_objects import ClusterObjects
 from services.classifier.projection.machine_slots import MachineSlots
+from services.classifier.projection.not_offered import requests_not_offered
 from services.classifier.projection.pods.pod_templates import pod_spec_of
 from services.classifier.projection.pods.requests import RequestsError, resolve_pod_sets
 from services.classifier.projection.policy import DEFAULT_POLICY, Policy
@@ -79,6 +80,7 @@ def project_job(
     active = integration.active(job)
     if finish is None and not active:  # The TaskRuns of a running job report the problem.
         problems += machines.problems(job, pod_sets)
+        problems += requests_not_offered(job, workload, current)
     # A job that another cluster runs never starts here, whatever its user writes into it.
     held = integration.held(job) or is_managed_elsewhere(job)
     on_hold = _on_hold(job)
@@ -130,6 +132,7 @@ def project_external(
         cluster_objects=cluster_objects,
         policy=policy,
     )
+    problems += requests_not_offered(workload, workload, spec.get("podSets") or [])
     priority = external_priority(workload, cluster_objects)
     known = last.pod_sets if last is not None and last.uid == metadata["uid"] else []
     finish = None

@@ -126,6 +126,11 @@ class MultiKueueConfiguration:
             return CheckSpokes(
                 problem=f'MultiKueueConfig "{name}" of AdmissionCheck "{check}" not found'
             )
+        if spec_of(config).get("quotaManagement") == "Automated":
+            return CheckSpokes(
+                problem=f'MultiKueueConfig "{name}": spec.quotaManagement: Automated is not offered; '
+                "set it to Manual, and the quotas of the queues here by hand"
+            )
         names = [str(spoke) for spoke in spec_of(config).get("clusters") or []]
         configured: list[str] = []
         missing: list[str] = []

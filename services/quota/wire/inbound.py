@@ -12,6 +12,7 @@ import structlog
 
 from services.quota.engine import facts
 from services.quota.engine.facts import Fact
+from services.quota.engine.model.topology import NOT_ADMITTING
 from services.quota.engine.types import CheckKind
 from shared.contracts import subjects
 from shared.contracts.controllers import MULTIKUEUE, OWN_CONTROLLERS, PROVISIONING
@@ -67,6 +68,10 @@ _WITHIN: Final = {p: p for p in ("Never", "LowerPriority", "LowerOrNewerEqualPri
 _RECLAIM: Final = {p: p for p in ("Never", "LowerPriority", "Any")}
 _BORROW: Final = {p: p for p in ("Never", "LowerPriority")}
 _PREFERENCE: Final = {p: p for p in ("BorrowingOverPreemption", "PreemptionOverBorrowing")}
+_CONCURRENT: Final = (
+    "ConcurrentAdmissionNotSupported",
+    f"{NOT_ADMITTING}spec.concurrentAdmissionPolicy: trying several flavors at a time is not offered.",
+)
 _OPERATORS: Final = {o: o for o in ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")}
 
 
@@ -165,6 +170,7 @@ def cluster_queue(cluster: str, obj: Body) -> facts.ClusterQueueChanged:
         weight=reader.weight(),
         usage_based=scope.get("admissionMode") == "UsageBasedAdmissionFairSharing",
         uid=_uid(obj),
+        inactive=_CONCURRENT if spec.get("concurrentAdmissionPolicy") else None,
     )
 
 

@@ -44,6 +44,11 @@ POD_SET_TOPOLOGIES: Final = tuple(
 
 POD_SET_SLICE_TOPOLOGY: Final = "kueue.x-k8s.io/podset-slice-required-topology"
 POD_SET_SLICE_SIZE: Final = "kueue.x-k8s.io/podset-slice-size"
+POD_SET_SLICE_CONSTRAINTS: Final = "kueue.x-k8s.io/podset-slice-required-topology-constraints"
+POD_SET_GROUP: Final = "kueue.x-k8s.io/podset-group-name"
+
+GATED_BY: Final = "kueue.x-k8s.io/admission-gated-by"
+"""Annotation of a job or Workload: names of controllers, separated by commas. It waits until it is gone."""
 
 RESOURCE_IN_USE: Final = "kueue.x-k8s.io/resource-in-use"
 """Finalizer of Workloads that hold quota."""

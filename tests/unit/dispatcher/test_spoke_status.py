@@ -91,6 +91,23 @@ def test_check_with_other_parameters_is_inactive() -> None:
         harness.run(drive)
 
 
+@pytest.mark.parametrize(("mode", "active"), [("Automated", False), ("Manual", True)])
+def test_check_whose_quotas_shall_follow_the_spokes_is_inactive(mode: str, active: bool) -> None:
+    with Harness() as harness:
+
+        async def drive() -> None:
+            managed = config("east")
+            managed["spec"]["quotaManagement"] = mode
+            await harness.observe(kinds.MULTIKUEUE_CONFIG, managed)
+            await asyncio.sleep(PUBLISH_SECONDS)
+            is_active, _, message = check_condition(harness)
+            assert is_active is active
+            refusal = 'MultiKueueConfig "all": spec.quotaManagement: Automated is not offered'
+            assert message.startswith(refusal) is not active
+
+        harness.run(drive)
+
+
 def test_problem_of_kubeconfig_is_in_condition_of_its_cluster() -> None:
     with Harness() as harness:
 

@@ -1,5 +1,6 @@
 """What makes a ClusterQueue inactive, in Kueue's reasons and words."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -142,3 +143,20 @@ def test_topology_of_flavor_is_read() -> None:
     assert flavor(CLUSTER, as_body({"metadata": {"name": "f"}})).topology is None
     queue = as_body({"metadata": {"name": "q"}, "spec": {}})
     assert cluster_queue(CLUSTER, queue).inactive is None
+
+
+def test_policy_of_concurrent_admission_makes_a_queue_inactive() -> None:
+    policy = {"migration": {"mode": "TryPreferredFlavors"}}
+    body = {"metadata": {"name": "q"}, "spec": {"concurrentAdmissionPolicy": policy}}
+    bench = Bench(
+        queue("q"), replace(queue("q"), inactive=cluster_queue(CLUSTER, as_body(body)).inactive)
+    )
+    assert admitted(bench.decide(work("w"))) == []
+    (shard,) = bench.engine.shards()
+    assert shard.queues["q"].inactive == (
+        "ConcurrentAdmissionNotSupported",
+        f"{CANNOT}spec.concurrentAdmissionPolicy: trying several flavors at a time is not offered.",
+    )
+    explained = bench.engine.explain(CLUSTER, "ns/w")
+    assert explained is not None
+    assert explained.remedy == "make the ClusterQueue anew without the policy"

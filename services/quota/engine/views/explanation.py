@@ -169,6 +169,7 @@ _INACTIVE_REMEDIES: Final = {
     "MultiKueueAdmissionCheckAppliedPerFlavor": "take onFlavors off the MultiKueue check",
     "MultiKueueWithProvisioningRequest": "leave one of the two checks in the ClusterQueue",
     "TopologyNotFound": "take topologyName out of the ResourceFlavor",
+    "ConcurrentAdmissionNotSupported": "make the ClusterQueue anew without the policy",
 }
 
 

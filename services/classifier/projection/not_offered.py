@@ -1,0 +1,95 @@
+"""What a job or a Workload may ask of Kueue and Sluicegate does not do.
+
+It is never ignored: such a workload waits, and its reason names the field and what to do.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from services.classifier.projection.pods.pod_templates import pod_spec_of
+from shared.contracts.kube import names
+from shared.contracts.kube.bodies import Body, annotations_of, labels_of, spec_of
+from shared.contracts.kube.kinds import Object
+
+_TOPOLOGY: Final = (
+    *names.POD_SET_TOPOLOGIES,
+    names.POD_SET_SLICE_TOPOLOGY,
+    names.POD_SET_SLICE_CONSTRAINTS,
+    names.POD_SET_SLICE_SIZE,
+    names.POD_SET_GROUP,
+)
+
+_NO_PLACEMENT: Final = "placement by topology is not offered"
+_NO_BOOST: Final = frozenset({None, "", "0", "+0", "-0"})
+
+
+def requests_not_offered(
+    obj: Body, workload: Body | None, pod_sets: Sequence[Object]
+) -> Iterator[str]:
+    """Yield a sentence for each such request of a job, its Workload object and its pod sets.
+
+    `obj` is the job, or a Workload object of its own; `pod_sets` are its raw `spec.podSets`.
+    """
+    yield from _of_metadata(obj, workload)
+    if spec_of(workload).get("preemptionGates"):
+        yield _sentence("spec.preemptionGates of its Workload", "preemption cannot be gated")
+    for pod_set in [*pod_sets, *_listed(spec_of(workload).get("podSets"))]:
+        if _mapping(pod_set).get("topologyRequest"):
+            yield _sentence("topologyRequest of a pod set", _NO_PLACEMENT)
+            break
+    for pod_set in pod_sets:
+        yield from _of_pods(_mapping(pod_set))
+
+
+def _of_metadata(obj: Body, workload: Body | None) -> Iterator[str]:
+    """Annotations of the job and of its Workload object."""
+    for one in (obj, workload):
+        if one is None:
+            continue
+        annotations = annotations_of(one)
+        if gates := annotations.get(names.GATED_BY):
+            yield (
+                f"annotation {names.GATED_BY}: {gates}: it is admitted when nobody is named there"
+            )
+            break
+    for found in (annotations_of(obj), labels_of(obj)):
+        if found.get(names.ELASTIC_JOB) == "true":
+            yield _sentence(names.ELASTIC_JOB, "a job cannot change its size while it runs")
+            break
+    if annotations_of(workload).get(names.PRIORITY_BOOST) not in _NO_BOOST:
+        text = "use a WorkloadPriorityClass"
+        yield _sentence(f"annotation {names.PRIORITY_BOOST} of its Workload", text)
+
+
+def _of_pods(pod_set: Object) -> Iterator[str]:
+    """Annotations and devices of the pods of one pod set."""
+    name = pod_set.get("name")
+    annotations = _mapping(_mapping(pod_set.get("template")).get("metadata")).get("annotations")
+    for key in _TOPOLOGY:
+        if _mapping(annotations).get(key):
+            yield _sentence(f"pods of {name}: annotation {key}", _NO_PLACEMENT)
+    pod = pod_spec_of(pod_set)
+    if pod.get("resourceClaims") or any(_claims(one) for one in _containers(pod)):
+        yield _sentence(f"pods of {name}: resourceClaims", "devices of claims are not counted")
+
+
+def _containers(pod: Object) -> Iterator[Any]:
+    for field in ("containers", "initContainers"):
+        yield from _listed(pod.get(field))
+
+
+def _claims(container: Any) -> bool:
+    return bool(_mapping(_mapping(container).get("resources")).get("claims"))
+
+
+def _mapping(value: Any) -> Object:
+    """`value`, or nothing: Workloads of others are stored as their authors wrote them."""
+    return value if isinstance(value, dict) else {}
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _sentence(what: str, why: str) -> str:
+    return f"{what}: {why}; take it away"
