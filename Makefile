@@ -74,8 +74,8 @@ bench-cluster: setup ## Replay Kueue's load against the simulator (LOAD=baseline
 bench-spokes: setup ## Measure a burst over spokes: 1,000 workloads over 5, by BestFit and by AllAtOnce
 	$(RUN)/python -m services.simulator.bench.spokes
 
-bench-bus: setup ## Measure the bus: publishes and reads a second
-	$(RUN)/python -m shared.bus.bench
+bench-bus: setup ## Measure the bus: publishes and reads a second (USERS=1: with users and accounts, as deployed)
+	$(RUN)/python -m shared.bus.bench $(if $(USERS),--users)
 
 bench-whatif: setup ## Measure what-if: a day of 50,000 workloads against less quota
 	$(RUN)/python -m services.whatif.bench

@@ -1,6 +1,7 @@
-"""Measure the bus on this machine: ``python -m shared.bus.bench [messages]``.
+"""Measure the bus on this machine: ``python -m shared.bus.bench [messages] [--users]``.
 
-Server and client share the machine's cores. One line for each figure.
+Server and client share the machine's cores. One line for each figure. With ``--users`` each client has the
+user and the account that it has in a deployment; without, the server is open, as for `sluice dev`.
 """
 
 import asyncio
@@ -10,17 +11,22 @@ import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import structlog
 
+from shared.bus.admin.accounts import hub_configuration
 from shared.bus.admin.apply import apply_at
+from shared.bus.admin.permissions import reads_of, rights_of
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats.bus import NatsBus
 from shared.bus.port import CaughtUp, Entry
+from shared.bus.streams import DATA
 from shared.contracts.messages.workloads import PodSet, WorkloadState
+from shared.settings.access import Access, new_key
 
 MESSAGES: Final = 20_000
 PROBES: Final = 300
@@ -39,13 +45,44 @@ def _workload(number: int, made: datetime) -> WorkloadState:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Site:
+    """A server, and the folder with the keys of its users; None: it asks for none."""
+
+    url: str
+    keys: Path | None
+
+    def access(self, user: str) -> Access:
+        return Access() if self.keys is None else Access(nkey=self.keys / user)
+
+    def bus(self, user: str) -> NatsBus:
+        return NatsBus(
+            url=self.url,
+            instance=user,
+            now=lambda: datetime.now(UTC),
+            access=self.access(user),
+            reads=None if self.keys is None else reads_of(user),
+        )
+
+
 @asynccontextmanager
-async def _server() -> AsyncIterator[EmbeddedServer]:
+async def _server(*, users: bool) -> AsyncIterator[_Site]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
-        server = await EmbeddedServer(Path(directory)).start()
+        folder = Path(directory)
+        config, keys = DATA / "server.conf", None
+        if users:
+            keys, public = folder, {}
+            for user in rights_of():
+                seed, public[user] = new_key()
+                (folder / user).write_text(seed)
+            config = folder / "server.conf"
+            accounts = hub_configuration(public, spokes=())
+            config.write_text((DATA / "server.conf").read_text() + accounts)
+        server = await EmbeddedServer(folder, config=config).start()
+        site = _Site(url=server.url, keys=keys)
         try:
-            await apply_at(server.url)
-            yield server
+            await apply_at(server.url, access=site.access("bus"))
+            yield site
         finally:
             await server.stop()
 
@@ -102,8 +139,8 @@ async def _latency(bus: NatsBus, made: datetime) -> None:
     )
 
 
-async def _work(url: str, count: int) -> None:
-    bus, done, handled = _bus(url, "worker"), asyncio.Event(), 0
+async def _work(site: _Site, count: int) -> None:
+    bus, done, handled = site.bus("patcher"), asyncio.Event(), 0
 
     async def handle(_entry: Entry) -> None:
         nonlocal handled
@@ -111,27 +148,25 @@ async def _work(url: str, count: int) -> None:
         if handled == count:
             done.set()
 
-    bus.work("WORKLOADS", "bench", handle)
+    bus.work("WORKLOADS", "patcher-hub-workload", handle)
     with _Measure("durable work", count):
         await bus.start()
         await done.wait()
     await bus.stop()
 
 
-def _bus(url: str, instance: str) -> NatsBus:
-    return NatsBus(url=url, instance=instance, now=lambda: datetime.now(UTC))
-
-
-async def _main(count: int) -> None:
-    async with _server() as server:
-        bus = _bus(server.url, "bench")
+async def _main(count: int, *, users: bool) -> None:
+    async with _server(users=users) as site:
+        bus, reader = site.bus("classifier"), site.bus("viewer")
         await bus.start()
+        await reader.start()
         await _publish(bus, count, fenced=False)
         await _publish(bus, count, fenced=True)
         await _list(bus, "watch", count)
-        await _list(bus, "replay", 2 * count)
+        await _list(reader, "replay", 2 * count)
         await _latency(bus, datetime.now(UTC))
-        await _work(server.url, count)
+        await _work(site, count)
+        await reader.stop()
         await bus.stop()
 
 
@@ -141,4 +176,5 @@ def _say(line: str) -> None:
 
 if __name__ == "__main__":
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    asyncio.run(_main(int(sys.argv[1]) if len(sys.argv) > 1 else MESSAGES))
+    numbers = [int(each) for each in sys.argv[1:] if each.isdecimal()]
+    asyncio.run(_main(numbers[0] if numbers else MESSAGES, users="--users" in sys.argv))

@@ -12,6 +12,8 @@ from shared.contracts.messages.base import BODY_REF, RULING, SCHEMA_VERSION, TRA
 from shared.contracts.messages.observed import GONE
 
 MESSAGE_ID: Final = "Nats-Msg-Id"
+"""By this the server tells duplicates. Nobody but the writer can make it: see `Access.message_id`."""
+
 EXPECT_LAST: Final = "Nats-Expected-Last-Sequence"
 EXPECT_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence"
 EXPECT_SUBJECT_OF: Final = "Nats-Expected-Last-Subject-Sequence-Subject"
@@ -47,11 +49,21 @@ _PLAIN: Final = re.compile(r"[!#$&-~]*")
 _SAFE: Final = "!#$&'()*+,-./:;<=>?@[\\]^_`{|}~"
 
 
-def build(message: Message, *, message_id: str, source: str, now: datetime) -> dict[str, str]:
-    """Return the headers of `message`, with values percent-encoded as CloudEvents requires."""
+def build(
+    message: Message,
+    *,
+    message_id: str,
+    source: str,
+    now: datetime,
+    server_id: str | None = None,
+) -> dict[str, str]:
+    """Return the headers of `message`, with values percent-encoded as CloudEvents requires.
+
+    `server_id`: what tells duplicates; None: `message_id`.
+    """
     identity = _encoded(message_id)
     headers = {
-        MESSAGE_ID: identity,
+        MESSAGE_ID: identity if server_id is None else server_id,
         "content-type": "application/json",
         "ce-specversion": "1.0",
         EVENT_ID: identity,

@@ -141,7 +141,9 @@ class StreamReader:
 
     def _why(self, subject: str, error: Exception) -> str:
         """Return why there is no answer. The server reports a missing permission outside of the reply."""
-        if any(subject.casefold() in str(error).casefold() for error in self._errors):
+        # An account without the streams asks under `$JS.hub.API`; the server names the subject so.
+        named = subject.removeprefix("$JS").casefold()
+        if any(named in str(error).casefold() for error in self._errors):
             return "this user may not ask that: see deploy/nats/permissions.yaml"
         return "nobody answers" if "no responders" in str(error) else str(error)
 

@@ -11,6 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from shared.contracts.messages.base import EPOCH
+from shared.contracts.subjects import ROOT
 
 DATA: Final = Path(__file__).parents[2] / "deploy" / "nats"
 """Next to the packages, in the repository and in an installation."""
@@ -18,6 +19,9 @@ DATA: Final = Path(__file__).parents[2] / "deploy" / "nats"
 STREAMS_FILE: Final = DATA / "streams.yaml"
 VIEW_SUFFIX: Final = "_NOW"
 LEASES: Final = "LEASES"
+LIVE: Final = "live"
+"""Before the subject under which a log publishes once more what it has stored, for those who only listen."""
+
 OBJECTS: Final = "objects"
 
 _DAY: Final = 86_400 * 10**9
@@ -63,6 +67,8 @@ class Log(_Data):
     max_age_days: float | None = Field(default=None, gt=0)
     max_gib: float | None = Field(default=None, gt=0)
     discard: Literal["old", "new"] | None = None
+    live: bool = True
+    """Whether it publishes once more what it has stored, below ``live.``, for people who listen."""
 
 
 class Leases(_Data):
@@ -70,7 +76,6 @@ class Leases(_Data):
 
     name: Literal["LEASES"]
     subjects: list[str] = Field(min_length=1)
-    marker_seconds: int = Field(ge=1)
 
 
 class Objects(_Data):
@@ -98,8 +103,9 @@ class Catalogue(_Data):
             "subjects": self.leases.subjects,
             "max_msgs_per_subject": 1,
             "allow_msg_ttl": True,
-            "subject_delete_marker_ttl": self.leases.marker_seconds * 10**9,
-            "allow_rollup_hdrs": True,
+            # Markers of expiry need roll-ups, and with these a header of one holder drops all other leases.
+            "subject_delete_marker_ttl": 0,
+            "allow_rollup_hdrs": False,
         }
         configs[f"OBJ_{self.objects.bucket}"] = self._objects()
         return {name: config | {"num_replicas": replicas} for name, config in configs.items()}
@@ -114,6 +120,7 @@ class Catalogue(_Data):
             "max_bytes": int(gib * _GIB),
             "duplicate_window": int(self.defaults.duplicate_window_seconds * 10**9),
             "allow_atomic": True,
+            **({"republish": {"src": f"{ROOT}.>", "dest": f"{LIVE}.{ROOT}.>"}} if log.live else {}),
         }
 
     def _objects(self) -> Config:

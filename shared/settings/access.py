@@ -3,7 +3,7 @@
 Commands import it, so it loads nothing expensive before it is used.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
 INBOX: Final = "_INBOX"
+ID_LETTERS: Final = 32
+"""128 bits: nobody guesses one, and no two messages of a log have the same."""
+
 VARIABLES: Final = {
     "credentials": "SLUICE_NATS_CREDENTIALS",
     "nkey": "SLUICE_NATS_NKEY",
@@ -61,6 +64,20 @@ class Access:
         except (OSError, ValueError) as error:
             raise ValueError(f"{self.nkey}: not the seed of an nkey: {error}") from error
         return seed
+
+    def message_ids(self) -> Callable[[str], str]:
+        """How a message's name becomes what the server tells duplicates by.
+
+        Replicas with one key make the same id of the same name, and nobody else can make it. Otherwise who
+        writes to the same stream could publish the next id first: the server would take the message that
+        follows for a duplicate. Without a key the name is the id.
+        """
+        if self.nkey is None:
+            return str
+        import hmac  # noqa: PLC0415
+
+        key = self.seed().encode()
+        return lambda name: hmac.digest(key, name.encode(), "sha256").hex()[:ID_LETTERS]
 
     def tls(self) -> "SSLContext | None":
         """A TLS context that trusts only `ca` and shows the certificate; None without TLS."""

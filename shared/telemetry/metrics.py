@@ -56,6 +56,10 @@ REFUSED: Final = Counter(
     "Messages that asked for what their sender may not ask, or what the cluster contradicts.",
     ["message", "reason"],
 )
+FOREIGN_ID: Final = Counter(
+    "sluicegate_bus_foreign_duplicates",
+    "Messages that the server took for duplicates of another writer's, and that were sent again.",
+)
 WATCH_FAILURES: Final = Counter(
     "sluicegate_watch_failures", "Lists and watches that failed and are tried again.", ["resource"]
 )

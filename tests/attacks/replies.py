@@ -11,7 +11,6 @@ from tests.attacks.ground import HOSTS_DURABLE, Ground, ask, say, stolen_name
 TERM: Final = "sluice.term.quota"
 DECISION: Final = "sluice.admission.hub.team.w"
 EXPLAIN: Final = subjects.rpc_subject("quota", "explain")
-NEVER: Final = "waits for accounts (ADR 72): an answer goes to any subject of the shared account"
 
 Json = dict[str, Any]
 
@@ -95,21 +94,18 @@ def attacks() -> Iterator[Attack]:
             threat="T3",
             way=f"viewer {what} by the answer to a look at a message",
             act=by_answer_of("viewer", "$JS.API.STREAM.MSG.GET.HOSTS", {"seq": 1}, goal),
-            breaks=None if goal.startswith(("$JS", "sluice.door")) else NEVER,
         )
     for what in ("begins a term of quota", "purges the log of decisions", "deletes a log"):
         yield Attack(
             threat="T3",
             way=f"viewer {what} by the answer of quota",
             act=by_answer_of_quota(GOALS[what]),
-            breaks=NEVER,
         )
     for what in ("stores a decision", "deletes the patcher's durable"):
         yield Attack(
             threat="T3",
             way=f"viewer {what} by the answer of the console's discovery",
             act=by_discovery(GOALS[what]),
-            breaks=NEVER,
         )
     for user, request, body in (
         ("watcher", "$JS.API.STREAM.INFO.OBSERVED", {}),
@@ -123,14 +119,12 @@ def attacks() -> Iterator[Attack]:
             threat="T3",
             way=f"{user} begins a term of quota by the answer to {request.split('API.')[1]}",
             act=by_answer_of(user, request, body, TERM),
-            breaks=NEVER,
         )
     yield Attack(
         threat="T3",
         way="watcher begins a term of quota by the acknowledgement of what it publishes",
         act=by_answer_of("watcher", "sluice.observed.hub.a.b.pods", {}, TERM),
         own=("sluice.observed.hub.>",),
-        breaks=NEVER,
     )
     yield Attack(
         threat="T3",

@@ -8,14 +8,14 @@ from typing import Any, Final
 
 from nats.errors import Error as NatsError
 
+from shared.contracts.kube.kinds import JOB
 from shared.contracts.messages.dispatches import Dispatch
+from shared.testing.builders import observed
 from tests.attacks.attack import Act, Attack
 from tests.attacks.ground import BreachError, Ground, ask, say
 
-IDS: Final = "waits for ids that nobody can guess, and for streams of one writer"
 SIZE: Final = "waits for a bound of what the gateway reads"
 BYTES: Final = "waits for a limit of bytes for each spoke"
-ROLLUP: Final = "waits for leases of their own (ADR 72): a header may drop the whole stream"
 
 FLOOD_BYTES: Final = 150 << 20
 FLOOD_BYTES_MAX: Final = 64 << 20
@@ -51,6 +51,26 @@ async def swallows_orders(ground: Ground) -> None:
     await hub.publish(theirs)
     if await hub.latest("DISPATCHES", theirs.subject) is None:
         raise BreachError("an order to west was taken for a duplicate")
+
+
+async def swallows_observations(ground: Ground) -> None:
+    """Publish the names that the hub's watcher will give to what it sees next: an object says them."""
+    await ground.spoke_is_served()
+    east = await ground.client("spoke-east")
+    seen = observed(JOB, "j", namespace="a")
+    for name in (str(seen.message_id), f"{seen.message_id}:gone"):
+        headers = {"Nats-Msg-Id": name}
+        await say(
+            east,
+            "sluice.observed.east.a.j.jobs_batch",
+            b"{}",
+            headers=headers,
+            reply=east.new_inbox(),
+        )
+    watcher = await ground.bus("watcher")
+    await watcher.publish(seen)
+    if await watcher.latest("OBSERVED", seen.subject) is None:
+        raise BreachError("what the hub's watcher saw was taken for a duplicate")
 
 
 def _next_ids(headers: str) -> list[str]:
@@ -166,7 +186,12 @@ def attacks() -> Iterator[Attack]:
         way="spoke makes an order to another vanish by its next message id",
         act=swallows_orders,
         own=(*OWN, "sluice.dispatch.>"),
-        breaks=IDS,
+    )
+    yield Attack(
+        threat="T2",
+        way="spoke makes what the hub sees vanish by the name that it will have",
+        act=swallows_observations,
+        own=(*OWN, "sluice.observed.hub.a.j.>"),
     )
     yield Attack(
         threat="T2",
@@ -180,7 +205,6 @@ def attacks() -> Iterator[Attack]:
         way="spoke drops everybody's leases by a header of its own",
         act=drops_leases,
         own=("sluice.lease.watcher-east",),
-        breaks=ROLLUP,
     )
     yield Attack(
         threat="T2",

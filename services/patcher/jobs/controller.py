@@ -15,7 +15,7 @@ from services.patcher.coscheduling.plan import has_placeholders
 from services.patcher.coscheduling.reconciler import CoschedulingReconciler
 from services.patcher.jobs.pod_set_infos import pod_set_infos
 from services.patcher.jobs.recreation import Recreation
-from shared.bus.headers import MESSAGE_ID
+from shared.bus.headers import EVENT_ID
 from shared.bus.port import Bus, Entry, LaterError
 from shared.contracts.kube import names
 from shared.contracts.kube.bodies import Body, annotations_of, spec_of
@@ -294,7 +294,7 @@ class JobController:
             return
         text = f"its decision (ADMISSIONS {entry.sequence}) cannot be read: {why}"
         waits = state.held and not state.pods_active
-        _, term, number = (entry.headers.get(MESSAGE_ID, "") + "::").split(":")[:3]
+        _, term, number = (entry.headers.get(EVENT_ID, "") + "::").split(":")[:3]
         outcome = Outcome(
             cluster=state.cluster,
             namespace=namespace,

@@ -1,27 +1,30 @@
-"""A NATS account for each spoke: the subjects that it may publish to the hub and read from it.
+"""A NATS account for each user: the requests that it imports from the account of the streams.
 
 Within one account everybody's answers, and whatever the server is told to send somewhere, go through the
-same subjects. A spoke in the hub's account could have the server write its own words under any name. In an
-account of its own nothing of the hub is there but what is imported: each subject that it writes to, its
-durable consumers, and the door (`shared.bus.spoke_gateway`) at which it asks for the rest.
+same subjects. Whoever shares the account of the streams has the server write for him under any name, by
+naming that as the place for an answer. In an account of its own nothing is there but what is imported: each
+subject that a user writes to, what it asks JetStream, and its durable consumers. A spoke asks JetStream at
+the door (`shared.bus.spoke_gateway`), which looks at the body of a request, too.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 from shared.bus.admin.permissions import (
+    API,
     HUB,
+    OWN_API,
     PERMISSIONS_FILE,
     Permissions,
     Rights,
     permissions,
     rights_of,
 )
-from shared.bus.filters import covers
-from shared.bus.streams import LEASES, load, view_of
+from shared.bus.filters import covers, prune
+from shared.bus.streams import LEASES, LIVE, load, view_of
 from shared.contracts import subjects
 from shared.settings.access import OPEN, Access
 
@@ -29,9 +32,6 @@ DOOR: Final = f"{subjects.ROOT}.door"
 """``sluice.door.<spoke>.<what is asked below $JS.API>``."""
 
 HUB_ACCOUNT: Final = "HUB"
-API: Final = "$JS.hub.API"
-"""Under this a spoke asks for what is JetStream's; its account, and its leaf node, map `$JS.API` to it. That
-itself no leaf node lets through, and the server would answer it besides: the account has no JetStream."""
 
 PLACES: Final = 16
 """Consumers of one spoke on one view at a time. The server deletes unused ones after a minute."""
@@ -103,67 +103,148 @@ def _takes_any(filters: Iterable[str], written: Iterable[str]) -> bool:
     return any(covers(one, subject) for one in filters for subject in written)
 
 
+@dataclass(slots=True)
+class _Account:
+    """One account: who is in it, what it gives to others, and what it has from them."""
+
+    name: str
+    users: list[str] = field(default_factory=list)
+    settings: tuple[str, ...] = ()
+    exports: dict[str, list[str]] = field(default_factory=dict)
+    """What is given, in the server's words, to the accounts that have it."""
+
+    imports: list[str] = field(default_factory=list)
+
+    def text(self) -> Iterator[str]:
+        """The block of the server's configuration."""
+        yield f"  {self.name} {{"
+        yield from (f"    {line}" for line in self.settings)
+        yield from ("    users: [", *self.users, "    ]")
+        if self.exports:
+            given = (
+                f"      {{ {what}, accounts: [{', '.join(to)}] }}"
+                for what, to in self.exports.items()
+            )
+            yield from ("    exports: [", *given, "    ]")
+        if self.imports:
+            yield from ("    imports: [", *(f"      {line}" for line in self.imports), "    ]")
+        yield "  }"
+
+
+class _Accounts:
+    """The `accounts` block while it is being written: an import always has its export."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, _Account] = {}
+
+    def add(self, name: str, *, streams: bool = False) -> _Account:
+        """The account of this name; without `streams` it has no JetStream of its own."""
+        own = ("jetstream: enabled",) if streams else (f'mappings: {{ "{API}.>": "{OWN_API}.>" }}',)
+        return self._all.setdefault(name, _Account(name, settings=own))
+
+    def serve(self, owner: str, subject: str, to: str, *, local: str | None = None) -> None:
+        """Let the account `to` send requests to `subject` in `owner`, under the name `local`."""
+        what = f"service: {_quoted(subject)}{_many_answers(subject)}"
+        self._all[owner].exports.setdefault(what, []).append(to)
+        source = f"service: {{ account: {owner}, subject: {_quoted(subject)} }}"
+        renamed = "" if local in {None, subject} else f", to: {_quoted(str(local))}"
+        self._all[to].imports.append(f"{{ {source}{renamed} }}")
+
+    def send(self, owner: str, subject: str, to: str, *, local: str) -> None:
+        """Let the account `to` hear what is published to `subject` in `owner`, under the name `local`."""
+        self._all[owner].exports.setdefault(f"stream: {_quoted(subject)}", []).append(to)
+        source = f"stream: {{ account: {owner}, subject: {_quoted(subject)} }}"
+        self._all[to].imports.append(f"{{ {source}, to: {_quoted(local)} }}")
+
+    def text(self) -> str:
+        """The whole block."""
+        lines = (line for account in self._all.values() for line in account.text())
+        return "\n".join(["accounts {", *lines, "}", ""])
+
+
+def _many_answers(subject: str) -> str:
+    """A pull and a search for services have many answers, everything else one."""
+    many = (f"{API}.CONSUMER.MSG.NEXT.", "$SRV.")
+    return ", response_type: stream" if subject.startswith(many) else ""
+
+
 def hub_configuration(keys: Mapping[str, str], *, spokes: Sequence[str], cluster: str = HUB) -> str:
     """The users of a hub and its spokes, as a block that `server.conf` includes: each has its key.
+
+    The streams are in an account of their own, with those who declare and repair them. Every other user has
+    an account, and imports into it the requests that it may make, by their exact subjects. The server answers
+    into the account of whoever asks: nobody has it write where others read.
 
     `keys`: name of each user to its public key; a spoke's is ``spoke-<name>``. Raises KeyError without one,
     ValueError for a name that is none.
     """
     rights_of(spokes=spokes, cluster=cluster)  # Raises for names that are none.
-    users = permissions(rights_of(cluster=cluster), keys=keys)
-    hub = "\n".join(line for name, each in users.items() for line in _user(name, each, keys[name]))
+    users = rights_of(cluster=cluster)
+    allowed = permissions(users, keys=keys)
+    found = _Accounts()
+    found.add(HUB_ACCOUNT, streams=True)
+    for name, rights in users.items():
+        account = found.add(_home(name, rights), streams=rights.lives_with_streams)
+        own = not rights.lives_with_streams
+        account.users += _user(
+            name, allowed[name].server_configuration(own_account=own), keys[name]
+        )
+    for name, rights in users.items():
+        if not rights.lives_with_streams:
+            _import_streams(found, name.upper(), rights, allowed[name])
+        for other, theirs in users.items():
+            for subject in theirs.answers:
+                if _asks(rights, subject) and _home(name, rights) != other.upper():
+                    found.serve(other.upper(), subject, _home(name, rights))
+    keeper = next(name for name, rights in users.items() if f"{DOOR}.*.>" in rights.answers)
+    _add_spokes(found, {s: f"nkey: {keys[f'spoke-{s}']}" for s in spokes}, keeper.upper())
     head = "# Made by `sluice bus permissions`: change deploy/nats/permissions.yaml, and make it again."
-    proofs = {spoke: f"nkey: {keys[f'spoke-{spoke}']}" for spoke in spokes}
-    return f"{head}\n{accounts(hub, proofs)}"
+    return f"{head}\n{found.text()}"
+
+
+def _home(user: str, rights: Rights) -> str:
+    return HUB_ACCOUNT if rights.lives_with_streams else user.upper()
+
+
+def _asks(rights: Rights, subject: str) -> bool:
+    """Whether this user sends requests to `subject`. Only spokes speak at the door."""
+    if rights.everything:
+        return not subject.startswith(DOOR)
+    return any(covers(one, subject) for one in rights.asks)
+
+
+def _import_streams(found: _Accounts, account: str, rights: Rights, allowed: Permissions) -> None:
+    asked = set(rights.asks)
+    for subject in prune(tuple(one for one in allowed.publish if one not in asked)):
+        local = f"{OWN_API}{subject.removeprefix(API)}" if subject.startswith(API) else subject
+        found.serve(HUB_ACCOUNT, subject, account, local=local)
+    for subject in rights.listens:
+        found.send(HUB_ACCOUNT, f"{LIVE}.{subject}", account, local=subject)
 
 
 def accounts(hub_users: str, spokes: Mapping[str, str]) -> str:
-    """The `accounts` block of the hub's server: its own users, and an account for each spoke.
+    """An `accounts` block where the hub's users share the account of the streams, and spokes have their own.
 
     `hub_users`: what stands between the brackets of `users`. `spokes`: name to how its user proves itself,
     as ``nkey: U…`` or ``user: east, password: …``. Raises ValueError for a name that is none.
     """
-    exports: list[str] = []
-    blocks: list[str] = []
+    found = _Accounts()
+    found.add(HUB_ACCOUNT, streams=True).users.append(hub_users)
+    _add_spokes(found, spokes, HUB_ACCOUNT)
+    return found.text()
+
+
+def _add_spokes(found: _Accounts, spokes: Mapping[str, str], keeper: str) -> None:
+    """`keeper`: the account that keeps the door."""
     for spoke, proof in spokes.items():
         rights = spoke_rights(spoke)
         token = subjects.encode(spoke)
-        given = list(_given(token, spoke_access(token), rights))
-        exports += [
-            f"      {{ service: {_quoted(subject)}, accounts: [{_account(token)}]{more} }}"
-            for subject, more, _ in given
-        ]
-        imports = [
-            f"      {{ service: {{ account: {HUB_ACCOUNT}, subject: {_quoted(subject)} }}"
-            + (f", to: {_quoted(local)}" if local != subject else "")
-            + " }"
-            for subject, _, local in given
-        ]
-        blocks += [
-            f"  # The spoke {spoke}: it has nothing but what is listed here.",
-            f"  {_account(token)} {{",
-            f"    users: [ {{ {proof} }} ]",
-            f'    mappings: {{ "$JS.API.>": "{API}.>" }}',
-            "    imports: [",
-            *imports,
-            "    ]",
-            "  }",
-        ]
-    return "\n".join(
-        [
-            "accounts {",
-            f"  {HUB_ACCOUNT} {{",
-            "    jetstream: enabled",
-            f"    users: [\n{hub_users}\n    ]",
-            "    exports: [",
-            *exports,
-            "    ]",
-            "  }",
-            *blocks,
-            "}",
-            "",
-        ]
-    )
+        found.add(_account(token)).users.append(f"      {{ {proof} }}")
+        for asked in _ASKED:
+            local = f"{OWN_API}.{asked}"
+            found.serve(keeper, f"{DOOR}.{token}.{asked}", _account(token), local=local)
+        for subject, local in _given(spoke_access(token), rights):
+            found.serve(HUB_ACCOUNT, subject, _account(token), local=local)
 
 
 def leaf_configuration(url: str, access: Access = OPEN) -> str:
@@ -184,32 +265,30 @@ def leaf_configuration(url: str, access: Access = OPEN) -> str:
         [
             "max_payload: 4MB",
             "# It keeps nothing: what asks for JetStream here asks at the hub's door.",
-            f'mappings {{ "$JS.API.>": "{API}.>" }}',
+            f'mappings {{ "{API}.>": "{OWN_API}.>" }}',
             f"leafnodes {{ reconnect: 1s, remotes: [ {{ url: {_quoted(url)}{named} }} ] }}",
             "",
         ]
     )
 
 
-def _given(token: str, access: SpokeAccess, rights: Rights) -> Iterator[tuple[str, str, str]]:
-    """What the hub exports to one spoke: subject there, options, and the subject in the spoke's account."""
+def _given(access: SpokeAccess, rights: Rights) -> Iterator[tuple[str, str]]:
+    """What one spoke has of the streams' account: the subject there, and in the spoke's account."""
     for subject in (*rights.writes, *access.leases):
-        yield subject, "", subject
-    for asked in _ASKED:
-        yield f"{DOOR}.{token}.{asked}", "", f"{API}.{asked}"
+        yield subject, subject
     consumers = [name for names in access.durables.values() for name in names]
     for name in (*consumers, *access.places):
         pull = f"CONSUMER.MSG.NEXT.*.{name}"
-        yield f"$JS.API.{pull}", ", response_type: stream", f"{API}.{pull}"
+        yield f"{API}.{pull}", f"{OWN_API}.{pull}"
     for name in consumers:
         # With domain and account before the stream, as newer servers may have it.
         for subject in (f"$JS.ACK.*.{name}.>", f"$JS.ACK.*.*.*.{name}.>"):
-            yield subject, "", subject
+            yield subject, subject
 
 
-def _user(name: str, allowed: Permissions, key: str) -> Iterator[str]:
+def _user(name: str, allowed: str, key: str) -> Iterator[str]:
     yield from (f"      # {name}", "      {", f"        nkey: {key}", "        permissions: {")
-    yield from (f"          {line}" for line in allowed.server_configuration().splitlines())
+    yield from (f"          {line}" for line in allowed.splitlines())
     yield from ("        }", "      }")
 
 

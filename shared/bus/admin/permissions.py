@@ -18,12 +18,18 @@ from shared.contracts import subjects
 from shared.settings.access import inbox_of
 
 PERMISSIONS_FILE: Final = DATA / "permissions.yaml"
+API: Final = "$JS.API"
 PUBLIC: Final = ("$JS.API.STREAM.INFO.*",)
 """What everybody may ask: each service checks how the streams are declared when it starts."""
 
 HUB: Final = "hub"
-RESPONSE: Final = '{ max: 1, expires: "5m" }'
-"""A responder may publish one answer to the reply subject of each request, within the request's time."""
+ANSWERS: Final = "_R_.>"
+"""Where the server lets a service answer a request from another account. An answer goes nowhere else: with
+`allow_responses` it would go to any subject that the asker names, in the words of the answering service."""
+
+OWN_API: Final = "$JS.hub.API"
+"""An account without JetStream maps `$JS.API` to this, because the server answers `$JS.API` there itself. The
+server weighs permissions after it has mapped a subject."""
 
 _LOOKS: Final = (
     "$JS.API.CONSUMER.CREATE.{stream}.*",
@@ -75,6 +81,13 @@ class Rights(BaseModel):
     """Requests below `$JS.API`, for people."""
 
     everything: bool = False
+    declares: bool = False
+    """Declares the streams, and therefore has its place in their account, as who may do everything."""
+
+    @property
+    def lives_with_streams(self) -> bool:
+        """Whether this user is in the account that holds the streams. All others have one of their own."""
+        return self.everything or self.declares
 
     def for_cluster(self, cluster: str) -> "Rights":
         """With the name filled in. Raises ValueError for a name that is none."""
@@ -106,18 +119,26 @@ class Permissions:
     """Subjects that it is not sent although a wildcard of `subscribe` covers them."""
 
     responds: bool = False
-    """Whether it may publish to where a request wants its answer."""
+    """Whether it answers requests of other accounts."""
 
-    def server_configuration(self) -> str:
-        """As the server's configuration has it, below `permissions`."""
-        lines = ["publish: {", *_listed("allow", self.publish)]
-        lines += _listed("deny", self.never) if self.never else []
+    def server_configuration(self, *, own_account: bool) -> str:
+        """As the server's configuration has it, below `permissions`. `own_account`: without the streams."""
+        named = _in_own_account if own_account else tuple
+        answers = (ANSWERS,) if self.responds else ()
+        lines = ["publish: {", *_listed("allow", named((*self.publish, *answers)))]
+        lines += _listed("deny", named(self.never)) if self.never else []
         lines += ["}", "subscribe: {", *_listed("allow", self.subscribe)]
         lines += _listed("deny", self.unheard) if self.unheard else []
         lines.append("}")
-        if self.responds:
-            lines.append(f"allow_responses: {RESPONSE}")
         return "\n".join(lines)
+
+
+def _in_own_account(names: tuple[str, ...]) -> tuple[str, ...]:
+    """What the server sees of these subjects once the account's mapping has changed them."""
+    return tuple(
+        f"{OWN_API}{subject.removeprefix(API)}" if subject.startswith(f"{API}.") else subject
+        for subject in names
+    )
 
 
 def _listed(what: str, allowed: tuple[str, ...]) -> list[str]:

@@ -90,6 +90,7 @@ class NatsBus:
         self._instance = instance
         self._now = now
         self._connection = Connection(url=url, name=instance, access=access)
+        self._server_id = access.message_ids()
         self._reads = reads
         self._publisher = Publisher(
             self._connection,
@@ -207,7 +208,11 @@ class NatsBus:
             message_id or message.message_id or f"{self._instance}:{self._life}:{self._count}"
         )
         headers = wire.build(
-            message, message_id=identity, source=self._instance, now=self._now()
+            message,
+            message_id=identity,
+            source=self._instance,
+            now=self._now(),
+            server_id=self._server_id(identity),
         ) | (extra or {})
         return self._publisher.publish(
             message.subject,
@@ -215,6 +220,7 @@ class NatsBus:
             headers,
             stream=message.stream,
             fenced=wire.EXPECT_LAST in headers,
+            repeated=message_id is not None or message.message_id is not None,
         )
 
     async def flush(self) -> None:

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any, Final
+from uuid import uuid4
 
 import orjson
 import structlog
@@ -27,6 +28,7 @@ from shared.bus.port import (
     UnavailableError,
 )
 from shared.telemetry import probes
+from shared.telemetry.metrics import FOREIGN_ID
 
 log = structlog.get_logger(__name__)
 
@@ -96,6 +98,9 @@ class _Letter:
     data: bytes
     headers: dict[str, str]
     fenced: bool
+    repeated: bool
+    """Whether somebody else with our key may have published it under the same id."""
+
     give_up_at: float
     done: Receipt
     sent_at: float = 0.0
@@ -182,6 +187,7 @@ class Publisher:
         *,
         stream: str,
         fenced: bool = False,
+        repeated: bool = True,
     ) -> Receipt:
         """Queue it behind earlier letters; the result is its sequence, or a `BusError`."""
         loop = asyncio.get_running_loop()
@@ -193,6 +199,7 @@ class Publisher:
             data=data,
             headers=headers,
             fenced=fenced,
+            repeated=repeated,
             give_up_at=loop.time() + self._retry_seconds,
             done=Receipt(loop=loop),
         )
@@ -301,6 +308,9 @@ class Publisher:
             return
         answer: dict[str, Any] = orjson.loads(message.data)
         problem = answer.get("error")
+        if problem is None and answer.get("duplicate") and letter.sent == 1 and not letter.repeated:
+            self._rename(letter)
+            return
         if problem is None:
             self._succeed(letter, answer["seq"])
             return
@@ -312,6 +322,13 @@ class Publisher:
             self._tasks.append(asyncio.create_task(look))
         else:
             self._refuse(letter, code, description)
+
+    def _rename(self, letter: _Letter) -> None:
+        """The server has dropped what nobody has sent before: another writer has used its id."""
+        FOREIGN_ID.inc()
+        log.warning("taken for a duplicate of another's message", subject=letter.subject)
+        letter.headers[wire.MESSAGE_ID] = uuid4().hex
+        self._set_back(letter, "taken for a duplicate of another's message")
 
     async def _was_it_stored(self, letter: _Letter, code: int, description: str) -> None:
         """A fence also refuses a retry of a stored message: compare with the last message of the log.
