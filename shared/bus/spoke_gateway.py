@@ -14,6 +14,7 @@ gateway assigns. The gateway keeps no state, so every replica of the dispatcher 
 import asyncio
 import base64
 import json
+from collections import Counter
 from typing import Any, Final
 
 import structlog
@@ -28,6 +29,7 @@ from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, ApiError, call
 from shared.bus.port import BusError
 from shared.bus.streams import load, view_of
 from shared.contracts import subjects
+from shared.telemetry.metrics import REFUSED as REFUSED_MESSAGES
 
 log = structlog.get_logger(__name__)
 
@@ -37,6 +39,17 @@ REFUSED: Final = 403
 
 REQUESTS_MAX: Final = 64
 """How many requests are answered at the same time."""
+
+SPOKE_REQUESTS_MAX: Final = 16
+"""How many of them are one spoke's: the others are answered whatever one of them sends."""
+
+REQUEST_BYTES_MAX: Final = 64 << 10
+"""A request of ours has less than a tenth. What is larger is refused before it is parsed."""
+
+FILTERS_MAX: Final = 256
+LOGGED_MAX: Final = 1000
+BUSY: Final = 10008
+"""JetStream's code for "temporarily unavailable": the asker tries again."""
 
 INACTIVE_SECONDS_MAX: Final = 60
 WAIT_SECONDS: Final = 1.0
@@ -73,6 +86,11 @@ class SpokeGateway:
         self._streams = load().configs()
         self._slots = asyncio.Semaphore(REQUESTS_MAX)
         self._answering: set[asyncio.Task[None]] = set()
+        self._asking: Counter[str] = Counter()
+        """Requests in hand of each spoke."""
+
+        self._logged: set[tuple[str, str]] = set()
+        """Spoke and reason of refusals that the log has already."""
 
     async def run(self) -> None:
         """Answer until cancelled. Subscribe again after each reconnection."""
@@ -91,6 +109,16 @@ class SpokeGateway:
                 task.cancel()
 
     async def _on_request(self, message: Msg) -> None:
+        token = message.subject.split(".")[2]
+        if len(message.data) > REQUEST_BYTES_MAX:
+            self._count_refusal(token, "too large", f"{len(message.data)} bytes")
+            await self._respond(token, message, _error(REFUSED, "the request is too large"))
+            return
+        if self._asking[token] >= SPOKE_REQUESTS_MAX:
+            self._count_refusal(token, "too many", message.subject)
+            await self._respond(token, message, _error(BUSY, "too many requests at once"))
+            return
+        self._asking[token] += 1
         await self._slots.acquire()
         task = asyncio.create_task(self._answer(message))
         self._answering.add(task)
@@ -101,7 +129,7 @@ class SpokeGateway:
         try:
             answer = await self._ask(spoke_access(token), what, message.data)
         except (RefusedError, ValueError) as error:
-            log.warning("a spoke was refused", spoke=token, asked=message.subject, why=str(error))
+            self._count_refusal(token, "not permitted", f"{message.subject}: {error}")
             answer = _error(REFUSED, f"a spoke may not ask this: {error}")
         except ApiError as error:
             answer = _error(error.code, str(error))
@@ -110,6 +138,19 @@ class SpokeGateway:
             return  # The spoke asks again.
         finally:
             self._slots.release()
+            self._asking[token] -= 1
+            if not self._asking[token]:
+                del self._asking[token]
+        await self._respond(token, message, answer)
+
+    def _count_refusal(self, token: str, reason: str, detail: str) -> None:
+        """Count it; say it once for each spoke and reason."""
+        REFUSED_MESSAGES.labels(message="gateway", reason=reason).inc()
+        if (token, reason) not in self._logged and len(self._logged) < LOGGED_MAX:
+            self._logged.add((token, reason))
+            log.warning("a spoke was refused", spoke=token, why=reason, detail=detail[:200])
+
+    async def _respond(self, token: str, message: Msg, answer: Json) -> None:
         try:
             await message.respond(json.dumps(answer).encode())
         except NatsError as error:
@@ -170,6 +211,8 @@ class SpokeGateway:
         filters = config.get("filter_subjects")
         if not isinstance(filters, list) or not filters:
             raise RefusedError(f"a consumer of all of {stream}")
+        if len(filters) > FILTERS_MAX:
+            raise RefusedError(f"a consumer with {len(filters)} filters, above {FILTERS_MAX}")
         for one in filters:
             if not isinstance(one, str) or not spoke.may_watch(stream, one):
                 raise RefusedError(f"{one} in {stream}")

@@ -14,7 +14,7 @@ from shared.testing.builders import observed
 from tests.attacks.attack import Act, Attack
 from tests.attacks.ground import BreachError, Ground, ask, say
 
-SIZE: Final = "waits for a bound of what the gateway reads"
+LINE: Final = "waits for a connection of the gateway for each spoke: they share its line"
 BYTES: Final = "waits for a limit of bytes for each spoke"
 
 FLOOD_BYTES: Final = 150 << 20
@@ -160,18 +160,24 @@ async def listens(ground: Ground) -> None:
         raise BreachError(f"east hears {message.subject}")
 
 
-async def asks_too_much(ground: Ground) -> None:
-    """Keep the gateway busy with large requests, while the other spoke asks for little."""
-    await ground.spoke_is_served()
-    east, west = await ground.client("spoke-east"), await ground.client("spoke-west")
-    filters = [f"sluice.dispatch.east.a.w{number}" for number in range(30_000)]
-    config = {"name": "x", "ack_policy": "none", "filter_subjects": filters}
-    body = json.dumps({"stream_name": "DISPATCHES_NOW", "config": config}).encode()
-    for _ in range(100):
-        await east.publish("$JS.API.CONSUMER.CREATE.DISPATCHES_NOW.x", body, east.new_inbox())
-    await east.flush(timeout=60)
-    if not [1 for _ in range(5) if await ask(west, "$JS.API.STREAM.INFO.OBSERVED") is not None]:
+def asking_too_much(requests: int, filters: int) -> Act:
+    """Keep the gateway busy, while the other spoke asks for little."""
+
+    async def act(ground: Ground) -> None:
+        await ground.spoke_is_served()
+        east, west = await ground.client("spoke-east"), await ground.client("spoke-west")
+        many = [f"sluice.dispatch.east.a.w{number}" for number in range(filters)]
+        config = {"name": "x", "ack_policy": "none", "filter_subjects": many}
+        body = json.dumps({"stream_name": "DISPATCHES_NOW", "config": config}).encode()
+        for _ in range(requests):
+            await east.publish("$JS.API.CONSUMER.CREATE.DISPATCHES_NOW.x", body, east.new_inbox())
+        await east.flush(timeout=60)
+        for _ in range(5):
+            if await ask(west, "$JS.API.STREAM.INFO.OBSERVED") is not None:
+                return
         raise BreachError("west is not answered")
+
+    return act
 
 
 OWN: Final = tuple(
@@ -214,9 +220,14 @@ def attacks() -> Iterator[Attack]:
     )
     yield Attack(
         threat="T2",
+        way="spoke keeps another from the gateway by many requests",
+        act=asking_too_much(requests=2_000, filters=300),
+    )
+    yield Attack(
+        threat="T2",
         way="spoke keeps another from the gateway by large requests",
-        act=asks_too_much,
-        breaks=SIZE,
+        act=asking_too_much(requests=100, filters=30_000),
+        breaks=LINE,
     )
     for what, subject in (
         ("orders work as the hub", "sluice.dispatch.west.a.w"),

@@ -28,6 +28,9 @@ from shared.bus.streams import LEASES, LIVE, load, view_of
 from shared.contracts import subjects
 from shared.settings.access import OPEN, Access
 
+SPOKE_LIMITS: Final = "limits { max_connections: 16, max_subscriptions: 1000, max_leafnodes: 4 }"
+"""Of one spoke: its watcher and patcher, each twice while they are replaced, and somebody who looks."""
+
 DOOR: Final = f"{subjects.ROOT}.door"
 """``sluice.door.<spoke>.<what is asked below $JS.API>``."""
 
@@ -239,7 +242,9 @@ def _add_spokes(found: _Accounts, spokes: Mapping[str, str], keeper: str) -> Non
     for spoke, proof in spokes.items():
         rights = spoke_rights(spoke)
         token = subjects.encode(spoke)
-        found.add(_account(token)).users.append(f"      {{ {proof} }}")
+        account = found.add(_account(token))
+        account.users.append(f"      {{ {proof} }}")
+        account.settings += (SPOKE_LIMITS,)
         for asked in _ASKED:
             local = f"{OWN_API}.{asked}"
             found.serve(keeper, f"{DOOR}.{token}.{asked}", _account(token), local=local)
