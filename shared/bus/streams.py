@@ -24,6 +24,9 @@ LIVE: Final = "live"
 
 OBJECTS: Final = "objects"
 
+LEASES_BYTES_MAX: Final = 64 << 20
+"""Some hundred thousand leases."""
+
 _DAY: Final = 86_400 * 10**9
 _GIB: Final = 1 << 30
 
@@ -98,9 +101,10 @@ class Catalogue(_Data):
         configs: dict[str, Config] = {}
         for name, log in self.logs.items():
             configs[name] = self._log(name, log)
-            configs[view_of(name)] = _view(name)
+            configs[view_of(name)] = _view(name, max_bytes=configs[name]["max_bytes"])
         configs[self.leases.name] = _base(self.leases.name, "Who is the one.") | {
             "subjects": self.leases.subjects,
+            "max_bytes": LEASES_BYTES_MAX,
             "max_msgs_per_subject": 1,
             "allow_msg_ttl": True,
             # Markers of expiry need roll-ups, and with these a header of one holder drops all other leases.
@@ -168,9 +172,10 @@ def _base(name: str, description: str) -> Config:
     }
 
 
-def _view(log: str) -> Config:
+def _view(log: str, *, max_bytes: int) -> Config:
     return _base(view_of(log), f"The last message of each subject of {log}.") | {
         "sources": [{"name": log}],
+        "max_bytes": max_bytes,
         "max_msgs_per_subject": 1,
         # The log has dropped duplicates already. While the view is rebuilt, a window here would
         # drop a second state with the same id: 100 ms is the shortest that JetStream allows.
