@@ -270,8 +270,9 @@ def certificates(folder: Path) -> None:
     folder.mkdir()
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "ca.crt")
-    for name, identity in (("tls", "127.0.0.1"), ("client", "sluicegate@clients")):
-        pair = authority.issue_cert(identity)
+    server = authority.issue_cert("127.0.0.1", "localhost")
+    client = authority.issue_cert("sluicegate@clients")
+    for name, pair in (("tls", server), ("client", client)):
         pair.cert_chain_pems[0].write_to_path(folder / f"{name}.crt")
         pair.private_key_pem.write_to_path(folder / f"{name}.key")
 

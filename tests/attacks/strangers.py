@@ -1,14 +1,19 @@
 """Attacks of whoever reaches the ports of NATS (T4), and of a client that poses as a server."""
 
 import asyncio
+import json
 from collections.abc import Iterator
 
 from nats.errors import Error as NatsError
 
 from services.ctl.setup.permissions import key_file, rendered
+from shared.bus.embedded import EmbeddedServer
 from shared.settings.access import Access
+from shared.testing.waiting import eventually
 from tests.attacks.attack import Act, Attack
 from tests.attacks.ground import BreachError, Ground, without
+from tests.contract.deploy.test_nats import mounted
+from tests.contract.kubernetes.envtest import free_ports
 
 
 def connecting(lacks: str) -> Act:
@@ -78,11 +83,68 @@ def knocking(port: str, words: bytes, *signs: bytes) -> Act:
     return act
 
 
+async def joins_the_cluster(ground: Ground) -> None:
+    """Start a server with a client's certificate that joins the hub's: it would act for every account."""
+    port, monitor = free_ports(2)
+    own = ground.folder / f"servers-{port}"
+    tls = ground.folder / "tls"
+    entry = mounted(
+        own,
+        ("ha",),
+        {
+            "/etc/nats-tls": str(tls),
+            "$POD_NAME": "nats-0",
+            "8222": str(monitor),
+            "0.0.0.0:6222": f"127.0.0.1:{port}",
+            "nats-0.nats:6222": f"localhost:{port}",
+        },
+    )
+    (own / "nats-permissions").symlink_to(ground.folder / "nats-permissions")
+    evil = own / "evil"
+    evil.mkdir()
+    (evil / "evil.conf").write_text(
+        f"""
+        server_name: evil
+        cluster {{
+          name: sluicegate, listen: "127.0.0.1:-1", routes: ["nats://localhost:{port}"]
+          tls {{ cert_file: "{tls}/client.crt", key_file: "{tls}/client.key", ca_file: "{tls}/ca.crt" }}
+        }}
+        accounts {{ HUB {{ users: [ {{ user: evil, password: evil }} ] }} }}
+        """
+    )
+    servers = (EmbeddedServer(own, config=entry), EmbeddedServer(evil, config=evil / "evil.conf"))
+    try:
+        for server in servers:
+            await server.start()
+        await eventually(lambda: "Route connection" in servers[1].log, servers[1].log)
+        for _ in range(20):
+            if await routes_of(monitor):
+                raise BreachError("a server with a client's certificate is in the cluster")
+            await asyncio.sleep(0.1)
+    finally:
+        for server in servers:
+            await server.kill()
+
+
+async def routes_of(monitor: int) -> int:
+    """How many routes a server has."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", monitor)
+    writer.write(b"GET /routez HTTP/1.0\r\n\r\n")
+    body = (await reader.read()).partition(b"\r\n\r\n")[2]
+    writer.close()
+    return int(json.loads(body)["num_routes"])
+
+
 CONNECT = b'CONNECT {"verbose":true,"pedantic":false}\r\nPING\r\nSUB > 1\r\n'
 
 
 def attacks() -> Iterator[Attack]:
     """The rows."""
+    yield Attack(
+        threat="T3",
+        way="service joins the cluster of servers with its certificate",
+        act=joins_the_cluster,
+    )
     for lacks in (
         *("anything", "a certificate and a key", "a certificate", "a key"),
         "a key that the hub knows",

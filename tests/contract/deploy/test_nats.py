@@ -58,7 +58,7 @@ def folder(tmp_path: Path) -> Path:
     tls = tmp_path / "tls"
     tls.mkdir()
     authority = trustme.CA()
-    server = authority.issue_cert("127.0.0.1")
+    server = authority.issue_cert("127.0.0.1", "localhost")
     authority.cert_pem.write_to_path(tls / "ca.crt")
     server.cert_chain_pems[0].write_to_path(tls / "tls.crt")
     server.private_key_pem.write_to_path(tls / "tls.key")
@@ -98,7 +98,7 @@ def test_nats_server_accepts_the_mounted_configuration(
 async def three(folder: Path) -> AsyncIterator[list[EmbeddedServer]]:
     """What the pods of components/ha run, on three ports instead of three addresses."""
     ports = free_ports(SERVERS)
-    routes = {f"nats-{n}.nats:6222": f"127.0.0.1:{port}" for n, port in enumerate(ports)}
+    routes = {f"nats-{n}.nats:6222": f"localhost:{port}" for n, port in enumerate(ports)}
     servers = []
     for number, port in enumerate(ports):
         replaced = routes | {
