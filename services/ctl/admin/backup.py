@@ -1,12 +1,14 @@
-"""`sluice bus backup` and `sluice bus restore`: copies all streams to files and back."""
+"""`sluice bus backup`, `restore` and `migrate`: copies all streams to files, back, and to another server."""
 
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from services.ctl.connect.reader import open_reader
+from shared.bus.admin.migration import migrate, plan
 from shared.bus.admin.snapshots import BackupError, Saved, backup, restore
 from shared.bus.port import BusError
-from shared.bus.stream_reader import StreamReader
+from shared.bus.stream_reader import StreamReader, open_stream_reader
 from shared.runtime.command import CommandError, Exit
 
 
@@ -19,6 +21,32 @@ async def restore_from(source: Path, *, url: str | None, directory: Path) -> Non
     """Restore all streams that `backup_to` wrote; print a line for each."""
     hint = "restore into a server without these streams, before any service and `sluice bus apply`"
     await _each(restore, source, hint, url, directory)
+
+
+async def migrate_from(source: str, *, url: str | None, directory: Path, yes: bool) -> None:
+    """Show what would be moved from `source`, or move it. Raises `CommandError` if something cannot be."""
+    refused = False
+    async with (
+        open_stream_reader(source) as old,
+        open_reader(url, directory) as new,
+    ):
+        try:
+            if not yes:
+                for step in await plan(old.nc, new.nc):
+                    print(step)
+                    refused |= step.action == "refused"
+            else:
+                with tempfile.TemporaryDirectory(prefix="sluice-migrate-") as folder:
+                    async for step in migrate(old.nc, new.nc, Path(folder)):
+                        print(step)
+                        refused |= step.action == "refused"
+        except BackupError as error:
+            raise CommandError(source, str(error), status=Exit.FAILED) from error
+        except BusError as error:
+            raise CommandError("NATS", str(error), status=Exit.UNREACHABLE) from error
+    if refused:
+        hint = "stop every service of both servers, mend what is refused, and run it again"
+        raise CommandError(source, "not everything can be moved", hint=hint, status=Exit.FAILED)
 
 
 async def _each(

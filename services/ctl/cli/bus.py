@@ -60,6 +60,24 @@ def bus_restore(
     run_async(restore_from(source, url=nats_url, directory=directory))
 
 
+@app.command("migrate")
+def bus_migrate(
+    source: Annotated[
+        str, typer.Option("--from", help="Server without users that has the streams now.")
+    ],
+    plan: Annotated[bool, typer.Option("--plan", help="Show what would be moved.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Move it.")] = False,
+    nats_url: NatsUrl = None,
+    directory: DevDirectory = Path(".sluice"),
+) -> None:
+    """Move all streams from an open server to one with users, sequences and durables included."""
+    from services.ctl.admin.backup import migrate_from  # noqa: PLC0415
+
+    if plan == yes:
+        raise CommandError("migrate", "needs --plan or --yes")
+    run_async(migrate_from(source, url=nats_url, directory=directory, yes=yes))
+
+
 @app.command("permissions")
 def bus_permissions(
     keys: Annotated[

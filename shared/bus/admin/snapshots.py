@@ -52,7 +52,7 @@ async def backup(look: StreamReader, directory: Path) -> AsyncIterator[Saved]:
         raise BackupError(f"{directory} is there already and is not empty")
     for name in sorted(_names(), key=lambda name: not name.endswith(VIEW_SUFFIX)):
         try:
-            yield await _save(look.nc, name, directory / name)
+            yield await save_stream(look.nc, name, directory / name)
         except ApiError as error:
             if error.code != STREAM_NOT_FOUND:
                 raise
@@ -75,7 +75,8 @@ def _names() -> list[str]:
     return [name for name in load().configs() if name != LEASES]
 
 
-async def _save(nc: Client, name: str, folder: Path) -> Saved:
+async def save_stream(nc: Client, name: str, folder: Path) -> Saved:
+    """Write one stream to a folder. Raises `BackupError` and `BusError`."""
     inbox = nc.new_inbox()
     subscription = await nc.subscribe(inbox, pending_msgs_limit=-1, pending_bytes_limit=-1)
     try:
@@ -121,7 +122,7 @@ async def restore(look: StreamReader, directory: Path) -> AsyncIterator[Saved]:
         if await _exists(look.nc, folder.name):
             raise BackupError(f"stream {folder.name} is there already: nothing was restored")
     for folder in sorted(folders, key=lambda folder: folder.name.endswith(VIEW_SUFFIX)):
-        yield await _load(look.nc, folder)
+        yield await load_stream(look.nc, folder)
 
 
 async def _exists(nc: Client, name: str) -> bool:
@@ -134,7 +135,8 @@ async def _exists(nc: Client, name: str) -> bool:
     return True
 
 
-async def _load(nc: Client, folder: Path) -> Saved:
+async def load_stream(nc: Client, folder: Path) -> Saved:
+    """Create one stream from its folder. Raises `BackupError` and `BusError`."""
     name = folder.name
     kept: Json = json.loads((folder / CONFIG_FILE).read_text())
     request = {"config": kept["config"], "state": kept["state"]}

@@ -1,0 +1,122 @@
+"""Moves all streams from one server to another, with sequences and durable consumers: `sluice bus migrate`.
+
+A server that asked for no users keeps its streams in another account than one that does. Each stream goes as
+a snapshot: its messages have the same sequences afterwards, and its durables stand where they stood.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from nats.aio.client import Client
+
+from shared.bus.admin.snapshots import load_stream, save_stream
+from shared.bus.nats.jetstream_api import call
+from shared.bus.nats.stream_drift import stream_info
+from shared.bus.streams import VIEW_SUFFIX, epoch_of, load
+
+Json = dict[str, Any]
+Action = Literal["move", "moved", "absent", "refused"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What is to be done, or was done, about one stream."""
+
+    stream: str
+    action: Action
+    messages: int = 0
+    last: int = 0
+    """Last sequence at the source."""
+
+    detail: str = ""
+
+    def __str__(self) -> str:
+        sizes = f", {self.messages} messages up to {self.last}" if self.action != "absent" else ""
+        return f"{self.stream}: {self.action}{sizes}" + (f" ({self.detail})" if self.detail else "")
+
+
+async def plan(source: Client, target: Client) -> list[Step]:
+    """What `migrate` would do. Changes nothing. Raises a `BusError` where a server does not answer."""
+    names = sorted(load().configs(), key=lambda name: name.endswith(VIEW_SUFFIX))
+    return [await _step(name, source, target) for name in names]
+
+
+async def migrate(source: Client, target: Client, folder: Path) -> AsyncIterator[Step]:
+    """Move what is not moved yet; yield each step when it is done. `folder` takes the snapshots.
+
+    It moves nothing if a step of the plan is refused. May be repeated: what is at the target stays there.
+    Raises `BackupError` and `BusError`.
+    """
+    steps = await plan(source, target)
+    if any(step.action == "refused" for step in steps):
+        for step in steps:
+            yield step
+        return
+    moved = []
+    for step in steps:
+        if step.action != "move":
+            yield step
+            continue
+        await save_stream(source, step.stream, folder / step.stream)
+        if await stream_info(target, step.stream) is not None:
+            await call(
+                target, f"STREAM.DELETE.{step.stream}"
+            )  # The plan has seen that it is empty.
+        await load_stream(target, folder / step.stream)
+        moved.append(step.stream)
+        yield await _verified(step, source, target)
+    for name in moved:
+        now = await _step(name, source, target)
+        if now.action == "refused":
+            yield now
+
+
+async def _step(name: str, source: Client, target: Client) -> Step:
+    here, there = await stream_info(source, name), await stream_info(target, name)
+    if here is None:
+        return Step(stream=name, action="absent", detail="the source has none")
+    state = here["state"]
+    last = int(state["last_seq"])
+    step = Step(stream=name, action="move", messages=int(state["messages"]), last=last)
+    if there is None:
+        return step
+    known = int(there["state"]["last_seq"])
+    same = epoch_of(here["config"]) == epoch_of(there["config"])
+    if known == 0 and (last or not same) and not int(there["state"].get("consumer_count", 0)):
+        return replace(step, detail="in the place of an empty one")
+    if not same:
+        return replace(step, action="refused", detail="the target has another stream of this name")
+    if known < last and not name.endswith(VIEW_SUFFIX):
+        detail = (
+            f"the target ends at {known}: stop the services, delete it there, and run this again"
+        )
+        return replace(step, action="refused", detail=detail)
+    return replace(step, action="moved")
+
+
+async def _verified(step: Step, source: Client, target: Client) -> Step:
+    """The step as done; refused if a durable consumer does not stand where it stood."""
+    there = await stream_info(target, step.stream)
+    if there is None or int(there["state"]["last_seq"]) < step.last:
+        return replace(step, action="refused", detail="not all of it arrived")
+    wanted, found = await _durables(source, step.stream), await _durables(target, step.stream)
+    if wanted != found:
+        return replace(step, action="refused", detail=f"durables {wanted} became {found}")
+    return replace(step, action="moved", detail=f"{len(found)} durables" if found else "")
+
+
+async def _durables(nc: Client, stream: str) -> dict[str, int]:
+    """Each durable consumer of a stream, and up to where it has acknowledged."""
+    found: dict[str, int] = {}
+    seen = 0
+    while True:
+        page = await call(nc, f"CONSUMER.LIST.{stream}", {"offset": seen})
+        consumers = page.get("consumers") or []
+        seen += len(consumers)
+        for one in consumers:
+            if one["config"].get("durable_name"):
+                found[one["name"]] = int(one["ack_floor"]["stream_seq"])
+        if not consumers or seen >= int(page["total"]):
+            return found
