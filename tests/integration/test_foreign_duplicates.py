@@ -1,4 +1,4 @@
-"""A message that another writer's id made a duplicate is stored all the same; a repeated one is stored once."""
+"""An id that another writer has used hides no message; a state that is repeated is stored once."""
 
 from datetime import UTC, datetime
 from pathlib import Path
