@@ -12,7 +12,7 @@ from shared.contracts.messages.base import BODY_REF, RULING, SCHEMA_VERSION, TRA
 from shared.contracts.messages.observed import GONE
 
 MESSAGE_ID: Final = "Nats-Msg-Id"
-"""By this the server tells duplicates. Nobody but the writer can make it: see `Access.message_id`."""
+"""By this the server tells duplicates. Nobody but the writer can make it: see `Access.message_ids`."""
 
 EXPECT_LAST: Final = "Nats-Expected-Last-Sequence"
 EXPECT_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence"

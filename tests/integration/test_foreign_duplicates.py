@@ -6,7 +6,7 @@ from pathlib import Path
 import nats
 
 from shared.bus.embedded import EmbeddedServer
-from shared.bus.headers import IDENTITY, MESSAGE_ID
+from shared.bus.headers import EVENT_ID, MESSAGE_ID
 from shared.bus.nats.bus import NatsBus
 from shared.contracts.kube.kinds import JOB
 from shared.settings.access import Access, new_key
@@ -44,7 +44,7 @@ async def test_message_whose_id_another_has_used_is_stored_and_counted(
         found = await bus.latest("WORKLOADS", second.subject)
         assert found is not None
         assert found.sequence == sequence
-        assert found.headers[IDENTITY] == f"{head}:{int(number) + 1}", "what we call it stays"
+        assert found.headers[EVENT_ID] == f"{head}:{int(number) + 1}", "what we call it stays"
         assert counted() == before + 1
     finally:
         await thief.close()
