@@ -19,14 +19,7 @@ from nats.errors import Error as NatsError
 from services.ctl.dev.secure import Secured, secure
 from services.ctl.run import SERVICES
 from shared.bus.admin.apply import apply_at
-from shared.bus.admin.permissions import (
-    API,
-    OWN_API,
-    permissions,
-    reads_of,
-    rights_of,
-    writes_of,
-)
+from shared.bus.admin.permissions import API, OWN_API, permissions, reads_of, rights_of, writes_of
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.filters import covers
 from shared.bus.nats.bus import NatsBus

@@ -98,9 +98,7 @@ class _Letter:
     data: bytes
     headers: dict[str, str]
     fenced: bool
-    repeated: bool
-    """Whether somebody else with our key may have published it under the same id."""
-
+    repeated: bool  # A replica may have published it under the same id.
     give_up_at: float
     done: Receipt
     sent_at: float = 0.0
@@ -308,11 +306,9 @@ class Publisher:
             return
         answer: dict[str, Any] = orjson.loads(message.data)
         problem = answer.get("error")
-        if problem is None and answer.get("duplicate") and letter.sent == 1 and not letter.repeated:
-            self._rename(letter)
-            return
         if problem is None:
-            self._succeed(letter, answer["seq"])
+            foreign = answer.get("duplicate") and letter.sent == 1 and not letter.repeated
+            self._rename(letter) if foreign else self._succeed(letter, answer["seq"])
             return
         code, description = problem.get("err_code", 0), problem.get("description", "refused")
         if code in _WRONG_LAST and letter.sent > 1:
@@ -326,7 +322,6 @@ class Publisher:
     def _rename(self, letter: _Letter) -> None:
         """The server has dropped what nobody has sent before: another writer has used its id."""
         FOREIGN_ID.inc()
-        log.warning("taken for a duplicate of another's message", subject=letter.subject)
         letter.headers[wire.MESSAGE_ID] = uuid4().hex
         self._set_back(letter, "taken for a duplicate of another's message")
 
