@@ -298,7 +298,7 @@ async def test_denied_permission_fails_at_once_with_the_subject_in_the_error(
     config = tmp_path / "nats.conf"
     config.write_text(
         """
-        jetstream { }
+        jetstream { max_file_store: 60GB }
         max_payload: 4MB
         authorization { users = [
           { user: admin, password: a }
@@ -308,7 +308,8 @@ async def test_denied_permission_fails_at_once_with_the_subject_in_the_error(
         """
     )
     server = await EmbeddedServer(tmp_path, config=config).start()
-    await apply_at(server.url.replace("//", "//admin:a@"))
+    report = await apply_at(server.url.replace("//", "//admin:a@"))
+    assert report.ok, report
     bus = NatsBus(
         url=server.url.replace("//", "//watcher:w@"),
         instance="watcher",
