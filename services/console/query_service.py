@@ -5,8 +5,6 @@ The HTTP handlers and the NATS service both ask here. An answer holds only what 
 
 import asyncio
 from collections.abc import Callable, Iterable
-from datetime import timedelta
-from random import Random
 from time import monotonic
 from typing import Any, Final
 
@@ -30,8 +28,9 @@ from services.console.rows import queue_row, workload_row
 from services.console.status_error import StatusError, not_found
 from services.console.view import View
 from services.console.whatif import ProposedChange
-from services.quota.forecast import History, Snapshot, expected_start
+from services.quota.forecast import BUDGET_SECONDS, Budget
 from services.quota.queries.replica import Ident
+from services.whatif.expected_start import RECENT, with_forecast
 from shared.contracts.messages.explain import (
     ExplainRequest,
     Explanation,
@@ -43,9 +42,6 @@ from shared.contracts.messages.workloads import WorkloadState
 ROWS_MAX: Final = 2000
 SIMULATIONS_MAX: Final = 8
 """How many simulations may wait for their turn. More are refused with status 429."""
-
-RECENT: Final = timedelta(hours=3)
-"""Forecasts assume that the submissions of this time come again."""
 
 READ_SECONDS: Final = 5.0
 """How long the first question waits for the streams to be read."""
@@ -217,7 +213,13 @@ class QueryService:
         snapshot, history = self.view.snapshot(), self.view.history
         recent = self.view.recent_submissions(RECENT)
         forecast: Explanation = await self._simulate(
-            lambda: _with_forecast(item, snapshot, history, recent)
+            lambda: with_forecast(
+                item,
+                snapshot,
+                history=history,
+                recent=recent,
+                budget=Budget(BUDGET_SECONDS, monotonic),
+            )
         )
         return forecast
 
@@ -250,25 +252,6 @@ class QueryService:
 
 def _ident(state: WorkloadState) -> Ident:
     return state.cluster, state.namespace, state.name
-
-
-def _with_forecast(
-    item: Explanation, snapshot: Snapshot, history: History, recent: list[WorkloadState]
-) -> Explanation:
-    ident = (item.cluster, f"{item.namespace}/{item.name}")
-    state = snapshot.workloads.get(ident)
-    if state is None:
-        return item
-    if history.count_of(state) == 0:
-        return item.without_expected_start("no workload has ended that is still known")
-    # Seeded by the uid: the same question at the same moment has the same answer.
-    random = Random(state.uid)
-    expected = expected_start(snapshot, ident, past=history, recent=recent, random=random)
-    if expected is None:
-        return item.without_expected_start("in most of the possible futures it does not start")
-    return item.with_expected_start(
-        expected.at, earliest=expected.earliest, latest=expected.latest, runs=expected.known_runs
-    )
 
 
 def _visible_part(answer: SimulateAnswer, is_visible: NamespaceFilter) -> SimulateAnswer:

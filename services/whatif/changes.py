@@ -178,7 +178,9 @@ def _cluster_objects(snapshot: Snapshot, cluster: str) -> ClusterObjects:
 def _observed(kind: Kind, obj: Body, cluster: str) -> Observed:
     metadata = obj["metadata"]
     namespace = (metadata.get("namespace") or "default") if kind.namespaced else None
-    metadata = {**metadata, "namespace": namespace} if namespace else metadata
+    metadata = {**metadata, "uid": str(metadata.get("uid") or metadata["name"])}
+    if namespace:
+        metadata["namespace"] = namespace
     return Observed(
         cluster=cluster,
         group=kind.group,
@@ -187,7 +189,7 @@ def _observed(kind: Kind, obj: Body, cluster: str) -> Observed:
         kind=kind.kind,
         namespace=namespace,
         name=str(metadata["name"]),
-        uid=str(metadata.get("uid") or metadata["name"]),
+        uid=metadata["uid"],
         resource_version="0",
         object={**obj, "metadata": metadata},
     )

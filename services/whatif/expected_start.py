@@ -1,56 +1,102 @@
-"""Predicts when a workload starts, for `sluice explain`, by simulating from the streams."""
+"""Predicts when a workload starts, for `sluice explain` and the console, by simulating what may come."""
 
+import asyncio
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from services.quota.forecast import expected_start
+from services.quota.forecast import Budget, History, Snapshot, expected_start
 from services.quota.policy import policy_of
 from services.whatif.reading import LoadedState, configured, read
 from shared.bus.stream_reader import StreamReader
+from shared.contracts.messages.explain import Explanation
+from shared.contracts.messages.workloads import WorkloadState
 
 RECENT: Final = timedelta(hours=3)
 """Forecasts assume that the submissions of this time come again."""
+
+_FIELDS: Final = (
+    "expected_start",
+    "expected_earliest",
+    "expected_latest",
+    "expected_from_runs",
+    "expected_start_rough",
+    "expected_start_unknown_because",
+)
 
 Json = dict[str, Any]
 
 
 async def add_expected_starts(
-    reader: StreamReader, items: list[Json], now: datetime, *, configuration: Path | None = None
+    reader: StreamReader,
+    items: list[Json],
+    now: datetime,
+    *,
+    budget: Budget,
+    configuration: Path | None = None,
 ) -> None:
     """Add to each explanation when its workload starts (80 % interval), or why that is unknown.
 
     `configuration` is the document that quota runs with. Raises `CommandError` if it cannot be used.
     """
     policy = policy_of(configured(configuration))
-    loaded = await read(reader, at=now)
+    try:
+        async with asyncio.timeout(budget.left):
+            loaded = await read(reader, at=now, over=lambda: not budget.left)
+    except TimeoutError:
+        because = f"reading what happened takes longer than the budget of {budget.seconds:g} s"
+        for item in items:
+            item["expected_start_unknown_because"] = because
+        return
     loaded.snapshot.policy = policy
     for item in items:
-        _add_expected_start(loaded, item)
+        _add_expected_start(loaded, item, budget)
 
 
-def _add_expected_start(loaded: LoadedState, item: Json) -> None:
-    ident = (item["cluster"], f"{item['namespace']}/{item['name']}")
-    state = loaded.snapshot.workloads.get(ident)
-    if state is None:
-        return
-    if loaded.history.count_of(state) == 0:
-        item["expected_start_unknown_because"] = "no workload has ended in the last day"
-        return
-    expected = expected_start(
+def _add_expected_start(loaded: LoadedState, item: Json, budget: Budget) -> None:
+    told = with_forecast(
+        Explanation.model_validate(item),
         loaded.snapshot,
-        ident,
-        past=loaded.history,
+        history=loaded.history,
         recent=loaded.recent(RECENT),
-        # Seeded by the uid: the same question at the same moment has the same answer.
-        random=Random(state.uid),
+        budget=budget,
+    )
+    for field in _FIELDS:
+        value = getattr(told, field)
+        item[field] = value.isoformat() if isinstance(value, datetime) else value
+
+
+def with_forecast(
+    item: Explanation,
+    snapshot: Snapshot,
+    *,
+    history: History,
+    recent: Sequence[WorkloadState],
+    budget: Budget,
+) -> Explanation:
+    """The explanation with the expected start, as far as the budget goes, or with why it is unknown."""
+    ident = (item.cluster, f"{item.namespace}/{item.name}")
+    state = snapshot.workloads.get(ident)
+    if state is None:
+        return item
+    if history.count_of(state) == 0:
+        return item.without_expected_start("no workload has ended in the last day")
+    # Seeded by the uid: within the budget the same question at the same moment has the same answer.
+    random = Random(state.uid)
+    expected = expected_start(
+        snapshot, ident, past=history, recent=recent, random=random, budget=budget
     )
     if expected is None:
-        item["expected_start_unknown_because"] = "in most of the possible futures it does not start"
-        return
-    item.pop("expected_start_unknown_because", None)
-    item["expected_start"] = expected.at.isoformat()
-    item["expected_earliest"] = expected.earliest.isoformat()
-    item["expected_latest"] = None if expected.latest is None else expected.latest.isoformat()
-    item["expected_from_runs"] = expected.known_runs
+        return item
+    doubt = expected.doubt(budget.seconds)
+    if expected.at is None:
+        return item.without_expected_start(doubt, earliest=expected.earliest)
+    return item.with_expected_start(
+        expected.at,
+        earliest=expected.earliest,
+        latest=expected.latest,
+        runs=expected.known_runs,
+        rough=doubt,
+    )

@@ -2,13 +2,13 @@
 
 import gc
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
@@ -50,6 +50,7 @@ LOG_PREFIX: Final = "log."
 """Prefix of the subject of messages that come from a log, not from a view."""
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 LOCAL: Final = "local"
 """The cluster of objects that come from manifests."""
@@ -77,11 +78,16 @@ class LoadedState:
 
 
 async def read(
-    reader: StreamReader, *, at: datetime, since: datetime | None = None, keep: bool = False
+    reader: StreamReader,
+    *,
+    at: datetime,
+    since: datetime | None = None,
+    keep: bool = False,
+    over: Callable[[], bool] | None = None,
 ) -> LoadedState:
     """Read the present from the views, and what happened after `since` from the logs.
 
-    `keep` keeps the messages for `save`.
+    `keep` keeps the messages for `save`. Raises `TimeoutError` once `over` says so.
     """
     begin = since if since is not None else at - HISTORY_SPAN
     filters = [observed_filter(kind) for kind in OBSERVED_KINDS]
@@ -95,9 +101,15 @@ async def read(
         *await reader.replay("WORKLOADS", since=begin),
     ]
     submission_sentences = ((LOG_PREFIX + seen.subject, seen.body) for seen in history)
-    return _loaded(
-        at, chain(((seen.subject, seen.body) for seen in present), submission_sentences), keep=keep
-    )
+    messages = chain(((seen.subject, seen.body) for seen in present), submission_sentences)
+    return _loaded(at, messages if over is None else _until(over, messages), keep=keep)
+
+
+def _until(over: Callable[[], bool], messages: Iterable[T]) -> Iterator[T]:
+    for message in messages:
+        if over():
+            raise TimeoutError
+        yield message
 
 
 def _loaded(at: datetime, messages: Iterable[tuple[str, Json]], *, keep: bool) -> LoadedState:

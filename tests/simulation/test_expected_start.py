@@ -48,7 +48,7 @@ def test_forecast_interval_is_calibrated_and_its_median_beats_the_mean(seed: int
     asked = [
         (each, expected)
         for each in stream[ASKED_FROM::ASK_EVERY]
-        if (expected := ask(world, each, Random(seed))) is not None
+        if (expected := ask(world, each, Random(seed))) is not None and expected.at is not None
     ]
     world.course.run()
 
@@ -61,6 +61,7 @@ def test_forecast_interval_is_calibrated_and_its_median_beats_the_mean(seed: int
         expected = next((e for a, e in asked if a is each), None)
         if expected is not None and wait > 0:
             inside += holds(expected, fate.started_at)
+            assert expected.at is not None
             errors.append(abs(nanoseconds(expected.at) - fate.started_at) / 1e9)
             errors_of_mean.append(abs(sum(waits) / len(waits) - wait))
         waits.append(wait)

@@ -90,6 +90,9 @@ def explain(
     forecast: Annotated[
         bool, typer.Option(help="Say when it starts, by playing what may come from what was.")
     ] = True,
+    forecast_seconds: Annotated[
+        float, typer.Option(min=0.1, help="How long the forecast may take.")
+    ] = 2.0,
     configuration: Configured = None,
     cluster: Cluster = None,
     nats_url: NatsUrl = None,
@@ -107,6 +110,7 @@ def explain(
             cluster=cluster,
             output=output,
             forecast=forecast,
+            forecast_seconds=forecast_seconds,
             configuration=configuration,
             url=nats_url,
             directory=directory,

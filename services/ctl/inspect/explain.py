@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final
 
 from services.ctl.connect.reader import open_reader, utc_now
@@ -28,6 +29,7 @@ async def explain(
     cluster: str | None,
     output: str,
     forecast: bool,
+    forecast_seconds: float = 2.0,
     configuration: Path | None = None,
     url: str | None,
     directory: Path,
@@ -46,23 +48,37 @@ async def explain(
                 "the quota service", str(error), hint=QUOTA_AWAY, status=Exit.UNREACHABLE
             ) from error
         answer: Json = json.loads(data)
-        waiting = [item for item in answer.get("items", []) if item["reason"] not in _DONE]
-        if waiting and forecast:
+        items: list[Json] = answer.get("items") or []
+        if not items:
+            raise CommandError(
+                f"{namespace}/{name}",
+                str(answer.get("problem", "no answer")),
+                hint=f"`sluice get workloads -n {namespace}` lists what there is; "
+                "a job of a name that is not there may have no queue",
+                status=Exit.FAILED,
+            )
+        waiting = [item for item in items if item["reason"] not in _DONE] if forecast else []
+        if output == "text":
+            # At once: the forecast takes a moment.
+            print("\n\n".join("\n".join(explained(item, utc_now())) for item in items), flush=True)
+        if waiting:
+            from services.quota.forecast import Budget  # noqa: PLC0415
             from services.whatif.expected_start import add_expected_starts  # noqa: PLC0415
 
-            await add_expected_starts(reader, waiting, utc_now(), configuration=configuration)
-    if not answer.get("items"):
-        raise CommandError(
-            f"{namespace}/{name}",
-            str(answer.get("problem", "no answer")),
-            hint=f"`sluice get workloads -n {namespace}` lists what there is; "
-            "a job of a name that is not there may have no queue",
-            status=Exit.FAILED,
-        )
+            budget = Budget(forecast_seconds, monotonic)
+            await add_expected_starts(
+                reader, waiting, utc_now(), budget=budget, configuration=configuration
+            )
     if output == "json":
-        print(json.dumps(answer["items"], indent=4))
-    else:
-        print("\n\n".join("\n".join(explained(item, utc_now())) for item in answer["items"]))
+        print(json.dumps(items, indent=4))
+        return
+    for item in waiting:
+        title = "" if len(items) == 1 else f"of {_title(item)} "
+        print(_line("Expected start", title + expected(item, utc_now())))
+
+
+def _title(item: Json) -> str:
+    return f"{item['namespace']}/{item['name']} in {item['cluster']}"
 
 
 def explained(item: Json, now: datetime) -> Iterator[str]:
@@ -98,7 +114,6 @@ def explained(item: Json, now: datetime) -> Iterator[str]:
         yield _line("Not before", str(item["requeue_at"]))
     if item.get("remedy"):
         yield _line("What would help", str(item["remedy"]))
-    yield _line("Expected start", _expected(item, now))
 
 
 def _line(label: str, text: str) -> str:
@@ -154,16 +169,20 @@ def _held(shortage: Json) -> str:
     return ", ".join(parts) or "nobody"
 
 
-def _expected(item: Json, now: datetime) -> str:
+def expected(item: Json, now: datetime) -> str:
+    """When it starts, how sure that is, or why it is unknown."""
     at = instant(item.get("expected_start"))
-    if at is None:
-        because = item.get("expected_start_unknown_because")
-        return f"unknown because {because}" if because else "as soon as its checks are ready"
     earliest, latest = (instant(item.get(f"expected_{end}")) for end in ("earliest", "latest"))
     begin = "" if earliest is None else _from_now(earliest, now)
+    if at is None:
+        because = item.get("expected_start_unknown_because")
+        if not because:
+            return "as soon as its checks are ready"
+        return f"in {begin} at the earliest: {because}" if begin else f"unknown: {because}"
     end = "any time" if latest is None else _from_now(latest, now)
+    rough = f"; {item['expected_start_rough']}" if item.get("expected_start_rough") else ""
     runs = item.get("expected_from_runs")
-    return f"in {_from_now(at, now)} (80 %: {begin} to {end}; from {runs} runs of its kind)"
+    return f"in {_from_now(at, now)} (80 %: {begin} to {end}; from {runs} runs of its kind{rough})"
 
 
 def _from_now(at: datetime, now: datetime) -> str:

@@ -4,7 +4,12 @@
 plays the future from both, and `expected_start` plays many futures to say when a workload starts.
 """
 
-from services.quota.forecast.expected_start import ExpectedStart, expected_start
+from services.quota.forecast.expected_start import (
+    BUDGET_SECONDS,
+    Budget,
+    ExpectedStart,
+    expected_start,
+)
 from services.quota.forecast.history import FinishedRun, History
 from services.quota.forecast.simulation import (
     Arrival,
@@ -15,7 +20,9 @@ from services.quota.forecast.simulation import (
 from services.quota.forecast.snapshot import Snapshot
 
 __all__ = [
+    "BUDGET_SECONDS",
     "Arrival",
+    "Budget",
     "ExpectedStart",
     "FinishedRun",
     "History",

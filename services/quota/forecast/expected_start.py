@@ -2,19 +2,22 @@
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
 from typing import Final
 
 from services.quota.forecast.history import History
-from services.quota.forecast.simulation import Arrival, Simulation, repeated
+from services.quota.forecast.simulation import Arrival, RunningWorkload, Simulation, repeated
 from services.quota.forecast.snapshot import SECOND, Id, Snapshot
 from services.quota.wire.inbound import nanoseconds
 from shared.contracts.messages.workloads import WorkloadState
 
 FUTURES: Final = 40
+VAIN_FUTURES_MAX: Final = 8
+"""After so many futures without a start, none with one, no more are played."""
+
 CONFIDENCE: Final = 0.8
 """Share of the futures between `earliest` and `latest`."""
 
@@ -23,25 +26,68 @@ STRETCHES: Final = 12
 
 HORIZON: Final = timedelta(days=1)
 INSTANTS_MAX: Final = 2_000
-"""Instants that a future is simulated for; a later start counts as none."""
+SUBMISSIONS_MAX: Final = 10_000
+"""With `INSTANTS_MAX` the end of a future that starts nothing: farther it is not played."""
+
+PRECISION: Final = 100
+"""Events of a future come too early by one part in so many at most."""
+
+BUDGET_SECONDS: Final = 2.0
+"""How long a forecast may take, unless more is asked for."""
+
+FUTURES_MIN: Final = 4
+"""Futures that a budget is enough for: none may take more than its part."""
+
+
+class Budget:
+    """How long a forecast may take. It begins when it is made."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
+        self.seconds = seconds
+        self._clock = clock
+        self._begin = clock()
+
+    @property
+    def left(self) -> float:
+        """Seconds until it is spent, not below zero."""
+        return max(0.0, self._begin + self.seconds - self._clock())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedStart:
     """When a workload will probably start."""
 
-    at: datetime
-    """Half of the futures start it before."""
+    at: datetime | None
+    """Half of the futures start it before. None: fewer than half start it."""
 
     earliest: datetime
+    """One future in ten at most starts it before."""
+
     latest: datetime | None
-    """None: beyond the horizon."""
+    """None: beyond the horizon, or beyond what was played."""
 
     known_runs: int
     """Number of past runs that its own run time is estimated from."""
 
-    never: float
-    """Share of the futures without a start within the horizon."""
+    futures: int
+    """How many were played."""
+
+    cut: int = 0
+    """How many of them were not played to its start or to the horizon."""
+
+    wanted: int = FUTURES
+    """How many are played if the budget allows."""
+
+    def doubt(self, seconds: float) -> str:
+        """Why there is no expected start, or why it is a rough one; empty if it is neither."""
+        if self.at is not None:
+            few = self.futures < self.wanted
+            played = f"{self.futures} of {self.wanted} futures played in {seconds:g} s"
+            return f"rough: {played}" if few else ""
+        if self.cut:
+            return f"no start is foreseen within the budget of {seconds:g} s"
+        hours = int(HORIZON.total_seconds() // 3600)
+        return f"it does not start within {hours} hours in most of {self.futures} futures"
 
 
 def expected_start(
@@ -52,10 +98,11 @@ def expected_start(
     recent: Sequence[WorkloadState],
     random: Random,
     futures: int = FUTURES,
+    budget: Budget | None = None,
 ) -> ExpectedStart | None:
-    """Play `futures` of the workload `ident`.
+    """Play up to `futures` of the workload `ident`, as far as the budget allows.
 
-    None where it starts in fewer than half of them, and where it holds quota already.
+    None where it holds quota already.
 
     `recent`: what was submitted in the time before, in any order; the same is taken to come again.
     """
@@ -63,45 +110,149 @@ def expected_start(
     if snapshot.quota_held(ident) is not None:
         return None
     near = snapshot.cohort_only(state.cluster, snapshot.cluster_queue_of(state))
-    coming = [s for s in recent if near.cluster_queue_of(s) and s.cluster == state.cluster]
+    # What has no ClusterQueue competes with nobody, but its own future can be played.
+    near.workloads[ident] = state
+    queue_of = near.cluster_queues()
+    coming = [s for s in recent if s.cluster == state.cluster and queue_of(s)]
     begin = nanoseconds(snapshot.at)
     ends = begin + int(HORIZON.total_seconds()) * SECOND
-    starts = []
+    present = _Present(near, past)
     submissions = _Submissions(near, coming, past)
+    starts: list[float] = []
+    reached: list[float] = []
+    """How far the futures were played that did not start it."""
+
+    cut = 0
     for _ in range(futures):
-        simulation = near.simulation(past, random=random, later=submissions.again(random))
-        simulation.run(until=ends, done=_until_started(ident))
+        played = len(starts) + len(reached)
+        if budget is not None and played and not budget.left:
+            break
+        if not starts and len(reached) >= VAIN_FUTURES_MAX:
+            break
+        simulation = present.future(random, later=submissions.again(random))
+        playing = _Playing(ident, budget)
+        simulation.run(until=ends, done=playing.is_over)
         if (at := _started(simulation, ident)) is not None:
             starts.append((at - begin) / SECOND)
-    never = futures - len(starts)
-    ordered = sorted(starts) + [math.inf] * never
-    tail = (1 - CONFIDENCE) / 2
-    earliest, middle, latest = (_quantile(ordered, share) for share in (tail, 0.5, 1 - tail))
-    if math.isinf(middle):
-        return None
-    return ExpectedStart(
-        at=snapshot.at + timedelta(seconds=middle),
-        earliest=snapshot.at + timedelta(seconds=earliest),
-        latest=None if math.isinf(latest) else snapshot.at + timedelta(seconds=latest),
-        known_runs=past.count_of(state),
-        never=never / futures,
+        elif played < FUTURES_MIN or budget is None or budget.left:
+            reached.append((min(simulation.now, ends) - begin) / SECOND)
+            cut += playing.was_cut
+        # Else the end of the budget cut it short, which says nothing about it.
+    return _summary(
+        starts, reached, at=snapshot.at, cut=cut, wanted=futures, known_runs=past.count_of(state)
     )
 
 
-def _until_started(ident: Id) -> Callable[[Simulation], bool]:
-    instants = 0
+def _summary(
+    starts: list[float],
+    reached: list[float],
+    *,
+    at: datetime,
+    cut: int,
+    wanted: int,
+    known_runs: int,
+) -> ExpectedStart:
+    tail = (1 - CONFIDENCE) / 2
+    ordered = sorted(starts) + [math.inf] * len(reached)
+    middle, latest = (_quantile(ordered, share) for share in (0.5, 1 - tail))
+    # Where a future ended without a start, it may have come right then.
+    earliest = _quantile(sorted([*starts, *reached]), tail)
 
-    def done(simulation: Simulation) -> bool:
-        nonlocal instants
-        instants += 1
-        return instants > INSTANTS_MAX or _started(simulation, ident) is not None
+    def after(seconds: float) -> datetime | None:
+        return None if math.isinf(seconds) else at + timedelta(seconds=seconds)
 
-    return done
+    return ExpectedStart(
+        at=after(middle),
+        earliest=at + timedelta(seconds=earliest),
+        latest=after(latest),
+        known_runs=known_runs,
+        futures=len(ordered),
+        cut=cut,
+        wanted=wanted,
+    )
+
+
+class _Playing:
+    """Says when one future has been played for long enough."""
+
+    def __init__(self, ident: Id, budget: Budget | None) -> None:
+        self._ident = ident
+        self._budget = budget
+        # Each future gets its part, so that one long future is not all that is played.
+        self._until_left = 0.0 if budget is None else budget.left - budget.seconds / FUTURES_MIN
+        self._instants = 0
+        self.was_cut = False
+
+    def is_over(self, simulation: Simulation) -> bool:
+        """Whether the workload has started, or the future's part of the budget is spent."""
+        if _started(simulation, self._ident) is not None:
+            return True
+        self._instants += 1
+        spent = self._budget is not None and self._budget.left <= max(0.0, self._until_left)
+        is_long = self._instants > INSTANTS_MAX or len(simulation.results) > SUBMISSIONS_MAX
+        self.was_cut = spent or is_long
+        return self.was_cut
 
 
 def _started(simulation: Simulation, ident: Id) -> int | None:
     result = simulation.results.get(ident)
     return None if result is None else result.started_at
+
+
+class _Present:
+    """What all futures begin with, translated once; only the run times differ."""
+
+    def __init__(self, snapshot: Snapshot, past: History) -> None:
+        self._snapshot = snapshot
+        self._set_up = list(snapshot.configuration())
+        self._waiting = [
+            (arrival, past.sampler(snapshot.workloads[_ident(arrival)]))
+            for arrival in snapshot.arrivals(past)
+        ]
+        now = self._now = nanoseconds(snapshot.at)
+        self._holding = []
+        for holder in snapshot.holders(past):
+            held = holder.held
+            state = snapshot.workloads[held.cluster, f"{held.namespace}/{held.name}"]
+            elapsed = max(0.0, (now - held.at) / SECOND)
+            self._holding.append(
+                (holder, past.sampler(state, elapsed=elapsed), past.sampler(state))
+            )
+
+    def future(self, random: Random, *, later: Iterable[Arrival]) -> Simulation:
+        """One that begins now."""
+        return Simulation(
+            set_up=self._set_up,
+            holders=[
+                RunningWorkload(
+                    held=holder.held,
+                    ends_at=self._now + int(max(0.0, rest(random)) * SECOND),
+                    requeued=_running_for(holder.requeued, again(random)),
+                )
+                for holder, rest, again in self._holding
+            ],
+            arrivals=[
+                Arrival(fact=each.fact, at=each.at, runs_for=int(sample(random) * SECOND))
+                for each, sample in self._waiting
+            ],
+            later=later,
+            start=self._now,
+            policy=self._snapshot.policy,
+            precision=PRECISION,
+        )
+
+
+def _running_for(arrival: Arrival | None, seconds: float) -> Arrival | None:
+    return (
+        None
+        if arrival is None
+        else Arrival(fact=arrival.fact, at=arrival.at, runs_for=int(seconds * SECOND))
+    )
+
+
+def _ident(arrival: Arrival) -> Id:
+    fact = arrival.fact
+    return fact.cluster, f"{fact.namespace}/{fact.name}"
 
 
 class _Submissions:
@@ -112,9 +263,12 @@ class _Submissions:
 
     def __init__(self, snapshot: Snapshot, recent: Sequence[WorkloadState], past: History) -> None:
         self._now = nanoseconds(snapshot.at)
-        self._past = past
         arrivals = [(state, snapshot.arrival(state, past)) for state in recent]
-        known = [(arrival.fact, state) for state, arrival in arrivals if arrival is not None]
+        known = [
+            (arrival.fact, past.sampler(state))
+            for state, arrival in arrivals
+            if arrival is not None
+        ]
         self._known = sorted(known, key=lambda pair: pair[0].created_at)
         self._times = [fact.created_at for fact, _ in self._known]
         self._begin = min(self._times, default=self._now)
@@ -126,13 +280,13 @@ class _Submissions:
         while stretch > 0:
             origin = random.randrange(self._begin, self._now - stretch)
             first, last = (bisect_left(self._times, at) for at in (origin, origin + stretch))
-            for fact, state in self._known[first:last]:
+            for fact, sample in self._known[first:last]:
                 number += 1
                 yield repeated(
                     fact,
                     at=begin + fact.created_at - origin,
                     name=f"{fact.name}~{number}",
-                    runs=int(self._past.sample_seconds(state, random) * SECOND),
+                    runs=int(sample(random) * SECOND),
                 )
             begin += stretch
 

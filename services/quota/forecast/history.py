@@ -3,7 +3,7 @@
 import re
 from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
@@ -77,10 +77,18 @@ class History:
         self, state: WorkloadState, random: Random, *, elapsed: float = 0.0
     ) -> float:
         """A random remaining run time after `elapsed`, in seconds."""
+        return self.sampler(state, elapsed=elapsed)(random)
+
+    def sampler(self, state: WorkloadState, *, elapsed: float = 0.0) -> Callable[[Random], float]:
+        """`sample_seconds` for many draws: looks for similar runs once."""
         longer = self._longer_than(state, elapsed)
-        if longer:
-            return _between(longer, elapsed, random) - elapsed
-        return _rest(elapsed) * random.uniform(0.1, 2.0)
+
+        def sample(random: Random) -> float:
+            if longer:
+                return _between(longer, elapsed, random) - elapsed
+            return _rest(elapsed) * random.uniform(0.1, 2.0)
+
+        return sample
 
     def _longer_than(self, state: WorkloadState, elapsed: float) -> list[float]:
         ordered = self._samples_of(state)

@@ -1,6 +1,6 @@
 """The state of quota at one instant, read from the streams or from files, and changeable for what-if."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from random import Random
@@ -23,6 +23,8 @@ Id = tuple[str, Key]
 """Cluster and ``<namespace>/<name>``."""
 
 SECOND: Final = 1_000_000_000
+_CLUSTER_QUEUES: Final = (kinds.CLUSTER_QUEUE.group, kinds.CLUSTER_QUEUE.plural)
+_LOCAL_QUEUES: Final = (kinds.LOCAL_QUEUE.group, kinds.LOCAL_QUEUE.plural)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,13 +66,23 @@ class Snapshot:
 
     def cluster_queue_of(self, state: WorkloadState) -> str:
         """The ClusterQueue whose quota it holds, or to which its LocalQueue points; empty: none."""
-        admission = self.admissions.get(_id(state))
-        if admission is not None and admission.uid == state.uid and admission.state in HOLDING:
-            return admission.cluster_queue
-        for each in self.of(kinds.LOCAL_QUEUE, state.cluster):
-            if (each.namespace, each.name) == (state.namespace, state.queue):
-                return str(((each.object or {}).get("spec") or {}).get("clusterQueue") or "")
-        return ""
+        return self.cluster_queues()(state)
+
+    def cluster_queues(self) -> Callable[[WorkloadState], str]:
+        """`cluster_queue_of` for many workloads, as of now: it looks through the LocalQueues once."""
+        local_queues = {
+            (each.cluster, each.namespace, each.name): str(_spec(each).get("clusterQueue") or "")
+            for each in self.observed.values()
+            if (each.group, each.plural) == _LOCAL_QUEUES
+        }
+
+        def queue_of(state: WorkloadState) -> str:
+            admission = self.admissions.get(_id(state))
+            if admission is not None and admission.uid == state.uid and admission.state in HOLDING:
+                return admission.cluster_queue
+            return local_queues.get((state.cluster, state.namespace, state.queue), "")
+
+        return queue_of
 
     # Simulation ------------------------------------------------------------------------------------
 
@@ -152,15 +164,20 @@ class Snapshot:
     # Competitors -----------------------------------------------------------------------------------
 
     def cohort_only(self, cluster: str, cluster_queue: str) -> "Snapshot":
-        """A snapshot with only the workloads in the cohort tree of one ClusterQueue, which compete."""
+        """A snapshot with only the cohort tree of one ClusterQueue: its queues, and what competes there."""
         roots = self._roots(cluster)
-        root = roots.get(cluster_queue)
-        small = self.copy()
+        members = {name for name, root in roots.items() if root == roots.get(cluster_queue)}
+        small = Snapshot(at=self.at, admissions=self.admissions, policy=self.policy)
+        small.observed = {
+            subject: each
+            for subject, each in self.observed.items()
+            if each.cluster == cluster and _leads_to(each, members)
+        }
+        queue_of = small.cluster_queues()
         small.workloads = {
             ident: state
             for ident, state in self.workloads.items()
-            if state.cluster == cluster
-            and roots.get(self.cluster_queue_of(state), cluster_queue) == root
+            if state.cluster == cluster and queue_of(state) in members
         }
         return small
 
@@ -235,3 +252,11 @@ def _id(message: WorkloadState | Admission) -> Id:
 
 def _spec(observed: Observed) -> Mapping[str, Any]:
     return (observed.object or {}).get("spec") or {}
+
+
+def _leads_to(observed: Observed, cluster_queues: Collection[str]) -> bool:
+    """Whether an object may decide about workloads of these ClusterQueues."""
+    if (observed.group, observed.plural) == _LOCAL_QUEUES:
+        return _spec(observed).get("clusterQueue") in cluster_queues
+    is_queue = (observed.group, observed.plural) == _CLUSTER_QUEUES
+    return not is_queue or observed.name in cluster_queues

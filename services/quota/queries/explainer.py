@@ -36,7 +36,7 @@ NAMES_MAX: Final = 10
 """Workloads that an answer names in one list, at most."""
 
 RETRY_SECONDS: Final = 1.0
-NO_DURATIONS: Final = "whoever decides does not foresee; `sluice explain` plays it from the log"
+NO_DURATIONS: Final = "no forecast was asked for; `sluice explain` plays one from the log"
 
 Answer = Callable[[bytes], Awaitable[bytes]]
 

@@ -110,7 +110,8 @@ class Explanation(Part):
 
     expected_start: datetime | None = None
     expected_earliest: datetime | None = None
-    """With `expected_latest` the ends of the interval into which it falls with 80 % confidence."""
+    """With `expected_latest` the ends of the interval into which it falls with 80 % confidence. Without
+    `expected_start`: it hardly starts before."""
 
     expected_latest: datetime | None = None
     """None if the latest start cannot be predicted."""
@@ -118,25 +119,33 @@ class Explanation(Part):
     expected_from_runs: int | None = None
     """Number of past runs of its kind that the forecast is based on."""
 
+    expected_start_rough: str = ""
+    """Why the forecast is less sure than usual; empty if it is not."""
+
     expected_start_unknown_because: str = ""
 
     def with_expected_start(
-        self, at: datetime, *, earliest: datetime, latest: datetime | None, runs: int
+        self, at: datetime, *, earliest: datetime, latest: datetime | None, runs: int, rough: str
     ) -> "Explanation":
-        """The same with a forecast: expected start, 80 % interval, number of runs behind it."""
+        """The same with a forecast: expected start, 80 % interval, number of runs behind it, doubts."""
         return self.model_copy(
             update={
                 "expected_start": at,
                 "expected_earliest": earliest,
                 "expected_latest": latest,
                 "expected_from_runs": runs,
+                "expected_start_rough": rough,
                 "expected_start_unknown_because": "",
             }
         )
 
-    def without_expected_start(self, because: str) -> "Explanation":
-        """The same with the reason why there is no forecast."""
-        return self.model_copy(update={"expected_start_unknown_because": because})
+    def without_expected_start(
+        self, because: str, *, earliest: datetime | None = None
+    ) -> "Explanation":
+        """The same with the reason why there is no forecast, and the time before which it hardly starts."""
+        return self.model_copy(
+            update={"expected_start_unknown_because": because, "expected_earliest": earliest}
+        )
 
 
 class ExplainRequest(Part):

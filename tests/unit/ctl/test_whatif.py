@@ -51,6 +51,21 @@ def test_more_quota_is_shown_before_and_after(file: Any, sluice: Sluice) -> None
     assert (answer["before"]["makespanSeconds"], answer["after"]["makespanSeconds"]) == (600, 300)
 
 
+def test_job_of_a_priority_class_from_a_manifest_goes_first(file: Any, sluice: Sluice) -> None:
+    urgent = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "WorkloadPriorityClass",
+        "metadata": {"name": "urgent"},
+        "value": 100,
+    }
+    state = file("state/q.yaml", *CONFIGURATION_KINDS, cluster_queue(4), urgent).parent
+
+    _, out, _ = sluice("simulate", "--state", state, "-f", file("j.yaml", job("one", 4, "urgent")))
+
+    assert "team/job-one" in out
+    assert "starts at once" in out
+
+
 PLANS: dict[str, tuple[dict[str, Any], int, str]] = {
     "the same again changes nothing": (cluster_queue(4), 0, "plan: nothing changes at once"),
     "more quota admits who waits": (cluster_queue(6), 1, "+ admit"),

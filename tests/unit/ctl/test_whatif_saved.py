@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from services.quota.forecast import FinishedRun, History, Snapshot
 from services.whatif import bench
-from services.whatif.expected_start import _add_expected_start
-from services.whatif.reading import LoadedState, load
+from services.whatif.reading import load
 from shared.contracts.kube import kinds
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import Finish, WorkloadState
@@ -200,33 +198,3 @@ def test_damaged_message_is_named_by_its_subject(
     state.write_text(f"{state.read_text()}\n{damaged}")
     status, _, err = sluice("simulate", "--state", state)
     assert (status, err.startswith(f"sluice: {subject}: cluster: Field required")) == (2, True), err
-
-
-def test_explanation_gets_an_expected_start() -> None:
-    running, pending = waiting("one", NOW, cpu=10), waiting("two", NOW, cpu=10)
-    history = History()
-    for _ in range(20):
-        history.add(FinishedRun(state=running, seconds=600.0))
-    snapshot = Snapshot(
-        at=NOW + timedelta(minutes=4), observed={o.subject: o for o in set_up("14")}
-    )
-    for state in (running, pending):
-        snapshot.workloads["hub", f"team/{state.name}"] = state
-    snapshot.admissions["hub", f"team/{running.name}"] = admitted(running, NOW)
-    item = {"cluster": "hub", "namespace": "team", "name": pending.name}
-
-    _add_expected_start(LoadedState(snapshot=snapshot, history=history), item)
-
-    assert item["expected_start"] == (NOW + timedelta(minutes=10)).isoformat()
-    assert item["expected_earliest"] == item["expected_latest"] == item["expected_start"]
-
-
-def test_expected_start_without_history_is_unknown() -> None:
-    snapshot = Snapshot(at=NOW, observed={o.subject: o for o in set_up("14")})
-    state = waiting("one", NOW)
-    snapshot.workloads["hub", f"team/{state.name}"] = state
-    item = {"cluster": "hub", "namespace": "team", "name": state.name}
-
-    _add_expected_start(LoadedState(snapshot=snapshot), item)
-
-    assert item["expected_start_unknown_because"] == "no workload has ended in the last day"

@@ -301,7 +301,7 @@ async function showWhy(row, forecast) {
   try {
     const response = await fetch(path + query, { headers: headers() });
     if (!response.ok) throw new Error(await problemOf(response));
-    shown = (await response.json()).items.map(told);
+    shown = (await response.json()).items.map((item) => told(item, forecast));
   } catch (error) {
     shown = [element("p", { class: "idle" }, error.message)];
   }
@@ -310,7 +310,7 @@ async function showWhy(row, forecast) {
   return true;
 }
 
-function told(item) {
+function told(item, foretold) {
   const list = element("dl", { class: "told" });
   const line = (title, text) => {
     if (text) list.append(element("dt", {}, title), element("dd", {}, text));
@@ -338,7 +338,7 @@ function told(item) {
   }
   line("Not before", item.requeue_at);
   line("What would help", item.remedy);
-  line("Expected start", expected(item));
+  line("Expected start", foretold ? expected(item) : item.expected_start_unknown_because ? "being worked out…" : "");
   return list;
 }
 
@@ -361,13 +361,15 @@ function held(shortage) {
 }
 
 function expected(item) {
-  if (!item.expected_start) {
-    return item.expected_start_unknown_because ? `unknown: ${item.expected_start_unknown_because}` : "";
-  }
   const from = (at) => age(new Date().toISOString(), Date.parse(at));
+  const because = item.expected_start_unknown_because;
+  if (!item.expected_start) {
+    if (because && item.expected_earliest) return `in ${from(item.expected_earliest)} at the earliest: ${because}`;
+    return because ? `unknown: ${because}` : "";
+  }
   const latest = item.expected_latest ? from(item.expected_latest) : "any time";
   return `in ${from(item.expected_start)} (80 %: ${from(item.expected_earliest)} to ${latest};`
-    + ` from ${item.expected_from_runs} runs of its kind)`;
+    + ` from ${item.expected_from_runs} runs of its kind${item.expected_start_rough ? `; ${item.expected_start_rough}` : ""})`;
 }
 
 // --- beginning -------------------------------------------------------------------------------------

@@ -1,0 +1,177 @@
+"""Forecasts within a budget: what is played, and how sure the answer is."""
+
+from datetime import timedelta
+from random import Random
+
+import pytest
+
+from services.ctl.inspect.explain import expected
+from services.quota.forecast import Budget, ExpectedStart, FinishedRun, History, Snapshot
+from services.quota.forecast import expected_start as forecast
+from services.quota.forecast.simulation import Arrival, Simulation
+from services.quota.wire.inbound import nanoseconds
+from services.whatif.expected_start import with_forecast
+from shared.contracts.kube import kinds
+from shared.contracts.messages.explain import Explanation
+from shared.contracts.messages.workloads import WorkloadState
+from shared.testing.builders import observed
+from tests.simulation.futures import AT, CLUSTER, SECOND, admitted, queue, set_up, waiting
+
+NOW = AT + timedelta(minutes=30)
+
+
+def ticking(seconds: float) -> Budget:
+    """A budget of a clock that goes on by a millisecond whenever it is read."""
+    ticks = iter(range(1_000_000_000))
+    return Budget(seconds, lambda: next(ticks) / 1000)
+
+
+def explanation_of(state: WorkloadState) -> Explanation:
+    return Explanation(
+        cluster=state.cluster,
+        namespace=state.namespace,
+        name=state.name,
+        reason="WaitingForQuota",
+        message="",
+        created_at=state.created_at,
+    )
+
+
+def history_of(state: WorkloadState, seconds: float) -> History:
+    history = History()
+    for _ in range(20):
+        history.add(FinishedRun(state=state, seconds=seconds))
+    return history
+
+
+def busy(*, nominal: str = "2") -> tuple[Snapshot, WorkloadState, list[WorkloadState]]:
+    """A full queue, one that waits, and what came before: one a second that goes first."""
+    recent = [
+        waiting(f"urgent-{n}", NOW - timedelta(seconds=600 - n), priority=100) for n in range(600)
+    ]
+    asked = waiting("patient", NOW)
+    snapshot = Snapshot(at=NOW, observed={o.subject: o for o in set_up(nominal)})
+    for state in (*recent[-60:], asked):
+        snapshot.workloads[CLUSTER, f"team/{state.name}"] = state
+    for state in recent[-60:-58]:
+        snapshot.admissions[CLUSTER, f"team/{state.name}"] = admitted(state, NOW)
+    return snapshot, asked, recent
+
+
+@pytest.mark.parametrize(
+    ("seconds", "rough"),
+    [(60.0, ""), (0.05, " of 40 futures played in 0.05 s")],
+    ids=["all futures are played", "the budget ends before"],
+)
+def test_explanation_gets_an_expected_start(seconds: float, rough: str) -> None:
+    running, pending = waiting("one", AT, cpu=10), waiting("two", AT, cpu=10)
+    snapshot = Snapshot(at=AT + timedelta(minutes=4), observed={o.subject: o for o in set_up("14")})
+    for state in (running, pending):
+        snapshot.workloads[CLUSTER, f"team/{state.name}"] = state
+    snapshot.admissions[CLUSTER, f"team/{running.name}"] = admitted(running, AT)
+
+    told = with_forecast(
+        explanation_of(pending),
+        snapshot,
+        history=history_of(running, 600.0),
+        recent=[],
+        budget=ticking(seconds),
+    )
+
+    assert told.expected_start == told.expected_latest == AT + timedelta(minutes=10)
+    assert told.expected_start_rough.removeprefix("rough: ").lstrip("0123456789") == rough
+    line = expected(told.model_dump(mode="json", exclude_none=True), AT)
+    assert line.startswith("in 10m (80 %: "), line
+    assert line.endswith(f"{told.expected_start_rough})"), line
+
+
+def test_expected_start_without_history_is_unknown() -> None:
+    snapshot, asked, _ = busy()
+
+    told = with_forecast(
+        explanation_of(asked), snapshot, history=History(), recent=[], budget=ticking(60)
+    )
+
+    assert told.expected_start_unknown_because == "no workload has ended in the last day"
+
+
+def test_spent_budget_says_only_when_it_starts_at_the_earliest() -> None:
+    snapshot, asked, recent = busy()
+    past = history_of(asked, 300.0)
+
+    told = with_forecast(
+        explanation_of(asked), snapshot, history=past, recent=recent, budget=ticking(0.2)
+    )
+
+    assert told.expected_start is None
+    assert told.expected_earliest is not None
+    assert told.expected_earliest > NOW
+    because = "no start is foreseen within the budget of 0.2 s"
+    assert told.expected_start_unknown_because == because
+    line = expected(told.model_dump(mode="json", exclude_none=True), NOW)
+    assert line.startswith("in "), line
+    assert line.endswith(f" at the earliest: {because}"), line
+
+
+def test_futures_end_early_where_none_starts_it() -> None:
+    snapshot, asked, _ = busy()
+    asked = asked.model_copy(update={"pod_sets": waiting("x", NOW, cpu=64).pod_sets})
+    snapshot.workloads[CLUSTER, f"team/{asked.name}"] = asked
+
+    told = play(snapshot, asked, [])
+
+    assert (told.at, told.latest, told.futures, told.cut) == (None, None, 8, 0)
+    assert told.doubt(2.0) == "it does not start within 24 hours in most of 8 futures"
+
+
+def test_submissions_of_other_cohorts_are_not_played() -> None:
+    snapshot, asked, recent = busy(nominal="61")
+    other = observed(kinds.LOCAL_QUEUE, "elsewhere", {"clusterQueue": "far"}, "team")
+    snapshot.observed |= {o.subject: o for o in (queue("1", "far", cohortName="x"), other)}
+    strangers = [
+        waiting(f"far-{n}", NOW - timedelta(milliseconds=n), queue="elsewhere") for n in range(2000)
+    ]
+
+    alone, beside = (play(snapshot, asked, [*recent, *more]) for more in ([], strangers))
+
+    assert alone == beside
+
+
+def play(snapshot: Snapshot, asked: WorkloadState, recent: list[WorkloadState]) -> ExpectedStart:
+    told = forecast(
+        snapshot,
+        (CLUSTER, f"team/{asked.name}"),
+        past=history_of(asked, 300.0),
+        recent=recent,
+        random=Random(1),
+    )
+    assert told is not None
+    return told
+
+
+def test_instants_of_an_imprecise_simulation_grow_with_the_logarithm_of_time() -> None:
+    snapshot = Snapshot(at=NOW, observed={o.subject: o for o in set_up("1000000")})
+    begin = nanoseconds(NOW)
+
+    def instants(count: int) -> int:
+        known = snapshot.arrival(waiting("one", NOW), History())
+        assert known is not None
+        later = (
+            Arrival(fact=known.fact, at=begin + n * SECOND, runs_for=SECOND) for n in range(count)
+        )
+        simulation = Simulation(
+            set_up=snapshot.configuration(), later=later, start=begin, precision=10
+        )
+        count_of = 0
+
+        def counted(_played: Simulation) -> bool:
+            nonlocal count_of
+            count_of += 1
+            return False
+
+        simulation.run(done=counted)
+        return count_of
+
+    few, many = instants(500), instants(5000)
+    assert few < 100
+    assert many - few < 60, "ten times the time takes as many instants more as the first ten took"
