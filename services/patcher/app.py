@@ -66,6 +66,7 @@ class _Dependencies:
     """What every other part needs."""
 
     settings: PatcherSettings
+    configuration: Configuration
     bus: Bus
     kube: Kube
     now: Callable[[], datetime]
@@ -89,6 +90,7 @@ def assemble(
     cache, load = ObjectCache(bus=bus, cluster=settings.cluster), WriteLoad()
     parts = _Dependencies(
         settings=settings,
+        configuration=configuration or Configuration(),
         bus=bus,
         kube=kube,
         now=now,
@@ -127,7 +129,7 @@ def assemble(
     workload_loops = _carry_out_decisions(
         parts, copies=copies, seal_keys=seal_keys, tracing=tracing
     )
-    status_loops = _write_status(parts, configuration or Configuration())
+    status_loops = _write_status(parts)
     if settings.spoke_quota == "kueue":
         # The cluster's own Kueue writes the status of its workloads and queues.
         workload_loops, status_loops = (), (parts.events.run,)
@@ -151,16 +153,7 @@ def _carry_out_decisions(
 ) -> tuple[Loop, ...]:
     """Build what carries out decisions, register its handlers, and return its loops."""
     settings, cache, events = parts.settings, parts.cache, parts.events
-    coscheduling = CoschedulingReconciler(
-        kube=parts.kube,
-        cache=cache,
-        writer=parts.writer,
-        events=events,
-        now=parts.now,
-        image=settings.anchor_image,
-        tekton_namespace=settings.tekton_namespace,
-        cordon_check_seconds=settings.anchor_care_seconds,
-    )
+    coscheduling = _coscheduling(parts)
     jobs = JobController(
         bus=parts.bus,
         cache=cache,
@@ -195,6 +188,7 @@ def _carry_out_decisions(
         now=parts.now,
         foreign_events=settings.foreign_events,
         not_seen_seconds=settings.not_seen_seconds,
+        labels_to_copy=parts.configuration.integrations.label_keys_to_copy,
     )
     Handlers(
         cluster=settings.cluster,
@@ -218,6 +212,19 @@ def _carry_out_decisions(
     )
 
 
+def _coscheduling(parts: _Dependencies) -> CoschedulingReconciler:
+    return CoschedulingReconciler(
+        kube=parts.kube,
+        cache=parts.cache,
+        writer=parts.writer,
+        events=parts.events,
+        now=parts.now,
+        image=parts.settings.anchor_image,
+        tekton_namespace=parts.settings.tekton_namespace,
+        cordon_check_seconds=parts.settings.anchor_care_seconds,
+    )
+
+
 def _order_check(parts: _Dependencies) -> OrderCheck:
     settings = parts.settings
     return OrderCheck(
@@ -230,7 +237,7 @@ def _order_check(parts: _Dependencies) -> OrderCheck:
     )
 
 
-def _write_status(parts: _Dependencies, configuration: Configuration) -> tuple[Loop, ...]:
+def _write_status(parts: _Dependencies) -> tuple[Loop, ...]:
     """Build what writes status and events in the background, and return its loops."""
     queues = QueueStatusWriter(
         bus=parts.bus,
@@ -247,7 +254,7 @@ def _write_status(parts: _Dependencies, configuration: Configuration) -> tuple[L
         events=parts.events,
         cluster=parts.settings.cluster,
         now=parts.now,
-        policy=configuration.object_retention_policies.workloads,
+        policy=parts.configuration.object_retention_policies.workloads,
         cache=parts.cache,
     )
     integrations = IntegrationReconciler(kube=parts.kube, cache=parts.cache, now=parts.now)

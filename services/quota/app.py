@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 from importlib.metadata import version
 
+import structlog
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from services.quota.decider import Decider
@@ -13,6 +14,8 @@ from services.quota.settings import QuotaSettings
 from shared.bus.port import Bus
 from shared.runtime.host import Parts, run_service, utc_now
 from shared.settings.configuration import Configuration, read_configuration
+
+log = structlog.get_logger(__name__)
 
 
 class QuotaService:
@@ -60,6 +63,8 @@ def main() -> int:
     configuration = read_configuration(settings.configuration)
 
     def build(parts: Parts) -> QuotaService:
+        for warning in configuration.warnings():
+            log.warning("Kueue's Configuration", file=str(settings.configuration), warning=warning)
         return assemble(
             settings=settings,
             bus=parts.bus,

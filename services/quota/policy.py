@@ -12,6 +12,8 @@ def policy_of(configuration: Configuration, strategies: tuple[SharingStrategy, .
     sharing, admission = configuration.sharing, configuration.admission_fair_sharing
     configured = strategies or (sharing.preemption_strategies if sharing is not None else ())
     policy = Policy(fair_sharing=True, strategies=configured) if configured else Policy()
+    ignores = configuration.resources.quota_check_strategy == "IgnoreUndeclared"
+    policy = replace(policy, ignore_undeclared=ignores)
     if admission is None:
         return policy
     return replace(

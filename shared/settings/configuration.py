@@ -8,12 +8,12 @@ waitForPodsReady:
 objectRetentionPolicies:
   workloads: {afterFinished: 1h}
 
-One file for all services, read once at start. A section that Sluicegate does not have yet is read and
-left alone, so that a document that was written for Kueue can be used as it is; a misspelt one is refused.
+One file for all services, read once at start. A document that was written for Kueue can be used as it is:
+`Configuration.warnings` names what has no effect here (`kueue_sections`). A misspelt field is refused.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -31,32 +31,11 @@ from pydantic.alias_generators import to_camel
 
 from shared.contracts.controllers import MULTIKUEUE_DISPATCHER_PREFIX
 from shared.contracts.kube.quantities import parse_quantity
+from shared.settings import kueue_sections
 
 GROUP: Final = "config.kueue.x-k8s.io"
 BYTES_MAX: Final = 1024 * 1024
 """Limit of a ConfigMap."""
-
-_LEFT_ALONE: Final = frozenset(
-    {
-        "cacheSyncTimeout",
-        "clientConnection",
-        "controller",
-        "featureGates",
-        "gracefulShutDown",
-        "health",
-        "integrations",
-        "internalCertManagement",
-        "leaderElection",
-        "metrics",
-        "namespace",
-        "pprofBindAddress",
-        "queueVisibility",
-        "tls",
-        "visibilityServer",
-        "webhook",
-    }
-)
-"""Sections of Kueue's document that no service of ours reads from here."""
 
 _TIMEOUT_SECONDS: Final = {"v1beta1": 300.0, "v1beta2": 1800.0}
 """Kueue's defaults of `waitForPodsReady.timeout`. The two versions differ."""
@@ -226,13 +205,21 @@ class ResourceTransformation(_Section):
 class Resources(_Section):
     """What of requests quota counts, and as what."""
 
-    quota_check_strategy: Literal["BlockUndeclared"] = "BlockUndeclared"
-    """What no queue has a quota for is refused. Kueue can also overlook it; Sluicegate cannot yet."""
+    quota_check_strategy: Literal["BlockUndeclared", "IgnoreUndeclared"] = "BlockUndeclared"
+    """Whether what a queue has no quota for keeps a workload waiting there, or is not counted."""
 
     exclude_resource_prefixes: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     transformations: tuple[ResourceTransformation, ...] = ()
     device_class_mappings: tuple[Any, ...] = ()
-    """Read and left alone: there are no device classes here."""
+    """Not used: pods with claims for devices wait, because devices are not counted."""
+
+    @model_validator(mode="after")
+    def _prefixes_need_blocking(self) -> "Resources":
+        if self.exclude_resource_prefixes and self.quota_check_strategy == "IgnoreUndeclared":
+            raise ValueError(
+                "excludeResourcePrefixes is not allowed when quotaCheckStrategy is IgnoreUndeclared"
+            )
+        return self
 
     @field_validator("transformations")
     @classmethod
@@ -314,13 +301,74 @@ class MultiKueue(_Section):
     incremental_dispatcher_config: IncrementalDispatcher | None = None
     external_frameworks: tuple[ExternalFramework, ...] = ()
     cluster_profile: Any = None
-    """Read and left alone: MultiKueueClusters with a `clusterProfileRef` are not supported."""
+    """Not used: MultiKueueClusters with a `clusterProfileRef` are not supported."""
 
     @model_validator(mode="after")
     def _rounds_need_incremental_dispatcher(self) -> "MultiKueue":
         if self.incremental_dispatcher_config and self.dispatcher_name != INCREMENTAL:
             raise ValueError(f"incrementalDispatcherConfig: only with dispatcherName {INCREMENTAL}")
         return self
+
+
+_OUR_FRAMEWORKS: Final = ("batch/job", "jobset.x-k8s.io/jobset")
+"""Kueue's names of the kinds for which an Integration ships."""
+
+_OTHER_FRAMEWORKS: Final = frozenset(
+    {
+        "deployment",
+        "kubeflow.org/jaxjob",
+        "kubeflow.org/mpijob",
+        "kubeflow.org/paddlejob",
+        "kubeflow.org/pytorchjob",
+        "kubeflow.org/tfjob",
+        "kubeflow.org/xgboostjob",
+        "leaderworkerset.x-k8s.io/leaderworkerset",
+        "pod",
+        "ray.io/raycluster",
+        "ray.io/rayjob",
+        "ray.io/rayservice",
+        "sparkoperator.k8s.io/sparkapplication",
+        "statefulset",
+        "trainer.kubeflow.org/trainjob",
+        "workload.codeflare.dev/appwrapper",
+    }
+)
+"""Kueue's other names."""
+
+
+class Integrations(_Section):
+    """Which kinds can wait. Here Integration objects say that."""
+
+    frameworks: tuple[str, ...] | None = None
+    external_frameworks: tuple[str, ...] = ()
+    label_keys_to_copy: tuple[str, ...] = ()
+    """Labels of a job that its Workload gets when it is made."""
+
+    @field_validator("frameworks")
+    @classmethod
+    def _frameworks_exist(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        known = {*_OUR_FRAMEWORKS, *_OTHER_FRAMEWORKS}
+        if unknown := sorted(set(value or ()) - known):
+            raise ValueError(
+                f"unknown framework {', '.join(unknown)}: one of {', '.join(sorted(known))}"
+            )
+        return value
+
+    def warnings(self) -> Iterator[str]:
+        """Yield a sentence for each kind that is not treated as the section says."""
+        asked = self.frameworks
+        for name in asked or ():
+            if name in _OTHER_FRAMEWORKS:
+                yield (
+                    f"integrations.frameworks: {name}: no Integration ships for it; objects of that kind "
+                    "do not wait until you apply one, see docs/tutorial/integration.md"
+                )
+        for name in _OUR_FRAMEWORKS if asked is not None else ():
+            if name not in (asked or ()):
+                yield (
+                    f"integrations.frameworks: {name} is not listed, and waits all the same if it names a "
+                    "queue; delete its Integration"
+                )
 
 
 class Configuration(_Section):
@@ -348,6 +396,7 @@ class Configuration(_Section):
     """None: past usage does not matter."""
 
     multi_kueue: MultiKueue = MultiKueue()
+    integrations: Integrations = Integrations()
 
     @model_validator(mode="before")
     @classmethod
@@ -381,10 +430,38 @@ class Configuration(_Section):
 
     @model_validator(mode="after")
     def _known_sections(self) -> "Configuration":
-        unknown = sorted((self.model_extra or {}).keys() - _LEFT_ALONE)
+        sections = self.model_extra or {}
+        known = {*kueue_sections.UNUSED, "metrics", "featureGates"}
+        unknown = [f"{name}: unknown field" for name in sorted(sections.keys() - known)]
+        for name, value in sections.items():
+            unknown += kueue_sections.problems(name, value)
         if unknown:
-            raise ValueError(f"unknown field {', '.join(unknown)}")
+            raise ValueError("; ".join(unknown))
         return self
+
+    def warnings(self) -> list[str]:
+        """A sentence for each part of the document that has no effect, or another one than with Kueue."""
+        found = [
+            text
+            for name, value in (self.model_extra or {}).items()
+            for text in kueue_sections.warnings(name, value)
+        ]
+        found += self.integrations.warnings()
+        if self.resources.device_class_mappings:
+            found.append(
+                "resources.deviceClassMappings is not used: pods with claims for devices wait, because "
+                "devices are not counted"
+            )
+        if self.multi_kueue.cluster_profile is not None:
+            found.append(
+                "multiKueue.clusterProfile is not used: a MultiKueueCluster with a clusterProfileRef is "
+                "inactive; name a kubeConfig"
+            )
+        if self.multi_kueue.external_frameworks:
+            found.append(
+                "multiKueue.externalFrameworks is not used: a kind whose Integration says how runs elsewhere"
+            )
+        return found
 
     @property
     def pods_ready(self) -> WaitForPodsReady | None:

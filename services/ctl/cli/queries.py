@@ -185,6 +185,7 @@ def doctor(
     service_namespace: Annotated[
         str, typer.Option(help="Where the services run, for their accounts.")
     ] = "sluicegate",
+    configuration: Configured = None,
     nats_url: NatsUrl = None,
     directory: Directory = Path(".sluice"),
 ) -> None:
@@ -198,6 +199,7 @@ def doctor(
                 output=output,
                 kubeconfig=kubeconfig,
                 service_namespace=service_namespace,
+                document=configuration,
                 url=nats_url,
                 directory=directory,
             )

@@ -9,6 +9,7 @@ from services.ctl.doctor import bus
 from services.ctl.doctor.configuration import KINDS, configuration
 from services.ctl.doctor.findings import Finding
 from services.ctl.doctor.held_quota import held_quota
+from services.ctl.doctor.kueue_configuration import kueue_configuration
 from services.ctl.doctor.nodes import nodes
 from services.ctl.get.command import read
 from services.ctl.get.table import coloured, paint
@@ -30,17 +31,19 @@ async def doctor(
     output: str,
     kubeconfig: Path | None,
     service_namespace: str,
+    document: Path | None,
     url: str | None,
     directory: Path,
 ) -> int:
     """Print the findings; return the exit status."""
     async with open_reader(url, directory) as reader:
         findings = await examine(reader)
+    findings += kueue_configuration(document)
     if kubeconfig is not None:
         findings += await _missing_permissions(
             kubeconfig_of(kubeconfig, directory), service_namespace
         )
-        findings.sort(key=lambda finding: not finding.wrong)
+    findings.sort(key=lambda finding: not finding.wrong)
     wrong = sum(finding.wrong for finding in findings)
     if output == "json":
         print(json.dumps([asdict(finding) for finding in findings], indent=4))

@@ -1,12 +1,12 @@
 """The Workload object of a job, and patches of its spec, as Kueue makes them. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from services.patcher.cluster.patches import JsonPatch, if_unchanged
 from services.patcher.workloads.status import is_being_deactivated
 from shared.contracts.kube import names
-from shared.contracts.kube.bodies import Body, spec_of
+from shared.contracts.kube.bodies import Body, labels_of, spec_of
 from shared.contracts.kube.kinds import PRIORITY_CLASS, WORKLOAD, WORKLOAD_PRIORITY_CLASS
 from shared.contracts.messages.workloads import WorkloadState
 from shared.integrations import Integration
@@ -21,20 +21,30 @@ _SET_BY_LABEL: Final = ("maximumExecutionTimeSeconds", "priorityClassRef")
 """Fields of the spec that follow labels of the job."""
 
 
-def workload_object(state: WorkloadState, job: Body, integration: Integration) -> Body:
-    """The Workload to create for `job`. Raises `ValueError` if its pod sets cannot be read."""
+def workload_object(
+    state: WorkloadState,
+    job: Body,
+    integration: Integration,
+    *,
+    labels_to_copy: Collection[str] = (),
+) -> Body:
+    """The Workload to create for `job`. Raises `ValueError` if its pod sets cannot be read.
+
+    `labels_to_copy`: keys of the labels that it gets from the job.
+    """
     assert state.owner is not None
     metadata = job["metadata"]
     annotations = {}
     if trace := (metadata.get("annotations") or {}).get(names.TRACEPARENT_ANNOTATION):
         annotations[names.TRACEPARENT_ANNOTATION] = trace
+    copied = {key: value for key, value in labels_of(job).items() if key in labels_to_copy}
     return {
         "apiVersion": WORKLOAD.api_version,
         "kind": WORKLOAD.kind,
         "metadata": {
             "name": state.name,
             "namespace": state.namespace,
-            "labels": {names.JOB_UID_LABEL: metadata["uid"]},
+            "labels": {**copied, names.JOB_UID_LABEL: metadata["uid"]},
             "annotations": annotations,
             "finalizers": [names.RESOURCE_IN_USE],
             "ownerReferences": [

@@ -69,6 +69,8 @@ class WorkloadReconciler:
     now: Callable[[], datetime]
     foreign_events: bool
     not_seen_seconds: float
+    labels_to_copy: tuple[str, ...] = ()
+    """Keys of the labels that a Workload gets from its job."""
 
     async def reconcile(self, namespace: str, name: str) -> None:
         """Do what is left to do for one workload.
@@ -308,7 +310,9 @@ class WorkloadReconciler:
         return after
 
     async def _create(self, state: WorkloadState, job: Body, integration: Integration) -> Body:
-        wanted = manifest.workload_object(state, job, integration)
+        wanted = manifest.workload_object(
+            state, job, integration, labels_to_copy=self.labels_to_copy
+        )
         try:
             created, is_new = await self.writer.create(WORKLOAD, wanted)
         except NotFoundError as error:

@@ -21,3 +21,6 @@ class Policy:
 
     sampling_interval: int = 300_000_000_000
     """Nanoseconds between two samples of usage."""
+
+    ignore_undeclared: bool = False
+    """Resources for which a queue has no quota are not counted there; else they keep a workload waiting."""

@@ -1,6 +1,7 @@
 """What the doctor finds wrong, each from the smallest picture that shows it."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from services.ctl.doctor.bus import DEAD_SHOWN, consumer_findings, dead_letters,
 from services.ctl.doctor.configuration import configuration
 from services.ctl.doctor.findings import Finding
 from services.ctl.doctor.held_quota import held_quota
+from services.ctl.doctor.kueue_configuration import kueue_configuration
 from services.ctl.doctor.nodes import nodes
 from services.ctl.get.snapshot import Snapshot
 from shared.bus.stream_reader import Seen
@@ -307,3 +309,16 @@ def test_flavors_and_quota_are_compared_with_nodes(
     messages: list[Seen], problems: list[str]
 ) -> None:
     assert told(list(nodes(snapshot(*messages)))) == problems
+
+
+def test_part_of_the_configuration_without_effect_is_to_know_of(tmp_path: Path) -> None:
+    document = tmp_path / "kueue.yaml"
+    document.write_text("tls: {minVersion: VersionTLS13}\n")
+    (finding,) = kueue_configuration(document)
+    assert not finding.wrong
+    assert finding.problem.startswith("tls is not used: ")
+    document.write_text("tls: {minVersio: VersionTLS13}\n")
+    (finding,) = kueue_configuration(document)
+    assert finding.wrong
+    assert "tls.minVersio: unknown field" in finding.problem
+    assert kueue_configuration(None) == []

@@ -20,6 +20,7 @@ from shared.contracts.messages.admissions import Admission, AdmissionState, PodS
 from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.workloads import JobRef, PodSet, WorkloadState
 from shared.kube.port import Kube, NotFoundError
+from shared.settings.configuration import Configuration
 from shared.testing.builders import observed_object
 from shared.testing.waiting import eventually
 from shared.testing.world.memory_bus import MemoryBus
@@ -42,6 +43,7 @@ class Setup:
         self.server = MemoryServer()
         self.bus = MemoryBus(self.server, instance="test")
         self.settings: Json = {}
+        self.configuration = Configuration()
         self.patcher: Patcher | None = None
         self._number = 0
         self._running: list[asyncio.Task[None]] = []
@@ -50,7 +52,10 @@ class Setup:
     async def start_patcher(self) -> Patcher:
         bus = MemoryBus(self.server, instance=f"patcher-{len(self._buses)}")
         settings = PatcherSettings(cluster="hub", not_seen_seconds=0.01, **self.settings)
-        patcher = assemble(settings=settings, bus=bus, kube=self.patchers_kube, now=lambda: NOON)
+        patcher = assemble(
+            settings=settings, bus=bus, kube=self.patchers_kube, now=lambda: NOON,
+            configuration=self.configuration,
+        )  # fmt: skip
         await bus.start()
         self._buses.append(bus)
         self._running.append(asyncio.create_task(patcher.run()))
@@ -73,7 +78,7 @@ class Setup:
     async def observe(self, kind: Kind, obj: Mapping[str, Any]) -> None:
         await self.bus.publish(observed_object(kind, obj))
 
-    async def submit(self, **spec: Any) -> WorkloadState:
+    async def submit(self, *, labels: Json | None = None, **spec: Any) -> WorkloadState:
         """A suspended Job, observed and projected."""
         containers = [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]
         template = {"spec": {"restartPolicy": "Never", "containers": containers}}
@@ -82,7 +87,7 @@ class Setup:
             {
                 "apiVersion": "batch/v1",
                 "kind": "Job",
-                "metadata": {"name": "train", "namespace": "default"},
+                "metadata": {"name": "train", "namespace": "default", "labels": labels or {}},
                 "spec": {"suspend": True, "template": template, **spec},
             },
         )

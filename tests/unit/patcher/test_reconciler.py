@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from shared.contracts.kube import kinds
+from shared.contracts.kube import kinds, names
+from shared.settings.configuration import Configuration, Integrations
 from shared.testing.waiting import eventually
 from tests.unit.patcher.stage import NOON, Setup, projected
 
@@ -28,6 +29,18 @@ async def test_waiting_job_gets_a_workload_object(setup: Setup) -> None:
     assert obj["metadata"]["ownerReferences"][0]["uid"] == state.uid
     assert obj["metadata"]["finalizers"] == ["kueue.x-k8s.io/resource-in-use"]
     assert obj["spec"]["queueName"] == "main"
+
+
+async def test_workload_gets_the_labels_of_its_job_that_are_configured(setup: Setup) -> None:
+    await setup.kill_patcher()
+    integrations = Integrations(label_keys_to_copy=("team", "absent"))
+    setup.configuration = Configuration(integrations=integrations)
+    await setup.start_patcher()
+    state = await setup.submit(labels={"team": "a", "other": "b"})
+    await eventually(lambda: setup.workload(state))
+    obj = await setup.workload(state)
+    assert obj is not None
+    assert obj["metadata"]["labels"] == {"team": "a", names.JOB_UID_LABEL: state.uid}
 
 
 async def test_workload_that_another_job_controls_is_removed_and_not_adopted(

@@ -86,7 +86,27 @@ def test_configuration_of_kueue_is_accepted_unchanged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("waitForPodReady: {}", "unknown field waitForPodReady"),
+        ("waitForPodReady: {}", "waitForPodReady: unknown field"),
+        ("clientConnection: {qsp: 50}", "clientConnection.qsp: unknown field"),
+        ("controller: 3", "controller: must be an object, got 3"),
+        ("metrics: {customLabels: [{nam: a}]}", r"metrics.customLabels\[0\].nam: unknown field"),
+        ("metrics: {customLabels: {}}", "metrics.customLabels: must be a list"),
+        (
+            "metrics: {localQueueMetrics: {enabled: true}}",
+            "localQueueMetrics.enabled: unknown field",
+        ),
+        ("featureGates: {PartialAdmision: true}", "featureGates.PartialAdmision: unknown field"),
+        ("featureGates: {PartialAdmission: 1}", "PartialAdmission: must be true or false, got 1"),
+        ("featureGates: [PartialAdmission]", "featureGates: must map names to true or false"),
+        (
+            "integrations: {frameworks: [batch/jobs]}",
+            "frameworks: .*unknown framework batch/jobs: one",
+        ),
+        ("integrations: {labelKeysToCpy: [a]}", "integrations.labelKeysToCpy: Extra inputs"),
+        (
+            "resources: {quotaCheckStrategy: IgnoreUndeclared, excludeResourcePrefixes: [a]}",
+            "resources: .*excludeResourcePrefixes is not allowed when quotaCheckStrategy is IgnoreUnd",
+        ),
         ("waitForPodsReady: {timeOut: 5m}", "waitForPodsReady.timeOut: Extra inputs"),
         ("waitForPodsReady: {timeout: -5m}", "waitForPodsReady.timeout: .* not be negative"),
         ("waitForPodsReady: {timeout: soon}", "waitForPodsReady.timeout: .*'soon' is no duration"),
@@ -107,6 +127,77 @@ def test_configuration_of_kueue_is_accepted_unchanged(tmp_path: Path) -> None:
 def test_unusable_value_is_refused_with_the_field(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         read(tmp_path, text)
+
+
+WARNINGS = {
+    "a section that no service reads": (
+        "clientConnection: {qps: 50, burst: 100}",
+        ["clientConnection is not used: writes follow the API server's own limits"],
+    ),
+    "a feature that is not offered": (
+        "featureGates: {TopologyAwareScheduling: true}",
+        ["featureGates.TopologyAwareScheduling: true has no effect: Sluicegate does not do this"],
+    ),
+    "a feature that cannot be switched off": (
+        "featureGates: {PartialAdmission: false}",
+        ["featureGates.PartialAdmission: false has no effect: Sluicegate always does this"],
+    ),
+    "features that are as they shall be": (
+        "featureGates: {PartialAdmission: true, TopologyAwareScheduling: false}", [],
+    ),
+    "labels of metrics": (
+        "metrics: {enableClusterQueueResources: true, customLabels: [{name: team}]}",
+        ["metrics.customLabels is not used: metrics have Kueue's own labels only"],
+    ),
+    "metrics that cannot be left out": (
+        "metrics: {enableClusterQueueResources: false, localQueueMetrics: {enable: false}}",
+        [
+            "metrics.enableClusterQueueResources: false has no effect: they are always published",
+            "metrics.localQueueMetrics is not used: metrics of all LocalQueues are published",
+        ],
+    ),
+    "a kind without an Integration": (
+        "integrations: {frameworks: [batch/job, jobset.x-k8s.io/jobset, pod]}",
+        [
+            ("integrations.frameworks: pod: no Integration ships for it; objects of that kind do not wait "
+            "until you apply one, see docs/tutorial/integration.md")
+        ],
+    ),
+    "a kind that is not listed": (
+        "integrations: {frameworks: [batch/job]}",
+        [
+            ("integrations.frameworks: jobset.x-k8s.io/jobset is not listed, and waits all the same if it "
+            "names a queue; delete its Integration")
+        ],
+    ),
+    "devices": (
+        "resources: {deviceClassMappings: [{name: gpu, deviceClassNames: [a]}]}",
+        [
+            ("resources.deviceClassMappings is not used: pods with claims for devices wait, because devices "
+            "are not counted")
+        ],
+    ),
+    "cluster profiles": (
+        "multiKueue: {clusterProfile: {}}",
+        [
+            ("multiKueue.clusterProfile is not used: a MultiKueueCluster with a clusterProfileRef is "
+            "inactive; name a kubeConfig")
+        ],
+    ),
+    "kinds that run elsewhere": (
+        "multiKueue: {externalFrameworks: [{name: PipelineRun.v1.tekton.dev}]}",
+        ["multiKueue.externalFrameworks is not used: a kind whose Integration says how runs elsewhere"],
+    ),
+    "what is used": (
+        "resources: {quotaCheckStrategy: IgnoreUndeclared}\nintegrations: {labelKeysToCopy: [team]}", [],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WARNINGS)
+def test_part_without_effect_is_named_in_a_warning(tmp_path: Path, case: str) -> None:
+    text, warnings = WARNINGS[case]
+    assert read(tmp_path, text).warnings() == warnings
 
 
 def test_missing_file_is_named_in_the_error(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ class AssignmentSearch:
     ) -> tuple[Assignment, list[Target]]:
         """Flavors and victims for all pods, or else for as many pods as fit (partial admission)."""
         shape = shape_of(w)
-        plan = plan_for(cq, shape, self.shard.flavors)
+        plan = self._plan(cq, shape)
         if (
             scan is None
             and pinned is None
@@ -61,6 +61,10 @@ class AssignmentSearch:
             if found is not None:
                 return found
         return full, []
+
+    def _plan(self, cq: ClusterQueue, shape: Shape, counts: tuple[int, ...] | None = None) -> Plan:
+        ignore = self.policy.ignore_undeclared
+        return plan_for(cq, shape, self.shard.flavors, counts, ignore_undeclared=ignore)
 
     def _assign_flavors(
         self,
@@ -95,7 +99,7 @@ class AssignmentSearch:
         while low < high:
             at = (low + high) // 2
             counts = tuple(c - d * at // total for c, d in zip(full, deltas, strict=True))
-            plan = plan_for(cq, shape, self.shard.flavors, counts)
+            plan = self._plan(cq, shape, counts)
             assignment = self._assign_flavors(cq, w, plan, scan, pinned)
             targets: list[Target] = []
             good = assignment.mode == FIT

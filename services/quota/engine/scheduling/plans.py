@@ -66,12 +66,18 @@ def plan_for(
     shape: Shape,
     flavors: Mapping[str, FlavorChanged],
     counts: tuple[int, ...] | None = None,
+    *,
+    ignore_undeclared: bool = False,
 ) -> Plan:
-    """The plan of `shape` in `cq`; `counts` reduces the pod sets (partial admission)."""
+    """The plan of `shape` in `cq`; `counts` reduces the pod sets (partial admission).
+
+    With `ignore_undeclared`, which is the same for a whole engine, resources that `cq` has no quota for
+    are not counted.
+    """
     key = (shape.number, counts)
     known = cq.plans.get(key)
     if known is None:
-        known = _plan(cq, shape, flavors, counts)
+        known = _plan(cq, shape, flavors, counts, ignore_undeclared=ignore_undeclared)
         cq.plans[key] = known
     assert isinstance(known, Plan)
     return known
@@ -82,11 +88,17 @@ def _plan(
     shape: Shape,
     flavors: Mapping[str, FlavorChanged],
     counts: tuple[int, ...] | None,
+    *,
+    ignore_undeclared: bool,
 ) -> Plan:
     plans = []
     for n, (ps, (count, per_pod)) in enumerate(zip(shape.pod_sets, shape.totals, strict=True)):
         scaled = counts[n] if counts is not None and count else count
-        amounts = {resource: each * scaled for resource, each in per_pod}
+        amounts = {
+            resource: each * scaled
+            for resource, each in per_pod
+            if not ignore_undeclared or resource in cq.group_of
+        }
         if PODS in cq.group_of:
             amounts[PODS] = scaled
             amounts = dict(sorted(amounts.items(), key=lambda item: resource_order(item[0])))

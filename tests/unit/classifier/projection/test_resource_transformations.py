@@ -120,7 +120,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         "at least 1 character",
     ),
     "a misspelt field": ({"transformation": []}, "Extra inputs"),
-    "a strategy that is not there yet": ({"quotaCheckStrategy": "IgnoreUndeclared"}, "BlockUnd"),
+    "a strategy that Kueue does not have": ({"quotaCheckStrategy": "Ignore"}, "BlockUnd"),
 }
 
 
