@@ -8,7 +8,7 @@ SEEDS  ?= 200
 SCENARIO ?= basic
 
 .DEFAULT_GOAL := help
-.PHONY: help setup record-metrics fmt lint types imports test test-cluster contracts conformance classification simulate mutants demo dev audit release ci bench-engine bench-webhook bench-bus bench-whatif bench-startup bench-restart bench-cluster bench-spokes attack clean
+.PHONY: help setup record-metrics fmt lint types imports test test-cluster contracts conformance classification simulate mutants demo dev audit release ci bench-engine bench-webhook bench-bus bench-whatif bench-startup bench-restart bench-cluster bench-spokes attack fuzz clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2}'
@@ -58,6 +58,9 @@ simulate: setup ## Run all services in seeded worlds (SCENARIO=basic SEEDS=200 S
 
 attack: setup ## Attack a real NATS server with the deployed users and TLS (ONLY='viewer purges')
 	$(RUN)/python -m tests.attacks $(ONLY)
+
+fuzz: setup ## Give every parser input that is nearly right (EXAMPLES=100000 ONLY='kubeconfig' SEED=1)
+	SEED=$(SEED) $(RUN)/python -m tests.fuzz $(or $(EXAMPLES),100000) $(ONLY)
 
 mutants: setup ## Take one safety mechanism out at a time; every one must be missed (WORD=part of a name)
 	$(RUN)/python -m services.simulator.mutants $(WORD)

@@ -25,7 +25,7 @@ from services.dispatcher.planning.situation import SituationReader
 from services.dispatcher.settings import DispatcherSettings
 from services.dispatcher.spokes.liveness import Liveness, SpokeHealth
 from services.dispatcher.store import Store
-from shared.bus.follow import Handlers, dispatch, read
+from shared.bus.follow import Handlers, dispatch, isolated, read
 from shared.bus.kind_follower import KindFollower
 from shared.bus.port import Bus, CaughtUp, Entry, UnavailableError
 from shared.contracts import subjects
@@ -252,8 +252,10 @@ class Term:
     def _on_spoke_object(self, spoke: str, item: Entry | CaughtUp) -> None:
         if isinstance(item, CaughtUp):
             self._store.mark_loaded(spoke)
-        elif observed := read(item, Observed):
-            self._store.observe_spoke_object(spoke, observed)
+        else:
+            dispatch(
+                item, {Observed: lambda seen, _: self._store.observe_spoke_object(spoke, seen)}
+            )
         self._wake.set()
 
     def _follow_new_spokes(self) -> None:
@@ -274,7 +276,8 @@ class Term:
                 continue
             self._follow_new_spokes()
             for workload in self._store.drain_dirty():
-                await self._plan_workload(workload)
+                with isolated(Dispatch.stream, subjects.join("dispatch", *workload)):
+                    await self._plan_workload(workload)
 
     async def _plan_workload(self, workload: WorkloadRef) -> None:
         situation = await self._situation(workload)

@@ -165,7 +165,10 @@ class Decider:
         """Admit the workload no more, because its message on `stream` cannot be used."""
         self.held_back.add(ref, stream, why)
         if (state := self._states.get(ref)) is not None:
-            self._apply_workload_changed(state)
+            try:
+                self._apply_workload_changed(state)
+            except Exception:
+                log.exception("isolated a state that fails", subject=state.subject)
 
     # --- out ---------------------------------------------------------------------------------------
 

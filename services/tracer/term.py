@@ -19,7 +19,7 @@ from services.tracer.events import LOGS, DecisionEvent
 from services.tracer.metrics import OPEN, PENDING, TRACES
 from services.tracer.open_traces import OpenTraces, WorkloadTrace
 from services.tracer.timeline import batch_of, spans_of
-from shared.bus.follow import read
+from shared.bus.follow import isolated, read
 from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts.messages.traces import Traced
 from shared.telemetry.otlp import Collector
@@ -146,7 +146,10 @@ class Term:
 
     def _observe(self, stream: str, entry: Entry) -> None:
         settled_at = asyncio.get_running_loop().time() + self._settle_seconds
-        decision, ended = self._traces.observe(stream, entry)
+        decision: DecisionEvent | None = None
+        ended: list[WorkloadTrace] = []
+        with isolated(stream, entry.subject):
+            decision, ended = self._traces.observe(stream, entry)
         if decision is not None and entry.sequence > self._batches_delivered:
             self._add_to_batch(decision, entry, settled_at)
         for trace in ended:

@@ -10,6 +10,10 @@ from shared.contracts.messages.observed import Observed
 SCALAR_CHARS_MAX: Final = 1024
 """Longest string of spec and status that a truncated object keeps."""
 
+LEVELS_MAX: Final = 150
+"""Levels of an object that is published whole. At 200 no reader can decode it, at 255 it cannot be
+encoded; the webhook takes 100, but not every kind comes through the webhook."""
+
 _SECRET_DATA: Final = ("data", "stringData")
 
 
@@ -24,19 +28,24 @@ def tombstone(cluster: str, kind: Kind, obj: Body) -> Observed:
 
 
 def truncated(message: Observed, *, size: int, ref: str | None) -> Observed:
-    """A message that fits on the log, for an object that is too large.
+    """A message that fits on the log, for an object of `size` bytes, which is too large: see `shortened`."""
+    return shortened(message, f"an object of {size} bytes", ref)
+
+
+def shortened(message: Observed, what: str, ref: str | None) -> Observed:
+    """A message that every reader can read, for an object of which `what` says why they cannot.
 
     It keeps metadata, the conditions, and the scalars of spec and status (suspended, cancelled, started,
-    finished): enough to see that a job has finished, and to give its quota back. `size` is the size of the
-    encoded `message` in bytes. `ref` is where the whole message is: a reader of the bus gets that one, so the
-    truncated one matters only to readers of the log, or if the object store lost the whole.
+    finished): enough to see that a job has finished, and to give its quota back. `ref` is where the whole
+    message is: a reader of the bus gets that one, so the shortened one matters only to readers of the log,
+    or if the object store lost the whole.
     """
     obj = message.object or {}
     metadata = obj.get("metadata") or {}
-    note = f"left out spec and status of an object of {size} bytes"
+    note = f"left out spec and status of {what}"
     kept: dict[str, Any] = {
-        "apiVersion": obj.get("apiVersion"),
-        "kind": obj.get("kind"),
+        "apiVersion": f"{message.group}/{message.version}" if message.group else message.version,
+        "kind": message.kind,
         "metadata": {
             **metadata,
             "annotations": {**_scalars(metadata.get("annotations")), TRUNCATED: note},
@@ -46,8 +55,8 @@ def truncated(message: Observed, *, size: int, ref: str | None) -> Observed:
     status = obj.get("status")
     if isinstance(status, dict):
         kept["status"] = _scalars(status)
-        if "conditions" in status:
-            kept["status"]["conditions"] = [_scalars(each) for each in status["conditions"] or []]
+        if isinstance(conditions := status.get("conditions"), list):
+            kept["status"]["conditions"] = [_scalars(each) for each in conditions]
     return message.truncated_to(kept, ref)
 
 
@@ -82,7 +91,7 @@ def _trimmed(kind: Kind, obj: Body) -> dict[str, Any]:
 
 def _message(cluster: str, kind: Kind, obj: Body, *, deleted: bool) -> Observed:
     metadata = obj["metadata"]
-    return Observed(
+    message = Observed(
         cluster=cluster,
         group=kind.group,
         version=kind.version,
@@ -96,3 +105,21 @@ def _message(cluster: str, kind: Kind, obj: Body, *, deleted: bool) -> Observed:
         object=_trimmed(kind, obj),
         traceparent=(metadata.get("annotations") or {}).get(TRACEPARENT_ANNOTATION),
     )
+    if _is_deeper_than(obj, LEVELS_MAX):
+        return shortened(message, f"an object with more than {LEVELS_MAX} levels", None)
+    return message
+
+
+def _is_deeper_than(value: Any, levels: int) -> bool:
+    """Whether lists and mappings are nested in each other more often than that."""
+    level = [value]
+    for _ in range(levels):
+        level = [
+            item
+            for container in level
+            for item in (container.values() if isinstance(container, dict) else container)
+            if isinstance(item, dict | list)
+        ]
+        if not level:
+            return False
+    return True

@@ -24,6 +24,7 @@ from shared.bus.port import (
 )
 from shared.contracts.kube.bodies import annotations_of
 from shared.contracts.kube.names import TRUNCATED
+from shared.contracts.kube.numbers import whole_number
 from shared.contracts.messages.observed import Observed
 from shared.telemetry import probes
 
@@ -252,9 +253,9 @@ def _is_newer(theirs: Observed, ours: Observed) -> bool:
 
     Resource versions are opaque, but Kubernetes orders them by number, and documents that since 1.35.
     """
-    if not (theirs.resource_version.isdecimal() and ours.resource_version.isdecimal()):
+    their_version, our_version = map(whole_number, (theirs.resource_version, ours.resource_version))
+    if their_version is None or our_version is None:
         return theirs == ours
-    their_version, our_version = int(theirs.resource_version), int(ours.resource_version)
     if their_version == our_version:
         return theirs.deleted or not ours.deleted
     return their_version > our_version

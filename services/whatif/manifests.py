@@ -86,7 +86,7 @@ def load_documents(path: Path) -> list[tuple[str, Any]]:
     try:
         # Safe: `_Loader` is the safe loader without dates.
         documents = list(yaml.load_all(text, Loader=_Loader))
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise CommandError(str(path), f"is not YAML: {' '.join(str(error).split())}") from error
     several = len(documents) > 1
     return [

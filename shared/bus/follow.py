@@ -6,8 +6,8 @@ An entry that cannot be read is skipped, logged and counted here, each time that
 entry whose body names another object than its subject.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -23,7 +23,22 @@ log = structlog.get_logger(__name__)
 NEWER_LOGGED_MAX: Final = 100
 """Different types and versions of newer releases that are logged, so that no writer floods the log."""
 
+LOGGED_MAX: Final = 1_000
+"""Errors that are remembered, so that a message that is read again is logged once."""
+
+CONTENT_ERRORS: Final = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""What comes of contents that no correct writer makes: a list in the place of a text, no namespace."""
+
 _newer_logged: set[str] = set()
+_logged: dict[tuple[str, str], None] = {}
 
 M = TypeVar("M", bound=Message)
 
@@ -59,7 +74,8 @@ def why_unreadable(entry: Entry, read_entry: Callable[[Entry], object]) -> str |
 def skip_undecodable(handle: Callable[[str, Entry], None], stream: str, entry: Entry) -> None:
     """Call `handle`, which decodes the entry itself; log, count and skip an entry that it cannot read."""
     try:
-        handle(stream, entry)
+        with isolated(stream, entry.subject):
+            handle(stream, entry)
     except UndecodableError as error:
         skip(stream, entry, error)
 
@@ -72,9 +88,10 @@ def skip(stream: str, entry: Entry, error: UndecodableError) -> None:
     """
     if not isinstance(error, NewerSchemaError):
         UNREADABLE.labels(stream=stream).inc()
-        log.warning(
-            "skipping an entry that cannot be read", subject=entry.subject, error=str(error)
-        )
+        if _is_news(entry.subject, str(error)):
+            log.warning(
+                "skipping an entry that cannot be read", subject=entry.subject, error=str(error)
+            )
         return
     NEWER.labels(stream=stream).inc()
     probes.NEWER_SCHEMA.fired += 1
@@ -85,16 +102,45 @@ def skip(stream: str, entry: Entry, error: UndecodableError) -> None:
         )
 
 
+@contextmanager
+def isolated(stream: str, subject: str) -> Iterator[None]:
+    """Let a message harm only what it is about: an error of its contents is counted and logged once.
+
+    An error of the bus, or of our own that is none of `CONTENT_ERRORS`, ends the reading.
+    """
+    try:
+        yield
+    except UndecodableError:
+        raise
+    except CONTENT_ERRORS as error:
+        UNREADABLE.labels(stream=stream).inc()
+        if _is_news(subject, repr(error)):
+            log.exception("skipping a message whose contents cannot be used", subject=subject)
+
+
+def _is_news(subject: str, error: str) -> bool:
+    """Whether to log it: each error of a subject once, as long as it is remembered."""
+    key = (subject, error)
+    if key in _logged:
+        return False
+    while len(_logged) >= LOGGED_MAX:
+        _logged.pop(next(iter(_logged)))
+    _logged[key] = None
+    return True
+
+
 def dispatch(entry: Entry, handlers: Handlers) -> None:
     """Call the handler for the type of `entry`; ignore an entry of another type.
 
-    If there is only one handler, an entry without a type goes to it.
+    If there is only one handler, an entry without a type goes to it. A message whose contents its handler
+    cannot use harms only what it is about (`isolated`).
     """
     type_ = entry.headers.get(TYPE)
     for kind, handler in handlers.items():
         if kind.type == type_ or (type_ is None and len(handlers) == 1):
             if (message := read(entry, kind)) is not None:
-                handler(message, entry)
+                with isolated(kind.stream, entry.subject):
+                    handler(message, entry)
             return
 
 
@@ -109,7 +155,7 @@ async def follow(
 
     `filters` are subjects; without any, the whole stream is read. `on_caught_up` is called when all
     entries that existed at the start are handled, and again after a reconnect. An exception of a
-    handler ends the reading.
+    handler ends the reading, unless the message's contents explain it (`isolated`).
     """
     async with aclosing(bus.watch(_stream(handlers), *filters)) as items:
         async for item in items:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from shared.bus.port import TooLargeError
+from shared.contracts.kube.numbers import whole_number
 from shared.contracts.messages.base import BODY_REF, RULING, SCHEMA_VERSION, TRACEPARENT, Message
 from shared.contracts.messages.observed import GONE
 
@@ -111,7 +112,7 @@ def source_sequence(headers: Mapping[str, str]) -> int | None:
         return None
     sequence = source.split(" ", 2)[1:2]
     # A publisher may have set a header of that name itself.
-    return int(sequence[0]) if sequence and sequence[0].isdecimal() else None
+    return whole_number(sequence[0]) if sequence else None
 
 
 def log_sequence(stored: Mapping[str, Any]) -> int:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 
-from shared.bus.follow import skip
+from shared.bus.follow import isolated, skip
 from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts.kube.kinds import INTEGRATION, Kind
 from shared.contracts.messages.base import UndecodableError
@@ -61,7 +61,9 @@ class KindFollower:
 
     def _read(self, entry: Entry) -> None:
         try:
-            self._on_integration(entry.read(Observed))
+            observed = entry.read(Observed)
+            with isolated(Observed.stream, entry.subject):
+                self._on_integration(observed)
         except UndecodableError as error:
             skip(Observed.stream, entry, error)
 

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from shared.contracts.messages.base import BODY_REF, Message, UndecodableError
+from shared.contracts.subjects import UnusableNameError
 
 M = TypeVar("M", bound=Message)
 
@@ -100,10 +101,12 @@ class Entry:
         only, so this check keeps a spoke from writing for other clusters.
         """
         message = kind.decode(self.data, self.headers)
-        if message.subject != self.subject:
-            raise UndecodableError(
-                kind.type, f"under {self.subject} it speaks of {message.subject}"
-            )
+        try:
+            subject = message.subject
+        except UnusableNameError as error:
+            raise UndecodableError(kind.type, str(error)) from error
+        if subject != self.subject:
+            raise UndecodableError(kind.type, f"under {self.subject} it speaks of {subject}")
         return message
 
     @property

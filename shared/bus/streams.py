@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from shared.contracts.kube.numbers import whole_number
 from shared.contracts.messages.base import EPOCH
 from shared.contracts.subjects import ROOT
 
@@ -145,8 +146,7 @@ def view_of(log: str) -> str:
 
 def epoch_of(config: Config) -> int:
     """When a stream was made, in milliseconds since 1970; 0 where nobody wrote it down."""
-    said = str((config.get("metadata") or {}).get(EPOCH, ""))
-    return int(said) if said.isdecimal() else 0
+    return whole_number(str((config.get("metadata") or {}).get(EPOCH, ""))) or 0
 
 
 def load(path: Path = STREAMS_FILE) -> Catalogue:

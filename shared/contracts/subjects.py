@@ -37,8 +37,12 @@ _DNS_1123: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _ESCAPE: Final = "="
 
 
-class NameTooLongError(ValueError):
+class UnusableNameError(ValueError):
     """No Kubernetes object can have this name, so refusing it loses nothing."""
+
+
+class NameTooLongError(UnusableNameError):
+    """The name is longer than any of Kubernetes."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -49,18 +53,22 @@ class NameTooLongError(ValueError):
 
 @lru_cache(maxsize=65_536)
 def encode(name: str | None) -> str:
-    """One subject token for `name`; `decode` gives it back.
+    """One subject token for `name`; `decode` gives it back. Raises `UnusableNameError`.
 
     A DNS-1123 name keeps its letters and has its dots turned into underscores, which such a name
     cannot contain. Anything else becomes ``=`` and base32.
     """
     if name is None or name == "":
         return NONE
-    if len(name.encode()) > NAME_BYTES_MAX:
+    try:
+        raw = name.encode()
+    except UnicodeEncodeError as error:
+        raise UnusableNameError(f"name {name[:40]!r}: no UTF-8") from error
+    if len(raw) > NAME_BYTES_MAX:
         raise NameTooLongError(name)
     if _DNS_1123.fullmatch(name):
         return name.replace(".", NONE)
-    return _ESCAPE + base64.b32encode(name.encode()).decode().rstrip("=").lower()
+    return _ESCAPE + base64.b32encode(raw).decode().rstrip("=").lower()
 
 
 def decode(token: str) -> str | None:

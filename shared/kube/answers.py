@@ -83,7 +83,10 @@ def error_from_status(
     reason = str(answer.get("reason") or "")
     details = answer.get("details") if isinstance(answer.get("details"), dict) else {}
     assert details is not None
-    causes = [cause for cause in details.get("causes") or [] if isinstance(cause, dict)]
+    given = details.get("causes")
+    causes = (
+        [cause for cause in given if isinstance(cause, dict)] if isinstance(given, list) else []
+    )
     words = [str(answer.get("message") or "").strip()]
     words += [str(cause.get("message")) for cause in causes if cause.get("message")]
     text = f"{what}: {status} {reason}: " + "; ".join(dict.fromkeys(words))

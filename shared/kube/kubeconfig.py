@@ -36,6 +36,10 @@ _USER_KEYS: Final = frozenset(
 )
 
 
+_MALFORMED: Final = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
+"""What comes of a document that has another form."""
+
+
 class Credentials:
     """Credentials of a plain kubeconfig file."""
 
@@ -91,11 +95,11 @@ def read_plain(path: str, context: str | None) -> Credentials | None:
         chosen = _named(document["contexts"], context or document["current-context"])["context"]
         cluster = _named(document["clusters"], chosen["cluster"])["cluster"]
         user = _named(document.get("users") or [], chosen.get("user"))["user"] or {}
-    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError):
+        if not set(cluster) <= _CLUSTER_KEYS or not set(user) <= _USER_KEYS:
+            return None
+        return Credentials(cluster, user, file.parent)
+    except (OSError, yaml.YAMLError, *_MALFORMED):
         return None  # The library reports what is wrong with it.
-    if not set(cluster) <= _CLUSTER_KEYS or not set(user) <= _USER_KEYS:
-        return None
-    return Credentials(cluster, user, file.parent)
 
 
 def _named(entries: list[Any], name: object) -> Mapping[str, Any]:

@@ -4,10 +4,25 @@ import socket
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AliasChoices, Field, FilePath, model_validator
+from pydantic import AfterValidator, AliasChoices, Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared.settings.access import Access
+
+
+def _is_file(path: Path) -> Path:
+    try:
+        if path.is_file():
+            return path
+    except (
+        OSError
+    ) as error:  # As of a name that no file system takes: pydantic's own type lets it through.
+        raise ValueError(f"Path cannot be read: {error.strerror}") from error
+    raise ValueError("Path does not point to a file")
+
+
+ExistingFile = Annotated[Path, AfterValidator(_is_file)]
+"""Path of a file that is there when the settings are read."""
 
 
 class ServiceSettings(BaseSettings):
@@ -22,19 +37,19 @@ class ServiceSettings(BaseSettings):
     ] = "nats://127.0.0.1:4222"
     """Where NATS is; several servers are separated by commas."""
 
-    nats_credentials: FilePath | None = None
+    nats_credentials: ExistingFile | None = None
     """Path of a credentials file (a JWT and its seed), where NATS asks for one."""
 
-    nats_nkey: FilePath | None = None
+    nats_nkey: ExistingFile | None = None
     """Path of the seed of an nkey, as `sluice bus permissions --keys` makes it, where NATS asks for one."""
 
-    nats_ca: FilePath | None = None
+    nats_ca: ExistingFile | None = None
     """Path of the CA of NATS's certificate. Set: the connection is TLS, or there is none."""
 
-    nats_certificate: FilePath | None = None
+    nats_certificate: ExistingFile | None = None
     """Path of a certificate to show, where NATS verifies its clients. Renewed: read anew."""
 
-    nats_private_key: FilePath | None = None
+    nats_private_key: ExistingFile | None = None
     """Path of that certificate's key."""
 
     cluster: str = "hub"

@@ -482,12 +482,15 @@ def read_configuration(path: Path | None) -> Configuration:
         return Configuration()
     try:
         text = path.read_text()
-        if len(text) > BYTES_MAX:
-            raise ConfigurationError(f"{path}: larger than {BYTES_MAX} bytes")
-        document = yaml.safe_load(text)
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path}: not YAML: {error}") from error
+    if len(text) > BYTES_MAX:
+        raise ConfigurationError(f"{path}: larger than {BYTES_MAX} bytes")
+    try:
+        document = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ConfigurationError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
     try:
         return Configuration.model_validate({} if document is None else document)

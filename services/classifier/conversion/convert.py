@@ -47,6 +47,8 @@ def convert(obj: Object, api_version: str) -> Object:
     group, _, version = api_version.rpartition("/")
     if group != GROUP or version not in _OTHER:
         raise ConversionError(f"apiVersion: {api_version} is not served")
+    if not isinstance(obj, dict):
+        raise ConversionError(f"objects: must be objects, got {str(obj)[:40]!r}")
     kind, given = str(obj.get("kind")), str(obj.get("apiVersion"))
     if given == api_version:
         return obj
@@ -57,7 +59,11 @@ def convert(obj: Object, api_version: str) -> Object:
         return {**obj, "apiVersion": api_version, "items": items}
     if kind not in _DEFINITIONS:
         raise ConversionError(f"kind: {kind} is no kind of {GROUP}")
-    return _convert_object(obj, kind, version)
+    try:
+        return _convert_object(obj, kind, version)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        # An API server sends objects that fit their schema; whoever else reaches the port may not.
+        raise ConversionError(f"{kind}: does not fit the schema of {given}: {error}") from error
 
 
 def _convert_object(obj: Object, kind: str, version: str) -> Object:

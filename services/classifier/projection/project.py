@@ -28,6 +28,7 @@ from shared.contracts.kube.conditions import (
     transition_time,
 )
 from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.numbers import whole_number
 from shared.contracts.kube.quantities import amount
 from shared.contracts.messages.spokes import is_managed_elsewhere
 from shared.contracts.messages.workloads import Finish, JobRef, Phase, PodSet, WorkloadState
@@ -60,7 +61,7 @@ def project_job(
     """
     metadata = job["metadata"]
     namespace = metadata["namespace"]
-    problems: list[str] = []
+    problems = _unread(job, workload)
     current = _read_or(problems, lambda: integration.pod_sets(job), [])
     raw = _without_admission_changes(current, workload)
     resolve = partial(
@@ -336,11 +337,19 @@ def _max_execution_seconds(job: Body, holder: Body | None) -> int | None:
     value = labels_of(job).get(names.MAX_EXECUTION)
     if value is None:
         return None
-    seconds = int(value) if value.isascii() and value.isdigit() else 0
+    seconds = whole_number(value) or 0
     if not 0 < seconds <= _SECONDS_MAX:
         problem = f"{value!r} is no number of seconds from 1 to {_SECONDS_MAX}"
         raise ValueError(f"label {names.MAX_EXECUTION}: {problem}")
     return seconds
+
+
+def _unread(job: Body, workload: Body | None) -> list[str]:
+    """The problem of a job that was published without its contents, unless it has quota already."""
+    note = annotations_of(job).get(names.TRUNCATED)
+    if note is None or has_quota(workload):
+        return []
+    return [f"annotation {names.TRUNCATED}: {note}: make the object smaller"]
 
 
 def _read_or(problems: list[str], read: Callable[[], Any], default: Any) -> Any:

@@ -36,24 +36,27 @@ async def answer_conversion(body: bytes) -> Reply:
         return malformed_reply(error)
     objects = request.get("objects")
     converted: list[Object] = []
-    response: dict[str, Any]
     try:
         for number, obj in enumerate(objects if isinstance(objects, list) else (), start=1):
             converted.append(convert(obj, str(request.get("desiredAPIVersion"))))
             if number % _BATCH_SIZE == 0:
                 await asyncio.sleep(0)
-    except (ConversionError, RecursionError) as error:
+        answer = _answer(request, {"result": {"status": "Success"}, "convertedObjects": converted})
+    except (ConversionError, RecursionError, TypeError) as error:
+        # Of a TypeError: an object with more levels than can be written.
         message, outcome = str(error), Outcome.REFUSED
-        response = {"result": {"status": "Failure", "message": message}}
+        answer = _answer(request, {"result": {"status": "Failure", "message": message}})
     else:
         message, outcome = "", Outcome.MUTATED
-        response = {"result": {"status": "Success"}, "convertedObjects": converted}
-    uid = {"uid": request["uid"]}
-    review = {"apiVersion": _API_VERSION, "kind": _KIND, "response": uid | response}
     return Reply(
         status=HTTP_OK,
-        body=orjson.dumps(review),
+        body=answer,
         outcome=outcome,
         message=message,
-        request=uid,
+        request={"uid": request["uid"]},
     )
+
+
+def _answer(request: Object, response: dict[str, Any]) -> bytes:
+    answered = {"uid": request["uid"]} | response
+    return orjson.dumps({"apiVersion": _API_VERSION, "kind": _KIND, "response": answered})

@@ -61,6 +61,9 @@ _UID: Final = re.compile(rb'"request":\s*\{\s*"uid":\s*"([-0-9A-Za-z]{1,64})"')
 UID_WITHIN_BYTES: Final = 1024
 """An API server writes the uid first, so it is at the beginning."""
 
+_TEXTS: Final = ("operation", "subResource", "namespace", "name")
+"""Fields of a request that are strings."""
+
 Check = Callable[[Object, Object | None], list[Problem]]
 _TOO_DEEP: Final = "object: nested too deeply"
 _UNCHANGED: Final = MutationResult(object={}, patch=())
@@ -249,6 +252,9 @@ def parse_request(body: bytes, api_version: str, kind: str) -> Object:
     uid = request.get("uid")
     if not isinstance(uid, str) or not uid:
         raise ValueError(f"request.uid: must be a string, got {uid!r}")
+    for field in _TEXTS:
+        if (value := request.get(field)) is not None and not isinstance(value, str):
+            raise ValueError(f"request.{field}: must be a string, got {str(value)[:40]!r}")
     return request
 
 
@@ -295,7 +301,8 @@ def _invalid(request: Object, obj: Object, problems: Sequence[Problem]) -> Reply
     kind = str(obj.get("kind"))
     group = str(obj.get("apiVersion")).rpartition("/")[0]
     metadata = obj.get("metadata")
-    name = str(request.get("name") or (metadata or {}).get("name") or "")
+    given = metadata.get("name") if isinstance(metadata, dict) else None
+    name = str(request.get("name") or given or "")
     listed = ", ".join(map(str, problems))
     several = f"[{listed}]" if len(problems) > 1 else listed
     status = {

@@ -8,6 +8,7 @@ from shared.contracts.kube.bodies import Body, annotations_of, labels_of, status
 from shared.contracts.kube.conditions import EVICTED, QUOTA_RESERVED, find_condition, is_true
 from shared.contracts.kube.kinds import WORKLOAD
 from shared.contracts.kube.names import LAST_APPLIED
+from shared.contracts.kube.numbers import whole_number
 from shared.contracts.messages.spokes import COPY_FINALIZER, LEASE, ORDER, ORIGIN, PREBUILT_WORKLOAD
 from shared.integrations import Integration
 
@@ -157,12 +158,13 @@ def read_copy(obj: Body, integration: Integration, *, hub: str, origin: str) -> 
     labels = labels_of(obj)
     if labels.get(ORIGIN) != origin or not labels.get(PREBUILT_WORKLOAD):
         return None
-    of_hub, slash, number = annotations_of(obj).get(ORDER, "").rpartition("/")
-    if (slash and of_hub != hub) or not (number.isascii() and number.isdigit()):
+    of_hub, slash, text = annotations_of(obj).get(ORDER, "").rpartition("/")
+    number = whole_number(text)
+    if (slash and of_hub != hub) or number is None:
         return None  # Of another hub, or made by another program.
     return Copy(
         workload=labels[PREBUILT_WORKLOAD],
-        number=int(number),
+        number=number,
         phase=phase_of(obj, integration),
         job=(integration.kind.api_version, integration.kind.kind, obj["metadata"]["name"]),
         status=dict(status_of(obj)),

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import aclosing
 from typing import Final
 
-from shared.bus.follow import read
+from shared.bus.follow import isolated, read
 from shared.bus.kind_follower import KindFollower
 from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts import subjects
@@ -14,6 +14,7 @@ from shared.contracts.kube import kinds, names
 from shared.contracts.kube.bodies import Body, spec_of
 from shared.contracts.kube.conditions import FINISHED, is_true
 from shared.contracts.kube.kinds import Kind
+from shared.contracts.kube.numbers import whole_number
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
@@ -35,8 +36,7 @@ def _version(obj: Body | None) -> int:
     """The resource version as a number that grows with each change (KEP-5504); -1 for None."""
     if obj is None:
         return -1
-    value = str(obj["metadata"].get("resourceVersion", ""))
-    return int(value) if value.isdecimal() else 0
+    return whole_number(str(obj["metadata"].get("resourceVersion", ""))) or 0
 
 
 class ObjectCache:
@@ -211,7 +211,8 @@ class ObjectCache:
         if isinstance(item, CaughtUp):
             self._unread.discard(stream)
         else:
-            on_entry(item)
+            with isolated(stream, item.subject):
+                on_entry(item)
 
     def _on_observed(self, entry: Entry) -> None:
         observed = read(entry, Observed)

@@ -21,6 +21,7 @@ from shared.contracts.kube import names
 from shared.contracts.kube.bodies import Body, annotations_of, spec_of
 from shared.contracts.kube.conditions import EVICTED, find_condition, message_of
 from shared.contracts.kube.kinds import RESOURCE_FLAVOR, WORKLOAD
+from shared.contracts.kube.numbers import whole_number
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.spokes import is_managed_elsewhere
@@ -302,8 +303,8 @@ class JobController:
             uid=state.uid,
             result="refused",
             action="release" if waits else "hold",
-            term=int(term) if term.isdecimal() else 0,
-            number=int(number) if number.isdecimal() else 0,
+            term=whole_number(term) or 0,
+            number=whole_number(number) or 0,
             message=text,
             at=self.now(),
             traceparent=state.traceparent,

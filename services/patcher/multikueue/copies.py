@@ -24,6 +24,7 @@ from shared.contracts import subjects
 from shared.contracts.kube.bodies import Body, Metadata, spec_of
 from shared.contracts.kube.kinds import WORKLOAD, Kind
 from shared.contracts.kube.names import FOREGROUND_DELETION, RESOURCE_IN_USE
+from shared.contracts.kube.numbers import whole_number
 from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.spokes import (
     COPY_FINALIZER,
@@ -430,5 +431,4 @@ def _order(metadata: Metadata) -> str:
 
 
 def _order_number(metadata: Metadata) -> int:
-    number = _order(metadata).rpartition("/")[2]
-    return int(number) if number.isascii() and number.isdigit() else 0
+    return whole_number(_order(metadata).rpartition("/")[2]) or 0

@@ -27,6 +27,7 @@ from services.provisioner.providers.port import (
     Vm,
     VmState,
     check_parameters,
+    translates_answers,
 )
 from services.provisioner.providers.registry import ProviderKind
 
@@ -98,6 +99,7 @@ class AwsProvider:
         self._credentials: tuple[str, ...] = ()
         self._connecting = asyncio.Lock()
 
+    @translates_answers("aws")
     async def launch(self, order: Order) -> None:
         """Order an instance, unless one of that name exists or existed."""
         request = self._request(order)
@@ -105,6 +107,7 @@ class AwsProvider:
             return
         await self._call("launch", order.name, lambda ec2: ec2.run_instances(**request))
 
+    @translates_answers("aws")
     async def find(self, name: str) -> Vm | None:
         """Describe one instance."""
         found = await self._instances([{"Name": "tag:Name", "Values": [name]}])
@@ -112,6 +115,7 @@ class AwsProvider:
         found.sort(key=lambda one: _state(one) is VmState.GONE)
         return _vm(found[0]) if found else None
 
+    @translates_answers("aws")
     async def list_owned(self, owner: str) -> Sequence[Vm]:
         """List all instances with the tags of `owner` that are not terminated."""
         found = await self._instances(
@@ -123,6 +127,7 @@ class AwsProvider:
         )
         return [_vm(one) for one in found if _tag(one, "Name")]
 
+    @translates_answers("aws")
     async def terminate(self, name: str) -> None:
         """Terminate an instance."""
         found = await self._instances([{"Name": "tag:Name", "Values": [name]}])

@@ -20,6 +20,7 @@ from services.provisioner.providers.port import (
     Vm,
     VmState,
     check_parameters,
+    translates_answers,
 )
 from services.provisioner.providers.registry import ProviderKind
 
@@ -58,6 +59,7 @@ class PowerProvider:
             iam_url=iam_url,
         )
 
+    @translates_answers("ibmp")
     async def launch(self, order: Order) -> None:
         """Order an instance, unless one of that name exists."""
         check_parameters("ibmp", order, IBM_POWER)
@@ -83,15 +85,18 @@ class PowerProvider:
         if given.get("disk"):
             await self._grow(order.name, int(given["disk"]))
 
+    @translates_answers("ibmp")
     async def find(self, name: str) -> Vm | None:
         """Describe one instance."""
         instance = await self._get(name, "find")
         return _vm(instance) if instance is not None else None
 
+    @translates_answers("ibmp")
     async def list_owned(self, owner: str) -> Sequence[Vm]:
         """List all instances whose name carries the mark of `owner`."""
         return [_vm(one) for one in await self._all(owner) if is_owned_by(_name(one), owner)]
 
+    @translates_answers("ibmp")
     async def terminate(self, name: str) -> None:
         """Terminate an instance with its volumes, also while it is being built."""
         instance = await self._get(name, "terminate")

@@ -12,7 +12,13 @@ from services.provisioner.providers.ibm import (
     number_parameter,
     parse_time,
 )
-from services.provisioner.providers.port import Order, Vm, VmState, check_parameters
+from services.provisioner.providers.port import (
+    Order,
+    Vm,
+    VmState,
+    check_parameters,
+    translates_answers,
+)
 from services.provisioner.providers.registry import ProviderKind
 
 VERSION: Final = {"version": "2025-01-14", "generation": "2"}
@@ -51,6 +57,7 @@ class VpcProvider:
             iam_url=iam_url,
         )
 
+    @translates_answers("ibmz")
     async def launch(self, order: Order) -> None:
         """Order an instance, unless one of that name exists. Names are unique in a region."""
         check_parameters("ibmz", order, IBM_VPC)
@@ -86,6 +93,7 @@ class VpcProvider:
         if instance is not None and not private:
             await self._float(instance, order.name)
 
+    @translates_answers("ibmz")
     async def find(self, name: str) -> Vm | None:
         """Describe one instance."""
         instance = await self._get(name)
@@ -93,6 +101,7 @@ class VpcProvider:
             return None
         return _vm(instance, await self._floating(instance, name))
 
+    @translates_answers("ibmz")
     async def list_owned(self, owner: str) -> Sequence[Vm]:
         """List all instances whose name carries the mark of `owner`."""
         found: list[Vm] = []
@@ -111,6 +120,7 @@ class VpcProvider:
                 return found
             start = {"start": following.partition("start=")[2].partition("&")[0]}
 
+    @translates_answers("ibmz")
     async def terminate(self, name: str) -> None:
         """Terminate an instance and its public address."""
         instance = await self._get(name)

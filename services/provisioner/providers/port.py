@@ -1,12 +1,25 @@
 """What the provisioner needs from a cloud: `Provider`. `tests/contract/providers` checks each one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from functools import wraps
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from services.provisioner.config.parameter_rules import ParameterRules
+
+_Call = TypeVar("_Call", bound=Callable[..., Coroutine[Any, Any, Any]])
+
+_UNEXPECTED: Final = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""What comes of an answer in another form."""
 
 
 class VmState(StrEnum):
@@ -76,6 +89,27 @@ def check_parameters(provider: str, order: Order, rules: ParameterRules) -> None
     error = rules.first_error(order.parameters)
     if error is not None:
         raise ProviderRefusedError(provider, "launch", order.name, f"dynamic.….{error}")
+
+
+def translates_answers(provider: str) -> Callable[[_Call], _Call]:
+    """Decorate a call of a provider, so that an answer without what it must have is a `ProviderError`.
+
+    A proxy's page or a changed API must not look like a defect of ours.
+    """
+
+    def decorate(call: _Call) -> _Call:
+        @wraps(call)
+        async def translated(self: Any, asked: Any) -> Any:
+            try:
+                return await call(self, asked)
+            except _UNEXPECTED as error:
+                name = asked if isinstance(asked, str) else asked.name
+                text = f"the answer is none of the cloud: {error!r}"
+                raise ProviderError(provider, call.__name__, name, text) from error
+
+        return cast("_Call", translated)
+
+    return decorate
 
 
 class Provider(Protocol):

@@ -120,11 +120,12 @@ def observed_facts(observed: Observed) -> list[Fact]:
 
 def flavor(cluster: str, obj: Body) -> facts.FlavorChanged:
     """A ResourceFlavor."""
-    spec = obj.get("spec") or {}
+    reader = _Reader("ResourceFlavor", obj)
+    spec = reader.spec
     return facts.FlavorChanged(
         cluster=cluster,
         name=_name(obj),
-        node_labels=dict(spec.get("nodeLabels") or {}),
+        node_labels={str(key): str(value) for key, value in (spec.get("nodeLabels") or {}).items()},
         node_taints=tuple(
             facts.Taint(
                 key=str(taint.get("key", "")),
@@ -134,18 +135,17 @@ def flavor(cluster: str, obj: Body) -> facts.FlavorChanged:
             for taint in spec.get("nodeTaints") or []
         ),
         tolerations=tuple(toleration(t) for t in spec.get("tolerations") or []),
-        topology=spec.get("topologyName") or None,
+        topology=reader.name("spec.topologyName"),
     )
 
 
 def cohort(cluster: str, obj: Body) -> facts.CohortChanged:
     """A Cohort."""
     reader = _Reader("Cohort", obj)
-    spec = reader.spec
     return facts.CohortChanged(
         cluster=cluster,
         name=_name(obj),
-        parent=spec.get("parentName") or spec.get("parent") or None,
+        parent=reader.name("spec.parentName") or reader.name("spec.parent"),
         groups=reader.groups(),
         weight=reader.weight(),
     )
@@ -159,7 +159,7 @@ def cluster_queue(cluster: str, obj: Body) -> facts.ClusterQueueChanged:
     return facts.ClusterQueueChanged(
         cluster=cluster,
         name=_name(obj),
-        cohort=spec.get("cohortName") or spec.get("cohort") or None,
+        cohort=reader.name("spec.cohortName") or reader.name("spec.cohort"),
         groups=reader.groups(),
         strategy=reader.choice("spec.queueingStrategy", _STRATEGY, "BestEffortFIFO"),
         namespaces=reader.selector("spec.namespaceSelector"),
@@ -291,6 +291,13 @@ class _Reader:
         for part in path.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
         return value
+
+    def name(self, path: str) -> str | None:
+        """The name of another object; None if it is absent or empty."""
+        value = self.get(path)
+        if value is not None and not isinstance(value, str):
+            self.fail(path, f"{value!r} is no name")
+        return value or None
 
     def choice(self, path: str, allowed: Mapping[str, Any], otherwise: Any) -> Any:
         """The engine's value of an enum field; `otherwise` if it is absent."""

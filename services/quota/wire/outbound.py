@@ -27,6 +27,7 @@ from services.quota.engine.facts import (
 from services.quota.settings import OnBypass
 from services.quota.wire.inbound import nanoseconds
 from services.quota.wire.workloads import INT32_MAX, nearest_amount
+from shared.contracts.kube.numbers import whole_number
 from shared.contracts.kube.quantities import (
     QuantityError,
     amount,
@@ -374,6 +375,5 @@ def is_at_least(version: str, least: str) -> bool:
 
     Numeric versions grow (KEP-5504); others can only be compared for equality.
     """
-    if version.isdecimal() and least.isdecimal():
-        return int(version) >= int(least)
-    return version == least
+    ours, theirs = whole_number(version), whole_number(least)
+    return version == least if ours is None or theirs is None else ours >= theirs

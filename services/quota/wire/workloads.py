@@ -130,7 +130,9 @@ def _affinity(problems: list[str], pod_set: PodSet) -> tuple[tuple[facts.Require
         )
     except TranslateError as error:
         problems.append(f"pod set {pod_set.name}: {error}")
-        return ()
+    except (AttributeError, TypeError):
+        problems.append(f"pod set {pod_set.name}: nodeAffinity: must be a list of terms of lists")
+    return ()
 
 
 def _amounts(problems: list[str], path: str, given: Mapping[str, str]) -> dict[str, int]:

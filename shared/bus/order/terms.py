@@ -12,6 +12,7 @@ import orjson
 import structlog
 
 from shared.bus.port import Entry, VoidEntry
+from shared.contracts.kube.numbers import whole_number
 from shared.contracts.messages.admissions import Admission, Term
 from shared.contracts.messages.base import RULING
 from shared.contracts.subjects import subject_filter
@@ -130,8 +131,9 @@ def _ruling_of(entry: Entry) -> Ruling | None:
     """(epoch, term) of a decision; None: it cannot be read."""
     said = entry.headers.get(RULING)
     if said is not None:
-        epoch, _, term = said.partition(".")
-        return (int(epoch), int(term)) if epoch.isdecimal() and term.isdecimal() else None
+        before, _, after = said.partition(".")
+        epoch, term = whole_number(before), whole_number(after)
+        return None if epoch is None or term is None else (epoch, term)
     return _ruling_in(entry.data)
 
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from shared.contracts.kube.numbers import whole_number
 from shared.contracts.refs import WorkloadRef
 
 TRACEPARENT: Final = "traceparent"
@@ -180,4 +181,5 @@ class WorkloadMessage(Message):
 
 def _is_known(version: str, known: int) -> bool:
     """False also for a text that is no number: only a newer release can have given it a meaning."""
-    return version.isdecimal() and int(version) <= known
+    number = whole_number(version)
+    return number is not None and number <= known

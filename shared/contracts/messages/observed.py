@@ -12,6 +12,8 @@ from shared.contracts.refs import ObjectRef
 GONE: Final = ":gone"
 """End of the message id of a tombstone."""
 
+_CONDITION_FIELDS: Final = ("type", "status", "reason", "message", "lastTransitionTime")
+
 
 class ObservedHeader(Message):
     """`Observed` without the object: reading only this saves decoding the object."""
@@ -56,22 +58,23 @@ class Observed(ObservedHeader):
     def decode(cls, data: bytes, headers: Mapping[str, str] | None = None) -> Self:
         """Read a body, as `Message.decode`; its object is the one that the message names.
 
-        Raises `UndecodableError` also for metadata that no API server has: whoever reads on trusts them.
+        Raises `UndecodableError` also for what no API server has: whoever reads on trusts it.
         """
         message = super().decode(data, headers)
         problem = None if message.object is None else _problem_of(message.object, message)
         if problem is not None:
-            raise UndecodableError(cls.type, f"object.metadata{problem}")
+            raise UndecodableError(cls.type, f"object.{problem}")
         return message
 
     @property
     def body(self) -> Body | None:
-        """`object` with its type; None also for an object without name and uid, which is no server's."""
+        """`object` with its type; None also for one that does not name itself, which is no server's."""
         obj = self.object
         if (
             obj is None
             or "name" not in (metadata := obj.get("metadata") or {})
             or "uid" not in metadata
+            or ("namespace" in metadata) != (self.namespace is not None)
         ):
             return None
         return as_body(obj)
@@ -102,29 +105,48 @@ class Observed(ObservedHeader):
 
 
 def _problem_of(obj: Mapping[str, Any], header: ObservedHeader) -> str | None:
-    """Return what is wrong with the metadata of an object, behind the name of the field; None if nothing."""
+    """Return what is wrong with an object, behind the name of the field; None if nothing is."""
     metadata = obj.get("metadata", {})
     if not isinstance(metadata, dict):
-        return ": must be an object"
+        return "metadata: must be an object"
     for field in ("name", "uid", "namespace"):
         named = getattr(header, field)
         if metadata.get(field, named) != named:
-            return f".{field}: {metadata[field]!r}: the message speaks of {named!r}"
+            return f"metadata.{field}: {metadata[field]!r}: the message speaks of {named!r}"
     for field in ("labels", "annotations"):
         values = metadata.get(field)
         if values is not None and not (
             isinstance(values, dict) and all(isinstance(value, str) for value in values.values())
         ):
-            return f".{field}: must be a map of strings"
+            return f"metadata.{field}: must be a map of strings"
     owners = metadata.get("ownerReferences")
     if owners is not None and not (isinstance(owners, list) and all(map(_is_owner, owners))):
-        return ".ownerReferences: each must have apiVersion, kind, name and uid"
+        return "metadata.ownerReferences: each must have apiVersion, kind, name and uid"
     finalizers = metadata.get("finalizers")
     if finalizers is not None and not (
         isinstance(finalizers, list) and all(isinstance(one, str) for one in finalizers)
     ):
-        return ".finalizers: must be a list of strings"
+        return "metadata.finalizers: must be a list of strings"
+    return _problem_of_contents(obj)
+
+
+def _problem_of_contents(obj: Mapping[str, Any]) -> str | None:
+    """As `_problem_of`, for the parts that objects of every kind have: who reads on relies on their types."""
+    for field in ("spec", "status"):
+        if not isinstance(obj.get(field) or {}, dict):
+            return f"{field}: must be an object"
+    conditions = (obj.get("status") or {}).get("conditions")
+    if conditions is not None and not (
+        isinstance(conditions, list) and all(map(_is_condition, conditions))
+    ):
+        return "status.conditions: each must be an object of strings"
     return None
+
+
+def _is_condition(condition: Any) -> bool:
+    return isinstance(condition, dict) and all(
+        isinstance(condition.get(field) or "", str) for field in _CONDITION_FIELDS
+    )
 
 
 def _is_owner(owner: Any) -> bool:

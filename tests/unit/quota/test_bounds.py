@@ -10,12 +10,14 @@ from services.classifier.projection.pods.requests import RequestsError, resolve_
 from services.quota.auditor import contradictions
 from services.quota.decider import Decider
 from services.quota.wire import outbound
+from services.quota.wire.workloads import workload_changed
 from shared.contracts.kube import kinds
 from shared.contracts.kube.quantities import amount
 from shared.contracts.messages.admissions import HOLDING, Admission, PodSetAssignment
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.messages.workloads import Finish, PodSet, WorkloadState
+from shared.testing.builders import workload
 from tests.unit.quota.service_setup import NOON, SETTINGS, Setup, became
 
 AMOUNTS = st.one_of(
@@ -212,3 +214,20 @@ def test_audit_finds_usage_that_next_leader_could_not_read() -> None:
     assert any(
         "14000000000000000000000 of cpu" in each for each in contradictions(decider.engine, [])
     )
+
+
+ODD_PLACEMENTS: dict[str, dict[str, Any]] = {
+    "terms that are true": {"node_affinity": {"nodeSelectorTerms": True}},
+    "a term that is a text": {"node_affinity": {"nodeSelectorTerms": ["zone"]}},
+    "rules that are a number": {"node_affinity": {"nodeSelectorTerms": [{"matchExpressions": 5}]}},
+}
+
+
+@pytest.mark.parametrize("placement", ODD_PLACEMENTS.values(), ids=ODD_PLACEMENTS)
+def test_unreadable_affinity_makes_its_workload_inadmissible_and_no_other(
+    placement: dict[str, Any],
+) -> None:
+    pod_set = {"name": "main", "count": 1, "requests": {"cpu": "1"}, **placement}
+    fact = workload_changed(workload("odd", pod_sets=[pod_set]))
+    assert "nodeAffinity" in (fact.inadmissible or "")
+    assert workload_changed(workload("sound")).inadmissible is None

@@ -1,11 +1,14 @@
 """What a message contains of an object, and what it leaves out."""
 
+from typing import Any
+
 import pytest
 
 from services.watcher.observe import observed, tombstone, truncated
 from shared.contracts.kube.bodies import as_body
 from shared.contracts.kube.kinds import JOB, NODE, SECRET, Object
 from shared.contracts.kube.names import TRUNCATED
+from shared.contracts.messages.observed import Observed
 
 APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
@@ -83,6 +86,19 @@ def test_message_carries_trace_context_of_object() -> None:
     trace = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
     obj = with_metadata(annotations={"sluicegate.dev/traceparent": trace})
     assert observed("hub", JOB, obj).traceparent == trace
+
+
+@pytest.mark.parametrize("levels", [200, 5_000])
+def test_object_that_no_reader_could_decode_is_published_without_its_contents(levels: int) -> None:
+    nested: list[Any] = []
+    for _ in range(levels):
+        nested = [nested]
+    obj = with_metadata(labels={"q": "r"})
+    obj["spec"] = {"suspend": True, "params": nested}
+    message = Observed.decode(observed("hub", JOB, obj).encode())
+    assert message.object is not None
+    assert message.object["spec"] == {"suspend": True}
+    assert "levels" in message.object["metadata"]["annotations"][TRUNCATED]
 
 
 def test_truncated_object_keeps_metadata_scalars_and_conditions() -> None:

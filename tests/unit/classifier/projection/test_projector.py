@@ -6,7 +6,7 @@ import pytest
 
 from services.classifier.projection.projector import Projector
 from shared.contracts.kube import kinds
-from shared.contracts.kube.names import workload_name
+from shared.contracts.kube.names import TRUNCATED, workload_name
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.spokes import ORIGIN, PREBUILT_WORKLOAD
 from shared.contracts.messages.workloads import WorkloadState
@@ -33,6 +33,13 @@ def test_job_with_queue_label_becomes_workload(projector: Projector) -> None:
 
 def test_job_without_queue_label_is_ignored(projector: Projector) -> None:
     assert states(projector, seen(kinds.JOB, job(labels={}))) == []
+
+
+def test_job_whose_contents_were_left_out_waits_with_the_reason(projector: Projector) -> None:
+    short = job(metadata={"annotations": {TRUNCATED: "left out spec"}})
+    [state] = states(projector, seen(kinds.JOB, short))
+    assert state.inadmissible is not None
+    assert f"{TRUNCATED}: left out spec: make the object smaller" in state.inadmissible
 
 
 def test_new_limit_range_default_changes_requests(

@@ -1,0 +1,1 @@
+"""Every parser at a border, given input of nobody who means well: `make fuzz`."""
