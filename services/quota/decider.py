@@ -372,11 +372,7 @@ class Decider:
             del self._refused_releases[ref]
             refused = None
         why, held_back = refused and refused[2], self.held_back.why(ref)
-        try:
-            fact = workload_changed(state, refused=why, held_back=held_back)
-        except inbound.TranslateError as error:
-            log.warning("a workload that cannot be used is ignored", error=str(error))
-            return
+        fact = workload_changed(state, refused=why, held_back=held_back)
         self._apply_fact(self._timers.complete_fact(ref, state, fact))
 
     def _evict_if_tampered(self, state: WorkloadState, admission: Admission) -> None:
