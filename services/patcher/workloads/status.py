@@ -89,6 +89,8 @@ def status_for(
         case "reserved" | "admitted":
             _set_reserved(status, conditions, admission)
         case "evicted":
+            if not conditions.is_true(EVICTED):
+                _count_eviction(status, admission)
             _set_evicted(conditions, admission)
         case "released":
             _set_released(status, conditions, admission)
@@ -171,6 +173,21 @@ def _set_evicted(conditions: Conditions, admission: Admission) -> None:
         conditions.set(PREEMPTED, True, admission.reason, text)
     else:
         conditions.set(EVICTED, True, admission.reason, admission.message)
+
+
+def _count_eviction(status: dict[str, Any], admission: Admission) -> None:
+    """Count an eviction that the status does not show yet."""
+    reason, cause = admission.eviction_cause
+    stats = status.get("schedulingStats") or {}
+    evictions = [dict(each) for each in stats.get("evictions") or []]
+    wanted = {"reason": reason, "underlyingCause": cause}
+    for each in evictions:
+        if wanted.items() <= each.items():
+            each["count"] = int(each.get("count") or 0) + 1
+            break
+    else:
+        evictions.append({**wanted, "count": 1})
+    status["schedulingStats"] = {**stats, "evictions": evictions}
 
 
 def _set_released(status: dict[str, Any], conditions: Conditions, admission: Admission) -> None:

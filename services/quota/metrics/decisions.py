@@ -9,7 +9,6 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from services.quota.metrics.catalogue import LEADER, OURS
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
-from shared.contracts.reasons import DEACTIVATED, DEACTIVATED_DUE_TO
 
 NAME_LABELS: Final = {
     "localqueues": ("name",),
@@ -18,14 +17,6 @@ NAME_LABELS: Final = {
 }
 """Plural of a kind to the labels that hold names of its objects."""
 
-_PREEMPTIONS: Final = frozenset(
-    {
-        "InClusterQueue",
-        "InCohortReclamation",
-        "InCohortFairSharing",
-        "InCohortReclaimWhileBorrowing",
-    }
-)
 _READY: Final = frozenset({"Started", "Recovered"})
 
 
@@ -169,7 +160,7 @@ class DecisionMetrics:
         record = context.record
         if record.evicted_at is not None:
             return
-        reason, cause = record.evicted_for = cause_of(context.admission)
+        reason, cause = record.evicted_for = context.admission.eviction_cause
         record.evicted_at = context.at
         queue, priority_class = record.cluster_queue, context.priority_class
         self._count("kueue_evicted_workloads_total", queue, reason, cause, priority_class)
@@ -274,15 +265,3 @@ class _DecisionContext:
     def local_queue(self) -> tuple[str, str]:
         """(name, namespace)."""
         return self.admission.queue, self.admission.namespace
-
-
-def cause_of(admission: Admission) -> tuple[str, str]:
-    """Reason and underlying cause of an eviction, as in Kueue's labels."""
-    reason = admission.reason
-    if reason in _PREEMPTIONS:
-        return "Preempted", ""
-    if reason.startswith(DEACTIVATED_DUE_TO):
-        return DEACTIVATED, reason.removeprefix(DEACTIVATED_DUE_TO)
-    if reason == "PodsReadyTimeout":
-        return reason, "WaitForRecovery" if admission.pods_ready_at else "WaitForStart"
-    return reason, ""

@@ -4,7 +4,9 @@ from datetime import datetime
 from typing import ClassVar, Literal
 
 from shared.contracts import subjects
+from shared.contracts.kube.conditions import PREEMPTED
 from shared.contracts.messages.base import Message, Part, WorkloadMessage
+from shared.contracts.reasons import DEACTIVATED, DEACTIVATED_DUE_TO
 
 AdmissionState = Literal["waiting", "reserved", "admitted", "evicted", "released"]
 
@@ -108,6 +110,17 @@ class Admission(WorkloadMessage):
     def ruling(self) -> tuple[int, int]:
         """(epoch, term) of the leader that decided this."""
         return (self.epoch, self.term)
+
+    @property
+    def eviction_cause(self) -> tuple[str, str]:
+        """Kueue's reason and underlying cause of the eviction that this is."""
+        if self.preempted_by is not None:
+            return PREEMPTED, ""
+        if self.reason.startswith(DEACTIVATED_DUE_TO):
+            return DEACTIVATED, self.reason.removeprefix(DEACTIVATED_DUE_TO)
+        if self.reason == "PodsReadyTimeout":
+            return self.reason, "WaitForRecovery" if self.pods_ready_at else "WaitForStart"
+        return self.reason, ""
 
     def numbered(
         self, *, term: int, number: int, inputs: dict[str, int], epoch: int = 0

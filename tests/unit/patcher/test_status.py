@@ -103,6 +103,28 @@ CONDITIONS = {
 }
 
 
+def test_evictions_are_counted_by_reason_and_cause() -> None:
+    preempted = decided("evicted", reason="InClusterQueue", preempted_by="team-b/x")
+    late = decided("evicted", reason="PodsReadyTimeout")
+    stopped = decided("evicted", reason="DeactivatedDueToAdmissionCheck")
+    status = after(
+        admitted(),
+        preempted,
+        preempted,
+        admitted(),
+        late,
+        admitted(),
+        preempted,
+        admitted(),
+        stopped,
+    )
+    assert status["schedulingStats"]["evictions"] == [
+        {"reason": "Preempted", "underlyingCause": "", "count": 2},
+        {"reason": "PodsReadyTimeout", "underlyingCause": "WaitForStart", "count": 1},
+        {"reason": "Deactivated", "underlyingCause": "AdmissionCheck", "count": 1},
+    ]
+
+
 LATER = NOON + timedelta(seconds=60)
 TIMED_OUT = [
     admitted(),

@@ -22,7 +22,6 @@ from services.quota.engine.facts import (
 )
 from services.quota.metrics import DecisionMetrics, GaugeCollector
 from services.quota.metrics.catalogue import NOT_OURS, OURS
-from services.quota.metrics.decisions import cause_of
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
 from tests.unit.quota.kueue_metrics import KUEUE
@@ -125,7 +124,10 @@ def test_workload_counts_once_in_each_metric(bench: Bench) -> None:
 
 def test_preemption_counts_preemptor_and_latency(bench: Bench) -> None:
     bench.tell(decision("admitted", 0))
-    bench.tell(decision("evicted", 60, reason="InCohortReclamation"), preempting="owner")
+    bench.tell(
+        decision("evicted", 60, reason="InCohortReclamation", preempted_by="t/x"),
+        preempting="owner",
+    )
     bench.tell(decision("waiting", 75))
     labels = {"reason": "Preempted", "underlying_cause": "", "priority_class": "high"}
     assert bench.of_queue("kueue_evicted_workloads_total", **labels) == 1
@@ -144,7 +146,7 @@ def test_requeued_workload_waits_anew_and_counts_as_evicted_once(bench: Bench) -
     for begin in (0, 100):
         bench.tell(
             decision("admitted", begin + 10),
-            decision("evicted", begin + 50, reason="InClusterQueue"),
+            decision("evicted", begin + 50, reason="InClusterQueue", preempted_by="t/x"),
             decision("waiting", begin + 60),
         )
     labels = {"reason": "Preempted", "underlying_cause": "", "priority_class": "high"}
@@ -185,7 +187,9 @@ CAUSES: dict[str, tuple[str, str]] = {
 
 @pytest.mark.parametrize(("reason", "labels"), CAUSES.items(), ids=list(CAUSES))
 def test_eviction_has_labels_of_kueue(reason: str, labels: tuple[str, str]) -> None:
-    assert cause_of(decision("evicted", 0, reason=reason)) == labels
+    preemptor = "team/urgent" if labels[0] == "Preempted" else None
+    evicted = decision("evicted", 0, reason=reason).replace(preempted_by=preemptor)
+    assert evicted.eviction_cause == labels
 
 
 # How things stand --------------------------------------------------------------------------------
@@ -333,7 +337,8 @@ def test_deleted_queue_leaves_no_series(bench: Bench) -> None:
         return generate_latest(bench.meter.registry).decode()
 
     bench.tell(
-        decision("admitted", 1, admitted_at=AT), decision("evicted", 2, reason="InClusterQueue"),
+        decision("admitted", 1, admitted_at=AT),
+        decision("evicted", 2, reason="InClusterQueue", preempted_by="t/x"),
         cohorts=("team-cohort",), preempting="owner",
     )  # fmt: skip
     for plural, namespace, name in (
