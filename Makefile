@@ -8,7 +8,7 @@ SEEDS  ?= 200
 SCENARIO ?= basic
 
 .DEFAULT_GOAL := help
-.PHONY: help setup record-metrics fmt lint types imports test test-cluster contracts conformance classification simulate mutants demo dev audit release ci bench-engine bench-webhook bench-bus bench-whatif bench-startup bench-restart bench-cluster bench-spokes attack fuzz clean
+.PHONY: help setup record-metrics fmt lint types imports test test-long test-cluster contracts conformance classification simulate mutants demo dev audit release ci bench-engine bench-webhook bench-bus bench-whatif bench-startup bench-restart bench-cluster bench-spokes attack fuzz clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2}'
@@ -37,6 +37,9 @@ imports: setup ## Check that imports flow downwards
 
 test: setup ## Run the tests; needs nothing but Python
 	$(RUN)/pytest
+
+test-long: setup ## Run the long worlds that `make test` leaves out (TENTH=7: a tenth of them, as CI does)
+	$(RUN)/pytest -m long $(if $(TENTH),--tenth $(TENTH))
 
 test-cluster: setup ## Run the cluster suite: KUBEBUILDER_ASSETS=folder, or Docker
 	$(RUN)/pytest -n 0 -m cluster tests/contract/kubernetes tests/contract/deploy tests/e2e

@@ -1,4 +1,6 @@
-"""Hub and spokes in two hundred unkind worlds; `make simulate SCENARIO=spokes SEEDS=10000` plays more.
+"""Hub and spokes in unkind worlds: twenty each time, two hundred in `make test-long`.
+
+`make simulate SCENARIO=spokes SEEDS=10000` plays more.
 
 In one world of seven a spoke lies. The judge is worth what it finds: each planted mistake is one that two
 running copies come of.
@@ -14,13 +16,21 @@ from services.dispatcher.planning import plan
 from services.patcher.multikueue.copies import CopyReconciler
 from services.simulator.scenarios import SCENARIOS
 from services.simulator.scenarios.runner import run
+from tests.simulation.long import long
 
-SEEDS = 200
+SEEDS = 20
+SEEDS_LONG = 200
 AT_ONCE = 10
 """Few enough that a slow machine plays them in the time that a test has."""
 
 
-@pytest.mark.parametrize("first", range(1, SEEDS + 1, AT_ONCE))
+@pytest.mark.parametrize(
+    "first",
+    [
+        *range(1, SEEDS + 1, AT_ONCE),
+        *(long(first) for first in range(SEEDS + 1, SEEDS_LONG + 1, AT_ONCE)),
+    ],
+)
 def test_jobs_are_neither_lost_nor_repeated_and_the_system_settles_after_faults(first: int) -> None:
     out = io.StringIO()
     status = run("spokes", AT_ONCE, start=first, jobs=1, out=out)

@@ -4,6 +4,7 @@ Configured with the same data as the real server (`shared.bus.streams`), in JetS
 Plain data structures: time is an argument, and nothing waits.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -107,6 +108,9 @@ class Stream:
         self.crowded = False
         """True to report that only the room for ends is left."""
 
+        self._matching: dict[tuple[str, ...], list[int]] = {}
+        """Sequences of `messages` by the filters that somebody reads with: nobody looks through a log."""
+
         self._by_subject: dict[str, int] = {}
         self._ids: dict[str, tuple[int, float]] = {}
         self._age = config.get("max_age", 0) / _NANOSECONDS
@@ -168,6 +172,9 @@ class Stream:
         if self._single and subject in self._by_subject:
             self.remove(self._by_subject[subject])
         self.messages[stored.sequence] = stored
+        for filters, sequences in self._matching.items():
+            if matches(subject, filters):
+                sequences.append(stored.sequence)
         self._by_subject[subject] = stored.sequence
         self.bytes += stored.size
         if message_id is not None:
@@ -185,6 +192,9 @@ class Stream:
         stored = self.messages.pop(sequence, None)
         if stored is None:
             return
+        for filters, sequences in self._matching.items():
+            if matches(stored.subject, filters):
+                del sequences[bisect_left(sequences, sequence)]
         self.bytes -= stored.size
         if self._by_subject.get(stored.subject) == sequence:
             del self._by_subject[stored.subject]
@@ -212,11 +222,14 @@ class Stream:
 
     def after(self, position: int, filters: tuple[str, ...]) -> Stored | None:
         """Return the first message after `position` that matches `filters`, or None."""
-        for sequence in range(position + 1, self.last + 1):
-            stored = self.messages.get(sequence)
-            if stored is not None and matches(stored.subject, filters):
-                return stored
-        return None
+        sequences = self._matching.get(filters)
+        if sequences is None:
+            sequences = [
+                one.sequence for one in self.messages.values() if matches(one.subject, filters)
+            ]
+            self._matching[filters] = sequences
+        index = bisect_right(sequences, position)
+        return self.messages[sequences[index]] if index < len(sequences) else None
 
     def _make_room(self, stored: Stored) -> None:
         while self.full or self._over(stored):
