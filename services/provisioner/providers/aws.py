@@ -9,11 +9,11 @@ import base64
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final, TypeVar
 
 from aiobotocore.config import AioConfig
-from aiobotocore.session import get_session
+from aiobotocore.session import AioSession, get_session
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 from botocore.parsers import ResponseParserError
 
@@ -78,6 +78,12 @@ _UNKNOWN: Final = frozenset(
 """Error codes that do not say whether the call had its effect."""
 
 _ALL_BUT_GONE: Final = ["pending", "running", "stopping", "stopped", "shutting-down"]
+
+
+@cache
+def _session() -> AioSession:
+    """Return the one session: it keeps the descriptions of AWS, which take a second to read."""
+    return get_session()
 
 
 class AwsProvider:
@@ -186,7 +192,7 @@ class AwsProvider:
                 return self._client
             await self._stack.aclose()
             self._client = await self._stack.enter_async_context(
-                get_session().create_client(
+                _session().create_client(
                     "ec2",
                     region_name=self._region,
                     endpoint_url=self._endpoint_url,

@@ -1,7 +1,10 @@
 """The command line as a user meets it: quick help, errors in sentences, documented exit statuses."""
 
+import os
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,8 @@ import pytest
 from services.ctl.dev.app import EXAMPLE
 from services.ctl.run import Program
 from shared.runtime.command import Exit
+from shared.testing.waiting import PATIENCE_SECONDS
+from tests.unit.ctl.whatif_objects import Sluice
 
 RUN = """
 apiVersion: tekton.dev/v1
@@ -24,17 +29,13 @@ spec:
 """
 
 
-def sluice(
-    *arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
+def process(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "services.ctl.main", *arguments],
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
-        cwd=cwd,
-        env=None if env is None else {"PATH": "/usr/bin:/bin", **env},
+        timeout=PATIENCE_SECONDS,
     )
 
 
@@ -60,6 +61,7 @@ print(*sys.modules)
 """
 
 
+@cache
 def imported_modules(command: tuple[str, ...]) -> list[str]:
     """Every module that Python has loaded when the command ends."""
     done = subprocess.run(
@@ -67,7 +69,7 @@ def imported_modules(command: tuple[str, ...]) -> list[str]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
     return done.stdout.split()
 
@@ -106,7 +108,7 @@ def test_help_completion_and_get_import_few_modules(
 
 
 def test_the_help_lists_commands_and_exit_statuses() -> None:
-    text = sluice("--help").stdout
+    text = process("--help").stdout
     for command in ("run", "dev", "demo", "bus", "history", "mutate", "simulate-world", "version"):
         assert f"  {command} " in text
     for status in ("0 done", "1 the answer is no", "2 wrong option", "3 NATS", "130 interrupted"):
@@ -160,68 +162,99 @@ def test_the_help_lists_commands_and_exit_statuses() -> None:
         ),
     ],
 )
-def test_expected_failure_prints_a_sentence_without_traceback(
-    tmp_path: Path, arguments: tuple[str, ...], status: Exit, said: str
+def test_expected_failure_prints_a_sentence(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sluice: Sluice,
+    arguments: tuple[str, ...],
+    status: Exit,
+    said: str,
 ) -> None:
-    done = sluice(*arguments, cwd=tmp_path)
-    assert said in done.stderr
+    monkeypatch.chdir(tmp_path)
+    ended, _, told = sluice(*arguments)
+    assert said in told
+    assert ended == status
+
+
+def test_expected_failure_of_a_process_has_no_traceback() -> None:
+    done = process("history", "no-slash")
+    assert done.stderr.startswith("sluice: no-slash: is no NAMESPACE/NAME")
     assert "Traceback" not in done.stderr
-    assert done.returncode == status
-
-
-def test_invalid_setting_is_named_by_its_environment_variable(tmp_path: Path) -> None:
-    done = sluice("run", "watcher", cwd=tmp_path, env={"SLUICE_HEALTH_PORT": "seventy"})
     assert done.returncode == Exit.WRONG_INPUT
-    assert "sluice: setting SLUICE_HEALTH_PORT: " in done.stderr
-    assert "got 'seventy'" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
-def test_conflicting_settings_are_reported_without_the_others(tmp_path: Path) -> None:
-    variables = {"SLUICE_REDISPATCH": "afterLease", "SLUICE_WORKER_LOST_TIMEOUT_SECONDS": "60"}
-    done = sluice("run", "dispatcher", cwd=tmp_path, env=variables)
-    assert done.returncode == Exit.WRONG_INPUT
-    assert done.stderr.startswith("sluice: settings: ")
-    assert "SLUICE_WORKER_LOST_TIMEOUT_SECONDS: 60 leaves leases of -240 s" in done.stderr
-    assert "got" not in done.stderr
+@pytest.fixture
+def set_only(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """These variables, and nothing else of the environment."""
+
+    def set_variables(**variables: str) -> None:
+        for name in os.environ:
+            monkeypatch.delenv(name)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+
+    return set_variables
 
 
-def test_unusable_kueue_configuration_is_reported_with_its_field(tmp_path: Path) -> None:
+def test_invalid_setting_is_named_by_its_environment_variable(
+    sluice: Sluice, set_only: Callable[..., None]
+) -> None:
+    set_only(SLUICE_HEALTH_PORT="seventy")
+    status, _, told = sluice("run", "watcher")
+    assert status == Exit.WRONG_INPUT
+    assert "sluice: setting SLUICE_HEALTH_PORT: " in told
+    assert "got 'seventy'" in told
+
+
+def test_conflicting_settings_are_reported_without_the_others(
+    sluice: Sluice, set_only: Callable[..., None]
+) -> None:
+    set_only(SLUICE_REDISPATCH="afterLease", SLUICE_WORKER_LOST_TIMEOUT_SECONDS="60")
+    status, _, told = sluice("run", "dispatcher")
+    assert status == Exit.WRONG_INPUT
+    assert told.startswith("sluice: settings: ")
+    assert "SLUICE_WORKER_LOST_TIMEOUT_SECONDS: 60 leaves leases of -240 s" in told
+    assert "got" not in told
+
+
+def test_unusable_kueue_configuration_is_reported_with_its_field(
+    tmp_path: Path, sluice: Sluice, set_only: Callable[..., None]
+) -> None:
     path = tmp_path / "configuration.yaml"
     path.write_text("multiKueue: {gcInterval: -1m}\n")
-    done = sluice("run", "dispatcher", cwd=tmp_path, env={"SLUICE_CONFIGURATION": str(path)})
-    assert done.returncode == Exit.WRONG_INPUT
-    assert done.stderr.startswith(f"sluice: {path}: multiKueue.gcInterval: ")
-    assert "Traceback" not in done.stderr
+    set_only(SLUICE_CONFIGURATION=str(path))
+    status, _, told = sluice("run", "dispatcher")
+    assert status == Exit.WRONG_INPUT
+    assert told.startswith(f"sluice: {path}: multiKueue.gcInterval: ")
 
 
-def test_mutate_prints_what_the_webhook_would_make(tmp_path: Path) -> None:
+def test_mutate_prints_what_the_webhook_would_make(tmp_path: Path, sluice: Sluice) -> None:
     (tmp_path / "run.yaml").write_text(RUN)
     arguments = ("--pipelinerun-file", str(tmp_path / "run.yaml"))
-    done = sluice("mutate", *arguments, "--config-dir", str(EXAMPLE / "classifier"))
-    assert done.returncode == Exit.OK
+    status, printed, _ = sluice("mutate", *arguments, "--config-dir", EXAMPLE / "classifier")
+    assert status == Exit.OK
     for line in (
         "kueue.x-k8s.io/priority-class: konflux-post-merge-build",
         "kueue.x-k8s.io/queue-name: pipelines-queue",
         "kueue.konflux-ci.dev/requests-linux-arm64: '1'",
         "status: PipelineRunPending",
     ):
-        assert line in done.stdout
+        assert line in printed
 
 
-def test_mutate_reports_a_refusal_with_its_code(tmp_path: Path) -> None:
+def test_mutate_reports_a_refusal_with_its_code(tmp_path: Path, sluice: Sluice) -> None:
     (tmp_path / "run.yaml").write_text(RUN.replace("[linux/arm64]", "['']"))
     arguments = ("--pipelinerun-file", str(tmp_path / "run.yaml"))
-    done = sluice("mutate", *arguments, "--config-dir", str(EXAMPLE / "classifier"))
-    assert done.returncode == Exit.FAILED
-    assert "refused with 500: CEL evaluation failed" in done.stderr
+    status, _, told = sluice("mutate", *arguments, "--config-dir", EXAMPLE / "classifier")
+    assert status == Exit.FAILED
+    assert "refused with 500: CEL evaluation failed" in told
 
 
-def test_the_version_is_the_distributions() -> None:
-    assert sluice("version").stdout.startswith("sluice 0.")
+def test_the_version_is_the_distributions(sluice: Sluice) -> None:
+    assert sluice("version")[1].startswith("sluice 0.")
 
 
-def test_every_program_that_can_be_named_is_listed() -> None:
-    listed = sluice("run", "--help").stdout
+def test_every_program_that_can_be_named_is_listed(sluice: Sluice) -> None:
+    _, listed, _ = sluice("run", "--help")
     for program in Program:
         assert program.value in listed
