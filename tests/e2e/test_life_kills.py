@@ -127,14 +127,19 @@ async def decisions(system: Running, prefix: str) -> list[Admission]:
     return [a for a in found if a.name.startswith(prefix)]
 
 
-async def test_back_off_and_timeouts_survive_kill_9_of_quota_and_nats(
+async def test_back_off_timeouts_and_execution_time_survive_kill_9_of_quota_and_nats(
     options: DevOptions,
 ) -> None:
     nowhere = {"nodeSelector": {"kubernetes.io/hostname": "nowhere"}}
+    limit = {"kueue.x-k8s.io/max-exec-time-seconds": str(LIMIT_SECONDS)}
     async with running(options, lambda _: None) as system:
         kube = system.kube()
         try:
-            stuck = Story(system, kube, "job-stuck-")
+            stuck, long = Story(system, kube, "job-stuck-"), Story(system, kube, "job-long-")
+            await kube.create(
+                kinds.JOB, job("long", "p", {"cpu": 1}, seconds=900_000, labels=limit)
+            )
+            long_admitted = await long.until_admitted()
             await kube.create(kinds.JOB, job("stuck", "q", {"cpu": 1}, pod=nowhere))
             for count in range(1, LIMIT + 1):
                 admitted = await stuck.until_admitted()
@@ -152,29 +157,11 @@ async def test_back_off_and_timeouts_survive_kill_9_of_quota_and_nats(
             status = (await stuck.workload())["status"]
             assert "requeueState" not in status
             told = await decisions(system, "job-stuck-")
+            long_evicted = await long.until_put_out("MaximumExecutionTimeExceeded")
+            assert (long_evicted - long_admitted).total_seconds() >= LIMIT_SECONDS - 1
         finally:
             await kube.close()
     judge(told)
-
-
-async def test_execution_time_continues_over_kills_of_quota_and_nats(
-    options: DevOptions,
-) -> None:
-    limit = {"kueue.x-k8s.io/max-exec-time-seconds": str(LIMIT_SECONDS)}
-    async with running(options, lambda _: None) as system:
-        kube = system.kube()
-        try:
-            long = Story(system, kube, "job-long-")
-            await kube.create(
-                kinds.JOB, job("long", "p", {"cpu": 1}, seconds=900_000, labels=limit)
-            )
-            admitted = await long.until_admitted()
-            await asyncio.sleep(LIMIT_SECONDS / 4)
-            await long.kill("quota", BROKER)
-            evicted = await long.until_put_out("MaximumExecutionTimeExceeded")
-            assert (evicted - admitted).total_seconds() >= LIMIT_SECONDS - 1
-        finally:
-            await kube.close()
 
 
 async def test_time_limits_expire_although_each_leader_lives_shorter(
