@@ -26,6 +26,8 @@ def queue_status(obj: Body, queue: QueueStatus, *, at: datetime) -> dict[str, An
     fair_sharing = {}
     if queue.consumed is not None:
         fair_sharing = {"fairSharing": _fair_sharing(queue.consumed, queue)}
+    elif queue.weighted_share is not None:
+        fair_sharing = {"fairSharing": {"weightedShare": queue.weighted_share}}
     return {
         **fair_sharing,
         "pendingWorkloads": queue.pending,

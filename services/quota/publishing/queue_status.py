@@ -73,7 +73,9 @@ def queue_statuses(engine: QuotaEngine, cluster: str, now: datetime) -> Iterator
     """
     cluster_queues, local_queues = engine.snapshot(cluster)
     for view in cluster_queues:
-        yield _status(view, "ClusterQueue", cluster, now, namespace=None, name=view.name)
+        status = _status(view, "ClusterQueue", cluster, now, namespace=None, name=view.name)
+        share = view.share if engine.policy.fair_sharing else None
+        yield status if share is None else status.replace(weighted_share=share)
     for view in local_queues:
         namespace, _, name = view.name.partition("/")
         yield _status(view, "LocalQueue", cluster, now, namespace=namespace, name=name)

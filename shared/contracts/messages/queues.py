@@ -53,6 +53,9 @@ class QueueStatus(Message):
     consumed_at: datetime | None = None
     """The time up to which it is counted."""
 
+    weighted_share: int | None = None
+    """`weightedShare` of a ClusterQueue under fair sharing; None: there is none."""
+
     active: bool
     reason: str
     """Of the condition `Active`."""

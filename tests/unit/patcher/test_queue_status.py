@@ -41,6 +41,11 @@ def test_consumed_resources_are_in_kueues_field() -> None:
     }
 
 
+def test_weighted_share_is_in_kueues_field() -> None:
+    status = queue_status(OBJ, told(kind="ClusterQueue", weighted_share=125), at=NOON)
+    assert status["fairSharing"] == {"weightedShare": 125}
+
+
 @pytest.mark.parametrize("kind", ["LocalQueue", "ClusterQueue"])
 def test_fair_sharing_is_absent_without_consumption(kind: str) -> None:
     assert "fairSharing" not in queue_status(OBJ, told(kind=kind), at=NOON)

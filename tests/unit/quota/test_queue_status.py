@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from services.quota.engine import Policy
 from services.quota.engine.facts import ClusterQueueGone
-from services.quota.publishing.queue_status import QueueStatusPublisher
+from services.quota.publishing.queue_status import QueueStatusPublisher, queue_statuses
 from shared.contracts.messages.queues import QueueStatus
-from tests.unit.quota.builders import CLUSTER, Bench, local, queue, slots, work
+from tests.unit.quota.builders import CLUSTER, Bench, cohort, local, queue, slots, work
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -68,3 +69,19 @@ def test_unchanged_status_is_not_published_again() -> None:
         bulletin.schedule(NOON + timedelta(seconds=seconds))
         due = NOON + timedelta(seconds=seconds + 1)
         assert len(list(bulletin.changed_statuses(bench.engine, [CLUSTER], due))) == expected
+
+
+@pytest.mark.parametrize(
+    ("policy", "share"),
+    [(Policy(fair_sharing=True), 200), (Policy(), None)],
+    ids=["fair sharing", "classical preemption"],
+)
+def test_share_of_a_borrower_is_told_under_fair_sharing(policy: Policy, share: int | None) -> None:
+    bench = Bench(
+        cohort("all"), queue("a", slots(5), cohort="all"), queue("b", slots(5), cohort="all"),
+        policy=policy,
+    )  # fmt: skip
+    bench.decide(work("w1", 7, to="a"))
+    told = queue_statuses(bench.engine, CLUSTER, NOON)
+    shares = {s.name: s.weighted_share for s in told if s.kind == "ClusterQueue"}
+    assert shares == {"a": share, "b": None if share is None else 0}
