@@ -47,7 +47,6 @@ def assemble(
         bus=bus,
         new_decider=lambda: Decider(settings, configuration),
         now=now,
-        audit_seconds=settings.audit_seconds,
         forget_seconds=settings.forget_seconds,
         metrics=DecisionMetrics(registry),
     )

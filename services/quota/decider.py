@@ -4,13 +4,12 @@ It has no clock and does no I/O: a term feeds it with messages in the order of t
 publishes the decisions that it returns.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
 import structlog
 
-from services.quota.auditor import contradictions
 from services.quota.engine import QuotaEngine
 from services.quota.engine.facts import (
     Evict,
@@ -243,9 +242,10 @@ class Decider:
         """Yield each queue status that changed, once a second at most."""
         return self._queue_status.changed_statuses(self.engine, sorted(self._synced), now)
 
-    def contradictions(self, on_log: Iterable[Admission]) -> list[str]:
-        """Sentences about differences between log and engine, for the clusters that are synced."""
-        return contradictions(self.engine, [a for a in on_log if a.cluster in self._synced])
+    @property
+    def synced(self) -> Collection[str]:
+        """Clusters that were listed to the end: for them decisions are made."""
+        return self._synced
 
     def states(self) -> Iterable[WorkloadState]:
         """Every known workload, finished ones included."""

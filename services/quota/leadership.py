@@ -7,6 +7,7 @@ from typing import Final
 
 import structlog
 
+from services.quota.audit.contradictions import Standing
 from services.quota.decider import Decider
 from services.quota.ended_work import FORGET_SECONDS
 from services.quota.metrics import DecisionMetrics
@@ -20,8 +21,9 @@ log = structlog.get_logger(__name__)
 
 LEASE: Final = "quota"
 
-CONTRADICTIONS_MAX: Final = 1
-"""A fresh state from the log may cure the first contradiction. A second one is a bug: stop."""
+BEGIN_ANEW_SECONDS: Final = 600.0
+"""A contradiction ends a term at most this often. One that comes again sooner is no accident: the term
+stays, gives back what ends, and admits nobody until it is gone."""
 
 READING: Final = "reading the streams"
 HALTED: Final = "admission is stopped"
@@ -31,7 +33,7 @@ WAITING: Final = "waiting for the lease"
 
 
 class QuotaLeader:
-    """Waits for the lease, serves terms while it has it, and admits nobody after two contradictions."""
+    """Waits for the lease, and serves terms while it has it."""
 
     def __init__(
         self,
@@ -39,24 +41,20 @@ class QuotaLeader:
         bus: Bus,
         new_decider: Callable[[], Decider],
         now: Callable[[], datetime],
-        audit_seconds: float,
         forget_seconds: float = FORGET_SECONDS,
         metrics: DecisionMetrics | None = None,
     ) -> None:
         self._bus = bus
         self._new_decider = new_decider
         self._now = now
-        self._audit_seconds = audit_seconds
         self._forget_seconds = forget_seconds
         self._metrics = metrics or DecisionMetrics()
         self.decider: Decider | None = None
         """State of the present term; None: another replica leads, or none."""
 
-        self._contradictions = 0
-        """Terms in a row that ended because an audit failed."""
-
-        self._halted = ""
-        """The contradiction that stopped admission, until this process ends; empty: it goes on."""
+        self._standing = Standing()
+        self._begun_anew: datetime | None = None
+        """When a contradiction ended a term last."""
 
         self._state = WAITING
 
@@ -69,55 +67,49 @@ class QuotaLeader:
         await lead(self._bus, LEASE, self._serve)
 
     async def _serve(self) -> None:
-        """Serve one term. A lost lease cancels it.
-
-        After a halt every later term of this process admits nobody: only a person starts it again.
-        """
+        """Serve one term. A lost lease cancels it."""
         try:
             await self._serve_term()
         except* ContradictionError as errors:
-            self._contradictions += 1
-            if self._contradictions > CONTRADICTIONS_MAX:
-                self._halt(str(_first_leaf(errors)))
+            self._begun_anew = self._now()
+            log.error("beginning anew after a contradiction", problem=str(_first_leaf(errors)))
         finally:
             self.decider = None
-            self._state = f"{HALTED}: {self._halted}" if self._halted else WAITING
-
-    def _halt(self, problem: str) -> None:
-        """A state rebuilt from the log contradicts it again: admit nobody until a person has looked."""
-        self._halted = problem
-        HALTED_GAUGE.set(1)
-        log.error("admission is stopped", problem=problem)
+            self._state = WAITING
+            HALTED_GAUGE.set(0)  # Whoever leads next says so of itself.
 
     async def _serve_term(self) -> None:
-        self._state = f"{HALTED}: {self._halted}" if self._halted else READING
+        self._state = READING
+        self._standing.begin_term()
         decider = self._new_decider()
         term = Term(
             bus=self._bus,
             decider=decider,
             now=self._now,
-            audit_seconds=self._audit_seconds,
-            on_audit_passed=self._on_audit_passed,
+            standing=self._standing,
+            may_begin_anew=self._may_begin_anew,
+            on_stopped=self._on_stopped,
             metrics=self._metrics,
-            halted=self._halted,
             forget_seconds=self._forget_seconds,
         )
         async with asyncio.TaskGroup() as group:
             await term.begin(group)
             group.create_task(QueryResponder(bus=self._bus, decider=decider).serve())
-            group.create_task(term.watch_log_fullness(self._on_log_full))
+            group.create_task(term.watch_log_fullness())
             group.create_task(term.delete_ended())
-            if not self._halted:
-                self._state = "deciding"
             self.decider = decider
             await term.decide_until_cancelled()
 
-    def _on_audit_passed(self) -> None:
-        self._contradictions = 0
+    def _may_begin_anew(self) -> bool:
+        if self._begun_anew is None:
+            return True
+        return (self._now() - self._begun_anew).total_seconds() >= BEGIN_ANEW_SECONDS
 
-    def _on_log_full(self, why: str) -> None:
-        if not self._halted:
-            self._state = f"admitting nobody: {why}" if why else "deciding"
+    def _on_stopped(self, contradiction: str, full: str) -> None:
+        if contradiction:
+            self._state = f"{HALTED}: {contradiction}"
+        else:
+            self._state = f"admitting nobody: {full}" if full else "deciding"
 
 
 def _first_leaf(error: BaseException) -> BaseException:

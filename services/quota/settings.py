@@ -28,8 +28,5 @@ class QuotaSettings(ServiceSettings):
     reason_delay_seconds: Annotated[float, Field(ge=0)] = 1.0
     """A workload that waits longer than this is told why; one that is admitted sooner costs no write."""
 
-    audit_seconds: Annotated[float, Field(gt=0)] = 60.0
-    """How often the invariants are recomputed from what is on the log."""
-
     forget_seconds: Annotated[float, Field(ge=0)] = 600.0
     """How long after its end a workload stays in the views, for readers that were cut off."""

@@ -13,17 +13,19 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import aclosing, suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Final
 
 import structlog
 
+from services.quota.audit.auditor import Auditor
+from services.quota.audit.contradictions import Standing
 from services.quota.decider import Decider
 from services.quota.ended_work import FORGET_SECONDS, EndedWork
 from services.quota.metrics import DecisionMetrics
 from services.quota.metrics.gauges import cohorts_of, queue_of
-from services.quota.metrics.service import AUDITS, ISOLATED, LOG_FULLNESS, UNPLANNED
+from services.quota.metrics.service import AUDITS, HALTED, ISOLATED, LOG_FULLNESS, UNPLANNED
 from services.quota.wire.inbound import CONFIGURATION_KINDS, message_type
 from shared.bus.follow import read
 from shared.bus.port import (
@@ -70,11 +72,11 @@ FULL: Final = ROOM_FOR_ENDS
 """Fullness of such a log from which on nobody is admitted: the rest is for workloads that end."""
 
 PROBLEMS_MAX: Final = 20
-"""Contradictions that one audit logs."""
+"""Contradictions that one examination logs."""
 
 
 class ContradictionError(Exception):
-    """The engine believes something else than the log says."""
+    """The engine believes something else than the log says: build a new one from the log."""
 
 
 class Term:
@@ -86,21 +88,25 @@ class Term:
         bus: Bus,
         decider: Decider,
         now: Callable[[], datetime],
-        audit_seconds: float,
-        on_audit_passed: Callable[[], None],
+        standing: Standing,
+        may_begin_anew: Callable[[], bool],
+        on_stopped: Callable[[str, str], None],
         metrics: DecisionMetrics,
-        halted: str = "",
         forget_seconds: float = FORGET_SECONDS,
     ) -> None:
-        """`halted`: the contradiction because of which this term gives quota back and admits nobody."""
+        """`standing`: contradictions of terms before; while there is any, nobody is admitted.
+
+        `on_stopped` gets why nobody is admitted, twice empty when admission goes on: what the auditor
+        found, and which log is nearly full. `may_begin_anew`: whether a contradiction may end the term.
+        """
         self._bus = bus
         self._decider = decider
         self._now = now
-        self._audit_seconds = audit_seconds
-        self._on_audit_passed = on_audit_passed
+        self._auditor = Auditor(standing)
+        self._may_begin_anew = may_begin_anew
+        self._on_stopped = on_stopped
         self._metrics = metrics
         self._metrics.reset()
-        self._audit_at: datetime | None = None
         self._term = 0
         self._epoch = 0
         self._number = 0
@@ -110,8 +116,8 @@ class Term:
         self._last_stored = 0
         """Last sequence of `ADMISSIONS` that was read, or acknowledged for a message of ours."""
 
-        self._on_log: dict[str, Admission] = {}
-        """Subject to the decision by which the workload holds quota, as the log has it."""
+        self._holding: set[str] = set()
+        """Subjects of the workloads that hold quota, as the log has it."""
 
         self._inbox: deque[tuple[str, Entry]] = deque()
         self._arrived = asyncio.Event()
@@ -121,7 +127,9 @@ class Term:
         """Stream to the last sequence of it that was applied."""
 
         self._publish_error: BaseException | None = None
-        self._has_room = True
+        self._full = ""
+        """Which log is nearly full, in words; empty: none is."""
+
         self._fullness_of: dict[str, float] = {}
         self._ended = EndedWork(
             bus=bus,
@@ -130,8 +138,11 @@ class Term:
             decided_up_to=lambda: self._last_stored,
             forget_seconds=forget_seconds,
         )
-        self._halted = halted
-        decider.admission_stopped = self._halt_text()
+        self._halted = ""
+        """The contradiction because of which nobody is admitted; empty: there is none."""
+
+        self._is_examined = False
+        """The engine that was built from the log has been compared with it."""
 
     async def begin(self, group: asyncio.TaskGroup) -> None:
         """Read all inputs and write our term to the log: from there on only we can write."""
@@ -164,8 +175,10 @@ class Term:
         self._inbox.extend(("ADMISSIONS", one.valid) for one in void if one.valid is not None)
         self._inbox = self._latest_in_order()
         self._apply_inbox(len(self._inbox))
+        self._auditor.check_order()
         for one in void:
             self._repair(one)
+        self._note_stopped()
         log.info("leading", term=self._term, sequence=self._last_sent)
 
     def _repair(self, void: VoidEntry) -> None:
@@ -226,7 +239,9 @@ class Term:
                 self._metrics.record_attempt(seconds=loop.time() - began, admitted=any(admitted))
             for status in self._decider.queue_statuses(now):
                 self._publish_status(status)
-            self._audit(now)
+            if self._examine():
+                await asyncio.sleep(0)
+                continue  # It admits again, or admits nobody from now on.
             rest = min(REST_SECONDS_MAX, REST * (loop.time() - began))
             if rest > 0 and len(self._inbox) < BATCH_MAX:
                 await asyncio.sleep(rest)
@@ -241,31 +256,28 @@ class Term:
             group.create_task(self._ended.sweep_objects())
             group.create_task(self._ended.run(lambda stream: self._fullness_of.get(stream, 0.0)))
 
-    async def watch_log_fullness(self, on_change: Callable[[str], None]) -> None:
+    async def watch_log_fullness(self) -> None:
         """Stop admitting while a log that an end needs is nearly full; go on once it has room again.
 
-        `on_change` gets why nobody is admitted, in words; empty when admission goes on. A full log
-        would refuse what gives quota back, which holds up every workload.
+        A full log would refuse what gives quota back, which holds up every workload.
         """
         while True:
             fullest = {stream: await self._fullness(stream) for stream in NEEDED_BY_ENDS}
             full = [
                 f"{stream} is {used:.0%} full" for stream, used in fullest.items() if used >= FULL
             ]
-            admit = not full
             why = f"{' and '.join(full)}; the rest is kept for work that ends" if full else ""
-            if admit != self._has_room:
-                log.error("room in the logs", full=full, admitting=admit and not self._halted)
-                self._has_room = admit
-                probes.ADMISSION_STOPPED.fired += not admit
+            if bool(why) != bool(self._full):
+                log.error("room in the logs", full=full, admitting=not (full or self._halted))
+                probes.ADMISSION_STOPPED.fired += bool(why)
                 self._arrived.set()
-            on_change(why)
-            self._decider.admission_stopped = self._halt_text() or why
+            self._full = why
+            self._note_stopped()
             await asyncio.sleep(FULLNESS_INTERVAL_SECONDS)
 
     @property
     def _admits(self) -> bool:
-        return self._has_room and not self._halted
+        return self._is_examined and not (self._full or self._halted)
 
     async def _fullness(self, stream: str) -> float:
         """How full a log is; while the bus does not say, as full as it said last."""
@@ -285,31 +297,36 @@ class Term:
         LOG_FULLNESS.labels(stream=stream).set(fullness)
         return fullness
 
-    def _halt_text(self) -> str:
-        """Why an audit stopped admission, in words; empty: none did."""
-        if not self._halted:
-            return ""
-        return f"an audit contradicted the log twice ({self._halted}); an operator has to look"
+    def _note_stopped(self) -> None:
+        """Look whether the auditor stops admission, and say why nobody is admitted."""
+        problem = self._auditor.problem()
+        if bool(problem) != bool(self._halted):
+            log.error("audit", admitting=not problem, problem=problem or self._halted)
+        self._halted = problem
+        HALTED.set(bool(problem))
+        stopped = (
+            f"the log and quota's own state contradict each other ({problem})" if problem else ""
+        )
+        self._decider.admission_stopped = stopped or self._full
+        self._on_stopped(problem, self._full)
 
-    def _audit(self, now: datetime) -> None:
-        """Every `audit_seconds`, while nothing is in flight, compare the engine with the log."""
-        if self._audit_at is None:
-            self._audit_at = now + timedelta(seconds=self._audit_seconds)
-        if now < self._audit_at or self._inbox or self._last_stored != self._last_sent:
-            return
-        self._audit_at = now + timedelta(seconds=self._audit_seconds)
-        if self._halted:
-            log.error("admission is stopped", problem=self._halted)
-        problems = self._decider.contradictions(self._on_log.values())
-        AUDITS.labels(result="contradiction" if problems else "ok").inc()
-        if not problems:
-            self._on_audit_passed()
-            return
-        for problem in problems[:PROBLEMS_MAX]:
-            log.error("audit", problem=problem)
-        if self._halted:
-            return  # Another term would read the same log: this one gives back what ends.
-        raise ContradictionError(problems[0])
+    def _examine(self) -> bool:
+        """Have the auditor examine what was read and decided; return whether admission stops or goes on.
+
+        A contradiction of the engine ends the term: an engine that is built anew may know better. One
+        that comes again soon, and one that is on the log, stop admission until they are gone.
+        """
+        admitted = self._admits
+        new = self._auditor.examine(self._decider.engine, self._decider.synced)
+        self._is_examined = True
+        if new is not None:
+            AUDITS.labels(result="contradiction" if new else "ok").inc()
+            self._note_stopped()
+        for one in (new or ())[:PROBLEMS_MAX]:
+            log.error("audit", problem=one.text)
+        if new and any(one.source == "engine" for one in new) and self._may_begin_anew():
+            raise ContradictionError(new[0].text)
+        return self._admits != admitted
 
     async def _wait(self, seconds: float | None) -> None:
         """Sleep until a message arrives, a publish fails, or `seconds` are over."""
@@ -362,24 +379,27 @@ class Term:
                 if entry.sequence > self._last_sent:
                     probes.DECIDER_FENCED.fired += 1
                     raise FencedError(f"term {message.term} of {message.holder} began")
+                self._auditor.restore(message, entry.sequence)
             case Admission():
                 if entry.sequence > self._last_sent:
                     probes.DECIDER_FENCED.fired += 1
                     raise FencedError(f"{entry.subject} was decided by somebody else")
                 if self._decider.restore(message):
                     self._remember(message)
+                    self._auditor.restore(message, entry.sequence)
                     self._metrics.restore(message)
             case _:
                 self._decider.apply(message)
+                self._auditor.note(message)
                 if isinstance(message, Observed) and message.deleted:
                     self._metrics.remove_series(message.plural, message.namespace, message.name)
 
     def _remember(self, admission: Admission) -> None:
-        """Keep what the log says, for audits."""
+        """Keep who holds quota by the log."""
         if admission.state in HOLDING:
-            self._on_log[admission.subject] = admission
+            self._holding.add(admission.subject)
         else:
-            self._on_log.pop(admission.subject, None)
+            self._holding.discard(admission.subject)
 
     # --- outputs -----------------------------------------------------------------------------------
 
@@ -396,7 +416,9 @@ class Term:
         )
         future = self._bus.publish(admission, expect_last=self._last_sent)
         self._last_sent += 1
-        asyncio.ensure_future(future).add_done_callback(partial(self._on_published, admission))
+        self._auditor.note(admission)
+        stored = partial(self._on_published, admission, self._last_sent)
+        asyncio.ensure_future(future).add_done_callback(stored)
         return admission
 
     def _record(self, admission: Admission) -> None:
@@ -409,10 +431,12 @@ class Term:
             cohorts=cohorts_of(engine, cluster, admission.cluster_queue),
             preempting=queue_of(engine, cluster, preemptor) if preemptor is not None else "",
         )
-        if admission.unplanned and admission.subject not in self._on_log:
+        if admission.unplanned and admission.subject not in self._holding:
             UNPLANNED.labels(cluster_queue=admission.cluster_queue).inc()
 
-    def _on_published(self, admission: Admission, future: "asyncio.Future[int]") -> None:
+    def _on_published(
+        self, admission: Admission, expected: int, future: "asyncio.Future[int]"
+    ) -> None:
         if future.cancelled():
             return
         if (error := future.exception()) is not None:
@@ -420,6 +444,7 @@ class Term:
             self._arrived.set()
             return
         self._remember(admission)
+        self._auditor.on_stored(admission, future.result(), expected)
         self._last_stored = max(self._last_stored, future.result())
         self._inputs["ADMISSIONS"] = self._last_stored
 

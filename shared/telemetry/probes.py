@@ -118,6 +118,7 @@ REPETITION_DROPPED: Final = Probe("repetition-dropped", "a decision said what th
 CLAIM_KEPT: Final = Probe("claim-kept", "quota that victims free was kept for their preemptor")
 RELEASE_REFUSED: Final = Probe("release-refused", "a refused release gave its quota back")
 ADMISSION_STOPPED: Final = Probe("admission-stopped", "nobody was admitted while a log was full")
+CONTRADICTED: Final = Probe("contradicted", "the auditor found a contradiction")
 ISOLATED: Final = Probe("isolated", "a message that cannot be used held only its workload back")
 
 # --- patcher ---

@@ -1,6 +1,7 @@
 """Examines the bus: streams, consumers, leases, answers of quota, dead letters."""
 
 import base64
+import json
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -150,9 +151,9 @@ async def _held(reader: StreamReader, name: str) -> bool:
 
 
 async def quota_answers(reader: StreamReader) -> list[Finding]:
-    """Whether the quota service answers."""
+    """Whether the quota service answers, and admits."""
     try:
-        await reader.ask(rpc.POSITIONS, b'{"limit":1}', timeout_seconds=ANSWER_SECONDS)
+        data = await reader.ask(rpc.POSITIONS, b'{"limit":1}', timeout_seconds=ANSWER_SECONDS)
     except SilentError as error:
         return [
             Finding(
@@ -161,7 +162,21 @@ async def quota_answers(reader: StreamReader) -> list[Finding]:
                 advice="start it, or wait until it has read the streams; `/readyz` says what it does",
             )
         ]
-    return []
+    return stopped_admission(json.loads(data))
+
+
+def stopped_admission(answer: Json) -> list[Finding]:
+    """A finding if quota's answer says why nobody is admitted."""
+    if not (why := answer.get("stopped")):
+        return []
+    return [
+        Finding(
+            where="quota",
+            problem=f"admits nobody: {why}",
+            advice="see docs/runbooks/SluicegateAdmissionHalted.md, or SluicegateLogNearlyFull.md where a "
+            "log is full; what ends gives its quota back meanwhile",
+        )
+    ]
 
 
 def dead_letters(letters: list[Seen]) -> list[Finding]:

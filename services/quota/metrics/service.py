@@ -5,7 +5,9 @@ from typing import Final
 from prometheus_client import Counter, Gauge
 
 AUDITS: Final = Counter(
-    "sluicegate_quota_audits", "Audits of the engine against the log.", ["result"]
+    "sluicegate_quota_audits",
+    "Audits of what was decided, by books of the log alone.",
+    ["result"],
 )
 for _result in ("ok", "contradiction"):
     AUDITS.labels(_result)  # Both series exist from the start, so that a rate sees the first event.
@@ -25,7 +27,7 @@ ISOLATED: Final = Counter(
     "Messages that could not be used and harmed their own workload only, by stream.",
     ["stream"],
 )
-HALTED: Final = Gauge("sluicegate_quota_halted", "1 while an audit's result stops admission.")
+HALTED: Final = Gauge("sluicegate_quota_halted", "1 while a contradiction stops admission.")
 
 ENDED: Final = Gauge(
     "sluicegate_quota_ended_workloads",

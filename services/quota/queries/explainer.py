@@ -219,7 +219,10 @@ class Explainer:
                                 position_in_local_queue=each.position_in_local_queue,
                             )
                         )
-        return PositionsAnswer(items=found[request.offset : request.offset + request.limit])
+        return PositionsAnswer(
+            items=found[request.offset : request.offset + request.limit],
+            stopped=self._decider.admission_stopped,
+        )
 
     def _shard(self, cluster: str) -> Shard | None:
         return next((s for s in self._decider.engine.shards() if s.name == cluster), None)

@@ -4,15 +4,14 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
+from services.quota.audit.ledger import Cell
 from services.simulator.judge.message_logs import MessageLogs, Record
-from services.simulator.judge.quota_ledger import Cell, QuotaLedger
-from shared.contracts.kube.quantities import QuantityError, parse_quantity
+from services.simulator.judge.quota_ledger import JudgedQueues
+from shared.contracts.kube.quantities import QuantityError, format_amount, parse_quantity
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
 from shared.integrations import integration_for, queue_of
-
-BILLION: Final = 10**9
 
 ROOM_KNOWN: Final = timedelta(seconds=20)
 """Longest time in which a leader does not know that a log is nearly full."""
@@ -89,11 +88,11 @@ def quotas_respected(message_logs: MessageLogs) -> list[str]:
         new = record.message
         if new.unplanned:
             continue
-        for cell, amount in books.increase(new).items():
+        for cell, more in books.increase(new).items():
             free = books.available(new.cluster_queue, cell)
-            if amount > free:
+            if more > free:
                 wrong.append(
-                    f"ADMISSIONS {record.sequence}: {new.ref.path} takes {_amount(cell, amount)} in "
+                    f"ADMISSIONS {record.sequence}: {new.ref.path} takes {_amount(cell, more)} in "
                     f"{new.cluster_queue}, of which {_amount(cell, free)} is free"
                 )
     return wrong
@@ -147,7 +146,7 @@ class _WaitingWorkloads:
                 self._states.pop(key, None)
             self._next += 1
 
-    def ahead_of(self, new: Admission, books: QuotaLedger) -> list[WorkloadState]:
+    def ahead_of(self, new: Admission, books: JudgedQueues) -> list[WorkloadState]:
         return [
             state
             for state in self._states.values()
@@ -314,22 +313,22 @@ ALWAYS: Final[tuple[Callable[[MessageLogs], list[str]], ...]] = (
 """What must hold whenever all jobs passed the webhook."""
 
 
-def _walk(message_logs: MessageLogs) -> Iterable[tuple[Record[Admission], QuotaLedger]]:
+def _walk(message_logs: MessageLogs) -> Iterable[tuple[Record[Admission], JudgedQueues]]:
     """Yield each decision with the quota ledger before it, built from the messages it had read."""
-    books: dict[str, QuotaLedger] = {}
+    books: dict[str, JudgedQueues] = {}
     index = told = 0
     for record in message_logs.admissions:
         known = record.message.inputs.get("WORKLOADS", 0)
         while told < len(message_logs.workloads) and message_logs.workloads[told].sequence <= known:
             state = message_logs.workloads[told].message
-            books.setdefault(state.cluster, QuotaLedger()).reclaim(state)
+            books.setdefault(state.cluster, JudgedQueues()).reclaim(state)
             told += 1
         known = record.message.inputs.get("OBSERVED", 0)
         while index < len(message_logs.observed) and message_logs.observed[index].sequence <= known:
             observed = message_logs.observed[index].message
-            books.setdefault(observed.cluster, QuotaLedger()).observe(observed)
+            books.setdefault(observed.cluster, JudgedQueues()).observe(observed)
             index += 1
-        of_cluster = books.setdefault(record.message.cluster, QuotaLedger())
+        of_cluster = books.setdefault(record.message.cluster, JudgedQueues())
         yield record, of_cluster
         of_cluster.record(record.message)
 
@@ -354,5 +353,7 @@ def _runs(job: Observed) -> bool:
     return not integration.held(job.object) and integration.active(job.object)
 
 
-def _amount(cell: Cell, billionths: int) -> str:
-    return f"{billionths / BILLION:g} {cell[1]} of {cell[0]}"
+def _amount(cell: Cell, held: int) -> str:
+    flavor, resource = cell
+    sign = "-" if held < 0 else ""
+    return f"{sign}{format_amount(resource, abs(held))} {resource} of {flavor}"

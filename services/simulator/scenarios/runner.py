@@ -10,7 +10,7 @@ from typing import Final, TextIO
 from services.simulator.scenarios import SCENARIOS
 from services.simulator.scenarios.mechanisms import MECHANISMS
 from services.simulator.scenarios.port import Verdict
-from shared.telemetry.probes import ALL
+from shared.telemetry.probes import ALL, CONTRADICTED
 
 LOG_LINES_SHOWN: Final = 40
 PROBLEMS_SHOWN: Final = 10
@@ -97,6 +97,8 @@ def _play_one(task: tuple[str, int, bool]) -> Verdict:
         verdict = SCENARIOS[scenario](seed)
     except Exception as error:  # noqa: BLE001 # the other seeds are to be played all the same
         verdict = Verdict(seed=seed, problems=[f"the scenario itself failed: {error!r}"])
+    if verdict.probes.get(CONTRADICTED.name):
+        verdict.problems.append("quota's auditor contradicts its engine: see the log")
     if not verdict.problems and not with_log:
         verdict.log = []  # The log of a passed world is megabytes and never printed.
     return verdict

@@ -280,7 +280,7 @@ def _classifier(system: System, context: ProcessContext, bus: Bus) -> Runnable:
 
 
 def _quota(system: System, context: ProcessContext, bus: Bus) -> Runnable:
-    own = {"audit_seconds": 2, **system.set_for("quota")}
+    own = system.set_for("quota")
     return quota.assemble(
         settings=set_up(QuotaSettings, context, **own),
         bus=bus,

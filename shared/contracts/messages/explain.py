@@ -207,4 +207,7 @@ class PositionsAnswer(Part):
     """Ordered by cluster, ClusterQueue and position."""
 
     items: list[Position] = []
+    stopped: str = ""
+    """Why nobody is admitted at present; empty: admission goes on."""
+
     problem: str = ""

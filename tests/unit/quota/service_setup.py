@@ -15,6 +15,7 @@ from shared.bus.port import CaughtUp
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.explain import ExplainAnswer, ExplainRequest
 from shared.contracts.messages.observed import Synced
 from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.workloads import WorkloadState
@@ -27,7 +28,7 @@ from shared.testing.world.memory_server import MemoryServer
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-SETTINGS = QuotaSettings(reason_delay_seconds=0, audit_seconds=0.05)
+SETTINGS = QuotaSettings(reason_delay_seconds=0)
 
 
 class Setup:
@@ -130,3 +131,9 @@ async def became(setup: Setup, name: str, state: str) -> None:
         return (await setup.states(name))[-1:] == [state]
 
     await eventually(yes)
+
+
+async def explained(setup: Setup, name: str) -> ExplainAnswer:
+    question = ExplainRequest(namespace="team", name=name).model_dump_json().encode()
+    data = await setup.bus.request(ExplainRequest.subject, question, timeout_seconds=5)
+    return ExplainAnswer.model_validate_json(data)

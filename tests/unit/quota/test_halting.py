@@ -1,70 +1,13 @@
-"""After two contradictions quota admits nobody and gives back what ends; likewise where a log is full."""
+"""Where a log is full quota admits nobody and gives back what ends; what cannot be carried out waits."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from services.quota.metrics.service import HALTED
-from shared.contracts.messages.admissions import Term
-from shared.contracts.messages.explain import ExplainAnswer, ExplainRequest
-from shared.contracts.messages.workloads import Finish
 from shared.testing.waiting import eventually
 from shared.testing.world.memory_streams import Stream
-from tests.unit.quota.service_setup import NOON, Setup, became
-
-
-async def explained(setup: Setup, name: str) -> ExplainAnswer:
-    question = ExplainRequest(namespace="team", name=name).model_dump_json().encode()
-    data = await setup.bus.request(ExplainRequest.subject, question, timeout_seconds=5)
-    return ExplainAnswer.model_validate_json(data)
-
-
-async def is_halted() -> bool:
-    return bool(HALTED._value.get() == 1)
-
-
-@pytest.fixture
-def contradicted(monkeypatch: pytest.MonkeyPatch) -> None:
-    HALTED.set(0)
-    found = ["hub: team/x holds quota by the log, not by the engine"]
-    monkeypatch.setattr("services.quota.decider.contradictions", lambda *_: found)
-    monkeypatch.setattr("shared.bus.leadership.PAUSE_SECONDS", 0.01)
-
-
-@pytest.mark.usefixtures("contradicted")
-async def test_halted_quota_releases_what_ends_and_admits_nobody(setup: Setup) -> None:
-    await setup.cluster(cpus=1)
-    await setup.workload("x")
-    await setup.start_quota()
-    await became(setup, "x", "admitted")
-    await eventually(is_halted)
-    await setup.workload("y")
-    await setup.workload("x", phase="finished", finish=Finish(success=True))
-    await became(setup, "x", "released")
-    await asyncio.sleep(0.2)
-    assert "admitted" not in await setup.states("y")
-    [item] = (await explained(setup, "y")).items
-    assert "an audit contradicted the log twice" in item.message
-
-
-@pytest.mark.usefixtures("contradicted")
-async def test_halted_replica_stays_halted_when_it_leads_again(
-    setup: Setup, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await setup.cluster(cpus=1)
-    await setup.start_quota()
-    await eventually(is_halted)
-    monkeypatch.setattr("services.quota.decider.contradictions", lambda *_: [])
-    last = await setup.bus.last_sequence("ADMISSIONS")
-    await setup.bus.publish(leadership_of_another(last), expect_last=last)
-    await setup.workload("y")
-    await asyncio.sleep(0.5)
-    assert await setup.states("y") == []
-
-
-def leadership_of_another(term: int) -> Term:
-    return Term(term=term + 90, holder="other", began_at=NOON)
+from tests.unit.quota.service_setup import Setup, became, explained
 
 
 @pytest.mark.parametrize("log", ["ADMISSIONS", "WORKLOADS", "OUTCOMES"])

@@ -1,11 +1,9 @@
-"""Terms of the quota service: restarts, fencing, lost logs, audits."""
+"""Terms of the quota service: restarts, fencing, lost logs."""
 
 import asyncio
 
 import pytest
 
-from services.quota.auditor import contradictions
-from services.quota.engine import QuotaEngine
 from shared.bus.port import FencedError
 from shared.contracts.messages.admissions import Admission, AdmissionState, Term
 from shared.contracts.messages.checks import CheckState
@@ -176,14 +174,3 @@ async def test_lost_log_is_restored_from_cluster_records(setup: Setup) -> None:
     await setup.start_quota()
     await became(setup, "y", "waiting")
     assert all(a.state != "admitted" or a.name == "x" for a in await setup.log())
-
-
-def test_audit_names_workload_that_holds_quota_by_log_only() -> None:
-    admission = Admission(
-        cluster="hub", namespace="team", name="x", uid="u", state="admitted", term=1, number=1,
-        decided_at=NOON, cluster_queue="cq",
-    )  # fmt: skip
-    [problem] = contradictions(QuotaEngine(), [admission])
-    assert problem == "hub: team/x holds quota of cq by the log, not by the engine"
-    released = admission.model_copy(update={"state": "released"})
-    assert contradictions(QuotaEngine(), [released]) == []
