@@ -163,7 +163,7 @@ class Auditor:
             self._resolve(state.ref)
         ledger = self._ledger(state.cluster)
         ledger.reclaim(state)
-        if (holder := ledger.held.get(state.uid)) is not None:
+        if (holder := ledger.holder(state)) is not None:
             self._touch(holder)
 
     def _judge(self, admission: Admission) -> None:
@@ -171,7 +171,7 @@ class Auditor:
         self._resolve(admission.ref)
         self._check_amounts(admission)
         ledger = self._ledger(admission.cluster)
-        before = ledger.held.get(admission.uid)
+        before = ledger.holder(admission)
         if before is not None:
             self._touched_queues[admission.cluster, before.cluster_queue] = None
         holds_already = self._recorded.get(admission.ref) == admission.cluster_queue
@@ -214,7 +214,7 @@ class Auditor:
         """Compare everything of a cluster: it was listed to the end, or a quota changed."""
         ledger = self._ledger(cluster)
         self._touched_queues.update(dict.fromkeys((cluster, name) for name in ledger.queues))
-        holders = ((held.ref, held.uid) for held in ledger.held.values())
+        holders = ((held.ref, held.uid) for held in ledger.holders())
         self._touched_holders.update(dict.fromkeys(holders))
 
     # --- the engine ---------------------------------------------------------------------------------
@@ -240,8 +240,7 @@ class Auditor:
         w = shard.workloads.get(f"{ref.namespace}/{ref.name}")
         holds = w is not None and w.uid == uid and w.phase is Phase.HOLDING
         known = w.holding_queue if w is not None and holds else None
-        held = self._ledger(ref.cluster).held.get(uid)
-        logged = None if held is None else held.cluster_queue
+        logged = self._ledger(ref.cluster).queue_held(ref.namespace, ref.name, uid)
         if known == logged or (known == "" and logged is not None):
             return None  # A job that runs without a queue holds what its last decision named.
         return (

@@ -8,7 +8,7 @@ A message costs a few steps up the tree of its queue. Sums over children are mad
 until a quota changes, and corrected by each decision.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -21,6 +21,9 @@ from shared.contracts.messages.workloads import WorkloadState
 
 Cell = tuple[str, str]
 """Flavor and resource."""
+
+Life = tuple[str, str, str]
+"""Namespace, name and uid. A uid alone is none: whoever writes messages can give one to two names."""
 
 QUEUES: Final = (kinds.CLUSTER_QUEUE.group, kinds.CLUSTER_QUEUE.plural)
 COHORTS: Final = (kinds.COHORT.group, kinds.COHORT.plural)
@@ -89,11 +92,11 @@ class QuotaLedger:
         """Cohorts above which there is no root. Nobody lends to them or borrows from them."""
 
         self._subtrees: dict[tuple[bool, str, Cell], int] = {}
-        self.held: dict[str, Admission] = {}
-        """uid to the admission by which a workload holds quota."""
+        self._held: dict[Life, Admission] = {}
+        """The admission by which a workload holds quota."""
 
-        self._ended: dict[str, dict[str, _Ended]] = {}
-        """uid to what finished of each of its pod sets, where anything did."""
+        self._ended: dict[Life, dict[str, _Ended]] = {}
+        """What finished of each of its pod sets, where anything did."""
 
     # What is observed
 
@@ -126,11 +129,25 @@ class QuotaLedger:
 
     # Who holds what
 
+    def holder(self, of: WorkloadState | Admission) -> Admission | None:
+        """Return the admission by which this workload, of this uid, holds quota; None: it holds none."""
+        return self._held.get(_life(of))
+
+    def holders(self) -> Iterable[Admission]:
+        """Return the admission of each workload that holds quota."""
+        return self._held.values()
+
+    def queue_held(self, namespace: str, name: str, uid: str) -> str | None:
+        """Return the ClusterQueue of which a workload holds quota; None: it holds none."""
+        held = self._held.get((namespace, name, uid))
+        return None if held is None else held.cluster_queue
+
     def reclaim(self, state: WorkloadState) -> None:
         """Release the quota of finished pods and of machines that are gone."""
+        life = _life(state)
         if state.phase in {"finished", "gone"}:  # The decision that follows gives back the rest.
-            if state.uid not in self.held:
-                self._ended.pop(state.uid, None)
+            if life not in self._held:
+                self._ended.pop(life, None)
             return
         ended = {
             one.name: _Ended(
@@ -141,18 +158,18 @@ class QuotaLedger:
             for one in state.pod_sets
             if one.reclaimable or one.returned
         }
-        if ended == self._ended.get(state.uid, {}):
+        if ended == self._ended.get(life, {}):
             return
-        holder = self.held.get(state.uid)
+        holder = self._held.get(life)
         if holder is not None:
             self._add(holder, -1)
-        self._ended[state.uid] = ended
+        self._ended[life] = ended
         if holder is not None:
             self._add(holder, 1)
 
     def usage(self, admission: Admission) -> dict[Cell, int]:
         """Return the amount held of each flavor and resource."""
-        ended = self._ended.get(admission.uid, {})
+        ended = self._ended.get(_life(admission), {})
         usage: dict[Cell, int] = {}
         for pod_set in admission.pod_sets:
             for resource, flavor in pod_set.flavors.items():
@@ -162,19 +179,20 @@ class QuotaLedger:
 
     def record(self, admission: Admission) -> None:
         """Ingest one decision."""
-        before = self.held.pop(admission.uid, None)
+        life = _life(admission)
+        before = self._held.pop(life, None)
         if before is not None:
             self._count(before, -1)
         if admission.state in HOLDING:
-            self.held[admission.uid] = admission
+            self._held[life] = admission
             self._count(admission, 1)
         elif admission.state == "released":
-            self._ended.pop(admission.uid, None)
+            self._ended.pop(life, None)
 
     def increase(self, admission: Admission) -> dict[Cell, int]:
         """Return what `admission` holds in addition to what its workload already holds."""
         now = self.usage(admission) if admission.state in HOLDING else {}
-        before = self.held.get(admission.uid)
+        before = self._held.get(_life(admission))
         if before is not None and before.cluster_queue == admission.cluster_queue:
             for cell, held in self.usage(before).items():
                 now[cell] = now.get(cell, 0) - held
@@ -290,6 +308,10 @@ class QuotaLedger:
                 for child in self._below(node)
             )
         return known
+
+
+def _life(of: WorkloadState | Admission) -> Life:
+    return (of.namespace, of.name, of.uid)
 
 
 def _left(pod_set: PodSetAssignment, resource: str, ended: _Ended | None) -> int:

@@ -108,7 +108,7 @@ def priorities_respected(message_logs: MessageLogs) -> list[str]:
     for record, books in _walk(message_logs):
         new = record.message
         line.advance(new.inputs.get("WORKLOADS", 0))
-        if books.increase(new) and new.uid not in books.held and not new.unplanned:
+        if books.increase(new) and books.holder(new) is None and not new.unplanned:
             passed = next(
                 (
                     one
@@ -152,7 +152,7 @@ class _WaitingWorkloads:
             for state in self._states.values()
             if state.priority > new.priority
             and state.cluster == new.cluster
-            and state.uid not in books.held
+            and books.holder(state) is None
             and books.queue_of(state.namespace, state.queue) == new.cluster_queue
         ]
 

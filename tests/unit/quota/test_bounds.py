@@ -215,6 +215,20 @@ def test_next_reader_parses_whatever_classifier_publishes(cpus: list[str], count
         assert all(amount(*asked) >= 0 for asked in read.requests.items())
 
 
+def test_uid_that_two_names_share_is_no_contradiction() -> None:
+    """A spoke may write so: it lies about one of them."""
+    audited = Audited()
+    for name in ("w", "v"):
+        audited.apply(workload(name, queue="q", uid="u", phase="running", pods_active=True))
+        for draft in audited.decider.decide(NOON):
+            audited.auditor.note(draft)
+        assert audited.problems() == []
+    audited.apply(workload("w", queue="q", uid="u", phase="gone"))
+    for draft in audited.decider.decide(NOON):
+        audited.auditor.note(draft)
+    assert audited.problems() == []
+
+
 def test_amount_that_next_leader_cannot_read_is_a_contradiction() -> None:
     audited = Audited()
     used = PodSetAssignment(name="main", count=1, flavors={"cpu": "f"}, usage={"cpu": "14E"})
