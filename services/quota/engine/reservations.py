@@ -19,6 +19,7 @@ from services.quota.engine.model.queues import dequeue, enqueue, head
 from services.quota.engine.model.shapes import PODS, FlavorResource
 from services.quota.engine.model.state import ClusterQueue, Phase, Shard, Tree, Workload
 from services.quota.engine.model.topology import attach_holder, detach_holder, tree_of
+from services.quota.engine.model.tree import add_usage
 
 SECOND = 1_000_000_000
 _LAST = (1 << 63, 0, "")
@@ -134,6 +135,15 @@ def recount_usage(shard: Shard, w: Workload) -> None:
         w.usage = usage
         if cq is not None:
             shard.queues_to_wake[cq.name] = None
+
+
+def count_reservation(shard: Shard, cq: ClusterQueue, w: Workload) -> None:
+    """Count a new holder as a leader does that reads it from the log: less what was returned."""
+    add_usage(cq.node, w.indexed_usage)
+    for pod_set in w.fact.pod_sets if w.fact is not None else ():
+        if pod_set.returned:
+            recount_usage(shard, w)
+            return
 
 
 def _woken(shard: Shard, cq: ClusterQueue) -> None:

@@ -34,7 +34,7 @@ from services.quota.engine.model.state import (
 from services.quota.engine.model.tree import add_usage, available, remove_usage
 from services.quota.engine.policy import Policy
 from services.quota.engine.preemption.candidates import exclude_workload, include_workload
-from services.quota.engine.reservations import recount_usage
+from services.quota.engine.reservations import count_reservation
 from services.quota.engine.scheduling.assignment_search import AssignmentSearch, shape_of
 from services.quota.engine.scheduling.entry import Entry, RequeueReason, classical_order, outranks
 from services.quota.engine.scheduling.fair_sharing import tournament
@@ -431,11 +431,7 @@ class SchedulingCycle:
             self.shard.unready_holders[w.key] = None
         # As in Kueue, recording the admission counts as a release: flavor scans start over.
         cq.generation += 1
-        add_usage(cq.node, w.indexed_usage)
-        for pod_set in w.fact.pod_sets:
-            if pod_set.returned:  # As a leader counts it that reads this admission from the log.
-                recount_usage(self.shard, w)
-                break
+        count_reservation(self.shard, cq, w)
         checks = cq.required_checks(grant.assigned)
         w.admitted, w.needed_checks = not checks, checks
         self.changed = True
