@@ -41,6 +41,10 @@ class UnavailableError(BusError):
     """No acknowledgement within the retry time. The message may be stored or not."""
 
 
+class DeniedError(UnavailableError):
+    """The user of this connection may not ask that, until an operator grants it. Nothing was stored."""
+
+
 class LogChangedError(BusError):
     """The log that was read was made anew, or lost its tail: throw away what was read, and begin again."""
 

@@ -4,6 +4,7 @@
 no workers and no publisher: it reads streams and sends requests.
 """
 
+import asyncio
 import json
 import sys
 import uuid
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from shared.settings.access import OPEN, Access
+from shared.settings.access import OPEN, Access, denial, user_of
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -80,11 +81,7 @@ async def open_stream_reader(url: str, *, access: Access = OPEN) -> AsyncIterato
         if borrowed:
             del sys.modules["aiohttp"]
 
-    errors: list[Exception] = []
-
-    async def quiet(error: Exception) -> None:
-        """Remember the last error instead of printing the library's traceback."""
-        errors[:] = [error]
+    errors = _Errors()
 
     nc = Client()
     try:
@@ -100,11 +97,11 @@ async def open_stream_reader(url: str, *, access: Access = OPEN) -> AsyncIterato
             max_reconnect_attempts=1,
             reconnect_time_wait=AGAIN_SECONDS,  # type: ignore[arg-type]  # passed on to asyncio
             connect_timeout=CONNECT_SECONDS,  # type: ignore[arg-type]  # passed on to asyncio
-            error_cb=quiet,
+            error_cb=errors.observe,
             **options,
         )
     except (NatsError, OSError, TimeoutError, ValueError) as error:
-        cause = errors[0] if errors else error
+        cause = errors.last or error
         raise SilentError(str(cause) or type(cause).__name__) from error
     try:
         yield StreamReader(nc, errors)
@@ -112,13 +109,33 @@ async def open_stream_reader(url: str, *, access: Access = OPEN) -> AsyncIterato
         await nc.close()
 
 
+class _Errors:
+    """What the server says outside of its answers: also that a request was not permitted."""
+
+    def __init__(self) -> None:
+        self.last: Exception | None = None
+        self._came = asyncio.Event()
+
+    async def observe(self, error: Exception) -> None:
+        """Remember it, instead of printing the library's traceback."""
+        self.last = error
+        self._came.set()
+
+    async def denial(self, subject: str, user: str) -> str:
+        """Wait until the server says that `user` may not send to `subject`; return what to tell."""
+        while True:
+            self._came.clear()
+            await self._came.wait()
+            if self.last is not None and (text := denial(self.last, subject, user)):
+                return text
+
+
 class StreamReader:
     """An open connection. All errors of its methods are `StreamReaderError`s, apart from cancellation."""
 
-    def __init__(self, nc: "Client", errors: list[Exception]) -> None:
+    def __init__(self, nc: "Client", errors: _Errors) -> None:
         self._nc = nc
         self._errors = errors
-        """The last error that the server sent without a request."""
 
     @property
     def nc(self) -> "Client":
@@ -131,21 +148,23 @@ class StreamReader:
         """Send a request to `subject` and return the answer. Raises `SilentError` without one in time."""
         from nats.errors import Error as NatsError  # noqa: PLC0415
 
+        denied = asyncio.create_task(self._errors.denial(subject, user_of(self._nc.new_inbox())))
+        asked = asyncio.create_task(self._nc.request(subject, data, timeout=timeout_seconds))
         try:
-            reply = await self._nc.request(subject, data, timeout=timeout_seconds)
+            await asyncio.wait({asked, denied}, return_when=asyncio.FIRST_COMPLETED)
+            if not asked.done():
+                raise SilentError(denied.result())
+            reply = asked.result()
         except (NatsError, TimeoutError, OSError) as error:
-            raise SilentError(f"{subject}: {self._why(subject, error)}") from error
+            why = "nobody answers" if "no responders" in str(error) else str(error)
+            raise SilentError(f"{subject}: {why}") from error
+        finally:
+            denied.cancel()
+            asked.cancel()
+            await asyncio.gather(asked, denied, return_exceptions=True)
         if problem := (reply.headers or {}).get("Nats-Service-Error"):
             raise SilentError(f"{subject}: {problem}")
         return bytes(reply.data)
-
-    def _why(self, subject: str, error: Exception) -> str:
-        """Return why there is no answer. The server reports a missing permission outside of the reply."""
-        # An account without the streams asks under `$JS.hub.API`; the server names the subject so.
-        named = subject.removeprefix("$JS").casefold()
-        if any(named in str(error).casefold() for error in self._errors):
-            return "this user may not ask that: see deploy/nats/permissions.yaml"
-        return "nobody answers" if "no responders" in str(error) else str(error)
 
     async def call(self, what: str, body: Json | None = None) -> Json:
         """Send a request to ``$JS.API.<what>``. Raises `JetStreamError` if JetStream refuses it."""

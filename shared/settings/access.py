@@ -16,6 +16,9 @@ INBOX: Final = "_INBOX"
 ID_LETTERS: Final = 32
 """128 bits: nobody guesses one, and no two messages of a log have the same."""
 
+DENIED: Final = "permissions violation for publish"
+"""How the server begins to say that a user may not send something, in the library's small letters."""
+
 VARIABLES: Final = {
     "credentials": "SLUICE_NATS_CREDENTIALS",
     "nkey": "SLUICE_NATS_NKEY",
@@ -157,3 +160,25 @@ def new_key() -> tuple[str, str]:
 def inbox_of(key: str | None) -> str:
     """Prefix of reply subjects of this user. No other user may subscribe below it."""
     return INBOX if key is None else f"{INBOX}.{key}"
+
+
+def user_of(inbox: str) -> str:
+    """The user whose inbox this is, by its public key, as the configuration of the server has it."""
+    _, *rest = inbox.split(".")
+    named = len(rest) > 1 and rest[0].startswith("U")
+    return f"user {rest[0]}" if named else "user of this connection"
+
+
+def denial(error: Exception, subject: str, user: str) -> str | None:
+    """What to tell who sent a request to `subject`, if the server says by `error` that it may not; else None.
+
+    An account without the streams maps `$JS.API` to `$JS.hub.API`; the server names the subject so, and the
+    library in small letters.
+    """
+    text = str(error).casefold()
+    if DENIED not in text or f'{subject.removeprefix("$JS").casefold()}"' not in text:
+        return None
+    return (
+        f"{subject}: NATS does not let the {user} ask this: grant it in deploy/nats/permissions.yaml, "
+        "make the server's users again (`sluice bus permissions`), and reload the server"
+    )

@@ -25,7 +25,7 @@ from shared.bus.filters import covers
 from shared.bus.nats.bus import NatsBus
 from shared.bus.nats.jetstream_api import call
 from shared.bus.port import UnavailableError
-from shared.bus.stream_reader import SilentError, StreamReaderError, open_stream_reader
+from shared.bus.stream_reader import StreamReaderError, open_stream_reader
 from shared.bus.streams import load, view_of
 from shared.contracts.messages.observed import Synced
 from shared.contracts.messages.outcomes import DeadLetter
@@ -335,19 +335,6 @@ async def test_client_without_credentials_cannot_connect(folder: Path) -> None:
                     pytest.fail(what)
             with pytest.raises(UnavailableError):
                 await apply_at(running.url, access=spoil(secured.access("bus"), folder))
-
-
-async def test_forbidden_request_fails_with_permission_error_and_not_with_no_responders(
-    folder: Path,
-) -> None:
-    async with (
-        server(folder) as (running, secured),
-        open_stream_reader(running.url, access=secured.access("viewer")) as look,
-    ):
-        with pytest.raises(SilentError, match="this user may not ask that"):
-            await look.ask("$JS.API.STREAM.DELETE.ADMISSIONS", b"", timeout_seconds=1)
-        with pytest.raises(SilentError, match="nobody answers"):
-            await look.ask("sluice.rpc.quota.explain", b"", timeout_seconds=1)
 
 
 async def test_client_without_tls_sends_nothing_to_a_server_that_requires_it(folder: Path) -> None:

@@ -20,9 +20,8 @@ from nats.errors import TimeoutError as NatsTimeoutError
 
 from shared.bus import headers as wire
 from shared.bus.nats.broker import GRACEFUL_SECONDS, Connection
-from shared.bus.nats.cancellation import cancellable
 from shared.bus.nats.io_batching import round_trip
-from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, ApiError, call
+from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, ApiError, ask, call
 from shared.bus.nats.large_bodies import Wholes, whole_for_reading, whole_for_work
 from shared.bus.nats.lease import NatsLease, acquire
 from shared.bus.nats.object_store import ObjectStore
@@ -330,8 +329,7 @@ class NatsBus:
         if len(data) > self._connection.nc.max_payload:
             raise TooLargeError(f"{subject}: request of {len(data)} bytes")
         try:
-            with cancellable():
-                reply = await self._connection.nc.request(subject, data, timeout=timeout_seconds)
+            reply = await ask(self._connection.nc, subject, data, timeout_seconds=timeout_seconds)
         except NoRespondersError as error:
             raise UnavailableError(f"{subject}: nobody answers") from error
         except (NatsTimeoutError, NatsError) as error:

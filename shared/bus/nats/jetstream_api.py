@@ -4,16 +4,21 @@ nats-py wraps the same calls, but drops fields that it does not know and turns e
 by HTTP-like code, where what matters is `err_code`.
 """
 
+import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 from nats.errors import ConnectionClosedError, NoRespondersError
 from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeoutError
 
 from shared.bus.nats.cancellation import cancellable
-from shared.bus.port import BusError, UnavailableError
+from shared.bus.port import BusError, DeniedError, UnavailableError
+from shared.settings.access import denial, user_of
 
 STREAM_NOT_FOUND: Final = 10059
 CONSUMER_NOT_FOUND: Final = 10014
@@ -37,11 +42,13 @@ class ApiError(BusError):
 async def call(
     nc: Client, what: str, body: Json | None = None, *, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> Json:
-    """Send a request to ``$JS.API.<what>``. Raises `ApiError` or, without answer, `UnavailableError`."""
+    """Send a request to ``$JS.API.<what>``.
+
+    Raises `ApiError` or, without answer, `UnavailableError`; `DeniedError` if the user may not ask it.
+    """
     payload = b"" if body is None else json.dumps(body).encode()
     try:
-        with cancellable():
-            reply = await nc.request(f"$JS.API.{what}", payload, timeout=timeout_seconds)
+        reply = await ask(nc, f"$JS.API.{what}", payload, timeout_seconds=timeout_seconds)
     except NoRespondersError as error:
         raise UnavailableError(f"{what}: no JetStream answers (is it enabled, and up?)") from error
     except (NatsTimeoutError, ConnectionClosedError) as error:
@@ -52,3 +59,54 @@ async def call(
     if (problem := answer.get("error")) is not None:
         raise ApiError(what, problem.get("err_code", 0), problem.get("description", "refused"))
     return answer
+
+
+async def ask(nc: Client, subject: str, data: bytes, *, timeout_seconds: float) -> Msg:
+    """As `nc.request`. Raises `DeniedError` as soon as the server says that the user may not ask it."""
+    denials = _DENIALS.get(nc)
+    if denials is None:
+        denials = _DENIALS[nc] = _Denials(nc)
+    denied = denials.expect(subject)
+    with cancellable():
+        asked = asyncio.create_task(nc.request(subject, data, timeout=timeout_seconds))
+        try:
+            both: tuple[asyncio.Future[Any], ...] = (asked, denied)
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if asked.done():
+                return asked.result()
+            raise DeniedError(denied.result())
+        finally:
+            denied.cancel()
+            if not asked.done():
+                asked.cancel()
+                await asyncio.gather(asked, return_exceptions=True)
+
+
+class _Denials:
+    """Tells those who wait for an answer on one connection that their request was not permitted.
+
+    The server does not answer such a request. It sends an error for the connection that names the subject.
+    """
+
+    def __init__(self, nc: Client) -> None:
+        # There is no public way to listen beside the one who opened the connection.
+        self._before: Callable[[Exception], Awaitable[None]] = nc._error_cb  # noqa: SLF001
+        nc._error_cb = self._on_error  # noqa: SLF001
+        self._user = user_of(nc.new_inbox())
+        self._waiting: dict[asyncio.Future[str], str] = {}
+
+    def expect(self, subject: str) -> "asyncio.Future[str]":
+        """Its result is the sentence about the refusal, if there is one."""
+        denied: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._waiting[denied] = subject
+        denied.add_done_callback(lambda done: self._waiting.pop(done, None))
+        return denied
+
+    async def _on_error(self, error: Exception) -> None:
+        await self._before(error)
+        for denied, subject in tuple(self._waiting.items()):
+            if not denied.done() and (text := denial(error, subject, self._user)):
+                denied.set_result(text)
+
+
+_DENIALS: Final[WeakKeyDictionary[Client, _Denials]] = WeakKeyDictionary()
