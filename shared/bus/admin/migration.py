@@ -4,10 +4,11 @@ A server that asked for no users keeps its streams in another account than one t
 a snapshot: its messages have the same sequences afterwards, and its durables stand where they stood.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from nats.aio.client import Client
 
@@ -15,6 +16,9 @@ from shared.bus.admin.snapshots import load_stream, save_stream
 from shared.bus.nats.jetstream_api import call
 from shared.bus.nats.stream_drift import stream_info
 from shared.bus.streams import VIEW_SUFFIX, epoch_of, load
+
+DURABLES_SECONDS: Final = 30.0
+"""Three servers agree on the consumers of a stream that was restored after they agreed on the stream."""
 
 Json = dict[str, Any]
 Action = Literal["move", "moved", "absent", "refused"]
@@ -39,14 +43,15 @@ class Step:
 
 async def plan(source: Client, target: Client) -> list[Step]:
     """What `migrate` would do. Changes nothing. Raises a `BusError` where a server does not answer."""
-    names = sorted(load().configs(), key=lambda name: name.endswith(VIEW_SUFFIX))
+    names = sorted(load().configs(), key=lambda name: not name.endswith(VIEW_SUFFIX))
     return [await _step(name, source, target) for name in names]
 
 
 async def migrate(source: Client, target: Client, folder: Path) -> AsyncIterator[Step]:
     """Move what is not moved yet; yield each step when it is done. `folder` takes the snapshots.
 
-    It moves nothing if a step of the plan is refused. May be repeated: what is at the target stays there.
+    Views come before their logs, as in `snapshots.restore`. It moves nothing if a step of the plan is
+    refused. May be repeated: what is at the target stays there.
     Raises `BackupError` and `BusError`.
     """
     steps = await plan(source, target)
@@ -101,7 +106,12 @@ async def _verified(step: Step, source: Client, target: Client) -> Step:
     there = await stream_info(target, step.stream)
     if there is None or int(there["state"]["last_seq"]) < step.last:
         return replace(step, action="refused", detail="not all of it arrived")
-    wanted, found = await _durables(source, step.stream), await _durables(target, step.stream)
+    wanted = await _durables(source, step.stream)
+    until = asyncio.get_running_loop().time() + DURABLES_SECONDS
+    while (found := await _durables(target, step.stream)) != wanted:
+        if asyncio.get_running_loop().time() > until:
+            break
+        await asyncio.sleep(0.1)
     if wanted != found:
         return replace(step, action="refused", detail=f"durables {wanted} became {found}")
     return replace(step, action="moved", detail=f"{len(found)} durables" if found else "")

@@ -110,7 +110,10 @@ def _refuse_error(name: str, headers: dict[str, str]) -> None:
 
 
 async def restore(look: StreamReader, directory: Path) -> AsyncIterator[Saved]:
-    """Create each stream from its folder and yield it when done. Logs come before their views.
+    """Create each stream from its folder and yield it when done. Views come before their logs.
+
+    Of three servers one has a restored stream first. Where another one leads then, a view with a log beside
+    it begins with the first message of the log, and has everything twice, under new sequences.
 
     Nothing is overwritten: raises `BackupError` where one of them is on the server already. Raises
     `BusError` where the server refuses or falls silent.
@@ -121,7 +124,7 @@ async def restore(look: StreamReader, directory: Path) -> AsyncIterator[Saved]:
     for folder in folders:
         if await _exists(look.nc, folder.name):
             raise BackupError(f"stream {folder.name} is there already: nothing was restored")
-    for folder in sorted(folders, key=lambda folder: folder.name.endswith(VIEW_SUFFIX)):
+    for folder in sorted(folders, key=lambda folder: not folder.name.endswith(VIEW_SUFFIX)):
         yield await load_stream(look.nc, folder)
 
 

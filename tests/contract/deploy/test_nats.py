@@ -118,22 +118,6 @@ async def three(folder: Path) -> AsyncIterator[list[EmbeddedServer]]:
         await asyncio.gather(*(server.kill() for server in servers))
 
 
-async def test_three_servers_with_tls_and_users_replicate_every_stream(folder: Path) -> None:
-    access = user_of(folder, "bus")
-    async with three(folder) as servers, asyncio.timeout(ALL_SECONDS):
-        report = await applied(servers[0].url, access)
-        assert report.ok, report
-        client = await nats.connect(servers[1].url, **access.options())
-        try:
-            for stream in load().configs():
-                found = await call(client, f"STREAM.INFO.{stream}")
-                assert found["config"]["num_replicas"] == SERVERS, stream
-        finally:
-            await client.close()
-        with pytest.raises(UnavailableError):
-            await apply_at(servers[1].url, access=Access(ca=folder / "tls" / "ca.crt"))
-
-
 async def test_three_servers_store_stale_decision_and_every_reader_drops_it(folder: Path) -> None:
     handled: list[Admission] = []
 

@@ -1,0 +1,83 @@
+"""Three open servers, and three with TLS and users, to which `sluice bus migrate` moves all of it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from shared.bus.admin.apply import apply, apply_at
+from shared.bus.admin.migration import migrate
+from shared.bus.embedded import EmbeddedServer
+from shared.bus.port import UnavailableError
+from shared.bus.stream_reader import open_stream_reader
+from shared.bus.streams import DATA
+from shared.settings.access import Access
+from tests.contract.deploy.test_nats import (
+    ALL_SECONDS,
+    SERVERS,
+    applied,
+    folder,
+    three,
+    user_of,
+)
+from tests.contract.kubernetes.envtest import free_ports
+from tests.integration.test_migrate import actions, furnish, state
+
+__all__ = ["folder"]
+
+OPEN = """
+include "{settings}"
+server_name: open-{number}
+cluster {{ name: open, listen: "127.0.0.1:{port}", routes: [{routes}] }}
+"""
+
+
+@asynccontextmanager
+async def three_open(folder: Path) -> AsyncIterator[list[EmbeddedServer]]:
+    ports = free_ports(SERVERS)
+    routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports)
+    servers = []
+    for number, port in enumerate(ports):
+        own = folder / f"open-{number}"
+        own.mkdir()
+        (own / "settings.conf").write_text((DATA / "server.conf").read_text())
+        text = OPEN.format(settings="settings.conf", number=number, port=port, routes=routes)
+        (own / "server.conf").write_text(text)
+        servers.append(EmbeddedServer(own, config=own / "server.conf"))
+    try:
+        await asyncio.gather(*(server.start() for server in servers))
+        yield servers
+    finally:
+        await asyncio.gather(*(server.kill() for server in servers))
+
+
+async def test_three_servers_with_tls_and_users_get_every_stream_of_three_open_ones(
+    folder: Path,
+) -> None:
+    access = user_of(folder, "bus")
+    async with (
+        three_open(folder) as old,
+        three(folder) as new,
+        asyncio.timeout(ALL_SECONDS),
+    ):
+        await applied(old[0].url, Access())
+        await furnish(old[0].url)
+        async with (
+            open_stream_reader(old[1].url) as source,
+            open_stream_reader(new[1].url, access=access) as target,
+        ):
+            before = await state(source)
+            steps = [step async for step in migrate(source.nc, target.nc, folder / "first")]
+            assert actions(steps) == {"moved"}, "\n".join(map(str, steps))
+            assert await state(target) == before
+            again = [step async for step in migrate(source.nc, target.nc, folder / "second")]
+            assert actions(again) == {"moved"}, again
+            report = await apply(target.nc)
+            assert {change.action for change in report.changes} == {"unchanged"}, report
+            for stream in before:
+                info = await target.call(f"STREAM.INFO.{stream}")
+                assert info["config"]["num_replicas"] == SERVERS, stream
+        with pytest.raises(UnavailableError):
+            await apply_at(new[1].url, access=Access(ca=folder / "tls" / "ca.crt"))
