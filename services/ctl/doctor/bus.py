@@ -66,6 +66,16 @@ def full_or_behind(stream: str, info: Json) -> list[Finding]:
                 advice="raise max_gib in deploy/nats/streams.yaml and run `sluice bus apply`",
             )
         )
+    elif stream.endswith(SUFFIX) and 0 < FULL * limit < state["bytes"]:
+        percent = 100 * state["bytes"] // limit
+        found.append(
+            Finding(
+                where=f"stream {stream}",
+                problem=f"is {percent} % full, and forgets how objects stand when it is full",
+                advice="look who fills it (`nats stream subjects`): a spoke that floods it has its key "
+                "taken away; otherwise raise max_gib in deploy/nats/streams.yaml and run `sluice bus apply`",
+            )
+        )
     found += [
         Finding(
             where=f"stream {stream}",
@@ -83,22 +93,33 @@ async def consumers(reader: StreamReader) -> list[Finding]:
     """Durable consumers that nobody reads, or whose reader is behind."""
     found = []
     for name in load().logs:
-        try:
-            listed = await reader.call(f"CONSUMER.LIST.{name}{SUFFIX}", {"offset": 0})
-        except JetStreamError:
-            continue  # Missing: `streams` reports it.
-        for info in listed.get("consumers") or []:
-            if info["config"].get("durable_name"):
-                found += consumer_findings(name + SUFFIX, info)
+        for stream in (name + SUFFIX, name):
+            try:
+                listed = await reader.call(f"CONSUMER.LIST.{stream}", {"offset": 0})
+            except JetStreamError:
+                continue  # Missing: `streams` reports it.
+            for info in listed.get("consumers") or []:
+                found += consumer_findings(stream, info)
     return found
 
 
 def consumer_findings(stream: str, info: Json) -> list[Finding]:
-    """Findings from the state of one durable consumer."""
+    """Findings from the state of one consumer."""
+    if goal := info["config"].get("deliver_subject"):
+        return [
+            Finding(
+                where=f"consumer {info['name']} of {stream}",
+                problem=f"has the server push to {goal}, which none of ours does",
+                advice=f"`nats consumer rm {stream} {info['name']}` as operator; if nobody of you made it, "
+                "make new keys (`sluice bus permissions`)",
+            )
+        ]
+    if not info["config"].get("durable_name"):
+        return []
     name = info["config"]["durable_name"]
     service = name.partition("-")[0]
     where = f"consumer {name} of {stream}"
-    if not info.get("num_waiting") and not info.get("push_bound"):
+    if not info.get("num_waiting"):
         return [
             Finding(
                 where=where,

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from services.ctl.connect.reader import kubeconfig_of, open_reader, utc_now
-from services.ctl.doctor import bus
+from services.ctl.doctor import bus, storage
 from services.ctl.doctor.configuration import KINDS, configuration
 from services.ctl.doctor.findings import Finding
 from services.ctl.doctor.held_quota import held_quota
@@ -38,11 +38,16 @@ async def doctor(
     """Print the findings; return the exit status."""
     async with open_reader(url, directory) as reader:
         findings = await examine(reader)
+        configs, room = await storage.declared(reader)
     findings += kueue_configuration(document)
+    rooms = {"the account of the streams": room}
     if kubeconfig is not None:
-        findings += await _missing_permissions(
+        lacking, volumes = await _look_at_cluster(
             kubeconfig_of(kubeconfig, directory), service_namespace
         )
+        findings += lacking
+        rooms |= volumes
+    findings += storage.storage_findings(configs, rooms)
     findings.sort(key=lambda finding: not finding.wrong)
     wrong = sum(finding.wrong for finding in findings)
     if output == "json":
@@ -81,14 +86,18 @@ async def examine(reader: StreamReader) -> list[Finding]:
     return sorted(found, key=lambda finding: not finding.wrong)
 
 
-async def _missing_permissions(kubeconfig: Path, namespace: str) -> list[Finding]:
+async def _look_at_cluster(
+    kubeconfig: Path, namespace: str
+) -> tuple[list[Finding], dict[str, int]]:
+    """What the services lack there, and the sizes of the volumes of NATS."""
     from services.ctl.doctor.permissions import missing_permissions  # noqa: PLC0415
     from shared.kube.client import HttpKube  # noqa: PLC0415
     from shared.kube.port import KubeError  # noqa: PLC0415
 
     kube = HttpKube.from_kubeconfig(str(kubeconfig))
     try:
-        return await missing_permissions(kube, namespace=namespace)
+        lacking = await missing_permissions(kube, namespace=namespace)
+        return lacking, await storage.volumes(kube, namespace=namespace)
     except KubeError as error:
         raise CommandError(str(kubeconfig), str(error), status=Exit.UNREACHABLE) from error
     finally:

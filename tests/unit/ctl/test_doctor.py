@@ -235,6 +235,11 @@ def consumer(**more: Any) -> Json:
             ["consumer patcher-hub-queues of QUEUES_NOW: nobody reads it; 7 messages wait"],
             id="nobody reads it",
         ),
+        pytest.param(
+            {"name": "x", "config": {"deliver_subject": "a.b"}},
+            ["consumer x of QUEUES_NOW: has the server push to a.b, which none of ours does"],
+            id="it pushes, which none of ours does",
+        ),
     ],
 )
 def test_consumer_without_reader_or_behind_is_found(info: Json, problems: list[str]) -> None:
@@ -250,6 +255,9 @@ def test_nearly_full_log_and_lagging_view_are_found() -> None:
     ]
     info = {"config": {**config, "discard": "old"}, "state": {"bytes": 950}}
     assert full_or_behind("X", info) == []
+    assert told(full_or_behind("X_NOW", info)) == [
+        "stream X_NOW: is 95 % full, and forgets how objects stand when it is full"
+    ]
 
 
 def test_dead_letters_beyond_the_shown_are_counted() -> None:
