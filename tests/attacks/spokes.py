@@ -1,6 +1,5 @@
 """Attacks of a spoke whose agent is in somebody else's hands (T2)."""
 
-import asyncio
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -8,6 +7,7 @@ from typing import Any, Final
 
 from nats.errors import Error as NatsError
 
+from shared.bus.streams import load, view_of
 from shared.contracts.kube.kinds import JOB
 from shared.contracts.messages.dispatches import Dispatch
 from shared.testing.builders import observed
@@ -15,11 +15,8 @@ from shared.testing.waiting import eventually
 from tests.attacks.attack import Act, Attack
 from tests.attacks.ground import BreachError, Ground, ask, say
 
-BYTES: Final = "waits for a limit of bytes for each spoke"
-
 FLOOD_BYTES: Final = 150 << 20
-FLOOD_BYTES_MAX: Final = 64 << 20
-"""What one spoke may get into the logs at once, at most."""
+QUEUE: Final = "sluice.queue.hub._.main"
 
 Json = dict[str, Any]
 
@@ -87,23 +84,26 @@ def _next_ids(headers: str) -> list[str]:
 
 
 async def floods(ground: Ground) -> None:
-    """Write as much as fits through the line for a while, to subjects that one may write to."""
+    """Write as much as fits through the line, to subjects that one may write to, while others report."""
     await ground.spoke_is_served()
-    east = await ground.client("spoke-east")
+    east, west = await ground.client("spoke-east"), await ground.client("spoke-west")
     body = b"x" * (1 << 20)
     for number in range(FLOOD_BYTES // len(body)):
         await east.publish(f"sluice.observed.east.a.j{number}.jobs_batch", body)
         if number % 8 == 0:
             await east.flush(timeout=60)
-    await asyncio.sleep(2)
+    for client, subject in ((west, "sluice.beat.west._._"), (await ground.client("quota"), QUEUE)):
+        await client.request(subject, b"{}", timeout=60)
     operator = await ground.client("operator")
-    total = 0
-    for log in ("OBSERVED", "OUTCOMES", "SPOKES", "DISPATCHES", "HOSTS", "DEAD"):
-        info = await ask(operator, f"$JS.API.STREAM.INFO.{log}")
-        assert info is not None
-        total += info["state"]["bytes"]
-    if total > FLOOD_BYTES_MAX:
-        raise BreachError(f"{total >> 20} MiB of one spoke are in the logs")
+    for log, subject in (("OBSERVED", "sluice.observed.hub.team.j.jobs_batch"), ("QUEUES", QUEUE)):
+        for stream in (log, view_of(log)):
+            which = {"last_by_subj": subject}
+            if await ask(operator, f"$JS.API.STREAM.MSG.GET.{stream}", which) is None:
+                raise BreachError(f"{subject} is gone from {stream}")
+    for stream in load().configs():
+        info = await ask(operator, f"$JS.API.STREAM.INFO.{stream}")
+        if info is None or not 0 < info["state"]["bytes"] + 1 <= info["config"]["max_bytes"]:
+            raise BreachError(f"{stream} has no bound")
 
 
 def saying(subject: str, body: bytes | Json = b"{}", *, reply: str | None = None) -> Act:
@@ -177,8 +177,9 @@ def asking_too_much(requests: int, filters: int) -> Act:
     return act
 
 
-OWN: Final = tuple(
-    f"sluice.{what}.east.>" for what in ("observed", "outcome", "copy", "beat", "seal")
+OWN: Final = (
+    *(f"sluice.{what}.east.>" for what in ("observed", "outcome", "copy")),
+    *(f"sluice.{what}.east._._" for what in ("beat", "seal")),
 )
 
 
@@ -200,8 +201,7 @@ def attacks() -> Iterator[Attack]:
         threat="T2",
         way="spoke writes 150 MB into shared streams",
         act=floods,
-        own=OWN,
-        breaks=BYTES,
+        own=(*OWN, "sluice.beat.west.>", "sluice.queue.>"),
     )
     yield Attack(
         threat="T2",
@@ -234,6 +234,8 @@ def attacks() -> Iterator[Attack]:
         ("reports for another", "sluice.outcome.west.a.w"),
         ("answers a check", "sluice.check.hub.a.w.x"),
         ("takes another's lease", "sluice.lease.watcher-west"),
+        ("beats under ever new names, each of which the view keeps", "sluice.beat.east.a.w"),
+        ("shows keys under ever new names", "sluice.seal.east.a.w"),
         ("speaks as another at the gateway", "sluice.door.west.STREAM.INFO.OBSERVED"),
         ("asks quota", "sluice.rpc.quota.explain"),
         ("writes a body", "$O.objects.C.chunk"),
