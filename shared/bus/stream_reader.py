@@ -7,28 +7,26 @@ no workers and no publisher: it reads streams and sends requests.
 import asyncio
 import json
 import sys
-import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from shared.settings.access import OPEN, Access, denial, user_of
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
+    from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
 
 CONNECT_SECONDS: Final = 5.0
 AGAIN_SECONDS: Final = 0.1
 CALL_SECONDS: Final = 5.0
 BATCH: Final = 2048
 BATCH_BYTES: Final = 8 << 20
-EXPIRES_SECONDS: Final = 30.0
-HEARTBEAT_SECONDS: Final = 5.0
-SILENCE_SECONDS: Final = 3 * HEARTBEAT_SECONDS
-INACTIVE_SECONDS: Final = 30.0
-"""When the server deletes a consumer whose reader has disappeared."""
+POLL_SECONDS: Final = 0.3
+"""Between two looks for new messages, for who follows a stream."""
 
 SUFFIX: Final = "_NOW"
 """Suffix of a view's name, as in `shared.bus.streams`, whose import would cost more than this module."""
@@ -197,126 +195,124 @@ class StreamReader:
         self, stream: str, *filters: str, since: datetime | None = None
     ) -> AsyncGenerator[Seen | None]:
         """Yield existing messages, None, then new ones. Raises `SilentError` when the server is gone."""
-        consumer = _Consumer(self, self._nc, stream)
-        try:
-            left = await consumer.make(filters, since)
-            if left == 0:
+        caught_up = False
+        await self.call(f"STREAM.INFO.{stream}")  # Raises if there is no such stream.
+        look = DirectLook(self._nc, stream, filters, since=since, denial=self._errors.denial)
+        while True:
+            for message in await look.more():
+                yield _seen(message)
+            if not caught_up:
+                caught_up = True
                 yield None
-            async for seen, pending in consumer.read():
-                yield seen
-                if left > 0:
-                    left = min(left - 1, pending)
-                    if left == 0:
-                        yield None
-        finally:
-            await consumer.drop()
+            await asyncio.sleep(POLL_SECONDS)
 
 
-class _Consumer:
-    """An ephemeral pull consumer without acknowledgements."""
+class DirectLook:
+    """Reads a stream from a sequence on, without a consumer.
 
-    def __init__(self, reader: StreamReader, nc: "Client", stream: str) -> None:
-        self._reader = reader
+    Who may make consumers can make one that pushes where its user may not send. Direct reads leave nothing at
+    the server, and are answered into the own inbox only. A replica that is behind its leader may answer: what
+    it lacks comes with the next call of `more`.
+    """
+
+    def __init__(
+        self,
+        nc: "Client",
+        stream: str,
+        filters: Iterable[str],
+        *,
+        start: int = 1,
+        since: datetime | None = None,
+        denial: Callable[[str, str], Coroutine[Any, Any, str]] | None = None,
+    ) -> None:
+        """`denial`: waits until the server says that a user may not send to a subject; the sentence."""
         self._nc = nc
         self._stream = stream
-        self._name = f"look-{uuid.uuid4().hex}"
-        self._inbox = nc.new_inbox()
-        self._made = False
+        self._since = since
+        self._denial = denial
+        self._next = dict.fromkeys(filters, start) or {">": start}
+        """Filter to the first sequence that was not read."""
 
-    async def make(self, filters: tuple[str, ...], since: datetime | None) -> int:
-        """Create the consumer; return how many messages are pending."""
-        config: Json = {
-            "name": self._name,
-            "deliver_policy": "all",
-            "ack_policy": "none",
-            "replay_policy": "instant",
-            "mem_storage": True,
-            "num_replicas": 1,
-            "inactive_threshold": int(INACTIVE_SECONDS * 1e9),
-        }
-        if since is not None:
-            config |= {"deliver_policy": "by_start_time", "opt_start_time": since.isoformat()}
-        if filters:
-            config["filter_subjects"] = list(filters)
-        body = {"stream_name": self._stream, "config": config, "action": "create"}
-        created = await self._reader.call(f"CONSUMER.CREATE.{self._stream}.{self._name}", body)
-        self._made = True
-        return int(created["num_pending"])
+        self._begun: set[str] = set()
 
-    async def read(self) -> AsyncGenerator[tuple[Seen, int]]:
-        """Yield messages without end, each with the number of pending ones behind it."""
+    async def more(self) -> list["Msg"]:
+        """What was stored since the last call, in order; `sequence_of` tells where. Raises `SilentError`."""
+        found: dict[int, Msg] = {}
+        for filter_ in self._next:
+            while await self._batch(filter_, found):
+                pass
+        return [found[sequence] for sequence in sorted(found)]
+
+    async def _batch(self, filter_: str, found: dict[int, "Msg"]) -> bool:
+        """Read one batch into `found`; return whether there is more."""
+        body: Json = {"next_by_subj": filter_, "batch": BATCH, "max_bytes": BATCH_BYTES}
+        if self._since is not None and filter_ not in self._begun:
+            body["start_time"] = self._since.isoformat()
+        else:
+            body["seq"] = self._next[filter_]
+        subject, inbox = f"$JS.API.DIRECT.GET.{self._stream}", self._nc.new_inbox()
+        messages = await self._nc.subscribe(inbox, pending_msgs_limit=-1, pending_bytes_limit=-1)
+        try:
+            await self._nc.publish(subject, json.dumps(body).encode(), inbox)
+            message = await self._first(messages, subject)
+            while (sequence := sequence_of(message)) is not None:
+                found[sequence] = message
+                self._next[filter_] = sequence + 1
+                self._begun.add(filter_)
+                message = await self._answer(messages)
+        finally:
+            if self._nc.is_connected:
+                await messages.unsubscribe()
+        headers = message.headers or {}
+        if headers.get("Status") not in {"204", "404"}:
+            raise SilentError(f"{self._stream}: reading stopped: {headers.get('Description')}")
+        return int(headers.get("Nats-Num-Pending", 0)) > 0
+
+    async def _first(self, messages: "Subscription", subject: str) -> "Msg":
+        """The first answer, or at once the sentence that this user may not ask."""
+        answer = asyncio.create_task(self._answer(messages))
+        if self._denial is None:
+            return await answer
+        denied = asyncio.create_task(self._denial(subject, user_of(self._nc.new_inbox())))
+        try:
+            both: tuple[asyncio.Task[Any], ...] = (answer, denied)
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                raise SilentError(denied.result())
+            return await answer
+        finally:
+            for task in (answer, denied):
+                task.cancel()
+            await asyncio.gather(answer, denied, return_exceptions=True)
+
+    async def _answer(self, messages: "Subscription") -> "Msg":
         from nats.errors import Error as NatsError  # noqa: PLC0415
 
-        subscription = await self._nc.subscribe(
-            self._inbox, pending_msgs_limit=-1, pending_bytes_limit=-1
-        )
-        wanted = 0
-        while True:
-            if wanted <= BATCH // 2:
-                await self._pull(BATCH - wanted)
-                wanted = BATCH
-            try:
-                message = await subscription.next_msg(timeout=SILENCE_SECONDS)
-            except (NatsError, TimeoutError) as error:
-                raise SilentError(f"{self._stream}: reading stopped: {error}") from error
-            status = (message.headers or {}).get("Status")
-            if status is None:
-                wanted -= 1
-                yield _seen(message)
-            elif status != "100":
-                wanted = _left(self._stream, message.headers or {}, wanted)
-
-    async def _pull(self, batch: int) -> None:
-        body = {
-            "batch": batch,
-            "max_bytes": BATCH_BYTES,
-            "expires": int(EXPIRES_SECONDS * 1e9),
-            "idle_heartbeat": int(HEARTBEAT_SECONDS * 1e9),
-        }
-        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._name}"
-        await self._nc.publish(subject, json.dumps(body).encode(), self._inbox)
-
-    async def drop(self) -> None:
-        """Delete the consumer. If that fails, the server deletes it after `INACTIVE_SECONDS`."""
-        if self._made and self._nc.is_connected:
-            name, self._made = self._name, False
-            try:
-                await self._reader.call(f"CONSUMER.DELETE.{self._stream}.{name}")
-            except StreamReaderError:
-                return
+        try:
+            return await messages.next_msg(timeout=CALL_SECONDS)
+        except (NatsError, TimeoutError) as error:
+            raise SilentError(f"{self._stream}: reading stopped: {error}") from error
 
 
-_REQUEST_OVER: Final = ("Batch Completed", "Message Size Exceeds MaxBytes", "Request Timeout")
+def sequence_of(message: "Msg") -> int | None:
+    """The sequence of a message that was read directly, in the stream that was read; None at the end.
+
+    The server sets this header over whatever the message had.
+    """
+    sequence = (message.headers or {}).get("Nats-Sequence")
+    return None if sequence is None else int(sequence)
 
 
-def _left(stream: str, headers: Mapping[str, str], wanted: int) -> int:
-    """Return how many messages are still requested after a pull ended. Raises if the consumer ended."""
-    description = headers.get("Description", "")
-    if headers.get("Status") not in {"404", "408"} and not description.startswith(_REQUEST_OVER):
-        raise SilentError(f"{stream}: reading stopped: {description or headers.get('Status')}")
-    return max(0, wanted - int(headers.get("Nats-Pending-Messages", wanted)))
-
-
-def _seen(message: Any) -> tuple[Seen, int]:
-    """Return a delivered message and the number of pending ones behind it."""
-    # $JS.ACK.[domain.account.]stream.consumer.deliveries.sequence.nth.time.pending
-    tokens = message.reply.split(".")
-    sequence, taken, pending = int(tokens[-4]), int(tokens[-2]), int(tokens[-1])
-    if len(tokens) > _ACK_TOKENS:
-        # Newer servers put a random token last.
-        sequence, taken, pending = int(tokens[7]), int(tokens[9]), int(tokens[10])
+def _seen(message: "Msg") -> Seen:
+    headers = message.headers or {}
     try:
         body = json.loads(message.data)
     except ValueError:
         body = None
-    seen = Seen(
-        subject=message.subject,
+    return Seen(
+        subject=headers["Nats-Subject"],
         body=body if isinstance(body, dict) else {},
-        headers=message.headers or {},
-        sequence=sequence,
-        time=datetime.fromtimestamp(taken / 1e9, tz=UTC),
+        headers=headers,
+        sequence=int(headers["Nats-Sequence"]),
+        time=datetime.fromisoformat(headers["Nats-Time-Stamp"]),
     )
-    return seen, pending
-
-
-_ACK_TOKENS: Final = 9

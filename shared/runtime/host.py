@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from shared.bus.admin.permissions import reads_of, writes_of
+from shared.bus.admin.permissions import consumers_of, reads_of, writes_of
 from shared.bus.nats.bus import NatsBus
 from shared.bus.port import Bus
 from shared.runtime.health import HealthServer
@@ -97,6 +97,7 @@ async def _host(
         access=settings.nats_access,
         reads=reads_of(name),
         writes=writes_of(name, settings.cluster),
+        consumers=consumers_of(name),
         now=utc_now,
     )
     closers: list[Callable[[], Awaitable[None]]] = []

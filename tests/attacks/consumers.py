@@ -7,8 +7,6 @@ from tests.attacks.attack import Act, Attack
 from tests.attacks.ground import HOSTS_DURABLE, BreachError, Ground, ask, say, stolen_name
 
 DURABLE: Final = f"HOSTS_NOW.{HOSTS_DURABLE}"
-GATE: Final = "waits for the gateway (ADR 72): nobody looks at where a consumer is to deliver"
-SHARED: Final = "waits for the gateway (ADR 72): readers of one view share the right to all names"
 
 Json = dict[str, Any]
 
@@ -34,6 +32,22 @@ def pushing(user: str, stream: str, goal: str, *, listens: bool = False) -> Act:
         body = {"stream_name": stream, "config": config, "action": "create"}
         await ask(client, f"$JS.API.CONSUMER.CREATE.{stream}.{name}", body)
         await client.flush()
+
+    return act
+
+
+def making(user: str, stream: str) -> Act:
+    """Make a consumer at all, in each of the ways there are."""
+
+    async def act(ground: Ground) -> None:
+        client = await ground.client(user)
+        for form in ("CREATE.{stream}.{name}", "CREATE.{stream}.{name}.sluice.>", "CREATE.{stream}",
+                     "DURABLE.CREATE.{stream}.{name}"):  # fmt: skip
+            name = stolen_name()
+            body = {"stream_name": stream, "config": {"name": name, "ack_policy": "none"}}
+            request = form.format(stream=stream, name=name)
+            if await ask(client, f"$JS.API.CONSUMER.{request}", body) is not None:
+                raise BreachError(f"{request} was answered")
 
     return act
 
@@ -94,12 +108,16 @@ def attacks() -> Iterator[Attack]:
         threat="T3",
         way="viewer pulls the patcher's work by a consumer that pushes requests",
         act=pushing("viewer", "HOSTS_NOW", f"$JS.API.CONSUMER.MSG.NEXT.{DURABLE}"),
-        breaks=GATE,
     )
     yield Attack(
         threat="T3",
         way="console starts the patcher's durable again by a consumer that pushes requests",
         act=pushing("console", "QUEUES_NOW", f"$JS.API.CONSUMER.RESET.{DURABLE}"),
+    )
+    yield Attack(
+        threat="T3",
+        way="console pulls the patcher's work by a consumer that pushes requests",
+        act=pushing("console", "QUEUES_NOW", f"$JS.API.CONSUMER.MSG.NEXT.{DURABLE}"),
     )
     yield Attack(
         threat="T3",
@@ -111,12 +129,18 @@ def attacks() -> Iterator[Attack]:
         way="viewer acknowledges the patcher's work by a consumer that pushes",
         act=pushing("viewer", "HOSTS_NOW", f"$JS.ACK.{DURABLE}.1.1.1.1.0"),
     )
+    for user, stream in (
+        ("viewer", "OBSERVED_NOW"), ("viewer", "HOSTS_NOW"), ("viewer", "ADMISSIONS"),
+        ("console", "QUEUES_NOW"), ("console", "OBSERVED_NOW"),
+    ):  # fmt: skip
+        yield Attack(
+            threat="T3", way=f"{user} makes a consumer of {stream}", act=making(user, stream)
+        )
     for verb in ("DELETE", "MSG.NEXT", "RESET"):
         yield Attack(
             threat="T3",
             way=f"viewer uses quota's reader for {verb}",
             act=anothers_reader(verb),
-            breaks=None if verb == "RESET" else SHARED,
         )
     plain = {"name": HOSTS_DURABLE, "durable_name": HOSTS_DURABLE, "ack_policy": "none"}
     changed = {"stream_name": "HOSTS_NOW", "config": plain, "action": "update"}

@@ -18,7 +18,7 @@ from nats.errors import Error as NatsError
 
 from services.ctl.setup.permissions import FILE, key_file, rendered
 from shared.bus.admin.apply import apply_at
-from shared.bus.admin.permissions import reads_of, writes_of
+from shared.bus.admin.permissions import consumers_of, reads_of, writes_of
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.filters import covers
 from shared.bus.nats.bus import NatsBus
@@ -109,6 +109,7 @@ class Ground:
             access=self.access(user),
             reads=reads_of(user),
             writes=writes_of(user, "hub"),
+            consumers=consumers_of(user),
             now=lambda: datetime.now(UTC),
         )
         await bus.start()

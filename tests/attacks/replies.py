@@ -95,6 +95,13 @@ def attacks() -> Iterator[Attack]:
             way=f"viewer {what} by the answer to a look at a message",
             act=by_answer_of("viewer", "$JS.API.STREAM.MSG.GET.HOSTS", {"seq": 1}, goal),
         )
+    whole = {"seq": 1, "next_by_subj": ">", "batch": 9}
+    for what in ("begins a term of quota", "stores a decision", "purges the log of decisions"):
+        yield Attack(
+            threat="T3",
+            way=f"viewer {what} by the answers to a direct read",
+            act=by_answer_of("viewer", "$JS.API.DIRECT.GET.HOSTS", whole, GOALS[what]),
+        )
     for what in ("begins a term of quota", "purges the log of decisions", "deletes a log"):
         yield Attack(
             threat="T3",

@@ -6,6 +6,7 @@ to trust that the command does so; that the server answers, with something in it
 """
 
 import asyncio
+import base64
 import json
 import shlex
 from collections.abc import Awaitable, Callable
@@ -53,22 +54,11 @@ async def _stream_subjects(nc: Client, arguments: list[str]) -> None:
     assert found["state"].get("subjects"), f"{stream} holds nothing of {filter_}"
 
 
-async def _stream_view(nc: Client, arguments: list[str]) -> None:
-    """Pages through a stream by a consumer of its own, whose filter stands in the subject, too."""
-    stream, filter_ = arguments[0], _option(arguments, "--subject") or ">"
-    name, inbox = "stream_pager_1", nc.new_inbox()
-    config = {
-        "durable_name": name, "name": name, "filter_subject": filter_, "deliver_policy": "all",
-        "ack_policy": "explicit", "replay_policy": "instant", "mem_storage": True, "num_replicas": 1,
-    }  # fmt: skip
-    body = {"stream_name": stream, "config": config}
-    await _api(nc, f"CONSUMER.CREATE.{stream}.{name}.{filter_}", body)
-    messages = await nc.subscribe(inbox)
-    pull = json.dumps({"batch": 1, "expires": int(ANSWER_SECONDS * 1e9)}).encode()
-    await nc.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}", pull, inbox)
-    message = await messages.next_msg(timeout=ANSWER_SECONDS)
-    await _api(nc, f"CONSUMER.DELETE.{stream}.{name}")
-    assert json.loads(message.data), "a body that a person can read"
+async def _stream_get(nc: Client, arguments: list[str]) -> None:
+    stream, *rest = arguments
+    which = {"last_by_subj": rest[1]} if rest[0] == "--last-for" else {"seq": int(rest[0])}
+    found = await _api(nc, f"STREAM.MSG.GET.{stream}", which)
+    assert json.loads(base64.b64decode(found["message"]["data"])), "a body that a person can read"
 
 
 async def _consumer_ls(nc: Client, arguments: list[str]) -> None:
@@ -124,7 +114,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "stream ls": _stream_ls,
     "stream info": _stream_info,
     "stream subjects": _stream_subjects,
-    "stream view": _stream_view,
+    "stream get": _stream_get,
     "consumer ls": _consumer_ls,
     "consumer info": _consumer_info,
     "consumer report": _consumer_report,
@@ -159,7 +149,3 @@ def run(line: str, url: str, access: Access) -> None:
             assert not refused, refused
 
     asyncio.run(ask())
-
-
-def _option(arguments: list[str], name: str) -> str | None:
-    return arguments[arguments.index(name) + 1] if name in arguments else None

@@ -16,7 +16,7 @@ from nats.micro.service import ServiceInfo, ServicePing, ServiceStats
 from services.console.app import assemble
 from services.console.settings import ConsoleSettings
 from services.ctl.dev.secure import Secured
-from shared.bus.admin.permissions import reads_of, writes_of
+from shared.bus.admin.permissions import consumers_of, reads_of, writes_of
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats.bus import NatsBus
 from shared.contracts.kube import kinds
@@ -40,6 +40,7 @@ def bus(user: str, running: EmbeddedServer, secured: Secured) -> NatsBus:
         access=secured.access(user),
         reads=reads_of(user),
         writes=writes_of(user, "hub"),
+        consumers=consumers_of(user),
     )
 
 

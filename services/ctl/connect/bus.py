@@ -31,6 +31,7 @@ async def connected(url: str, *, access: Access = OPEN) -> AsyncIterator[Bus]:
             access=access,
             reads=reads_of("viewer"),
             writes=(),
+            consumers=False,
         )
     except ValueError as error:
         raise CommandError(f"NATS at {url}", str(error)) from error

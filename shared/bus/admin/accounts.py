@@ -166,8 +166,8 @@ class _Accounts:
 
 
 def _many_answers(subject: str) -> str:
-    """A pull and a search for services have many answers, everything else one."""
-    many = (f"{API}.CONSUMER.MSG.NEXT.", "$SRV.")
+    """A pull, a direct read and a search for services have many answers, everything else one."""
+    many = (f"{API}.CONSUMER.MSG.NEXT.", f"{API}.DIRECT.GET.", "$SRV.")
     return ", response_type: stream" if subject.startswith(many) else ""
 
 

@@ -37,8 +37,7 @@ _LOOKS: Final = (
     "$JS.API.CONSUMER.DELETE.{stream}.*",
     "$JS.API.CONSUMER.MSG.NEXT.{stream}.*",
 )
-_LOOKS_FILTERED: Final = "$JS.API.CONSUMER.CREATE.{stream}.*.>"
-"""As the `nats` command makes a consumer: it repeats the filter in the subject."""
+_DIRECT_LOOKS: Final = ("$JS.API.DIRECT.GET.{stream}",)
 
 _PULLS: Final = (
     "$JS.API.CONSUMER.CREATE.{stream}.{durable}",
@@ -66,6 +65,9 @@ class Rights(BaseModel):
     reads: tuple[str, ...] = ()
     replays: Literal["all"] | None = None
     """Reads the logs too, not only their views."""
+
+    consumers: bool = True
+    """Makes consumers to read with. Who may can make one that pushes where its user may not send."""
 
     works: Mapping[str, tuple[str, ...]] = {}
     purges: tuple[str, ...] = ()
@@ -185,6 +187,13 @@ def writes_of(
     return None if rights is None else rights.for_cluster(cluster).writes
 
 
+def consumers_of(service: str, *, path: Path = PERMISSIONS_FILE) -> bool:
+    """Whether a user of the hub makes consumers to read with; True for one that the file does not know."""
+    file = _read(path)
+    rights = file.services.get(service) or file.people.get(service)
+    return rights is None or rights.consumers
+
+
 def permissions(
     users: Mapping[str, Rights],
     *,
@@ -239,9 +248,8 @@ def _publish(rights: Rights, writes: list[str]) -> Iterator[str]:
         for stream in (view_of(log), log):
             yield f"$JS.API.STREAM.MSG.GET.{stream}"
             if stream != log or rights.replays:
-                yield from (subject.format(stream=stream) for subject in _LOOKS)
-            if rights.replays:
-                yield _LOOKS_FILTERED.format(stream=stream)
+                looks = _LOOKS if rights.consumers else _DIRECT_LOOKS
+                yield from (subject.format(stream=stream) for subject in looks)
     for log, durables in rights.works.items():
         for durable in durables:
             yield from (subject.format(stream=view_of(log), durable=durable) for subject in _PULLS)

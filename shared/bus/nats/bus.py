@@ -26,7 +26,7 @@ from shared.bus.nats.large_bodies import Wholes, whole_for_reading, whole_for_wo
 from shared.bus.nats.lease import NatsLease, acquire
 from shared.bus.nats.object_store import ObjectStore
 from shared.bus.nats.publisher import RETRY_SECONDS, Publisher, Receipt, stored_at
-from shared.bus.nats.reader import Reader, stored_entry
+from shared.bus.nats.reader import DirectReader, Reader, stored_entry
 from shared.bus.nats.stream_drift import until_declared
 from shared.bus.nats.tails.refill import fill_up_logs
 from shared.bus.nats.work import ended as ended_work
@@ -84,8 +84,13 @@ class NatsBus:
         rng: Random | None = None,
         retry_seconds: float = RETRY_SECONDS,
         ack_wait_seconds: float = ACK_WAIT_SECONDS,
+        consumers: bool = True,
     ) -> None:
-        """`reads`: logs that this user may inspect; `writes`: filters of its subjects. None: all."""
+        """`reads`: logs that this user may inspect; `writes`: filters of its subjects. None: all.
+
+        `consumers`: whether it may make consumers to read with.
+        """
+        self._read_by = Reader if consumers else DirectReader
         self._instance = instance
         self._now = now
         self._connection = Connection(url=url, name=instance, access=access)
@@ -239,7 +244,7 @@ class NatsBus:
     def _reader(self, stream: str, filters: tuple[str, ...], *, view: bool, **more: Any) -> Reader:
         terms = self._terms if rules(stream) else None
         common: dict[str, Any] = {"generations": self._generations, "terms": terms, "view": view}
-        return Reader(self._connection, stream, filters, **common, **more)
+        return self._read_by(self._connection, stream, filters, **common, **more)
 
     async def _next_decision(self, subject: str, after: int) -> Entry | None:
         """Return the first entry of a subject filter behind a sequence of the log of decisions."""

@@ -33,6 +33,7 @@ from shared.bus.nats.tails.compare import still_has, view_end, whole_log
 from shared.bus.order.generations import Generations
 from shared.bus.order.terms import Terms
 from shared.bus.port import BusError, CaughtUp, Entry, LogChangedError, UnavailableError
+from shared.bus.stream_reader import POLL_SECONDS, DirectLook, SilentError, sequence_of
 from shared.bus.streams import view_of
 
 log = structlog.get_logger(__name__)
@@ -409,6 +410,49 @@ class Reader:
     async def _nothing_pending(self) -> bool:
         info = await call(self._connection.nc, f"CONSUMER.INFO.{self._stream}.{self._consumer}")
         return int(info["num_pending"]) == 0 and not self._buffer
+
+
+class DirectReader(Reader):
+    """Reads without a consumer, for who may make none; it looks for new entries a few times a second."""
+
+    async def _read_once(self) -> AsyncGenerator[Entry | CaughtUp]:
+        self._broken = None
+        await self._survey()
+        nc, start = self._connection.nc, self._position + 1
+        look = DirectLook(nc, self._stream, self._filters, start=start)
+        while not self._closed:
+            try:
+                messages = await look.more()
+            except SilentError as error:
+                raise _TroubleError(str(error)) from error
+            if self._terms is not None and messages:
+                await self._terms.refresh(self._generation)
+            for message in messages:
+                entry = _direct_entry(message, self._generation)
+                self._position = sequence_of(message) or self._position
+                if entry.sequence > self._delivered:
+                    self._delivered = entry.sequence
+                    self._latest = entry
+                    if self._terms is None or not self._terms.is_void(entry):
+                        yield entry
+            if not self._caught_up:
+                yield self._catch_up()
+            await asyncio.sleep(POLL_SECONDS)
+            if self._broken is not None:
+                raise _TroubleError(self._broken)
+
+
+def _direct_entry(message: Msg, generation: int) -> Entry:
+    headers = message.headers or {}
+    stored = datetime.fromisoformat(headers["Nats-Time-Stamp"]).astimezone(UTC)
+    return Entry(
+        subject=headers["Nats-Subject"],
+        data=message.data,
+        headers=headers,
+        sequence=wire.source_sequence(headers) or int(headers["Nats-Sequence"]),
+        time=wire.taken_at(headers, stored),
+        generation=generation,
+    )
 
 
 def _advice(error: ApiError) -> str:
