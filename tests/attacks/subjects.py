@@ -99,12 +99,12 @@ def forged_origin(user: str, subject: str) -> Act:
     """Say by a header that a message has a sequence far ahead: readers would drop what follows."""
 
     async def act(ground: Ground) -> None:
-        client = await ground.client(user)
+        client, operator = await ground.client(user), await ground.client("operator")
+        look = "$JS.API.STREAM.MSG.GET.SPOKES", {"last_by_subj": subject}
+        before = await ask(operator, *look)
         headers = {"Nats-Stream-Source": "SPOKES 999999999 > > sluice.beat.hub._._"}
         await say(client, subject, b"{}", headers=headers, reply=client.new_inbox())
-        operator = await ground.client("operator")
-        stored = await ask(operator, "$JS.API.STREAM.MSG.GET.SPOKES", {"last_by_subj": subject})
-        if stored is not None:
+        if await ask(operator, *look) != before:
             raise BreachError("the header was stored")
 
     return act
