@@ -19,7 +19,7 @@ from shared.kube.client import HttpKube
 from shared.kube.config import from_kubeconfig
 from shared.kube.port import UnavailableError
 from shared.runtime.command import Exit
-from shared.testing.waiting import eventually
+from shared.testing.waiting import PATIENCE_SECONDS, eventually
 
 START_SECONDS = 300
 
@@ -69,47 +69,55 @@ async def dev(tmp_path: Path) -> AsyncIterator[asyncio.subprocess.Process]:
             await process.wait()
 
 
-async def test_dev_runs_all_services_and_a_job_is_held_admitted_and_finished(
+async def test_dev_runs_all_services_restarts_what_dies_and_sigterm_leaves_no_process(
     dev: asyncio.subprocess.Process, tmp_path: Path
 ) -> None:
     state = state_of(tmp_path)
     expected = {"nats-server", "simulator", "pairs", *(program.value for program in SERVICES)}
     assert set(state["children"]) == expected
-    kube = HttpKube(from_kubeconfig(state["kubeconfig"]))
+    await a_job_is_held_admitted_and_finished(state["kubeconfig"])
+    await a_killed_service_is_restarted(tmp_path)
+    await the_cluster_survives_its_simulator(tmp_path)
+    await another_dev_is_refused(tmp_path)
+
+    children: dict[str, int] = state_of(tmp_path)["children"]
+    dev.send_signal(signal.SIGTERM)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        assert await dev.wait() == Exit.OK
+    assert not any(alive(pid) for pid in {*state["children"].values(), *children.values()})
+    assert not (tmp_path / ".sluice" / "state.json").exists()
+
+
+async def a_job_is_held_admitted_and_finished(kubeconfig: str) -> None:
+    kube = HttpKube(from_kubeconfig(kubeconfig))
     try:
         (webhook,) = (await kube.list(MUTATING_WEBHOOK)).items
         assert webhook["webhooks"][0]["failurePolicy"] == "Fail"
         created = await kube.create(kinds.JOB, job())
         assert created["spec"]["suspend"] is True
-        for _ in range(600):
+
+        async def succeeded() -> bool:
             found = await kube.get(kinds.JOB, "team-tenant", "batch")
-            if (found.get("status") or {}).get("succeeded"):
-                break
-            await asyncio.sleep(0.1)
-        assert found["status"]["succeeded"] == 1
+            return (found.get("status") or {}).get("succeeded") == 1
+
+        await eventually(succeeded, look_seconds=0.1)
     finally:
         await kube.close()
 
 
-async def test_killed_service_is_restarted_and_sigterm_leaves_no_process(
-    dev: asyncio.subprocess.Process, tmp_path: Path
-) -> None:
-    children: dict[str, int] = state_of(tmp_path)["children"]
-    log = tmp_path / ".sluice" / "logs" / "watcher.log"
+async def a_killed_service_is_restarted(folder: Path) -> None:
+    log = folder / ".sluice" / "logs" / "watcher.log"
     before = log.read_text().count('"started"')
-    os.kill(children["watcher"], signal.SIGKILL)
+    os.kill(state_of(folder)["children"]["watcher"], signal.SIGKILL)
     await eventually(lambda: log.read_text().count('"started"') == before + 1)
-    await the_cluster_survives_its_simulator(tmp_path)
-    second = await started(cwd=tmp_path)
+
+
+async def another_dev_is_refused(folder: Path) -> None:
+    second = await started(cwd=folder)
     assert second.stdout is not None
     refused = (await second.stdout.read()).decode()
     assert "another `sluice dev` or `sluice demo` uses it" in refused
     assert await second.wait() == Exit.WRONG_INPUT
-    dev.send_signal(signal.SIGTERM)
-    async with asyncio.timeout(60):
-        assert await dev.wait() == Exit.OK
-    assert not any(alive(pid) for pid in children.values())
-    assert not (tmp_path / ".sluice" / "state.json").exists()
 
 
 async def the_cluster_survives_its_simulator(folder: Path) -> None:

@@ -64,7 +64,7 @@ class Desk:
         async def listed() -> bool:
             return len(await self.letters()) == len(names)
 
-        await eventually(listed)
+        await eventually(listed, look_seconds=0.2)  # A command takes a tenth of a second of CPU.
 
 
 @pytest.fixture
