@@ -87,7 +87,7 @@ async def apply_at(
     """Connect to `url`, `apply`, disconnect. Raises `UnavailableError` without an answer."""
     try:
         nc = await nats.connect(
-            url,
+            url.split(","),
             allow_reconnect=False,
             # Without these the library tries for two minutes, and prints a traceback each time.
             max_reconnect_attempts=1,

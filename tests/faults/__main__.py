@@ -1,0 +1,86 @@
+"""``python -m tests.faults [words]``: one line for each fault whose name holds the words; `make faults`.
+
+FAULTS=40 plays so many, drawn from the table; without it, each as often as the table says. SEED= draws other
+moments.
+"""
+
+import asyncio
+import logging
+import os
+import sys
+import time
+from itertools import groupby
+from random import Random
+
+import structlog
+
+from tests.faults.fault import RECOVERY_SECONDS_MAX, Fault, Outcome, play
+from tests.faults.site import site
+from tests.faults.table import faults
+
+P99_SECONDS = 20.0
+"""Of the recoveries of a whole run."""
+
+PROBLEMS_SHOWN = 5
+
+
+def chosen(words: str, count: int | None, random: Random) -> list[Fault]:
+    """The faults of a run, those of one server first, otherwise in an order that the seed draws."""
+    rows = [row for row in faults() if words in row.name]
+    if count is None:
+        picked = [row for row in rows for _ in range(row.times)]
+    else:
+        rows = [row for row in rows if row.quick] or rows
+        random.shuffle(rows)
+        picked = [rows[number % len(rows)] for number in range(count)] if rows else []
+    random.shuffle(picked)
+    return sorted(picked, key=lambda row: row.servers)
+
+
+async def _main(words: str) -> int:
+    """Play the chosen faults; the exit code."""
+    seed = int(os.environ.get("SEED") or 1)
+    count = int(os.environ["FAULTS"]) if os.environ.get("FAULTS") else None
+    picked = chosen(words, count, Random(seed))
+    survived, recoveries, number = 0, list[float](), 0
+    for servers, group in groupby(picked, key=lambda row: row.servers):
+        began = time.monotonic()
+        async with site(servers) as place:
+            _say(f"{servers} nats-server{'s' * (servers > 1)}, up after {time.monotonic() - began:.0f} s")
+            for row in group:
+                number += 1
+                began = time.monotonic()
+                outcome = await play(row, place, Random(f"{seed} {number} {row.name}"))
+                recoveries.append(outcome.recovery_seconds)
+                survived += not outcome.problems
+                _report(number, len(picked), row, outcome, time.monotonic() - began)
+    if recoveries:
+        recoveries.sort()
+        p99 = recoveries[min(len(recoveries) - 1, int(0.99 * len(recoveries)))]
+        _say(f"recovery: p50 {recoveries[len(recoveries) // 2]:.1f} s, p99 {p99:.1f} s (at most "
+             f"{P99_SECONDS:.0f} s), longest {recoveries[-1]:.1f} s (at most {RECOVERY_SECONDS_MAX:.0f} s)")  # fmt: skip
+        if p99 > P99_SECONDS:
+            _say("recovery takes too long")
+    _say(f"faults: {survived} of {len(picked)} survived")
+    return 0 if survived == len(picked) > 0 and p99 <= P99_SECONDS else 1
+
+
+def _report(number: int, of: int, row: Fault, outcome: Outcome, seconds: float) -> None:
+    how = "survived" if not outcome.problems else "BROKEN  "
+    _say(
+        f"  {number:>3} of {of}  {how}  {row.name} (recovery {outcome.recovery_seconds:.1f} s, "
+        f"{seconds:.0f} s in all)"
+    )
+    for problem in outcome.problems[:PROBLEMS_SHOWN]:
+        _say(f"        {problem}")
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    logging.disable()
+    sys.exit(asyncio.run(_main(" ".join(sys.argv[1:]))))

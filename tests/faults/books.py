@@ -1,0 +1,156 @@
+"""The API server's own history, and what it says about jobs: whatever the streams claim.
+
+The simulator writes each change to its journal before it answers. The file is followed, also when it is
+written anew, so that nothing is missed.
+"""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from shared.contracts.kube.conditions import ADMITTED, FINISHED, is_true
+from shared.contracts.kube.names import QUEUE
+from shared.contracts.kube.quantities import parse_quantity
+
+BILLION = 10**9
+
+
+class Journal:
+    """Follows the file line by line."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: int | None = None
+        self._rest = b""
+
+    def changes(self) -> list[dict[str, Any]]:
+        """What was written since the last time, in order."""
+        found: list[dict[str, Any]] = []
+        if self._file is None:
+            self._open()
+        while self._file is not None:
+            found += self._read(self._file)
+            if os.fstat(self._file).st_ino == self._inode():
+                return found
+            found += self._read(self._file)  # It was replaced: all of the old one is read now.
+            os.close(self._file)
+            self._rest = b""
+            self._open()
+        return found
+
+    def close(self) -> None:
+        """Follow it no more."""
+        if self._file is not None:
+            os.close(self._file)
+
+    def _open(self) -> None:
+        self._file = os.open(self._path, os.O_RDONLY) if self._path.exists() else None
+
+    def _inode(self) -> int:
+        return self._path.stat().st_ino
+
+    def _read(self, file: int) -> list[dict[str, Any]]:
+        data = self._rest
+        while chunk := os.read(file, 1 << 20):
+            data += chunk
+        *lines, self._rest = data.split(b"\n")
+        return [orjson.loads(line) for line in lines if line]
+
+
+@dataclass(slots=True)
+class JobBook:
+    """One job as the API server had it."""
+
+    name: str
+    queue: str
+    amount: int
+    starts: int = 0
+    runs: bool = False
+    finished: bool = False
+
+
+@dataclass(slots=True)
+class Books:
+    """Follows jobs and Workloads; `problems` says what was wrong when."""
+
+    quotas: dict[str, int]
+    """LocalQueue to CPUs, in billionths."""
+
+    jobs: dict[str, JobBook] = field(default_factory=dict)
+    """By uid."""
+
+    problems: list[str] = field(default_factory=list)
+    _version: int = 0
+    _admitted: set[str] = field(default_factory=set)
+    _over: set[str] = field(default_factory=set)
+    """Uids of jobs whose Workload says that it is finished."""
+
+    def enter(self, changes: list[dict[str, Any]]) -> None:
+        """Enter changes, in their order; a change that is repeated by a rewritten file is entered once."""
+        for change in changes:
+            version = int(change["version"])
+            if "resource" not in change or version <= self._version or change.get("gone"):
+                continue
+            self._version = version
+            obj = change["object"]
+            if obj.get("kind") == "Workload":
+                self._on_workload(obj)
+            elif obj.get("kind") == "Job":
+                self._on_job(obj)
+
+    def open_jobs(self) -> list[str]:
+        """Jobs that have not ended, or whose quota has not been given back."""
+        return [
+            f"{job.name} {'holds quota' if job.finished else 'has not finished'}"
+            for uid, job in self.jobs.items()
+            if not job.finished or uid not in self._over
+        ]
+
+    def started(self, name: str) -> bool:
+        """Whether a job was let go."""
+        return any(job.starts for job in self.jobs.values() if job.name == name)
+
+    def _on_workload(self, workload: dict[str, Any]) -> None:
+        for owner in workload["metadata"].get("ownerReferences") or []:
+            admitted = is_true(workload, ADMITTED)
+            (self._admitted.add if admitted else self._admitted.discard)(owner["uid"])
+            if is_true(workload, FINISHED):
+                self._over.add(owner["uid"])
+
+    def _on_job(self, job: dict[str, Any]) -> None:
+        metadata, spec = job["metadata"], job["spec"]
+        uid = metadata["uid"]
+        book = self.jobs.get(uid)
+        if book is None:
+            containers = spec["template"]["spec"]["containers"]
+            each = sum(parse_quantity(c["resources"]["requests"]["cpu"]) for c in containers)
+            queue = (metadata.get("labels") or {}).get(QUEUE, "")
+            book = self.jobs[uid] = JobBook(
+                metadata["name"], queue, each * int(spec.get("parallelism") or 1)
+            )
+        ended = is_true(job, "Complete") or is_true(job, "Failed")
+        runs = not spec.get("suspend") and not ended
+        if ended and is_true(job, "Failed"):
+            self.problems.append(f"{book.name} failed")
+        book.finished = book.finished or ended
+        if runs and not book.runs:
+            self._on_start(uid, book)
+        book.runs = runs
+
+    def _on_start(self, uid: str, book: JobBook) -> None:
+        book.starts += 1
+        if book.starts > 1:
+            self.problems.append(f"{book.name} is started {book.starts} times")
+        if uid not in self._admitted:
+            self.problems.append(f"{book.name} is started before its Workload says that it may run")
+        used = book.amount + sum(
+            one.amount for one in self.jobs.values() if one.runs and one.queue == book.queue
+        )
+        if used > self.quotas[book.queue]:
+            self.problems.append(
+                f"{book.name} starts while {used / BILLION:g} CPUs of {book.queue} run, which has "
+                f"{self.quotas[book.queue] / BILLION:g}"
+            )
