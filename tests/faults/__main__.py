@@ -1,4 +1,4 @@
-"""``python -m tests.faults [words]``: one line for each fault whose name holds the words; `make faults`.
+"""``python -m tests.faults [pattern]``: one line for each fault whose name it matches; `make faults`.
 
 FAULTS=40 plays so many, drawn from the table; without it, each as often as the table says. SEED= draws other
 moments.
@@ -7,6 +7,7 @@ moments.
 import asyncio
 import logging
 import os
+import re
 import sys
 import time
 from itertools import groupby
@@ -24,9 +25,9 @@ P99_SECONDS = 20.0
 PROBLEMS_SHOWN = 5
 
 
-def chosen(words: str, count: int | None, random: Random) -> list[Fault]:
+def chosen(pattern: str, count: int | None, random: Random) -> list[Fault]:
     """The faults of a run, those of one server first, otherwise in an order that the seed draws."""
-    rows = [row for row in faults() if words in row.name]
+    rows = [row for row in faults() if re.search(pattern, row.name)]
     if count is None:
         picked = [row for row in rows for _ in range(row.times)]
     else:
@@ -37,11 +38,11 @@ def chosen(words: str, count: int | None, random: Random) -> list[Fault]:
     return sorted(picked, key=lambda row: row.servers)
 
 
-async def _main(words: str) -> int:
+async def _main(pattern: str) -> int:
     """Play the chosen faults; the exit code."""
     seed = int(os.environ.get("SEED") or 1)
     count = int(os.environ["FAULTS"]) if os.environ.get("FAULTS") else None
-    picked = chosen(words, count, Random(seed))
+    picked = chosen(pattern, count, Random(seed))
     survived, recoveries, number = 0, list[float](), 0
     for servers, group in groupby(picked, key=lambda row: row.servers):
         began = time.monotonic()
