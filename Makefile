@@ -8,7 +8,7 @@ SEEDS  ?= 200
 SCENARIO ?= basic
 
 .DEFAULT_GOAL := help
-.PHONY: help setup record-metrics fmt lint types imports test test-long test-cluster contracts conformance classification simulate mutants demo dev audit release ci bench-engine bench-webhook bench-bus bench-whatif bench-startup bench-restart bench-cluster bench-spokes attack fuzz clean
+.PHONY: help setup record-metrics fmt lint types imports test test-long test-cluster contracts conformance classification simulate mutants faults demo dev audit release ci bench-engine bench-webhook bench-bus bench-whatif bench-startup bench-restart bench-cluster bench-spokes attack fuzz clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2}'
@@ -68,6 +68,9 @@ fuzz: setup ## Give every parser input that is nearly right (EXAMPLES=100000 ONL
 mutants: setup ## Take one safety mechanism out at a time; every one must be missed (WORD=part of a name)
 	$(RUN)/python -m services.simulator.mutants $(WORD)
 
+faults: setup ## Break a system of real processes and servers; every fault must be survived (FAULTS=40 ONLY='quota is' SEED=1)
+	FAULTS=$(FAULTS) SEED=$(SEED) $(RUN)/python -m tests.faults '$(ONLY)'
+
 bench-engine: setup ## Measure the engine: admissions per CPU second, peak MiB
 	$(RUN)/python -m services.quota.bench
 
@@ -96,7 +99,7 @@ contracts: setup ## Regenerate docs/reference, dashboards and deploy/nats/{strea
 	$(RUN)/python -m services.reference.write
 	$(RUN)/python -m services.ctl.setup.nats_files
 	$(RUN)/python -m services.reference.dashboards
-	git diff --exit-code -- docs/reference deploy/nats/streams deploy/nats/contexts deploy/grafana/dashboards
+	git diff --exit-code -- docs/reference docs/explanation/faults.md deploy/nats/streams deploy/nats/contexts deploy/grafana/dashboards
 
 record-metrics: setup ## Record the metrics of the services again, for the tests of dashboards and rules
 	$(RUN)/python -m tests.monitoring.record
@@ -108,6 +111,7 @@ release: setup ## Record digests of base images and a bill of materials in dist/
 	@$(RUN)/python -m services.reference.release.files $(if $(KEY),--key $(KEY)) $(if $(UNSIGNED),--unsigned)
 
 ci: lint types imports contracts test ## What CI runs
+	FAULTS=3 $(RUN)/python -m tests.faults '^(quota|patcher) is killed$$|^NATS is killed$$'
 
 clean: ## Remove what was installed and built
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

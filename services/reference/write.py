@@ -23,6 +23,7 @@ from services.provisioner.settings import ProvisionerSettings
 from services.quota.settings import QuotaSettings
 from services.quota.wire.inbound import CONFIGURATION_KINDS
 from services.reference.cli import cli_page
+from services.reference.faults import FAULTS_PAGE, faults_page
 from services.reference.integrations import integration_page
 from services.reference.lifecycle import lifecycle_page
 from services.reference.metrics import metrics_page
@@ -301,6 +302,8 @@ def main() -> int:
     for name, text in written.items():
         (REFERENCE / name).write_text(text)
         print(f"docs/reference/{name}")
+    (REFERENCE.parent / FAULTS_PAGE).write_text(faults_page())
+    print(f"docs/{FAULTS_PAGE}")
     return 0
 
 

@@ -16,6 +16,7 @@ from random import Random
 import structlog
 
 from tests.faults.fault import RECOVERY_SECONDS_MAX, Fault, Outcome, play
+from tests.faults.injuries import NotPossibleError
 from tests.faults.site import site
 from tests.faults.table import faults
 
@@ -43,23 +44,33 @@ async def _main(pattern: str) -> int:
     seed = int(os.environ.get("SEED") or 1)
     count = int(os.environ["FAULTS"]) if os.environ.get("FAULTS") else None
     picked = chosen(pattern, count, Random(seed))
-    survived, recoveries, number = 0, list[float](), 0
+    survived, recoveries, number, p99 = 0, list[float](), 0, 0.0
     for servers, group in groupby(picked, key=lambda row: row.servers):
         began = time.monotonic()
         async with site(servers) as place:
-            _say(f"{servers} nats-server{'s' * (servers > 1)}, up after {time.monotonic() - began:.0f} s")
+            _say(
+                f"{servers} nats-server{'s' * (servers > 1)}, up after {time.monotonic() - began:.0f} s"
+            )
             for row in group:
                 number += 1
                 began = time.monotonic()
-                outcome = await play(row, place, Random(f"{seed} {number} {row.name}"))
+                try:
+                    outcome = await play(row, place, Random(f"{seed} {number} {row.name}"))
+                except NotPossibleError as error:
+                    _say(f"  {number:>3} of {len(picked)}  left out  {row.name}: {error}")
+                    survived += 1
+                    continue
                 recoveries.append(outcome.recovery_seconds)
                 survived += not outcome.problems
                 _report(number, len(picked), row, outcome, time.monotonic() - began)
     if recoveries:
         recoveries.sort()
         p99 = recoveries[min(len(recoveries) - 1, int(0.99 * len(recoveries)))]
-        _say(f"recovery: p50 {recoveries[len(recoveries) // 2]:.1f} s, p99 {p99:.1f} s (at most "
-             f"{P99_SECONDS:.0f} s), longest {recoveries[-1]:.1f} s (at most {RECOVERY_SECONDS_MAX:.0f} s)")  # fmt: skip
+        p50, longest = recoveries[len(recoveries) // 2], recoveries[-1]
+        _say(
+            f"recovery: p50 {p50:.1f} s, p99 {p99:.1f} s (at most {P99_SECONDS:.0f} s), "
+            f"longest {longest:.1f} s (at most {RECOVERY_SECONDS_MAX:.0f} s)"
+        )
         if p99 > P99_SECONDS:
             _say("recovery takes too long")
     _say(f"faults: {survived} of {len(picked)} survived")

@@ -41,9 +41,6 @@ class Fault:
     make: Make
     """Breaks something, and mends what does not mend itself. The fault ends when it returns."""
 
-    shows: tuple[str, ...] = ()
-    """Numbers of the catalogue of faults (F01 to F34) that it shows on real parts."""
-
     times: int = 1
     """How often a whole run makes it, each time at another moment."""
 

@@ -2,15 +2,24 @@
 
 import asyncio
 import json
+import os
 import shutil
 import signal
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
+from tests.faults.proxy import Cut
 from tests.faults.site import Site
 
 Make = Callable[[Site, Random], Awaitable[None]]
+
+
+class NotPossibleError(Exception):
+    """This machine does not let us break that."""
 
 
 def killed(name: str) -> Make:
@@ -38,7 +47,7 @@ def killed_together(*names: str) -> Make:
 
     async def make(site: Site, _random: Random) -> None:
         for name in names:
-            await _until(lambda name=name: site.signal(name, signal.SIGKILL))
+            await _until(partial(site.signal, name, signal.SIGKILL))
 
     return make
 
@@ -109,16 +118,18 @@ async def disk_set_back(site: Site, random: Random) -> None:
 async def disk_filled(site: Site, random: Random) -> None:
     """A server's disk is full for a while; then there is room, and the server is started again."""
     server, folder = site.servers[0], site.folders[0]
+    if not folder.is_mount():
+        raise NotPossibleError("only where a small disk can be mounted")
     ballast = folder / "ballast"
-    with ballast.open("wb") as out:
+    with suppress(OSError):
+        descriptor = os.open(ballast, os.O_WRONLY | os.O_CREAT)
         try:
-            while shutil.disk_usage(folder).free > 0:
-                out.write(b"\0" * (1 << 16))
-                out.flush()
-        except OSError:
-            pass
+            while os.write(descriptor, bytes(1 << 16)):
+                pass
+        finally:
+            os.close(descriptor)
     await asyncio.sleep(random.uniform(2.0, 6.0))
-    ballast.unlink()
+    ballast.unlink(missing_ok=True)
     await server.stop()
     await server.start()
 
@@ -127,7 +138,9 @@ def log_filled(stream: str) -> Make:
     """A log has no room for a while: its bound is what it has."""
 
     async def make(site: Site, random: Random) -> None:
-        info = await site.call(f"STREAM.INFO.{stream}")
+        info: dict[str, Any] = {}
+        while "config" not in info:
+            info = await site.call(f"STREAM.INFO.{stream}")
         config = info["config"]
         tight = config | {"max_bytes": max(1024, int(info["state"]["bytes"]))}
         await site.call(f"STREAM.UPDATE.{stream}", json.dumps(tight).encode())
@@ -137,11 +150,11 @@ def log_filled(stream: str) -> Make:
     return make
 
 
-def cut(what: str, least: float, most: float) -> Make:
+def cut(what: Cut, least: float, most: float) -> Make:
     """The network between the services and the server swallows everything, or only the answers."""
 
     async def make(site: Site, random: Random) -> None:
-        site.proxy.cut(what)  # type: ignore[arg-type]  # the table names the values
+        site.proxy.cut(what)
         await asyncio.sleep(random.uniform(least, most))
         site.proxy.heal()
 

@@ -1,6 +1,7 @@
 """A running system to break: one or three nats-servers, an API server, every service as a process."""
 
 import asyncio
+import json
 import os
 import shutil
 import signal
@@ -110,8 +111,6 @@ class Site:
 
     async def call(self, what: str, body: bytes = b"") -> dict[str, Any]:
         """Ask JetStream, past the proxy; an empty answer if it does not answer."""
-        import json  # noqa: PLC0415
-
         with suppress(Exception):
             nc = await nats.connect(
                 [one.url for one in self.servers if one.running], allow_reconnect=False
@@ -178,7 +177,7 @@ async def site(servers: int) -> AsyncIterator[Site]:
             for one in started:
                 await one.kill()
             for disk in mounted:
-                subprocess.run(["umount", "--lazy", str(disk)], check=False)
+                _unmount(disk)
 
 
 def _manifests(place: Path) -> Path:
@@ -197,6 +196,10 @@ def _small_disk(folder: Path) -> bool:
     size = f"size={DISK_MIB}m"
     command = ["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(folder)]
     return subprocess.run(command, check=False, capture_output=True).returncode == 0
+
+
+def _unmount(folder: Path) -> None:
+    subprocess.run(["umount", "--lazy", str(folder)], check=False)
 
 
 def _servers(folders: list[Path]) -> list[EmbeddedServer]:

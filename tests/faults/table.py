@@ -19,52 +19,51 @@ def faults() -> tuple[Fault, ...]:
         rows += [
             Fault(
                 name=f"{name} is killed", servers=ONE, make=injuries.killed(name), times=often,
-                shows=("F01", "F02"),
             ),
             Fault(
                 name=f"{name} is paused for some seconds", servers=ONE, times=often,
-                make=injuries.paused(name, 1, 8), shows=("F05", "F34") if name == "quota" else (),
+                make=injuries.paused(name, 1, 8),
             ),
         ]  # fmt: skip
     rows += [
         Fault(
             name=f"{name} is paused for up to a minute", servers=ONE, times=2, quick=False,
-            make=injuries.paused(name, 20, 60), shows=("F05",) if name == "quota" else (),
+            make=injuries.paused(name, 20, 60),
         )
         for name in MOST_WORK
     ]  # fmt: skip
     rows += [
-        Fault(name="the API server is killed", servers=ONE, times=4, make=injuries.killed(API_SERVER), shows=("F28",)),
-        Fault(name="the API server is paused", servers=ONE, times=3, make=injuries.paused(API_SERVER, 1, 8), shows=("F28",)),
-        Fault(name="API server and patcher are killed at once", servers=ONE, times=3, make=injuries.killed_together(API_SERVER, "patcher"), shows=("F01", "F28")),
-        Fault(name="quota and classifier are killed at once", servers=ONE, times=3, make=injuries.killed_together("quota", "classifier"), shows=("F01",)),
-        Fault(name="every service is killed at once", servers=ONE, times=2, make=injuries.killed_together(*PROCESSES), shows=("F01", "F33")),
-        Fault(name="NATS is killed", servers=ONE, times=5, make=injuries.server_killed(0), shows=("F07",)),
-        Fault(name="NATS is paused", servers=ONE, times=3, make=injuries.server_paused(0, 1, 8), shows=("F07", "F13")),
-        Fault(name="NATS comes back with an empty disk", servers=ONE, times=3, make=injuries.disk_emptied, shows=("F10", "F33")),
-        Fault(name="NATS comes back with an older disk", servers=ONE, times=4, make=injuries.disk_set_back, shows=("F08",)),
-        Fault(name="the disk of NATS is full", servers=ONE, times=2, make=injuries.disk_filled, shows=("F12",)),
-        Fault(name="the log of decisions is full", servers=ONE, times=3, make=injuries.log_filled("ADMISSIONS"), shows=("F11",)),
-        Fault(name="the log of workloads is full", servers=ONE, times=2, make=injuries.log_filled("WORKLOADS"), shows=("F11",)),
-        Fault(name="answers of NATS are lost", servers=ONE, times=5, make=injuries.cut("answers", 1, 6), shows=("F03", "F13")),
-        Fault(name="the network to NATS is cut", servers=ONE, times=4, make=injuries.cut("everything", 1, 15), shows=("F04", "F13")),
+        Fault(name="the API server is killed", servers=ONE, times=4, make=injuries.killed(API_SERVER)),
+        Fault(name="the API server is paused", servers=ONE, times=3, make=injuries.paused(API_SERVER, 1, 8)),
+        Fault(name="API server and patcher are killed at once", servers=ONE, times=3, make=injuries.killed_together(API_SERVER, "patcher")),
+        Fault(name="quota and classifier are killed at once", servers=ONE, times=3, make=injuries.killed_together("quota", "classifier")),
+        Fault(name="every service is killed at once", servers=ONE, times=2, make=injuries.killed_together(*PROCESSES)),
+        Fault(name="NATS is killed", servers=ONE, times=5, make=injuries.server_killed(0)),
+        Fault(name="NATS is paused", servers=ONE, times=3, make=injuries.server_paused(0, 1, 8)),
+        Fault(name="NATS comes back with an empty disk", servers=ONE, times=3, make=injuries.disk_emptied),
+        Fault(name="NATS comes back with an older disk", servers=ONE, times=4, make=injuries.disk_set_back),
+        Fault(name="the disk of NATS is full", servers=ONE, times=2, make=injuries.disk_filled),
+        Fault(name="the log of decisions is full", servers=ONE, times=3, make=injuries.log_filled("ADMISSIONS")),
+        Fault(name="the log of workloads is full", servers=ONE, times=2, make=injuries.log_filled("WORKLOADS")),
+        Fault(name="answers of NATS are lost", servers=ONE, times=5, make=injuries.cut("answers", 1, 6)),
+        Fault(name="the network to NATS is cut", servers=ONE, times=4, make=injuries.cut("everything", 1, 15)),
     ]  # fmt: skip
     rows += [
-        Fault(name=f"server {number} of three is killed", servers=THREE, times=2, make=injuries.server_killed(number), shows=("F06",))
+        Fault(name=f"server {number} of three is killed", servers=THREE, times=2, make=injuries.server_killed(number))
         for number in range(THREE)
     ]  # fmt: skip
     rows += [
-        Fault(name=f"server {number} of three is paused", servers=THREE, times=2, make=injuries.server_paused(number, 1, 8), shows=("F06",))
+        Fault(name=f"server {number} of three is paused", servers=THREE, times=2, make=injuries.server_paused(number, 1, 8))
         for number in range(THREE)
     ]  # fmt: skip
     rows += [
-        Fault(name="the server that leads the log of decisions is killed", servers=THREE, times=4, make=injuries.leader_killed("ADMISSIONS"), shows=("F06",)),
-        Fault(name="the server that leads the log of workloads is killed", servers=THREE, times=2, make=injuries.leader_killed("WORKLOADS"), shows=("F06",)),
-        Fault(name="the server that leads the leases is killed", servers=THREE, times=2, make=injuries.leader_killed("LEASES"), shows=("F06",)),
-        Fault(name="all three servers are killed", servers=THREE, times=2, make=injuries.all_servers_killed, shows=("F07",)),
-        Fault(name="one of three servers comes back with an empty disk", servers=THREE, times=2, make=injuries.disk_emptied, shows=("F09",)),
-        Fault(name="quota is killed on three servers", servers=THREE, times=3, make=injuries.killed("quota"), shows=("F01", "F02")),
-        Fault(name="quota is paused on three servers", servers=THREE, times=3, make=injuries.paused("quota", 1, 12), shows=("F05",)),
+        Fault(name="the server that leads the log of decisions is killed", servers=THREE, times=4, make=injuries.leader_killed("ADMISSIONS")),
+        Fault(name="the server that leads the log of workloads is killed", servers=THREE, times=2, make=injuries.leader_killed("WORKLOADS")),
+        Fault(name="the server that leads the leases is killed", servers=THREE, times=2, make=injuries.leader_killed("LEASES")),
+        Fault(name="all three servers are killed", servers=THREE, times=2, make=injuries.all_servers_killed),
+        Fault(name="one of three servers comes back with an empty disk", servers=THREE, times=2, make=injuries.disk_emptied),
+        Fault(name="quota is killed on three servers", servers=THREE, times=3, make=injuries.killed("quota")),
+        Fault(name="quota is paused on three servers", servers=THREE, times=3, make=injuries.paused("quota", 1, 12)),
     ]  # fmt: skip
     assert len({row.name for row in rows}) == len(rows), "a fault is in the table twice"
     return tuple(rows)
