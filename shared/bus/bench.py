@@ -20,7 +20,7 @@ import structlog
 
 from shared.bus.admin.accounts import hub_configuration
 from shared.bus.admin.apply import apply_at
-from shared.bus.admin.permissions import reads_of, rights_of
+from shared.bus.admin.permissions import reads_of, rights_of, writes_of
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats.bus import NatsBus
 from shared.bus.port import CaughtUp, Entry
@@ -62,6 +62,7 @@ class _Site:
             now=lambda: datetime.now(UTC),
             access=self.access(user),
             reads=None if self.keys is None else reads_of(user),
+            writes=None if self.keys is None else writes_of(user, "hub"),
         )
 
 
@@ -157,7 +158,7 @@ async def _work(site: _Site, count: int) -> None:
 
 async def _main(count: int, *, users: bool) -> None:
     async with _server(users=users) as site:
-        bus, reader = site.bus("classifier"), site.bus("viewer")
+        bus, reader = site.bus("classifier"), site.bus("tracer")
         await bus.start()
         await reader.start()
         await _publish(bus, count, fenced=False)
