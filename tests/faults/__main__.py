@@ -83,6 +83,8 @@ def _report(number: int, of: int, row: Fault, outcome: Outcome, seconds: float) 
         f"  {number:>3} of {of}  {how}  {row.name} (recovery {outcome.recovery_seconds:.1f} s, "
         f"{seconds:.0f} s in all)"
     )
+    if outcome.problems and row.known:
+        _say(f"        known: {row.known}")
     for problem in outcome.problems[:PROBLEMS_SHOWN]:
         _say(f"        {problem}")
 

@@ -44,6 +44,9 @@ class Fault:
     times: int = 1
     """How often a whole run makes it, each time at another moment."""
 
+    known: str = ""
+    """Why it is not always survived yet; empty: it is."""
+
     quick: bool = True
     """False: too long for a quick run."""
 
