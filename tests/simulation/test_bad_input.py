@@ -112,7 +112,7 @@ TEMPLATES: dict[str, tuple[Object, str]] = {
     ),
     "a class in a list": (
         {"containers": [], "runtimeClassName": ["kata"]},
-        """RuntimeClass "['kata']" not found""",
+        "runtimeClassName: must be a string, got list",
     ),
 }
 

@@ -309,15 +309,6 @@ WAITING: Final = (
         says=('["cpu"]: requests must not be above the limitRange max',),
     ),
     Waiting(
-        cause="its RuntimeClass is missing",
-        arrange=created(
-            *pool("builds", CPU),
-            job("mine", "builds", {"cpu": 1}, pod={"runtimeClassName": "sandbox"}),
-        ),
-        reason="Misconfigured",
-        says=('RuntimeClass "sandbox" not found',),
-    ),
-    Waiting(
         cause="its fair share would be too high",
         arrange=created(
             *limited("builds", 1, **RECLAIM), *limited("rival", 1, "rivals"), *limited("lender", 2),

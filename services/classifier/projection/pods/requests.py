@@ -203,7 +203,10 @@ def _container(raw: Object, path: str) -> _Container:
 def _overhead(spec: Object, path: str, runtime_class: Callable[[str], Object | None]) -> Amounts:
     """Return the pod's own overhead, else that of its RuntimeClass; none where that does not exist."""
     name = spec.get("runtimeClassName")
-    found = runtime_class(str(name)) if name else None
+    if not isinstance(name, str | None):
+        what = f"must be a string, got {type(name).__name__}"
+        raise FieldError(f"{path}.runtimeClassName", what)
+    found = runtime_class(name) if name else None
     if spec.get("overhead"):
         return _amounts(spec["overhead"], f"{path}.overhead")
     fixed = ((found or {}).get("overhead") or {}).get("podFixed")
