@@ -136,7 +136,7 @@ class Decider:
             self.engine.apply(fact)
         for admission in self._admissions.values():
             holds = admission.cluster == synced.cluster and admission.state in HOLDING
-            if holds and admission.ref not in self._states:  # It ended unwatched.
+            if holds and not self.is_known(admission.ref):  # It ended unwatched.
                 probes.GONE_WHILE_AWAY.fired += 1
                 self.engine.apply(WorkloadGone(**identity(admission)))
 

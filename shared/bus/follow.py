@@ -129,6 +129,21 @@ def _is_news(subject: str, error: str) -> bool:
     return True
 
 
+async def last_readable(bus: Bus, entry: Entry, kind: type[M]) -> M | None:
+    """The last message of the subject of `entry` in the log that can be read; None: there is none.
+
+    One request for each message of the subject: JetStream finds the next one, not the one before. Raises
+    `BusError`.
+    """
+    found, sequence = None, 1
+    while True:
+        stored = await bus.at_or_after(kind.stream, sequence, subject=entry.subject)
+        if stored is None:
+            return found
+        sequence = stored.sequence + 1
+        found = read(stored, kind) or found
+
+
 def dispatch(entry: Entry, handlers: Handlers) -> None:
     """Call the handler for the type of `entry`; ignore an entry of another type.
 

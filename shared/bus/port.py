@@ -304,5 +304,8 @@ class Bus(Protocol):
         Only for a subject that is not in the view any more: a log must not lack what its view has.
         """
 
-    async def at_or_after(self, stream: str, sequence: int) -> Entry | None:
-        """Return the first entry of the log from `sequence` on; None: there is none."""
+    async def at_or_after(self, stream: str, sequence: int, *, subject: str = ">") -> Entry | None:
+        """Return the first entry of the log from `sequence` on; None: there is none.
+
+        `subject`: only entries of this subject, or of the subjects that this filter selects.
+        """

@@ -80,6 +80,9 @@ PROJECTION_OWN_WRITE: Final = Probe(
 SWEPT_NAME_REUSED: Final = Probe(
     "swept-name-reused", "a name came again whose tombstone was deleted from the view"
 )
+UNREADABLE_REPLACED: Final = Probe(
+    "unreadable-replaced", "a workload behind a message that nobody can read was told again"
+)
 GONE_AT_SYNC: Final = Probe("gone-at-sync", "a workload without an object was declared gone")
 OLD_TOMBSTONE: Final = Probe("old-tombstone", "a tombstone was that of an earlier job of the name")
 ECHO_DEFERRED: Final = Probe("echo-deferred", "a state that only records a decision was deferred")

@@ -10,7 +10,7 @@ import structlog
 from services.classifier.metrics import POSTPONED
 from services.classifier.projection.policy import DEFAULT_POLICY, Policy
 from services.classifier.projection.projector import Projector
-from shared.bus.follow import dispatch, follow, read
+from shared.bus.follow import dispatch, follow, last_readable, read
 from shared.bus.headers import WRITER
 from shared.bus.kind_follower import KindFollower
 from shared.bus.leadership import lead
@@ -21,6 +21,7 @@ from shared.bus.port import (
     CaughtUp,
     Entry,
     FencedError,
+    LogEnd,
     StreamFullError,
     UnavailableError,
 )
@@ -28,7 +29,7 @@ from shared.contracts.kube.kinds import INTEGRATION
 from shared.contracts.messages.hosts import HostState, PlatformOffer
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.workloads import WorkloadState
-from shared.contracts.subjects import observed_filter, subject_filter, synced_filter
+from shared.contracts.subjects import observed_filter, subject_filter, synced_filter, workload_of
 from shared.telemetry import probes
 
 log = structlog.get_logger(__name__)
@@ -84,6 +85,12 @@ class Term:
         self._restored = 0
         """Last sequence of the log whose state this term has read, or which left the view before that."""
 
+        self._stored = 0
+        """Number of messages that this term has put on the log, as far as it knows."""
+
+        self._is_foreign = False
+        """True once the log has more messages than this term has read and written."""
+
         self._in_flight: set[str] = set()
         self._next: dict[str, WorkloadState] = {}
         """Subject to its latest state, to publish after the acknowledgement of the one in flight."""
@@ -123,16 +130,40 @@ class Term:
                 timer.cancel()
 
     async def _restore(self) -> None:
+        unreadable: dict[str, Entry] = {}
         async with aclosing(self._bus.watch(WorkloadState.stream)) as items:
             async for item in items:
                 if isinstance(item, CaughtUp):
                     self._restored = item.sequence
-                    return
+                    break
                 # Also of an unreadable state: its successor must expect this sequence.
                 self._sequences[item.subject] = item.sequence
                 if (state := read(item, WorkloadState)) is not None:
+                    unreadable.pop(item.subject, None)
                     self._note_known(state)
                     self._projector(state.cluster).restore(state)
+                else:
+                    unreadable[item.subject] = item
+        for entry in unreadable.values():
+            await self._restore_earlier(entry)
+
+    async def _restore_earlier(self, entry: Entry) -> None:
+        """Take up a workload whose last message cannot be read, so that it is told again, or its end.
+
+        Without this a job that is deleted meanwhile would be gone for nobody, and keep its quota.
+        """
+        while True:
+            try:
+                before = await last_readable(self._bus, entry, WorkloadState)
+                break
+            except BusError as error:
+                log.warning("cannot read earlier states", subject=entry.subject, error=str(error))
+                await asyncio.sleep(RETRY_SECONDS)
+        state = before or _unknown_state(entry)
+        if state is not None:
+            probes.UNREADABLE_REPLACED.fired += 1
+            self._known.add(state.subject)
+            self._projector(state.cluster).restore(state, repeat=True)
 
     async def _follow_machines(self) -> None:
         await follow(
@@ -194,20 +225,31 @@ class Term:
         self._enqueue(state)
 
     async def _watch_room(self) -> None:
-        """Keep new workloads back while the log is nearly full, so that the ends of others find room."""
+        """Keep new workloads back while the log is nearly full, so that the ends of others find room.
+
+        Raises `FencedError` if the log has messages that this term did not write: the next term takes up the
+        workloads that they are about.
+        """
         while True:
             with suppress(BusError):
-                fullness = (await self._bus.log_end(WorkloadState.stream)).fullness
-                has_room = fullness < ROOM_FOR_ENDS
-                if has_room != self._has_room:
-                    log.error("room for new workloads", fullness=fullness, publishing=has_room)
-                self._has_room = has_room
+                self._observe_end(await self._bus.log_end(WorkloadState.stream))
+            if self._is_foreign:
+                probes.PROJECTION_FENCED.fired += 1
+                raise FencedError(f"somebody else has written to {WorkloadState.stream}")
             if self._has_room and self._postponed:
                 postponed, self._postponed = self._postponed, {}
                 for state in postponed.values():
                     self._enqueue(state)
             POSTPONED.set(len(self._postponed))
             await asyncio.sleep(ROOM_SECONDS)
+
+    def _observe_end(self, end: LogEnd) -> None:
+        has_room = end.fullness < ROOM_FOR_ENDS
+        if has_room != self._has_room:
+            log.error("room for new workloads", fullness=end.fullness, publishing=has_room)
+        self._has_room = has_room
+        # What is in flight may be stored, or not yet.
+        self._is_foreign = end.last > self._restored + self._stored + len(self._in_flight)
 
     def _postpones(self, state: WorkloadState) -> bool:
         """Whether the state of a new workload waits for room. What runs already is never kept back."""
@@ -254,6 +296,7 @@ class Term:
                 except UnavailableError as error:
                     # Try again: without the answer the bus refuses the publish once more.
                     log.warning("cannot ask who wrote", subject=subject, error=str(error))
+        self._stored += 1
         if state.phase == "gone":
             self._sequences.pop(
                 subject, None
@@ -278,6 +321,7 @@ class Term:
             self._sequences[state.subject] = 0
         elif last.headers.get(WRITER) == self._bus.instance and last.sequence > known:
             probes.PROJECTION_OWN_WRITE.fired += 1
+            self._stored += 1
             self._sequences[state.subject] = last.sequence
         elif known == 0 and last.sequence <= self._restored and _is_tombstone(last):
             probes.SWEPT_NAME_REUSED.fired += 1
@@ -285,6 +329,21 @@ class Term:
         else:
             probes.PROJECTION_FENCED.fired += 1
             raise FencedError(f"{state.subject} was written by somebody else")
+
+
+def _unknown_state(entry: Entry) -> WorkloadState | None:
+    """A state of which only the name is known; None: the subject names no workload."""
+    ref = workload_of(entry.subject, "workload")
+    if ref is None:
+        return None
+    return WorkloadState(
+        cluster=ref.cluster,
+        namespace=ref.namespace,
+        name=ref.name,
+        uid="",
+        phase="waiting",
+        created_at=entry.time,
+    )
 
 
 def _is_tombstone(entry: Entry) -> bool:

@@ -106,6 +106,9 @@ class Projector:
         self._dirty: dict[WorkloadRef, None] = {}
         """Workloads to project again, in the order of the observations."""
 
+        self._to_repeat: set[WorkloadRef] = set()
+        """Workloads whose last message on the stream nobody can read: the next state is a change."""
+
     @staticmethod
     def watched() -> tuple[Kind, ...]:
         """The kinds to observe in any case."""
@@ -120,8 +123,15 @@ class Projector:
         """The kinds to observe because Integration objects name them."""
         return self._integrations.added_kinds()
 
-    def restore(self, state: WorkloadState) -> None:
-        """Store a state that is on the stream already. Only a difference from it is a change."""
+    def restore(self, state: WorkloadState, *, repeat: bool = False) -> None:
+        """Store a state that is on the stream already. Only a difference from it is a change.
+
+        `repeat`: a message that nobody can read came after it, so that it is to be said again.
+        """
+        if repeat:
+            self._to_repeat.add(state.ref)
+            # Of a tombstone, too, something has to be said, and that is only said of what exists.
+            state = state.requeued() if state.phase == "gone" else state
         if state.phase != "gone":
             self._published[state.ref] = state
 
@@ -398,8 +408,10 @@ class Projector:
             log.exception("an object cannot be read", namespace=ref.namespace, workload=ref.name)
             state = last and last.with_inadmissible(f"cannot be read: {error!r}")
         evicted = is_true(self._workloads.get(ref), EVICTED)
-        if state is None or (last is not None and _is_same(last, state, evicted=evicted)):
+        said = last is not None and ref not in self._to_repeat
+        if state is None or (last is not None and said and _is_same(last, state, evicted=evicted)):
             return None
+        self._to_repeat.discard(ref)
         if last is not None and last.uid == state.uid:
             is_new = _requested(last) != _requested(state) or _edited_while_waiting(last, state)
             state = state.with_generation(last.generation + is_new)

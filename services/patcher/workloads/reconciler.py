@@ -413,13 +413,15 @@ class WorkloadReconciler:
         """
         self.owner_notices.forget(state)
         self.decisions.forget(state)
+        # Of a workload whose messages nobody could read only the name is known: it may be a job's.
+        of_a_job = state.owner is not None or not state.uid
         obj = self.cache.object(WORKLOAD, state.namespace, state.name)
-        if obj is None and state.owner is not None and state.finish is None:
+        if obj is None and of_a_job and state.finish is None:
             # Another replica may have created it a moment ago.
             obj = await self.writer.get(WORKLOAD, state.namespace, state.name)
         self.reasons.discard(state.namespace, state.name)
         after = None
-        if obj is not None and state.owner is not None:
+        if obj is not None and of_a_job:
             after = await self._remove_finalizer(obj)
             if after is None:
                 # Another replica may have created it again for the job that it still saw.

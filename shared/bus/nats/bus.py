@@ -303,9 +303,9 @@ class NatsBus:
         entry = stored_entry(stored, self._generations.current(stream))
         return await whole_for_reading(self, entry)
 
-    async def at_or_after(self, stream: str, sequence: int) -> Entry | None:
+    async def at_or_after(self, stream: str, sequence: int, *, subject: str = ">") -> Entry | None:
         """Return the first entry of the log from `sequence` on."""
-        stored = await self._get(stream, {"seq": sequence, "next_by_subj": ">"})
+        stored = await self._get(stream, {"seq": sequence, "next_by_subj": subject})
         return None if stored is None else stored_entry(stored, self._generations.current(stream))
 
     def work(

@@ -93,7 +93,7 @@ class WorkloadState(WorkloadMessage):
 
     uid: str
     """The job's uid, or that of the Workload object if no job of ours owns it. It identifies one life
-    of the name."""
+    of the name. Empty in the tombstone of one whose earlier messages nobody can read."""
 
     generation: int = 0
     """Grows with each change of the requests. A decision names the generation that it answers."""

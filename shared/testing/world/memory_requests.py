@@ -115,9 +115,9 @@ class Deletions:
         """Delete a subject from the log."""
         return await self.ask(lambda server: server.trim(stream, subject, up_to))
 
-    async def at_or_after(self, stream: str, sequence: int) -> Entry | None:
+    async def at_or_after(self, stream: str, sequence: int, *, subject: str = ">") -> Entry | None:
         """Return the first entry of the log from `sequence` on."""
-        return await self.ask(lambda server: server.at_or_after(stream, sequence))
+        return await self.ask(lambda server: server.at_or_after(stream, sequence, subject))
 
     async def tombstones(self, stream: str, *, before: datetime, most: int) -> dict[str, int]:
         """Return the tombstones of a view that are older than `before`."""

@@ -296,9 +296,9 @@ class MemoryServer:
         found = [one for one in entries if is_tombstone(one.headers) and one.time < before]
         return {entry.subject: entry.sequence for entry in found[:most]}
 
-    def at_or_after(self, log: str, sequence: int) -> Entry | None:
-        """Return the first entry of `log` from `sequence` on."""
-        stored = self.stream(log).after(sequence - 1, ())
+    def at_or_after(self, log: str, sequence: int, subject: str) -> Entry | None:
+        """Return the first entry of `log` from `sequence` on whose subject matches."""
+        stored = self.stream(log).after(sequence - 1, (subject,))
         return None if stored is None else stored.entry(generation=self.generation)
 
     def trim(self, log: str, subject: str, up_to: int) -> int:

@@ -26,7 +26,16 @@ TRUNCATED: Final = ("OBSERVED", "WORKLOADS", "OUTCOMES", "CHECKS", "ADMISSIONS")
 KEPT: Final = 5
 """Newest messages of a log that a truncation leaves."""
 
-GARBAGE: Final = ("OUTCOMES", "CHECKS", "DISPATCHES", "HOSTS")
+GARBAGE: Final = (
+    "OUTCOMES",
+    "CHECKS",
+    "DISPATCHES",
+    "HOSTS",
+    "WORKLOADS",
+    "OBSERVED",
+    "ADMISSIONS",
+    "QUEUES",
+)
 
 
 class Disturbances:
@@ -177,6 +186,6 @@ class Disturbances:
     async def _write_garbage(self) -> None:
         stream = self._system.server.streams[self._random.choice(GARBAGE)]
         subjects = sorted({stored.subject for stored in stream.messages.values()})
-        if subjects:
+        if subjects and not stream.full:
             subject = self._random.choice(subjects)
             self._system.server.publish(subject, b'{"what": "ever"', {})
