@@ -79,7 +79,7 @@ class Handlers:
             await self.jobs.report_unreadable(entry, why)
             raise NeverError(why)
         admission = self.cache.apply_admission(entry)
-        await self.workloads.reconcile(admission.namespace, admission.name)
+        await self.workloads.reconcile(admission.namespace, admission.name, decided=True)
 
     async def on_retried_admission(self, entry: Entry) -> None:
         """As `on_admission`, for the decision of a dead letter: tells quota that it can be read now.
@@ -110,7 +110,7 @@ class Handlers:
         await self.copies.apply(dispatch)
         if dispatch.state == "chosen" and not self.own_kueue:
             # If the copy is admitted already, no other message starts it now.
-            await self.workloads.reconcile(dispatch.namespace, dispatch.name)
+            await self.workloads.reconcile(dispatch.namespace, dispatch.name, decided=True)
 
     async def _refuse_order(self, dispatch: Dispatch, refusal: OrderRefusal) -> None:
         """Tell the hub, so that it sends the workload elsewhere. No correct hub gives a forged order."""

@@ -35,6 +35,7 @@ from services.quota.recorded_checks import RecordedChecks
 from services.quota.settings import QuotaSettings
 from services.quota.wire import inbound, outbound
 from services.quota.wire.workloads import bounded, identity, workload_changed
+from shared.contracts.kube.numbers import is_at_least
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.checks import CheckState
@@ -444,7 +445,7 @@ class Decider:
             return
         if not state.held or state.pods_active:
             return
-        if not outbound.is_at_least(state.version, version):
+        if not is_at_least(state.version, version):
             probes.DRAIN_AWAITED.fired += 1
             return
         del self._suspended_versions[ref]

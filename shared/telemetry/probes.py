@@ -128,6 +128,9 @@ ISOLATED: Final = Probe("isolated", "a message that cannot be used held only its
 
 OLDER_DECISION: Final = Probe("older-decision", "a decision was older than the one in the cache")
 NOT_YET_SEEN: Final = Probe("not-yet-seen", "work waited until the cache was complete")
+RELEASE_READ_AFRESH: Final = Probe(
+    "release-read-afresh", "a job that looked released was read again before a release was skipped"
+)
 REASON_SUPERSEDED: Final = Probe("reason-superseded", "a waiting reason came behind an admission")
 STATE_CHANGED: Final = Probe(
     "state-changed", "a precondition failed: the patch was made anew from the fresh object"

@@ -21,7 +21,7 @@ from shared.contracts.kube import names
 from shared.contracts.kube.bodies import Body, annotations_of, spec_of
 from shared.contracts.kube.conditions import EVICTED, find_condition, message_of
 from shared.contracts.kube.kinds import RESOURCE_FLAVOR, WORKLOAD
-from shared.contracts.kube.numbers import whole_number
+from shared.contracts.kube.numbers import is_at_least, whole_number
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.spokes import is_managed_elsewhere
@@ -36,6 +36,7 @@ from shared.contracts.subjects import decode
 from shared.integrations import Integration, ObjectError, PodSetInfo
 from shared.integrations.pointers import found
 from shared.kube.port import NotFoundError, Patch, RefusedError
+from shared.telemetry import probes
 from shared.telemetry.tracing import Tracing
 
 log = structlog.get_logger(__name__)
@@ -84,9 +85,18 @@ class JobController:
             job = None  # Another job of that name, with a workload of its own.
         return job, integration
 
-    async def release(self, state: WorkloadState, admission: Admission, workload: Body) -> None:
-        """Start the job on the nodes of its flavors. A refusal for good is reported to quota."""
+    async def release(
+        self, state: WorkloadState, admission: Admission, workload: Body, *, is_new: bool = False
+    ) -> None:
+        """Start the job on the nodes of its flavors. A refusal for good is reported to quota.
+
+        `is_new`: the decision itself was delivered, not a later state of the workload.
+        """
         job, integration = await self.find(state)
+        if job is not None and not integration.held(job) and (is_new or _is_behind(job, state)):
+            # Another replica may have stopped it since, and nobody else gets this message.
+            probes.RELEASE_READ_AFRESH.fired += 1
+            job, integration = await self.find(state, fresh=True)
         if job is None:
             return
         if not integration.held(job) or not await self.may_start(job):
@@ -343,6 +353,12 @@ class JobController:
                 raise LaterError(text, delay_seconds=self.not_seen_seconds)
             flavors[name] = flavor
         return flavors
+
+
+def _is_behind(job: Body, state: WorkloadState) -> bool:
+    """Whether a job that is cached as released is older than the state, in which it is held."""
+    version = str(job["metadata"].get("resourceVersion", ""))
+    return state.held and not is_at_least(version, state.version)
 
 
 def _hold_patch(job: Body, integration: Integration) -> Patch:

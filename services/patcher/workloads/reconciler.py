@@ -72,15 +72,15 @@ class WorkloadReconciler:
     labels_to_copy: tuple[str, ...] = ()
     """Keys of the labels that a Workload gets from its job."""
 
-    async def reconcile(self, namespace: str, name: str) -> None:
-        """Do what is left to do for one workload.
+    async def reconcile(self, namespace: str, name: str, *, decided: bool = False) -> None:
+        """Do what is left to do for one workload. `decided`: because of a decision or an order.
 
         Raises `LaterError` to be called again, and `NeverError` for what the API server refuses for
         good; its quota is given back then.
         """
         with retry_later():
             try:
-                await self._reconcile(namespace, name)
+                await self._reconcile(namespace, name, decided=decided)
             except NotFoundError as error:
                 raise LaterError(str(error)) from error
             except RefusedError as error:
@@ -122,7 +122,7 @@ class WorkloadReconciler:
             admission = None  # Of an earlier workload of that name.
         return state, admission
 
-    async def _reconcile(self, namespace: str, name: str) -> None:
+    async def _reconcile(self, namespace: str, name: str, *, decided: bool) -> None:
         # Checked before the look-ups: the cache may become synced while this waits for the API server.
         unsynced = self.cache.not_synced()
         state, admission = self._latest(namespace, name)
@@ -158,9 +158,11 @@ class WorkloadReconciler:
                 raise self._not_seen(f"a decision about {namespace}/{name}")
             await self.jobs.hold(state, None)
         else:
-            await self._carry_out(state, admission, obj)
+            await self._carry_out(state, admission, obj, is_new=decided)
 
-    async def _carry_out(self, state: WorkloadState, admission: Admission, obj: Body) -> None:
+    async def _carry_out(
+        self, state: WorkloadState, admission: Admission, obj: Body, *, is_new: bool
+    ) -> None:
         self.decisions.check(admission, state)
         if admission.state == "waiting" and holds_quota(obj):
             await self.jobs.restore(state, obj)
@@ -172,7 +174,7 @@ class WorkloadReconciler:
                 # A workload that a spoke won runs there, and nowhere else. One that runs unplanned was
                 # admitted by nobody: quota counts it and is about to stop it.
                 if state.on_hold is None and admission.spoke is None and not admission.unplanned:
-                    await self.jobs.release(state, admission, obj)
+                    await self.jobs.release(state, admission, obj, is_new=is_new)
             case "evicted":
                 await self.jobs.stop(state, admission, obj)
             case _:

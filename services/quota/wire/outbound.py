@@ -27,7 +27,6 @@ from services.quota.engine.facts import (
 from services.quota.settings import OnBypass
 from services.quota.wire.inbound import nanoseconds
 from services.quota.wire.workloads import INT32_MAX, nearest_amount
-from shared.contracts.kube.numbers import whole_number
 from shared.contracts.kube.quantities import (
     QuantityError,
     amount,
@@ -368,12 +367,3 @@ def _excess(state: WorkloadState, admission: Admission) -> Iterator[str]:
                 continue
             each = f"{text} {resource} for each of {granted.count} pods in {granted.name}"
             yield f"{each}, admitted {used} for all"
-
-
-def is_at_least(version: str, least: str) -> bool:
-    """Whether resource version `version` is `least` or newer.
-
-    Numeric versions grow (KEP-5504); others can only be compared for equality.
-    """
-    ours, theirs = whole_number(version), whole_number(least)
-    return version == least if ours is None or theirs is None else ours >= theirs

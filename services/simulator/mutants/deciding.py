@@ -138,7 +138,7 @@ MUTANTS: Final = (
     Mutant(
         name="quota is free before the suspended state was observed",
         adr=4,
-        where="services.quota.decider:outbound.is_at_least",
+        where="services.quota.decider:is_at_least",
         make=constant(True),
         scenarios=("preemption", "lives", "swarm"),
     ),

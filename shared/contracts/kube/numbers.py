@@ -14,3 +14,12 @@ def whole_number(text: str) -> int | None:
     if len(text) > DIGITS_MAX or not (text.isascii() and text.isdigit()):
         return None
     return int(text)
+
+
+def is_at_least(version: str, least: str) -> bool:
+    """Whether resource version `version` is `least` or newer.
+
+    Numeric versions grow (KEP-5504); others can only be compared for equality.
+    """
+    ours, theirs = whole_number(version), whole_number(least)
+    return version == least if ours is None or theirs is None else ours >= theirs

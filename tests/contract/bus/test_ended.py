@@ -88,6 +88,9 @@ async def test_trimmed_subject_leaves_the_log_and_others_stay(
     assert first is not None
     assert (first.sequence, first.subject) == (2, workload("alive").subject)
     assert await bus.at_or_after("WORKLOADS", 5) is None
+    alive = workload("alive").subject
+    found = [await bus.at_or_after("WORKLOADS", n, subject=alive) for n in (1, 3, 5)]
+    assert [one and one.sequence for one in found] == [2, 4, None]
     assert await bus.latest("WORKLOADS", workload("dead").subject) is None
     again = await bus.publish(workload("dead", step=1), expect_subject=0)
     replayed, _ = await read(bus.replay("WORKLOADS")).until_caught_up()

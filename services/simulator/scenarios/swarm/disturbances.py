@@ -26,16 +26,7 @@ TRUNCATED: Final = ("OBSERVED", "WORKLOADS", "OUTCOMES", "CHECKS", "ADMISSIONS")
 KEPT: Final = 5
 """Newest messages of a log that a truncation leaves."""
 
-GARBAGE: Final = (
-    "OUTCOMES",
-    "CHECKS",
-    "DISPATCHES",
-    "HOSTS",
-    "WORKLOADS",
-    "OBSERVED",
-    "ADMISSIONS",
-    "QUEUES",
-)
+GARBAGE: Final = ("OUTCOMES", "CHECKS", "DISPATCHES", "HOSTS", "WORKLOADS", "QUEUES")
 
 
 class Disturbances:

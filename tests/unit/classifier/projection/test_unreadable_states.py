@@ -78,9 +78,8 @@ def test_workload_that_lives_behind_an_unreadable_message_is_told_again(
         stage.server.publish(SUBJECT, data, headers)
         await asyncio.sleep(ROOM_SECONDS + 60)
         assert phases(stage) == ["waiting", None, "waiting"]
-        states = stage.server.streams["WORKLOADS"].messages.values()
-        first, last = (WorkloadState.decode(s.data) for s in (list(states)[0], list(states)[-1]))
-        assert first == last
+        stored = list(stage.server.streams["WORKLOADS"].messages.values())
+        assert WorkloadState.decode(stored[0].data) == WorkloadState.decode(stored[-1].data)
 
     stage.play(drive)
 

@@ -1,0 +1,89 @@
+"""What one replica's cache does not know yet, because another replica did it."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from shared.contracts.kube import kinds, names
+from shared.contracts.messages.workloads import WorkloadState
+from shared.telemetry import probes
+from shared.testing.waiting import eventually
+from tests.unit.patcher.stage import Setup, projected
+
+
+@pytest.fixture
+async def setup() -> AsyncIterator[Setup]:
+    subject = Setup()
+    await subject.bus.start()
+    await subject.start_patcher()
+    yield subject
+    await subject.kill_patcher()
+    await subject.bus.stop()
+
+
+async def running(setup: Setup) -> WorkloadState:
+    """A job that the patcher released, and that its cache has as released."""
+    await setup.flavor()
+    state = await setup.submit()
+    labels = {"metadata": {"labels": {names.QUEUE: "main"}}}  # Only such jobs are cached.
+    await setup.observe(kinds.JOB, await setup.kube.patch(kinds.JOB, "default", "train", labels))
+    await eventually(lambda: is_cached(setup))
+    await setup.decide(state, "admitted")
+
+    async def released() -> bool:
+        return (await setup.job())["spec"]["suspend"] is False
+
+    await eventually(released)
+    return state
+
+
+async def is_cached(setup: Setup) -> bool:
+    assert setup.patcher is not None
+    return setup.patcher.cache.object(kinds.JOB, "default", "train") is not None
+
+
+async def stop_as_another_replica(setup: Setup) -> None:
+    """Nothing is observed: the watcher is late."""
+    await setup.kube.patch(kinds.JOB, "default", "train", {"spec": {"suspend": True}})
+
+
+async def runs_again(setup: Setup) -> bool:
+    return (await setup.job())["spec"]["suspend"] is False
+
+
+async def test_job_that_another_replica_stopped_is_released_by_the_next_decision(
+    setup: Setup,
+) -> None:
+    state = await running(setup)
+    await stop_as_another_replica(setup)
+    await setup.decide(state, "admitted")
+    await eventually(lambda: runs_again(setup))
+
+
+async def test_job_that_another_replica_stopped_is_released_by_the_state_that_says_so(
+    setup: Setup,
+) -> None:
+    state = await running(setup)
+    await stop_as_another_replica(setup)
+    job = await setup.job()
+    version = job["metadata"]["resourceVersion"]
+    await setup.bus.publish(projected(job, version=version, generation=1))
+    await eventually(lambda: runs_again(setup))
+    assert state.uid == job["metadata"]["uid"]
+
+
+async def test_states_of_a_running_job_are_no_reason_to_read_it(setup: Setup) -> None:
+    state = await running(setup)
+    read = probes.RELEASE_READ_AFRESH.fired
+    job = await setup.job()
+    version = job["metadata"]["resourceVersion"]
+    running_state = projected(job, version=version, phase="running", pods_active=True)
+    await setup.bus.publish(running_state)
+
+    async def seen() -> bool:
+        assert setup.patcher is not None
+        known = setup.patcher.cache.workload(state.namespace, state.name)
+        return known is not None and known.phase == "running"
+
+    await eventually(seen)
+    assert probes.RELEASE_READ_AFRESH.fired == read
