@@ -13,6 +13,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -40,8 +41,9 @@ from shared.bus.port import (
 )
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.admissions import Term as TermBegan
-from shared.contracts.messages.base import Message
+from shared.contracts.messages.base import Message, without_schema
 from shared.contracts.messages.observed import Observed
+from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.subjects import observed_filter, subject_filter, synced_filter, workload_of
 from shared.telemetry import probes
@@ -153,7 +155,7 @@ class Term:
         }
         await self._all_read.wait()
         last = await self._bus.last_sequence("ADMISSIONS")
-        self._term = self._last_term() + 1
+        self._term = self._next_term()
         self._epoch = await self._bus.epoch("ADMISSIONS")
         began = TermBegan(
             epoch=self._epoch,
@@ -171,7 +173,7 @@ class Term:
         # Acknowledgements tell us about our own decisions. The only news from others is their term.
         readers["ADMISSIONS"].cancel()
         group.create_task(self._read("ADMISSIONS", subject_filter("term")))
-        void = await self._bus.void("ADMISSIONS")
+        void = [*await self._bus.void("ADMISSIONS"), *self._of_newer_release()]
         self._inbox.extend(("ADMISSIONS", one.valid) for one in void if one.valid is not None)
         self._inbox = self._latest_in_order()
         self._apply_inbox(len(self._inbox))
@@ -181,17 +183,29 @@ class Term:
         self._note_stopped()
         log.info("leading", term=self._term, sequence=self._last_sent)
 
+    def _of_newer_release(self) -> list[VoidEntry]:
+        """The last decisions that a newer release wrote, before this one leads again.
+
+        Patchers of this release do not carry them out, so that they have to be said in its own schema.
+        """
+        last = {entry.subject: entry for stream, entry in self._inbox if stream == "ADMISSIONS"}
+        return [
+            VoidEntry(entry=entry, valid=entry)
+            for entry in last.values()
+            if Admission.is_of_newer_schema(entry.headers) and _decision_in(entry) is not None
+        ]
+
     def _repair(self, void: VoidEntry) -> None:
         """Publish the valid decision of a workload whose last one on the log is void.
 
         The view holds the void one, which every reader drops: whoever begins to read would know of no
         decision. A workload that never had a valid one is decided about, or does not exist any more.
         """
-        message = read(void.valid or void.entry, Admission)
+        message = _decision_in(void.valid or void.entry)
         if message is None:
             return
         probes.VOID_REPAIRED.fired += 1
-        log.warning("repairing a decision of a leader that was replaced", subject=message.subject)
+        log.warning("publishing a decision again that readers drop", subject=message.subject)
         if void.valid is not None:
             self._send(message)  # The metrics know it.
             return
@@ -199,18 +213,20 @@ class Term:
         if state is None or state.phase == "finished":
             self._send(message.replace(state="released", decided_at=self._now()))
 
-    def _last_term(self) -> int:
-        """The last term on the log. Without any `Term` message: the last one that decided something."""
-        began: list[int] = []
-        decided: list[int] = []
+    def _next_term(self) -> int:
+        """A number above every term that anybody may have seen (ADR 94).
+
+        Log and view may have lost the same tail, and with it a `Term` and decisions that were carried out.
+        Outcomes of them may be on the log or on their way, and name that term: the present second is above
+        it, where the clocks agree.
+        """
+        seen = [int(self._now().timestamp())]
         for stream, entry in self._inbox:
-            if stream == "ADMISSIONS":
+            if stream in {"ADMISSIONS", "OUTCOMES"}:
                 message = read(entry, message_type(stream, entry.subject))
-                if isinstance(message, TermBegan):
-                    began.append(message.term)
-                elif isinstance(message, Admission):
-                    decided.append(message.term)
-        return max(began or decided, default=0)
+                if isinstance(message, TermBegan | Admission | Outcome):
+                    seen.append(message.term + 1)
+        return max(seen)
 
     def _latest_in_order(self) -> deque[tuple[str, Entry]]:
         """The last entry of each subject, in the order of `INPUTS`.
@@ -358,7 +374,8 @@ class Term:
         for _ in range(min(len(self._inbox), limit)):
             stream, entry = self._inbox.popleft()
             self._inputs[stream] = max(self._inputs.get(stream, 0), entry.sequence)
-            message = read(entry, message_type(stream, entry.subject))
+            kind = message_type(stream, entry.subject)
+            message = _decision_in(entry) if kind is Admission else read(entry, kind)
             if message is not None:
                 self._apply(message, entry)
                 self._ended.observe(message, entry)
@@ -451,6 +468,13 @@ class Term:
     def _publish_status(self, status: QueueStatus) -> None:
         """Publish a queue's status. A lost one does no harm: the next one replaces it."""
         asyncio.ensure_future(self._bus.publish(status)).add_done_callback(_log_lost_status)
+
+
+def _decision_in(entry: Entry) -> Admission | None:
+    """A decision, also one of a newer release: as far as it can be read, it says who holds quota."""
+    if not Admission.is_of_newer_schema(entry.headers):
+        return read(entry, Admission)
+    return read(replace(entry, headers=without_schema(entry.headers)), Admission)
 
 
 def _log_lost_status(future: "asyncio.Future[int]") -> None:

@@ -4,7 +4,8 @@ Each round has four steps:
 
 1. `lead` waits until this replica holds the lease.
 2. A term begins: `serve` rebuilds its state from the streams and works.
-3. The term ends because the lease is lost, or because `serve` returned or raised.
+3. The term ends because the lease is lost, or because `serve` returned or raised. After an error `lead`
+   pauses, still with the lease: otherwise each replica in turn would try at once what failed.
 4. `lead` releases the lease, also when it is cancelled, and starts with step 1 again.
 
 The lease only avoids double work. The fence of each publish keeps two leaders from contradicting each
@@ -43,20 +44,24 @@ async def lead(
         lease = await bus.lease(name)
         try:
             error = await _term(lease, name, serve)
+            if error is not None:
+                _raise_or_log(error, name, survives)
+                # With the lease: what ends a term here would end the terms of the other replicas too.
+                await asyncio.sleep(pause_seconds())
         finally:
             await lease.release()
-        if error is None:
-            continue
-        causes = list(_leaves(error))
-        if not all(isinstance(cause, survives) for cause in causes):
-            raise error
-        fenced = any(isinstance(cause, FencedError) for cause in causes)
-        log.warning(
-            "term ended: another leader has written" if fenced else "term ended",
-            lease=name,
-            because=[str(cause) for cause in causes],
-        )
-        await asyncio.sleep(pause_seconds())
+
+
+def _raise_or_log(error: BaseException, name: str, survives: tuple[type[Exception], ...]) -> None:
+    causes = list(_leaves(error))
+    if not all(isinstance(cause, survives) for cause in causes):
+        raise error
+    fenced = any(isinstance(cause, FencedError) for cause in causes)
+    log.warning(
+        "term ended: another leader has written" if fenced else "term ended",
+        lease=name,
+        because=[str(cause) for cause in causes],
+    )
 
 
 async def _term(

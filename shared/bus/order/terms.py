@@ -111,13 +111,15 @@ class Terms:
         return True
 
     def _replaced_by(self, entry: Entry) -> tuple[int, int] | None:
-        """The leader that had replaced that of `entry` when it was stored; None: it is valid."""
+        """The leader that had replaced that of `entry` when it was stored; None: it is valid.
+
+        What does not say which leader wrote it was written by none.
+        """
         before = bisect_left(self._sequences, entry.sequence)
-        ruling = _ruling_of(entry)
-        if before == 0 or ruling is None:
+        if before == 0:
             return None
-        highest = self._highest[before - 1]
-        return highest if _completed(ruling, highest) < highest else None
+        highest, ruling = self._highest[before - 1], _ruling_of(entry)
+        return highest if ruling is None or _completed(ruling, highest) < highest else None
 
 
 def _completed(ruling: Ruling | None, before: tuple[int, int]) -> tuple[int, int]:

@@ -147,14 +147,19 @@ class Message(Part):
         return self.model_dump_json(exclude_none=True).encode()
 
     @classmethod
+    def is_of_newer_schema(cls, headers: Mapping[str, str]) -> bool:
+        """Whether a newer release wrote a message with these headers, in a schema unknown here."""
+        version = headers.get(SCHEMA_VERSION)
+        return version is not None and not _is_known(version, cls.schema_version)
+
+    @classmethod
     def decode(cls, data: bytes, headers: Mapping[str, str] | None = None) -> Self:
         """Read a body of this type; `traceparent` comes from the headers.
 
         Raises `NewerSchemaError` for a schema that this release does not know, else `UndecodableError`.
         """
-        version = headers.get(SCHEMA_VERSION) if headers else None
-        if version is not None and not _is_known(version, cls.schema_version):
-            raise NewerSchemaError(cls.type, version[:20], cls.schema_version)
+        if headers and cls.is_of_newer_schema(headers):
+            raise NewerSchemaError(cls.type, headers[SCHEMA_VERSION][:20], cls.schema_version)
         try:
             message = cls.model_validate_json(data)
         except ValidationError as error:
@@ -177,6 +182,11 @@ class WorkloadMessage(Message):
     def ref(self) -> WorkloadRef:
         """The workload that it is about."""
         return WorkloadRef(self.cluster, self.namespace, self.name)
+
+
+def without_schema(headers: Mapping[str, str]) -> dict[str, str]:
+    """The same headers of a message whose schema is to be taken for a known one."""
+    return {name: value for name, value in headers.items() if name != SCHEMA_VERSION}
 
 
 def _is_known(version: str, known: int) -> bool:

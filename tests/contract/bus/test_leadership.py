@@ -109,3 +109,40 @@ async def test_term_that_returns_is_followed_by_another(bus_factory: Stage) -> N
     async with asyncio.timeout(PATIENCE_SECONDS):
         await enough.wait()
     await _end(task)
+
+
+async def test_replica_whose_term_failed_keeps_the_lease_while_it_pauses(
+    bus_factory: Stage,
+) -> None:
+    """Otherwise each replica in turn would try at once what fails for all of them."""
+    one, two = bus_factory.bus("one"), bus_factory.bus("two")
+    await one.start()
+    await two.start()
+    served: list[str] = []
+    paused, again = asyncio.Event(), asyncio.Event()
+
+    def fails(name: str) -> Callable[[], Awaitable[None]]:
+        async def serve() -> None:
+            served.append(name)
+            if len(served) > 1:
+                again.set()
+            raise FencedError("poisoned")
+
+        return serve
+
+    def long_pause() -> float:
+        paused.set()
+        return 0.5
+
+    first = asyncio.create_task(lead(one, "work", fails("one"), pause_seconds=long_pause))
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await paused.wait()
+        second = asyncio.create_task(lead(two, "work", fails("two"), pause_seconds=long_pause))
+        lease = asyncio.create_task(two.lease("work"))
+        await asyncio.sleep(0.1)
+        assert served == ["one"]
+        assert not lease.done()
+        lease.cancel()
+        await again.wait()
+    for task in (first, second):
+        await _end(task)

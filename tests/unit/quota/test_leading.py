@@ -25,7 +25,8 @@ async def test_restart_repeats_and_forgets_no_admission(setup: Setup) -> None:
     await setup.workload("x", phase="finished", finish=Finish(success=True))
     await became(setup, "z", "admitted")
     new = (await setup.log())[len(before) :]
-    assert [(a.name, a.state, a.term) for a in new] == [("x", "released", 2), ("z", "admitted", 2)]
+    assert [(a.name, a.state) for a in new] == [("x", "released"), ("z", "admitted")]
+    assert {a.term > before[-1].term for a in new} == {True}
 
 
 async def test_stale_leader_is_fenced_by_server(setup: Setup) -> None:
@@ -48,7 +49,7 @@ async def test_leader_that_reads_another_term_restarts(setup: Setup) -> None:
     await setup.bus.publish(Term(term=7, holder="other", began_at=NOON), expect_last=last)
     await setup.workload("y")
     await became(setup, "y", "admitted")
-    assert (await setup.last("y")).term == 8
+    assert (await setup.last("y")).term > 7
 
 
 class Overtaken(MemoryBus):
@@ -137,7 +138,7 @@ async def test_term_grows_although_log_lost_its_term_messages(
     await setup.workload("x")
     await setup.start_quota()
     await became(setup, "x", "admitted")
-    assert (await setup.last("x")).term == 8
+    assert (await setup.last("x")).term > 7
 
 
 async def test_nearly_full_log_accepts_releases_but_no_admissions(

@@ -8,6 +8,7 @@ from typing import Final
 from services.simulator.scenarios.swarm.load import CHECK
 from services.simulator.scenarios.system import System
 from shared.bus.follow import read
+from shared.bus.headers import TYPE
 from shared.bus.port import BusError, CaughtUp
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.checks import CheckState
@@ -25,7 +26,7 @@ async def check_reservations(system: System) -> None:
     tasks: set[asyncio.Task[None]] = set()
     async with aclosing(bus.watch(Admission.stream)) as items:
         async for item in items:
-            if isinstance(item, CaughtUp) or item.headers["ce-type"] != Admission.type:
+            if isinstance(item, CaughtUp) or item.headers.get(TYPE) != Admission.type:
                 continue
             admission = read(item, Admission)
             if admission is None or admission.state != "reserved" or CHECK not in admission.checks:

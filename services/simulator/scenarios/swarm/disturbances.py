@@ -26,7 +26,7 @@ TRUNCATED: Final = ("OBSERVED", "WORKLOADS", "OUTCOMES", "CHECKS", "ADMISSIONS")
 KEPT: Final = 5
 """Newest messages of a log that a truncation leaves."""
 
-GARBAGE: Final = ("OUTCOMES", "CHECKS", "DISPATCHES", "HOSTS", "WORKLOADS", "QUEUES")
+GARBAGE: Final = ("OUTCOMES", "CHECKS", "DISPATCHES", "HOSTS", "WORKLOADS", "QUEUES", "ADMISSIONS")
 
 
 class Disturbances:

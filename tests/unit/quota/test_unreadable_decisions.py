@@ -1,0 +1,113 @@
+"""What stands in ADMISSIONS and is no decision of ours takes no quota from anybody, and gives none."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from shared.bus.headers import TYPE
+from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.base import SCHEMA_VERSION
+from shared.testing.waiting import eventually
+from tests.unit.quota.service_setup import Setup, became
+
+TERM = "sluice.term.quota"
+GARBAGE = [
+    pytest.param(b'{"what": "ever"', {}, id="no JSON"),
+    pytest.param(b"", {}, id="empty"),
+    pytest.param(b"\xff", {TYPE: Admission.type}, id="no text"),
+    pytest.param(b'{"state": "released"}', {TYPE: Admission.type}, id="lacks fields"),
+]
+
+
+@pytest.fixture
+async def full() -> AsyncIterator[Setup]:
+    """A queue that `x` fills; `y` waits."""
+    subject = Setup()
+    await subject.bus.start()
+    await subject.cluster(cpus=1)
+    await subject.workload("x")
+    await subject.start_quota()
+    await became(subject, "x", "admitted")
+    await subject.workload("y")
+    await became(subject, "y", "waiting")
+    yield subject
+    await subject.close()
+
+
+async def repaired(setup: Setup, name: str, before: int) -> None:
+    """A later leader has said the last decision again."""
+
+    async def yes() -> bool:
+        last = await setup.last(name)
+        return last.term > before and last.state == "admitted"
+
+    await eventually(yes)
+
+
+@pytest.mark.parametrize(("data", "headers"), GARBAGE)
+@pytest.mark.parametrize("live", [False, True], ids=["next leader", "leader at work"])
+async def test_holder_behind_an_unreadable_decision_keeps_its_quota(
+    full: Setup, data: bytes, headers: dict[str, str], live: bool
+) -> None:
+    held = await full.last("x")
+    if not live:
+        await full.stop_quota()
+    full.server.publish(held.subject, data, headers)
+    if not live:
+        await full.start_quota("b")
+    await repaired(full, "x", held.term)
+    await full.workload("z", priority=-1)
+    await became(full, "z", "waiting")
+    assert set(await full.states("y")) == {"waiting"}
+
+
+async def test_decision_of_a_newer_schema_holds_quota_and_is_said_again(full: Setup) -> None:
+    """A downgrade: the leader of the newer release had decided last."""
+    held = await full.last("x")
+    await full.stop_quota()
+    newer = {TYPE: Admission.type, SCHEMA_VERSION: "999"}
+    full.server.publish(held.subject, held.encode(), newer)
+    await full.start_quota("b")
+    await repaired(full, "x", held.term)
+    assert set(await full.states("y")) == {"waiting"}
+
+
+async def test_term_is_above_what_outcomes_name_although_the_log_lost_its_tail() -> None:
+    setup = Setup()
+    await setup.bus.start()
+    await setup.cluster()
+    await setup.workload("x")
+    lost = Admission(
+        cluster="hub", namespace="team", name="x", uid="u-x", state="evicted", term=1 << 40, number=9,
+        decided_at=(await setup.workload("w")).created_at, cluster_queue="cq",
+    )  # fmt: skip
+    await setup.outcome(lost, "suspend", "applied")
+    await setup.start_quota()
+    await became(setup, "x", "admitted")
+    assert (await setup.last("x")).term > lost.term
+    await setup.close()
+
+
+async def test_term_is_new_although_log_and_view_lost_every_message(full: Setup) -> None:
+    """Nothing on the bus names the term of before: only the clock does."""
+    before = (await full.last("x")).term
+    await full.stop_quota()
+    for name in ("ADMISSIONS", "ADMISSIONS_NOW"):
+        full.server.streams[name].truncate(0)
+    await full.start_quota("b")
+
+    async def decided() -> bool:
+        return any(one.name == "x" for one in await full.log())
+
+    await eventually(decided)
+    assert (await full.last("x")).term >= before
+
+
+async def test_unreadable_term_does_not_make_a_term_come_again(full: Setup) -> None:
+    before = (await full.last("x")).term
+    await full.stop_quota()
+    full.server.publish(TERM, b"{", {})
+    await full.start_quota("b")
+    await full.workload("z", priority=-1)
+    await became(full, "z", "waiting")
+    assert (await full.last("z")).term > before
