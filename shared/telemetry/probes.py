@@ -128,6 +128,9 @@ ISOLATED: Final = Probe("isolated", "a message that cannot be used held only its
 
 OLDER_DECISION: Final = Probe("older-decision", "a decision was older than the one in the cache")
 NOT_YET_SEEN: Final = Probe("not-yet-seen", "work waited until the cache was complete")
+DECISION_OUTDATED: Final = Probe(
+    "decision-outdated", "a decision was not carried out: the log had a newer one"
+)
 RELEASE_READ_AFRESH: Final = Probe(
     "release-read-afresh", "a job that looked released was read again before a release was skipped"
 )

@@ -1,7 +1,7 @@
 """Single reads and writes of one cluster. Each can be repeated after a crash or a lost answer."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -103,8 +103,12 @@ class Writer:
         patch_for: Callable[[Body], Patch | None],
         *,
         subresource: str | None = None,
+        on_conflict: Callable[[], Awaitable[None]] | None = None,
     ) -> Body:
         """Apply `patch_for(obj)`, on conflicts again to the fresh state, until it returns None or succeeds.
+
+        `on_conflict` is called before it is applied to a fresh state, which somebody else has written: it may
+        raise an error if there is no reason for the patch any more.
 
         Returns the object as stored, or `obj` itself if there was nothing to write. Raises
         `NotFoundError`, also if another object has the name now, and `LaterError` after
@@ -122,6 +126,8 @@ class Writer:
                     )
             except ConflictError:
                 probes.STATE_CHANGED.fired += 1
+                if on_conflict is not None:
+                    await on_conflict()
                 obj = await self._kube.get(kind, namespace, name)
                 self._cache.store(kind, obj)
                 if obj["metadata"]["uid"] != uid:

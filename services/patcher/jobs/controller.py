@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, Literal
 
 import structlog
@@ -15,8 +16,9 @@ from services.patcher.coscheduling.plan import has_placeholders
 from services.patcher.coscheduling.reconciler import CoschedulingReconciler
 from services.patcher.jobs.pod_set_infos import pod_set_infos
 from services.patcher.jobs.recreation import Recreation
+from shared.bus.follow import read
 from shared.bus.headers import EVENT_ID
-from shared.bus.port import Bus, Entry, LaterError
+from shared.bus.port import Bus, BusError, Entry, LaterError
 from shared.contracts.kube import names
 from shared.contracts.kube.bodies import Body, annotations_of, spec_of
 from shared.contracts.kube.conditions import EVICTED, find_condition, message_of
@@ -45,6 +47,10 @@ UNREADABLE_DELIVERIES_MAX: Final = 5
 """Attempts after which the workload of an unreadable decision counts as gone."""
 
 STOP_REFUSED: Final = "StopRefused"
+FRESH_SECONDS: Final = 2.0
+"""Age of a decision up to which a release does not ask whether there is a newer one: a lease lasts longer,
+and so does the way of an eviction."""
+
 UNKNOWN_KIND_SECONDS: Final = 5.0
 """Delay before a job of a kind without an Integration is tried again."""
 
@@ -113,7 +119,11 @@ class JobController:
             infos = pod_set_infos(admission, workload, flavors)
             selector = {key: value for info in infos for key, value in info.node_selector.items()}
             await self.coscheduling.prepare(job, workload, admission, selector)
-            after = await self.writer.patch(integration.kind, job, patch)
+            if not 0 <= (self.now() - admission.decided_at).total_seconds() < FRESH_SECONDS:
+                await self.check_is_last(admission)
+            after = await self.writer.patch(
+                integration.kind, job, patch, on_conflict=partial(self.check_is_last, admission)
+            )
         except (RefusedError, ObjectError) as error:
             if isinstance(error, RefusedError) and is_transient_refusal(error):
                 raise
@@ -136,6 +146,26 @@ class JobController:
             end=self.now(),
             attributes={"sluicegate.workload": state.name, "sluicegate.term": admission.term},
         )
+
+    async def check_is_last(self, admission: Admission) -> None:
+        """Raise `LaterError` if there is a newer decision about the workload than this one.
+
+        1. This process stops for a while, with a decision in its hands. Its cache learns nothing.
+        2. Other replicas carry out that decision and newer ones. Quota gives away what it frees.
+        3. This process goes on: the decision that it has would start the job again.
+        Whoever finds that an object was changed meanwhile, or has had a decision for long, therefore asks.
+        """
+        try:
+            entry = await self.bus.latest(Admission.stream, admission.subject)
+        except BusError as error:
+            raise LaterError(f"cannot ask for the last decision: {error}") from error
+        last = None if entry is None else read(entry, Admission)
+        if last is not None and _order(last) > _order(admission):
+            probes.DECISION_OUTDATED.fired += 1
+            raise LaterError(
+                f"decision {admission.number} of term {admission.term} is not the last one",
+                delay_seconds=self.not_seen_seconds,
+            )
 
     async def remove_placeholders(self, state: WorkloadState, workload: Body) -> Body:
         """Remove the placeholders of a run that lost its quota before it started.
@@ -170,7 +200,9 @@ class JobController:
             return integration.stop(current)
 
         try:
-            after = await self.writer.patch(integration.kind, job, patch)
+            after = await self.writer.patch(
+                integration.kind, job, patch, on_conflict=partial(self.check_is_last, admission)
+            )
         except NotFoundError:
             return
         if not integration.held(after) and integration.stop(after) is None and not runs_elsewhere:
@@ -353,6 +385,10 @@ class JobController:
                 raise LaterError(text, delay_seconds=self.not_seen_seconds)
             flavors[name] = flavor
         return flavors
+
+
+def _order(admission: Admission) -> tuple[int, int, int]:
+    return (admission.epoch, admission.term, admission.number)
 
 
 def _is_behind(job: Body, state: WorkloadState) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, NoReturn
 
 import structlog
@@ -96,7 +97,7 @@ class WorkloadReconciler:
         if state is None or admission is None or obj is None or state.finish is not None:
             return
         if admission.state == "waiting" and _belongs_to(obj, state):
-            with suppress(NotFoundError):  # It was deleted meanwhile.
+            with suppress(NotFoundError, LaterError):  # It was deleted meanwhile, or decided.
                 await self._write_status(obj, state, admission)
 
     async def write_check_states(self, namespace: str, name: str) -> bool:
@@ -111,8 +112,12 @@ class WorkloadReconciler:
         obj = self.cache.object(WORKLOAD, namespace, name)
         if obj is None or not _belongs_to(obj, state) or not holds_quota(obj):
             return False
-        with suppress(NotFoundError):  # It was deleted meanwhile.
+        try:
             await self._write_status(obj, state, admission, is_decision=False)
+        except LaterError:
+            return False  # There is a newer decision.
+        except NotFoundError:
+            return True  # It was deleted meanwhile.
         return True
 
     def _latest(self, namespace: str, name: str) -> tuple[WorkloadState | None, Admission | None]:
@@ -247,6 +252,12 @@ class WorkloadReconciler:
         except (ValueError, RefusedError) as error:
             if isinstance(error, RefusedError) and is_transient_refusal(error):
                 raise
+            if obj is not None and await self._has_changed(obj):
+                # Another replica gave it quota: its spec is fixed, and nothing is wrong with the job.
+                raise LaterError(
+                    f"Workload {state.namespace}/{state.name} was not observed as it is now",
+                    delay_seconds=self.not_seen_seconds,
+                ) from error
             # The job's own annotations are invalid. Quota keeps it waiting for that reason.
             log.info("no Workload for a job", job=state.name, error=str(error))
             self.events.record(
@@ -260,6 +271,14 @@ class WorkloadReconciler:
         text = f"Updated not matching Workload for suspended job: {state.namespace}/{state.name}"
         self.events.record(integration.kind, job, "UpdatedWorkload", text)
         return after
+
+    async def _has_changed(self, obj: Body) -> bool:
+        """Whether the Workload object is another one by now than the cached one, or gone."""
+        metadata = obj["metadata"]
+        now = await self.writer.get(WORKLOAD, metadata["namespace"], metadata["name"])
+        return now is None or now["metadata"].get("resourceVersion") != metadata.get(
+            "resourceVersion"
+        )
 
     async def _remove_stranger(
         self, obj: Body, state: WorkloadState, admission: Admission | None
@@ -361,7 +380,13 @@ class WorkloadReconciler:
                 return None
             return status_patch(current, status_for(current, admission, state, checks, foreign))
 
-        after: Body = await self.writer.patch(WORKLOAD, obj, patch, subresource="status")
+        after: Body = await self.writer.patch(
+            WORKLOAD,
+            obj,
+            patch,
+            subresource="status",
+            on_conflict=partial(self.jobs.check_is_last, admission),
+        )
         if after is not before and (state.owner is not None or self.foreign_events):
             for event in events_of_change(before, after, admission):
                 self.events.record(WORKLOAD, after, event.reason, event.message, type_=event.type_)

@@ -23,6 +23,13 @@ PAUSE_SECONDS: Final = (8.0, 50.0)
 FULL_SECONDS: Final = (2.0, 50.0)
 FILLED: Final = ("ADMISSIONS", "WORKLOADS", "OUTCOMES", "OBSERVED", "CHECKS")
 TRUNCATED: Final = ("OBSERVED", "WORKLOADS", "OUTCOMES", "CHECKS", "ADMISSIONS")
+HELD_SECONDS: Final = (4.5, 12.0)
+"""How long the requests of a leader are on their way: about as long as its lease, or longer."""
+
+BURST: Final = (4, 12)
+BURST_SECONDS: Final = 5.0
+"""Acts of users while the requests of a leader are held: it goes on deciding about them."""
+
 KEPT: Final = 5
 """Newest messages of a log that a truncation leaves."""
 
@@ -45,6 +52,9 @@ class Disturbances:
         self.crowded: list[tuple[str, datetime, datetime]] = []
         """Each time in which a log had only the room for ends: log, begin, end."""
 
+        self._burst = 0
+        """Number of jobs that were created in bursts."""
+
         self._system = system
         self._world = system.world
         self._features = features
@@ -58,6 +68,8 @@ class Disturbances:
             group.create_task(self._repeat(patience, self._act_as_user))
             if features.leader_pauses:
                 group.create_task(self._repeat(20.0, self._pause_a_leader))
+            if features.leader_holds:
+                group.create_task(self._repeat(18.0, self._hold_a_leader))
             if features.full_disks:
                 group.create_task(self._repeat(15.0, self._fill_a_log))
             if features.truncation:
@@ -152,6 +164,31 @@ class Disturbances:
         if holder is not None:
             process = holder.partition(".")[0]
             self._world.pause(process, seconds=self._world.between(PAUSE_SECONDS))
+
+    async def _hold_a_leader(self) -> None:
+        """Let what the leader of quota sends arrive late, and give it much to decide until then.
+
+        It reads on, and another one leads before what it decided is refused, or stored.
+        """
+        holder = self._system.server.holder("quota")
+        if holder is None:
+            return
+        seconds = self._world.between(HELD_SECONDS)
+        process = holder.partition(".")[0]
+        self._world.links.hold(process, "bus", ways=("request",), seconds=seconds)
+        for _ in range(self._random.randint(*BURST)):
+            act = self._random.choice((self._resize, self._submit, self._submit, self._delete))
+            await act()
+            await asyncio.sleep(self._random.uniform(0, 2 * BURST_SECONDS / BURST[1]))
+
+    async def _submit(self) -> None:
+        """Create one more job of a team."""
+        self._burst += 1
+        job = load.burst_job(self._burst, self._random)
+        made = await self._system.kube.create(kinds.JOB, job)
+        metadata = made["metadata"]
+        self._world.note(f"submit Job {metadata['name']}")
+        self.created.append((kinds.JOB, metadata["namespace"], metadata["name"], metadata["uid"]))
 
     async def _fill_a_log(self) -> None:
         stream = self._system.server.streams[self._random.choice(FILLED)]

@@ -52,6 +52,9 @@ class Features:
     leader_pauses: bool = False
     """The process that leads quota is paused for longer than its lease."""
 
+    leader_holds: bool = False
+    """What the process that leads quota sends arrives after its lease is over; it decides much meanwhile."""
+
     full_disks: bool = False
     """Logs are full, or nearly full, for a while."""
 
@@ -103,6 +106,7 @@ def drawn(random: Random) -> Features:
         garbage=on(1 / 4),
         backlog=BACKLOG if on(1 / ONE_IN_RARE) else 0,
         history=HISTORY if on(1 / ONE_IN_RARE) else 0,
+        leader_holds=on(),
     )
 
 
@@ -118,6 +122,7 @@ def focused(features: Features, focus: str) -> Features:
 
 _FAILOVER: Final[dict[str, Any]] = {
     "leader_pauses": True,
+    "leader_holds": True,
     "preemption": True,
     "replicas": {"quota": 3},
     "faults": {"pause_every_seconds": 20.0, "hold_every_seconds": 8.0, "kill_every_seconds": 15.0},

@@ -74,6 +74,15 @@ def backlog_job(number: int) -> Object:
     return _job(f"backlog-{number}", TEAMS[0], BACKLOG_QUEUE, seconds=20, cpu="1")
 
 
+def burst_job(number: int, random: Random) -> Object:
+    """Return one more job of a team, some of them more urgent than what waits already."""
+    seconds, cpu = random.randint(3, 20), random.choice(("500m", "1", "2"))
+    job = _job(f"burst-{number}", random.choice(TEAMS), "jobs-queue", seconds=seconds, cpu=cpu)
+    urgency = random.choice(tuple(load.PRIORITIES))
+    job["metadata"]["labels"][names.PRIORITY_CLASS_LABEL] = urgency
+    return job
+
+
 def again(job: Object, random: Random) -> Object:
     """Return a job of the same name, to create after the one before was deleted."""
     labels = job["metadata"].get("labels") or {}
