@@ -441,9 +441,7 @@ class Decider:
                 self._apply_fact(WorkloadDrained(**identity(state)))
             return
         version = self._suspended_versions.get(ref)
-        if version is None or admission.state != "evicted":
-            return
-        if not state.held or state.pods_active:
+        if version is None or admission.state != "evicted" or state.pods_active or not state.held:
             return
         if not is_at_least(state.version, version):
             probes.DRAIN_AWAITED.fired += 1
