@@ -109,6 +109,22 @@ class Departures:
             self._wake.set()
         return False
 
+    def restore(self, kind: Kind, state: Observed) -> None:
+        """Note what is on the log of an object that something controls, before anything is listed.
+
+        An earlier watcher knew to which job the pods of a TaskRun belong. The TaskRun may be gone by now,
+        and its pods run.
+        """
+        controller = "" if state.body is None else controller_uid(state.body)
+        if not controller or state.namespace is None or not self._concerns(kind):
+            return
+        if not state.deleted:
+            self._controllers[state.uid] = controller
+        elif state.body is not None and self._may_run(kind, state.body):
+            self._controllers[state.uid] = controller
+            self._ended_children[state.uid] = state.namespace
+            self._wake.set()
+
     def forget_later(self, scope: Scope, tombstone: Observed) -> bool:
         """Note the end of an object that was held back itself; False: it was not."""
         name = ObjectName(tombstone.namespace, tombstone.name)

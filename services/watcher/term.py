@@ -4,6 +4,7 @@ Reading from the API server never waits for anything but the bus.
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from services.watcher.observe import observed, tombstone
 from services.watcher.published import ObjectName, PublishedObjects
 from services.watcher.publisher import ObservedPublisher
 from services.watcher.scopes import RETIRED, Scope
-from shared.bus.follow import recall
+from shared.bus.follow import read, recall
 from shared.bus.port import Bus, BusError, Entry
 from shared.contracts import subjects
 from shared.contracts.kube.bodies import Body
@@ -41,6 +42,10 @@ list one of them."""
 BODY_ORPHAN_SECONDS: Final = 3600.0
 """Age of a large body without a message before it is deleted. A watcher that has just lost its lease may be
 about to publish the message of a younger one."""
+
+
+_HAS_CONTROLLER: Final = re.compile(rb'"controller":\s*true')
+"""In the body of an object that another one controls; the others need not be decoded."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -206,7 +211,10 @@ class Term:
         by_detail = {kind.detail: kind for kind in kinds}
 
         def on_state(state: ObservedHeader, entry: Entry) -> None:
-            self._published.record(by_detail[state.subject.rsplit(".", 1)[1]], state)
+            kind = by_detail[state.subject.rsplit(".", 1)[1]]
+            self._published.record(kind, state)
+            if _HAS_CONTROLLER.search(entry.data) and (whole := read(entry, Observed)) is not None:
+                self._departures.restore(kind, whole)
             if entry.body_ref is not None:
                 bodies[entry.subject] = entry.body_ref
             else:

@@ -1,0 +1,66 @@
+"""A run's pods are its TaskRuns': a watcher that starts anew still knows whose they are."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from shared.contracts.kube.kinds import PIPELINE_RUN, POD, TASK_RUN, Kind
+from tests.unit.watcher.harness import Harness, run_harness
+
+RUNNING = {
+    "startTime": "2026-01-01T00:00:00Z",
+    "conditions": [{"type": "Succeeded", "status": "Unknown"}],
+}
+
+
+async def made(harness: Harness, kind: Kind, name: str, owner: Any, **more: Any) -> Any:
+    metadata: dict[str, Any] = {"name": name, "namespace": "default"} | more.pop("metadata", {})
+    if owner is not None:
+        about = {key: owner["metadata"][key] for key in ("name", "uid")}
+        of = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": True}
+        metadata["ownerReferences"] = [of | about]
+    return await harness.kube.create(kind, {"metadata": metadata} | more)
+
+
+async def running(harness: Harness) -> None:
+    """A run, its TaskRun, and a pod that does not end."""
+    task = {"name": "t", "taskSpec": {"steps": [{"name": "s", "image": "i"}]}}
+    run = await made(harness, PIPELINE_RUN, "r", None, spec={"pipelineSpec": {"tasks": [task]}})
+    part = await made(harness, TASK_RUN, "r-t", run, spec={"taskSpec": task["taskSpec"]})
+    for kind, name in ((PIPELINE_RUN, "r"), (TASK_RUN, "r-t")):
+        patch = {"status": RUNNING}
+        await harness.kube.patch(kind, "default", name, patch, subresource="status")
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    await made(harness, POD, "p", part, spec=spec, metadata={"finalizers": ["a/b"]})
+
+
+def is_gone(harness: Harness) -> bool:
+    return harness.published(PIPELINE_RUN)[-1].deleted
+
+
+@pytest.mark.parametrize("away", [(), ("r",), ("r", "r-t")], ids="away: {}".format)
+def test_run_is_gone_when_its_pod_is_also_for_the_next_watcher(away: tuple[str, ...]) -> None:
+    """`away`: what is deleted while no watcher is there."""
+
+    async def drive(harness: Harness) -> None:
+        await running(harness)
+        await harness.start()
+        await asyncio.sleep(5)
+        deleted = ((TASK_RUN, "r-t"), (PIPELINE_RUN, "r"))
+        for kind, name in deleted:
+            if name not in away:
+                await harness.kube.delete(kind, "default", name)
+        await asyncio.sleep(5)
+        await harness.kill()
+        for kind, name in deleted:
+            if name in away:
+                await harness.kube.delete(kind, "default", name)
+        await harness.start()
+        await asyncio.sleep(300)
+        assert not is_gone(harness)
+        await harness.kube.patch(POD, "default", "p", {"metadata": {"finalizers": None}})
+        await asyncio.sleep(90)
+        assert is_gone(harness)
+
+    run_harness(drive)
