@@ -1,10 +1,13 @@
 """Whose a job or a Workload object is, by what is written into it. Pure."""
 
+from datetime import datetime
+
 from shared.contracts.kube import names
-from shared.contracts.kube.bodies import Body, annotations_of, labels_of
+from shared.contracts.kube.bodies import Body, OwnerReference, annotations_of, labels_of
 from shared.contracts.messages.spokes import ORIGIN
-from shared.contracts.messages.workloads import WorkloadState
-from shared.integrations import Integration, queue_of
+from shared.contracts.messages.workloads import JobRef, WorkloadState
+from shared.contracts.refs import WorkloadRef
+from shared.integrations import Integration, Integrations, queue_of
 
 
 def asks_to_wait(job: Body, integration: Integration) -> bool:
@@ -41,3 +44,47 @@ def was_of_a_job(last: WorkloadState | None, workload: Body) -> bool:
 def was_external(last: WorkloadState | None, workload: Body) -> bool:
     """Return whether the Workload started without a job: a job that claims it later changes nothing."""
     return last is not None and last.owner is None and last.uid == workload["metadata"]["uid"]
+
+
+def job_owner(
+    workload: Body, integrations: Integrations
+) -> tuple[OwnerReference, Integration] | None:
+    """Return the job that controls the Workload, and its kind; the job may be deleted already."""
+    for owner in workload["metadata"].get("ownerReferences") or []:
+        group = owner.get("apiVersion", "").rpartition("/")[0]
+        found = integrations.find(group=group, kind=owner.get("kind"))
+        if owner.get("controller") and found:
+            return owner, found
+    return None
+
+
+def left_behind(
+    ref: WorkloadRef, workload: Body, integrations: Integrations
+) -> WorkloadState | None:
+    """Return a tombstone for a Workload that is deleted and kept by our finalizer; None for another one.
+
+    1. A replica of the patcher that is behind has not seen the end of a job. Another one has handled it.
+    2. The one that is behind creates the job's Workload. The garbage collector deletes it.
+    3. Nobody removes our finalizer, because the end of the job has been handled: it is said once more.
+    """
+    metadata = workload["metadata"]
+    kept = names.RESOURCE_IN_USE in (metadata.get("finalizers") or [])
+    found = job_owner(workload, integrations)
+    if "deletionTimestamp" not in metadata or not kept or found is None:
+        return None
+    owner, integration = found
+    return WorkloadState(
+        cluster=ref.cluster,
+        namespace=ref.namespace,
+        name=ref.name,
+        uid=owner["uid"],
+        owner=JobRef(
+            api_version=owner["apiVersion"],
+            kind=owner["kind"],
+            plural=integration.kind.plural,
+            name=owner["name"],
+            uid=owner["uid"],
+        ),
+        phase="gone",
+        created_at=datetime.fromisoformat(metadata["creationTimestamp"]),
+    )

@@ -11,6 +11,8 @@ from services.classifier.projection.machine_slots import MachineSlots
 from services.classifier.projection.nesting import Nesting
 from services.classifier.projection.ownership import (
     asks_to_wait,
+    job_owner,
+    left_behind,
     may_claim,
     was_external,
     was_of_a_job,
@@ -416,7 +418,7 @@ class Projector:
             is_new = _requested(last) != _requested(state) or _edited_while_waiting(last, state)
             state = state.with_generation(last.generation + is_new)
         if state.phase == "gone":
-            del self._published[ref]
+            self._published.pop(ref, None)
         else:
             self._published[ref] = state
         return state
@@ -439,7 +441,7 @@ class Projector:
         self._machines.forget(ref)
         if workload is not None and (
             was_external(last, workload)
-            or not (self._has_job_owner(workload) or was_of_a_job(last, workload))
+            or not (job_owner(workload, self._integrations) or was_of_a_job(last, workload))
         ):
             return project_external(
                 workload,
@@ -448,16 +450,9 @@ class Projector:
                 policy=self._policy,
                 last=last,
             )
-        return None if last is None or last.phase == "gone" else last.gone()
-
-    def _has_job_owner(self, workload: Body) -> bool:
-        """Return whether a job controls the Workload; the job may be deleted already."""
-        for owner in workload["metadata"].get("ownerReferences") or []:
-            group = owner.get("apiVersion", "").rpartition("/")[0]
-            found = self._integrations.find(group=group, kind=owner.get("kind"))
-            if owner.get("controller") and found:
-                return True
-        return False
+        if last is None or last.phase == "gone":
+            return None if workload is None else left_behind(ref, workload, self._integrations)
+        return last.gone()
 
 
 def _requested(state: WorkloadState) -> tuple[object, ...]:
