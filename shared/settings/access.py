@@ -58,6 +58,14 @@ class Access:
             found["tls"] = context
         return found
 
+    def identity(self) -> bytes:
+        """What the server knows us by, as the files have it now: if it changes, another connection is due."""
+        return _contents(self.nkey, self.credentials)
+
+    def trust(self) -> bytes:
+        """The certificates, as the files have them now: the next connection has to use them."""
+        return _contents(self.ca, self.certificate, self.private_key)
+
     def seed(self) -> str:
         """The seed of the nkey. Raises ValueError if the file contains none."""
         assert self.nkey is not None
@@ -108,6 +116,17 @@ class Access:
             raise ValueError(
                 f"{self.certificate}: not a certificate with its key: {error}"
             ) from error
+
+
+def _contents(*files: Path | None) -> bytes:
+    """The bytes of all files; of one that cannot be read, none."""
+    found = b""
+    for file in files:
+        try:
+            found += b"" if file is None else file.read_bytes()
+        except OSError:
+            continue  # It is being replaced, or `options` says what is wrong with it.
+    return found
 
 
 def _hide_tls_warning() -> None:

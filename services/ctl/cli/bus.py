@@ -88,6 +88,16 @@ def bus_permissions(
     kubernetes: Annotated[
         bool, typer.Option("--kubernetes", help="Print a ConfigMap and the users' Secrets instead.")
     ] = False,
+    rotate: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="USER", help="Make another key; the former one is taken too. May be repeated."
+        ),
+    ] = None,
+    retire: Annotated[
+        list[str] | None,
+        typer.Option(metavar="USER", help="Take the former key no more. May be repeated."),
+    ] = None,
     nats_url: Annotated[
         str,
         typer.Option(
@@ -97,8 +107,18 @@ def bus_permissions(
     ] = "nats://127.0.0.1:4222",
 ) -> None:
     """Print nats-server's configuration of who may do what: deploy/nats/permissions.yaml, and keys."""
-    from services.ctl.setup.permissions import manifests, rendered  # noqa: PLC0415
+    from services.ctl.setup.permissions import (  # noqa: PLC0415
+        manifests,
+        rendered,
+        retire_key,
+        rotate_key,
+    )
     from shared.settings.environment import nats_access  # noqa: PLC0415
+
+    for user in rotate or ():
+        rotate_key(keys, user)
+    for user in retire or ():
+        retire_key(keys, user)
 
     configuration, users = rendered(
         keys, spoke or [], cluster=cluster, url=nats_url, tls=nats_access()

@@ -34,6 +34,41 @@ def secret_of(user: str) -> str:
     return f"nats-user-{user}"
 
 
+def former_file(folder: Path, user: str) -> Path:
+    """The file with the public key that a user had before its key was rotated."""
+    return folder / f"{user}.former"
+
+
+def rotate_key(folder: Path, user: str) -> None:
+    """Make another key for a user; the former one is taken as well until `retire_key`.
+
+    Raises `CommandError` for a user without a key, and while its former key is still taken.
+    """
+    path, former = key_file(folder, user), former_file(folder, user)
+    if not path.exists():
+        raise CommandError("--rotate", f"{path}: {user} has no key in this folder")
+    if former.exists():
+        hint = f"end that with --retire {user}, after all its processes use the present key"
+        raise CommandError("--rotate", f"{former}: the key of {user} is being rotated", hint=hint)
+    public = make_keys(folder, [user])[user]
+    seed, _ = new_key()
+    beside = path.with_suffix(".new")
+    beside.unlink(missing_ok=True)
+    beside.touch(mode=0o600)
+    beside.write_text(f"{seed}\n")
+    # Before the new seed is there: whoever is stopped in between has lost nothing.
+    former.write_text(f"{public}\n")
+    beside.replace(path)
+
+
+def retire_key(folder: Path, user: str) -> None:
+    """Take the former key of a user no more. Raises `CommandError` if it has none."""
+    former = former_file(folder, user)
+    if not former.exists():
+        raise CommandError("--retire", f"{former}: the key of {user} is not being rotated")
+    former.unlink()
+
+
 def make_keys(folder: Path, users: Sequence[str]) -> dict[str, str]:
     """Public key of each user; missing seeds are made. Raises `CommandError` for a malformed one."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -79,7 +114,12 @@ def rendered(
         access = replace(tls, nkey=key_file(folder, user))
         own = context(f"Sluicegate, as {user}", url=url, access=access)
         (folder / f"{user}.json").write_text(json.dumps(own, indent=2) + "\n")
-    return hub_configuration(keys, spokes=spokes, cluster=cluster), users
+    former = {
+        user: former_file(folder, user).read_text().strip()
+        for user in users
+        if former_file(folder, user).exists()
+    }
+    return hub_configuration(keys, spokes=spokes, cluster=cluster, former=former), users
 
 
 def manifests(configuration: str, folder: Path, users: Sequence[str]) -> str:

@@ -171,19 +171,28 @@ def _many_answers(subject: str) -> str:
     return ", response_type: stream" if subject.startswith(many) else ""
 
 
-def hub_configuration(keys: Mapping[str, str], *, spokes: Sequence[str], cluster: str = HUB) -> str:
+def hub_configuration(
+    keys: Mapping[str, str],
+    *,
+    spokes: Sequence[str],
+    cluster: str = HUB,
+    former: Mapping[str, str] | None = None,
+) -> str:
     """The users of a hub and its spokes, as a block that `server.conf` includes: each has its key.
 
     The streams are in an account of their own, with those who declare and repair them. Every other user has
     an account, and imports into it the requests that it may make, by their exact subjects. The server answers
     into the account of whoever asks: nobody has it write where others read.
 
-    `keys`: name of each user to its public key; a spoke's is ``spoke-<name>``. Raises KeyError without one,
-    ValueError for a name that is none.
+    `keys`: name of each user to its public key; a spoke's is ``spoke-<name>``. `former`: the same of users
+    whose key is being rotated: both are taken. Raises KeyError without a key, ValueError for a name that is
+    none.
     """
+    former = former or {}
     rights_of(spokes=spokes, cluster=cluster)  # Raises for names that are none.
     users = rights_of(cluster=cluster)
     allowed = permissions(users, keys=keys)
+    before = permissions(users, keys={**keys, **former})
     found = _Accounts()
     found.add(HUB_ACCOUNT, streams=True)
     for name, rights in users.items():
@@ -192,6 +201,9 @@ def hub_configuration(keys: Mapping[str, str], *, spokes: Sequence[str], cluster
         account.users += _user(
             name, allowed[name].server_configuration(own_account=own), keys[name]
         )
+        if name in former:
+            text = before[name].server_configuration(own_account=own)
+            account.users += _user(name, text, former[name])
     for name, rights in users.items():
         if not rights.lives_with_streams:
             _import_streams(found, name.upper(), rights, allowed[name])
@@ -200,7 +212,12 @@ def hub_configuration(keys: Mapping[str, str], *, spokes: Sequence[str], cluster
                 if _asks(rights, subject) and _home(name, rights) != other.upper():
                     found.serve(other.upper(), subject, _home(name, rights))
     keeper = next(name for name, rights in users.items() if f"{DOOR}.*.>" in rights.answers)
-    _add_spokes(found, {s: f"nkey: {keys[f'spoke-{s}']}" for s in spokes}, keeper.upper())
+    _add_spokes(
+        found,
+        {s: f"nkey: {keys[f'spoke-{s}']}" for s in spokes},
+        keeper.upper(),
+        former={s: f"nkey: {former[f'spoke-{s}']}" for s in spokes if f"spoke-{s}" in former},
+    )
     head = "# Made by `sluice bus permissions`: change deploy/nats/permissions.yaml, and make it again."
     return f"{head}\n{found.text()}"
 
@@ -237,13 +254,21 @@ def accounts(hub_users: str, spokes: Mapping[str, str]) -> str:
     return found.text()
 
 
-def _add_spokes(found: _Accounts, spokes: Mapping[str, str], keeper: str) -> None:
-    """`keeper`: the account that keeps the door."""
+def _add_spokes(
+    found: _Accounts,
+    spokes: Mapping[str, str],
+    keeper: str,
+    *,
+    former: Mapping[str, str] | None = None,
+) -> None:
+    """`keeper`: the account that keeps the door. `former`: the proofs of those that are being rotated."""
     for spoke, proof in spokes.items():
         rights = spoke_rights(spoke)
         token = subjects.encode(spoke)
         account = found.add(_account(token))
         account.users.append(f"      {{ {proof} }}")
+        if former and spoke in former:
+            account.users.append(f"      {{ {former[spoke]} }}")
         account.settings += (SPOKE_LIMITS,)
         for asked in _ASKED:
             local = f"{OWN_API}.{asked}"

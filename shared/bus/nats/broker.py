@@ -8,8 +8,8 @@ of ours is made here; `tests/architecture` fails where one is not.
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from ssl import SSLContext
 from typing import Any, Final
+from zlib import crc32
 
 import structlog
 from faststream import AckPolicy
@@ -39,6 +39,12 @@ COMPLAIN_SECONDS: Final = 5.0
 """Interval of log lines while no server answers."""
 
 PENDING_BYTES: Final = 64 << 20
+
+RENEW_SECONDS: Final = 10.0
+"""How often keys and certificates are looked at. A Secret takes a minute to reach its mount anyway."""
+
+RENEW_WITHIN_SECONDS: Final = 30.0
+"""Connections of services whose keys were renewed at once are opened anew within this time, not together."""
 
 Hook = Callable[[], Awaitable[None]]
 
@@ -90,10 +96,22 @@ class Connection:
     `epoch` counts the times that it was lost: whoever saw another value then must ask anew.
     """
 
-    def __init__(self, *, url: str, name: str, access: Access = OPEN) -> None:
+    def __init__(
+        self,
+        *,
+        url: str,
+        name: str,
+        access: Access = OPEN,
+        renew_seconds: float = RENEW_SECONDS,
+        renew_within_seconds: float = RENEW_WITHIN_SECONDS,
+    ) -> None:
         self._access = access
+        self._renew_seconds = renew_seconds
+        self._renew_pause = renew_within_seconds * (crc32(name.encode()) % 1000) / 1000
+        """Seconds from a renewed key to the new connection: not all services shall leave at once."""
+
+        self._identity, self._trust = access.identity(), access.trust()
         options = access.options()
-        self._tls: SSLContext | None = options.get("tls")
         self.inbox: str = options.get("inbox_prefix", INBOX)
         """Below it is all that is sent to us alone."""
 
@@ -124,6 +142,7 @@ class Connection:
         self._closing = False
         self._complained_at: float | None = None
         self._revival: asyncio.Task[None] | None = None
+        self._renewing: asyncio.Task[None] | None = None
 
     @property
     def nc(self) -> Client:
@@ -152,14 +171,17 @@ class Connection:
                 self._complain(error)
                 await asyncio.sleep(pause)
         log.info("connected to NATS", url=self.url)
+        if self._renewing is None:
+            self._renewing = asyncio.create_task(self._keep_renewed())
         self._arrived()
 
     async def close(self) -> None:
         """Flush pending writes and disconnect for good."""
         self._closing = True
         self._ready.clear()
-        if self._revival is not None:
-            self._revival.cancel()
+        for task in (self._revival, self._renewing):
+            if task is not None:
+                task.cancel()
         if self._nc is not None and not self._nc.is_closed and not self._nc.is_connected:
             # Draining would wait for a server that is not there.
             try:
@@ -195,7 +217,7 @@ class Connection:
             self.refused = str(error)
             log.error("NATS denies permission", error=str(error), user=self.name)
         else:
-            self._show_again()
+            self._renew()
             self._complain(error)
         if self._nc is None and isinstance(error, NatsError):
             # FastStream compares the words: it takes some errors of the first connection for
@@ -211,7 +233,7 @@ class Connection:
 
     async def _on_disconnected(self) -> None:
         self._left()
-        self._show_again()
+        self._renew()
         if self._nc is not None and not self._closing:
             # What nats-py has not sent yet would be sent first after the reconnection, before
             # what was lost on the way: an older state would overtake a newer one. Publisher,
@@ -220,14 +242,35 @@ class Connection:
             self._nc._pending_data_size = 0  # noqa: SLF001
             log.warning("connection to NATS lost; trying again", url=self.url)
 
-    def _show_again(self) -> None:
-        """A certificate is renewed in its file; the context had read the former one."""
-        if self._tls is None:
+    async def _keep_renewed(self) -> None:
+        while True:
+            await asyncio.sleep(self._renew_seconds)
+            self._renew()
+
+    def _renew(self) -> None:
+        """Take up keys and certificates that were renewed in their files.
+
+        A certificate is for the next connection. A key is for another connection, which is opened soon; at
+        once if there is none. Files that cannot be used change nothing.
+        """
+        identity, trust = self._access.identity(), self._access.trust()
+        if (identity, trust) == (self._identity, self._trust):
             return
         try:
-            self._access.show(self._tls)
+            options = self._access.options()
         except ValueError as error:
-            log.warning("the certificate for NATS cannot be read again", error=str(error))
+            log.warning("keys for NATS cannot be read again", error=str(error))
+            return
+        moved = identity != self._identity
+        self._identity, self._trust = identity, trust
+        # What both libraries connect with the next time; there is no public way.
+        self.broker._connection_kwargs.update(options)  # noqa: SLF001
+        if self._nc is not None and "tls" in options:
+            self._nc.options["tls"] = options["tls"]
+        log.info("took up renewed keys for NATS", url=self.url, another_connection=moved)
+        if moved and self._nc is not None and self._revival is None and not self._closing:
+            pause = self._renew_pause if self.ready else 0.0
+            self._revival = asyncio.create_task(self._revive(pause))
 
     async def _on_reconnected(self) -> None:
         log.info("connected to NATS again", url=self.url)
@@ -239,11 +282,15 @@ class Connection:
             # nats-py gives up for good after some errors ("maximum control line exceeded"): it
             # would stay silent for ever.
             log.error("NATS closed the connection for good; opening another", url=self.url)
-            self._revival = asyncio.create_task(self._revive())
+            self._revival = asyncio.create_task(self._revive(RECONNECT_SECONDS))
 
-    async def _revive(self) -> None:
-        await asyncio.sleep(RECONNECT_SECONDS)
+    async def _revive(self, pause: float) -> None:
+        await asyncio.sleep(pause)
+        if self._nc is not None and not self._nc.is_closed:
+            # What is not acknowledged yet is sent again by whoever sent it.
+            await self._nc.close()
         await self._stop_broker()
+        self.inbox = self.broker._connection_kwargs.get("inbox_prefix", INBOX)  # noqa: SLF001
         await self.open()
         self._revival = None
 

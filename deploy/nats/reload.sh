@@ -1,0 +1,15 @@
+#!/bin/sh
+# Has nats-server read its files again when one of them has changed: users, certificates. Connections whose user
+# or key is still there go on. A configuration that cannot be used changes nothing: the server's log says why.
+# usage: reload.sh SECONDS FOLDER...    PID: of the server; without, the process of that name in this pod.
+seconds=$1
+shift
+state() { find -L "$@" -type f ! -path '*/..*' 2>/dev/null | sort | xargs cat 2>/dev/null | sha256sum; }
+was=$(state "$@")
+while sleep "$seconds"; do
+  now=$(state "$@")
+  if [ "$now" != "$was" ] && kill -HUP "${PID:-$(pidof nats-server)}"; then
+    was=$now
+    echo "files have changed: told nats-server to read them again"
+  fi
+done

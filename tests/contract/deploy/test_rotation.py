@@ -1,0 +1,230 @@
+"""Keys and certificates change while messages flow: what docs/how-to/rotate-keys.md says, a real server."""
+
+import asyncio
+import os
+import re
+import shlex
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import nats
+import pytest
+import trustme
+from nats.errors import Error as NatsError
+from typer.testing import CliRunner
+
+from services.ctl.main import app
+from services.ctl.setup.permissions import FILE, key_file
+from shared.bus.admin.apply import apply_at
+from shared.bus.admin.permissions import reads_of, writes_of
+from shared.bus.embedded import EmbeddedServer
+from shared.bus.nats import broker
+from shared.bus.nats.bus import NatsBus
+from shared.contracts.messages.spokes import Beat
+from shared.settings.access import Access
+from shared.testing.waiting import eventually
+from tests.contract.deploy.test_nats import mounted, pod_of
+
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "how-to" / "rotate-keys.md"
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+USER = "patcher"
+
+
+class Installation:
+    """A server as it is deployed, its folder of keys, and what watches its files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.tls = folder / "tls"
+        self.permissions = folder / "nats-permissions"
+        self.keys = folder / "nats-keys"
+        for made in (self.tls, self.permissions):
+            made.mkdir()
+        self.authority = trustme.CA()
+        self.certify(self.authority)
+        self.authority.cert_pem.write_to_path(self.tls / "ca.crt")
+        self.permit()
+        self.server = EmbeddedServer(folder, config=mounted(folder, (), pod_of(folder)))
+
+    def certify(self, authority: trustme.CA) -> None:
+        """New certificates of server and clients, as cert-manager renews them."""
+        server = authority.issue_cert("127.0.0.1", "localhost")
+        client = authority.issue_cert("client.example.com")
+        for name, made in (("tls", server), ("client", client)):
+            (self.tls / f"{name}.key").write_bytes(made.private_key_pem.bytes())
+            (self.tls / f"{name}.crt").write_bytes(made.cert_chain_pems[0].bytes())
+
+    def permit(self, *options: str) -> None:
+        """Run `sluice bus permissions`, and give the server what it prints."""
+        command = ["bus", "permissions", "--keys", str(self.keys), *options]
+        done = CliRunner().invoke(app, command, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        (self.permissions / FILE).write_text(done.output)
+
+    def access(self, user: str) -> Access:
+        return Access(
+            nkey=key_file(self.keys, user),
+            ca=self.tls / "ca.crt",
+            certificate=self.tls / "client.crt",
+            private_key=self.tls / "client.key",
+        )
+
+    def bus(self, user: str) -> NatsBus:
+        return NatsBus(
+            url=self.server.url,
+            instance=user,
+            access=self.access(user),
+            reads=reads_of(user),
+            writes=writes_of(user, "hub"),
+            now=lambda: NOON,
+        )
+
+    async def refuses(self, seed: str) -> bool:
+        """Whether the server does not take a key."""
+        return not await self.takes(seed)
+
+    async def takes(self, seed: str) -> bool:
+        """Whether the server takes a key."""
+        options = {**self.access(USER).options(), "nkeys_seed_str": seed}
+        try:
+            client = await nats.connect(
+                self.server.url, allow_reconnect=False, max_reconnect_attempts=1, **options
+            )
+        except (NatsError, OSError):
+            return False
+        await client.close()
+        return True
+
+
+@asynccontextmanager
+async def watched(place: Installation) -> AsyncIterator[None]:
+    """Run the script that has the server read its files again."""
+    script = ROOT / "deploy" / "nats" / "reload.sh"
+    process = await asyncio.create_subprocess_exec(
+        "sh", str(script), "0.2", str(place.permissions), str(place.tls),
+        env={**os.environ, "PID": str(place.server.pid)},
+    )  # fmt: skip
+    try:
+        yield
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+@pytest.fixture
+async def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Installation]:
+    monkeypatch.setattr(broker, "RENEW_SECONDS", 0.1)
+    monkeypatch.setattr(broker, "RENEW_WITHIN_SECONDS", 0.1)
+    made = Installation(tmp_path)
+    await made.server.start()
+    try:
+        await apply_at(made.server.url, access=made.access("bus"))
+        async with watched(made):
+            yield made
+    finally:
+        await made.server.kill()
+
+
+def documented(option: str) -> list[str]:
+    """The options of the page's command with that option, for the user and the folder of the test."""
+    commands = re.findall(
+        r"^ *sluice bus permissions --keys nats-keys (.*)$", PAGE.read_text(), re.MULTILINE
+    )
+    [found] = [one for one in commands if option in one]
+    return [USER if word == "quota" else word for word in shlex.split(found)]
+
+
+class Flow:
+    """Numbered messages, from one service to another, until it is told to end."""
+
+    def __init__(self, sender: NatsBus, reader: NatsBus) -> None:
+        self.sender = sender
+        self.reader = reader
+        self.sent = 0
+        self.seen: list[int] = []
+
+    async def send(self) -> None:
+        while True:
+            self.sent += 1
+            await self.sender.publish(Beat(spoke="hub", instance=USER, number=self.sent, at=NOON))
+            await asyncio.sleep(0.01)
+
+    async def read(self) -> None:
+        async for item in self.reader.replay("SPOKES"):
+            if hasattr(item, "subject"):
+                self.seen.append(item.read(Beat).number)
+
+
+@asynccontextmanager
+async def flowing(place: Installation) -> AsyncIterator[Flow]:
+    sender, reader = place.bus(USER), place.bus("operator")
+    flow = Flow(sender, reader)
+    tasks: list[asyncio.Task[None]] = []
+    for bus in (sender, reader):
+        await bus.start()
+    try:
+        tasks += [asyncio.create_task(flow.send()), asyncio.create_task(flow.read())]
+        await eventually(lambda: len(flow.seen) > 5)
+        yield flow
+        last = flow.sent
+        await eventually(lambda: flow.seen[-1] > last)
+        assert flow.seen == list(range(1, len(flow.seen) + 1)), "lost, or twice"
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for bus in (sender, reader):
+            await bus.stop()
+
+
+async def test_rotated_key_is_taken_up_while_messages_flow(place: Installation) -> None:
+    before = key_file(place.keys, USER).read_text().strip()
+    async with flowing(place) as flow:
+        place.permit(*documented("--rotate"))
+        await eventually(lambda: flow.sender.connection.epoch == 1)
+        await eventually(lambda: flow.sender.connection.ready)
+        assert await place.takes(before)
+        place.permit(*documented("--retire"))
+        last = flow.sent
+        await eventually(lambda: place.refuses(before))
+        await eventually(lambda: flow.seen[-1] > last + 5)
+        assert flow.sender.connection.epoch == 1, "one connection more, and no other one"
+        assert flow.reader.connection.epoch == 0, "who keeps its key keeps its connection"
+
+
+async def test_service_whose_key_was_retired_before_it_had_the_new_one_comes_back(
+    place: Installation,
+) -> None:
+    mounted_later = key_file(place.keys, USER).read_text()
+    async with flowing(place) as flow:
+        place.permit("--rotate", USER)
+        renewed = key_file(place.keys, USER).read_text()
+        place.permit("--retire", USER)
+        key_file(place.keys, USER).write_text(mounted_later)
+        await eventually(lambda: not flow.sender.connection.ready)
+        key_file(place.keys, USER).write_text(renewed)
+        await eventually(lambda: flow.sender.connection.ready)
+
+
+async def test_authority_is_exchanged_while_messages_flow(place: Installation) -> None:
+    async with flowing(place) as flow:
+        other = trustme.CA()
+        bundle = place.authority.cert_pem.bytes() + other.cert_pem.bytes()
+        (place.tls / "ca.crt").write_bytes(bundle)
+        await asyncio.sleep(1.0)  # As the page says: both are trusted before the first is used.
+        place.certify(other)
+        await asyncio.sleep(1.0)
+        (place.tls / "ca.crt").write_bytes(other.cert_pem.bytes())
+        await asyncio.sleep(1.0)
+        assert (flow.sender.connection.epoch, flow.reader.connection.epoch) == (0, 0)
+        fresh = place.bus("quota")
+        await fresh.start()
+        await fresh.stop()
+        # The next connection of a service that runs uses what is there now.
+        nc = flow.sender.connection.nc
+        await nc._process_op_err(NatsError("lost"))
+        await eventually(lambda: flow.sender.connection.epoch == 1)
+        await eventually(lambda: flow.sender.connection.ready)
