@@ -34,7 +34,7 @@ def secret_of(user: str) -> str:
     return f"nats-user-{user}"
 
 
-def former_file(folder: Path, user: str) -> Path:
+def _former_file(folder: Path, user: str) -> Path:
     """The file with the public key that a user had before its key was rotated."""
     return folder / f"{user}.former"
 
@@ -44,7 +44,7 @@ def rotate_key(folder: Path, user: str) -> None:
 
     Raises `CommandError` for a user without a key, and while its former key is still taken.
     """
-    path, former = key_file(folder, user), former_file(folder, user)
+    path, former = key_file(folder, user), _former_file(folder, user)
     if not path.exists():
         raise CommandError("--rotate", f"{path}: {user} has no key in this folder")
     if former.exists():
@@ -63,7 +63,7 @@ def rotate_key(folder: Path, user: str) -> None:
 
 def retire_key(folder: Path, user: str) -> None:
     """Take the former key of a user no more. Raises `CommandError` if it has none."""
-    former = former_file(folder, user)
+    former = _former_file(folder, user)
     if not former.exists():
         raise CommandError("--retire", f"{former}: the key of {user} is not being rotated")
     former.unlink()
@@ -115,9 +115,9 @@ def rendered(
         own = context(f"Sluicegate, as {user}", url=url, access=access)
         (folder / f"{user}.json").write_text(json.dumps(own, indent=2) + "\n")
     former = {
-        user: former_file(folder, user).read_text().strip()
+        user: _former_file(folder, user).read_text().strip()
         for user in users
-        if former_file(folder, user).exists()
+        if _former_file(folder, user).exists()
     }
     return hub_configuration(keys, spokes=spokes, cluster=cluster, former=former), users
 

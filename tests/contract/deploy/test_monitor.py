@@ -37,7 +37,7 @@ async def test_monitor_listens_at_the_loopback_of_the_pod_only(folder: Path) -> 
 
 def test_probes_of_nats_ask_the_monitor_from_within_the_pod() -> None:
     [template] = [one for name, one in templates(kustomized("hub")) if name == "nats"]
-    [container] = template["spec"]["containers"]
+    [container] = [one for one in template["spec"]["containers"] if one["name"] == "nats"]
     for probe in ("readinessProbe", "livenessProbe"):
         assert container[probe]["exec"]["command"][-1].startswith("http://127.0.0.1:8222/healthz")
     assert "monitor" not in {port["name"] for port in container["ports"]}

@@ -22,6 +22,7 @@ from shared.bus.admin.permissions import reads_of, writes_of
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats import broker
 from shared.bus.nats.bus import NatsBus
+from shared.bus.port import Entry
 from shared.contracts.messages.spokes import Beat
 from shared.settings.access import Access
 from shared.testing.waiting import eventually
@@ -130,9 +131,8 @@ async def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 
 def documented(option: str) -> list[str]:
     """The options of the page's command with that option, for the user and the folder of the test."""
-    commands = re.findall(
-        r"^ *sluice bus permissions --keys nats-keys (.*)$", PAGE.read_text(), re.MULTILINE
-    )
+    line = r"^ *sluice bus permissions --keys nats-keys (.*) --kubernetes > nats-users.yaml$"
+    commands = re.findall(line, PAGE.read_text(), re.MULTILINE)
     [found] = [one for one in commands if option in one]
     return [USER if word == "quota" else word for word in shlex.split(found)]
 
@@ -154,7 +154,7 @@ class Flow:
 
     async def read(self) -> None:
         async for item in self.reader.replay("SPOKES"):
-            if hasattr(item, "subject"):
+            if isinstance(item, Entry):
                 self.seen.append(item.read(Beat).number)
 
 
