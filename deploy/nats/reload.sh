@@ -6,8 +6,13 @@ seconds=$1
 shift
 state() { find -L "$@" -type f ! -path '*/..*' 2>/dev/null | sort | xargs cat 2>/dev/null | sha256sum; }
 was=$(state "$@")
+last=$was
 while sleep "$seconds"; do
   now=$(state "$@")
+  before=$last
+  last=$now
+  # Twice the same: a file that is half written must not be read. Without its users the server drops everybody.
+  [ "$now" = "$before" ] || continue
   if [ "$now" != "$was" ] && kill -HUP "${PID:-$(pidof nats-server)}"; then
     was=$now
     echo "files have changed: told nats-server to read them again"

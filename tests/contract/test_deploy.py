@@ -197,7 +197,8 @@ def test_every_long_running_container_has_liveness_and_readiness_probes(
 ) -> None:
     for document in rendered:
         if document["kind"] in {"Deployment", "StatefulSet"}:
-            [container] = document["spec"]["template"]["spec"]["containers"]
+            containers = document["spec"]["template"]["spec"]["containers"]
+            [container] = [one for one in containers if one["name"] != "reload"]
             ports = {port["name"] for port in container["ports"]}
             for probe in ("livenessProbe", "readinessProbe"):
                 # The monitor of nats-server listens on loopback only: the pod asks it itself.

@@ -63,7 +63,10 @@ class Installation:
         command = ["bus", "permissions", "--keys", str(self.keys), *options]
         done = CliRunner().invoke(app, command, catch_exceptions=False)
         assert done.exit_code == 0, done.output
-        (self.permissions / FILE).write_text(done.output)
+        # As Kubernetes changes a mount: all at once.
+        beside = self.folder / FILE
+        beside.write_text(done.output)
+        beside.replace(self.permissions / FILE)
 
     def access(self, user: str) -> Access:
         return Access(
