@@ -219,9 +219,10 @@ class Connection:
         else:
             self._renew()
             self._complain(error)
-        if self._nc is None and isinstance(error, NatsError):
-            # FastStream compares the words: it takes some errors of the first connection for
-            # final, and leaves the socket open. A wrong password is mended more often than not.
+        if isinstance(error, NatsError) and not (self._nc is not None and self.ready):
+            # FastStream compares the words: it takes some errors for final. Of the first connection it
+            # leaves the socket open, and later it ends nats-py's attempts for good. A wrong password, or a
+            # user that the server does not have for a moment, is mended more often than not.
             error.args = (f"{error}; trying again",)
 
     def _complain(self, error: Exception) -> None:

@@ -24,7 +24,7 @@ from shared.bus.nats import broker
 from shared.bus.nats.bus import NatsBus
 from shared.bus.port import Entry
 from shared.contracts.messages.spokes import Beat
-from shared.settings.access import Access
+from shared.settings.access import Access, new_key, public_key
 from shared.testing.waiting import eventually
 from tests.contract.deploy.test_nats import mounted, pod_of
 
@@ -63,9 +63,12 @@ class Installation:
         command = ["bus", "permissions", "--keys", str(self.keys), *options]
         done = CliRunner().invoke(app, command, catch_exceptions=False)
         assert done.exit_code == 0, done.output
-        # As Kubernetes changes a mount: all at once.
+        self.give(done.output)
+
+    def give(self, configuration: str) -> None:
+        """Change the server's users, as Kubernetes changes a mount: all at once."""
         beside = self.folder / FILE
-        beside.write_text(done.output)
+        beside.write_text(configuration)
         beside.replace(self.permissions / FILE)
 
     def access(self, user: str) -> Access:
@@ -209,6 +212,18 @@ async def test_service_whose_key_was_retired_before_it_had_the_new_one_comes_bac
         key_file(place.keys, USER).write_text(mounted_later)
         await eventually(lambda: not flow.sender.connection.ready)
         key_file(place.keys, USER).write_text(renewed)
+        await eventually(lambda: flow.sender.connection.ready)
+
+
+async def test_service_whose_user_was_left_out_for_a_moment_comes_back(place: Installation) -> None:
+    sound = (place.permissions / FILE).read_text()
+    other = new_key()[1]
+    without = sound.replace(public_key(key_file(place.keys, USER).read_text().strip()), other)
+    async with flowing(place) as flow:
+        place.give(without)
+        await eventually(lambda: not flow.sender.connection.ready)
+        await asyncio.sleep(2 * broker.RECONNECT_SECONDS)  # It has been refused by then.
+        place.give(sound)
         await eventually(lambda: flow.sender.connection.ready)
 
 
