@@ -5,6 +5,7 @@ The HTTP handlers and the NATS service both ask here. An answer holds only what 
 
 import asyncio
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from time import monotonic
 from typing import Any, Final
 
@@ -27,10 +28,8 @@ from services.console.documents import (
 from services.console.rows import queue_row, workload_row
 from services.console.status_error import StatusError, not_found
 from services.console.view import View
-from services.console.whatif import ProposedChange
-from services.quota.forecast import BUDGET_SECONDS, Budget
+from services.quota.forecast import BUDGET_SECONDS, RECENT, Budget
 from services.quota.queries.replica import Ident
-from services.whatif.expected_start import RECENT, with_forecast
 from shared.contracts.messages.explain import (
     ExplainRequest,
     Explanation,
@@ -212,20 +211,21 @@ class QueryService:
             return item
         snapshot, history = self.view.snapshot(), self.view.history
         recent = self.view.recent_submissions(RECENT)
-        forecast: Explanation = await self._simulate(
-            lambda: with_forecast(
-                item,
-                snapshot,
-                history=history,
-                recent=recent,
-                budget=Budget(BUDGET_SECONDS, monotonic),
-            )
-        )
+
+        def play() -> Explanation:
+            # What-if is imported when somebody asks: most of the time nobody does.
+            from services.whatif.expected_start import with_forecast  # noqa: PLC0415
+
+            budget = Budget(BUDGET_SECONDS, monotonic)
+            return with_forecast(item, snapshot, history=history, recent=recent, budget=budget)
+
+        forecast: Explanation = await self._simulate(play)
         return forecast
 
     async def simulate(self, user: User, request: SimulateRequest) -> SimulateAnswer:
         """What a change would do, reduced to what the user may see."""
-        change = ProposedChange(request, self._policy)
+        whatif = await asyncio.to_thread(import_module, "services.console.whatif")
+        change = whatif.ProposedChange(request, self._policy)
         is_visible = await self.authorizer.authorize_simulation(user, change.scope)
         all_of_it = await self.authorizer.may_see_all_namespaces(user)
         snapshot, history = self.view.snapshot(), self.view.history

@@ -20,7 +20,7 @@ from services.console.idle_tracker import IdleTracker
 from services.console.metrics import REBUILDS
 from services.quota.forecast import FinishedRun, History, Snapshot
 from services.quota.queries.replica import INPUTS, Ident, ReadReplica
-from services.whatif.reading import OBSERVED_KINDS
+from services.whatif.inputs import OBSERVED_KINDS
 from shared.bus.follow import skip_undecodable
 from shared.bus.port import Bus, CaughtUp, Entry, LogChangedError
 from shared.contracts.kube import kinds

@@ -102,6 +102,11 @@ def dev(
     directory: DevDirectory = Path(".sluice"),
 ) -> None:
     """Run the whole system on this machine until Ctrl-C; a service that dies is started again."""
+
+    def say(text: str) -> None:
+        print(f"sluice dev: {text}", flush=True)
+
+    say(f"starting, with files in {directory}")  # At once: the imports take a moment.
     from services.ctl.dev.app import EXAMPLE, DevOptions, serve  # noqa: PLC0415
     from services.ctl.setup.spokes import SPOKES_EXAMPLE  # noqa: PLC0415
 
@@ -117,8 +122,9 @@ def dev(
         speed=speed,
         seed=seed,
         echo=None if quiet else lambda name, line: print(f"{name:<12}| {line}"),
+        progress=say,
     )
-    raise typer.Exit(run_async(serve(options, lambda text: print(f"sluice dev: {text}"))))
+    raise typer.Exit(run_async(serve(options, say)))
 
 
 @app.command()

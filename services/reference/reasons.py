@@ -76,7 +76,7 @@ REASONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "DeactivatedDueToAdmissionCheck": ("An admission check said `Rejected`.", _CHECKS),
         "DeactivatedDueToRequeuingLimitExceeded": (
             "Its pods were not ready in time, too often.",
-            "Mend it, then set `spec.active` to true: it counts from nothing.",
+            "Mend it, then set `spec.active` to true: its requeues are counted from zero again.",
         ),
         "DeactivatedDueToMaximumExecutionTimeExceeded": (
             "It was admitted for longer than its label allows.",

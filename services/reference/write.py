@@ -30,7 +30,7 @@ from services.reference.metrics import metrics_page
 from services.reference.reasons import reasons_page
 from services.tracer.settings import TracerSettings
 from services.watcher.settings import WatcherSettings
-from services.whatif.reading import OBSERVED_KINDS
+from services.whatif.inputs import OBSERVED_KINDS
 from shared.bus.admin.asyncapi import asyncapi, to_yaml
 from shared.bus.nats.work.worker import Registration
 from shared.contracts.kube.kinds import MULTIKUEUE_CLUSTER

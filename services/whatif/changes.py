@@ -15,6 +15,7 @@ from services.quota.forecast import Snapshot
 from services.quota.forecast.snapshot import Id
 from services.quota.wire.inbound import CONFIGURATION_KINDS, TranslateError, observed_facts
 from services.whatif.manifests import Manifest
+from services.whatif.problems import refuse_bad_quantities
 from services.whatif.spokes import remove_spoke
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import Body, as_body
@@ -94,6 +95,7 @@ class Changes:
         cluster_objects: ClusterObjects,
         number: int,
     ) -> None:
+        refuse_bad_quantities(manifest)
         obj = _as_created(manifest.object, snapshot.at, number)
         if manifest.kind.kind == kinds.WORKLOAD.kind:
             state = project_external(

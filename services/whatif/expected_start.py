@@ -2,20 +2,17 @@
 
 import asyncio
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from services.quota.forecast import Budget, History, Snapshot, expected_start
+from services.quota.forecast import RECENT, Budget, History, Snapshot, expected_start
 from services.quota.policy import policy_of
 from services.whatif.reading import LoadedState, configured, read
 from shared.bus.stream_reader import StreamReader
 from shared.contracts.messages.explain import Explanation
 from shared.contracts.messages.workloads import WorkloadState
-
-RECENT: Final = timedelta(hours=3)
-"""Forecasts assume that the submissions of this time come again."""
 
 _FIELDS: Final = (
     "expected_start",

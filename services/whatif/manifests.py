@@ -10,7 +10,7 @@ import yaml
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import Body, as_body
 from shared.contracts.kube.kinds import Kind
-from shared.runtime.command import CommandError
+from shared.runtime.command import CommandError, unreadable
 
 
 def _rbac(kind: str, *, namespaced: bool = False) -> Kind:
@@ -82,7 +82,7 @@ def load_documents(path: Path) -> list[tuple[str, Any]]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(str(path), f"cannot be read: {error}") from error
+        raise CommandError(str(path), unreadable(error)) from error
     try:
         # Safe: `_Loader` is the safe loader without dates.
         documents = list(yaml.load_all(text, Loader=_Loader))
@@ -116,7 +116,9 @@ def _files(path: Path) -> list[Path]:
             raise CommandError(str(path), "has no manifests (*.yaml, *.yml, *.json)")
         return files
     if not path.exists():
-        raise CommandError(str(path), "does not exist", hint="give a file or folder of manifests")
+        raise CommandError(
+            str(path), "there is no such file or folder", hint="give a file or folder of manifests"
+        )
     return [path]
 
 

@@ -14,11 +14,11 @@ from pydantic import ValidationError
 
 from services.quota.forecast import History, Snapshot
 from services.quota.forecast.snapshot import SnapshotReader, finished_runs
-from services.quota.wire.inbound import CONFIGURATION_KINDS, TranslateError, observed_facts
+from services.quota.wire.inbound import TranslateError, observed_facts
 from services.whatif.changes import Changes
+from services.whatif.inputs import OBSERVED_KINDS
 from services.whatif.manifests import load_manifests
 from shared.bus.stream_reader import StreamReader
-from shared.contracts.kube import kinds
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.subjects import observed_filter
@@ -28,20 +28,6 @@ from shared.settings.configuration import (
     ConfigurationError,
     read_configuration,
 )
-
-CLASSES: Final = (
-    kinds.WORKLOAD_PRIORITY_CLASS,
-    kinds.PRIORITY_CLASS,
-    kinds.LIMIT_RANGE,
-    kinds.RUNTIME_CLASS,
-)
-"""Besides the queues, the kinds that the requests and the priority of a new job depend on."""
-
-MULTIKUEUE_KINDS: Final = (kinds.MULTIKUEUE_CONFIG, kinds.MULTIKUEUE_CLUSTER)
-"""The kinds that say to which spokes a queue leads."""
-
-OBSERVED_KINDS: Final = (*CONFIGURATION_KINDS, *CLASSES, *MULTIKUEUE_KINDS)
-"""The observed kinds that are read."""
 
 HISTORY_SPAN: Final = timedelta(hours=24)
 """How far back run times are read if nothing else is asked for."""

@@ -33,3 +33,10 @@ _STATUS_BY_DECISION: Final[dict[str, WorkloadStatus]] = {
 def workload_status(phase: str, decision: str | None) -> WorkloadStatus:
     """The status from `WorkloadState.phase` and the state of the `Admission`, if there is one."""
     return "FINISHED" if phase == "finished" else _STATUS_BY_DECISION.get(decision or "", "PENDING")
+
+
+TOO_LARGE: Final = frozenset({"ExceedsMaxQuota", "NoMatchingFlavor"})
+"""Waiting reasons of a workload for which its queue has no quota at all, or never enough."""
+
+HOPELESS: Final = TOO_LARGE | {"Misconfigured"}
+"""Waiting reasons that only a change of the job or of the configuration ends."""

@@ -36,3 +36,12 @@ class CommandError(Exception):
         """What to do about it."""
 
         self.status = status
+
+
+def unreadable(error: OSError | UnicodeDecodeError) -> str:
+    """Why a file cannot be read, for a sentence that names the file."""
+    if isinstance(error, UnicodeDecodeError):
+        return "cannot be read: it is not text in UTF-8"
+    if isinstance(error, FileNotFoundError):
+        return "there is no such file"
+    return f"cannot be read: {(error.strerror or type(error).__name__).lower()}"

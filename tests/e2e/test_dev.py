@@ -61,7 +61,10 @@ def state_of(folder: Path) -> dict[str, Any]:
 async def dev(tmp_path: Path) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await started("--quiet", cwd=tmp_path)
     try:
-        await read_until(process, "ready; Ctrl-C stops everything")
+        lines = await read_until(process, "ready; Ctrl-C stops everything")
+        assert lines[0] == "sluice dev: starting, with files in .sluice"
+        for program in SERVICES:
+            assert any(f": {program.value} is ready (" in line for line in lines), lines
         yield process
     finally:
         if process.returncode is None:
@@ -103,6 +106,9 @@ async def a_job_is_held_admitted_and_finished(kubeconfig: str) -> None:
         await eventually(succeeded, look_seconds=0.1)
     finally:
         await kube.close()
+    dev.send_signal(signal.SIGINT)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        assert await dev.wait() == Exit.INTERRUPTED
 
 
 async def a_killed_service_is_restarted(folder: Path) -> None:

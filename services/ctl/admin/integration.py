@@ -20,7 +20,7 @@ from shared.integrations import (
     queue_of,
 )
 from shared.integrations.document import parse
-from shared.runtime.command import CommandError, Exit
+from shared.runtime.command import CommandError, Exit, unreadable
 
 SHOWN_LABEL: Final = {"example.com/flavor": "shown"}
 SHOWN_TOLERATION: Final = {"key": "example.com/flavor", "operator": "Exists"}
@@ -59,7 +59,7 @@ def load_integrations(file: Path) -> list[Integration]:
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(str(file), f"cannot be read: {error}") from error
+        raise CommandError(str(file), unreadable(error)) from error
     try:
         found = [Integration.load(document, lines) for document, lines in parse(text)]
     except IntegrationError as error:

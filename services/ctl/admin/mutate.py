@@ -8,7 +8,7 @@ from services.classifier.webhook.mutation import RefusedError, mutate
 from services.ctl.get.yaml_text import yaml_text
 from services.whatif.manifests import load_documents
 from shared.contracts.kube.kinds import PIPELINE_RUN
-from shared.runtime.command import CommandError, Exit
+from shared.runtime.command import CommandError, Exit, unreadable
 
 
 def load_rules(folder: Path) -> Rules:
@@ -17,7 +17,7 @@ def load_rules(folder: Path) -> Rules:
     try:
         return parse_rules(path.read_text(encoding="utf-8"), CelEngine())
     except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(str(path), f"cannot be read: {error}") from error
+        raise CommandError(str(path), unreadable(error)) from error
     except RulesError as error:
         raise CommandError(str(path), str(error)) from error
 

@@ -30,7 +30,7 @@ Namespace = Annotated[
         "-n",
         envvar="SLUICE_NAMESPACE",
         autocompletion=complete_namespace,
-        help="Of what is asked for.",
+        help="Only objects of this namespace.",
     ),
 ]
 TextOrJson = Annotated[
@@ -77,7 +77,9 @@ def named(workload: str) -> tuple[str, str]:
     """Namespace and name of ``NAMESPACE/NAME``. Raises `CommandError` for any other text."""
     namespace, slash, name = workload.partition("/")
     if not (namespace and slash and name) or "/" in name:
-        raise CommandError(workload, "is no NAMESPACE/NAME", hint="for example team-tenant/build-1")
+        raise CommandError(
+            repr(workload), "must be NAMESPACE/NAME", hint="for example team-tenant/build-1"
+        )
     return namespace, name
 
 

@@ -36,7 +36,7 @@ NewRules = Annotated[
 ]
 
 
-@app.command()
+@app.command(epilog="Exit status: 0 done, 1 a new job can never start.")
 def simulate(
     filename: Changed = None,
     remove: Removed = None,
@@ -85,7 +85,8 @@ def simulate(
         url=nats_url,
         directory=directory,
     )
-    run_async(play(what, output=one_of(output, "text", "json"), save_to=save))
+    status = run_async(play(what, output=one_of(output, "text", "json"), save_to=save))
+    raise typer.Exit(status)
 
 
 class _Plan(TyperCommand):
@@ -102,7 +103,7 @@ class _Plan(TyperCommand):
 
 @app.command(
     cls=_Plan,
-    epilog="Exit status: 0 nothing changes, 1 something does, 255 it cannot be said.",
+    epilog="Exit status: 0 nothing changes, 1 something does or a job can never start, 255 unknown.",
 )
 def plan(
     filename: Changed = None,

@@ -1,6 +1,7 @@
 """Connects a command to NATS for reading, with a client that is quick to import."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -22,6 +23,7 @@ STATE_FILE: Final = "state.json"
 """What `sluice dev` writes into its folder."""
 
 STREAM_NOT_FOUND: Final = 10059
+_ERRNO: Final = re.compile(r"\[Errno -?\d+\] ")
 
 
 def utc_now() -> datetime:
@@ -50,7 +52,7 @@ def kubeconfig_of(given: Path | None, directory: Path) -> Path:
     if given is None:
         raise CommandError("--kubeconfig", "is needed: this command writes to a cluster")
     if not given.is_file():
-        raise CommandError(str(given), "is no file", hint="--kubeconfig FILE")
+        raise CommandError("--kubeconfig", f"{str(given)!r}: there is no such file")
     return given
 
 
@@ -85,7 +87,7 @@ def unreachable(url: str, error: Exception) -> CommandError:
     """The error for a NATS server that does not answer."""
     return CommandError(
         f"NATS at {url}",
-        str(error) or type(error).__name__,
+        _ERRNO.sub("", str(error)) or type(error).__name__,
         hint="is it running? `sluice dev` starts one; `--nats-url` or NATS_URL points elsewhere",
         status=Exit.UNREACHABLE,
     )

@@ -60,7 +60,7 @@ async def demonstrate(options: DemoOptions) -> int:
     console = Console()
     if not console.is_terminal:
         console = Console(width=PLAIN_WIDTH)
-    return await until_signalled(_Demo(options, console).run(), otherwise=Exit.INTERRUPTED)
+    return await until_signalled(_Demo(options, console).run(), terminated=Exit.INTERRUPTED)
 
 
 class _Demo:

@@ -94,6 +94,9 @@ class DevOptions:
     echo: Callable[[str, str], None] | None = None
     """Called with every line that a child writes."""
 
+    progress: Say | None = None
+    """Called with what is started, who is ready, and who is stopping."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
@@ -124,13 +127,21 @@ class Running:
 async def running(options: DevOptions, say: Say) -> AsyncIterator[Running]:
     """Start everything, and stop everything at the end. Raises `CommandError` if something does not start."""
     manifests = load_manifests(options.manifests)  # Fail on wrong input before anything starts.
+    if options.kubeconfig is not None and not options.kubeconfig.is_file():
+        raise CommandError(
+            "--kubeconfig",
+            f"{str(options.kubeconfig)!r}: there is no such file",
+            hint="give a kubeconfig, or leave the option out: then a cluster is simulated",
+        )
     directory = options.directory.resolve()
     directory.mkdir(parents=True, exist_ok=True)
     with _exclusive(directory):
         starter = _Starter(options, directory, say)
+        has_failed = False
         try:
+            kubeconfig, api_url = starter.cluster()
             nats_url = await starter.broker()
-            kubeconfig, api_url = await starter.cluster()
+            await starter.started()
             system = Running(
                 nats_url=nats_url,
                 kubeconfig=kubeconfig,
@@ -154,8 +165,12 @@ async def running(options: DevOptions, say: Say) -> AsyncIterator[Running]:
                 await kube.close()
             _write_state(directory, system)
             yield system
+        except CommandError:
+            has_failed = True
+            raise
         finally:
-            say("stopping")
+            if not has_failed:
+                say("stopping")
             if options.kubeconfig is not None and options.kubeconfig.is_file():
                 await _unregister(options.kubeconfig, say)
             await starter.supervisor.stop()
@@ -172,7 +187,10 @@ class _Starter:
         self._say = say
         logs = directory / "logs"
         shutil.rmtree(logs, ignore_errors=True)
-        self.supervisor = Supervisor(logs=logs, say=say, echo=options.echo)
+        self._progress = options.progress or (lambda _text: None)
+        self.supervisor = Supervisor(
+            logs=logs, say=say, echo=options.echo, progress=options.progress
+        )
         self.secured: Secured | None = None
         self.console_port = free_port()
 
@@ -192,6 +210,7 @@ class _Starter:
             if self._options.secure:
                 folder, spokes = self._directory / "nats-users", spoke_names(self._options.spokes)
                 self.secured = secure(folder, spokes, datetime.now(UTC), url=url)
+            self._progress("starting nats-server")
             try:
                 config = DATA / "server.conf" if self.secured is None else self.secured.config
                 argv = server_command(data, port=port, config=config)
@@ -214,12 +233,13 @@ class _Starter:
         """Environment variables with which a child speaks to NATS as `user`."""
         return {} if self.secured is None else self.secured.environment(user)
 
-    async def cluster(self) -> tuple[Path, str | None]:
-        """Start the simulator if there is no cluster; return the kubeconfig and the simulator's URL."""
+    def cluster(self) -> tuple[Path, str | None]:
+        """Start the simulator if there is no cluster; return the kubeconfig and the simulator's URL.
+
+        The simulator is ready when `started` returns.
+        """
         options = self._options
         if options.kubeconfig is not None:
-            if not options.kubeconfig.is_file():
-                raise CommandError(str(options.kubeconfig), "is no file", hint="--kubeconfig FILE")
             return options.kubeconfig.resolve(), None
         name, port = Program.SIMULATOR.value, free_port()
         kubeconfig = self._directory / "kubeconfig"
@@ -240,8 +260,14 @@ class _Starter:
                 stop_order=1,
             )
         )
-        await self.supervisor.wait_ready([name], timeout_seconds=START_SECONDS)
+        self._progress("starting a simulated cluster")
         return kubeconfig, f"http://{HOST}:{port}"
+
+    async def started(self) -> None:
+        """Wait until the simulator is ready, if there is one."""
+        if self._options.kubeconfig is None:
+            simulator = Program.SIMULATOR.value
+            await self.supervisor.wait_ready([simulator], timeout_seconds=START_SECONDS)
 
     async def services(self, nats_url: str, kubeconfig: Path, kube: HttpKube) -> None:
         """Start all services, register the webhook, and return when all are ready."""
@@ -268,6 +294,7 @@ class _Starter:
         # If traces are collected, the tracer has to send them.
         traced = ServiceSettings().otlp_endpoint
         programs = (*SERVICES, Program.PAIRS, *((Program.TRACER,) if traced else ()))
+        self._progress(f"starting {len(programs)} services")
         for program in programs:
             port = free_port()
             self.supervisor.start(
@@ -398,15 +425,25 @@ def _write_state(directory: Path, system: Running) -> None:
     (directory / CONSOLE_FILE).write_text(system.console_url)
 
 
-async def until_signalled(work: Coroutine[None, None, int], *, otherwise: int) -> int:
-    """Run `work`. SIGINT and SIGTERM cancel it, so that it cleans up; then return `otherwise`."""
+async def until_signalled(work: Coroutine[None, None, int], *, terminated: int) -> int:
+    """Run `work`. SIGINT and SIGTERM cancel it, so that it cleans up.
+
+    Returns its result, `Exit.INTERRUPTED` after SIGINT, `terminated` after SIGTERM.
+    """
     loop = asyncio.get_running_loop()
     task = asyncio.create_task(work)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, task.cancel)
+    ends = {signal.SIGINT: int(Exit.INTERRUPTED), signal.SIGTERM: terminated}
+    came: list[signal.Signals] = []
+
+    def cancel(number: signal.Signals) -> None:
+        came.append(number)
+        task.cancel()
+
+    for number in ends:
+        loop.add_signal_handler(number, cancel, number)
     with suppress(asyncio.CancelledError):
         return await task
-    return otherwise
+    return ends[came[0]] if came else terminated
 
 
 async def serve(options: DevOptions, say: Say) -> int:
@@ -419,7 +456,7 @@ async def serve(options: DevOptions, say: Say) -> int:
             await asyncio.Event().wait()
         return Exit.OK
 
-    return await until_signalled(forever(), otherwise=Exit.OK)
+    return await until_signalled(forever(), terminated=Exit.OK)
 
 
 def addresses(system: Running) -> list[str]:

@@ -33,6 +33,9 @@ ENDS_MAX: Final = 3
 GRACE_SECONDS: Final = 20.0
 """From SIGTERM to SIGKILL; longer than a service's `graceful_stop_seconds`."""
 
+SLOW_SECONDS: Final = 2.0
+"""After so long a stop is worth a word."""
+
 POLL_SECONDS: Final = 0.05
 PROBE_SECONDS: Final = 2.0
 LINE_BYTES_MAX: Final = 1 << 20
@@ -97,16 +100,18 @@ class Supervisor:
         echo: Callable[[str, str], None] | None = None,
         on_restart: Callable[[str], Awaitable[None]] | None = None,
         grace_seconds: float = GRACE_SECONDS,
+        progress: Callable[[str], None] | None = None,
     ) -> None:
         """Logs go to `<logs>/<name>.log`; None: to `echo` only.
 
-        `echo` gets each line, `say` what we do about them.
+        `echo` gets each line, `say` what we do about them, `progress` who is ready, and who is stopping.
         """
         self._logs = logs
         self._say = say
         self._echo = echo
         self._on_restart = on_restart
         self._grace_seconds = grace_seconds
+        self._progress = progress
         self._children: dict[str, _Child] = {}
 
     def start(self, spec: ChildSpec) -> None:
@@ -144,27 +149,42 @@ class Supervisor:
         return None if self._logs is None else self._logs / f"{name}.log"
 
     async def wait_ready(self, names: Iterable[str], *, timeout_seconds: float) -> None:
-        """Return when all of `names` are ready. Raises `CommandError` with the first that is not, and why."""
+        """Return when all of `names` are ready, and tell of each.
+
+        Raises `CommandError` with the first that is not, and why.
+        """
         waiting = dict.fromkeys(names, "it was not asked yet")
+        count = len(waiting)
         try:
             async with asyncio.timeout(timeout_seconds):
                 while waiting:
-                    await self._ask(waiting)
+                    for name in await self._ask(waiting):
+                        del waiting[name]
+                        self._tell_ready(name, count - len(waiting), count)
                     await asyncio.sleep(POLL_SECONDS if waiting else 0)
         except TimeoutError as error:
             raise self._not_ready(waiting, f"not ready after {timeout_seconds:.0f} s") from error
 
-    async def _ask(self, waiting: dict[str, str]) -> None:
-        for name in list(waiting):
+    def _tell_ready(self, name: str, number: int, count: int) -> None:
+        if self._progress is not None:
+            seconds = asyncio.get_running_loop().time() - self._children[name].began
+            place = f", {number} of {count}" if count > 1 else ""
+            self._progress(f"{name} is ready ({seconds:.1f} s{place})")
+
+    async def _ask(self, waiting: dict[str, str]) -> list[str]:
+        """Ask all that are waited for; return those that are ready."""
+        ready = []
+        for name, last_reason in waiting.items():
             child = self._children[name]
             if child.starts > STARTS_BEFORE_READY_MAX and not child.was_ready:
-                raise self._not_ready({name: waiting[name]}, "it keeps ending")
+                raise self._not_ready({name: last_reason}, "it keeps ending")
             reason = "it does not run" if not child.running else await child.spec.ready()
             if reason is None:
                 child.was_ready = True
-                del waiting[name]
+                ready.append(name)
             else:
                 waiting[name] = reason
+        return ready
 
     def _not_ready(self, waiting: Mapping[str, str], problem: str) -> CommandError:
         name, reason = next(iter(waiting.items()))
@@ -203,7 +223,13 @@ class Supervisor:
                 child.signal(signal.SIGTERM)
             elif child.task is not None:
                 child.task.cancel()  # It waits for its restart.
-        _, late = await asyncio.wait(tasks, timeout=self._grace_seconds)
+        slow_seconds = min(SLOW_SECONDS, self._grace_seconds)
+        _, late = await asyncio.wait(tasks, timeout=slow_seconds)
+        if late:
+            names = ", ".join(child.spec.name for child in group if child.task in late)
+            if self._progress is not None:
+                self._progress(f"waiting for the end of {names}")
+            _, late = await asyncio.wait(late, timeout=self._grace_seconds - slow_seconds)
         for child in group:
             if child.task in late:
                 self._say(f"{child.spec.name} does not stop: killing it")

@@ -1,6 +1,7 @@
 """Examines queues, flavors, checks and classes: references to missing objects, and inactive objects."""
 
 from collections.abc import Callable, Iterator
+from difflib import get_close_matches
 from typing import Any, Final
 
 from services.ctl.doctor.findings import Finding
@@ -8,6 +9,8 @@ from services.ctl.get.snapshot import ObjectKey, Snapshot
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import spec_of
 from shared.contracts.kube.kinds import Kind
+from shared.contracts.kube.names import QUEUE
+from shared.contracts.reasons import TOO_LARGE
 
 Json = dict[str, Any]
 
@@ -36,6 +39,7 @@ def configuration(snapshot: Snapshot) -> list[Finding]:
         _stray_workloads,
         _priority_classes,
         _inadmissible,
+        _too_large,
         _spokes,
     )
     return [finding for check in checks for finding in check(snapshot)]
@@ -137,11 +141,14 @@ def _stray_workloads(snapshot: Snapshot) -> Iterator[Finding]:
         queue = ObjectKey(ident.cluster, ident.namespace, str(state.get("queue") or ""))
         if queue not in snapshot.of(kinds.LOCAL_QUEUE):
             strays.setdefault(queue, []).append(ident.name)
-    for (_, namespace, name), names in sorted(strays.items()):
+    for (cluster, namespace, name), names in sorted(strays.items()):
+        there = [i.name for i in snapshot.of(kinds.LOCAL_QUEUE) if i[:2] == (cluster, namespace)]
+        close = get_close_matches(name, there, n=1)
         yield Finding(
             where=f"LocalQueue {namespace}/{name or '(none)'}",
             problem=f"is not there, but {_shortened(names)} of the namespace wait in it",
-            advice="create it, or correct the jobs' label kueue.x-k8s.io/queue-name",
+            advice=f"create it, or correct the jobs' label {QUEUE}"
+            + (f": did you mean {close[0]!r}?" if close else ""),
         )
 
 
@@ -176,6 +183,19 @@ def _inadmissible(snapshot: Snapshot) -> Iterator[Finding]:
             problem=f"can never be admitted: {reason}",
             advice="correct the job, or what the message names",
         )
+
+
+def _too_large(snapshot: Snapshot) -> Iterator[Finding]:
+    """Workloads that ask for more than their queue can ever have."""
+    for ident, _ in _waiting(snapshot):
+        admission = snapshot.admission_of(ident)
+        if admission.get("state") == "waiting" and admission.get("reason") in TOO_LARGE:
+            yield Finding(
+                where=f"workload {ident.namespace}/{ident.name}",
+                problem=f"can never be admitted: {admission.get('message')}",
+                advice="let the job ask for less, or raise the quota of its queue "
+                f"({admission.get('cluster_queue') or snapshot.cluster_queue_of(ident)})",
+            )
 
 
 def _spokes(snapshot: Snapshot) -> Iterator[Finding]:

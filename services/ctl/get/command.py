@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,7 +48,11 @@ class Query:
         resource = resource_named(word)
         if resource is None:
             known = ", ".join(f"{r.name} ({', '.join(r.short)})" for r in RESOURCES)
-            raise CommandError(word, "is nothing that can be shown", hint=f"there are {known}")
+            close = get_close_matches(word, [r.name for r in RESOURCES], n=1)
+            guess = f"; did you mean {close[0]}?" if close else ""
+            raise CommandError(
+                repr(word), f"there is no such resource{guess}", hint=f"there are {known}"
+            )
         if output not in OUTPUTS:
             raise CommandError(f"--output {output}", f"must be one of {', '.join(OUTPUTS)}")
         return cls(resource=resource, output=output, **options)

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -20,6 +20,7 @@ from services.quota.policy import policy_of
 from services.quota.wire.inbound import nanoseconds
 from services.whatif.changes import Changes, removable
 from services.whatif.manifests import Manifest, load_manifests
+from services.whatif.problems import never_starting
 from services.whatif.reading import (
     LOCAL,
     LoadedState,
@@ -69,8 +70,11 @@ class WhatIf:
     directory: Path = field(default_factory=lambda: Path(".sluice"))
 
 
-async def simulate(what: WhatIf, *, output: str, save_to: Path | None) -> None:
-    """Print the figures of each queue before and after. Raises `CommandError`."""
+async def simulate(what: WhatIf, *, output: str, save_to: Path | None) -> Exit:
+    """Print the figures of each queue before and after. Raises `CommandError`.
+
+    Returns `Exit.FAILED` if a new job can never start.
+    """
     comparison = await _prepare(what, save_to=save_to)
     if comparison.guessed:
         taken = duration(UNKNOWN_SECONDS)
@@ -82,37 +86,61 @@ async def simulate(what: WhatIf, *, output: str, save_to: Path | None) -> None:
         outcome_of(course, start=comparison.start) for course in (comparison.before.run(), after)
     )
     new = [after.results[ident] for ident in changes.added if ident in after.results]
+    problems = list(never_starting(after, comparison.changed, changes.added))
+    status = Exit.FAILED if problems else Exit.OK
     if output == "json":
         answer = {
             "changes": changes.notes,
             "before": as_json(before_figures),
             "after": as_json(after_figures),
             "submitted": list(submission_sentences(new)),
+            "problems": problems,
         }
         print(json.dumps(answer, indent=4))
-        return
+        return status
     for line in (*changes.notes, *submission_sentences(new)):
         print(line)
     for line in Table(HEADER).lines(list(rows(before_figures, after_figures))):
         print(line)
+    for problem in problems:
+        print(f"! {problem}")
     print(summary_line(before_figures, after_figures))
+    return status
 
 
 async def plan(what: WhatIf, *, output: str) -> Exit:
-    """Print what a change does at once. Returns `Exit.FAILED` if it does anything."""
+    """Print what a change does at once, and which new jobs can never start.
+
+    Returns `Exit.FAILED` if there is anything to print.
+    """
     comparison = await _prepare(what, save_to=None)
     before, after = (
         course.run(until=comparison.start) for course in (comparison.before, comparison.after)
     )
     found = differences(before, after)
+    problems = list(never_starting(after, comparison.changed, comparison.changes.added))
     if output == "json":
-        print(json.dumps([one.as_json() for one in found], indent=4))
+        listed = [
+            *(one.as_json() for one in found),
+            *({"change": "!", "what": "problem", "problem": problem} for problem in problems),
+        ]
+        print(json.dumps(listed, indent=4))
     else:
         for line in (*comparison.changes.notes, *map(str, found)):
             print(line)
-        count = "1 difference" if len(found) == 1 else f"{len(found)} differences"
-        print(f"plan: {count}" if found else "plan: nothing changes at once")
-    return Exit.FAILED if found else Exit.OK
+        for problem in problems:
+            print(f"! {problem}")
+        print(f"plan: {_counted(found, problems)}")
+    return Exit.FAILED if found or problems else Exit.OK
+
+
+def _counted(found: Sized, problems: Sized) -> str:
+    counts = [
+        f"{len(each)} {word}" + ("" if len(each) == 1 else "s")
+        for each, word in ((found, "difference"), (problems, "problem"))
+        if each
+    ]
+    return ", ".join(counts) or "nothing changes at once"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,12 +150,16 @@ class _Comparison:
     before: Simulation
     after: Simulation
     changes: Changes
+    changed: Snapshot
     start: int
     guessed: bool
     """True if no workload has ended, so that run times are a guess."""
 
 
 async def _prepare(what: WhatIf, *, save_to: Path | None) -> _Comparison:
+    # Wrong input is told before anything is read.
+    manifests: list[Manifest] = load_manifests(what.manifests)
+    removals = [removable(name) for name in what.remove]
     rules = None if what.rules is None else load_rules(what.rules)
     configuration = configured(what.configuration)
     classifier_policy = ClassifierPolicy.of(configuration)
@@ -138,10 +170,9 @@ async def _prepare(what: WhatIf, *, save_to: Path | None) -> _Comparison:
     changes = Changes(rules=rules, policy=classifier_policy)
     cluster = LOCAL if what.state is not None and what.state.is_dir() else what.cluster
     changed = loaded.snapshot.copy()
-    manifests: list[Manifest] = load_manifests(what.manifests) if what.manifests else []
     changes.apply(changed, manifests, cluster=cluster)
-    for name in what.remove:
-        changes.remove(changed, *removable(name))
+    for removal in removals:
+        changes.remove(changed, *removal)
     if what.lost_spoke is not None:
         changes.lose_spoke(loaded.snapshot, changed, what.lost_spoke)
     if what.log is None:
@@ -160,7 +191,12 @@ async def _prepare(what: WhatIf, *, save_to: Path | None) -> _Comparison:
         )
     _refuse_new_problems(loaded.snapshot, changed)
     return _Comparison(
-        before=before, after=after, changes=changes, start=start, guessed=loaded.history.is_empty
+        before=before,
+        after=after,
+        changes=changes,
+        changed=changed,
+        start=start,
+        guessed=loaded.history.is_empty,
     )
 
 

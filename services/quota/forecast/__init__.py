@@ -6,6 +6,7 @@ plays the future from both, and `expected_start` plays many futures to say when 
 
 from services.quota.forecast.expected_start import (
     BUDGET_SECONDS,
+    RECENT,
     Budget,
     ExpectedStart,
     expected_start,
@@ -21,6 +22,7 @@ from services.quota.forecast.snapshot import Snapshot
 
 __all__ = [
     "BUDGET_SECONDS",
+    "RECENT",
     "Arrival",
     "Budget",
     "ExpectedStart",

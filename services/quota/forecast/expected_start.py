@@ -24,6 +24,9 @@ CONFIDENCE: Final = 0.8
 STRETCHES: Final = 12
 """Number of stretches into which recent submissions are cut."""
 
+RECENT: Final = timedelta(hours=3)
+"""Forecasts assume that the submissions of this time come again."""
+
 HORIZON: Final = timedelta(days=1)
 INSTANTS_MAX: Final = 2_000
 SUBMISSIONS_MAX: Final = 10_000

@@ -121,7 +121,7 @@ def test_the_help_lists_commands_and_exit_statuses() -> None:
         pytest.param(
             ("history", "no-slash"),
             Exit.WRONG_INPUT,
-            "sluice: no-slash: is no NAMESPACE/NAME",
+            "sluice: 'no-slash': must be NAMESPACE/NAME",
             id="a name without a namespace",
         ),
         pytest.param(
@@ -145,13 +145,13 @@ def test_the_help_lists_commands_and_exit_statuses() -> None:
         pytest.param(
             ("demo", "--pipelineruns", "missing.yaml"),
             Exit.WRONG_INPUT,
-            "sluice: missing.yaml: does not exist",
+            "sluice: missing.yaml: there is no such file or folder",
             id="a file that is not there, before anything is started",
         ),
         pytest.param(
             ("dev", "--manifests", "missing"),
             Exit.WRONG_INPUT,
-            "sluice: missing: does not exist",
+            "sluice: missing: there is no such file or folder",
             id="manifests that are not there, before anything is started",
         ),
         pytest.param(

@@ -114,6 +114,11 @@ CONFIGURATIONS: list[Any] = [
         id="workloads in a LocalQueue that is not there",
     ),
     pytest.param(
+        [workload(), admission("waiting", reason="ExceedsMaxQuota", message="500 cpu > 4")],
+        ["workload team/job-a: can never be admitted: 500 cpu > 4"],
+        id="a workload that asks for more than there is",
+    ),
+    pytest.param(
         [
             workload(
                 priority_class="high",

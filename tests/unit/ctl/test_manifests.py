@@ -63,7 +63,7 @@ def test_invalid_manifest_is_refused_with_its_field(tmp_path: Path, text: str, s
 def test_empty_folder_and_missing_path_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="has no manifests"):
         load_manifests([tmp_path])
-    with pytest.raises(CommandError, match="does not exist"):
+    with pytest.raises(CommandError, match="there is no such file"):
         load_manifests([tmp_path / "missing"])
 
 

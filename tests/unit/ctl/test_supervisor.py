@@ -23,12 +23,17 @@ DEAF = (
 
 @asynccontextmanager
 async def supervising(
-    tmp_path: Path, *, grace_seconds: float = 5.0, said: list[str] | None = None
+    tmp_path: Path,
+    *,
+    grace_seconds: float = 5.0,
+    said: list[str] | None = None,
+    progress: list[str] | None = None,
 ) -> AsyncIterator[Supervisor]:
     supervisor = Supervisor(
         logs=tmp_path,
         say=(said if said is not None else []).append,
         grace_seconds=grace_seconds,
+        progress=None if progress is None else progress.append,
     )
     try:
         yield supervisor
@@ -70,12 +75,16 @@ async def test_killed_child_is_restarted(tmp_path: Path) -> None:
 
 async def test_stop_kills_a_child_that_ignores_sigterm(tmp_path: Path) -> None:
     said: list[str] = []
-    async with supervising(tmp_path, grace_seconds=0.3, said=said) as supervisor:
+    progress: list[str] = []
+    async with supervising(tmp_path, grace_seconds=0.3, said=said, progress=progress) as supervisor:
         supervisor.start(child(tmp_path, SLEEPER, name="polite"))
         supervisor.start(child(tmp_path, DEAF, name="deaf"))
         await supervisor.wait_ready(["polite", "deaf"], timeout_seconds=60)
         pids = [supervisor.pid("polite"), supervisor.pid("deaf")]
     assert said == ["deaf does not stop: killing it"]
+    *ready, waits = (line.split(" (")[0] for line in progress)
+    assert sorted(ready) == ["deaf is ready", "polite is ready"]
+    assert waits == "waiting for the end of deaf"
     assert not any(alive(pid) for pid in pids if pid)
 
 

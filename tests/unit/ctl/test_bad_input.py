@@ -1,0 +1,236 @@
+"""What a user may get wrong: each message names object, field and value, and what to do."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from shared.runtime.command import Exit
+from tests.unit.ctl.whatif_objects import CONFIGURATION_KINDS, Sluice, cluster_queue, job
+
+QUEUE = "kueue.x-k8s.io/queue-name"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    arguments: tuple[str, ...]
+    """``{state}`` stands for a folder with a queue of 4 CPUs, ``{file}`` for the file, ``{folder}`` for its
+    folder."""
+
+    says: tuple[str, ...]
+    """In this order, in one of the lines of the output each."""
+
+    status: Exit = Exit.WRONG_INPUT
+    objects: tuple[dict[str, Any], ...] = ()
+    text: str | None = None
+
+
+def requesting(**requests: str) -> dict[str, Any]:
+    obj = job("one", 1)
+    obj["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"] = requests
+    return obj
+
+
+def queued(name: str, namespace: str = "team") -> dict[str, Any]:
+    obj = job("one", 1)
+    obj["metadata"]["labels"][QUEUE] = name
+    obj["metadata"]["namespace"] = namespace
+    return obj
+
+
+def limited(**limits: Any) -> dict[str, Any]:
+    queue = cluster_queue(4)
+    queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0] |= limits
+    return queue
+
+
+def planned(*objects: dict[str, Any], says: tuple[str, ...], status: Exit = Exit.NO_PLAN) -> Case:
+    arguments = ("plan", "--state", "{state}", "-f", "{file}")
+    return Case(arguments=arguments, objects=objects, says=says, status=status)
+
+
+REQUEST = "spec.template.spec.containers[0].resources.requests"
+
+CASES: dict[str, Case] = {
+    "a typo in the name of a queue": planned(
+        queued("qq"),
+        says=(f"Job team/one would wait for ever: label {QUEUE}: 'qq'", "did you mean 'q'?"),
+        status=Exit.FAILED,
+    ),
+    "a queue that is like none": planned(
+        queued("zzzz"),
+        says=("'zzzz': namespace team has no such LocalQueue; there are q",),
+        status=Exit.FAILED,
+    ),
+    "a namespace without queues": planned(
+        queued("q", "elsewhere"),
+        says=("'q': namespace elsewhere has no such LocalQueue, and none at all",),
+        status=Exit.FAILED,
+    ),
+    "more CPUs than the queue will ever have": planned(
+        requesting(cpu="500"),
+        says=(
+            "Job team/one would wait for ever: ",
+            "(500) > maximum capacity (4)",
+            "raise the quota of cpu in flavor f above 4, or ask for less",
+        ),
+        status=Exit.FAILED,
+    ),
+    "a resource that no flavor has": planned(
+        requesting(**{"example.com/gpu": "1"}),
+        says=("Job team/one would wait for ever: ", "example.com/gpu"),
+        status=Exit.FAILED,
+    ),
+    "a priority class that is not there": planned(
+        job("one", 1, "urgent"),
+        says=('WorkloadPriorityClass "urgent" not found',),
+        status=Exit.FAILED,
+    ),
+    "a quantity with a unit in words": planned(
+        requesting(cpu="1 cpu"),
+        says=(f"{REQUEST}.cpu: '1 cpu' is no quantity", "write a quantity such as 1, 500m or 2Gi"),
+    ),
+    "a quantity with a wrong suffix": planned(
+        requesting(memory="2GB"), says=(f"{REQUEST}.memory: '2GB' is no quantity",)
+    ),
+    "a negative request": planned(
+        requesting(cpu="-1"), says=(f"{REQUEST}.cpu: '-1': must not be negative",)
+    ),
+    "a typo in a job, simulated": Case(
+        arguments=("simulate", "--state", "{state}", "-f", "{file}"),
+        objects=(queued("qq"),),
+        says=("did you mean 'q'?", "simulate: "),
+        status=Exit.FAILED,
+    ),
+    "a bad quantity, simulated": Case(
+        arguments=("simulate", "--state", "{state}", "-f", "{file}"),
+        objects=(requesting(cpu="1 cpu"),),
+        says=(f"{REQUEST}.cpu: '1 cpu' is no quantity",),
+    ),
+    "a negative quota": planned(limited(nominalQuota=-4), says=("nominalQuota", "-4")),
+    "a quota that is no quantity": planned(
+        limited(nominalQuota="4 cpus"), says=("nominalQuota", "4 cpus")
+    ),
+    "a queueing strategy that does not exist": planned(
+        cluster_queue(4, queueingStrategy="Fast"), says=("queueingStrategy", "Fast")
+    ),
+    "a manifest that is not there": Case(
+        arguments=("plan", "-f", "nofile"),
+        says=("nofile: there is no such file or folder", "give a file or folder of manifests"),
+        status=Exit.NO_PLAN,
+    ),
+    "a manifest that is not YAML": Case(
+        arguments=("plan", "-f", "{file}"),
+        text="a: [",
+        says=("is not YAML: ",),
+        status=Exit.NO_PLAN,
+    ),
+    "a manifest without a kind": Case(
+        arguments=("plan", "-f", "{file}"),
+        text="apiVersion: v1",
+        says=("kind: must be a string, got nothing",),
+        status=Exit.NO_PLAN,
+    ),
+    "a kind that is not applied": Case(
+        arguments=("plan", "-f", "{file}"),
+        text="{apiVersion: v1, kind: Gadget, metadata: {name: x}}",
+        says=("kind: Gadget of v1 is not one that sluice applies", "there are Namespace"),
+        status=Exit.NO_PLAN,
+    ),
+    "a removal that is no object": Case(
+        arguments=("plan", "--remove", "pod/x"),
+        says=("--remove pod/x: is no KIND/NAME", "KIND is one of clusterqueue"),
+        status=Exit.NO_PLAN,
+    ),
+    "a removal of what is not there": Case(
+        arguments=("plan", "--state", "{state}", "--remove", "clusterqueue/cd"),
+        says=("--remove ClusterQueue/cd: there is no such object",),
+        status=Exit.NO_PLAN,
+    ),
+    "a state that is not there": Case(
+        arguments=("simulate", "--state", "nowhere"),
+        says=("nowhere: is not what `sluice simulate --save` writes",),
+    ),
+    "a duration without a unit": Case(
+        arguments=("simulate", "--log", "5"), says=("--log 5: ", "for example 30m, 24h or 7d")
+    ),
+    "a run that is not there, mutated": Case(
+        arguments=("mutate", "--pipelinerun-file", "nofile", "--config-dir", "{rules}"),
+        says=("sluice: nofile: there is no such file\n",),
+    ),
+    "rules that are not there": Case(
+        arguments=("mutate", "--pipelinerun-file", "{file}", "--config-dir", "nofolder"),
+        text="{}",
+        says=("sluice: nofolder/config.yaml: there is no such file\n",),
+    ),
+    "an expression that does not compile": Case(
+        arguments=("mutate", "--pipelinerun-file", "{file}", "--config-dir", "{folder}"),
+        text="{queueName: q, cel: {expressions: ['priority(1 +)']}}",
+        says=("config.yaml: ", "priority(1 +)"),
+    ),
+    "an Integration that is not there": Case(
+        arguments=("integration", "check", "nofile"),
+        says=("sluice: nofile: there is no such file\n",),
+    ),
+    "a kubeconfig that is not there, to run": Case(
+        arguments=("dev", "--kubeconfig", "/nonexistent"),
+        says=("--kubeconfig: '/nonexistent': there is no such file", "leave the option out"),
+    ),
+    "a kubeconfig that is not there, to uninstall": Case(
+        arguments=("uninstall", "--plan", "--kubeconfig", "/nonexistent"),
+        says=("--kubeconfig: '/nonexistent': there is no such file",),
+    ),
+    "an uninstall that is neither planned nor done": Case(
+        arguments=("uninstall",), says=("uninstall: needs --plan or --yes", "start with --plan")
+    ),
+    "a typo in a resource": Case(
+        arguments=("get", "workload-s"),
+        says=("'workload-s': there is no such resource; did you mean workloads?", "there are "),
+    ),
+    "a resource that is like none": Case(
+        arguments=("get", "foo"), says=("'foo': there is no such resource\n", "there are workloads")
+    ),
+    "an output that a table has not": Case(
+        arguments=("get", "wl", "-o", "xml"), says=("--output xml: must be one of table, wide",)
+    ),
+    "a workload without its namespace": Case(
+        arguments=("explain", "build-1"),
+        says=("'build-1': must be NAMESPACE/NAME", "for example team-tenant/build-1"),
+    ),
+    "a name with two slashes": Case(
+        arguments=("history", "a/b/c"), says=("'a/b/c': must be NAMESPACE/NAME",)
+    ),
+    "a NATS server that is not there": Case(
+        arguments=("get", "wl", "--nats-url", "nats://127.0.0.1:9"),
+        says=("NATS at nats://127.0.0.1:9: ", "is it running?"),
+        status=Exit.UNREACHABLE,
+    ),
+    "a NATS server of another scheme": Case(
+        arguments=("get", "wl", "--nats-url", "http://127.0.0.1:9"),
+        says=("NATS at http://127.0.0.1:9: ",),
+        status=Exit.UNREACHABLE,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
+def test_bad_input_is_named_with_what_to_do(case: Case, tmp_path: Path, sluice: Sluice) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    objects = [*CONFIGURATION_KINDS, cluster_queue(4)]
+    (state / "queues.yaml").write_text(yaml.safe_dump_all(objects))
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump_all(case.objects) if case.text is None else case.text)
+    rules = Path(__file__).parents[3] / "deploy" / "examples" / "konflux" / "classifier"
+    places = {"state": state, "file": file, "folder": tmp_path, "rules": rules}
+
+    status, out, err = sluice(*(argument.format(**places) for argument in case.arguments))
+
+    told = out + err
+    for sentence in case.says:
+        assert sentence in told
+    assert "Traceback" not in told
+    assert "Errno" not in told
+    assert status == case.status
