@@ -197,7 +197,10 @@ class QueryService:
     ) -> Explained:
         """Why a workload waits, for each cluster that has one of this name."""
         await self.authorizer.visible_namespaces(user, namespace)
-        request = ExplainRequest(cluster=cluster, namespace=namespace, name=name)
+        everyone = await self.authorizer.may_see_all_namespaces(user)
+        request = ExplainRequest(
+            cluster=cluster, namespace=namespace, name=name, all_namespaces=everyone
+        )
         answer = self.view.replica.explain(request)
         if not answer.items:
             raise not_found(f'workloads "{namespace}/{name}"')

@@ -172,17 +172,21 @@ def demo(
 @app.command("history")
 def history_command(
     workload: WorkloadName,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every message, with its place in the logs.")
+    ] = False,
     output: TextOrJson = "text",
     nats_url: NatsUrl = None,
     directory: DevDirectory = Path(".sluice"),
 ) -> None:
-    """Tell what happened to a workload: every message about it, in order, and its trace id."""
+    """Tell what happened to a workload, in order, and its trace id."""
     from services.ctl.inspect.history import show_history  # noqa: PLC0415
 
     run_async(
         show_history(
             *named(workload),
             as_json=one_of(output, "text", "json") == "json",
+            every=every,
             url=nats_url,
             directory=directory,
         )

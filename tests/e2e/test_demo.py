@@ -112,7 +112,14 @@ async def test_kept_demo_can_be_inspected_and_sigterm_leaves_no_process(tmp_path
     assert "ok      every build got a machine or was told why, and none is left behind" in text
     state = json.loads((tmp_path / ".sluice" / "state.json").read_text())
     told = subprocess.run(  # noqa: ASYNC221 - nothing else runs here meanwhile
-        [sys.executable, "-m", "services.ctl.main", "history", "releng-tenant/release-0002"],
+        [
+            sys.executable,
+            "-m",
+            "services.ctl.main",
+            "history",
+            "--all",
+            "releng-tenant/release-0002",
+        ],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -110,9 +110,12 @@ class Site:
             )
         )  # fmt: skip
 
-    async def explain(self, name: str, reason: str, *, namespace: str = "team") -> Explanation:
-        """The answer once it has settled on this reason."""
-        question = ExplainRequest(namespace=namespace, name=name).model_dump_json().encode()
+    async def explain(
+        self, name: str, reason: str, *, namespace: str = "team", everyone: bool = False
+    ) -> Explanation:
+        """The answer once it has settled on this reason; `everyone`: holders of all namespaces."""
+        request = ExplainRequest(namespace=namespace, name=name, all_namespaces=everyone)
+        question = request.model_dump_json().encode()
         deadline = asyncio.get_running_loop().time() + SETTLED_SECONDS
         told = "nothing"
         while asyncio.get_running_loop().time() < deadline:
@@ -122,7 +125,7 @@ class Site:
                 told = str(error)
             else:
                 answer = ExplainAnswer.model_validate_json(data)
-                seen = self.view.replica.explain(ExplainRequest(namespace=namespace, name=name))
+                seen = self.view.replica.explain(request)
                 if not (answer.items and answer.items[0].reason == reason):
                     told = str(answer)
                 elif seen != answer:

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from services.ctl.inspect.explain import explained
-from shared.contracts.messages.admissions import Term
+from shared.contracts.messages.admissions import Admission, Term
 from shared.contracts.messages.explain import (
     ExplainAnswer,
     ExplainRequest,
@@ -119,3 +119,48 @@ async def test_explain_command_prints_sentences(site: Site) -> None:
         "What would help: 1 more cpu in flavor default must become free",
     ):
         assert line in text
+
+
+async def test_lent_quota_names_its_borrowers_and_why_it_does_not_come_back(site: Site) -> None:
+    await site.queue(cpu=2, cohortName="all")
+    await site.queue("lender", cpu=2, cohortName="all")
+    await site.local("lent", to="lender")
+    for number, age in enumerate((60, 50)):
+        await site.workload(f"big-{number}", cpu="2", age=age, namespace="others")
+    await site.synced()
+    await site.explain("big-1", "Admitted", namespace="others")
+    await site.workload("own", cpu="1", queue="lent")
+
+    told = await site.explain("own", "WaitingForQuota", everyone=True)
+
+    (shortage,) = told.shortages
+    names = [(each.namespace, each.name, each.cluster_queue) for each in shortage.holders]
+    assert names == [("others", "big-0", "cq"), ("others", "big-1", "cq")]
+    assert told.remedy.endswith(
+        "ClusterQueue lender has lent cpu in flavor default to its cohort, and waits until those who "
+        "borrow it end: spec.preemption.reclaimWithinCohort is Never (Any or LowerPriority preempts them)"
+    )
+    lines = list(explained(told.model_dump(mode="json", exclude_none=True), NOON))
+    assert (
+        "  Held by:         others/big-0 2 (ClusterQueue cq), others/big-1 2 (ClusterQueue cq)"
+        in lines
+    )
+    hidden = await site.explain("own", "WaitingForQuota")
+    assert hidden.shortages[0].holders == []
+    assert hidden.shortages[0].holders_elsewhere == 2
+
+
+async def test_message_to_a_victim_names_the_job_that_it_made_room_for(site: Site) -> None:
+    await site.queue(cpu=2, preemption={"withinClusterQueue": "LowerPriority"})
+    await site.workload("low", cpu="2")
+    await site.synced()
+    await site.explain("low", "Admitted")
+    owner = {"api_version": "batch/v1", "kind": "Job", "plural": "jobs", "name": "h", "uid": "j-1"}
+    await site.workload("high", cpu="2", priority=9, owner=owner)
+    await site.explain("high", "WaitingForPreemptedWorkloads")
+
+    entry = await site.bus.latest("ADMISSIONS", "sluice.admission.hub.team.low")
+
+    assert entry is not None
+    message = Admission.decode(entry.data).message
+    assert "Preempted to accommodate a workload (UID: u-high, JobUID: j-1) due to" in message

@@ -16,7 +16,7 @@ from services.ctl.get.resources import RESOURCES, Column, Resource, Row, resourc
 from services.ctl.get.selectors import Selects, selector
 from services.ctl.get.snapshot import Json, ObjectKey, Snapshot
 from services.ctl.get.table import Table, coloured
-from services.ctl.get.workloads import POSITION
+from services.ctl.get.workloads import POSITION, queue_order
 from shared.bus.stream_reader import SUFFIX, Seen, SilentError, StreamReader, StreamReaderError
 from shared.contracts import rpc
 from shared.runtime.command import CommandError, Exit
@@ -118,10 +118,20 @@ def _by_log(inputs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 async def _with_positions(reader: StreamReader, query: Query, rows: list[Row]) -> list[Row]:
-    """Fill in positions in the queue if the quota service answers."""
-    shown = query.resource.name == "workloads" and query.output in {"table", "wide"}
-    if not shown or not any("PENDING" in row.cells for row in rows):
+    """Fill in positions in the queue if the quota service answers, and sort by them."""
+    if query.resource.name != "workloads" or query.output not in {"table", "wide"}:
         return rows
+    if any("PENDING" in row.cells for row in rows):
+        rows = await _positioned(reader, query, rows)
+    return sorted(rows, key=_place)
+
+
+def _place(row: Row) -> tuple[Any, ...]:
+    created_at = str(row.object["sluice"]["workload"].get("created_at"))
+    return (row.ident.namespace, row.ident.cluster, *queue_order(row.cells, created_at), row.ident)
+
+
+async def _positioned(reader: StreamReader, query: Query, rows: list[Row]) -> list[Row]:
     question: Json = {"limit": rpc.POSITIONS_MAX}
     if query.namespace is not None:
         question["namespace"] = query.namespace

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from services.ctl.get.snapshot import Json, ObjectKey, Snapshot, metadata_of
+from services.ctl.get.usage import quota_of, used_of_quota
 from services.ctl.get.workloads import WORKLOAD_COLUMNS, workload_cells, workload_object
 from shared.contracts.kube import kinds
 from shared.contracts.kube.ages import age
@@ -70,7 +71,7 @@ def _columns(*titles: str) -> tuple[Column, ...]:
         Column(
             title=title.removeprefix("+"),
             wide=title.startswith("+"),
-            volatile=title.removeprefix("+") in {"AGE", "EXEC TIME", "POSITION IN QUEUE", "SYNCED"},
+            volatile=title.removeprefix("+") in {"AGE", "EXEC TIME", "POSITION", "SYNCED"},
         )
         for title in titles
     )
@@ -160,7 +161,8 @@ def _cluster_queue(
         str(spec.get("cohortName") or spec.get("cohort") or ""),
         _count(queue, "pending"),
         _count(queue, "admitted"),
-        _yes(queue.get("active")),
+        _state(spec, queue),
+        used_of_quota(queue, quota_of(spec)),
         age(metadata_of(obj).get("creationTimestamp"), now),
         str(spec.get("queueingStrategy") or "BestEffortFIFO"),
         _count(queue, "reserving"),
@@ -176,12 +178,21 @@ def _local_queue(snapshot: Snapshot, ident: ObjectKey, obj: Json, now: datetime)
         str(spec.get("clusterQueue") or ""),
         _count(queue, "pending"),
         _count(queue, "admitted"),
+        _state(spec, queue),
+        used_of_quota(queue, {}),
         age(metadata_of(obj).get("creationTimestamp"), now),
         _count(queue, "reserving"),
-        _yes(queue.get("active")),
         str(spec.get("stopPolicy") or "None"),
         str(queue.get("reason", "")),
     )
+
+
+def _state(spec: Json, queue: Json) -> str:
+    """In one word whether the queue admits."""
+    if (spec.get("stopPolicy") or "None") != "None":
+        return str(spec["stopPolicy"])
+    active = queue.get("active")
+    return "" if active is None else ("Active" if active else "Inactive")
 
 
 def _cohorts(snapshot: Snapshot, now: datetime) -> list[Row]:
@@ -329,7 +340,11 @@ RESOURCES: Final = (
         short=("workload", "wl", "kwl", "kueueworkload", "kueueworkloads"),
         namespaced=True,
         columns=_columns(*WORKLOAD_COLUMNS),
-        inputs=_from_views("WORKLOADS", "ADMISSIONS", kinds_=(kinds.WORKLOAD, kinds.LOCAL_QUEUE)),
+        inputs=_from_views(
+            "WORKLOADS",
+            "ADMISSIONS",
+            kinds_=(kinds.WORKLOAD, kinds.LOCAL_QUEUE, kinds.CLUSTER_QUEUE),
+        ),
         rows=_workloads,
     ),
     Resource(
@@ -338,8 +353,8 @@ RESOURCES: Final = (
         short=("clusterqueue", "cq"),
         namespaced=False,
         columns=_columns(
-            *("NAME", "COHORT", "PENDING WORKLOADS", "ADMITTED WORKLOADS", "ACTIVE", "AGE"),
-            *("+STRATEGY", "+RESERVING WORKLOADS", "+STOP POLICY", "+REASON"),
+            *("NAME", "COHORT", "PENDING", "ADMITTED", "STATE", "USED/QUOTA", "AGE"),
+            *("+STRATEGY", "+RESERVING", "+STOP POLICY", "+REASON"),
         ),
         inputs=_from_views("QUEUES", kinds_=(kinds.CLUSTER_QUEUE,)),
         rows=_objects(kinds.CLUSTER_QUEUE, _cluster_queue, add=True),
@@ -350,8 +365,8 @@ RESOURCES: Final = (
         short=("localqueue", "lq", "queue", "queues"),
         namespaced=True,
         columns=_columns(
-            *("NAME", "CLUSTERQUEUE", "PENDING WORKLOADS", "ADMITTED WORKLOADS", "AGE"),
-            *("+RESERVING WORKLOADS", "+ACTIVE", "+STOP POLICY", "+REASON"),
+            *("NAME", "CLUSTERQUEUE", "PENDING", "ADMITTED", "STATE", "USED", "AGE"),
+            *("+RESERVING", "+STOP POLICY", "+REASON"),
         ),
         inputs=_from_views("QUEUES", kinds_=(kinds.LOCAL_QUEUE,)),
         rows=_objects(kinds.LOCAL_QUEUE, _local_queue, add=True),

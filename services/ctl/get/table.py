@@ -7,11 +7,18 @@ from typing import Final, TextIO
 
 NONE: Final = "<none>"
 _GAP: Final = 3
+_NARROW_GAP: Final = 2
+_WIDTH_MAX: Final = 100
+"""Lines that would be longer get the narrow gap."""
+
 _RESET: Final = "\x1b[0m"
 _COLOURS: Final = {"red": "\x1b[31m", "green": "\x1b[32m", "yellow": "\x1b[33m", "dim": "\x1b[2m"}
 
 _OF_STATUS: Final = {
     "False": "red",
+    "Hold": "red",
+    "HoldAndDrain": "red",
+    "Inactive": "red",
     "EVICTED": "red",
     "FAILED": "red",
     "failed": "red",
@@ -21,6 +28,7 @@ _OF_STATUS: Final = {
     "launching": "yellow",
     "QUOTARESERVED": "yellow",
     "ADMITTED": "green",
+    "Active": "green",
     "True": "green",
     "running": "green",
     "ready": "green",
@@ -46,6 +54,7 @@ class Table:
         self._header = tuple(header)
         self._widths = [len(title) for title in self._header]
         self._colours = colours
+        self._gap = _GAP
 
     def lines(self, rows: Sequence[Sequence[str]], *, header: bool = True) -> list[str]:
         """The rows as text; no line ends in blanks."""
@@ -53,13 +62,15 @@ class Table:
         for row in shown:
             for index, cell in enumerate(row):
                 self._widths[index] = max(self._widths[index], len(cell))
+        wide = sum(self._widths) + _GAP * (len(self._widths) - 1) > _WIDTH_MAX
+        self._gap = _NARROW_GAP if wide else self._gap
         return [self._line(row) for row in ([self._header, *shown] if header else shown)]
 
     def _line(self, row: Sequence[str]) -> str:
         cells = []
         for index, cell in enumerate(row):
             last = index == len(row) - 1
-            padding = "" if last else " " * (self._widths[index] - len(cell) + _GAP)
+            padding = "" if last else " " * (self._widths[index] - len(cell) + self._gap)
             colour = _OF_STATUS.get(cell) if self._colours else None
             cells.append((paint(cell, colour) if colour else cell) + padding)
         return "".join(cells).rstrip()

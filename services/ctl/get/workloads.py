@@ -6,16 +6,20 @@ from typing import Final
 from services.ctl.get.snapshot import Json, ObjectKey, Snapshot, metadata_of
 from shared.contracts.kube import kinds
 from shared.contracts.kube.ages import age, duration, instant
+from shared.contracts.kube.bodies import spec_of
 from shared.contracts.kube.conditions import find_condition, is_true, transition_time
 from shared.contracts.reasons import STATUS_WITH_QUOTA, workload_status
 
 WORKLOAD_COLUMNS: Final = (
-    *("NAME", "JOB TYPE", "JOB NAME", "LOCALQUEUE", "CLUSTERQUEUE", "STATUS"),
-    *("POSITION IN QUEUE", "EXEC TIME", "AGE"),
-    *("+PRIORITY", "+RESERVED IN", "+ADMITTED", "+FINISHED", "+REASON"),
+    *("NAME", "+JOB TYPE", "+JOB NAME", "LOCALQUEUE", "+CLUSTERQUEUE", "STATUS"),
+    *("POSITION", "REASON", "+EXEC TIME", "AGE"),
+    *("+PRIORITY", "+RESERVED IN", "+ADMITTED", "+FINISHED"),
 )
-POSITION: Final = WORKLOAD_COLUMNS.index("POSITION IN QUEUE")
+POSITION: Final = WORKLOAD_COLUMNS.index("POSITION")
 """The column that only the quota service can fill."""
+
+_ORDER: Final = ("PENDING", "QUOTARESERVED", "EVICTED", "ADMITTED", "FINISHED")
+"""Statuses as a table shows them: what waits comes first."""
 
 
 def status_of(snapshot: Snapshot, ident: ObjectKey) -> str:
@@ -38,14 +42,46 @@ def workload_cells(snapshot: Snapshot, ident: ObjectKey, now: datetime) -> tuple
         snapshot.cluster_queue_of(ident),
         status,
         "",
+        _stopped_queue(snapshot, ident, status) or _reason(state, admission, status),
         _exec_time(snapshot, ident, now),
         age(state.get("created_at"), now),
         str(state.get("priority", 0)),
         reserved,
         str(admitted),
         str(status == "FINISHED"),
-        _reason(state, admission, status),
     )
+
+
+def queue_order(cells: tuple[str, ...], created_at: str) -> tuple[int, str, int, int, str]:
+    """The key that sorts rows: by status, then by ClusterQueue and position there, then by age."""
+    _, _, _, _, cluster_queue, status, position, _, _, _, priority, *_ = cells
+    waits = status == _ORDER[0]
+    return (
+        _ORDER.index(status) if status in _ORDER else len(_ORDER),
+        cluster_queue if waits else "",
+        int(position) if position.isdigit() else _LAST,
+        -int(priority) if waits else 0,
+        created_at,
+    )
+
+
+_LAST: Final = 1 << 62
+
+
+def _stopped_queue(snapshot: Snapshot, ident: ObjectKey, status: str) -> str:
+    """The reason of one that waits in a queue that is on hold; empty otherwise."""
+    if status != _ORDER[0]:
+        return ""
+    queue = str(snapshot.workloads[ident].get("queue"))
+    local = snapshot.of(kinds.LOCAL_QUEUE).get(ObjectKey(ident.cluster, ident.namespace, queue))
+    above = ObjectKey(ident.cluster, "", snapshot.cluster_queue_of(ident))
+    for obj, reason in (
+        (local, "LocalQueueStopped"),
+        (snapshot.of(kinds.CLUSTER_QUEUE).get(above), "ClusterQueueStopped"),
+    ):
+        if (spec_of(obj).get("stopPolicy") or "None") != "None":
+            return reason
+    return ""
 
 
 def _standing(snapshot: Snapshot, ident: ObjectKey, status: str) -> tuple[str, bool]:

@@ -35,7 +35,8 @@ async def explain(
     directory: Path,
 ) -> None:
     """Print the answer. Raises `CommandError` if nobody answers, or if there is no such workload."""
-    question = {"namespace": namespace, "name": name}
+    # Whoever may read the streams with this command may see all namespaces.
+    question: Json = {"namespace": namespace, "name": name, "all_namespaces": True}
     if cluster is not None:
         question["cluster"] = cluster
     async with open_reader(url, directory) as reader:
@@ -163,10 +164,16 @@ def _shortage(shortage: Json) -> str:
 
 
 def _held(shortage: Json) -> str:
-    parts = [f"{holder['name']} {holder['amount']}" for holder in shortage.get("holders", [])]
+    parts = [_holder(holder) for holder in shortage.get("holders", [])]
     if count := int(shortage.get("holders_elsewhere", 0)):
-        parts.append(f"{count} of other namespaces {shortage['held_elsewhere']}")
+        parts.append(f"{count} more {shortage['held_elsewhere']}")
     return ", ".join(parts) or "nobody"
+
+
+def _holder(holder: Json) -> str:
+    name = "/".join(filter(None, (holder.get("namespace"), holder["name"])))
+    queue = f" (ClusterQueue {holder['cluster_queue']})" if holder.get("cluster_queue") else ""
+    return f"{name} {holder['amount']}{queue}"
 
 
 def expected(item: Json, now: datetime) -> str:

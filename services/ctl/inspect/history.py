@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from services.ctl.connect.reader import open_reader
+from services.ctl.inspect.story import story
 from shared.bus.stream_reader import Seen, StreamReader
 from shared.contracts.kube.ages import instant
 from shared.contracts.kube.conditions import conditions_of
@@ -26,6 +27,8 @@ WORKLOAD_LOGS: Final = ("ADMISSIONS", "CHECKS", "DISPATCHES", "OUTCOMES")
 
 BEGINNINGS: Final = ("WORKLOADS", "ADMISSIONS", "OUTCOMES")
 """Logs from which quota deletes the oldest ended workloads when they are nearly full."""
+
+MADE_ROOM: Final = "for ended work, to make room"
 
 STARTS: Final = f"{ROOT}.history.>"
 
@@ -54,9 +57,9 @@ class Event:
 
 
 async def show_history(
-    namespace: str, name: str, *, as_json: bool, url: str | None, directory: Path
+    namespace: str, name: str, *, as_json: bool, every: bool, url: str | None, directory: Path
 ) -> None:
-    """Print the history. Raises `CommandError` if no log has a message about it."""
+    """Print the story, or with `every` each message. Raises `CommandError` if no log has any about it."""
     async with open_reader(url, directory) as reader:
         events = await history(reader, namespace, name)
         begin = await _beginning(reader)
@@ -69,7 +72,15 @@ async def show_history(
             status=Exit.FAILED,
         )
     *lines, traces = history_lines(events)
-    print("\n".join(history_json(events) if as_json else [*lines, begin, traces]))
+    if as_json:
+        lines = history_json(events)
+    elif every:
+        lines = [*lines, begin, traces]
+    else:
+        told = list(story((event.at, event.what, event.body) for event in events))
+        more = f"{len(events)} messages in all: `sluice history {namespace}/{name} --all`"
+        lines = [*told, *([begin] if MADE_ROOM in begin else []), more, traces]
+    print("\n".join(lines))
 
 
 async def _beginning(reader: StreamReader) -> str:
@@ -85,7 +96,7 @@ async def _beginning(reader: StreamReader) -> str:
         cut = instant(started.get(log, {}).get("began_at"))
         made_room = cut is not None and cut > first
         at = cut if cut is not None and made_room else first
-        why = " for ended work, to make room" if made_room else ""
+        why = f" {MADE_ROOM}" if made_room else ""
         parts.append(f"{log} {at.isoformat(timespec='seconds')}{why}")
     return f"logs begin: {', '.join(parts)}"
 

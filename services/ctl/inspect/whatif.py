@@ -98,12 +98,10 @@ async def simulate(what: WhatIf, *, output: str, save_to: Path | None) -> Exit:
         }
         print(json.dumps(answer, indent=4))
         return status
-    for line in (*changes.notes, *submission_sentences(new)):
+    for line in (*changes.notes, *submission_sentences(new), *(f"! {each}" for each in problems)):
         print(line)
     for line in Table(HEADER).lines(list(rows(before_figures, after_figures))):
         print(line)
-    for problem in problems:
-        print(f"! {problem}")
     print(summary_line(before_figures, after_figures))
     return status
 

@@ -244,6 +244,9 @@ class WorkloadChanged(_WorkloadFact):
     generation: int = 0
     """Grows with each change; a fact with an older generation is ignored."""
 
+    job_uid: str = ""
+    """Of the job behind it; empty: there is none, or nobody said."""
+
     queue: str = ""
     """LocalQueue in the same namespace."""
 

@@ -111,9 +111,10 @@ class Explainer:
             return ExplainAnswer(problem=problem)
         # A job name may have had several workloads: unfinished ones come first.
         found.sort(key=lambda state: (state.cluster, state.phase == "finished", state.name))
-        return ExplainAnswer(items=[self._explained(state) for state in found])
+        everyone = request.all_namespaces
+        return ExplainAnswer(items=[self._explained(state, everyone=everyone) for state in found])
 
-    def _explained(self, state: WorkloadState) -> Explanation:
+    def _explained(self, state: WorkloadState, *, everyone: bool) -> Explanation:
         key = f"{state.namespace}/{state.name}"
         told = self._decider.engine.explain(state.cluster, key)
         shard = self._shard(state.cluster)
@@ -137,7 +138,10 @@ class Explainer:
             ahead=_names(state.namespace, here)[:NAMES_MAX],
             ahead_here=len(here),
             ahead_elsewhere=len(ahead) - len(here),
-            shortages=[_shortage(shard, state, told.cluster_queue, b) for b in told.shortfalls],
+            shortages=[
+                _shortage(shard, state, told.cluster_queue, each, everyone=everyone)
+                for each in told.shortfalls
+            ],
             victims=mine,
             victims_elsewhere=len(told.victims) - len(mine),
             unready=unready,
@@ -234,20 +238,26 @@ _HOLDING: Final = frozenset({"Reserved", "Admitted"})
 
 
 def _shortage(
-    shard: Shard, state: WorkloadState, cluster_queue: str, binding: engine_answer.Shortfall
+    shard: Shard,
+    state: WorkloadState,
+    cluster_queue: str,
+    binding: engine_answer.Shortfall,
+    *,
+    everyone: bool,
 ) -> Shortage:
-    """A shortfall with its holders: by name in the asker's namespace, as a sum elsewhere."""
-    here: list[tuple[int, Key]] = []
+    """A shortfall with its holders: by name in the asker's namespace or in all, else as a sum."""
+    named: list[tuple[int, Key, str]] = []
     elsewhere: list[int] = []
     tree = shard.queues[cluster_queue].node.tree
     for node in tree.queues:
         for holder in node.queue.holders.values() if node.queue is not None else ():
             amount = holder.usage.get((binding.flavor, binding.resource), 0)
-            if amount and holder.namespace == state.namespace:
-                here.append((-amount, holder.key))
+            if amount and (everyone or holder.namespace == state.namespace):
+                named.append((-amount, holder.key, node.name))
             elif amount:
                 elsewhere.append(amount)
     amount_of = binding.resource
+    unnamed = [-negative for negative, _, _ in sorted(named)[NAMES_MAX:]] if everyone else []
     return Shortage(
         flavor=binding.flavor,
         resource=binding.resource,
@@ -257,11 +267,16 @@ def _shortage(
         most=show(amount_of, binding.maximum),
         limit=binding.limit,
         holders=[
-            Holder(name=key.partition("/")[2], amount=show(amount_of, -negative))
-            for negative, key in sorted(here)[:NAMES_MAX]
+            Holder(
+                name=key.partition("/")[2],
+                namespace="" if key.partition("/")[0] == state.namespace else key.partition("/")[0],
+                cluster_queue="" if queue == cluster_queue else queue,
+                amount=show(amount_of, -negative),
+            )
+            for negative, key, queue in sorted(named)[:NAMES_MAX]
         ],
-        holders_elsewhere=len(elsewhere),
-        held_elsewhere=show(amount_of, sum(elsewhere)),
+        holders_elsewhere=len(elsewhere) + len(unnamed),
+        held_elsewhere=show(amount_of, sum(elsewhere) + sum(unnamed)),
     )
 
 

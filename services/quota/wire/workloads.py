@@ -76,6 +76,7 @@ def workload_changed(
         namespace=state.namespace,
         name=state.name,
         uid=state.uid,
+        job_uid="" if state.owner is None else state.owner.uid,
         # A refusal changes the fact without a new generation: count it as a half step.
         generation=2 * state.generation + (refused is not None),
         queue=state.queue,

@@ -18,9 +18,14 @@ class Holder(Part):
     """A workload that holds what another one needs."""
 
     name: str
-    """Workload, in the namespace that was asked about."""
+    """Workload, in the namespace that was asked about unless `namespace` names another."""
 
     amount: str
+    namespace: str = ""
+    """Empty: the one that was asked about."""
+
+    cluster_queue: str = ""
+    """Whose quota or whose loan it uses, if that is not the ClusterQueue that was asked about."""
 
 
 class Shortage(Part):
@@ -159,6 +164,9 @@ class ExplainRequest(Part):
     namespace: str
     name: str
     """Of the workload or of the job behind it."""
+
+    all_namespaces: bool = False
+    """Name holders of other namespaces, too, for somebody who may see them."""
 
 
 class ExplainAnswer(Part):

@@ -76,6 +76,11 @@ def cells(*texts: str) -> list[str]:
 LOCAL_QUEUE = observed("LocalQueue", "localqueues", "main", {"clusterQueue": "cq"}, ns="team")
 
 
+def stopped(kind: str, plural: str, name: str, **spec: Any) -> Seen:
+    ns = "team" if kind == "LocalQueue" else ""
+    return observed(kind, plural, name, {"stopPolicy": "Hold", **spec}, ns=ns)
+
+
 def strip(lines: list[list[str]]) -> list[list[str]]:
     return [[cell.strip() for cell in line] for line in lines]
 
@@ -104,27 +109,45 @@ def test_object_without_timestamp_has_no_age() -> None:
 WORKLOADS: list[Any] = [
     pytest.param(
         [workload("job-a")],
-        cells("job-a", "job.batch", "a", "main", "cq", "PENDING", "<none>", "<none>", "5m"),
-        id="one that waits is in the ClusterQueue that its LocalQueue points to",
+        cells("job-a", "main", "PENDING", "<none>", "<none>", "5m"),
+        id="one that waits",
+    ),
+    pytest.param(
+        [workload("job-a"), admission("job-a", "waiting", reason="WaitingForQuota")],
+        cells("job-a", "main", "PENDING", "<none>", "WaitingForQuota", "5m"),
+        id="one that waits with its reason",
+    ),
+    pytest.param(
+        [workload("job-a"), stopped("ClusterQueue", "clusterqueues", "cq")],
+        cells("job-a", "main", "PENDING", "<none>", "ClusterQueueStopped", "5m"),
+        id="one that waits in a ClusterQueue on hold",
+    ),
+    pytest.param(
+        [
+            workload("job-a"), admission("job-a", "waiting", reason="Suspended"),
+            stopped("LocalQueue", "localqueues", "main", clusterQueue="cq"),
+        ],
+        cells("job-a", "main", "PENDING", "<none>", "LocalQueueStopped", "5m"),
+        id="one that waits in a LocalQueue on hold",
     ),
     pytest.param(
         [workload("job-a", phase="running"), admission("job-a", "admitted")],
-        cells("job-a", "job.batch", "a", "main", "cq", "ADMITTED", "<none>", "90s", "5m"),
+        cells("job-a", "main", "ADMITTED", "<none>", "<none>", "5m"),
         id="one that runs has run since it was admitted",
     ),
     pytest.param(
         [workload("job-a"), admission("job-a", "reserved", cluster_queue="other")],
-        cells("job-a", "job.batch", "a", "main", "other", "QUOTARESERVED", "<none>", "<none>", "5m"),
+        cells("job-a", "main", "QUOTARESERVED", "<none>", "<none>", "5m"),
         id="one that waits for checks has quota where quota says",
     ),
     pytest.param(
         [workload("job-a"), admission("job-a", "admitted", uid="an earlier life")],
-        cells("job-a", "job.batch", "a", "main", "cq", "PENDING", "<none>", "<none>", "5m"),
+        cells("job-a", "main", "PENDING", "<none>", "<none>", "5m"),
         id="a decision about an earlier life is not about this one",
     ),
     pytest.param(
         [workload("job-a"), admission("job-a", "evicted")],
-        cells("job-a", "job.batch", "a", "main", "cq", "EVICTED", "<none>", "<none>", "5m"),
+        cells("job-a", "main", "EVICTED", "<none>", "<none>", "5m"),
         id="one that was evicted holds its quota until its pods are gone",
     ),
     pytest.param(
@@ -138,20 +161,26 @@ WORKLOADS: list[Any] = [
                 ]}},
             ),
         ],
-        cells("job-a", "job.batch", "a", "main", "cq", "FINISHED", "<none>", "60s", "5m"),
+        cells("job-a", "main", "FINISHED", "<none>", "Succeeded", "5m"),
         id="one that is over ran from its admission to its end",
     ),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("messages", "row"), WORKLOADS)
-def test_workloads_have_kueuectls_columns(messages: list[Seen], row: list[str]) -> None:
+def test_workloads_say_how_they_stand_and_why(messages: list[Seen], row: list[str]) -> None:
     header, *rows = strip(table("wl", LOCAL_QUEUE, *messages))
-    assert header == [
-        *("NAME", "JOB TYPE", "JOB NAME", "LOCALQUEUE", "CLUSTERQUEUE", "STATUS"),
-        *("POSITION IN QUEUE", "EXEC TIME", "AGE"),
-    ]
+    assert header == ["NAME", "LOCALQUEUE", "STATUS", "POSITION", "REASON", "AGE"]
     assert rows == [row]
+
+
+def test_longest_names_of_the_example_fit_into_a_hundred_columns() -> None:
+    name = "pipelinerun-dependency-update-0527-7dafc"
+    waits = admission(name, "waiting", reason="WaitingForQuota")
+    lines = [
+        "  ".join(line) for line in table("wl", workload(name, queue="pipelines-queue"), waits)
+    ]
+    assert max(map(len, lines)) <= 100, lines
 
 
 ADMITTED_OBJECT = observed(
@@ -166,25 +195,25 @@ ADMITTED_OBJECT = observed(
 FINISHED = workload("job-a", phase="finished", finish={"success": True, "at": ago(seconds=10)})
 
 STANDINGS: list[Any] = [
-    pytest.param([workload("job-a")], ["<none>", "False", "False", "<none>"], id="waiting"),
+    pytest.param([workload("job-a")], ["<none>", "<none>", "False", "False"], id="waiting"),
     pytest.param(
         [workload("job-a"), admission("job-a", "reserved", reason="Reserved")],
-        ["cq", "False", "False", "Reserved"],
+        ["Reserved", "cq", "False", "False"],
         id="waiting for checks",
     ),
     pytest.param(
         [workload("job-a", phase="running"), admission("job-a", "admitted")],
-        ["cq", "True", "False", "<none>"],
+        ["<none>", "cq", "True", "False"],
         id="running",
     ),
     pytest.param(
         [FINISHED, admission("job-a", "released"), ADMITTED_OBJECT],
-        ["cq", "True", "True", "Succeeded"],
+        ["Succeeded", "cq", "True", "True"],
         id="finished: what it had stays on record",
     ),
     pytest.param(
         [FINISHED, admission("job-a", "released")],
-        ["<none>", "False", "True", "Succeeded"],
+        ["Succeeded", "<none>", "False", "True"],
         id="finished, and no object says what it had",
     ),
 ]
@@ -195,8 +224,12 @@ def test_wide_workloads_have_the_columns_of_kueues_own_kind(
     messages: list[Seen], row: list[str]
 ) -> None:
     header, line = strip(table("wl", LOCAL_QUEUE, *messages, output="wide"))
-    assert header[9:] == ["PRIORITY", "RESERVED IN", "ADMITTED", "FINISHED", "REASON"]
-    assert line[9:] == ["7", *row]
+    assert header[:7] == [
+        *("NAME", "JOB TYPE", "JOB NAME", "LOCALQUEUE", "CLUSTERQUEUE", "STATUS", "POSITION"),
+    ]
+    assert header[8:11] == ["EXEC TIME", "AGE", "PRIORITY"]
+    assert header[11:] == ["RESERVED IN", "ADMITTED", "FINISHED"]
+    assert [line[7], *line[10:]] == [row[0], "7", *row[1:]]
 
 
 def test_deleted_objects_are_not_shown() -> None:
@@ -210,29 +243,42 @@ CLUSTER_QUEUE = observed(
     "ClusterQueue", "clusterqueues", "cq",
     {
         "cohortName": "all", "queueingStrategy": "StrictFIFO", "stopPolicy": "Hold",
-        "resourceGroups": [{"flavors": [{"name": "spot"}]}],
+        "resourceGroups": [{"flavors": [
+            {"name": "spot", "resources": [
+                {"name": "cpu", "nominalQuota": 8}, {"name": "memory", "nominalQuota": "8Gi"},
+                {"name": "pods", "nominalQuota": 100},
+            ]},
+            {"name": "fast", "resources": [{"name": "cpu", "nominalQuota": "2"}]},
+        ]}],
     },
 )  # fmt: skip
 
 OTHERS: list[Any] = [
     pytest.param(
-        "cq", "table", [CLUSTER_QUEUE, queue_status("ClusterQueue", "cq", active=False)],
-        ["NAME", "COHORT", "PENDING WORKLOADS", "ADMITTED WORKLOADS", "ACTIVE", "AGE"],
-        [["cq", "all", "3", "1", "False", "3h"]],
+        "cq", "table",
+        [CLUSTER_QUEUE, queue_status("ClusterQueue", "cq", active=False, reservation=[
+            {"name": "spot", "resources": [
+                {"name": "cpu", "total": "2500m"}, {"name": "memory", "total": "1Gi"},
+            ]},
+            {"name": "fast", "resources": [{"name": "cpu", "total": "500m"}]},
+        ])],
+        ["NAME", "COHORT", "PENDING", "ADMITTED", "STATE", "USED/QUOTA", "AGE"],
+        [["cq", "all", "3", "1", "Hold", "cpu 3/10, memory 1Gi/8Gi, 1 more", "3h"]],
         id="ClusterQueues",
     ),
     pytest.param(
         "clusterqueue", "wide",
         [CLUSTER_QUEUE, queue_status("ClusterQueue", "cq", active=False, reason="Stopped")],
-        ["NAME", "COHORT", "PENDING WORKLOADS", "ADMITTED WORKLOADS", "ACTIVE", "AGE", "STRATEGY",
-         "RESERVING WORKLOADS", "STOP POLICY", "REASON"],
-        [["cq", "all", "3", "1", "False", "3h", "StrictFIFO", "2", "Hold", "Stopped"]],
+        ["NAME", "COHORT", "PENDING", "ADMITTED", "STATE", "USED/QUOTA", "AGE", "STRATEGY",
+         "RESERVING", "STOP POLICY", "REASON"],
+        [["cq", "all", "3", "1", "Hold", "cpu 0/10, memory 0/8Gi, 1 more", "3h", "StrictFIFO", "2",
+          "Hold", "Stopped"]],
         id="ClusterQueues, wide",
     ),
     pytest.param(
         "queues", "table", [LOCAL_QUEUE, queue_status("LocalQueue", "main", ns="team")],
-        ["NAME", "CLUSTERQUEUE", "PENDING WORKLOADS", "ADMITTED WORKLOADS", "AGE"],
-        [["main", "cq", "3", "1", "3h"]],
+        ["NAME", "CLUSTERQUEUE", "PENDING", "ADMITTED", "STATE", "USED", "AGE"],
+        [["main", "cq", "3", "1", "Active", "<none>", "3h"]],
         id="LocalQueues",
     ),
     pytest.param(

@@ -6,6 +6,7 @@ from services.ctl.get.command import Query
 from services.ctl.get.resources import RESOURCES, resource_named
 from services.ctl.get.selectors import selector
 from services.ctl.get.table import Table
+from services.ctl.get.workloads import queue_order
 from shared.bus import stream_reader, streams
 from shared.contracts import rpc
 from shared.contracts.messages import explain as contract
@@ -60,3 +61,28 @@ def test_constants_repeated_for_quick_start_are_equal() -> None:
     assert stream_reader.SUFFIX == streams.VIEW_SUFFIX
     assert contract.PositionsRequest.subject == rpc.POSITIONS
     assert contract.ExplainRequest.subject == rpc.EXPLAIN
+
+
+WORKLOAD_ROWS = {
+    "a running one": ("hub", "r", "ADMITTED", "", "0", "2026-01-01"),
+    "the second in the queue": ("a", "b", "PENDING", "2", "0", "2026-01-01"),
+    "the first in the queue": ("a", "c", "PENDING", "1", "0", "2026-01-03"),
+    "the first of another queue": ("b", "a", "PENDING", "1", "9", "2026-01-01"),
+    "the tenth in the queue": ("a", "a", "PENDING", "10", "0", "2026-01-02"),
+    "a finished one": ("a", "a", "FINISHED", "", "0", "2025-01-01"),
+}
+
+
+def test_waiting_workloads_come_first_and_in_the_order_of_their_queue() -> None:
+    keys = {}
+    for title, (queue, name, status, position, priority, created_at) in WORKLOAD_ROWS.items():
+        row = (name, "", "", "", queue, status, position, "", "", "", priority, "", "", "")
+        keys[title] = queue_order(row, created_at)
+    assert sorted(keys, key=lambda title: keys[title]) == [
+        "the first in the queue",
+        "the second in the queue",
+        "the tenth in the queue",
+        "the first of another queue",
+        "a running one",
+        "a finished one",
+    ]

@@ -355,8 +355,9 @@ function ahead(item) {
 }
 
 function held(shortage) {
-  const parts = (shortage.holders || []).map((holder) => `${holder.name} (${holder.amount})`);
-  if (shortage.holders_elsewhere) parts.push(`${shortage.holders_elsewhere} of other namespaces (${shortage.held_elsewhere})`);
+  const parts = (shortage.holders || []).map((holder) => `${holder.namespace ? `${holder.namespace}/` : ""}${holder.name}`
+    + ` (${holder.amount}${holder.cluster_queue ? ` of ClusterQueue ${holder.cluster_queue}` : ""})`);
+  if (shortage.holders_elsewhere) parts.push(`${shortage.holders_elsewhere} more (${shortage.held_elsewhere})`);
   return parts.join(", ") || "nobody";
 }
 

@@ -22,8 +22,9 @@ PODS_NOT_READY: Final = "waiting for all admitted workloads to be in PodsReady c
 
 def preempted(by: Workload, its: Node, reason: str, victims: Node) -> str:
     """The message to a victim, in Kueue's words; `its` and `victims` are the nodes of both queues."""
+    job = f", JobUID: {by.fact.job_uid}" if by.fact is not None and by.fact.job_uid else ""
     return (
-        f"Preempted to accommodate a workload (UID: {by.uid}, JobUID: UNKNOWN)"
+        f"Preempted to accommodate a workload (UID: {by.uid}{job})"
         f" due to {HUMAN[reason]}; preemptor path: {_path(its)};"
         f" preemptee path: {_path(victims)}"
     )

@@ -261,7 +261,25 @@ def _remedy(reason: str, cq: ClusterQueue, assignment: Assignment) -> str:
             parts.append(f"raise the quota of {what} above {most}, or ask for less")
         else:
             parts.append(f"{show(shortfall.resource, more)} more {what} must become free")
-    return "; or ".join(parts)
+    lent = _lent(cq, assignment)
+    return "; or ".join(parts) + (f". {lent}" if lent else "")
+
+
+def _lent(cq: ClusterQueue, assignment: Assignment) -> str:
+    """Says that its own quota is in use by others and why it is not taken back; empty if it is not."""
+    node = cq.node
+    if not node.ancestors or cq.fact.preemption.reclaim != "Never":
+        return ""
+    for shortfall in _shortfalls(cq, assignment):
+        index = node.tree.flavor_resources.index((shortfall.flavor, shortfall.resource))
+        own = node.nominal[index] - node.usage[index]
+        if shortfall.free < shortfall.asked <= own:
+            return (
+                f"ClusterQueue {cq.name} has lent {shortfall.resource} in flavor {shortfall.flavor} "
+                "to its cohort, and waits until those who borrow it end: "
+                "spec.preemption.reclaimWithinCohort is Never (Any or LowerPriority preempts them)"
+            )
+    return ""
 
 
 def _shortfalls(cq: ClusterQueue, assignment: Assignment) -> tuple[Shortfall, ...]:

@@ -1,0 +1,118 @@
+"""`sluice history` in about ten lines: what happened to a workload, in words, without repetitions."""
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from typing import Any, Final
+
+from shared.contracts.kube.ages import duration
+
+Body = dict[str, Any]
+Telling = Callable[[Body], str]
+
+
+def story(events: Iterable[tuple[datetime, str, Body]]) -> Iterator[str]:
+    """A line for each event that changes how the workload stands.
+
+    Each event: its time, its kind as in `history`, and its body.
+    """
+    told: dict[tuple[str, str], str] = {}
+    first: datetime | None = None
+    for at, what, body in events:
+        text = _TELLINGS.get(what, _nothing)(body)
+        about = (what, str(body.get("check") or body.get("name") or ""))
+        if not text or told.get(about) == text:
+            continue
+        told[about] = text
+        first = first or at
+        since = f"+{duration((at - first).total_seconds())}"
+        yield f"{at.isoformat(sep=' ', timespec='seconds')}  {since:<7}  {text}"
+
+
+def _nothing(_body: Body) -> str:
+    return ""
+
+
+def _workload(body: Body) -> str:
+    match body.get("phase"):
+        case "waiting" if body.get("inadmissible"):
+            return f"cannot be admitted: {body['inadmissible']}"
+        case "waiting":
+            where = f"LocalQueue {body['queue']}" if body.get("queue") else "no queue"
+            class_ = f" ({body['priority_class']})" if body.get("priority_class") else ""
+            asked = f", asks {_asked(body)}" if _asked(body) else ""
+            return f"waits in {where}, priority {body.get('priority', 0)}{class_}{asked}"
+        case "running":
+            return "runs"
+        case "finished":
+            finish = body.get("finish") or {}
+            how = "succeeded" if finish.get("success") else "failed"
+            return f"{how}: {finish['message']}" if finish.get("message") else how
+        case "gone":
+            return "is deleted"
+        case phase:
+            return str(phase or "")
+
+
+def _asked(body: Body) -> str:
+    return "; ".join(
+        f"{pod_set.get('count')} x {_pairs(pod_set.get('requests') or {})}"
+        for pod_set in body.get("pod_sets") or []
+    )
+
+
+def _admission(body: Body) -> str:
+    where = f" by ClusterQueue {body['cluster_queue']}" if body.get("cluster_queue") else ""
+    why = ": ".join(filter(None, (body.get("reason"), body.get("message"))))
+    match body.get("state"):
+        case "waiting":
+            return f"is not admitted: {why}" if why else ""
+        case "reserved":
+            return f"gets quota{where}, and waits for its admission checks"
+        case "admitted":
+            given = "; ".join(_pairs(p.get("usage") or {}) for p in body.get("pod_sets") or [])
+            return f"is admitted{where}" + (f": {given}" if given else "")
+        case "evicted":
+            by = f" for {body['preempted_by']}" if body.get("preempted_by") else ""
+            return f"is evicted{by}: {why}"
+        case "released":
+            return f"gives its quota back{f': {why}' if why else ''}"
+        case state:
+            return str(state or "")
+
+
+def _check(body: Body) -> str:
+    return _sentence(f"admission check {body.get('check')} is {body.get('state')}", body)
+
+
+def _outcome(body: Body) -> str:
+    if body.get("result") != "applied":
+        return _sentence(f"the cluster: {body.get('action')} is {body.get('result')}", body)
+    return "its job is started" if body.get("action") == "release" else ""
+
+
+def _dispatch(body: Body) -> str:
+    return f"spoke {body.get('spoke')}: {body.get('state')}"
+
+
+def _host(body: Body) -> str:
+    where = f" on {body['host']}" if body.get("host") else ""
+    text = f"TaskRun {body.get('name')}: {body.get('platform')} is {body.get('state')}{where}"
+    return _sentence(text, body)
+
+
+_TELLINGS: Final[dict[str, Telling]] = {
+    "workload": _workload,
+    "admission": _admission,
+    "check": _check,
+    "dispatch": _dispatch,
+    "outcome": _outcome,
+    "host": _host,
+}
+
+
+def _sentence(text: str, body: Body) -> str:
+    return f"{text}: {body['message']}" if body.get("message") else text
+
+
+def _pairs(amounts: Body) -> str:
+    return ", ".join(f"{amount} {name}" for name, amount in sorted(amounts.items()))

@@ -1,0 +1,65 @@
+"""A workload's history in words: a line for each change, none for what repeats it."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from services.ctl.inspect.story import story
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+WAITING = {
+    "name": "job-a", "phase": "waiting", "queue": "main", "priority": 5,
+    "priority_class": "low", "pod_sets": [{"count": 2, "requests": {"cpu": "1"}}],
+}  # fmt: skip
+DECISION = {"name": "job-a", "cluster_queue": "cq", "pod_sets": [{"usage": {"cpu": "2"}}]}
+
+PREEMPTED: list[tuple[str, dict[str, Any]]] = [
+    ("observed", {"name": "a", "kind": "Job"}),
+    ("workload", WAITING),
+    ("workload", WAITING),
+    ("admission", DECISION | {"state": "waiting", "reason": "WaitingForQuota", "message": "1 cpu"}),
+    ("admission", DECISION | {"state": "waiting", "reason": "WaitingForQuota", "message": "1 cpu"}),
+    ("check", {"name": "job-a", "check": "machines", "state": "Ready"}),
+    ("admission", DECISION | {"state": "admitted"}),
+    ("outcome", {"name": "job-a", "action": "status", "result": "applied"}),
+    ("outcome", {"name": "job-a", "action": "release", "result": "applied"}),
+    ("observed", {"name": "a", "kind": "Job"}),
+    ("workload", WAITING | {"phase": "running"}),
+    ("workload", WAITING | {"phase": "running", "generation": 2}),
+    (
+        "admission",
+        DECISION
+        | {"state": "evicted", "reason": "Preempted", "message": "room", "preempted_by": "team/b"},
+    ),
+    ("outcome", {"name": "job-a", "action": "stop", "result": "refused", "message": "forbidden"}),
+    ("admission", DECISION | {"state": "waiting", "reason": "WaitingForQuota", "message": "2 cpu"}),
+    ("workload", WAITING),
+    ("workload", WAITING | {"phase": "finished", "finish": {"success": True, "message": "Done"}}),
+    ("workload", WAITING | {"phase": "gone"}),
+]
+
+
+def test_preempted_job_is_told_in_about_ten_lines() -> None:
+    events = [
+        (NOON + timedelta(seconds=number), what, body)
+        for number, (what, body) in enumerate(PREEMPTED)
+    ]
+
+    lines = list(story(events))
+
+    assert [line.split("  ", 2)[2].strip() for line in lines] == [
+        "waits in LocalQueue main, priority 5 (low), asks 2 x 1 cpu",
+        "is not admitted: WaitingForQuota: 1 cpu",
+        "admission check machines is Ready",
+        "is admitted by ClusterQueue cq: 2 cpu",
+        "its job is started",
+        "runs",
+        "is evicted for team/b: Preempted: room",
+        "the cluster: stop is refused: forbidden",
+        "is not admitted: WaitingForQuota: 2 cpu",
+        "waits in LocalQueue main, priority 5 (low), asks 2 x 1 cpu",
+        "succeeded: Done",
+        "is deleted",
+    ]
+    assert lines[0].startswith("2026-01-01 12:00:01+00:00  +0s ")
+    assert lines[1].startswith("2026-01-01 12:00:03+00:00  +2s ")
