@@ -7,6 +7,7 @@ from typing import Any, Final
 from services.simulator.cluster.errors import Cause, bad_request, invalid
 from services.simulator.cluster.kinds.registry import Kind, Obj
 from services.simulator.cluster.storage.stored import Stored
+from shared.contracts.kube.quantities import QuantityError, parse_quantity
 
 JOB_DEFAULTS: Final[dict[str, Any]] = {
     "backoffLimit": 6,
@@ -36,6 +37,8 @@ def _job_defaults(obj: Obj) -> Obj:
     if spec.get("parallelism") is None:
         spec["parallelism"] = 1
     template = _mapping(spec.get("template"))
+    where = 'Job in version "v1" cannot be handled as a Job'
+    _check_quantities(where, _mapping(template.get("spec")))
     pod = {"schedulerName": "default-scheduler", **_mapping(template.get("spec"))}
     spec["template"] = {"metadata": {}, **template, "spec": pod}
     return {**obj, "spec": spec}
@@ -53,6 +56,34 @@ def _check_types(spec: Obj) -> None:
                 f"unable to decode: json: cannot unmarshal {shown} into field spec.{field} of "
                 f"type {type_.__name__}"
             )
+
+
+def _check_quantities(where: str, pod: Obj) -> None:
+    """Raise 400 for requests and limits that are no quantities."""
+    for part in ("initContainers", "containers"):
+        for container in pod.get(part) or ():
+            resources = _mapping(_mapping(container).get("resources"))
+            for amounts in (resources.get("requests"), resources.get("limits")):
+                for text in _mapping(amounts).values():
+                    _check_quantity(where, text)
+
+
+def _check_quantity(where: str, text: object) -> None:
+    if isinstance(text, int | float) and not isinstance(text, bool):
+        return
+    try:
+        parse_quantity(str(text))
+    except QuantityError as error:
+        raise bad_request(
+            f"{where}: quantities must match the regular expression "
+            f"'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$': {text!r}"
+        ) from error
+
+
+def _pod_defaults(obj: Obj) -> Obj:
+    where = 'Pod in version "v1" cannot be handled as a Pod'
+    _check_quantities(where, _mapping(obj.get("spec")))
+    return obj
 
 
 def _job_complete(obj: Obj) -> Obj:
@@ -145,7 +176,10 @@ def _mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-_DEFAULTS: Final[dict[str, Callable[[Obj], Obj]]] = {"jobs.batch": _job_defaults}
+_DEFAULTS: Final[dict[str, Callable[[Obj], Obj]]] = {
+    "jobs.batch": _job_defaults,
+    "pods": _pod_defaults,
+}
 _COMPLETE: Final[dict[str, Callable[[Obj], Obj]]] = {
     "jobs.batch": _job_complete,
     "namespaces": _namespace_complete,

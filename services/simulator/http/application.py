@@ -78,13 +78,14 @@ OPENAPI_V2_PROTOBUF: Final = "com.github.proto-openapi.spec.v2"
 
 
 class _Answer:
-    __slots__ = ("body", "code", "media_type", "retry_after_seconds")
+    __slots__ = ("body", "code", "media_type", "retry_after_seconds", "warnings")
 
     def __init__(self, body: bytes, code: int = 200, media_type: bytes = JSON) -> None:
         self.body = body
         self.code = code
         self.media_type = media_type
         self.retry_after_seconds: int | None = None
+        self.warnings: tuple[str, ...] = ()
 
 
 class _Request:
@@ -258,13 +259,7 @@ class Application:
         # An empty protobuf message is a document without definitions: kubectl then uses /openapi/v3.
         if OPENAPI_V2_PROTOBUF in request.headers.get("accept", ""):
             return _Answer(b"", media_type=b"application/octet-stream")
-        document = {
-            "swagger": "2.0",
-            "info": {"title": "Sluicegate simulator", "version": "v1"},
-            "paths": {},
-            "definitions": {},
-        }
-        return _Answer(orjson.dumps(document))
+        return _Answer(orjson.dumps(openapi.EMPTY_V2))
 
     # --- reading -------------------------------------------------------------------------------
 
@@ -306,8 +301,19 @@ class Application:
         return _Answer(orjson.dumps(made))
 
     def _object(
-        self, request: _Request, target: Target, stored: Stored, code: int = 200
+        self,
+        request: _Request,
+        target: Target,
+        stored: Stored,
+        code: int = 200,
+        *,
+        warnings: tuple[str, ...] = (),
     ) -> _Answer:
+        answer = self._shaped(request, target, stored, code)
+        answer.warnings = warnings
+        return answer
+
+    def _shaped(self, request: _Request, target: Target, stored: Stored, code: int) -> _Answer:
         shape = request.shape
         if shape == "table":
             metadata = {"resourceVersion": str(stored.version)}
@@ -341,16 +347,25 @@ class Application:
                 "the server does not allow this method on the requested resource"
             )
         body = _decode(await request.body(), request.media_type)
+        warnings = self._checked(request, target, body)
         stored = await self._api.create(
             kind, target.version, target.namespace or "", body, dry_run=request.dry_run
         )
-        return self._object(request, target, stored, 201)
+        return self._object(request, target, stored, 201, warnings=warnings)
+
+    @staticmethod
+    def _checked(request: _Request, target: Target, body: Any) -> tuple[str, ...]:
+        if target.subresource or request.media_type == PROTOBUF:
+            return ()
+        asked = request.query.text("fieldValidation")
+        return openapi.field_warnings(target.kind, target.version, body, asked)
 
     async def _update(self, request: _Request, target: Target) -> _Answer:
         body = _decode(await request.body(), request.media_type)
         if target.subresource == "finalize":
             self._api.finalize_namespace(target.name)
             return _Answer(orjson.dumps(body))
+        warnings = self._checked(request, target, body)
         stored = await self._api.update(
             target.kind,
             target.version,
@@ -360,13 +375,14 @@ class Application:
             subresource=target.subresource,
             dry_run=request.dry_run,
         )
-        return self._object(request, target, stored)
+        return self._object(request, target, stored, warnings=warnings)
 
     async def _patch(self, request: _Request, target: Target) -> _Answer:
         patch_type = PATCH_TYPES.get(request.media_type)
         if patch_type is None:
             raise unsupported_media_type(MEDIA_TYPES + ", ".join(PATCH_TYPES))
         patch = _decode(await request.body(), "application/json")
+        warnings = self._checked(request, target, patch)
         stored = await self._api.patch(
             target.kind,
             target.version,
@@ -377,7 +393,7 @@ class Application:
             subresource=target.subresource,
             dry_run=request.dry_run,
         )
-        return self._object(request, target, stored)
+        return self._object(request, target, stored, warnings=warnings)
 
     async def _delete(self, request: _Request, target: Target) -> _Answer:
         options = await self._delete_options(request)
@@ -477,6 +493,7 @@ async def _send(send: Send, answer: _Answer) -> None:
         (b"content-type", answer.media_type),
         (b"content-length", b"%d" % len(answer.body)),
     ]
+    headers += [(b"warning", openapi.warning_header(text)) for text in answer.warnings]
     if answer.retry_after_seconds is not None:
         headers.append((b"retry-after", b"%d" % answer.retry_after_seconds))
     await send({"type": "http.response.start", "status": answer.code, "headers": headers})

@@ -1,14 +1,27 @@
 """The part of OpenAPI that kubectl needs: server-side field validation, and `kubectl explain`."""
 
+from functools import cache
 from typing import Any, Final
 
+from services.simulator.cluster.errors import bad_request
 from services.simulator.cluster.kinds.registry import Kind, KindRegistry, Obj
+from services.simulator.cluster.unknown_fields import BUILT_IN, unknown_fields
 from shared.contracts.kueue.definitions import ALL_DEFINITIONS, crd
 
 _TYPE_META: Final = {
     "apiVersion": "Group and version of this object's schema.",
     "kind": "What this object is.",
 }
+EMPTY_V2: Final = {
+    "swagger": "2.0",
+    "info": {"title": "Sluicegate simulator", "version": "v1"},
+    "paths": {},
+    "definitions": {},
+}
+"""The document of ``/openapi/v2``: whoever wants definitions reads version 3."""
+
+_OPEN: Final = {"x-kubernetes-preserve-unknown-fields": True}
+_VALIDATIONS: Final = ("", "Ignore", "Warn", "Strict")
 _BY_SERVER: Final = {
     "type": "object",
     "description": "Name, namespace, labels and what the server keeps of an object.",
@@ -60,9 +73,35 @@ def openapi_group_version(kinds: KindRegistry, group: str, version: str) -> dict
     }
 
 
+def field_warnings(kind: Kind, version: str, body: Any, validation: str) -> tuple[str, ...]:
+    """Warnings about unknown fields of an object or a patch.
+
+    `validation`: the parameter ``fieldValidation``, by default ``Warn``. Raises 400 for ``Strict``.
+    """
+    if validation not in _VALIDATIONS:
+        raise bad_request(f"fieldValidation: Unsupported value: {validation!r}")
+    if validation == "Ignore" or not isinstance(body, dict):
+        return ()
+    schema = BUILT_IN.get(kind.resource) or _schema(kind, version)
+    schema = {**schema, "properties": (schema.get("properties") or {}) | {"metadata": _OPEN}}
+    found = tuple(f'unknown field "{path}"' for path in unknown_fields(schema, body))
+    if found and validation == "Strict":
+        raise bad_request(
+            f'{kind.kind} in version "{version}" cannot be handled as a {kind.kind}: '
+            f"strict decoding error: {', '.join(found)}"
+        )
+    return found
+
+
+def warning_header(text: str) -> bytes:
+    """The value of a ``Warning`` header, as kubectl reads it."""
+    quoted = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'299 - "{quoted}"'.encode()
+
+
 def _schema(kind: Kind, version: str) -> Obj:
     """Return the schema of the kind's definition, or a plain object without one."""
-    found = kind.schemas.get(version) or _shipped(kind, version)
+    found = kind.schemas.get(version) or _shipped(kind.group, kind.plural, version)
     if found is None:
         return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     meta = {name: {"type": "string", "description": text} for name, text in _TYPE_META.items()}
@@ -70,9 +109,10 @@ def _schema(kind: Kind, version: str) -> Obj:
     return {**found, "properties": properties}
 
 
-def _shipped(kind: Kind, version: str) -> Obj | None:
+@cache
+def _shipped(group: str, plural: str, version: str) -> Obj | None:
     for definition in ALL_DEFINITIONS:
-        if (definition.kind.group, definition.kind.plural) == (kind.group, kind.plural):
+        if (definition.kind.group, definition.kind.plural) == (group, plural):
             served = crd(definition, webhook=True)["spec"]["versions"]
             for one in served:
                 if one["name"] == version:

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from services.simulator.cluster.kinds import summaries
 from services.simulator.cluster.kinds.registry import AGE, Column, Kind, column_from
 from shared.contracts.kube.kinds import INTEGRATION
 from shared.contracts.kueue.definitions import ALL_DEFINITIONS, STORAGE, V1BETA1, Definition
@@ -26,9 +27,12 @@ PODS: Final = Kind(
     short_names=("po",),
     categories=("all",),
     columns=(
-        Column(name="Status", path=".status.phase"),
-        Column(name="Node", path=".spec.nodeName", priority=1),
+        Column(name="Ready", path=".status.containerStatuses", value=summaries.pod_ready),
+        Column(name="Status", path=".status.phase", value=summaries.pod_status),
+        Column(name="Restarts", path=".status.containerStatuses", value=summaries.pod_restarts),
         AGE,
+        Column(name="IP", path=".status.podIP", priority=1),
+        Column(name="Node", path=".spec.nodeName", priority=1),
     ),
     selectable=("spec.nodeName", "status.phase", "spec.schedulerName", "spec.restartPolicy"),
 )
@@ -46,9 +50,11 @@ NODES: Final = Kind(
     namespaced=False,
     short_names=("no",),
     columns=(
-        Column(name="Ready", path=_condition("Ready")),
+        Column(name="Status", path=".status.conditions", value=summaries.node_status),
+        Column(name="Roles", path=".metadata.labels", value=summaries.node_roles),
         AGE,
         Column(name="Version", path=".status.nodeInfo.kubeletVersion"),
+        Column(name="OS-Image", path=".status.nodeInfo.osImage", priority=1),
     ),
     selectable=("spec.unschedulable",),
     generation=False,

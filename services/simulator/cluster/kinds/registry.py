@@ -1,6 +1,6 @@
 """Kinds of a cluster: names, versions, scope and printer columns."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -21,6 +21,9 @@ class Column:
 
     priority: int = 0
     """0 is always shown; more only with ``-o wide``."""
+
+    value: Callable[[Obj], str] | None = None
+    """The cell of an object, where it is more than what is at `path`."""
 
 
 def column_from(column: Obj) -> Column:

@@ -44,6 +44,8 @@ def _age(text: Any, now: datetime) -> str:
 
 
 def _cell(column: Column, obj: Obj, now: datetime) -> Any:
+    if column.value is not None:
+        return column.value(obj)
     value = find(column.path, obj)
     if column.type == "date":
         return _age(value, now) if value is not None else ""
