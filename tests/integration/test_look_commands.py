@@ -126,18 +126,15 @@ def error_of(result: Result) -> CommandError:
 
 async def test_get_shows_workloads_and_queues_with_their_state(deciding: Office) -> None:
     # Where it stands in the queue comes from the quota service, which may be slow to say so.
-    text = await deciding.until("get", "workloads", "-n", "team", shows="PENDING    1 ")
+    text = await deciding.until("get", "workloads", "-n", "team", shows="PENDING    1          Wait")
     lines = text.splitlines()
-    assert lines[0].split("   ")[0] == "NAME"
-    assert lines[1].split() == [
-        *("job-a", "job.batch", "a", "main", "cq", "ADMITTED", "<none>"),
-        *lines[1].split()[-2:],
-    ]
-    assert lines[2].split()[:7] == ["job-b", "job.batch", "b", "main", "cq", "PENDING", "1"]
-    text = await deciding.until("get", "cq", shows=" 1 ")
+    assert lines[0].split() == ["NAME", "LOCALQUEUE", "STATUS", "POSITION", "REASON", "AGE"]
+    assert lines[1].split()[:5] == ["job-b", "main", "PENDING", "1", "WaitingForQuota"]
+    assert lines[2].split()[:5] == ["job-a", "main", "ADMITTED", "<none>", "<none>"]
+    text = await deciding.until("get", "cq", shows="cpu 2/2")
     header, row = text.splitlines()
     assert header.split("   ")[0] == "NAME"
-    assert row.split() == ["cq", "all", "1", "1", "True", "3h"]
+    assert row.split() == ["cq", "all", "1", "1", "Active", "cpu", "2/2", "3h"]
     text = await deciding.until("top", "--once", shows="pending=1")
     assert "queue=cq cluster=hub active=true pending=1 reserving=1 admitted=1" in text
     assert "default/cpu=2/2" in text
@@ -331,6 +328,10 @@ async def test_doctor_names_problems_and_advice(deciding: Office) -> None:
         "LocalQueue team/lost": "points to ClusterQueue none, which is not there",
     }
     assert all(each["advice"] for each in json.loads(found.stdout))
+    screen = await deciding.sluice("status")
+    assert screen.exit_code == Exit.FAILED
+    assert screen.stdout.startswith("Healthy: no, ")
+    assert "  lease watcher-hub: nobody holds it: nothing new is seen of hub" in screen.stdout
 
 
 IMPORTED = """

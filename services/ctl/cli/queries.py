@@ -1,4 +1,4 @@
-"""The commands that show something: `get`, `explain`, `who-preempted`, `top`, `doctor`."""
+"""The commands that show something: `get`, `explain`, `who-preempted`, `top`, `doctor`, `status`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -205,3 +205,16 @@ def doctor(
             )
         )
     )
+
+
+@app.command()
+def status(
+    output: TextOrJson = "text",
+    nats_url: NatsUrl = None,
+    directory: Directory = Path(".sluice"),
+) -> None:
+    """Say on one screen whether it is healthy, what waits, and what to do. Exit status 1 if not healthy."""
+    from services.ctl.inspect.status import status as show  # noqa: PLC0415
+
+    output = one_of(output, "text", "json")
+    raise typer.Exit(run_async(show(output=output, url=nats_url, directory=directory)))

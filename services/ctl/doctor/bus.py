@@ -1,5 +1,6 @@
 """Examines the bus: streams, consumers, leases, answers of quota, dead letters."""
 
+import asyncio
 import base64
 import json
 from collections.abc import Iterable
@@ -36,14 +37,20 @@ async def streams(reader: StreamReader) -> list[Finding]:
         Finding(where="streams", problem=problem.partition(": run")[0], advice=_apply(problem))
         for problem in problems
     ]
-    for name in load().logs:
-        for stream in (name, name + SUFFIX):
-            try:
-                info = await reader.call(f"STREAM.INFO.{stream}")
-            except JetStreamError:
-                continue  # Missing: there is a finding already.
-            found += full_or_behind(stream, info)
+    names = [stream for log in load().logs for stream in (log, log + SUFFIX)]
+    infos = await asyncio.gather(*(_known(reader, f"STREAM.INFO.{name}") for name in names))
+    for name, info in zip(names, infos, strict=True):
+        if info is not None:  # A missing one is a finding already.
+            found += full_or_behind(name, info)
     return found
+
+
+async def _known(reader: StreamReader, call: str, body: Json | None = None) -> Json | None:
+    """The answer of JetStream; None if it is an error."""
+    try:
+        return await reader.call(call, body)
+    except JetStreamError:
+        return None
 
 
 def _apply(problem: str) -> str:
@@ -92,14 +99,11 @@ def full_or_behind(stream: str, info: Json) -> list[Finding]:
 async def consumers(reader: StreamReader) -> list[Finding]:
     """Durable consumers that nobody reads, or whose reader is behind."""
     found = []
-    for name in load().logs:
-        for stream in (name + SUFFIX, name):
-            try:
-                listed = await reader.call(f"CONSUMER.LIST.{stream}", {"offset": 0})
-            except JetStreamError:
-                continue  # Missing: `streams` reports it.
-            for info in listed.get("consumers") or []:
-                found += consumer_findings(stream, info)
+    names = [stream for name in load().logs for stream in (name + SUFFIX, name)]
+    calls = (_known(reader, f"CONSUMER.LIST.{name}", {"offset": 0}) for name in names)
+    for name, listed in zip(names, await asyncio.gather(*calls), strict=True):
+        for info in (listed or {}).get("consumers") or []:  # `streams` reports a missing stream.
+            found += consumer_findings(name, info)
     return found
 
 
@@ -147,8 +151,9 @@ async def leases(reader: StreamReader, clusters: Iterable[str]) -> list[Finding]
         **{f"watcher-{cluster}": f"nothing new is seen of {cluster}" for cluster in clusters},
     }
     found = []
-    for name, consequence in wanted.items():
-        if not await _held(reader, name):
+    held = await asyncio.gather(*(_held(reader, name) for name in wanted))
+    for (name, consequence), is_held in zip(wanted.items(), held, strict=True):
+        if not is_held:
             service = name.partition("-")[0]
             found.append(
                 Finding(
@@ -161,11 +166,9 @@ async def leases(reader: StreamReader, clusters: Iterable[str]) -> list[Finding]
 
 
 async def _held(reader: StreamReader, name: str) -> bool:
-    try:
-        answer = await reader.call(
-            f"STREAM.MSG.GET.{LEASES}", {"last_by_subj": lease_subject(name)}
-        )
-    except JetStreamError:
+    asked = {"last_by_subj": lease_subject(name)}
+    answer = await _known(reader, f"STREAM.MSG.GET.{LEASES}", asked)
+    if answer is None:
         return False
     # A released or expired lease leaves an empty message.
     return bool(base64.b64decode(answer["message"].get("data", "")))

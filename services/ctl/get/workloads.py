@@ -42,7 +42,7 @@ def workload_cells(snapshot: Snapshot, ident: ObjectKey, now: datetime) -> tuple
         snapshot.cluster_queue_of(ident),
         status,
         "",
-        _stopped_queue(snapshot, ident, status) or _reason(state, admission, status),
+        waiting_reason(snapshot, ident) or _reason(state, admission, status),
         _exec_time(snapshot, ident, now),
         age(state.get("created_at"), now),
         str(state.get("priority", 0)),
@@ -68,8 +68,9 @@ def queue_order(cells: tuple[str, ...], created_at: str) -> tuple[int, str, int,
 _LAST: Final = 1 << 62
 
 
-def _stopped_queue(snapshot: Snapshot, ident: ObjectKey, status: str) -> str:
-    """The reason of one that waits in a queue that is on hold; empty otherwise."""
+def waiting_reason(snapshot: Snapshot, ident: ObjectKey) -> str:
+    """Why it waits, also that its queue is on hold; empty if it does not wait or nobody said."""
+    status = status_of(snapshot, ident)
     if status != _ORDER[0]:
         return ""
     queue = str(snapshot.workloads[ident].get("queue"))
@@ -81,7 +82,7 @@ def _stopped_queue(snapshot: Snapshot, ident: ObjectKey, status: str) -> str:
     ):
         if (spec_of(obj).get("stopPolicy") or "None") != "None":
             return reason
-    return ""
+    return _reason(snapshot.workloads[ident], snapshot.admission_of(ident), status)
 
 
 def _standing(snapshot: Snapshot, ident: ObjectKey, status: str) -> tuple[str, bool]:

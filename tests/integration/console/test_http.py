@@ -250,7 +250,8 @@ async def test_explain_names_the_shortage_and_its_holder(place: Place) -> None:
     assert item["reason"] == "WaitingForQuota"
     [shortage] = item["shortages"]
     assert (shortage["resource"], shortage["asked"], shortage["free"]) == ("cpu", "2", "0")
-    assert shortage["holders"] == [{"name": "runs", "amount": "2"}]
+    [holder] = shortage["holders"]
+    assert (holder["name"], holder["amount"], holder["namespace"]) == ("runs", "2", "")
     assert item["expected_start_unknown_because"].startswith("no workload has ended")
 
 
