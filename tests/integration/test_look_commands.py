@@ -126,7 +126,9 @@ def error_of(result: Result) -> CommandError:
 
 async def test_get_shows_workloads_and_queues_with_their_state(deciding: Office) -> None:
     # Where it stands in the queue comes from the quota service, which may be slow to say so.
-    text = await deciding.until("get", "workloads", "-n", "team", shows="PENDING    1          Wait")
+    text = await deciding.until(
+        "get", "workloads", "-n", "team", shows="PENDING    1          Wait"
+    )
     lines = text.splitlines()
     assert lines[0].split() == ["NAME", "LOCALQUEUE", "STATUS", "POSITION", "REASON", "AGE"]
     assert lines[1].split()[:5] == ["job-b", "main", "PENDING", "1", "WaitingForQuota"]
