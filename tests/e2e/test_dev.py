@@ -106,9 +106,6 @@ async def a_job_is_held_admitted_and_finished(kubeconfig: str) -> None:
         await eventually(succeeded, look_seconds=0.1)
     finally:
         await kube.close()
-    dev.send_signal(signal.SIGINT)
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        assert await dev.wait() == Exit.INTERRUPTED
 
 
 async def a_killed_service_is_restarted(folder: Path) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from services.ctl.dev.app import until_signalled
 from services.ctl.dev.supervisor import ChildSpec, Supervisor
-from shared.runtime.command import CommandError
+from shared.runtime.command import CommandError, Exit
 from shared.testing.waiting import eventually
 
 SLEEPER = "import time; print('up', flush=True); time.sleep(60)"
@@ -168,3 +169,23 @@ async def test_children_die_when_the_supervisor_is_killed(tmp_path: Path) -> Non
     parent.kill()
     await parent.wait()
     await eventually(lambda: not alive(pid))
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, Exit.INTERRUPTED), (signal.SIGTERM, Exit.OK)]
+)
+async def test_signal_ends_the_work_with_its_own_status(
+    number: signal.Signals, status: Exit
+) -> None:
+    cleaned: list[str] = []
+
+    async def work() -> int:
+        try:
+            os.kill(os.getpid(), number)
+            await asyncio.Event().wait()
+        finally:
+            cleaned.append("yes")
+        return Exit.FAILED
+
+    assert await until_signalled(work(), terminated=Exit.OK) == status
+    assert cleaned == ["yes"]
