@@ -10,6 +10,7 @@ from typing import Any
 
 from services.patcher.cluster.cache import ObjectCache
 from services.patcher.cluster.events import EventRecorder
+from services.patcher.cluster.finalizers import ConfigurationFinalizers
 from services.patcher.cluster.integrations import IntegrationReconciler
 from services.patcher.cluster.pacing import WriteLoad
 from services.patcher.cluster.queue_status import QueueStatusWriter
@@ -258,7 +259,14 @@ def _write_status(parts: _Dependencies) -> tuple[Loop, ...]:
         cache=parts.cache,
     )
     integrations = IntegrationReconciler(kube=parts.kube, cache=parts.cache, now=parts.now)
-    return (queues.run, parts.events.run, integrations.run, retention.run)
+    finalizers = ConfigurationFinalizers(
+        bus=parts.bus,
+        kube=parts.kube,
+        cache=parts.cache,
+        cluster=parts.settings.cluster,
+        load=parts.load,
+    )
+    return (queues.run, finalizers.run, parts.events.run, integrations.run, retention.run)
 
 
 def main() -> int:

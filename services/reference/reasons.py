@@ -97,6 +97,10 @@ REASONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     },
     "Why a queue is inactive": {
         "Stopped": ("Its `stopPolicy` says so.", "`sluice resume`."),
+        "Terminating": (
+            "It is being deleted, and workloads hold its quota.",
+            "Nothing: it goes when they have ended.",
+        ),
         "FlavorNotFound": (
             "It names a ResourceFlavor that is not there.",
             "Create it, or take it out of the queue.",

@@ -18,6 +18,9 @@ NOT_ADMITTED_HELD: Final = "NotAdmittedHeld"
 RELEASE_REFUSED: Final = "ReleaseRefused"
 """The API server refuses the release of a job. The job waits with this reason; its event has it too."""
 
+TERMINATING: Final = "Terminating"
+"""Reason of the condition `Active` of a ClusterQueue that is being deleted; Kueue's. It admits nobody."""
+
 WorkloadStatus = Literal["PENDING", "QUOTARESERVED", "ADMITTED", "EVICTED", "FINISHED"]
 """A workload's status in kueuectl's words. `EVICTED`: it holds quota until its pods are gone."""
 

@@ -2,7 +2,7 @@
 
 1. The webhook configurations go first: while they exist and nobody answers, every new job is refused.
 2. The services are scaled to zero. One that runs would put finalizers back, and suspend jobs again.
-3. Our finalizers leave Workloads, copies and TaskRuns, so that all of them can be deleted.
+3. Our finalizers leave Workloads, queues, copies and TaskRuns, so that all of them can be deleted.
 4. With `--waiting release` the jobs that wait are started, the oldest first.
 
 Each step can be repeated: what is done is not in the next plan. A plan writes nothing.
@@ -41,6 +41,9 @@ TRIES_MAX: Final = 5
 POLL_SECONDS: Final = 1.0
 OURS: Final = {
     kinds.WORKLOAD: names.RESOURCE_IN_USE,
+    kinds.CLUSTER_QUEUE: names.RESOURCE_IN_USE,
+    kinds.RESOURCE_FLAVOR: names.RESOURCE_IN_USE,
+    kinds.ADMISSION_CHECK: names.RESOURCE_IN_USE,
     kinds.TASK_RUN: MACHINE_FINALIZER,
 }
 """Kinds with a finalizer of ours, beside the kinds of jobs."""

@@ -28,6 +28,15 @@ def status_patch(obj: Body, status: Mapping[str, Any]) -> JsonPatch | None:
     return if_unchanged(obj, {"op": "add", "path": "/status", "value": status})
 
 
+def add_finalizer(obj: Body, finalizer: str) -> JsonPatch | None:
+    """Return a patch that adds `finalizer`; None if it is there, or if the object is being deleted."""
+    finalizers: list[str] = obj["metadata"].get("finalizers") or []
+    if finalizer in finalizers or "deletionTimestamp" in obj["metadata"]:
+        return None
+    wanted = [*finalizers, finalizer]
+    return if_unchanged(obj, {"op": "add", "path": "/metadata/finalizers", "value": wanted})
+
+
 def remove_finalizer(obj: Body, finalizer: str) -> JsonPatch | None:
     """Return a patch that removes `finalizer` while the list is as it was read; None if it is not there."""
     finalizers: list[str] = obj["metadata"].get("finalizers") or []

@@ -7,12 +7,15 @@ from typing import Any, Final
 
 from services.patcher.cluster.cache import ObjectCache
 from services.patcher.cluster.pacing import Backlog, RateLimiter, WriteLoad, drain
+from services.patcher.cluster.patches import remove_finalizer
 from shared.bus.follow import follow
 from shared.bus.port import Bus, Entry
 from shared.contracts.kube.bodies import Body, status_of
 from shared.contracts.kube.conditions import ACTIVE, Conditions, timestamp
 from shared.contracts.kube.kinds import CLUSTER_QUEUE, LOCAL_QUEUE
+from shared.contracts.kube.names import RESOURCE_IN_USE
 from shared.contracts.messages.queues import FlavorUsage, QueueStatus
+from shared.contracts.reasons import TERMINATING
 from shared.contracts.subjects import subject_filter
 from shared.kube.port import ConflictError, Kube, NotFoundError
 
@@ -64,6 +67,12 @@ def _is_of(queue: QueueStatus, obj: Body) -> bool:
     return queue.uid in {"", obj["metadata"]["uid"]}
 
 
+def _is_drained(queue: QueueStatus, obj: Body) -> bool:
+    """True if quota has seen that a ClusterQueue is being deleted, and nothing holds quota in it."""
+    terminating = queue.reason == TERMINATING and "deletionTimestamp" in obj["metadata"]
+    return terminating and queue.kind == "ClusterQueue" and queue.reserving == 0
+
+
 class QueueStatusWriter:
     """Writes the latest status of each queue of one cluster, at a bounded rate.
 
@@ -104,10 +113,13 @@ class QueueStatusWriter:
         kind = CLUSTER_QUEUE if queue.kind == "ClusterQueue" else LOCAL_QUEUE
         obj = self._cache.object(kind, queue.namespace, queue.name)
         try:
-            if obj is None or not _is_of(queue, obj):
+            if obj is None or not _is_of(queue, obj) or queue.reason == TERMINATING:
                 obj = await self._kube.get(kind, queue.namespace, queue.name)
             if not _is_of(queue, obj):
                 return  # Of a queue that was deleted: quota publishes that of the present one.
+            if _is_drained(queue, obj):
+                await self._release(obj)
+                return
             wanted = queue_status(obj, queue, at=self._now())
             status = status_of(obj)
             if all(status.get(key) == value for key, value in wanted.items()):
@@ -123,3 +135,11 @@ class QueueStatusWriter:
             self._cache.remove(kind, queue.namespace, queue.name)
             raise
         self._cache.store(kind, after)
+
+    async def _release(self, obj: Body) -> None:
+        """Remove the finalizer from a ClusterQueue that nobody uses any more."""
+        name = obj["metadata"]["name"]
+        patch = remove_finalizer(obj, RESOURCE_IN_USE)
+        if patch is not None:
+            await self._kube.patch(CLUSTER_QUEUE, None, name, patch)
+        self._cache.remove(CLUSTER_QUEUE, None, name)

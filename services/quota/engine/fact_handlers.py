@@ -85,6 +85,8 @@ class FactHandlers:
                 reorder(cq)
         recheck(shard, cq, self.now, self._decisions)
         self._stop_holders(cq.holders, fact.stop, "ClusterQueueStopped", "The ClusterQueue")
+        if fact.terminating:
+            self._stop_holders(cq.holders, "Hold", "ClusterQueueTerminating", "The ClusterQueue")
 
     def _cohort_members(self, cq: ClusterQueue) -> list[str]:
         cohort = cq.fact.cohort

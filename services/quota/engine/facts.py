@@ -167,6 +167,9 @@ class ClusterQueueChanged(_ObjectFact):
     inactive: tuple[str, str] | None = None
     """(reason, message) if something outside the engine found it unusable."""
 
+    terminating: bool = False
+    """It is being deleted, and `inactive`: reservations that wait for checks are taken back."""
+
     uid: str = ""
     """Identifies one life of the name: a later queue of that name has no status yet."""
 

@@ -5,6 +5,7 @@
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn, TypedDict
 
@@ -31,6 +32,7 @@ from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.reasons import TERMINATING
 
 log = structlog.get_logger(__name__)
 
@@ -152,7 +154,18 @@ def cohort(cluster: str, obj: Body) -> facts.CohortChanged:
 
 
 def cluster_queue(cluster: str, obj: Body) -> facts.ClusterQueueChanged:
-    """A ClusterQueue."""
+    """A ClusterQueue. One that is being deleted admits nobody, and its spec may be invalid."""
+    if "deletionTimestamp" not in (obj.get("metadata") or {}):
+        return _cluster_queue(cluster, obj)
+    try:
+        fact = _cluster_queue(cluster, obj)
+    except TranslateError:
+        fact = facts.ClusterQueueChanged(cluster=cluster, name=_name(obj), uid=_uid(obj))
+    text = "Can't admit new workloads; clusterQueue is terminating"
+    return replace(fact, terminating=True, inactive=(TERMINATING, text))
+
+
+def _cluster_queue(cluster: str, obj: Body) -> facts.ClusterQueueChanged:
     reader = _Reader("ClusterQueue", obj)
     spec = reader.spec
     scope = spec.get("admissionScope") or {}
@@ -190,6 +203,14 @@ def local_queue(cluster: str, obj: Body) -> facts.LocalQueueChanged:
         uid=_uid(obj),
         **_consumed(obj),
     )
+
+
+def _local_queue_or_its_end(cluster: str, obj: Body) -> Fact:
+    """A LocalQueue that is being deleted counts as gone."""
+    if "deletionTimestamp" not in obj["metadata"]:
+        return local_queue(cluster, obj)
+    namespace = str(obj["metadata"].get("namespace", ""))
+    return facts.LocalQueueGone(cluster=cluster, namespace=namespace, name=_name(obj))
 
 
 class _Consumed(TypedDict, total=False):
@@ -250,7 +271,7 @@ _READ: Final[dict[tuple[str, str], Callable[[str, Body], Fact]]] = {
     _resource(kinds.RESOURCE_FLAVOR): flavor,
     _resource(kinds.COHORT): cohort,
     _resource(kinds.CLUSTER_QUEUE): cluster_queue,
-    _resource(kinds.LOCAL_QUEUE): local_queue,
+    _resource(kinds.LOCAL_QUEUE): _local_queue_or_its_end,
     _resource(kinds.NAMESPACE): namespace,
     _resource(kinds.ADMISSION_CHECK): admission_check,
 }

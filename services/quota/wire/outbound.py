@@ -113,7 +113,7 @@ def decision_fields(decision: Decision, now: datetime) -> Fields:
                 "message": decision.message,
             }
         case Release():
-            return fields | _release_fields(decision.reason)
+            return fields | _release_fields(decision)
         case Wait():
             return fields | {
                 "state": "waiting",
@@ -124,7 +124,11 @@ def decision_fields(decision: Decision, now: datetime) -> Fields:
             assert_never(decision)
 
 
-def _release_fields(reason: str) -> Fields:
+def _release_fields(decision: Release) -> Fields:
+    reason = decision.reason
+    if reason == "ClusterQueueTerminating":
+        text = f"ClusterQueue {decision.cluster_queue} is terminating or missing"
+        return {"state": "waiting", "reason": "Misconfigured", "message": text}
     if reason in ENDED:
         return {"state": "released", "reason": reason}
     if reason in STOPPED:

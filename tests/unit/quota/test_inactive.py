@@ -5,9 +5,18 @@ from typing import Any
 
 import pytest
 
-from services.quota.engine.facts import AdmissionCheckChanged, CheckRule, FlavorChanged
-from services.quota.wire.inbound import admission_check, cluster_queue, flavor
+from services.quota.engine.facts import (
+    AdmissionCheckChanged,
+    CheckRule,
+    ClusterQueueChanged,
+    FlavorChanged,
+    LocalQueueGone,
+    Release,
+)
+from services.quota.wire.inbound import admission_check, cluster_queue, flavor, observed_facts
+from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import as_body
+from shared.testing.builders import cluster_queue_spec, observed
 from tests.unit.quota.builders import CLUSTER, Bench, admitted, queue, work
 
 CHECKED = (CheckRule(name="c"),)
@@ -160,3 +169,34 @@ def test_policy_of_concurrent_admission_makes_a_queue_inactive() -> None:
     explained = bench.engine.explain(CLUSTER, "ns/w")
     assert explained is not None
     assert explained.remedy == "make the ClusterQueue anew without the policy"
+
+
+def test_queue_that_is_being_deleted_admits_nobody_and_takes_reservations_back() -> None:
+    check = AdmissionCheckChanged(cluster=CLUSTER, name="machines")
+    checked = queue("q", checks=(CheckRule(name="machines"),))
+    bench = Bench(check, checked)
+    bench.decide(work("w1"))
+    terminating = replace(
+        checked, terminating=True, inactive=("Terminating", "it is being deleted")
+    )
+    decisions = bench.decide(terminating, work("w2"))
+    assert [type(d) for d in decisions][:1] == [Release]
+    assert bench.reason("w2") == "Suspended"
+    view = bench.engine.cluster_queue(CLUSTER, "q")
+    assert view is not None
+    assert (view.reserving, view.inactive) == (0, ("Terminating", "it is being deleted"))
+
+
+INVALID = {"resourceGroups": [{"coveredResources": ["cpu"], "flavors": [{"name": "f"}]}]}
+
+
+@pytest.mark.parametrize("spec", [INVALID, cluster_queue_spec(1)], ids=["invalid", "valid"])
+def test_deletion_of_a_queue_is_read_whatever_its_spec(spec: dict[str, Any]) -> None:
+    gone = {"deletionTimestamp": "2026-01-01T12:00:00Z"}
+    [fact] = observed_facts(observed(kinds.CLUSTER_QUEUE, "q", spec, metadata=gone))
+    assert isinstance(fact, ClusterQueueChanged)
+    assert fact.terminating
+    assert fact.inactive is not None
+    assert fact.inactive[0] == "Terminating"
+    [local] = observed_facts(observed(kinds.LOCAL_QUEUE, "q", {}, "team", metadata=gone))
+    assert isinstance(local, LocalQueueGone)

@@ -162,6 +162,7 @@ def _rank(cq: ClusterQueue, w: Workload) -> tuple[object, ...]:
 
 _INACTIVE_REMEDIES: Final = {
     "Stopped": "resume the ClusterQueue",
+    "Terminating": "name another queue: this one is being deleted",
     "FlavorNotFound": "create the ResourceFlavor, or take it out of the ClusterQueue",
     "AdmissionCheckNotFound": "create the AdmissionCheck, or take it out of the ClusterQueue",
     "AdmissionCheckInactive": "start the check's controller, or correct its parameters",

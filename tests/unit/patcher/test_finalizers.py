@@ -1,0 +1,118 @@
+"""ClusterQueues, flavors and checks stay while they are in use."""
+
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from shared.contracts.kube import kinds
+from shared.contracts.kube.bodies import as_body
+from shared.contracts.kube.kinds import Kind
+from shared.contracts.kube.names import RESOURCE_IN_USE
+from shared.contracts.messages.queues import QueueStatus
+from shared.kube.port import NotFoundError
+from shared.testing.builders import observed_object
+from shared.testing.waiting import eventually
+from tests.unit.patcher.stage import NOON, Setup
+
+QUEUE = (kinds.CLUSTER_QUEUE, "cq")
+FLAVOR = (kinds.RESOURCE_FLAVOR, "spot")
+CHECK = (kinds.ADMISSION_CHECK, "theirs")
+SPECS: dict[Kind, dict[str, Any]] = {
+    kinds.RESOURCE_FLAVOR: {},
+    kinds.ADMISSION_CHECK: {"controllerName": "example.com/theirs"},
+    kinds.CLUSTER_QUEUE: {
+        "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [{"name": "spot"}]}],
+        "admissionChecksStrategy": {"admissionChecks": [{"name": "theirs"}]},
+    },
+}
+
+
+class Cluster(Setup):
+    """With a queue that names a flavor and a check."""
+
+    async def get(self, kind: Kind, name: str) -> dict[str, Any] | None:
+        try:
+            return dict(await self.kube.get(kind, None, name))
+        except NotFoundError:
+            return None
+
+    async def see(self, kind: Kind, name: str) -> None:
+        """What the watcher publishes now."""
+        obj = await self.get(kind, name)
+        if obj is not None:
+            await self.observe(kind, obj)
+
+    async def delete(self, kind: Kind, name: str) -> None:
+        obj = await self.get(kind, name)
+        assert obj is not None
+        await self.kube.delete(kind, None, name, uid=obj["metadata"]["uid"])
+        await self.see(kind, name)
+
+    async def has_finalizer(self, kind: Kind, name: str) -> bool:
+        obj = await self.get(kind, name) or {"metadata": {}}
+        return RESOURCE_IN_USE in obj["metadata"].get("finalizers", [])
+
+    async def is_gone(self, kind: Kind, name: str) -> bool:
+        return await self.get(kind, name) is None
+
+    async def quota_says(self, reserving: int, reason: str = "Terminating") -> None:
+        await self.bus.publish(
+            QueueStatus(
+                cluster="hub", kind="ClusterQueue", name="cq", pending=0, reserving=reserving,
+                admitted=reserving, active=False, reason=reason, message="", at=NOON,
+            )
+        )  # fmt: skip
+
+    async def shows(self, reserving: int) -> bool:
+        obj = await self.get(*QUEUE) or {}
+        return (obj.get("status") or {}).get("reservingWorkloads") == reserving
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    subject = Cluster()
+    await subject.bus.start()
+    await subject.start_patcher()
+    for kind, name in (FLAVOR, CHECK, QUEUE):
+        await subject.kube.create(kind, as_body({"metadata": {"name": name}, "spec": SPECS[kind]}))
+        await subject.see(kind, name)
+        await eventually(partial(subject.has_finalizer, kind, name))
+        await subject.see(kind, name)
+    yield subject
+    await subject.kill_patcher()
+    await subject.bus.stop()
+
+
+async def test_deleted_queue_goes_when_nothing_holds_its_quota(cluster: Cluster) -> None:
+    await cluster.quota_says(0, reason="Ready")
+    await eventually(partial(cluster.shows, 0))
+    await cluster.delete(*QUEUE)
+    await cluster.quota_says(2)
+    await eventually(partial(cluster.shows, 2))
+    assert await cluster.has_finalizer(*QUEUE)
+    await cluster.quota_says(0)
+    await eventually(partial(cluster.is_gone, *QUEUE))
+
+
+@pytest.mark.parametrize("named", [FLAVOR, CHECK], ids=["flavor", "check"])
+@pytest.mark.parametrize("changed", [True, False], ids=["queue changes", "queue goes"])
+async def test_deleted_flavor_or_check_goes_when_no_queue_names_it(
+    cluster: Cluster, named: tuple[Kind, str], changed: bool
+) -> None:
+    await cluster.delete(*named)
+    other = (kinds.RESOURCE_FLAVOR, "other")
+    await cluster.kube.create(other[0], as_body({"metadata": {"name": "other"}, "spec": {}}))
+    await cluster.see(*other)
+    await eventually(partial(cluster.has_finalizer, *other))  # The deletion was handled before.
+    assert await cluster.has_finalizer(*named)
+    if changed:
+        without: dict[str, Any] = {"spec": {"resourceGroups": [], "admissionChecksStrategy": None}}
+        await cluster.kube.patch(QUEUE[0], None, QUEUE[1], without)
+        await cluster.see(*QUEUE)
+    else:
+        obj = await cluster.get(*QUEUE)
+        assert obj is not None
+        await cluster.bus.publish(observed_object(QUEUE[0], obj, deleted=True))
+    await eventually(partial(cluster.is_gone, *named))
