@@ -25,6 +25,7 @@ from services.classifier.refusal import (
 from services.classifier.rules import Rules
 from services.classifier.run_requests import check_fixed, check_requests
 from services.classifier.validation import Problem, validate
+from services.classifier.validation.shape import shape_problems
 from services.classifier.webhook.context import NamespaceContext, default_context
 from services.classifier.webhook.mutation import (
     Evaluate,
@@ -297,7 +298,10 @@ def _denied(request: Object, code: int, problem: str) -> Reply:
 
 
 def _invalid(request: Object, obj: Object, problems: Sequence[Problem]) -> Reply:
-    """Refuse as an API server refuses its own kinds: one sentence, and a cause for each problem."""
+    """Refuse as an API server refuses its own kinds: one sentence, and a cause for each problem.
+
+    The code is that of Kueue: 422 for what its definitions refuse, 403 for what its webhook refuses.
+    """
     kind = str(obj.get("kind"))
     group = str(obj.get("apiVersion")).rpartition("/")[0]
     metadata = obj.get("metadata")
@@ -305,9 +309,10 @@ def _invalid(request: Object, obj: Object, problems: Sequence[Problem]) -> Reply
     name = str(request.get("name") or given or "")
     listed = ", ".join(map(str, problems))
     several = f"[{listed}]" if len(problems) > 1 else listed
+    is_of_the_definition = bool(shape_problems(obj, kind))
     status = {
-        "code": _UNPROCESSABLE,
-        "reason": "Invalid",
+        "code": _UNPROCESSABLE if is_of_the_definition else FORBIDDEN,
+        "reason": "Invalid" if is_of_the_definition else _REASONS[FORBIDDEN],
         "message": f'{kind}.{group} "{name}" is invalid: {several}',
         "details": {
             "name": name,

@@ -6,7 +6,7 @@ from typing import Any, Final
 from services.patcher.cluster.patches import JsonPatch, if_unchanged
 from services.patcher.workloads.status import is_being_deactivated
 from shared.contracts.kube import names
-from shared.contracts.kube.bodies import Body, labels_of, spec_of
+from shared.contracts.kube.bodies import Body, annotations_of, labels_of, spec_of
 from shared.contracts.kube.kinds import PRIORITY_CLASS, WORKLOAD, WORKLOAD_PRIORITY_CLASS
 from shared.contracts.messages.workloads import WorkloadState
 from shared.integrations import Integration
@@ -34,7 +34,11 @@ def workload_object(
     """
     assert state.owner is not None
     metadata = job["metadata"]
-    annotations = {}
+    annotations = {
+        key: value
+        for key, value in annotations_of(job).items()
+        if key.startswith(names.PROVISIONING_PREFIX)
+    }
     if trace := (metadata.get("annotations") or {}).get(names.TRACEPARENT_ANNOTATION):
         annotations[names.TRACEPARENT_ANNOTATION] = trace
     copied = {key: value for key, value in labels_of(job).items() if key in labels_to_copy}

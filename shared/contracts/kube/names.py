@@ -34,6 +34,9 @@ ELASTIC_JOB: Final = "kueue.x-k8s.io/elastic-job"
 EQUAL_COMPLETIONS: Final = "kueue.x-k8s.io/job-completions-equal-parallelism"
 """Annotation of a Job: partial admission changes `completions` together with `parallelism`."""
 
+PROVISIONING_PREFIX: Final = "provreq.kueue.x-k8s.io/"
+"""Prefix of annotations of a job that its ProvisioningRequests get; its Workload has them too."""
+
 PRIORITY_BOOST: Final = "kueue.x-k8s.io/priority-boost"
 """Annotation of a Workload: an integer that is added to its priority."""
 

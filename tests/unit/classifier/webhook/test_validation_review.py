@@ -39,13 +39,19 @@ def test_refusal_has_the_form_of_the_api_servers() -> None:
     reply = answer_validation(review(queue(group("a", nominal=-1), group("a"))))
     assert reply.outcome is Outcome.REFUSED
     status = response(reply.body)["status"]
-    assert (status["code"], status["reason"]) == (422, "Invalid")
+    assert (status["code"], status["reason"]) == (403, "Forbidden")
     assert status["message"].startswith('ClusterQueue.kueue.x-k8s.io "x" is invalid: [spec.')
     assert status["details"]["causes"][0] == {
         "reason": "FieldValueInvalid",
         "field": "spec.resourceGroups[0].flavors[0].resources[0].nominalQuota",
         "message": 'Invalid value: "-1": must be greater than or equal to 0',
     }
+
+
+def test_refusal_by_the_definition_has_its_code() -> None:
+    reply = answer_validation(review({**queue(), "spec": {"queueingStrategy": "Random"}}))
+    status = response(reply.body)["status"]
+    assert (status["code"], status["reason"]) == (422, "Invalid")
 
 
 def test_v1beta1_is_validated_by_the_same_rules() -> None:
