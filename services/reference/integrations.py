@@ -34,7 +34,9 @@ it is in order, but does not mean the object or fails on it; 2: a file is wrong)
   `held` counts as held, an unknown `active` as not held.
 * A document that is refused leaves in force what was accepted before (`status.accepted`); its condition
   `Active` says why.
-* Whatever a document says, an object that is controlled by another one that can wait never waits itself.
+* Whatever a document says, an object that the controller of another one made (`children` of that one's
+  document) waits and runs with that one, as far as its quota goes. What only names a controller waits by
+  itself.
 * An Integration object for a kind that ships takes the place of the shipped document.
 
 These ship, each as such a document:

@@ -17,7 +17,6 @@ from shared.integrations.registry import (
     IntegrationState,
     controller_uid,
     integration_for,
-    may_be_nested,
     queue_of,
 )
 
@@ -37,7 +36,6 @@ __all__ = [
     "Problem",
     "controller_uid",
     "integration_for",
-    "may_be_nested",
     "queue_of",
 ]
 

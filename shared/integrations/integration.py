@@ -81,6 +81,7 @@ class Integration:
         """The value of `spec.managedBy` that names its own controller. None: only the user sets that
         field."""
 
+        self._children = frozenset((c.group, c.kind) for c in self.document.spec.children or ())
         trace = self.document.spec.trace
         self.trace_annotation = "" if trace is None else trace.annotation or ""
         self.trace_name_label = "" if trace is None else trace.name_label or ""
@@ -111,6 +112,10 @@ class Integration:
         return "match" not in self._expressions or bool(
             self._views.of(obj).results.get("match", True)
         )
+
+    def makes(self, kind: Kind) -> bool:
+        """Whether the controller of this kind makes jobs of that kind, which run on its quota."""
+        return (kind.group, kind.kind) in self._children
 
     def held(self, obj: Object) -> bool:
         """Whether the object does not run because it is held. True if that cannot be decided."""

@@ -12,11 +12,6 @@ from shared.integrations.document import parse
 from shared.integrations.errors import IntegrationError
 from shared.integrations.integration import Integration
 
-_OWNERS: Final = frozenset(
-    {("tekton.dev", "TaskRun"), ("tekton.dev", "CustomRun"), ("kueue.x-k8s.io", "Workload")}
-)
-"""Group and kind of controllers that wait although no integration describes them."""
-
 
 def documents() -> Iterator[tuple[str, str]]:
     """Name and text of each document that ships. The most used kinds come first."""
@@ -86,27 +81,18 @@ class Integrations:
             return self._by_resource.get((group, plural))
         return self._by_kind.get((group, kind or ""))
 
-    def may_be_nested(self, obj: Object) -> bool:
-        """Whether `obj` names a controller of a kind that waits.
+    def has_waiting_controller(self, obj: Object, kind: Kind) -> bool:
+        """Whether `obj`, of `kind`, names a controller that makes such jobs, and waits for them.
 
         Its tenant may write that: whether the owner exists and was admitted, only the projection knows.
         """
         owners = obj.get("metadata", {}).get("ownerReferences") or []
-        return any(owner.get("controller") and self._waits(owner) for owner in owners)
+        return any(owner.get("controller") and self._makes(owner, kind) for owner in owners)
 
-    def has_waiting_controller(self, obj: Object) -> bool:
-        """Whether the controller that `obj` names is of a kind that an integration describes."""
-        owners = obj.get("metadata", {}).get("ownerReferences") or []
-        return any(
-            owner.get("controller") and self._kind_of(owner) in self._by_kind for owner in owners
-        )
-
-    def _kind_of(self, owner: Object) -> tuple[str, str]:
-        return (str(owner.get("apiVersion") or "").rpartition("/")[0], str(owner.get("kind")))
-
-    def _waits(self, owner: Object) -> bool:
-        named = self._kind_of(owner)
-        return named in _OWNERS or named in self._by_kind
+    def _makes(self, owner: Object, kind: Kind) -> bool:
+        group = str(owner.get("apiVersion") or "").rpartition("/")[0]
+        integration = self._by_kind.get((group, str(owner.get("kind"))))
+        return integration is not None and integration.makes(kind)
 
     def observe(self, observed: Observed) -> IntegrationState | None:
         """Apply an observed Integration object and return its state.
@@ -192,11 +178,6 @@ def integration_for(
 ) -> Integration | None:
     """The shipped integration of a resource (by plural or by kind); None if that kind cannot wait."""
     return SHIPPED.find(group=group, plural=plural, kind=kind)
-
-
-def may_be_nested(obj: Object) -> bool:
-    """Whether `obj` names a controller of a shipped kind that waits."""
-    return SHIPPED.may_be_nested(obj)
 
 
 def controller_uid(obj: Object) -> str:

@@ -13,7 +13,7 @@ from services.quota.wire import outbound
 from services.simulator.scenarios import SCENARIOS
 from shared.contracts.messages.spokes import ORIGIN, PREBUILT_WORKLOAD
 from shared.contracts.refs import WorkloadRef
-from shared.integrations import controller_uid, queue_of
+from shared.integrations import Integration, controller_uid, queue_of
 
 
 class Mistake(NamedTuple):
@@ -42,6 +42,11 @@ def believes_an_owner_that_waits(self: Any, job: Any, integration: Any, ref: Any
     """Take a job for nested if its controller exists, admitted or not."""
     is_nested = controller_uid(job) in self._by_uid
     return not is_nested and _is_ours(self, job, integration, ref)
+
+
+def believes_that_all_controllers_make_jobs(*_: Any) -> bool:
+    """Take what an admitted Job or run controls for a part of it."""
+    return True
 
 
 def believes_the_label(_self: Any, job: Any, _integration: Any, _ref: Any) -> bool:
@@ -80,6 +85,13 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "an owner without admission": Mistake(
         Projector, "_is_ours", believes_an_owner_that_waits, 9, "runs and holds no quota"
+    ),
+    "an owner that makes no jobs": Mistake(
+        Integration,
+        "makes",
+        believes_that_all_controllers_make_jobs,
+        14,
+        "runs and holds no quota",
     ),
     "a removed or empty queue label": Mistake(
         Projector, "_is_ours", believes_the_label, 6, "runs and holds no quota"

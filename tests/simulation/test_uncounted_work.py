@@ -174,13 +174,13 @@ async def test_running_job_that_names_a_controller_keeps_its_quota(
     await stage.until_admitted(later)
 
 
-UNCOVERED = ("a waiting job", "a finished job", "a job without a queue")
+UNCOVERED = ("a waiting job", "an admitted job", "a finished job", "a job without a queue")
 
 
 @pytest.mark.parametrize("which", UNCOVERED)
 @pytest.mark.parametrize("build", ["job", "run"])
 @story()
-async def test_child_of_a_controller_without_quota_waits_by_itself(
+async def test_child_of_a_controller_without_quota_for_it_waits_by_itself(
     stage: Stage, which: str, build: str
 ) -> None:
     pools = {"q": CPU, "other": CPU, "full": {"cpu": 0}}
@@ -234,21 +234,20 @@ async def test_jobs_that_name_each_other_in_a_circle_each_wait(stage: Stage) -> 
 
 
 @story()
-async def test_child_of_an_admitted_run_runs_with_it(stage: Stage) -> None:
+async def test_child_of_an_admitted_run_waits_for_a_slot_of_its_own(stage: Stage) -> None:
     await stage.create(*pool("pipelines-queue", {"tekton.dev/pipelineruns": 1}))
-    parent = await stage.create(pipeline_run("parent"))
+    parent = await stage.create(pipeline_run("parent", seconds=60))
     await stage.until_admitted(parent)
     child = pipeline_run("child", seconds=20)
     child["metadata"]["ownerReferences"] = controlled_by(parent)
     made = await stage.create(child)
-    assert await stage.runs(made)
-    await stage.settle(30)
-    assert await stage.workload(made) == {}
-    assert await stage.runs(parent)
+    await stage.settle(20)
+    assert not await stage.runs(made)
+    await stage.until_finished(parent, made)
 
 
 @story()
-async def test_queue_labelled_children_of_a_jobset_belong_to_it(stage: Stage) -> None:
+async def test_queue_labelled_children_of_a_jobset_belong_to_it_as_far_as_its_quota_goes(stage: Stage) -> None:
     await stage.create(*pool("q", {"cpu": 4}))
     wanted = job_set("set", workers=2)
     wanted["metadata"]["labels"] = {QUEUE: "q"}
@@ -260,4 +259,14 @@ async def test_queue_labelled_children_of_a_jobset_belong_to_it(stage: Stage) ->
     assert [one["spec"]["suspend"] for one in jobs] == [False, False]
     workloads = (await stage.kube.list(kinds.WORKLOAD, namespace="team-a")).items
     assert len(workloads) == 1
+    extra = job("extra", "q", CPU)
+    extra["metadata"]["ownerReferences"] = controlled_by(made)
+    third = await stage.create(extra)
+
+    async def stopped() -> bool:
+        return await is_suspended(stage, third)
+
+    await stage.until(stopped, seconds=30)
+    assert await stage.waits(third)
+    assert [(await stage.fresh(one))["spec"]["suspend"] for one in jobs] == [False, False]
     await stage.until_finished(made)

@@ -1,15 +1,24 @@
-"""Remembers which jobs name which controller. Pure.
+"""Remembers which jobs name which controller, and what they ask for together. Pure.
 
 A job that a waiting object's controller makes belongs to that object's workload. Its ownerReference is
 not enough to say so, because its tenant may write one: the projector asks what the owner is, and asks
-again when that changes.
+again when that changes. What runs below an owner runs on its quota only as far as that goes.
 """
 
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
+from shared.contracts.kube.quantities import QuantityError, recorded_amount
 from shared.contracts.messages.observed import Observed
+from shared.contracts.messages.workloads import PodSet, WorkloadState
 from shared.contracts.refs import ObjectRef
 from shared.integrations import Integration
+
+_COUNT: Final = ""
+"""Stands for the number of pods among their resources."""
+
+Amounts = Mapping[str, int]
+"""Resource to what all pods together ask for, as quota counts it."""
 
 
 class _Controlled(NamedTuple):
@@ -23,6 +32,12 @@ class Nesting:
     def __init__(self) -> None:
         self._children: dict[str, dict[ObjectRef, _Controlled]] = {}
         self._controller_of: dict[ObjectRef, str] = {}
+        self._running: dict[str, dict[ObjectRef, Amounts]] = {}
+        """What each child asks for that runs, by the controller's uid."""
+
+        self._sums: dict[str, dict[str, int]] = {}
+        """The same, all children together."""
+
         self._covering: set[str] = set()
         """Uids of owners that cover what they control: managed, and with quota."""
 
@@ -34,7 +49,8 @@ class Nesting:
         self, job_ref: ObjectRef, controller: str, observed: Observed, integration: Integration
     ) -> None:
         """Record a job and the uid of the controller that it names; empty: it names none."""
-        self.forget(job_ref)
+        if self._controller_of.get(job_ref) != controller:
+            self.forget(job_ref)
         if controller and controller != observed.uid:
             self._controller_of[job_ref] = controller
             self._children.setdefault(controller, {})[job_ref] = _Controlled(observed, integration)
@@ -47,12 +63,51 @@ class Nesting:
         children = self._children[controller]
         if uid is not None and children[job_ref].observed.uid != uid:
             return
+        self.use(job_ref, {})
         del self._controller_of[job_ref]
         del children[job_ref]
         if uid is not None:
             self._moved.discard(uid)
         if not children:
             del self._children[controller]
+
+    def use(self, job_ref: ObjectRef, amounts: Amounts) -> bool:
+        """Record what a child asks for while it runs; nothing once it does not.
+
+        Returns whether it is more of something than before.
+        """
+        controller = self._controller_of.get(job_ref)
+        if controller is None:
+            return False
+        running = self._running.get(controller, {})
+        total = self._sums.get(controller, {})
+        before: Amounts = running.pop(job_ref, {})
+        if amounts:
+            running[job_ref] = amounts
+        for resource in {*before, *amounts}:
+            total[resource] = (
+                total.get(resource, 0) + amounts.get(resource, 0) - before.get(resource, 0)
+            )
+        if running:
+            self._running[controller], self._sums[controller] = running, total
+        else:
+            self._running.pop(controller, None)
+            self._sums.pop(controller, None)
+        return any(amount > before.get(resource, 0) for resource, amount in amounts.items())
+
+    def fits(self, controller: str, given: Amounts) -> bool:
+        """Whether what runs below a controller is no more than what the controller was given."""
+        total = self._sums.get(controller, {})
+        return all(amount <= given.get(resource, 0) for resource, amount in total.items())
+
+    def has_running(self, controller: str) -> bool:
+        """Whether jobs run below a controller."""
+        return controller in self._running
+
+    def youngest_first(self, controller: str) -> list[_Controlled]:
+        """The jobs that name a controller, the last created first."""
+        children = self._children.get(controller, {}).values()
+        return sorted(children, key=_age, reverse=True)
 
     def may_move(self, uid: str) -> bool:
         """Whether a job that is managed by itself may become nested; true once."""
@@ -75,3 +130,39 @@ class Nesting:
         else:
             self._covering.discard(uid)
         return list(self._children.get(uid, {}).values()) if before != bool(covers) else []
+
+
+def amounts_of(pod_sets: Iterable[PodSet]) -> dict[str, int]:
+    """Return what pod sets ask for together."""
+    return _summed(pod_sets, {})
+
+
+def amounts_given(owner: WorkloadState) -> dict[str, int]:
+    """Return what an owner has of what it asks for: not the pods that were not admitted or have ended."""
+    given = (owner.admission or {}).get("podSetAssignments") or []
+    return _summed(owner.pod_sets, {each.get("name"): each.get("count") for each in given})
+
+
+def _summed(pod_sets: Iterable[PodSet], counts: Mapping[Any, Any]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for pod_set in pod_sets:
+        admitted = counts.get(pod_set.name)
+        pods = pod_set.count if admitted is None else min(pod_set.count, int(admitted))
+        pods = max(0, pods - pod_set.reclaimable)
+        each = {resource: _amount(resource, text) for resource, text in pod_set.requests.items()}
+        for resource, amount in {_COUNT: 1, **each}.items():
+            total[resource] = total.get(resource, 0) + pods * amount
+    return total
+
+
+def _amount(resource: str, text: str) -> int:
+    try:
+        return recorded_amount(resource, text)
+    except QuantityError:
+        return 0
+
+
+def _age(child: _Controlled) -> tuple[str, str]:
+    body = child.observed.body
+    created = "" if body is None else body["metadata"].get("creationTimestamp")
+    return str(created or ""), child.observed.uid

@@ -115,6 +115,17 @@ def project_job(
     )
 
 
+def pod_sets_of(
+    job: Body, integration: Integration, *, cluster_objects: ClusterObjects, policy: Policy
+) -> list[PodSet]:
+    """Return what the job asks for as it is; none if that cannot be read."""
+    raw = _read_or([], lambda: integration.pod_sets(job), [])
+    namespace = job["metadata"]["namespace"]
+    return _resolve_cached(
+        [], raw, namespace=namespace, cluster_objects=cluster_objects, policy=policy
+    )
+
+
 def project_external(
     workload: Body,
     *,

@@ -2,13 +2,24 @@
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import structlog
 
 from services.classifier.projection.cluster_objects import ClusterObjects
+from services.classifier.projection.differences import (
+    edited_while_waiting,
+    is_same,
+    only_records_decision,
+    requested,
+)
 from services.classifier.projection.machine_slots import MachineSlots
-from services.classifier.projection.nesting import Nesting
+from services.classifier.projection.nesting import (
+    Amounts,
+    Nesting,
+    amounts_given,
+    amounts_of,
+)
 from services.classifier.projection.ownership import (
     asks_to_wait,
     job_owner,
@@ -18,7 +29,7 @@ from services.classifier.projection.ownership import (
     was_of_a_job,
 )
 from services.classifier.projection.policy import DEFAULT_POLICY, Policy
-from services.classifier.projection.project import project_external, project_job
+from services.classifier.projection.project import pod_sets_of, project_external, project_job
 from services.classifier.projection.workload_status import has_quota
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.bodies import Body, annotations_of, labels_of
@@ -39,36 +50,6 @@ from shared.integrations import (
 from shared.telemetry import probes
 
 log = structlog.get_logger(__name__)
-
-_REQUESTED: Final = (
-    "queue",
-    "priority",
-    "priority_class",
-    "pod_sets",
-    "active",
-    "inadmissible",
-    "unresolved",
-    "on_hold",
-    "max_execution_seconds",
-    "coschedule",
-)
-"""Fields that a decision answers: a change of one is a new generation."""
-
-_DECISION: Final = frozenset(
-    {
-        "version",
-        "admission",
-        "admitted_at",
-        "evicted_at",
-        "evicted_reason",
-        "evicted",
-        "traceparent",
-    }
-)
-"""Fields that change when a decision is written into a Workload object. Without a job, `held` too."""
-
-_READ_MARKS: Final = frozenset({"generation", "traceparent"})
-"""Fields whose change alone is no change of the workload."""
 
 
 class Change(NamedTuple):
@@ -140,6 +121,9 @@ class Projector:
     def observe(self, observed: Observed) -> None:
         """Apply one observation. A repeated one changes nothing."""
         self._observe(observed)
+        self._read_again()
+
+    def _read_again(self) -> None:
         while self._to_read:
             self._on_job(*self._to_read.popleft())
 
@@ -178,7 +162,8 @@ class Projector:
             last = self._published.get(ref)
             state = self._project(ref, last)
             if state is not None:
-                deferrable = last is not None and _only_records_decision(last, state)
+                self._on_given(state)
+                deferrable = last is not None and only_records_decision(last, state)
                 yield Change(state, deferrable)
 
     def _on_integration(self, observed: Observed) -> None:
@@ -243,13 +228,17 @@ class Projector:
             return
         self._nesting.observe(job_ref, controller_uid(job), observed, integration)
         ref = self._ref_of(job, job_ref, integration)
+        has_grown = self._nesting.use(job_ref, self._running_amounts(job, integration, ref))
         is_ours = self._is_ours(job, integration, ref)
         if before is not None and (before != ref or not is_ours):
             self._drop(job_ref, before)
         if not is_ours:
             if not self._is_managed(observed.namespace):
                 self._unmanaged[job_ref] = (integration, observed)
+            if has_grown and not self._fits(controller_uid(job)):
+                self._to_read.extend(self._nesting.youngest_first(controller_uid(job)))
             return
+        self._nesting.use(job_ref, {})  # It has quota of its own, or waits for it.
         self._workload_of[job_ref] = ref
         self._jobs[ref] = (integration, job)
         self._by_uid[job["metadata"]["uid"]] = ref
@@ -260,6 +249,41 @@ class Projector:
         """Read the jobs that name this controller again, if it came, went, won or lost its quota."""
         for observed, integration in self._nesting.changed_owner(uid, covers=self._covers(uid)):
             self._to_read.append((observed, integration))
+
+    def _on_given(self, owner: WorkloadState) -> None:
+        """Read the jobs below an owner again if they ask for more than it has now."""
+        runs = self._nesting.has_running(owner.uid)
+        if runs and not self._nesting.fits(owner.uid, amounts_given(owner)):
+            self._to_read.extend(self._nesting.youngest_first(owner.uid))
+            self._read_again()
+
+    def _fits(self, controller: str) -> bool:
+        """Whether what runs below a controller is no more than what the controller was given."""
+        ref = self._by_uid.get(controller)
+        owner = None if ref is None else self._published.get(ref)
+        if owner is None or owner.uid != controller:
+            return True  # Asked again once it is known what the controller has.
+        return self._nesting.fits(controller, amounts_given(owner))
+
+    def _running_amounts(self, job: Body, integration: Integration, ref: WorkloadRef) -> Amounts:
+        """What a job asks for while it runs on its controller's quota."""
+        runs = integration.active(job) or not integration.held(job)
+        if (
+            not controller_uid(job)
+            or not runs
+            or integration.finish(job) is not None
+            or self._is_published(ref, job["metadata"]["uid"])
+        ):
+            return {}
+        return amounts_of(
+            pod_sets_of(
+                job, integration, cluster_objects=self._cluster_objects, policy=self._policy
+            )
+        )
+
+    def _is_published(self, ref: WorkloadRef, uid: str) -> bool:
+        last = self._published.get(ref)
+        return last is not None and last.uid == uid and last.phase != "gone"
 
     def _covers(self, uid: str) -> bool | None:
         """Return whether a managed job's quota is for its children too; None: it is not managed.
@@ -290,8 +314,7 @@ class Projector:
         if before is not None and self._jobs[before][1]["metadata"]["uid"] == uid:
             return before
         own = self._own_ref(job, integration)
-        last = self._published.get(own)
-        is_known = last is not None and last.uid == uid and last.phase != "gone"
+        is_known = self._is_published(own, uid)
         prebuilt = None if is_known else self._prebuilt_name(job, job_ref, integration)
         return WorkloadRef(self._cluster, own.namespace, prebuilt) if prebuilt else own
 
@@ -335,8 +358,7 @@ class Projector:
         `manageJobsWithoutQueueName` a job without a queue is managed too, unless it runs already.
         """
         uid = job["metadata"]["uid"]
-        last = self._published.get(ref)
-        if last is not None and last.uid == uid and last.phase != "gone":
+        if self._is_published(ref, uid):
             # What may hold quota gives it back when it has ended, whatever is written into it.
             return True
         if not integration.matches(job):
@@ -349,15 +371,18 @@ class Projector:
             return False
         if asks_to_wait(job, integration):
             return True
+        # What ran before the setting came is left alone, but not what a controller has no quota for.
         runs = integration.active(job) or integration.finish(job) is not None
-        return self._policy.manage_without_queue and not runs
+        is_child = self._integrations.has_waiting_controller(job, integration.kind)
+        return self._policy.manage_without_queue and (is_child or not runs)
 
     def _is_nested(self, job: Body, integration: Integration) -> bool:
         """Return whether the job belongs to the workload of its controller.
 
-        It does if the controller exists with that uid in that namespace, is managed, and has quota. While
-        the controller has none, what it controls may wait with it, but not run: a job that runs then is
-        one of its own. So is a job that the webhook held apart from its controller.
+        It does if the controller exists with that uid in that namespace, is managed, is of a kind that
+        makes such jobs, and has quota for all that runs below it. While it has none, what it controls may
+        wait with it, but not run: a job that runs then is one of its own. So is a job that the webhook
+        held apart from its controller.
         """
         controller, metadata = controller_uid(job), job["metadata"]
         if controller in {"", metadata["uid"]}:
@@ -366,12 +391,18 @@ class Projector:
         owner = self._by_uid.get(controller)
         if owner is None:
             # A JobSet's Jobs may be observed before the JobSet. They wait until it is known.
-            return waits_with_it and self._integrations.has_waiting_controller(job)
-        if owner.namespace != metadata["namespace"]:
+            return waits_with_it and self._integrations.has_waiting_controller(
+                job, integration.kind
+            )
+        makes_such = self._jobs[owner][0].makes(integration.kind)
+        if owner.namespace != metadata["namespace"] or not makes_such:
             return False
-        if integration.held(job):
-            return waits_with_it
-        return bool(self._covers(controller)) or not integration.active(job)
+        held, active = integration.held(job), integration.active(job)
+        has_ended = integration.finish(job) is not None
+        fits = has_ended or (held and not active) or self._fits(controller)
+        if held:
+            return waits_with_it and fits
+        return fits if self._covers(controller) else not active
 
     def _is_managed(self, namespace: str) -> bool:
         return self._policy.manages(namespace, self._cluster_objects.namespace_labels(namespace))
@@ -411,11 +442,11 @@ class Projector:
             state = last and last.with_inadmissible(f"cannot be read: {error!r}")
         evicted = is_true(self._workloads.get(ref), EVICTED)
         said = last is not None and ref not in self._to_repeat
-        if state is None or (last is not None and said and _is_same(last, state, evicted=evicted)):
+        if state is None or (last is not None and said and is_same(last, state, evicted=evicted)):
             return None
         self._to_repeat.discard(ref)
         if last is not None and last.uid == state.uid:
-            is_new = _requested(last) != _requested(state) or _edited_while_waiting(last, state)
+            is_new = requested(last) != requested(state) or edited_while_waiting(last, state)
             state = state.with_generation(last.generation + is_new)
         if state.phase == "gone":
             self._published.pop(ref, None)
@@ -453,37 +484,3 @@ class Projector:
         if last is None or last.phase == "gone":
             return None if workload is None else left_behind(ref, workload, self._integrations)
         return last.gone()
-
-
-def _requested(state: WorkloadState) -> tuple[object, ...]:
-    return tuple(getattr(state, field) for field in _REQUESTED)
-
-
-def _only_records_decision(last: WorkloadState, state: WorkloadState) -> bool:
-    """Return whether the only news is the quota that the workload was given."""
-    if state.admission is None or state.evicted_at is not None:
-        return False  # Readers wait for the end of a reservation.
-    recorded = _DECISION if state.owner is not None else _DECISION | {"held"}
-    return _is_equal(last, state, ignoring=recorded)
-
-
-def _edited_while_waiting(last: WorkloadState, state: WorkloadState) -> bool:
-    """Return whether a waiting job's spec changed: the cluster may now accept what it refused."""
-    waiting = all(
-        each.held and each.phase == "waiting" and each.admission is None for each in (last, state)
-    )
-    return waiting and last.spec_generation != state.spec_generation
-
-
-def _is_same(a: WorkloadState, b: WorkloadState, *, evicted: bool) -> bool:
-    """Return whether two states are equal but for fields that only mark the reading.
-
-    The version counts for an evicted workload: quota waits to see that the eviction took effect (ADR 4).
-    """
-    return _is_equal(a, b, ignoring=_READ_MARKS if evicted else _READ_MARKS | {"version"})
-
-
-def _is_equal(a: WorkloadState, b: WorkloadState, *, ignoring: frozenset[str]) -> bool:
-    """Compare two states field by field, without a copy: this runs for every event."""
-    other = vars(b)
-    return all(value == other[field] for field, value in vars(a).items() if field not in ignoring)

@@ -19,6 +19,10 @@ def _not_admitted(_uid: str) -> bool:
     return False
 
 
+def _none_admitted(_uid: str, _kind: str) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceContext:
     """Policies and defaults of one namespace. The rules are Kueue's, from its job webhooks."""
@@ -40,6 +44,9 @@ class NamespaceContext:
 
     is_admitted: Callable[[str], bool] = _not_admitted
     """Uid to whether it is that of an admitted object of the namespace."""
+
+    is_admitted_as: Callable[[str, str], bool] = _none_admitted
+    """Uid and kind to whether an object of the namespace with that uid and kind is admitted."""
 
     knows_decisions: bool = False
     """False: the decisions are not read yet, so nobody's start is refused for want of admission."""

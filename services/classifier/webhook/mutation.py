@@ -65,7 +65,7 @@ def mutate(
     `namespace` is the request's, for an object that does not carry it yet. `new_traceparent` starts a
     trace; it is called for an accepted object without one. An object is left alone if its kind cannot
     be held, if it is a job without a queue (unless `context` decides otherwise), or if an admitted object
-    of its namespace controls it. Raises `RefusedError`.
+    of its namespace controls it, of a kind whose controller makes such jobs. Raises `RefusedError`.
     """
     integration = integration_of(obj, context.integrations)
     if integration is None:
@@ -73,7 +73,7 @@ def mutate(
     if not context.managed or not integration.matches(obj):
         return MutationResult(object=obj, patch=())
     controller = controller_of(obj)
-    if controller and context.is_admitted(controller):
+    if controller and _is_covered(obj, integration, context):
         return MutationResult(object=obj, patch=())  # It belongs to its controller's workload.
     classify = integration.classify
     is_run = integration.kind.detail == PIPELINE_RUN.detail
@@ -148,6 +148,18 @@ def controller_of(obj: Object) -> str:
     if not isinstance(owners, list) or not all(isinstance(owner, dict) for owner in owners):
         raise RefusedError(BAD_REQUEST, "metadata.ownerReferences: must be a list of objects")
     return controller_uid(obj)
+
+
+def _is_covered(obj: Object, integration: Integration, context: NamespaceContext) -> bool:
+    """Return whether the object names an admitted controller whose quota is for such objects.
+
+    Kind and uid of the reference are its author's: both must be those of the admitted object.
+    """
+    if not context.integrations.has_waiting_controller(obj, integration.kind):
+        return False
+    owners = obj["metadata"]["ownerReferences"]
+    owner = next(each for each in owners if each.get("controller"))
+    return context.is_admitted_as(str(owner.get("uid")), str(owner.get("kind")))
 
 
 _CODES: Final = {

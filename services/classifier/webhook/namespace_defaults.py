@@ -75,8 +75,8 @@ class NamespaceDefaults:
         self._admitted: dict[WorkloadRef, str] = {}
         """Each admitted workload to the uid of its job."""
 
-        self._admitted_uids: set[tuple[str, str]] = set()
-        """Namespace and uid of each job in `_admitted`."""
+        self._admitted_names: dict[tuple[str, str], str] = {}
+        """Namespace and uid of each job in `_admitted` to the name of its workload."""
 
         self._multikueue_checks: set[str] = set()
         """Names of the AdmissionChecks whose controller is MultiKueue."""
@@ -102,10 +102,10 @@ class NamespaceDefaults:
         """Apply one decision: what is admitted covers what it controls."""
         ref, namespace = admission.ref, admission.namespace
         if (before := self._admitted.pop(ref, None)) is not None:
-            self._admitted_uids.discard((namespace, before))
+            self._admitted_names.pop((namespace, before), None)
         if admission.state == "admitted" and not admission.unplanned:
             self._admitted[ref] = admission.uid
-            self._admitted_uids.add((namespace, admission.uid))
+            self._admitted_names[namespace, admission.uid] = admission.name
 
     def on_decisions_read(self) -> None:
         """Every decision so far was applied: what is not among them is not admitted."""
@@ -122,6 +122,7 @@ class NamespaceDefaults:
             default_priority_class=partial(self._default_priority_class, namespace),
             uses_multikueue=partial(self._uses_multikueue, namespace),
             is_admitted=partial(self._is_admitted, namespace),
+            is_admitted_as=partial(self._is_admitted_as, namespace),
             knows_decisions=self._knows_decisions,
             patchers=self._patchers,
             request_editors=self._request_editors,
@@ -129,7 +130,12 @@ class NamespaceDefaults:
         )
 
     def _is_admitted(self, namespace: str, uid: str) -> bool:
-        return (namespace, uid) in self._admitted_uids
+        return (namespace, uid) in self._admitted_names
+
+    def _is_admitted_as(self, namespace: str, uid: str, kind: str) -> bool:
+        """A workload's name begins with the kind of its job."""
+        name = self._admitted_names.get((namespace, uid), "")
+        return name.startswith(f"{kind.lower()}-")
 
     def _default_priority_class(self, namespace: str, queue: str) -> str:
         """The cluster's default class, unless the queue has a default priority of its own."""

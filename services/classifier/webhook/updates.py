@@ -68,7 +68,7 @@ def _is_ours(old: Object, integration: Integration, context: NamespaceContext) -
     """Return whether the job waits by itself: not if it waits with its controller."""
     if names.USER_PENDING in annotations_of(old):
         return True
-    if controller_uid(old):
+    if context.integrations.has_waiting_controller(old, integration.kind):
         return False
     if queue_of(old) or context.manage_without_queue:
         return True

@@ -99,8 +99,8 @@ def finding_of(integrations: list[Integration], obj: dict[str, Any]) -> CheckRes
     # An object that is not created yet has no uid, but the patches test it.
     obj = {**obj, "metadata": {"uid": "(its uid)", **metadata}}
     why = ""
-    if SHIPPED.may_be_nested(obj):
-        why = "another object that can wait controls it"
+    if SHIPPED.has_waiting_controller(obj, integration.kind):
+        why = "its controller made it, and waits for it"
     elif not integration.matches(obj):
         why = "`match` does not hold of it"
     finish = integration.finish(obj)

@@ -181,7 +181,8 @@ def _add_job(
     pending = annotations_of(job).get(names.USER_PENDING)
     if not queue_of(job) and pending is None:
         return  # It never waited for us.
-    if integration.finish(job) is not None or integrations.has_waiting_controller(job):
+    is_child = integrations.has_waiting_controller(job, integration.kind)
+    if is_child or integration.finish(job) is not None:
         return  # It has ended, or its controller starts it.
     if is_managed_elsewhere(job) or ORIGIN in labels_of(job):
         plan.elsewhere += 1

@@ -81,6 +81,7 @@ class System:
         settings: Mapping[str, Mapping[str, Any]] | None = None,
         configuration: Configuration = DEFAULTS,
         refuses_starts: bool = False,
+        fixes_requests: bool = False,
         replicated: bool = False,
     ) -> None:
         """`settings` are the operator's settings by service, where they differ from the defaults.
@@ -88,12 +89,15 @@ class System:
         `refuses_starts`: the webhook refuses what starts without admission. Without it a start passes,
         as while the webhook has not read the decisions; the services then deal with it.
 
+        `fixes_requests`: the webhook refuses to change what a waiting PipelineRun asks for.
+
         `replicated`: NATS has three servers.
         """
         self.world = world
         self.configuration = configuration
         self._settings = settings or {}
         self.refuses_starts = refuses_starts
+        self.fixes_requests = fixes_requests or refuses_starts
         self.server = MemoryServer(world=world, replicated=replicated)
         random = Random(f"cluster/{world.seed}")
         self.api = Api(now=world.now, random=random)
@@ -201,7 +205,7 @@ class _Webhook:
         needed = self._system.refuses_starts or annotations_of(old).get(USER_PENDING) == "true"
         context = self._context(request.namespace, with_decisions=needed)
         reviewed: Obj = review_update(obj, old, integration, user="", context=context).object
-        if self._system.refuses_starts:
+        if self._system.fixes_requests:
             check_fixed(obj, old, integration, users=frozenset(), exempt=frozenset())
         return reviewed
 

@@ -48,6 +48,16 @@ class IntegratedKind(_Strict):
     """The resource's name in URLs and roles."""
 
 
+class ChildKind(_Strict):
+    """A kind of job that the controller of another one makes."""
+
+    group: Annotated[str, StringConstraints(max_length=253)]
+    """Its API group."""
+
+    kind: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Za-z0-9]*$", max_length=63)]
+    """`kind` in a manifest."""
+
+
 class PatchOperation(_Strict):
     """One operation of a JSON patch (RFC 6902)."""
 
@@ -185,8 +195,13 @@ class IntegrationSpec(_Strict):
     """Which objects."""
 
     match: Expression | None = None
-    """Only those of which this holds; absent for all. Whatever this says: an object that is controlled
-    by another one that can wait is never matched, since that one waits for it."""
+    """Only those of which this holds; absent for all. Whatever this says: what the controller of another
+    one makes (`children`) waits and runs with that one."""
+
+    children: Annotated[list[ChildKind], listed("atomic")] | None = None
+    """Kinds of jobs that its controller makes for its pods. They wait with it, and run on its quota as far
+    as that goes: what asks for more waits for quota of its own. Absent: its controller makes no jobs, so
+    that one which names it as controller waits by itself."""
 
     held: Expression | None = None
     """It does not run because it was told to wait. If absent: `spec.suspend` is true."""

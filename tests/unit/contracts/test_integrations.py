@@ -10,7 +10,6 @@ from shared.integrations import (
     PIPELINE_RUN,
     PodSetInfo,
     integration_for,
-    may_be_nested,
     queue_of,
 )
 
@@ -142,13 +141,6 @@ def test_job_ends_by_its_conditions(condition: dict[str, Any], success: bool) ->
 def test_job_that_is_only_suspended_has_not_ended() -> None:
     condition = {"type": "Suspended", "status": "True"}
     assert JOB.finish(job(status={"conditions": [condition]})) is None
-
-
-def test_object_controlled_by_a_queued_kind_does_not_wait() -> None:
-    owner = {"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "controller": True}
-    assert may_be_nested({"metadata": {"ownerReferences": [owner]}})
-    for other in ({"kind": "Task"}, {"apiVersion": "example.com/v1"}, {"controller": False}):
-        assert not may_be_nested({"metadata": {"ownerReferences": [{**owner, **other}]}}), other
 
 
 def test_queue_comes_from_the_label_only() -> None:

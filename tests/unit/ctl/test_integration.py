@@ -26,7 +26,12 @@ def sluice(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
     return run
 
 
-OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "x", "controller": True}
+OWNER = {
+    "apiVersion": "jobset.x-k8s.io/v1alpha2",
+    "kind": "JobSet",
+    "name": "x",
+    "controller": True,
+}
 OWNED = {"ownerReferences": [OWNER]}
 CHECKS = {
     "one that is read": (DOCUMENT, gadget(), Exit.OK, "pod set main     2 x (cpu=1)"),
@@ -37,11 +42,11 @@ CHECKS = {
         Exit.FAILED,
         "Widget default/one: is no Gadget of example.com/v1",
     ),
-    "one that another one controls": (
-        DOCUMENT,
-        {**gadget(), "metadata": {"name": "one", **OWNED}},
+    "one that another one made": (
+        DOCUMENT.replace("example.com, version: v1, kind: Gadget", "batch, version: v1, kind: Job"),
+        {**gadget(), "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "one", **OWNED}},
         Exit.FAILED,
-        "recognised       no: another object that can wait controls it",
+        "recognised       no: its controller made it, and waits for it",
     ),
     "one that the document does not mean": (
         DOCUMENT.replace("spec:\n", "spec:\n  match: spec.replicas == 7\n", 1),

@@ -6,7 +6,7 @@ import pytest
 
 from shared.contracts.kube.kinds import INTEGRATION, Object
 from shared.contracts.messages.observed import Observed
-from shared.integrations import JOB, Integrations, may_be_nested
+from shared.integrations import JOB, JOB_SET, PIPELINE_RUN, Integration, Integrations
 from shared.testing.builders import observed_object
 from tests.unit.integrations.gadgets import document
 
@@ -123,27 +123,44 @@ def test_object_that_is_no_integration_is_ignored() -> None:
     assert Integrations().observe(observed) is None
 
 
-OWNERS = {
-    "a run": ({"apiVersion": "tekton.dev/v1", "kind": "PipelineRun"}, True),
-    "a task of a run": ({"apiVersion": "tekton.dev/v1beta1", "kind": "TaskRun"}, True),
-    "a job": ({"apiVersion": "batch/v1", "kind": "Job"}, True),
-    "a job of an unknown controller": (
-        {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"},
+MAKER = document(children=[{"group": "batch", "kind": "Job"}])
+OWNERS: dict[str, tuple[Object, Integration, bool]] = {
+    "a Job of a JobSet": ({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}, JOB, True),
+    "a run of a JobSet": (
+        {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"},
+        PIPELINE_RUN,
         False,
     ),
-    "a job set": ({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}, True),
-    "a kind of an Integration": ({"apiVersion": "example.com/v1", "kind": "Gadget"}, True),
-    "one of that name in another group": ({"apiVersion": "b.com/v1", "kind": "Gadget"}, False),
-    "a kind without integration": ({"apiVersion": "apps/v1", "kind": "ReplicaSet"}, False),
+    "a Job of a Job": ({"apiVersion": "batch/v1", "kind": "Job"}, JOB, False),
+    "a Job of a run": ({"apiVersion": "tekton.dev/v1", "kind": "PipelineRun"}, JOB, False),
+    "a run of a run": ({"apiVersion": "tekton.dev/v1", "kind": "PipelineRun"}, PIPELINE_RUN, False),
+    "a run of a task": ({"apiVersion": "tekton.dev/v1", "kind": "TaskRun"}, PIPELINE_RUN, False),
+    "a Job of a kind that declares it": (
+        {"apiVersion": "example.com/v1", "kind": "Gadget"},
+        JOB,
+        True,
+    ),
+    "a JobSet of that kind": ({"apiVersion": "example.com/v1", "kind": "Gadget"}, JOB_SET, False),
+    "a Job of that name in another group": (
+        {"apiVersion": "b.com/v1", "kind": "Gadget"},
+        JOB,
+        False,
+    ),
+    "a Job of a kind without document": (
+        {"apiVersion": "apps/v1", "kind": "ReplicaSet"},
+        JOB,
+        False,
+    ),
 }
 
 
-@pytest.mark.parametrize(("owner", "nested"), OWNERS.values(), ids=OWNERS.keys())
-def test_controlled_object_waits_with_its_controller(owner: Object, nested: bool) -> None:
+@pytest.mark.parametrize(("owner", "child", "waits"), OWNERS.values(), ids=OWNERS.keys())
+def test_job_waits_with_a_controller_that_makes_such_jobs(
+    owner: Object, child: Integration, waits: bool
+) -> None:
     integrations = Integrations()
-    integrations.observe(seen(GOOD))
+    integrations.observe(seen(MAKER))
     owned = {"metadata": {"ownerReferences": [{**owner, "controller": True}]}}
-    assert integrations.may_be_nested(owned) is nested
+    assert integrations.has_waiting_controller(owned, child.kind) is waits
     mentioned = {"metadata": {"ownerReferences": [owner]}}
-    assert not integrations.may_be_nested(mentioned)
-    assert not may_be_nested(mentioned)
+    assert not integrations.has_waiting_controller(mentioned, child.kind)

@@ -29,7 +29,7 @@ _REQUESTS: Final = tuple(
 )
 _QUEUES: Final = (*LOCAL_QUEUES, *LOCAL_QUEUES, "honest", "nowhere", "")
 _FINALIZERS: Final = ("example.com/keep", names.RESOURCE_IN_USE, spokes.COPY_FINALIZER)
-OWNED: Final = 0.0
+OWNED: Final = 0.25
 """Share of new objects that name a controller."""
 
 _ASKING: Final = 0.0

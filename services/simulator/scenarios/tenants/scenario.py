@@ -68,7 +68,9 @@ def _play(seed: int, verdict: Verdict, *, is_attacked: bool) -> RunningWork:
     random = Random(f"tenants/{seed}")
     with World(seed) as world:
         queues = draw_queues(random)
-        system = System(world, rules=RULES, refuses_starts=random.random() < 1 / 2)
+        system = System(
+            world, rules=RULES, refuses_starts=random.random() < 1 / 2, fixes_requests=True
+        )
         work = RunningWork(system.api, world.now)
         run_world(
             world,

@@ -101,19 +101,45 @@ def test_managed_by_of_run_comes_from_user_or_configuration() -> None:
     assert "managedBy" not in made["spec"]
 
 
-OWNERS = (("tekton.dev/v1", "PipelineRun"), ("tekton.dev/v1", "TaskRun"), ("batch/v1", "Job"))
+OWNERS = (
+    ("tekton.dev/v1", "PipelineRun"),
+    ("tekton.dev/v1", "TaskRun"),
+    ("batch/v1", "Job"),
+    ("jobset.x-k8s.io/v1alpha2", "JobSet"),
+)
 
 
-@pytest.mark.parametrize(("version", "kind"), OWNERS)
-@pytest.mark.parametrize("build", [run, job])
-def test_object_controlled_by_admitted_object_is_unchanged(
-    build: Any, version: str, kind: str
-) -> None:
+def owned(build: Any, version: str, kind: str) -> Any:
     owner = {"apiVersion": version, "kind": kind, "name": "o", "uid": "u", "controller": True}
-    nested = build(labels={names.QUEUE: "q"}, ownerReferences=[owner])
-    context = NamespaceContext(is_admitted={"u"}.__contains__)
+    return build(labels={names.QUEUE: "q"}, ownerReferences=[owner])
 
-    assert mutate(nested, rules(), context=context).patch == ()
+
+def admitted_as(*kinds: str) -> NamespaceContext:
+    return NamespaceContext(
+        is_admitted={"u"}.__contains__,
+        is_admitted_as=lambda uid, kind: uid == "u" and kind in kinds,
+    )
+
+
+def test_job_of_an_admitted_job_set_is_unchanged() -> None:
+    made = mutate(owned(job, *OWNERS[-1]), rules(), context=admitted_as("JobSet"))
+    assert made.patch == ()
+
+
+@pytest.mark.parametrize(
+    ("build", "version", "kind", "context"),
+    [
+        *((build, *owner, admitted_as(owner[1])) for build in (run, job) for owner in OWNERS[:-1]),
+        (run, *OWNERS[-1], admitted_as("JobSet")),
+        (job, *OWNERS[-1], admitted_as("Job")),
+    ],
+)
+def test_object_of_an_admitted_controller_that_makes_no_such_jobs_is_held(
+    build: Any, version: str, kind: str, context: NamespaceContext
+) -> None:
+    made = mutate(owned(build, version, kind), rules(), context=context).object
+    assert made["spec"].get("suspend") or made["spec"].get("status") == "PipelineRunPending"
+    assert made["metadata"]["annotations"][names.USER_PENDING] == "false"
 
 
 @pytest.mark.parametrize(("version", "kind"), OWNERS)
@@ -121,11 +147,9 @@ def test_object_controlled_by_admitted_object_is_unchanged(
 def test_object_controlled_by_unadmitted_object_is_held(
     build: Any, version: str, kind: str
 ) -> None:
-    owner = {"apiVersion": version, "kind": kind, "name": "o", "uid": "u", "controller": True}
-    nested = build(labels={names.QUEUE: "q"}, ownerReferences=[owner])
     context = NamespaceContext(is_admitted={"other"}.__contains__)
 
-    made = mutate(nested, rules(), context=context).object
+    made = mutate(owned(build, version, kind), rules(), context=context).object
     assert made["spec"].get("suspend") or made["spec"].get("status") == "PipelineRunPending"
     assert made["metadata"]["annotations"][names.USER_PENDING] == "false"
 

@@ -67,8 +67,20 @@ def patch_of(reply: Reply) -> list[Json]:
     return found
 
 
+JOB_SET = {
+    "apiVersion": "jobset.x-k8s.io/v1alpha2",
+    "kind": "JobSet",
+    "controller": True,
+    "name": "o",
+    "uid": "p",
+}
+AS_JOB = JOB_SET | {"apiVersion": "batch/v1", "kind": "Job"}
 STARTS = {
     "a Job": (a_job(), a_job(suspend=False)),
+    "a Job that names a Job as controller": (
+        a_job(ownerReferences=[AS_JOB]),
+        a_job(suspend=False, ownerReferences=[AS_JOB]),
+    ),
     "a run": (a_run(), a_run(None)),
     "a run with an empty queue label": (a_run(labels={QUEUE: ""}), a_run(None, labels={})),
     "a run without any label": (a_run(labels={}), a_run(None, labels={}, mark=None)),
@@ -110,8 +122,8 @@ NOT_OURS = {
     "a Job that ran": (a_job(suspend=False), a_job(suspend=False, labels={})),
     "a Job that is suspended": (a_job(suspend=False), a_job()),
     "a child that waits with its controller": (
-        a_job(ownerReferences=[{"controller": True, "uid": "p"}]),
-        a_job(suspend=False, ownerReferences=[{"controller": True, "uid": "p"}]),
+        a_job(ownerReferences=[JOB_SET]),
+        a_job(suspend=False, ownerReferences=[JOB_SET]),
     ),
 }
 

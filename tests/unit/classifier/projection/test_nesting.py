@@ -1,0 +1,218 @@
+"""Jobs below a controller: they run on its quota as far as that goes, whoever created them."""
+
+from typing import Any
+
+import pytest
+
+from services.classifier.projection.policy import Policy
+from services.classifier.projection.projector import Projector
+from shared.contracts.kube import kinds
+from shared.contracts.kube.names import QUEUE, workload_name
+from shared.integrations import JOB_SET
+from shared.settings.configuration import Configuration
+from tests.unit.classifier.projection.objects import Json, job, seen
+
+RESERVED = [{"type": "QuotaReserved", "status": "True"}, {"type": "Admitted", "status": "True"}]
+LABELLED = {QUEUE: "main"}
+
+
+def job_set(*, suspend: bool = False, replicas: int = 2, succeeded: int = 0) -> Json:
+    """A JobSet of Jobs that each ask for one CPU."""
+    template = {"spec": {"template": job()["spec"]["template"]}}
+    return {
+        "metadata": {**job("set", uid="u-set")["metadata"]},
+        "spec": {
+            "suspend": suspend,
+            "replicatedJobs": [{"name": "w", "replicas": replicas, "template": template}],
+        },
+        "status": {"replicatedJobsStatus": [{"name": "w", "active": 1, "succeeded": succeeded}]},
+    }
+
+
+def child(
+    number: int, *, labels: Json = LABELLED, pods: int = 1, active: int = 1, **more: Any
+) -> Json:
+    owner = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "name": "set",
+        "uid": "u-set",
+        "controller": True,
+    }
+    metadata = {
+        "ownerReferences": [owner],
+        "creationTimestamp": f"2026-01-01T00:00:{number:02}Z",
+        **more.pop("metadata", {}),
+    }
+    spec = {"suspend": False, "parallelism": pods, **more.pop("spec", {})}
+    status = more.pop("status", {"active": active})
+    return job(
+        f"set-w-{number}",
+        uid=f"u-{number}",
+        labels=labels,
+        metadata=metadata,
+        spec=spec,
+        status=status,
+    )
+
+
+def workload(*, count: int = 2) -> Json:
+    name = workload_name(kind="JobSet", group=JOB_SET.kind.group, name="set", uid="u-set")
+    owner = {
+        "apiVersion": "x/v1",
+        "kind": "JobSet",
+        "name": "set",
+        "uid": "u-set",
+        "controller": True,
+    }
+    given = {"clusterQueue": "q", "podSetAssignments": [{"name": "w", "count": count}]}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "team-a",
+            "uid": "w-1",
+            "resourceVersion": "7",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "ownerReferences": [owner],
+        },
+        "spec": {"active": True, "queueName": "main", "podSets": [{"name": "w", "count": 2}]},
+        "status": {"conditions": RESERVED, "admission": given},
+    }
+
+
+class Cluster:
+    """A projector, and the Jobs that have a workload of their own."""
+
+    def __init__(self, **configuration: Any) -> None:
+        self.projector = Projector("hub", Policy.of(Configuration(**configuration)))
+        self.alone: set[str] = set()
+
+    def see(self, *jobs: Json) -> None:
+        for one in jobs:
+            self.projector.observe(seen(kinds.JOB, one))
+            self.publish()
+
+    def publish(self) -> None:
+        for change in self.projector.changes():
+            owner = change.state.owner
+            if owner is not None and owner.kind == "Job" and change.state.phase != "gone":
+                self.alone.add(owner.name)
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return admitted(Cluster())
+
+
+def admitted(cluster: Cluster, **of_set: Any) -> Cluster:
+    cluster.projector.observe(seen(JOB_SET.kind, job_set(**of_set)))
+    cluster.projector.observe(seen(kinds.WORKLOAD, workload()))
+    cluster.publish()
+    return cluster
+
+
+SUSPENDED = {"suspend": True}
+CASES: dict[str, tuple[list[Json], set[str]]] = {
+    "its own Jobs": ([child(1), child(2)], set()),
+    "one more": ([child(1), child(2), child(3)], {"set-w-3"}),
+    "one with more pods": ([child(1), child(2, pods=9)], {"set-w-2"}),
+    "one that grows": ([child(1), child(2), child(2, pods=2)], {"set-w-2"}),
+    "one that asks for something else": (
+        [
+            child(
+                1,
+                spec={
+                    "template": {
+                        "spec": {
+                            "containers": [
+                                {"name": "c", "resources": {"requests": {"memory": "1Gi"}}}
+                            ]
+                        }
+                    }
+                },
+            )
+        ],
+        {"set-w-1"},
+    ),
+    "many that ask for nothing": (
+        [
+            child(n, spec={"template": {"spec": {"containers": [{"name": "c"}]}}})
+            for n in range(1, 4)
+        ],
+        {"set-w-3"},
+    ),
+    "one more that is about to run": ([child(1), child(2), child(3, active=0)], {"set-w-3"}),
+    "one more that waits with it": (
+        [child(1), child(2), child(3, active=0, spec=SUSPENDED)],
+        set(),
+    ),
+    "one more that still ends": ([child(1), child(2), child(3, spec=SUSPENDED)], {"set-w-3"}),
+    "one in the place of a finished one": (
+        [
+            child(1),
+            child(2, status={"conditions": [{"type": "Complete", "status": "True"}]}),
+            child(3),
+        ],
+        set(),
+    ),
+    "one that came before those without label": (
+        [child(9), child(1, labels={}), child(2, labels={})],
+        {"set-w-9"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("jobs", "alone"), CASES.values(), ids=CASES.keys())
+def test_what_an_owner_has_no_quota_for_has_a_workload_of_its_own(
+    cluster: Cluster, jobs: list[Json], alone: set[str]
+) -> None:
+    cluster.see(*jobs)
+    assert cluster.alone == alone
+
+
+def test_pods_that_an_owner_gave_back_are_no_room_for_others(cluster: Cluster) -> None:
+    """Its second Job has ended and another one took its place, before the owner says so."""
+    ended = {"conditions": [{"type": "Complete", "status": "True"}]}
+    cluster.see(child(1), child(2, status=ended), child(3))
+    assert cluster.alone == set()
+    cluster.projector.observe(seen(JOB_SET.kind, job_set(succeeded=1)))
+    cluster.publish()
+    assert cluster.alone == {"set-w-3"}
+
+
+def test_owner_has_only_the_pods_that_were_admitted() -> None:
+    cluster = Cluster()
+    cluster.projector.observe(seen(JOB_SET.kind, job_set()))
+    cluster.projector.observe(seen(kinds.WORKLOAD, workload(count=1)))
+    cluster.publish()
+    cluster.see(child(1), child(2))
+    assert cluster.alone == {"set-w-2"}
+
+
+def test_job_that_ended_makes_room(cluster: Cluster) -> None:
+    cluster.see(child(1), child(2))
+    cluster.projector.observe(seen(kinds.JOB, child(2), deleted=True))
+    cluster.see(child(4))
+    assert cluster.alone == set()
+
+
+@pytest.mark.parametrize("extra", [1, 9])
+def test_start_does_not_depend_on_what_is_listed_first(extra: int) -> None:
+    """Those with a workload keep it; the others are the owner's."""
+    before = admitted(Cluster())
+    before.see(child(1), child(2), child(extra + 2))
+    after = Cluster()
+    for state in list(before.projector._published.values()):
+        after.projector.restore(state)
+    for one in (child(extra + 2), child(1), child(2)):
+        after.projector.observe(seen(kinds.JOB, one))
+    admitted(after)
+    assert after.alone <= before.alone
+
+
+def test_job_without_queue_runs_below_an_owner_only_on_its_quota_where_all_jobs_are_managed() -> (
+    None
+):
+    cluster = admitted(Cluster(manageJobsWithoutQueueName=True))
+    cluster.see(*(child(number, labels={}) for number in range(1, 4)))
+    assert cluster.alone == {"set-w-3"}
