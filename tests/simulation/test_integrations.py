@@ -305,9 +305,7 @@ async def test_object_above_its_execution_time_is_deactivated_and_deleted_after_
 
 
 @story()
-async def test_object_made_by_the_controller_of_an_admitted_object_does_not_wait(
-    stage: Stage,
-) -> None:
+async def test_object_made_by_an_admitted_controller_does_not_wait(stage: Stage) -> None:
     await set_up(stage, integration(children=[{"group": "example.com", "kind": "Gadget"}]))
     parent = await stage.kube.create(GADGET, gadget("parent"))
     owner = {

@@ -247,7 +247,7 @@ async def test_child_of_an_admitted_run_waits_for_a_slot_of_its_own(stage: Stage
 
 
 @story()
-async def test_queue_labelled_children_of_a_jobset_belong_to_it_as_far_as_its_quota_goes(stage: Stage) -> None:
+async def test_queue_labelled_children_run_on_the_quota_of_their_jobset_only(stage: Stage) -> None:
     await stage.create(*pool("q", {"cpu": 4}))
     wanted = job_set("set", workers=2)
     wanted["metadata"]["labels"] = {QUEUE: "q"}

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from services.classifier.projection.digest_cache import DigestCache
+from services.classifier.projection.pods.digest_cache import DigestCache
 from shared.contracts.controllers import OWN_CONTROLLERS
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import Body, annotations_of, labels_of, spec_of

@@ -1,6 +1,6 @@
 """The cache of resolved pod sets stays within its bytes, whatever a tenant writes."""
 
-from services.classifier.projection.digest_cache import BYTES_MAX, TEXT_BYTES_MAX, DigestCache
+from services.classifier.projection.pods.digest_cache import BYTES_MAX, TEXT_BYTES_MAX, DigestCache
 
 
 def test_many_texts_stay_within_bytes_and_entries() -> None:
