@@ -194,7 +194,14 @@ class Departures:
             status = status_of(job)
             return bool(status.get("startTime")) and not status.get("completionTime")
         integration = self._integrations.find(group=kind.group, plural=kind.plural)
-        return integration is not None and integration.active(job)
+        if integration is None:
+            return False
+        if integration.active(job) or integration.finish(job) is not None:
+            return integration.active(job)
+        # Its controller may have made pods that the status does not count yet. A job has none only if nobody
+        # ever let it go: to do so changes its spec.
+        is_new = int(job["metadata"].get("generation") or 0) <= 1
+        return not (is_new and integration.held(job))
 
     async def _poll(self) -> None:
         spaces = {departure.namespace for departure in self._departing.values()}

@@ -48,6 +48,29 @@ def test_job_is_gone_when_its_pod_is() -> None:
     run_harness(drive)
 
 
+@pytest.mark.parametrize("suspended_again", [False, True])
+def test_job_that_was_let_go_is_gone_when_its_uncounted_pod_is(suspended_again: bool) -> None:
+    """It is deleted before its controller has written that a pod runs."""
+
+    async def drive(harness: Harness) -> None:
+        await running_job(harness)
+        await harness.kube.patch(
+            JOB, "default", "j", {"status": {"active": 0}}, subresource="status"
+        )
+        for suspend in (True, False, True)[: 3 if suspended_again else 2]:
+            await harness.kube.patch(JOB, "default", "j", {"spec": {"suspend": suspend}})
+        await harness.start()
+        await asyncio.sleep(5)
+        await harness.delete("j")
+        await asyncio.sleep(60)
+        assert not is_gone(harness)
+        await harness.kube.patch(POD, "default", "p", {"metadata": {"finalizers": None}})
+        await asyncio.sleep(60)
+        assert is_gone(harness)
+
+    run_harness(drive)
+
+
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_pod_that_has_ended_holds_nothing(phase: str) -> None:
     async def drive(harness: Harness) -> None:
