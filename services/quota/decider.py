@@ -339,13 +339,9 @@ class Decider:
         if adopted is None:
             why = outbound.bypass_cause(state, admission, self._on_bypass, self._on_missed)
         if state.pods_active:
-            self._apply_fact(
-                WorkloadRunning(
-                    **identity(state),
-                    at=inbound.nanoseconds(state.created_at),
-                    eviction_reason="" if why is None else why[0],
-                )
-            )
+            reason = outbound.uncounted_reason(why, state, admission, self._on_bypass)
+            at = inbound.nanoseconds(state.created_at)
+            self._apply_fact(WorkloadRunning(**identity(state), at=at, eviction_reason=reason))
         if why is not None:  # The engine counts it already.
             probes.BYPASS_FOUND.fired += 1
             self._evict(state, *why, at=state.created_at)

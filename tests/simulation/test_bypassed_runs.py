@@ -122,6 +122,16 @@ async def test_run_that_began_while_the_webhook_was_away_is_cancelled_if_so_set(
     await stage.until(lambda: is_cancelled(stage, run), seconds=30)
 
 
+@story()
+async def test_run_that_began_while_the_webhook_was_away_and_no_queue_can_count_is_cancelled(
+    stage: Stage,
+) -> None:
+    stage.system.world.crash("patcher-1", down_seconds=3.0)
+    with webhook_away(stage):
+        run = await stage.create(pipeline_run("run", labels={QUEUE: "never-existed"}))
+    await stage.until(lambda: is_cancelled(stage, run), seconds=30)
+
+
 @story(settings={"quota": {"on_bypass": "report"}})
 async def test_run_that_a_hand_let_go_is_only_reported_if_so_set(stage: Stage) -> None:
     await stage.create(*pool("pipelines-queue", FULL))

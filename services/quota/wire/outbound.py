@@ -354,6 +354,20 @@ def bypass_cause(
             return None
 
 
+def uncounted_reason(
+    why: tuple[str, str] | None,
+    state: WorkloadState,
+    admission: Admission | None,
+    on_bypass: OnBypass,
+) -> str:
+    """The reason of its eviction if no queue can count it: then it is stopped, where others are reported.
+
+    `why` is the cause for which it is stopped in any case. Empty: it runs on.
+    """
+    cause = why or bypass_cause(state, admission, on_bypass, on_bypass)
+    return "" if cause is None else cause[0]
+
+
 def _excess(state: WorkloadState, admission: Admission) -> Iterator[str]:
     """What a running job asks for beyond its admission, in words."""
     pods = state.outgrown or {}
