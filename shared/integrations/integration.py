@@ -72,6 +72,13 @@ class Integration:
         ended."""
 
         webhook = self.document.spec.webhook
+        asked = self.document.spec.pod_sets
+        self.asked_by = tuple(p.requests_from_annotations for p in asked if p.requests_from_annotations)
+        """Prefixes of annotations that ask for resources."""
+
+        self.asked_always = frozenset(resource for p in asked for resource in p.requests or ())
+        """Resources for which an object asks without annotations."""
+
         self.classify = webhook is not None and webhook.classify
         """True if the classifier's rules apply to the kind."""
 

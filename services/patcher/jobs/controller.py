@@ -191,7 +191,7 @@ class JobController:
             return
         runs_elsewhere = is_managed_elsewhere(job)
         if integration.stop(job) is None and not integration.held(job) and not runs_elsewhere:
-            await self._end_unsuspendable(state, admission, job, integration)
+            await self._end_unsuspendable(state, admission, job, integration, workload)
             return
 
         def patch(current: Body) -> Patch | None:
@@ -213,7 +213,12 @@ class JobController:
         await self.report(state, admission, "applied", "suspend", after=after)
 
     async def _end_unsuspendable(
-        self, state: WorkloadState, admission: Admission, job: Body, integration: Integration
+        self,
+        state: WorkloadState,
+        admission: Admission,
+        job: Body,
+        integration: Integration,
+        workload: Body | None,
     ) -> None:
         """End a job whose kind cannot be suspended, and create a waiting copy if that is wanted.
 
@@ -235,6 +240,7 @@ class JobController:
                 reason=admission.message,
                 recreate=not without_copy,
                 cancel=cancelled,
+                workload=workload,
             )
         except RefusedError as error:
             self.events.record(integration.kind, job, STOP_REFUSED, str(error), type_="Warning")

@@ -8,71 +8,29 @@ A job may end by itself between steps 1 and 2 while no patcher runs. Step 2 is n
 whoever starts the copy looks first whether the job was ended for it.
 """
 
-import hashlib
 from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
+from services.patcher.cluster.errors import is_transient_refusal
 from services.patcher.cluster.events import EventRecorder
 from services.patcher.cluster.patches import JsonPatch
 from services.patcher.cluster.writer import Writer
+from services.patcher.jobs.waiting_copy import applied, copy_of, is_copy_of
 from shared.bus.port import LaterError
 from shared.contracts.kube import names
 from shared.contracts.kube.bodies import Body, annotations_of
 from shared.integrations import Integration
-from shared.integrations.pointers import pointer, tokens, written
+from shared.integrations.pointers import pointer
 from shared.kube.port import NotFoundError, Patch, RefusedError
 
 log = structlog.get_logger(__name__)
 
-NAME_MAX: Final = 63
-"""Length of a label value: controllers put names of jobs into labels."""
-
-_HASH_LENGTH: Final = 5
-_OUR_PREFIX: Final = "sluicegate.dev/"
-_COPIED: Final = (names.COSCHEDULE, names.REQUESTS_APPLIED)
-"""Our annotations that say what the user wants. The others describe the ended job."""
+NAMES_MAX: Final = 5
+"""Names that are tried for a copy. They follow from the job's uid, so that its tenant can take some."""
 
 _RECREATED_AS_PATH: Final = pointer(("metadata", "annotations", names.RECREATED_AS))
-
-
-def copy_of(job: Body, integration: Integration) -> Body:
-    """The copy to create: labels, annotations, owners and spec of `job`, suspended, with its origin."""
-    metadata = job["metadata"]
-    annotations = metadata.get("annotations") or {}
-    first = annotations.get(names.RECREATED_FIRST) or metadata["name"]
-    number = _recreations(annotations) + 1
-    not_copied = (_OUR_PREFIX, names.LAST_APPLIED, *integration.forget)
-    copy: Body = {
-        "apiVersion": job["apiVersion"],
-        "kind": job["kind"],
-        "metadata": {
-            "name": _name(first, number, metadata["uid"]),
-            "namespace": metadata["namespace"],
-            "labels": {
-                key: value
-                for key, value in (metadata.get("labels") or {}).items()
-                if not key.startswith(integration.forget)
-            },
-            "annotations": {
-                **{
-                    key: value
-                    for key, value in annotations.items()
-                    if key in _COPIED or not key.startswith(not_copied)
-                },
-                # Suspended by us, not paused by its user.
-                names.USER_PENDING: "false",
-                names.RECREATED_FROM: _origin(job),
-                names.RECREATED_FIRST: first,
-                names.RECREATIONS: str(number),
-            },
-        },
-        "spec": job["spec"],
-    }
-    if owners := metadata.get("ownerReferences"):
-        copy["metadata"]["ownerReferences"] = owners
-    return _applied(copy, integration.hold(job))
 
 
 def end_patch(
@@ -95,31 +53,7 @@ def end_patch(
                 "value": {names.RECREATED_AS: copy},
             },
         ]
-    return None if _applied(job, operations) == job else operations
-
-
-def _applied(obj: Body, operations: JsonPatch) -> Body:
-    for operation in operations:
-        if operation["op"] != "test":
-            obj = written(obj, tokens(operation["path"]), operation["value"])
-    return obj
-
-
-def _origin(job: Body) -> str:
-    metadata = job["metadata"]
-    return f"{metadata['name']}/{metadata['uid']}"
-
-
-def _recreations(annotations: dict[str, str]) -> int:
-    """How many jobs were ended before; 0 if the annotation is absent or not a number."""
-    digits = str(annotations.get(names.RECREATIONS) or "0")
-    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < NAME_MAX else 0
-
-
-def _name(first: str, number: int, uid: str) -> str:
-    digest = hashlib.sha256(uid.encode()).hexdigest()[:_HASH_LENGTH]
-    tail = f"-r{number % 10_000}-{digest}"
-    return first[: NAME_MAX - len(tail)].rstrip("-.") + tail
+    return None if applied(job, operations) == job else operations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,16 +71,26 @@ class Recreation:
         reason: str,
         recreate: bool,
         cancel: bool = False,
+        workload: Body | None = None,
     ) -> Body | None:
         """End `job`, with `recreate` after its copy is created. Returns the job as written.
 
-        `cancel` ends it at once: nothing more of it starts.
+        `cancel` ends it at once: nothing more of it starts. It ran without admission, so it is ended also
+        where the API server refuses its copy. `workload` says what the job was admitted with.
 
         Returns None if it ended by itself or is gone: then nothing is left to do. Raises
         `RefusedError`.
         """
         kind = integration.kind
-        copy = await self._create_copy(job, integration, reason) if recreate else None
+        copy = None
+        if recreate:
+            try:
+                copy = await self._create_copy(job, integration, reason, workload)
+            except RefusedError as error:
+                if not cancel:
+                    raise
+                text = f"No copy waits in its place: {error}"
+                self.events.record(kind, job, "RecreationRefused", text, type_="Warning")
         name = copy["metadata"]["name"] if copy is not None else ""
 
         def patch(current: Body) -> Patch | None:
@@ -196,21 +140,34 @@ class Recreation:
         await self._delete_copy(job, integration)
         return False
 
-    async def _create_copy(self, job: Body, integration: Integration, reason: str) -> Body:
-        kind = integration.kind
-        copy, is_new = await self.writer.create(kind, copy_of(job, integration))
-        annotations = annotations_of(copy)
-        if annotations.get(names.RECREATED_FROM) != _origin(job):
-            log.error("a name is taken", kind=kind.kind, name=copy["metadata"]["name"])
-            raise RefusedError(
-                f"{kind.kind} {copy['metadata']['name']} is there and is no copy of this one",
-                status=409,
-                reason="AlreadyExists",
-            )
-        if is_new:
-            text = f"Waits in the place of {job['metadata']['name']}: {reason}"
-            self.events.record(kind, copy, "Recreated", text)
-        return copy
+    async def _create_copy(
+        self, job: Body, integration: Integration, reason: str, workload: Body | None
+    ) -> Body:
+        """Create the copy, or find it. Raises `RefusedError`.
+
+        A name that somebody else has taken is passed over. What the API server refuses is tried without
+        all that the job's tenant may have written into it.
+        """
+        for attempt in range(NAMES_MAX):
+            wanted = copy_of(job, integration, workload, attempt=attempt)
+            try:
+                copy, is_new = await self.writer.create(integration.kind, wanted)
+            except RefusedError as error:
+                if is_transient_refusal(error):
+                    raise
+                wanted = copy_of(job, integration, workload, attempt=attempt, bare=True)
+                copy, is_new = await self.writer.create(integration.kind, wanted)
+            if is_copy_of(copy, job):
+                if is_new:
+                    text = f"Waits in the place of {job['metadata']['name']}: {reason}"
+                    self.events.record(integration.kind, copy, "Recreated", text)
+                return copy
+            log.error("a name is taken", kind=integration.kind.kind, name=copy["metadata"]["name"])
+        raise RefusedError(
+            f"{integration.kind.kind} {copy['metadata']['name']} is there and is no copy of this one",
+            status=409,
+            reason="AlreadyExists",
+        )
 
     async def _delete_copy(self, copy: Body | None, integration: Integration) -> None:
         """Delete the copy of a job that ended by itself, unless a user has started the copy."""

@@ -11,7 +11,8 @@ from services.patcher.cluster.cache import ObjectCache
 from services.patcher.cluster.events import EventRecorder
 from services.patcher.cluster.pacing import WriteLoad
 from services.patcher.cluster.writer import Writer
-from services.patcher.jobs.recreation import NAME_MAX, Recreation, copy_of, end_patch
+from services.patcher.jobs.recreation import NAMES_MAX, Recreation, end_patch
+from services.patcher.jobs.waiting_copy import NAME_MAX, copy_of
 from services.simulator.behaviour.tekton.admission import TektonAdmission
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
@@ -22,6 +23,7 @@ from shared.kube.port import NotFoundError, Patch, RefusedError, UnavailableErro
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.memory_server import MemoryServer
 
+R = names.REQUESTS_PREFIX
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SUCCEEDED = {"type": "Succeeded", "status": "True", "reason": "Succeeded"}
 
@@ -30,6 +32,14 @@ class FaultyKube(LocalKube):
     """A cluster that does not answer when it is told not to."""
 
     silent_for: str = ""
+    refuses: str = ""
+    """A label that an admission policy refuses in what is waiting."""
+
+    @override
+    async def create(self, kind: kinds.Kind, obj: Object) -> Object:
+        if self.refuses in (obj["metadata"].get("labels") or {}) and "status" in obj["spec"]:
+            raise RefusedError("denied by a policy", status=400, reason="BadRequest")
+        return await super().create(kind, obj)
 
     @override
     async def patch(self, kind: kinds.Kind, *args: Any, **more: Any) -> Object:
@@ -72,8 +82,12 @@ class Setup:
             kinds.PIPELINE_RUN, "default", name, patch, subresource="status"
         )
 
-    async def end(self, run: Object, *, recreate: bool = True) -> Object | None:
-        return await self.recreation.end(run, PIPELINE_RUN, reason="preempted", recreate=recreate)
+    async def end(
+        self, run: Object, *, recreate: bool = True, cancel: bool = False
+    ) -> Object | None:
+        return await self.recreation.end(
+            run, PIPELINE_RUN, reason="preempted", recreate=recreate, cancel=cancel
+        )
 
     async def runs(self) -> dict[str, Object]:
         found = (await self.kube.list(kinds.PIPELINE_RUN)).items
@@ -153,15 +167,49 @@ async def test_copy_started_by_a_user_is_not_deleted(setup: Setup) -> None:
     assert [one["metadata"]["name"] for one in await setup.copies()] == [name]
 
 
-async def test_taken_name_ends_nothing(setup: Setup) -> None:
-    run = await setup.run()
-    taken = copy_of(run, PIPELINE_RUN)
-    taken["metadata"]["annotations"] = {}
-    await setup.kube.create(kinds.PIPELINE_RUN, taken)
+async def take_names(setup: Setup, run: Object, count: int) -> None:
+    for attempt in range(count):
+        taken = copy_of(run, PIPELINE_RUN, attempt=attempt)
+        taken["metadata"]["annotations"] = {}
+        await setup.kube.create(kinds.PIPELINE_RUN, taken)
 
+
+@pytest.mark.parametrize("taken", [1, NAMES_MAX - 1])
+async def test_copy_of_a_run_whose_name_is_taken_gets_another(setup: Setup, taken: int) -> None:
+    run = await setup.run()
+    await take_names(setup, run, taken)
+    for _ in range(2):
+        after = await setup.end(run)
+    assert len(await setup.copies()) == taken + 1
+    assert after is not None
+    assert after["spec"]["status"] == "CancelledRunFinally"
+
+
+async def test_run_runs_on_if_every_name_is_taken(setup: Setup) -> None:
+    run = await setup.run()
+    await take_names(setup, run, NAMES_MAX)
     with pytest.raises(RefusedError, match="is no copy of this one"):
         await setup.end(run)
     assert "status" not in (await setup.runs())["build"]["spec"]
+
+
+async def test_run_without_admission_is_cancelled_though_its_copy_is_refused(setup: Setup) -> None:
+    run = await setup.run()
+    await take_names(setup, run, NAMES_MAX)
+    after = await setup.end(run, cancel=True)
+    assert after is not None
+    assert after["spec"]["status"] == "Cancelled"
+
+
+async def test_copy_is_bare_where_what_its_tenant_wrote_is_refused(setup: Setup) -> None:
+    setup.kube.refuses = "team"
+    labels = {"team": "x", names.QUEUE: "q", names.PRIORITY_CLASS_LABEL: "low"}
+    run = await setup.run(labels=labels, annotations={"note": "y", f"{R}cpu": "2"})
+    assert await setup.end(run) is not None
+    [copy] = await setup.copies()
+    assert copy["metadata"]["labels"] == {names.QUEUE: "q", names.PRIORITY_CLASS_LABEL: "low"}
+    assert copy["metadata"]["annotations"][f"{R}cpu"] == "2"
+    assert "note" not in copy["metadata"]["annotations"]
 
 
 async def test_run_is_only_ended_without_a_copy(setup: Setup) -> None:
@@ -201,19 +249,67 @@ NOT_KEPT = (
     "pipeline.tekton.dev/affinity-assistant",
     "kubectl.kubernetes.io/last-applied-configuration",
 )
-KEPT = (
-    names.COSCHEDULE,
-    names.REQUESTS_APPLIED,
-    "kueue.konflux-ci.dev/requests-aws-ip",
-    "pipelinesascode.tekton.dev/repository",
-)
+KEPT = {
+    names.COSCHEDULE: "pipelineruns",
+    f"{R}aws-ip": "1",
+    "pipelinesascode.tekton.dev/repository": "x",
+}
 
 
 @pytest.mark.parametrize("key", [*KEPT, *NOT_KEPT])
 def test_copy_keeps_the_users_annotations_only(key: str) -> None:
-    copy = copy_of(a_run(annotations={key: "x"}), PIPELINE_RUN)
+    copy = copy_of(a_run(annotations={key: KEPT.get(key, "x")}), PIPELINE_RUN)
 
     assert (key in copy["metadata"]["annotations"]) is (key in KEPT)
+
+
+def admitted_with(**requests: str) -> Object:
+    container = {"resources": {"requests": {"tekton.dev/pipelineruns": "1", **requests}}}
+    return {"spec": {"podSets": [{"template": {"spec": {"containers": [container]}}}]}}
+
+
+APPLIED = '{"cpu":["2","5"]}'
+ASKED: dict[str, tuple[Object, Object | None, Object]] = {
+    "as it was admitted": ({f"{R}cpu": "5"}, admitted_with(cpu="5"), {f"{R}cpu": "5"}),
+    "less than it was admitted with": ({f"{R}cpu": "1"}, admitted_with(cpu="5"), {f"{R}cpu": "5"}),
+    "less than nothing": ({f"{R}cpu": "-5"}, admitted_with(cpu="5"), {f"{R}cpu": "5"}),
+    "more than fits": ({f"{R}cpu": "9" * 30}, admitted_with(cpu="5"), {f"{R}cpu": "5"}),
+    "nothing any more": ({}, admitted_with(cpu="5"), {f"{R}cpu": "5"}),
+    "something else": ({f"{R}gpu": "1"}, admitted_with(), {}),
+    "no resource": ({R: "1"}, admitted_with(), {}),
+    "what is valid, without a Workload": ({f"{R}cpu": "5", f"{R}b": "-1"}, None, {f"{R}cpu": "5"}),
+    "what rules had added": (
+        {f"{R}cpu": "5", names.REQUESTS_APPLIED: APPLIED},
+        admitted_with(cpu="5"),
+        {f"{R}cpu": "5", names.REQUESTS_APPLIED: APPLIED},
+    ),
+    "what rules had added, then less": (
+        {f"{R}cpu": "0", names.REQUESTS_APPLIED: APPLIED},
+        admitted_with(cpu="5"),
+        {f"{R}cpu": "5", names.REQUESTS_APPLIED: APPLIED},
+    ),
+    "a record that does not fit": (
+        {f"{R}cpu": "5", names.REQUESTS_APPLIED: '{"cpu":["-9","5"]}'},
+        admitted_with(cpu="5"),
+        {f"{R}cpu": "5"},
+    ),
+    "a record of another form": (
+        {f"{R}cpu": "5", names.REQUESTS_APPLIED: '[{"cpu":1}]'},
+        admitted_with(cpu="5"),
+        {f"{R}cpu": "5"},
+    ),
+    "no mode of coscheduling": ({names.COSCHEDULE: "x"}, admitted_with(), {}),
+}
+
+
+@pytest.mark.parametrize(("written", "workload", "kept"), ASKED.values(), ids=ASKED.keys())
+def test_copy_asks_for_what_the_run_was_admitted_with(
+    written: Object, workload: Object | None, kept: Object
+) -> None:
+    """Whatever its tenant writes while it runs: `written` is what it says in the end."""
+    made = copy_of(a_run(annotations=written), PIPELINE_RUN, workload)["metadata"]["annotations"]
+    asks = (R, names.REQUESTS_APPLIED, names.COSCHEDULE)
+    assert {key: value for key, value in made.items() if key.startswith(asks)} == kept
 
 
 def test_copy_keeps_owners_and_spec() -> None:
