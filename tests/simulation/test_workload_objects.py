@@ -143,3 +143,25 @@ async def test_labels_of_a_copy_do_not_move_a_job_out_of_sight_of_quota(
     assert await stage.runs(wild) is is_running
     last = [r.message for r in stage.system.message_logs().admissions if "wild" in r.message.name]
     assert {one.name for one in last} == {(await stage.workload(wild))["metadata"]["name"]}
+
+
+@story()
+async def test_workload_that_its_user_keeps_gives_no_quota_twice(stage: Stage) -> None:
+    await stage.create(*pool("q", {"cpu": 1}))
+    first = await stage.create(job("first", "q", {"cpu": 1}))
+    await stage.until_admitted(first)
+    kept = await stage.workload(first)
+    await stage.patch(kept, {"metadata": {"finalizers": ["example.com/keep"]}})
+    await stage.delete(first)
+    second = await stage.create(job("second", "q", {"cpu": 1}))
+    await stage.until_admitted(second)
+    await stage.patch(kept, {"metadata": {"ownerReferences": None}})
+    await stage.settle(20)
+    assert "admission" not in (await stage.fresh(kept))["status"]
+    assert await stage.runs(second)
+    of_kept = [
+        one.message.state
+        for one in stage.system.message_logs().admissions
+        if one.message.name == kept["metadata"]["name"]
+    ]
+    assert of_kept[-1] == "released"

@@ -28,6 +28,7 @@ from services.patcher.workloads.status import (
     finished_status,
     holds_quota,
     is_being_deactivated,
+    orphaned_status,
     status_for,
 )
 from services.patcher.workloads.status_events import events_of_change
@@ -39,7 +40,7 @@ from shared.contracts.kube.kinds import WORKLOAD, Kind
 from shared.contracts.kube.names import RESOURCE_IN_USE, may_be_of, workload_name
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.workloads import Finish, JobRef, WorkloadState
-from shared.integrations import Integration
+from shared.integrations import Integration, controller_uid
 from shared.kube.port import NotFoundError, Patch, RefusedError
 from shared.telemetry import probes
 
@@ -457,7 +458,16 @@ class WorkloadReconciler:
                     after = await self._remove_finalizer(obj)
         if after is not None and after is not obj and not after["metadata"].get("ownerReferences"):
             await self.writer.delete(WORKLOAD, after)
+        elif after is not None and _belongs_to(after, state) and _is_kept(after, obj, state):
+            # Its user keeps it with a finalizer or another owner: what was given back must not be on record.
+            with suppress(NotFoundError):
+                await self.writer.patch(WORKLOAD, after, self._orphaned_patch, subresource="status")
         self.cache.forget(state.namespace, state.name)
+
+    def _orphaned_patch(self, workload: Body) -> Patch | None:
+        if not holds_quota(workload):
+            return None
+        return status_patch(workload, orphaned_status(workload, at=self.now()))
 
     async def _remove_finalizer(self, obj: Body) -> Body | None:
         """Return the object as written, `obj` if it had no finalizer of ours, None if it is gone."""
@@ -484,6 +494,12 @@ def _belongs_to(obj: Body, state: WorkloadState) -> bool:
     if state.owner is None:
         return obj["metadata"]["uid"] == state.uid
     return may_be_of(obj, state.uid)
+
+
+def _is_kept(after: Body, before: Body | None, state: WorkloadState) -> bool:
+    """Whether somebody wrote into the Workload of a gone job, so that the collector may leave it."""
+    meddled = after is before or bool(after["metadata"].get("finalizers"))
+    return holds_quota(after) and (meddled or controller_uid(after) != state.uid)
 
 
 def _name_of(owner: JobRef) -> str:

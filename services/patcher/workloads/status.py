@@ -57,6 +57,8 @@ _RESTARTS: Final = {
 }
 """Reason of an eviction to the reason and the subject of the restart that ends its wait."""
 
+_ORPHANED: Final = "OwnerNotFound"
+
 
 def holds_quota(workload: Body) -> bool:
     """True if the Workload object shows a quota reservation."""
@@ -113,6 +115,23 @@ def finished_status(workload: Body, finish: Finish, *, at: datetime) -> dict[str
     if not conditions.is_true(FINISHED):
         reason = "Succeeded" if finish.success else "Failed"
         conditions.set(FINISHED, True, reason, finish.message or f"Job {reason.lower()}")
+    status["conditions"] = conditions.items
+    return status
+
+
+def orphaned_status(workload: Body, *, at: datetime) -> dict[str, Any]:
+    """Return the status of a workload whose job is gone, so that no admission of it is on record.
+
+    The reason is Kueue's (kubernetes-sigs/kueue pkg/controller/jobframework/reconciler.go).
+    """
+    status: dict[str, Any] = dict(status_of(workload))
+    conditions = Conditions.of(workload, at=at)
+    status.pop("admission", None)
+    for condition in (QUOTA_RESERVED, ADMITTED):
+        if conditions.is_true(condition):
+            conditions.set(condition, False, _ORPHANED, "The job is gone")
+    if not conditions.is_true(FINISHED):
+        conditions.set(FINISHED, True, _ORPHANED, "The job is gone")
     status["conditions"] = conditions.items
     return status
 
