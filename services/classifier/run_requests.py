@@ -20,6 +20,9 @@ _INVALID: Final = "invalid-request"
 _FIXED: Final = "fixed-while-waiting"
 """Causes of refusals, for metrics."""
 
+_Change = tuple[str, str | None, str | None]
+"""Field, old and new value."""
+
 _SHOWN_CHARS: Final = 60
 
 
@@ -50,33 +53,48 @@ def check_fixed(
 ) -> None:
     """Check a change of a run that waits: queue, priority class and requests stay as they are.
 
-    A run without a queue may be given one. `users` are the names of the user and its groups; those in
-    `exempt` may change all. Raises `RefusedError`.
+    The priority class stays while it runs, too: a run that was preempted waits again. A run without a queue
+    may be given one. `users` are the names of the user and its groups; those in `exempt` may change all.
+    Raises `RefusedError`.
     """
-    if not (integration.classify and integration.held(old) and integration.matches(old)):
+    if not (integration.classify and integration.matches(old)):
+        return
+    if not integration.held(old):
+        if integration.finish(old) is None and not users & exempt:
+            _check_changes(_priority_changes(obj, old), old, integration, "runs")
         return
     for key, value in _requests_of(obj).items():
         if annotations_of(old).get(key) != value:
             _check(key, value)
     if users & exempt:
         return
-    for field, was, becomes in _changes(obj, old):
+    _check_changes(_changes(obj, old), old, integration, "waits")
+
+
+def _check_changes(
+    changes: Iterator[_Change], old: Object, integration: Integration, doing: str
+) -> None:
+    for field, was, becomes in changes:
         raise RefusedError(
             FORBIDDEN,
             f"{_where(old, integration)}: {field}: may not be changed from {_shown(was)} to "
-            f"{_shown(becomes)} while it waits: delete the run and create it anew, or ask somebody whom "
+            f"{_shown(becomes)} while it {doing}: delete the run and create it anew, or ask somebody whom "
             "SLUICE_REQUEST_EDITORS names",
             cause=_FIXED,
         )
 
 
-def _changes(obj: Object, old: Object) -> Iterator[tuple[str, str | None, str | None]]:
-    """Yield field, old and new value of each change of what a run asks for."""
-    if (queue := queue_of(old)) and queue != queue_of(obj):
-        yield f"metadata.labels[{names.QUEUE}]", queue, labels_of(obj).get(names.QUEUE)
+def _priority_changes(obj: Object, old: Object) -> Iterator[_Change]:
     was, becomes = (labels_of(each).get(names.PRIORITY_CLASS_LABEL) for each in (old, obj))
     if was != becomes:
         yield f"metadata.labels[{names.PRIORITY_CLASS_LABEL}]", was, becomes
+
+
+def _changes(obj: Object, old: Object) -> Iterator[_Change]:
+    """Yield each change of what a run asks for."""
+    if (queue := queue_of(old)) and queue != queue_of(obj):
+        yield f"metadata.labels[{names.QUEUE}]", queue, labels_of(obj).get(names.QUEUE)
+    yield from _priority_changes(obj, old)
     old_requests, requests = _requests_of(old), _requests_of(obj)
     for key in sorted(old_requests.keys() | requests.keys()):
         if old_requests.get(key) != requests.get(key):

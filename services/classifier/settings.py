@@ -67,7 +67,8 @@ class ClassifierSettings(ServiceSettings):
 
     request_editors: tuple[str, ...] = ()
     """Names of users and groups that may change queue, priority class and requests of a PipelineRun that
-    waits. Nobody else may: the rules judged the run when it was created."""
+    waits, and the priority class of one that runs. Nobody else may: the rules judged the run when it was
+    created."""
 
     last_good_rules: Path | None = None
     """File for the last good configuration, for a restart while the mounted one is invalid."""

@@ -43,10 +43,10 @@ def review_update(
         return unchanged
     if integration.held(obj):
         return unchanged if _keeps_mark(obj, old) else _marked(obj)
-    if integration.remember_pause and annotations_of(old).get(names.USER_PENDING) == "true":
-        return _held(obj, integration)
     if _ends(obj, integration):
         return unchanged
+    if integration.remember_pause and annotations_of(old).get(names.USER_PENDING) == "true":
+        return _held(obj, integration)
     if not context.patchers or user in context.patchers or not context.knows_decisions:
         return unchanged
     raise RefusedError(FORBIDDEN, _why(old, integration), cause=_CAUSE)

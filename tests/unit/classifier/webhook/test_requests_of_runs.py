@@ -184,11 +184,30 @@ def test_run_without_a_queue_may_be_given_one() -> None:
     assert updated(changed(), old).outcome is Outcome.UNCHANGED
 
 
-def test_run_that_does_not_wait_is_left_alone() -> None:
-    old, new = changed(), changed(labels={PRIORITY_CLASS_LABEL: "high"})
+RUNNING: dict[str, tuple[Json, Json, bool]] = {
+    "another queue": ({"labels": {QUEUE: "vip"}}, {}, True),
+    "another request": ({"annotations": {f"{R}cpu": "1"}}, {}, True),
+    "another priority": ({"labels": {PRIORITY_CLASS_LABEL: "high"}}, {}, False),
+    "another priority by who may": (
+        {"labels": {PRIORITY_CLASS_LABEL: "high"}},
+        {"user": "admin"},
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("metadata", "who", "may"), RUNNING.values(), ids=RUNNING.keys())
+@pytest.mark.parametrize("ended", [False, True])
+def test_run_keeps_its_priority_class_until_it_has_ended(
+    metadata: Json, who: Json, may: bool, ended: bool
+) -> None:
+    old, new = changed(), changed(**metadata)
+    conditions = [{"type": "Succeeded", "status": "True" if ended else "Unknown"}]
     for each in (old, new):
         del each["spec"]["status"]
-    assert updated(new, old).outcome is Outcome.UNCHANGED
+        each["status"] = {"startTime": "t", "conditions": conditions}
+    outcome = updated(new, old, **who).outcome
+    assert (outcome is Outcome.UNCHANGED) is (may or ended)
 
 
 def test_excluded_namespace_is_left_alone() -> None:

@@ -118,6 +118,7 @@ def test_start_is_allowed(old: Json, new: Json, context: Json) -> None:
 
 NOT_OURS = {
     "a waiting run that is cancelled": (a_run(), a_run("Cancelled")),
+    "an own pause that is cancelled": (a_run(mark="true"), a_run("Cancelled", mark="true")),
     "a Job without a queue": (a_job(labels={}), a_job(labels={}, suspend=False)),
     "a Job that ran": (a_job(suspend=False), a_job(suspend=False, labels={})),
     "a Job that is suspended": (a_job(suspend=False), a_job()),
