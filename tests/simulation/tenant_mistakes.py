@@ -1,6 +1,7 @@
 """Mistakes by which a tenant would run without quota, each as a replacement of one function.
 
-`python -m tests.simulation.tenant_mistakes [first] [last]` searches the seeds that find each of them.
+`python -m tests.simulation.tenant_mistakes [first] [last] [word]` searches the seeds that find each of
+them, or those with that word.
 """
 
 import sys
@@ -8,9 +9,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from services.classifier.projection.projector import Projector
+from services.classifier.webhook import updates
+from services.classifier.webhook.draft import MutationResult
 from services.patcher.jobs.controller import JobController
+from services.patcher.workloads import reconciler
 from services.quota.wire import outbound
-from services.simulator.scenarios import SCENARIOS
+from services.simulator.scenarios import SCENARIOS, system
+from services.watcher.departures import Departures
 from shared.contracts.messages.spokes import ORIGIN, PREBUILT_WORKLOAD
 from shared.contracts.refs import WorkloadRef
 from shared.integrations import Integration, controller_uid, queue_of
@@ -58,6 +63,26 @@ def is_content_with_counting(*_: Any, **__: Any) -> None:
     """Count what runs without admission, and stop none of it."""
 
 
+def lists_no_pods_before_they_are_counted(self: Any, kind: Any, job: Any) -> bool:
+    """Let a deleted job be gone while its controller has counted none of its pods."""
+    integration = self._integrations.find(group=kind.group, plural=kind.plural)
+    return integration is not None and integration.active(job)
+
+
+def takes_the_end_of_a_pause_for_a_start(obj: Any, _integration: Any) -> MutationResult:
+    """Let the user of a paused run start it."""
+    return MutationResult(object=obj, patch=())
+
+
+def leaves_a_kept_workload_as_it_is(*_: Any) -> bool:
+    """Leave an admission on record that was given back."""
+    return False
+
+
+def fixes_nothing(*_: Any, **__: Any) -> None:
+    """Let a tenant change what rules gave."""
+
+
 def sees_no_growth(*_: Any) -> Iterator[str]:
     """Let a running job ask for more pods."""
     return iter(())
@@ -99,6 +124,20 @@ MISTAKES: dict[str, Mistake] = {
     "running without admission": Mistake(
         outbound, "bypass_cause", is_content_with_counting, 14, "nobody admitted it"
     ),
+    "pods that nobody counted yet": Mistake(
+        Departures,
+        "_may_run",
+        lists_no_pods_before_they_are_counted,
+        1,
+        "is given back while it runs",
+    ),
+    "the end of an own pause": Mistake(
+        updates, "_held", takes_the_end_of_a_pause_for_a_start, 1, "nobody admitted it"
+    ),
+    "a Workload that outlives its job": Mistake(
+        reconciler, "_is_kept", leaves_a_kept_workload_as_it_is, 9, "of which 0"
+    ),
+    "another priority": Mistake(system, "check_fixed", fixes_nothing, 1, "has priority"),
     "more pods than were admitted": Mistake(
         outbound, "_excess", sees_no_growth, 14, "more cpu runs than the quota"
     ),
@@ -112,8 +151,10 @@ MISTAKES: dict[str, Mistake] = {
 """By what is believed."""
 
 
-def _search(first: int, last: int) -> None:
+def _search(first: int, last: int, word: str = "") -> None:
     for label, mistake in MISTAKES.items():
+        if word not in label:
+            continue
         original = getattr(mistake.where, mistake.name)
         setattr(mistake.where, mistake.name, mistake.replacement)
         try:
@@ -132,4 +173,5 @@ def _search(first: int, last: int) -> None:
 
 
 if __name__ == "__main__":
-    _search(*(int(text) for text in (*sys.argv[1:], "1", "200")[:2]))
+    first, last, word, *_ = (*sys.argv[1:], *("1", "200", "")[len(sys.argv) - 1 :])
+    _search(int(first), int(last), word)

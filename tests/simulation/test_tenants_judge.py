@@ -25,11 +25,24 @@ class History:
         self.message_logs = MessageLogs()
 
     def runs(
-        self, seconds: float, uid: str, cpu: int, *, ending: int = 0, managed: bool = True
+        self,
+        seconds: float,
+        uid: str,
+        cpu: int,
+        *,
+        ending: int = 0,
+        managed_after: float | None = 0,
     ) -> None:
         self.work.jobs.setdefault(
             uid,
-            Job(uid=uid, kind="Job", namespace="team", name=uid, created_at=AT, managed=managed),
+            Job(
+                uid=uid,
+                kind="Job",
+                namespace="team",
+                name=uid,
+                created_at=AT,
+                managed_at=None if managed_after is None else AT + timedelta(seconds=managed_after),
+            ),
         )
         self.work.changes.append(
             Change(
@@ -103,7 +116,13 @@ def never_stopped(history: History) -> None:
 
 
 def not_managed(history: History) -> None:
-    history.runs(1, "a", 1, managed=False)
+    history.runs(1, "a", 1, managed_after=None)
+
+
+def managed_late_and_stopped_in_time(history: History) -> None:
+    history.runs(1, "a", 1, managed_after=50)
+    history.decide(51, "b", "waiting")
+    history.runs(70, "a", 0)
 
 
 def released_while_it_runs(history: History) -> None:
@@ -118,6 +137,23 @@ def released_while_it_ends(history: History) -> None:
     history.runs(2, "a", 1)
     history.runs(9, "a", 0, ending=1)
     history.decide(10, "a", "released")
+
+
+def started_again_in_the_moment_of_its_release(history: History) -> None:
+    history.decide(1, "a", "evicted")
+    history.runs(2, "a", 1)
+    history.runs(8, "a", 0)
+    history.runs(9.5, "a", 1)
+    history.decide(10, "a", "waiting")
+    history.decide(11, "a", "evicted")
+    history.runs(12, "a", 0)
+
+
+def started_again_and_not_counted(history: History) -> None:
+    history.decide(1, "a", "evicted")
+    history.runs(9.5, "a", 1)
+    history.decide(10, "a", "waiting")
+    history.runs(12, "a", 0)
 
 
 def evicted_and_runs_on(history: History) -> None:
@@ -162,8 +198,14 @@ CASES: dict[str, tuple[Callable[[History], None], str]] = {
     "uncounted work that is stopped in time": (stopped_in_time, ""),
     "uncounted work that is never stopped": (never_stopped, "runs and holds no quota, for 99.0 s"),
     "work that names no queue": (not_managed, ""),
+    "work that names one late": (managed_late_and_stopped_in_time, ""),
     "quota given back while pods run": (released_while_it_runs, "while it runs 1 cpu"),
     "quota given back while pods end": (released_while_it_ends, "runs nothing and ends 1 cpu"),
+    "work that is started in the moment of its release": (
+        started_again_in_the_moment_of_its_release,
+        "",
+    ),
+    "such work that nobody counts": (started_again_and_not_counted, "while it runs 1 cpu"),
     "evicted work that runs on": (evicted_and_runs_on, "runs on though it is evicted"),
     "unplanned work that runs on": (unplanned_and_runs_on, "runs on though nobody admitted it"),
     "more pods than were admitted": (grown, "runs more than it was given"),

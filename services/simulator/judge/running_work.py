@@ -37,12 +37,16 @@ class Job:
     namespace: str
     name: str
     created_at: datetime
-    managed: bool = False
-    """True if it ever named a queue, or is a PipelineRun: the rules give each one a queue."""
+    managed_at: datetime | None = None
+    """When it first named a queue. A PipelineRun does from its creation: the rules give each one a queue."""
 
     finished: bool = False
     terminating: bool = False
     """True once it is being deleted: the controller of its kind leaves its pods alone from then on."""
+
+    def is_managed(self, at: datetime) -> bool:
+        """Whether it had named a queue by then."""
+        return self.managed_at is not None and self.managed_at <= at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,13 +95,14 @@ class RunningWork:
     def _on_job(self, event: Event) -> None:
         obj = event.stored.obj
         job = self._job(obj)
-        job.managed = job.managed or bool(queue_of(obj))
+        if job.managed_at is None and queue_of(obj):
+            job.managed_at = self._now()
         job.finished = job.finished or _is_true(obj, "Complete", "Failed")
 
     def _on_run(self, event: Event) -> None:
         obj = event.stored.obj
         run = self._job(obj)
-        run.managed = True
+        run.managed_at = run.created_at
         run.finished = run.finished or has_status(obj, SUCCEEDED, "True", "False")
         runs = bool((obj.get("status") or {}).get("startTime")) and not run.finished
         requests = _requests_of_run(obj) if runs and event.type != "DELETED" else {}

@@ -15,6 +15,12 @@ from shared.contracts.kube.quantities import parse_quantity
 from shared.contracts.messages.admissions import HOLDING, Admission
 
 NOTICE_SECONDS: Final = 30.0
+_MOMENT: Final = timedelta(seconds=1)
+"""What quota decides follows from what was observed this long before."""
+
+_AGAIN: Final = timedelta(seconds=5)
+"""What began to run in that moment is counted again within this time."""
+
 BILLION: Final = 10**9
 
 
@@ -43,7 +49,7 @@ def uncounted_is_stopped(work: RunningWork, message_logs: MessageLogs, end: date
     def uncounted(moment: _Moment) -> Iterator[str]:
         for uid in moment.steady:
             holder, job = moment.held.get(uid), work.jobs[uid]
-            if job.managed and holder is None:
+            if holder is None and job.is_managed(moment.at):
                 yield f"{_name(job)} runs and holds no quota"
             elif holder is None or job.terminating:
                 continue  # Its kind's controller acts no more: it is counted until it ends.
@@ -84,7 +90,8 @@ def quotas_kept(
                 holder = moment.held.get(uid)
                 job = work.jobs[uid]
                 unplanned = holder is not None and holder.unplanned
-                if job.managed and job.namespace in pool.namespaces and not unplanned:
+                is_managed = job.is_managed(moment.at) and job.namespace in pool.namespaces
+                if is_managed and not unplanned:
                     for resource in running:
                         running[resource] += amounts.get(resource, 0)
             for resource, amount in running.items():
@@ -97,30 +104,44 @@ def quotas_kept(
 def released_when_gone(
     work: RunningWork, message_logs: MessageLogs, namespaces: Iterable[str]
 ) -> list[str]:
-    """No quota in `namespaces` is given back while the pods that it was for still run or end."""
+    """No quota in `namespaces` is given back while the pods that it was for still run or end.
+
+    Who starts a stopped job again in the moment before is not seen yet, but counted again soon.
+    """
     within = frozenset(namespaces)
-    wrong: list[str] = []
+    wrong: dict[int, str] = {}
+    doubtful: dict[str, tuple[int, datetime]] = {}
     running: dict[str, Change] = {}
+    idle_until: dict[str, datetime] = {}
     coming = iter(work.changes)
     upcoming = next(coming, None)
     held: dict[str, Admission] = {}
     for record in message_logs.admissions:
         while upcoming is not None and upcoming.at <= record.time:
+            before_it = running.get(upcoming.uid)
+            if before_it is None or not (before_it.steady or before_it.ending):
+                idle_until[upcoming.uid] = upcoming.at
             running[upcoming.uid] = upcoming
             upcoming = next(coming, None)
         one = record.message
         before = held.pop(one.uid, None)
         if one.state in HOLDING:
             held[one.uid] = one
+            sequence, by = doubtful.pop(one.uid, (0, record.time))
+            if record.time <= by:
+                wrong.pop(sequence, None)
         elif before is not None and one.namespace in within and one.uid in running:
             now = running[one.uid]
             if not now.steady and not now.ending:
                 continue
-            wrong.append(
+            # Under another name it is counted again at once.
+            is_news = record.time - idle_until[one.uid] <= _MOMENT
+            doubtful[one.uid] = (record.sequence, record.time + _AGAIN * is_news)
+            wrong[record.sequence] = (
                 f"ADMISSIONS {record.sequence}: the quota of {_name(work.jobs[one.uid])} is given back "
                 f"while it runs {_shown(now.steady)} and ends {_shown(now.ending)}"
             )
-    return wrong
+    return list(wrong.values())
 
 
 def priorities_given(message_logs: MessageLogs, expected: Mapping[str, int]) -> list[str]:

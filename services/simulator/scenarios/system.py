@@ -199,14 +199,21 @@ class _Webhook:
     def _update(self, request: AdmissionRequest, obj: Obj) -> Obj:
         integration = _integration_of(request)
         old = request.old
-        if integration is None or old is None or not integration.held(old):
+        if integration is None or old is None:
             return obj
+        if integration.held(old):
+            obj = self._reviewed_start(request, obj, old, integration)
+        if self._system.fixes_requests:
+            check_fixed(obj, old, integration, users=frozenset(), exempt=frozenset())
+        return obj
+
+    def _reviewed_start(
+        self, request: AdmissionRequest, obj: Obj, old: Obj, integration: Integration
+    ) -> Obj:
         # Reading all decisions for every release would make large worlds slow.
         needed = self._system.refuses_starts or annotations_of(old).get(USER_PENDING) == "true"
         context = self._context(request.namespace, with_decisions=needed)
         reviewed: Obj = review_update(obj, old, integration, user="", context=context).object
-        if self._system.fixes_requests:
-            check_fixed(obj, old, integration, users=frozenset(), exempt=frozenset())
         return reviewed
 
     def _context(

@@ -32,7 +32,7 @@ _FINALIZERS: Final = ("example.com/keep", names.RESOURCE_IN_USE, spokes.COPY_FIN
 OWNED: Final = 0.25
 """Share of new objects that name a controller."""
 
-_ASKING: Final = 0.0
+_ASKING: Final = 0.3
 """Share of annotations that ask for something."""
 
 _LONG: Final = 60_000

@@ -99,7 +99,7 @@ RUN_WRITES: Final[dict[Callable[[Tenant], Awaitable[None]], int]] = {
     _unpause: 4,
     _pause: 1,
     _stop: 1,
-    _change_requests: 0,
+    _change_requests: 3,
     _delete: 2,
     _create_again: 1,
 }

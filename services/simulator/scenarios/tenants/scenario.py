@@ -143,11 +143,11 @@ def _judge(system: System, queues: Queues, work: RunningWork, verdict: Verdict) 
     verdict.problems += tenants.uncounted_is_stopped(work, message_logs, end)
     verdict.problems += tenants.never_more_than_admitted(work, message_logs, end)
     verdict.problems += tenants.quotas_kept(work, message_logs, end, queues.pools)
-    verdict.problems += tenants.released_when_gone(work, message_logs, HONEST)
+    verdict.problems += tenants.released_when_gone(work, message_logs, (*HONEST, ADVERSARY))
     given = {
         uid: PRIORITIES["low" if job.namespace == ADVERSARY else "high"]
         for uid, job in work.jobs.items()
-        if job.kind == kinds.PIPELINE_RUN.kind and job.namespace in HONEST
+        if job.kind == kinds.PIPELINE_RUN.kind
     }
     verdict.problems += tenants.priorities_given(message_logs, given)
     verdict.problems += [
