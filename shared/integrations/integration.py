@@ -73,7 +73,9 @@ class Integration:
 
         webhook = self.document.spec.webhook
         asked = self.document.spec.pod_sets
-        self.asked_by = tuple(p.requests_from_annotations for p in asked if p.requests_from_annotations)
+        self.asked_by = tuple(
+            p.requests_from_annotations for p in asked if p.requests_from_annotations
+        )
         """Prefixes of annotations that ask for resources."""
 
         self.asked_always = frozenset(resource for p in asked for resource in p.requests or ())
