@@ -5,7 +5,7 @@ them, or those with that word.
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from services.classifier.projection.projector import Projector
@@ -15,7 +15,6 @@ from services.patcher.jobs.controller import JobController
 from services.patcher.workloads import reconciler
 from services.quota.wire import outbound
 from services.simulator.scenarios import SCENARIOS, system
-from services.watcher.departures import Departures
 from shared.contracts.messages.spokes import ORIGIN, PREBUILT_WORKLOAD
 from shared.contracts.refs import WorkloadRef
 from shared.integrations import Integration, controller_uid, queue_of
@@ -63,12 +62,6 @@ def is_content_with_counting(*_: Any, **__: Any) -> None:
     """Count what runs without admission, and stop none of it."""
 
 
-def lists_no_pods_before_they_are_counted(self: Any, kind: Any, job: Any) -> bool:
-    """Let a deleted job be gone while its controller has counted none of its pods."""
-    integration = self._integrations.find(group=kind.group, plural=kind.plural)
-    return integration is not None and integration.active(job)
-
-
 def takes_the_end_of_a_pause_for_a_start(obj: Any, _integration: Any) -> MutationResult:
     """Let the user of a paused run start it."""
     return MutationResult(object=obj, patch=())
@@ -81,11 +74,6 @@ def leaves_a_kept_workload_as_it_is(*_: Any) -> bool:
 
 def fixes_nothing(*_: Any, **__: Any) -> None:
     """Let a tenant change what rules gave."""
-
-
-def sees_no_growth(*_: Any) -> Iterator[str]:
-    """Let a running job ask for more pods."""
-    return iter(())
 
 
 def takes_over_any_workload(self: Any, job: Any, job_ref: Any, integration: Any) -> WorkloadRef:
@@ -106,46 +94,32 @@ async def stops_only_with_a_workload(self: Any, state: Any, admission: Any, work
 
 MISTAKES: dict[str, Mistake] = {
     "an owner that nobody looks for": Mistake(
-        Projector, "_is_ours", believes_any_owner, 9, "runs and holds no quota"
+        Projector, "_is_ours", believes_any_owner, 4, "runs and holds no quota"
     ),
     "an owner without admission": Mistake(
-        Projector, "_is_ours", believes_an_owner_that_waits, 9, "runs and holds no quota"
+        Projector, "_is_ours", believes_an_owner_that_waits, 6, "runs and holds no quota"
     ),
     "an owner that makes no jobs": Mistake(
-        Integration,
-        "makes",
-        believes_that_all_controllers_make_jobs,
-        14,
-        "runs and holds no quota",
+        Integration, "makes", believes_that_all_controllers_make_jobs, 3, "has priority 1000"
     ),
     "a removed or empty queue label": Mistake(
-        Projector, "_is_ours", believes_the_label, 6, "runs and holds no quota"
+        Projector, "_is_ours", believes_the_label, 1, "runs on though nobody admitted it"
     ),
     "running without admission": Mistake(
-        outbound, "bypass_cause", is_content_with_counting, 14, "nobody admitted it"
-    ),
-    "pods that nobody counted yet": Mistake(
-        Departures,
-        "_may_run",
-        lists_no_pods_before_they_are_counted,
-        1,
-        "is given back while it runs",
+        outbound, "bypass_cause", is_content_with_counting, 1, "runs on though it is evicted"
     ),
     "the end of an own pause": Mistake(
-        updates, "_held", takes_the_end_of_a_pause_for_a_start, 1, "nobody admitted it"
+        updates, "_held", takes_the_end_of_a_pause_for_a_start, 15, "nobody admitted it"
     ),
+    "another priority": Mistake(system, "check_fixed", fixes_nothing, 6, "has priority"),
     "a Workload that outlives its job": Mistake(
         reconciler, "_is_kept", leaves_a_kept_workload_as_it_is, 9, "of which 0"
     ),
-    "another priority": Mistake(system, "check_fixed", fixes_nothing, 1, "has priority"),
-    "more pods than were admitted": Mistake(
-        outbound, "_excess", sees_no_growth, 14, "more cpu runs than the quota"
+    "a Workload that its user changed": Mistake(
+        JobController, "stop", stops_only_with_a_workload, 14, "runs on though it is evicted"
     ),
     "a copy's labels": Mistake(
-        Projector, "_ref_of", takes_over_any_workload, 13, "than the quota of"
-    ),
-    "a Workload that its user changed": Mistake(
-        JobController, "stop", stops_only_with_a_workload, 24, "runs on though it is evicted"
+        Projector, "_ref_of", takes_over_any_workload, 4, "runs and holds no quota"
     ),
 }
 """By what is believed."""
