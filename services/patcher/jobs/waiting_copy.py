@@ -62,7 +62,7 @@ def copy_of(
                 **_requests(annotations, integration, workload),
                 # Suspended by us, not paused by its user.
                 names.USER_PENDING: "false",
-                names.RECREATED_FROM: origin_of(job),
+                names.RECREATED_FROM: _origin(job),
                 names.RECREATED_FIRST: first,
                 names.RECREATIONS: str(number),
             },
@@ -82,15 +82,15 @@ def applied(obj: Body, operations: JsonPatch) -> Body:
     return obj
 
 
-def origin_of(job: Body) -> str:
-    """What the copy of `job` names as its origin."""
+def _origin(job: Body) -> str:
+    """What the copy of a job names as its origin."""
     metadata = job["metadata"]
     return f"{metadata['name']}/{metadata['uid']}"
 
 
 def is_copy_of(copy: Body, job: Body) -> bool:
     """Whether `copy` was created in the place of `job`."""
-    return annotations_of(copy).get(names.RECREATED_FROM) == origin_of(job)
+    return annotations_of(copy).get(names.RECREATED_FROM) == _origin(job)
 
 
 def _kept(job: Body, integration: Integration) -> Iterator[tuple[str, str]]:

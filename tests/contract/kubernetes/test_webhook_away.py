@@ -9,6 +9,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 import pytest
+import pytest_asyncio
 import yaml
 
 from shared.contracts.kube.kinds import (
@@ -71,7 +72,7 @@ REFUSED: Final[dict[str, tuple[Kind, Any, str | None]]] = {
 }
 
 
-@pytest.fixture(scope="module")
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def kube(real_server: Cluster) -> AsyncIterator[HttpKube]:
     """An API server that would ask the webhook, at a port where nobody listens."""
     client = HttpKube.from_kubeconfig(str(real_server.kubeconfig))
