@@ -113,7 +113,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "another priority": Mistake(system, "check_fixed", fixes_nothing, 6, "has priority"),
     "a Workload that outlives its job": Mistake(
-        reconciler, "_is_kept", leaves_a_kept_workload_as_it_is, 9, "of which 0"
+        reconciler, "is_kept", leaves_a_kept_workload_as_it_is, 9, "of which 0"
     ),
     "a Workload that its user changed": Mistake(
         JobController, "stop", stops_only_with_a_workload, 14, "runs on though it is evicted"

@@ -8,7 +8,7 @@ from services.patcher.workloads.status import is_being_deactivated
 from shared.contracts.kube import names
 from shared.contracts.kube.bodies import Body, annotations_of, labels_of, spec_of
 from shared.contracts.kube.kinds import PRIORITY_CLASS, WORKLOAD, WORKLOAD_PRIORITY_CLASS
-from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.messages.workloads import JobRef, WorkloadState
 from shared.integrations import Integration
 
 _PRIORITY_KINDS: Final = {
@@ -19,6 +19,11 @@ _PRIORITY_KINDS: Final = {
 
 _SET_BY_LABEL: Final = ("maximumExecutionTimeSeconds", "priorityClassRef")
 """Fields of the spec that follow labels of the job."""
+
+
+def name_of(owner: JobRef) -> str:
+    """Name of the job's Workload, unless it is a copy of another cluster's job."""
+    return names.workload_name(kind=owner.kind, group=owner.group, name=owner.name, uid=owner.uid)
 
 
 def workload_object(

@@ -28,6 +28,7 @@ from services.patcher.workloads.status import (
     finished_status,
     holds_quota,
     is_being_deactivated,
+    is_kept,
     orphaned_status,
     status_for,
 )
@@ -37,10 +38,10 @@ from shared.bus.port import LaterError, NeverError
 from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.conditions import FINISHED
 from shared.contracts.kube.kinds import WORKLOAD, Kind
-from shared.contracts.kube.names import RESOURCE_IN_USE, may_be_of, workload_name
+from shared.contracts.kube.names import RESOURCE_IN_USE, may_be_of
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.workloads import Finish, JobRef, WorkloadState
-from shared.integrations import Integration, controller_uid
+from shared.integrations import Integration
 from shared.kube.port import NotFoundError, Patch, RefusedError
 from shared.telemetry import probes
 
@@ -297,7 +298,7 @@ class WorkloadReconciler:
         # Without our finalizer the garbage collector removes it, if its job is gone.
         await self.writer.patch(WORKLOAD, obj, _remove_our_finalizer)
         is_deleted = "deletionTimestamp" in obj["metadata"]
-        if not is_deleted and state.name == _name_of(state.owner):
+        if not is_deleted and state.name == manifest.name_of(state.owner):
             text = f"Deleted Workload {state.name}: another object controls it"
             await self.writer.delete(WORKLOAD, obj)
             self.events.record(
@@ -458,15 +459,13 @@ class WorkloadReconciler:
                     after = await self._remove_finalizer(obj)
         if after is not None and after is not obj and not after["metadata"].get("ownerReferences"):
             await self.writer.delete(WORKLOAD, after)
-        elif after is not None and _belongs_to(after, state) and _is_kept(after, obj, state):
+        elif after is not None and _belongs_to(after, state) and is_kept(after, obj, state.uid):
             # Its user keeps it with a finalizer or another owner: what was given back must not be on record.
             with suppress(NotFoundError):
                 await self.writer.patch(WORKLOAD, after, self._orphaned_patch, subresource="status")
         self.cache.forget(state.namespace, state.name)
 
     def _orphaned_patch(self, workload: Body) -> Patch | None:
-        if not holds_quota(workload):
-            return None
         return status_patch(workload, orphaned_status(workload, at=self.now()))
 
     async def _remove_finalizer(self, obj: Body) -> Body | None:
@@ -494,17 +493,6 @@ def _belongs_to(obj: Body, state: WorkloadState) -> bool:
     if state.owner is None:
         return obj["metadata"]["uid"] == state.uid
     return may_be_of(obj, state.uid)
-
-
-def _is_kept(after: Body, before: Body | None, state: WorkloadState) -> bool:
-    """Whether somebody wrote into the Workload of a gone job, so that the collector may leave it."""
-    meddled = after is before or bool(after["metadata"].get("finalizers"))
-    return holds_quota(after) and (meddled or controller_uid(after) != state.uid)
-
-
-def _name_of(owner: JobRef) -> str:
-    """Name of the job's Workload, unless it is a copy of another cluster's job."""
-    return workload_name(kind=owner.kind, group=owner.group, name=owner.name, uid=owner.uid)
 
 
 def _job_reference(state: WorkloadState, owner: JobRef) -> tuple[Kind, Any]:

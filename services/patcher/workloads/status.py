@@ -30,6 +30,7 @@ from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.workloads import Finish, WorkloadState
 from shared.contracts.reasons import DEACTIVATED, DEACTIVATED_DUE_TO
+from shared.integrations import controller_uid
 
 _PREEMPTION_TEXTS: Final = {
     "InClusterQueue": "prioritization in the ClusterQueue",
@@ -134,6 +135,12 @@ def orphaned_status(workload: Body, *, at: datetime) -> dict[str, Any]:
         conditions.set(FINISHED, True, _ORPHANED, "The job is gone")
     status["conditions"] = conditions.items
     return status
+
+
+def is_kept(after: Body, before: Body | None, uid: str) -> bool:
+    """Whether somebody wrote into the Workload of the gone job `uid`, so that the collector may leave it."""
+    meddled = after is before or bool(after["metadata"].get("finalizers"))
+    return holds_quota(after) and (meddled or controller_uid(after) != uid)
 
 
 def _set_waiting(status: dict[str, Any], conditions: Conditions, admission: Admission) -> None:
