@@ -73,6 +73,10 @@ REASONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         ),
         "ClusterQueueStopped": ("Its ClusterQueue was stopped.", "Resume the queue."),
         "LocalQueueStopped": ("Its LocalQueue was stopped.", "Resume the queue."),
+        "ClusterQueueTerminating": (
+            "Its ClusterQueue is being deleted, and it had not started.",
+            "Name another queue.",
+        ),
         "DeactivatedDueToAdmissionCheck": ("An admission check said `Rejected`.", _CHECKS),
         "DeactivatedDueToRequeuingLimitExceeded": (
             "Its pods were not ready in time, too often.",

@@ -41,6 +41,17 @@ def was_of_a_job(last: WorkloadState | None, workload: Body) -> bool:
     return labels_of(workload).get(names.JOB_UID_LABEL) == last.owner.uid
 
 
+def is_orphan(workload: Body) -> bool:
+    """Return whether the Workload was a job's that is gone: its label names one, and nothing owns it.
+
+    Source: isOrphanedWorkload of kubernetes-sigs/kueue pkg/controller/core/workload_controller.go. A Workload
+    that a hub with Kueue mirrored waits for its job.
+    """
+    labels = labels_of(workload)
+    is_a_jobs = bool(labels.get(names.JOB_UID_LABEL)) and ORIGIN not in labels
+    return is_a_jobs and not workload["metadata"].get("ownerReferences")
+
+
 def was_external(last: WorkloadState | None, workload: Body) -> bool:
     """Return whether the Workload started without a job: a job that claims it later changes nothing."""
     return last is not None and last.owner is None and last.uid == workload["metadata"]["uid"]

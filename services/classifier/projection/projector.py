@@ -22,6 +22,7 @@ from services.classifier.projection.nesting import (
 )
 from services.classifier.projection.ownership import (
     asks_to_wait,
+    is_orphan,
     job_owner,
     left_behind,
     may_claim,
@@ -472,7 +473,11 @@ class Projector:
         self._machines.forget(ref)
         if workload is not None and (
             was_external(last, workload)
-            or not (job_owner(workload, self._integrations) or was_of_a_job(last, workload))
+            or not (
+                job_owner(workload, self._integrations)
+                or was_of_a_job(last, workload)
+                or is_orphan(workload)
+            )
         ):
             return project_external(
                 workload,

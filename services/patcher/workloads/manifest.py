@@ -44,7 +44,7 @@ def workload_object(
         for key, value in annotations_of(job).items()
         if key.startswith(names.PROVISIONING_PREFIX)
     }
-    if trace := (metadata.get("annotations") or {}).get(names.TRACEPARENT_ANNOTATION):
+    if trace := annotations_of(job).get(names.TRACEPARENT_ANNOTATION):
         annotations[names.TRACEPARENT_ANNOTATION] = trace
     copied = {key: value for key, value in labels_of(job).items() if key in labels_to_copy}
     return {

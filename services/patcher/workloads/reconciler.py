@@ -340,6 +340,14 @@ class WorkloadReconciler:
             created, is_new = await self.writer.create(WORKLOAD, wanted)
         except NotFoundError as error:
             raise LaterError(f"namespace {state.namespace} is gone: {error}") from error
+        if is_new and state.unresolved and state.priority_class:
+            self.events.record(
+                integration.kind,
+                job,
+                "WorkloadPriorityClassNotFound",
+                state.unresolved,
+                type_="Warning",
+            )
         if is_new:
             observe_creation_latency(integration.kind.kind, job, self.now())
             text = f"Created Workload: {state.namespace}/{state.name}"
@@ -369,6 +377,7 @@ class WorkloadReconciler:
         """Write the status once for each decision; not at all if the object has it already."""
         checks = await self.checks.latest(admission)
         foreign = self.cache.foreign_checks(admission.checks)
+        preemptor = self._preemptor_of(admission)
         before = obj
 
         def patch(current: Body) -> Patch | None:
@@ -380,7 +389,8 @@ class WorkloadReconciler:
                 # the newer decision writes it.
                 probes.REASON_SUPERSEDED.fired += 1
                 return None
-            return status_patch(current, status_for(current, admission, state, checks, foreign))
+            status = status_for(current, admission, state, checks, foreign, preemptor)
+            return status_patch(current, status)
 
         after: Body = await self.writer.patch(
             WORKLOAD,
@@ -390,8 +400,9 @@ class WorkloadReconciler:
             on_conflict=partial(self.jobs.check_is_last, admission),
         )
         if after is not before and (state.owner is not None or self.foreign_events):
-            for event in events_of_change(before, after, admission):
-                self.events.record(WORKLOAD, after, event.reason, event.message, type_=event.type_)
+            for event in events_of_change(before, after, admission, preemptor):
+                about = after if event.about is None else event.about
+                self.events.record(WORKLOAD, about, event.reason, event.message, type_=event.type_)
         if after is not before:
             self.owner_notices.notify(state, admission)
         if is_being_deactivated(after):
@@ -400,6 +411,13 @@ class WorkloadReconciler:
             after = await self.writer.patch(WORKLOAD, after, manifest.inactive_patch)
             after = await self.writer.patch(WORKLOAD, after, patch, subresource="status")
         return after
+
+    def _preemptor_of(self, admission: Admission) -> Body | None:
+        """The Workload for which this one is evicted; None if none is, or if it is not known here."""
+        if admission.state != "evicted" or admission.preempted_by is None:
+            return None
+        namespace, _, name = admission.preempted_by.partition("/")
+        return self.cache.object(WORKLOAD, namespace, name)
 
     def _is_superseded(self, admission: Admission) -> bool:
         latest = self.cache.admission(admission.namespace, admission.name)

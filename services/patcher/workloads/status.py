@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Any, Final, assert_never
 
 from services.patcher.workloads.check_states import held_states, reset_states
-from shared.contracts.kube.bodies import Body, spec_of, status_of
+from shared.contracts.kube import names
+from shared.contracts.kube.bodies import Body, labels_of, spec_of, status_of
 from shared.contracts.kube.conditions import (
     ADMITTED,
     DEACTIVATION_TARGET,
@@ -25,10 +26,11 @@ from shared.contracts.kube.conditions import (
     reason_of,
     timestamp,
 )
+from shared.contracts.kube.quantities import format_amount, recorded_amount
 from shared.contracts.kueue.assignments import to_status
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.checks import CheckState
-from shared.contracts.messages.workloads import Finish, WorkloadState
+from shared.contracts.messages.workloads import Finish, PodSet, WorkloadState
 from shared.contracts.reasons import DEACTIVATED, DEACTIVATED_DUE_TO
 from shared.integrations import controller_uid
 
@@ -77,12 +79,13 @@ def status_for(
     state: WorkloadState | None = None,
     checks: Sequence[CheckState] = (),
     foreign: Collection[str] = (),
+    preemptor: Body | None = None,
 ) -> dict[str, Any]:
     """Return the whole status that `workload` must have after `admission`.
 
     `state` adds what the job reports about its pods; with None that part stays as it is. `checks` are
     the latest answers of the admission checks; `foreign` are the names of those that other controllers answer
-    in the status itself.
+    in the status itself. `preemptor` is the Workload for which it was evicted, if it is known.
     """
     status: dict[str, Any] = dict(status_of(workload))
     conditions = Conditions.of(workload, at=admission.decided_at)
@@ -94,7 +97,7 @@ def status_for(
         case "evicted":
             if not conditions.is_true(EVICTED):
                 _count_eviction(status, admission)
-            _set_evicted(conditions, admission)
+            _set_evicted(conditions, admission, preemptor)
         case "released":
             _set_released(status, conditions, admission)
         case _:
@@ -103,6 +106,7 @@ def status_for(
         _set_deactivation_target(workload, conditions, admission)
         _set_check_states(status, admission, checks, foreign)
         _set_requeue_state(status, admission)
+        _set_resource_requests(status, admission, state)
         if state is not None and state.owner is not None:
             _set_pod_states(status, conditions, admission, state)
     status["conditions"] = conditions.items
@@ -191,10 +195,9 @@ def _set_reserved(status: dict[str, Any], conditions: Conditions, admission: Adm
         conditions.set(ADMITTED, False, "UnsatisfiedAdmissionChecks", text)
 
 
-def _set_evicted(conditions: Conditions, admission: Admission) -> None:
+def _set_evicted(conditions: Conditions, admission: Admission, preemptor: Body | None) -> None:
     if admission.preempted_by is not None:
-        why = _PREEMPTION_TEXTS.get(admission.reason, admission.reason)
-        text = f"Preempted to accommodate a workload ({admission.preempted_by}) due to {why}"
+        text = _preemption_text(admission, preemptor)
         conditions.set(EVICTED, True, PREEMPTED, text)
         conditions.set(PREEMPTED, True, admission.reason, text)
     else:
@@ -214,6 +217,18 @@ def _count_eviction(status: dict[str, Any], admission: Admission) -> None:
     else:
         evictions.append({**wanted, "count": 1})
     status["schedulingStats"] = {**stats, "evictions": evictions}
+
+
+def _preemption_text(admission: Admission, preemptor: Body | None) -> str:
+    """Kueue's words. Quota knows the paths of both queues, the cluster the uids of the preemptor."""
+    why = _PREEMPTION_TEXTS.get(admission.reason, admission.reason)
+    if preemptor is None:
+        whom = str(admission.preempted_by)
+    else:
+        job_uid = labels_of(preemptor).get(names.JOB_UID_LABEL) or "UNKNOWN"
+        whom = f"UID: {preemptor['metadata']['uid']}, JobUID: {job_uid}"
+    _, separator, paths = admission.message.partition("; preemptor path: ")
+    return f"Preempted to accommodate a workload ({whom}) due to {why}{separator}{paths}"
 
 
 def _set_released(status: dict[str, Any], conditions: Conditions, admission: Admission) -> None:
@@ -273,6 +288,25 @@ def _set_requeue_state(status: dict[str, Any], admission: Admission) -> None:
         requeue_state["requeueAt"] = timestamp(admission.requeue_at)
     _set_or_remove(status, "requeueState", requeue_state)
     _set_or_remove(status, "accumulatedPastExecutionTimeSeconds", admission.executed_seconds)
+
+
+def _set_resource_requests(
+    status: dict[str, Any], admission: Admission, state: WorkloadState | None
+) -> None:
+    """Set what a waiting workload asks for, all pods of a pod set together; its admission says it then."""
+    if state is None:
+        return
+    waits = admission.state == "waiting"
+    requests = [_requests_of(pod_set) for pod_set in state.pod_sets] if waits else []
+    _set_or_remove(status, "resourceRequests", requests)
+
+
+def _requests_of(pod_set: PodSet) -> dict[str, Any]:
+    total = {
+        resource: format_amount(resource, recorded_amount(resource, each) * pod_set.count)
+        for resource, each in pod_set.requests.items()
+    }
+    return {"name": pod_set.name, **({"resources": total} if total else {})}
 
 
 def _set_pod_states(

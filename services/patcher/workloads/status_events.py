@@ -33,10 +33,17 @@ class StatusEvent:
     reason: str
     message: str
     type_: EventType = "Normal"
+    about: Body | None = None
+    """The Workload that it is about; None: the one that changed."""
 
 
-def events_of_change(before: Body, after: Body, admission: Admission) -> Iterator[StatusEvent]:
-    """The events for the conditions and checks that changed when `admission` was written."""
+def events_of_change(
+    before: Body, after: Body, admission: Admission, preemptor: Body | None = None
+) -> Iterator[StatusEvent]:
+    """The events for the conditions and checks that changed when `admission` was written.
+
+    `preemptor` is the Workload for which it was evicted, if it is known.
+    """
     old = Conditions.of(before, at=admission.decided_at)
     new = Conditions.of(after, at=admission.decided_at)
 
@@ -64,7 +71,7 @@ def events_of_change(before: Body, after: Body, admission: Admission) -> Iterato
     if became_true(EVICTED):
         yield StatusEvent(reason=f"EvictedDueTo{reason_of(evicted)}", message=message_of(evicted))
         if became_true(PREEMPTED):
-            yield StatusEvent(reason=PREEMPTED, message=message_of(evicted))
+            yield from _preemption_events(after, admission, message_of(evicted), preemptor)
     target = new.get(DEACTIVATION_TARGET)
     if target is not None and became_true(DEACTIVATION_TARGET):
         yield from _deactivation_events(after, target)
@@ -74,6 +81,30 @@ def events_of_change(before: Body, after: Body, admission: Admission) -> Iterato
         yield StatusEvent(
             reason=reason_of(reservation), message=message_of(reservation), type_="Warning"
         )
+
+
+def _preemption_events(
+    workload: Body, admission: Admission, text: str, preemptor: Body | None
+) -> Iterator[StatusEvent]:
+    """Both sides of a preemption. Nothing raises a priority here: the effective one is the base."""
+    if preemptor is None:
+        yield StatusEvent(reason=PREEMPTED, message=text)
+        return
+    priorities = "; ".join(
+        f"{side} effective priority: {each} (base: {each}, boost: 0)"
+        for side, each in (
+            ("preemptor", int(spec_of(preemptor).get("priority") or 0)),
+            ("preemptee", admission.priority),
+        )
+    )
+    metadata = workload["metadata"]
+    what = f"{metadata['namespace']}/{metadata['name']} (UID: {metadata['uid']})"
+    yield StatusEvent(reason=PREEMPTED, message=f"{text}; {priorities}")
+    yield StatusEvent(
+        reason="PreemptedWorkload",
+        message=f"Preempted workload {what} in ClusterQueue {admission.cluster_queue}; {priorities}",
+        about=preemptor,
+    )
 
 
 def _check_events(before: Body, after: Body) -> Iterator[StatusEvent]:

@@ -86,7 +86,8 @@ class FactHandlers:
         recheck(shard, cq, self.now, self._decisions)
         self._stop_holders(cq.holders, fact.stop, "ClusterQueueStopped", "The ClusterQueue")
         if fact.terminating:
-            self._stop_holders(cq.holders, "Hold", "ClusterQueueTerminating", "The ClusterQueue")
+            for w in list(cq.holders.values()):
+                self._take_reservation_back(w, "ClusterQueueTerminating")
 
     def _cohort_members(self, cq: ClusterQueue) -> list[str]:
         cohort = cq.fact.cohort
@@ -176,9 +177,14 @@ class FactHandlers:
         for w in list(holders.values()):
             if w.admitted and stop == "HoldAndDrain":
                 self._evict(w, reason, f"{subject} is stopped")
-            elif not w.admitted and not w.evicted:
-                release_quota(self._shard, w, reason, self._decisions)
-                self.queue_or_reject(w)
+            else:
+                self._take_reservation_back(w, reason)
+
+    def _take_reservation_back(self, w: Workload, reason: str) -> None:
+        """Release the quota of a workload that waits for its checks: nothing of it runs."""
+        if not w.admitted and not w.evicted:
+            release_quota(self._shard, w, reason, self._decisions)
+            self.queue_or_reject(w)
 
     # Workloads -------------------------------------------------------------------------------
 

@@ -29,8 +29,7 @@ def limits_need(field: str) -> tuple[str, str]:
         f"has(self.{field}) || !has(self.resourceGroups) || "
         f"self.resourceGroups.all(g, g.flavors.all(f, f.resources.all(r, {unset})))"
     )
-    what = "cohort" if field != "parentName" else "parent"
-    return rule, f"borrowingLimit and lendingLimit must be nil when {what} is empty"
+    return rule, "borrowingLimit and lendingLimit must be nil when cohort is empty"
 
 
 class ResourceQuota(ApiModel):
@@ -358,7 +357,7 @@ class Cohort(ApiModel):
     """Joins ClusterQueues and other cohorts that lend one another what they do not use."""
 
     metadata: Metadata
-    spec: Annotated[CohortSpec, rules(limits_need("parentName"))] | None = None
+    spec: CohortSpec | None = None
     """Its place in the tree, and its own quota."""
 
     status: CohortStatus | None = None

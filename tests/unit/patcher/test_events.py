@@ -9,9 +9,20 @@ import pytest
 from services.patcher.cluster.events import PENDING_MAX, EventRecorder
 from services.simulator.local import LocalKube
 from shared.contracts.kube import kinds
+from shared.contracts.kube.bodies import as_body
 from shared.kube.port import ThrottledError
 from shared.testing.waiting import eventually
 from tests.unit.patcher.stage import NOON, Setup, projected
+
+JOB = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "metadata": {"name": "train", "namespace": "default"},
+    "spec": {
+        "suspend": True,
+        "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c"}]}},
+    },
+}
 
 
 @pytest.fixture
@@ -162,3 +173,42 @@ async def test_rate_zero_writes_no_events() -> None:
     events.record(kinds.JOB, job(), "Started", "now")
     await settle(events)
     assert not (await setup.kube.list(kinds.EVENT)).items
+
+
+async def test_preemption_is_told_to_both_workloads(setup: Setup) -> None:
+    await setup.flavor()
+    state = await setup.submit()
+    spec = {"queueName": "q", "priority": 7, "podSets": []}
+    created = await setup.kube.create(
+        kinds.WORKLOAD,
+        as_body({"metadata": {"name": "x", "namespace": "default"}, "spec": spec}),
+    )
+    await setup.observe(kinds.WORKLOAD, created)
+    await setup.decide(state, "admitted", priority=3)
+    await eventually(lambda: told(setup, "Started"))
+    await setup.decide(
+        state, "evicted", reason="InClusterQueue", preempted_by="default/x", priority=3
+    )
+    await eventually(lambda: told(setup, "PreemptedWorkload"))
+    workload = await setup.workload(state)
+    assert workload is not None
+    priorities = (
+        "preemptor effective priority: 7 (base: 7, boost: 0); "
+        "preemptee effective priority: 3 (base: 3, boost: 0)"
+    )
+    uid = workload["metadata"]["uid"]
+    expected = (
+        f"Preempted workload default/{state.name} (UID: {uid}) in ClusterQueue cq; {priorities}"
+    )
+    messages = {reason: message for _, reason, message in await setup.events()}
+    assert messages["PreemptedWorkload"] == expected
+    assert messages["Preempted"].endswith(f"; {priorities}")
+
+
+async def test_missing_priority_class_is_told_to_the_job(setup: Setup) -> None:
+    text = 'WorkloadPriorityClass "high" not found'
+    job = await setup.kube.create(kinds.JOB, as_body(JOB))
+    await setup.observe(kinds.JOB, job)
+    await setup.bus.publish(projected(job, priority_class="high", unresolved=text))
+    await eventually(lambda: told(setup, "WorkloadPriorityClassNotFound"))
+    assert ("Job", "WorkloadPriorityClassNotFound", text) in await setup.events()

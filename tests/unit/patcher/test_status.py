@@ -7,8 +7,10 @@ import pytest
 
 from services.patcher.workloads.status import finished_status, status_for
 from shared.contracts.kube.bodies import as_body
+from shared.contracts.kube.names import JOB_UID_LABEL
 from shared.contracts.messages.admissions import Admission, AdmissionState, PodSetAssignment
 from shared.contracts.messages.workloads import Finish, JobRef, WorkloadState
+from shared.testing.builders import workload
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 Json = dict[str, Any]
@@ -123,6 +125,49 @@ def test_evictions_are_counted_by_reason_and_cause() -> None:
         {"reason": "PodsReadyTimeout", "underlyingCause": "WaitForStart", "count": 1},
         {"reason": "Deactivated", "underlyingCause": "AdmissionCheck", "count": 1},
     ]
+
+
+PREEMPTED = decided(
+    "evicted",
+    reason="InClusterQueue",
+    preempted_by="team-b/x",
+    message="for whom it may concern; preemptor path: /co/cq; preemptee path: /co/other",
+)
+TEXTS: dict[str, tuple[Json | None, str]] = {
+    "of a job": (
+        {"metadata": {"uid": "w-2", "labels": {JOB_UID_LABEL: "j-2"}}},
+        "(UID: w-2, JobUID: j-2)",
+    ),
+    "without a job": ({"metadata": {"uid": "w-2"}}, "(UID: w-2, JobUID: UNKNOWN)"),
+    "that is not known": (None, "(team-b/x)"),
+}
+
+
+@pytest.mark.parametrize(("preemptor", "whom"), TEXTS.values(), ids=TEXTS)
+def test_preemption_names_the_workload_and_both_paths(preemptor: Json | None, whom: str) -> None:
+    obj = as_body({"metadata": {"generation": 1}, "status": {}})
+    known = None if preemptor is None else as_body(preemptor)
+    status = status_for(obj, PREEMPTED, preemptor=known)
+    why = "due to prioritization in the ClusterQueue"
+    paths = "preemptor path: /co/cq; preemptee path: /co/other"
+    expected = f"Preempted to accommodate a workload {whom} {why}; {paths}"
+    assert {c["message"] for c in status["conditions"]} == {expected}
+
+
+def test_requests_are_shown_while_it_waits() -> None:
+    pod_sets = [
+        {"name": "driver", "count": 1, "requests": {}},
+        {"name": "worker", "count": 3, "requests": {"cpu": "500m", "memory": "1Gi"}},
+    ]
+    state = workload("w", pod_sets=pod_sets)
+    obj = as_body({"metadata": {"generation": 1}, "status": {}})
+    waiting = status_for(obj, decided("waiting", reason="WaitingForQuota"), state)
+    assert waiting["resourceRequests"] == [
+        {"name": "driver"},
+        {"name": "worker", "resources": {"cpu": "1500m", "memory": "3Gi"}},
+    ]
+    obj = as_body({"metadata": {"generation": 1}, "status": waiting})
+    assert "resourceRequests" not in status_for(obj, admitted(), state)
 
 
 LATER = NOON + timedelta(seconds=60)

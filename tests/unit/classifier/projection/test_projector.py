@@ -6,7 +6,7 @@ import pytest
 
 from services.classifier.projection.projector import Projector
 from shared.contracts.kube import kinds
-from shared.contracts.kube.names import TRUNCATED, workload_name
+from shared.contracts.kube.names import JOB_UID_LABEL, TRUNCATED, workload_name
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.spokes import ORIGIN, PREBUILT_WORKLOAD
 from shared.contracts.messages.workloads import WorkloadState
@@ -296,6 +296,23 @@ def test_workload_object_of_a_job_is_no_second_workload(projector: Projector) ->
     obj["spec"]["active"] = False
     [joined] = states(projector, seen(kinds.WORKLOAD, obj))
     assert (joined.name, joined.uid, joined.active) == (state.name, "u-1", False)
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["", "read anew"])
+def test_workload_that_outlives_its_job_holds_nothing(
+    projector: Projector, restarted: bool
+) -> None:
+    """As `kubectl delete job --cascade=orphan` leaves it."""
+    [state] = states(projector, seen(kinds.JOB, job()))
+    body = with_quota("train", state.uid, 1)
+    del body["metadata"]["ownerReferences"]
+    body["metadata"]["labels"] = {JOB_UID_LABEL: state.uid}
+    gone = seen(kinds.JOB, job(), deleted=True)
+    ended = states(projector, seen(kinds.WORKLOAD, body), gone)
+    assert ended[-1].phase == "gone"
+    projector = Projector("hub") if restarted else projector
+    body["metadata"] |= {"finalizers": [], "resourceVersion": "99"}
+    assert states(projector, seen(kinds.WORKLOAD, body)) == []
 
 
 def with_quota(name: str, uid: str, count: int) -> Json:
