@@ -44,6 +44,9 @@ test-long: setup ## Run the long worlds that `make test` leaves out (TENTH=7: a 
 test-cluster: setup ## Run the cluster suite: KUBEBUILDER_ASSETS=folder, or Docker
 	$(RUN)/pytest -n 0 -m cluster tests/contract/kubernetes tests/contract/deploy tests/e2e
 
+test-kueue: setup ## Run Kueue's suites that are built in a tree of Kueue (KUEUE=tree, KUBEBUILDER_ASSETS=folder)
+	$(RUN)/python -m tests.kueue $(KUEUE)
+
 demo: setup ## Run the whole system, show its work and check the result (SEED=1 SPOKES=3)
 	$(RUN)/sluice demo --seed $(SEED) $(if $(SPOKES),--spokes $(SPOKES))
 
