@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from services.classifier.projection.workload_status import has_quota
 from shared.contracts.kube import names
 from shared.contracts.kube.bodies import Body, OwnerReference, annotations_of, labels_of
 from shared.contracts.messages.spokes import ORIGIN
@@ -45,11 +46,13 @@ def is_orphan(workload: Body) -> bool:
     """Return whether the Workload was a job's that is gone: its label names one, and nothing owns it.
 
     Source: isOrphanedWorkload of kubernetes-sigs/kueue pkg/controller/core/workload_controller.go. A Workload
-    that a hub with Kueue mirrored waits for its job.
+    that a hub with Kueue mirrored waits for its job. One that has neither our finalizer nor quota is new: its
+    user wrote the label.
     """
-    labels = labels_of(workload)
-    is_a_jobs = bool(labels.get(names.JOB_UID_LABEL)) and ORIGIN not in labels
-    return is_a_jobs and not workload["metadata"].get("ownerReferences")
+    labels, metadata = labels_of(workload), workload["metadata"]
+    if not labels.get(names.JOB_UID_LABEL) or ORIGIN in labels or metadata.get("ownerReferences"):
+        return False
+    return names.RESOURCE_IN_USE in (metadata.get("finalizers") or []) or has_quota(workload)
 
 
 def was_external(last: WorkloadState | None, workload: Body) -> bool:

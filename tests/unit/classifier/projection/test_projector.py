@@ -315,6 +315,12 @@ def test_workload_that_outlives_its_job_holds_nothing(
     assert states(projector, seen(kinds.WORKLOAD, body)) == []
 
 
+def test_new_workload_with_the_label_of_a_job_waits_like_any_other(projector: Projector) -> None:
+    body = foreign()
+    body["metadata"]["labels"] = {JOB_UID_LABEL: "made-up"}
+    assert [state.phase for state in states(projector, seen(kinds.WORKLOAD, body))] == ["waiting"]
+
+
 def with_quota(name: str, uid: str, count: int) -> Json:
     """The Workload object of a job that was admitted with so many pods."""
     assignment = {"name": "main", "count": count, "flavors": {"cpu": "f"}}
