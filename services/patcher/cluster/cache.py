@@ -80,6 +80,13 @@ class ObjectCache:
             if check is not None and spec_of(check).get("controllerName") not in OWN_CONTROLLERS
         }
 
+    def preemptor_of(self, admission: Admission) -> Body | None:
+        """The Workload for which this one is evicted; None if none is, or if it is not known here."""
+        if admission.state != "evicted" or admission.preempted_by is None:
+            return None
+        namespace, _, name = admission.preempted_by.partition("/")
+        return self.object(kinds.WORKLOAD, namespace, name)
+
     def workload(self, namespace: str, name: str) -> WorkloadState | None:
         """The latest state of a workload; None if there is none."""
         return self._workloads.get(self._subject("workload", namespace, name), (NOWHERE, None))[1]

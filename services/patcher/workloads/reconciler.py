@@ -377,7 +377,7 @@ class WorkloadReconciler:
         """Write the status once for each decision; not at all if the object has it already."""
         checks = await self.checks.latest(admission)
         foreign = self.cache.foreign_checks(admission.checks)
-        preemptor = self._preemptor_of(admission)
+        preemptor = self.cache.preemptor_of(admission)
         before = obj
 
         def patch(current: Body) -> Patch | None:
@@ -411,13 +411,6 @@ class WorkloadReconciler:
             after = await self.writer.patch(WORKLOAD, after, manifest.inactive_patch)
             after = await self.writer.patch(WORKLOAD, after, patch, subresource="status")
         return after
-
-    def _preemptor_of(self, admission: Admission) -> Body | None:
-        """The Workload for which this one is evicted; None if none is, or if it is not known here."""
-        if admission.state != "evicted" or admission.preempted_by is None:
-            return None
-        namespace, _, name = admission.preempted_by.partition("/")
-        return self.cache.object(WORKLOAD, namespace, name)
 
     def _is_superseded(self, admission: Admission) -> bool:
         latest = self.cache.admission(admission.namespace, admission.name)
