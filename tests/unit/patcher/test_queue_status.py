@@ -8,7 +8,7 @@ import pytest
 from services.patcher.cluster.queue_status import queue_status
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import as_body
-from shared.contracts.messages.queues import QueueStatus
+from shared.contracts.messages.queues import FlavorUsage, QueueStatus, ResourceUsage
 from shared.testing.waiting import eventually
 from tests.unit.patcher.stage import NOON, Setup
 
@@ -38,6 +38,32 @@ def test_consumed_resources_are_in_kueues_field() -> None:
             "consumedResources": {"cpu": "1500m"},
             "lastUpdate": EARLIER,
         },
+    }
+
+
+@pytest.mark.parametrize("kind", ["LocalQueue", "ClusterQueue"])
+def test_counts_and_usage_are_in_kueues_fields(kind: str) -> None:
+    resources = [ResourceUsage(name="cpu", total="3", borrowed="1")]
+    used = [FlavorUsage(name="spot", resources=resources)]
+    namespace = "team" if kind == "LocalQueue" else None
+    queue = told(
+        kind=kind,
+        namespace=namespace,
+        pending=3,
+        reserving=2,
+        admitted=1,
+        reservation=used,
+        usage=used,
+    )
+    cpu = {"name": "cpu", "total": "3"} | ({"borrowed": "1"} if namespace is None else {})
+    shown = [{"name": "spot", "resources": [cpu]}]
+    status = queue_status(OBJ, queue, at=NOON)
+    assert {key: value for key, value in status.items() if key != "conditions"} == {
+        "pendingWorkloads": 3,
+        "reservingWorkloads": 2,
+        "admittedWorkloads": 1,
+        "flavorsReservation": shown,
+        "flavorsUsage": shown,
     }
 
 
