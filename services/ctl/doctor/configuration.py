@@ -80,6 +80,8 @@ _ADVICE: Final = {
     "MultipleMultiKueueAdmissionChecks": "leave one MultiKueue check in the queue",
     "MultiKueueAdmissionCheckAppliedPerFlavor": "take onFlavors off the MultiKueue check",
     "MultiKueueWithProvisioningRequest": "leave one of the two checks in the queue",
+    "TopologyNotFound": "take topologyName out of the ResourceFlavor",
+    "ConcurrentAdmissionNotSupported": "make the queue anew without the policy",
 }
 
 

@@ -70,10 +70,7 @@ _WITHIN: Final = {p: p for p in ("Never", "LowerPriority", "LowerOrNewerEqualPri
 _RECLAIM: Final = {p: p for p in ("Never", "LowerPriority", "Any")}
 _BORROW: Final = {p: p for p in ("Never", "LowerPriority")}
 _PREFERENCE: Final = {p: p for p in ("BorrowingOverPreemption", "PreemptionOverBorrowing")}
-_CONCURRENT: Final = (
-    "ConcurrentAdmissionNotSupported",
-    f"{NOT_ADMITTING}spec.concurrentAdmissionPolicy: trying several flavors at a time is not offered.",
-)
+_NOT_CONCURRENT: Final = f"{NOT_ADMITTING}spec.concurrentAdmissionPolicy: trying several flavors at a time is not offered."
 _OPERATORS: Final = {o: o for o in ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")}
 
 
@@ -183,7 +180,9 @@ def _cluster_queue(cluster: str, obj: Body) -> facts.ClusterQueueChanged:
         weight=reader.weight(),
         usage_based=scope.get("admissionMode") == "UsageBasedAdmissionFairSharing",
         uid=_uid(obj),
-        inactive=_CONCURRENT if spec.get("concurrentAdmissionPolicy") else None,
+        inactive=("ConcurrentAdmissionNotSupported", _NOT_CONCURRENT)
+        if spec.get("concurrentAdmissionPolicy")
+        else None,
     )
 
 

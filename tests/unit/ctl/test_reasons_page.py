@@ -13,8 +13,11 @@ from shared.contracts import reasons
 from shared.contracts.reasons import DEACTIVATED_DUE_TO
 
 QUOTA = Path(__file__).parents[3] / "services" / "quota"
-CARRIERS = {"Verdict", "_Judgement", "evict", "_evict", "_stop_holders"}
+CARRIERS = {"WaitReason", "_WaitingState", "evict", "_evict", "_stop_holders"}
 """What is called with a reason among its arguments."""
+
+GIVERS = {"no_fit_reason", "_token"}
+"""Functions that return a reason."""
 
 CAPITALS = re.compile(r"[A-Z][A-Za-z]+")
 SHARED = {
@@ -49,6 +52,11 @@ def tokens() -> Iterator[str]:
                         yield from strings(values[:1])
                 case ast.Assign(targets=[ast.Name(id="inactive")], value=ast.Tuple(elts=values)):
                     yield from strings(values[:1])
+                case ast.keyword(arg="inactive", value=ast.IfExp(body=ast.Tuple(elts=values))):
+                    yield from strings(values[:1])
+                case ast.FunctionDef(name=name) if name in GIVERS:
+                    returned = [n.value for n in ast.walk(node) if isinstance(n, ast.Return)]
+                    yield from strings([value for value in returned if value is not None])
                 case _:
                     pass
 
@@ -73,6 +81,18 @@ def strings(nodes: list[ast.expr]) -> Iterator[str]:
                     yield SHARED[name]
                 case _:
                     pass
+
+
+def test_what_carries_a_reason_exists_in_quota() -> None:
+    """A carrier that was renamed would carry reasons unseen."""
+    defined = (ast.FunctionDef, ast.ClassDef)
+    names = {
+        node.name
+        for path in QUOTA.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, defined)
+    }
+    assert {*CARRIERS, *GIVERS} - names == set()
 
 
 def test_every_reason_of_quota_is_explained() -> None:

@@ -104,7 +104,7 @@ def explain(shard: Shard, policy: Policy, w: Workload, now: int) -> Explanation:
             key=w.key,
             reason=wait_reason.reason,
             message=wait_reason.full_message(),
-            remedy=_REMEDIES[wait_reason.reason],
+            remedy=_REMEDIES.get(wait_reason.reason, "correct what the message names"),
         )
     state = _why_it_waits(shard, policy, cq, w, now)
     ranks = {v.key: _rank(cq, v) for v in cq.waiting.values()}
