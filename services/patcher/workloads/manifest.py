@@ -71,6 +71,16 @@ def workload_object(
     }
 
 
+def belongs_to(obj: Body, state: WorkloadState) -> bool:
+    """True if the Workload object is that of this state, not of an earlier workload of that name.
+
+    A foreign Workload has the uid of the state. A job's Workload is controlled by the job of the state.
+    """
+    if state.owner is None:
+        return obj["metadata"]["uid"] == state.uid
+    return names.may_be_of(obj, state.uid)
+
+
 def spec_patch(
     workload: Body, state: WorkloadState, job: Body, integration: Integration
 ) -> dict[str, Any] | None:

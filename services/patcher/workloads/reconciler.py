@@ -38,7 +38,7 @@ from shared.bus.port import LaterError, NeverError
 from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.conditions import FINISHED
 from shared.contracts.kube.kinds import WORKLOAD, Kind
-from shared.contracts.kube.names import RESOURCE_IN_USE, may_be_of
+from shared.contracts.kube.names import RESOURCE_IN_USE
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.workloads import Finish, JobRef, WorkloadState
 from shared.integrations import Integration
@@ -98,7 +98,7 @@ class WorkloadReconciler:
         obj = self.cache.object(WORKLOAD, namespace, name)
         if state is None or admission is None or obj is None or state.finish is not None:
             return
-        if admission.state == "waiting" and _belongs_to(obj, state):
+        if admission.state == "waiting" and manifest.belongs_to(obj, state):
             with suppress(NotFoundError, LaterError):  # It was deleted meanwhile, or decided.
                 await self._write_status(obj, state, admission)
 
@@ -112,7 +112,7 @@ class WorkloadReconciler:
         if admission.state not in {"reserved", "admitted"}:
             return True  # The next decision writes them, or nobody needs them any more.
         obj = self.cache.object(WORKLOAD, namespace, name)
-        if obj is None or not _belongs_to(obj, state) or not holds_quota(obj):
+        if obj is None or not manifest.belongs_to(obj, state) or not holds_quota(obj):
             return False
         try:
             await self._write_status(obj, state, admission, is_decision=False)
@@ -193,9 +193,9 @@ class WorkloadReconciler:
         if obj is None and admission.state == "waiting":
             self.reasons.enqueue(state.namespace, state.name, foreign=True)
             return
-        if obj is None or not _belongs_to(obj, state):
+        if obj is None or not manifest.belongs_to(obj, state):
             obj = await self.writer.get(WORKLOAD, state.namespace, state.name)
-        if obj is None or not _belongs_to(obj, state):
+        if obj is None or not manifest.belongs_to(obj, state):
             return
         try:
             obj = await self._write_decision(obj, state, admission)
@@ -225,7 +225,7 @@ class WorkloadReconciler:
     ) -> Body | None:
         """The Workload object of a job, created or updated; None if there can be none."""
         obj = self.cache.object(WORKLOAD, state.namespace, state.name)
-        if obj is not None and not _belongs_to(obj, state):
+        if obj is not None and not manifest.belongs_to(obj, state):
             await self._remove_stranger(obj, state, admission)
         is_deleted = obj is not None and "deletionTimestamp" in obj["metadata"]
         if obj is not None and holds_quota(obj) and not is_deleted:
@@ -428,7 +428,7 @@ class WorkloadReconciler:
             obj = self.cache.object(WORKLOAD, state.namespace, state.name)
             if obj is None:
                 obj = await self.writer.get(WORKLOAD, state.namespace, state.name)
-            if obj is not None and _belongs_to(obj, state):
+            if obj is not None and manifest.belongs_to(obj, state):
                 await self._write_end(obj, state, state.owner, finish)
         self.cache.forget(state.namespace, state.name)
 
@@ -466,11 +466,15 @@ class WorkloadReconciler:
             if after is None:
                 # Another replica may have created it again for the job that it still saw.
                 obj = await self.writer.get(WORKLOAD, state.namespace, state.name)
-                if obj is not None and _belongs_to(obj, state):
+                if obj is not None and manifest.belongs_to(obj, state):
                     after = await self._remove_finalizer(obj)
         if after is not None and after is not obj and not after["metadata"].get("ownerReferences"):
             await self.writer.delete(WORKLOAD, after)
-        elif after is not None and _belongs_to(after, state) and is_kept(after, obj, state.uid):
+        elif (
+            after is not None
+            and manifest.belongs_to(after, state)
+            and is_kept(after, obj, state.uid)
+        ):
             # Its user keeps it with a finalizer or another owner: what was given back must not be on record.
             with suppress(NotFoundError):
                 await self.writer.patch(WORKLOAD, after, self._orphaned_patch, subresource="status")
@@ -494,16 +498,6 @@ class WorkloadReconciler:
 
 def _remove_our_finalizer(obj: Body) -> Patch | None:
     return remove_finalizer(obj, RESOURCE_IN_USE)
-
-
-def _belongs_to(obj: Body, state: WorkloadState) -> bool:
-    """True if the Workload object is that of this state, not of an earlier workload of that name.
-
-    A foreign Workload has the uid of the state. A job's Workload is controlled by the job of the state.
-    """
-    if state.owner is None:
-        return obj["metadata"]["uid"] == state.uid
-    return may_be_of(obj, state.uid)
 
 
 def _job_reference(state: WorkloadState, owner: JobRef) -> tuple[Kind, Any]:

@@ -70,7 +70,10 @@ _WITHIN: Final = {p: p for p in ("Never", "LowerPriority", "LowerOrNewerEqualPri
 _RECLAIM: Final = {p: p for p in ("Never", "LowerPriority", "Any")}
 _BORROW: Final = {p: p for p in ("Never", "LowerPriority")}
 _PREFERENCE: Final = {p: p for p in ("BorrowingOverPreemption", "PreemptionOverBorrowing")}
-_NOT_CONCURRENT: Final = f"{NOT_ADMITTING}spec.concurrentAdmissionPolicy: trying several flavors at a time is not offered."
+_NOT_CONCURRENT: Final = (
+    f"{NOT_ADMITTING}spec.concurrentAdmissionPolicy: "
+    "trying several flavors at a time is not offered."
+)
 _OPERATORS: Final = {o: o for o in ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")}
 
 

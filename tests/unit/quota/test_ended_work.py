@@ -26,6 +26,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("services.quota.ended_work.SWEEP_SECONDS", 0.02)
     monkeypatch.setattr("services.quota.ended_work.AGAIN_SECONDS", 0.0)
     monkeypatch.setattr("services.quota.ended_work.PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("services.quota.ended_work.TRIM_AGAIN", timedelta(0))
     monkeypatch.setattr("services.quota.term.FULLNESS_INTERVAL_SECONDS", 0.02)
     short = SETTINGS.model_copy(update={"forget_seconds": 0.05})
     monkeypatch.setattr("tests.unit.quota.service_setup.SETTINGS", short)
@@ -214,6 +215,7 @@ async def test_log_full_of_what_lives_is_looked_through_once(
         asked.append(stream)
         return may_trim(work, stream)
 
+    monkeypatch.setattr("services.quota.ended_work.TRIM_AGAIN", timedelta(minutes=10))
     monkeypatch.setattr(MemoryBus, "at_or_after", noted)
     monkeypatch.setattr(EndedWork, "_may_trim", counted)
     monkeypatch.setattr(Stream, "fullness", property(lambda _: 0.65))
