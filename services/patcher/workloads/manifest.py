@@ -3,13 +3,14 @@
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from services.patcher.cluster.patches import JsonPatch, if_unchanged
+from services.patcher.cluster.patches import JsonPatch, if_unchanged, remove_finalizer
 from services.patcher.workloads.status import is_being_deactivated
 from shared.contracts.kube import names
 from shared.contracts.kube.bodies import Body, annotations_of, labels_of, spec_of
-from shared.contracts.kube.kinds import PRIORITY_CLASS, WORKLOAD, WORKLOAD_PRIORITY_CLASS
+from shared.contracts.kube.kinds import PRIORITY_CLASS, WORKLOAD, WORKLOAD_PRIORITY_CLASS, Kind
 from shared.contracts.messages.workloads import JobRef, WorkloadState
 from shared.integrations import Integration
+from shared.kube.port import Patch
 
 _PRIORITY_KINDS: Final = {
     names.WORKLOAD_PRIORITY_SOURCE: WORKLOAD_PRIORITY_CLASS,
@@ -79,6 +80,17 @@ def belongs_to(obj: Body, state: WorkloadState) -> bool:
     if state.owner is None:
         return obj["metadata"]["uid"] == state.uid
     return names.may_be_of(obj, state.uid)
+
+
+def job_reference(state: WorkloadState, owner: JobRef) -> tuple[Kind, Any]:
+    """Kind and metadata of the job, for events about it."""
+    metadata = {"namespace": state.namespace, "name": owner.name, "uid": owner.uid}
+    return owner.as_kind(), {"metadata": metadata}
+
+
+def without_our_finalizer(workload: Body) -> Patch | None:
+    """A patch that removes our finalizer; None if it is not there."""
+    return remove_finalizer(workload, names.RESOURCE_IN_USE)
 
 
 def spec_patch(

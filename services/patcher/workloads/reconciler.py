@@ -9,14 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 import structlog
 
 from services.patcher.cluster.cache import ObjectCache
 from services.patcher.cluster.errors import is_transient_refusal, retry_later
 from services.patcher.cluster.events import EventRecorder
-from services.patcher.cluster.patches import remove_finalizer, status_patch
+from services.patcher.cluster.patches import status_patch
 from services.patcher.cluster.writer import Writer
 from services.patcher.jobs.controller import JobController
 from services.patcher.jobs.owner_notices import OwnerNotices
@@ -37,8 +37,7 @@ from services.patcher.workloads.waiting_reasons import WaitingReasons
 from shared.bus.port import LaterError, NeverError
 from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.conditions import FINISHED
-from shared.contracts.kube.kinds import WORKLOAD, Kind
-from shared.contracts.kube.names import RESOURCE_IN_USE
+from shared.contracts.kube.kinds import WORKLOAD
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.workloads import Finish, JobRef, WorkloadState
 from shared.integrations import Integration
@@ -296,13 +295,16 @@ class WorkloadReconciler:
         if admission is not None and admission.state == "evicted" and not state.held:
             await self.jobs.stop(state, admission, obj)
         # Without our finalizer the garbage collector removes it, if its job is gone.
-        await self.writer.patch(WORKLOAD, obj, _remove_our_finalizer)
+        await self.writer.patch(WORKLOAD, obj, manifest.without_our_finalizer)
         is_deleted = "deletionTimestamp" in obj["metadata"]
         if not is_deleted and state.name == manifest.name_of(state.owner):
             text = f"Deleted Workload {state.name}: another object controls it"
             await self.writer.delete(WORKLOAD, obj)
             self.events.record(
-                *_job_reference(state, state.owner), "DeletedWorkload", text, type_="Warning"
+                *manifest.job_reference(state, state.owner),
+                "DeletedWorkload",
+                text,
+                type_="Warning",
             )
         raise LaterError(
             "the Workload of an earlier job is there",
@@ -329,7 +331,7 @@ class WorkloadReconciler:
         )
         if after is not obj:
             text = f"Updated workload priority class: {state.namespace}/{state.name}"
-            self.events.record(*_job_reference(state, state.owner), "UpdatedWorkload", text)
+            self.events.record(*manifest.job_reference(state, state.owner), "UpdatedWorkload", text)
         return after
 
     async def _create(self, state: WorkloadState, job: Body, integration: Integration) -> Body:
@@ -442,9 +444,9 @@ class WorkloadReconciler:
             after = await self.writer.patch(WORKLOAD, obj, patch, subresource="status")
             if after is not obj:
                 text = f"Workload '{state.namespace}/{state.name}' is declared finished"
-                self.events.record(*_job_reference(state, owner), "FinishedWorkload", text)
+                self.events.record(*manifest.job_reference(state, owner), "FinishedWorkload", text)
             await self.jobs.clean_up(owner, after)
-            await self.writer.patch(WORKLOAD, after, _remove_our_finalizer)
+            await self.writer.patch(WORKLOAD, after, manifest.without_our_finalizer)
 
     async def _remove_workload(self, state: WorkloadState) -> None:
         """The job was deleted: let the garbage collector delete the Workload too, and forget it.
@@ -486,7 +488,7 @@ class WorkloadReconciler:
     async def _remove_finalizer(self, obj: Body) -> Body | None:
         """Return the object as written, `obj` if it had no finalizer of ours, None if it is gone."""
         try:
-            after: Body = await self.writer.patch(WORKLOAD, obj, _remove_our_finalizer)
+            after: Body = await self.writer.patch(WORKLOAD, obj, manifest.without_our_finalizer)
         except NotFoundError:  # The garbage collector deleted it.
             return None
         return after
@@ -494,12 +496,3 @@ class WorkloadReconciler:
     def _not_seen(self, what: str) -> LaterError:
         probes.NOT_YET_SEEN.fired += 1
         return LaterError(f"{what} was not observed yet", delay_seconds=self.not_seen_seconds)
-
-
-def _remove_our_finalizer(obj: Body) -> Patch | None:
-    return remove_finalizer(obj, RESOURCE_IN_USE)
-
-
-def _job_reference(state: WorkloadState, owner: JobRef) -> tuple[Kind, Any]:
-    metadata = {"namespace": state.namespace, "name": owner.name, "uid": owner.uid}
-    return owner.as_kind(), {"metadata": metadata}
