@@ -109,7 +109,7 @@ CASES = {
     "a replaced leader is believed": Case(
         plant=replaced_leaders_are_believed,
         play=decide_as_replaced_leader,
-        says="is of term 1, behind messages of term 2",
+        says=", behind messages of term ",
     ),
 }
 
