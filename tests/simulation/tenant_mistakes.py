@@ -12,7 +12,6 @@ from services.classifier.projection.projector import Projector
 from services.classifier.webhook import updates
 from services.classifier.webhook.draft import MutationResult
 from services.patcher.jobs.controller import JobController
-from services.patcher.workloads import reconciler
 from services.quota.wire import outbound
 from services.simulator.scenarios import SCENARIOS, system
 from shared.contracts.messages.spokes import ORIGIN, PREBUILT_WORKLOAD
@@ -67,11 +66,6 @@ def takes_the_end_of_a_pause_for_a_start(obj: Any, _integration: Any) -> Mutatio
     return MutationResult(object=obj, patch=())
 
 
-def leaves_a_kept_workload_as_it_is(*_: Any) -> bool:
-    """Leave an admission on record that was given back."""
-    return False
-
-
 def fixes_nothing(*_: Any, **__: Any) -> None:
     """Let a tenant change what rules gave."""
 
@@ -112,9 +106,6 @@ MISTAKES: dict[str, Mistake] = {
         updates, "_held", takes_the_end_of_a_pause_for_a_start, 15, "nobody admitted it"
     ),
     "another priority": Mistake(system, "check_fixed", fixes_nothing, 6, "has priority"),
-    "a Workload that outlives its job": Mistake(
-        reconciler, "is_kept", leaves_a_kept_workload_as_it_is, 9, "of which 0"
-    ),
     "a Workload that its user changed": Mistake(
         JobController, "stop", stops_only_with_a_workload, 14, "runs on though it is evicted"
     ),
