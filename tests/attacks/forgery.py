@@ -20,6 +20,7 @@ from shared.bus.nats.bus import NatsBus
 from shared.bus.port import CaughtUp
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.kube.names import RESOURCE_IN_USE
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.observed import Synced
 from shared.contracts.messages.outcomes import DeadLetter
@@ -36,6 +37,9 @@ CHANGING = (
     *(kinds.LOCAL_QUEUE, kinds.CLUSTER_QUEUE, kinds.ADMISSION_CHECK, kinds.MULTIKUEUE_CLUSTER),
 )
 """Kinds that a patcher may change."""
+
+
+KEPT = (kinds.CLUSTER_QUEUE, kinds.RESOURCE_FLAVOR, kinds.ADMISSION_CHECK)
 
 
 def now() -> datetime:
@@ -62,6 +66,8 @@ class Cluster:
         metadata: Object = {"name": name, **more.pop("metadata", {})}
         if namespace is not None:
             metadata["namespace"] = namespace
+        if kind in KEPT:
+            metadata["finalizers"] = [RESOURCE_IN_USE]  # The patcher would add it some time.
         obj = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **more}
         return await self.kube.create(kind, obj)
 

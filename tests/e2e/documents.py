@@ -119,10 +119,11 @@ def _console(page: str, lines: list[tuple[int, str]]) -> Iterator[Command]:
 
 def matches(shown: list[str], printed: list[str]) -> bool:
     """Whether that was printed, `…` standing for anything: within a line, or for any lines."""
-    pattern = "\n".join(
-        "(?s:.*)" if line == "…" else ".*".join(map(re.escape, line.split("…"))) for line in shown
+    pattern = "".join(
+        r"(?:.*\n)*" if line == "…" else ".*".join(map(re.escape, line.split("…"))) + r"\n"
+        for line in shown
     )
-    return re.fullmatch(pattern, "\n".join(printed)) is not None
+    return re.fullmatch(pattern, "".join(f"{line}\n" for line in printed)) is not None
 
 
 @dataclass(slots=True)

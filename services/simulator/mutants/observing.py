@@ -99,7 +99,7 @@ MUTANTS: Final = (
     Mutant(
         name="the version of an evicted workload is not published",
         adr=4,
-        where="services.classifier.projection.projector:_is_same",
+        where="services.classifier.projection.projector:is_same",
         make=lambda original: lambda a, b, **_evicted: original(a, b, evicted=False),
         scenarios=("preemption", "lives", "swarm"),
     ),
