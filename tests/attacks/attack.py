@@ -32,9 +32,6 @@ class Attack:
     own: tuple[str, ...] = ()
     """Subjects that this user may write to: messages there are no harm."""
 
-    breaks: str | None = None
-    """Why it does not hold yet. None: it holds."""
-
     def __str__(self) -> str:
         return f"{self.threat} {self.way}"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from services.ctl.connect.reader import open_reader
-from services.ctl.inspect.story import story
+from services.ctl.inspect.story import story, with_message
 from shared.bus.stream_reader import Seen, StreamReader
 from shared.contracts.kube.ages import instant
 from shared.contracts.kube.conditions import conditions_of
@@ -227,7 +227,7 @@ def _admission(body: Body) -> str:
 
 
 def _check(body: Body) -> str:
-    return _sentence(f"{body.get('check')} {body.get('state')}", body)
+    return with_message(f"{body.get('check')} {body.get('state')}", body)
 
 
 def _dispatch(body: Body) -> str:
@@ -236,14 +236,14 @@ def _dispatch(body: Body) -> str:
 
 def _outcome(body: Body) -> str:
     decision = f"(decision {body.get('term')}.{body.get('number')})"
-    return _sentence(f"{body.get('action')} {body.get('result')} {decision}", body)
+    return with_message(f"{body.get('action')} {body.get('result')} {decision}", body)
 
 
 def _host(body: Body) -> str:
     text = f"TaskRun {body.get('name')}: {body.get('platform')} {body.get('state')}"
     if body.get("host"):
         text += f" on {body['host']} ({body.get('provider')} {body.get('address') or ''})".rstrip()
-    return _sentence(text, body)
+    return with_message(text, body)
 
 
 _TEXTS: Final[dict[str, Callable[[Body], str]]] = {
@@ -255,10 +255,6 @@ _TEXTS: Final[dict[str, Callable[[Body], str]]] = {
     "outcome": _outcome,
     "host": _host,
 }
-
-
-def _sentence(text: str, body: Body) -> str:
-    return f"{text}: {body['message']}" if body.get("message") else text
 
 
 def _pairs(amounts: Body) -> str:

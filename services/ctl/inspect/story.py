@@ -81,12 +81,12 @@ def _admission(body: Body) -> str:
 
 
 def _check(body: Body) -> str:
-    return _sentence(f"admission check {body.get('check')} is {body.get('state')}", body)
+    return with_message(f"admission check {body.get('check')} is {body.get('state')}", body)
 
 
 def _outcome(body: Body) -> str:
     if body.get("result") != "applied":
-        return _sentence(f"the cluster: {body.get('action')} is {body.get('result')}", body)
+        return with_message(f"the cluster: {body.get('action')} is {body.get('result')}", body)
     return "its job is started" if body.get("action") == "release" else ""
 
 
@@ -97,7 +97,7 @@ def _dispatch(body: Body) -> str:
 def _host(body: Body) -> str:
     where = f" on {body['host']}" if body.get("host") else ""
     text = f"TaskRun {body.get('name')}: {body.get('platform')} is {body.get('state')}{where}"
-    return _sentence(text, body)
+    return with_message(text, body)
 
 
 _TELLINGS: Final[dict[str, Telling]] = {
@@ -110,7 +110,8 @@ _TELLINGS: Final[dict[str, Telling]] = {
 }
 
 
-def _sentence(text: str, body: Body) -> str:
+def with_message(text: str, body: Body) -> str:
+    """`text` and the message that `body` has, if it has one."""
     return f"{text}: {body['message']}" if body.get("message") else text
 
 

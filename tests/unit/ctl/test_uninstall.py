@@ -171,12 +171,11 @@ async def test_nothing_is_given_back_while_a_service_still_runs(site: Site) -> N
     assert names.RESOURCE_IN_USE in await site.finalizers(kinds.WORKLOAD, "job-waits")
 
 
-class MeddledKube(LocalKube):
-    """Somebody changes each Workload between reading and writing it, once."""
+class WatchedKube(LocalKube):
+    """Something happens before a patch is applied."""
 
-    def __init__(self, inner: LocalKube) -> None:
-        super().__init__(inner._api)
-        self.meddled: set[str] = set()
+    async def before(self, kind: Kind, name: str) -> None:
+        raise NotImplementedError
 
     async def patch(
         self,
@@ -187,10 +186,21 @@ class MeddledKube(LocalKube):
         *,
         subresource: str | None = None,
     ) -> Any:
+        await self.before(kind, name)
+        return await super().patch(kind, namespace, name, patch, subresource=subresource)
+
+
+class MeddledKube(WatchedKube):
+    """Somebody changes each Workload between reading and writing it, once."""
+
+    def __init__(self, inner: LocalKube) -> None:
+        super().__init__(inner._api)
+        self.meddled: set[str] = set()
+
+    async def before(self, kind: Kind, name: str) -> None:
         if kind is kinds.WORKLOAD and name not in self.meddled:
             self.meddled.add(name)
             raise ConflictError("changed meanwhile", status=409)
-        return await super().patch(kind, namespace, name, patch, subresource=subresource)
 
 
 async def test_object_that_changes_meanwhile_is_read_again(site: Site) -> None:
@@ -201,28 +211,19 @@ async def test_object_that_changes_meanwhile_is_read_again(site: Site) -> None:
     assert await site.finalizers(kinds.WORKLOAD, "job-waits") == ["example.com/theirs"]
 
 
-class BusyKube(LocalKube):
+class BusyKube(WatchedKube):
     """A cluster whose services hold one more job and one more Workload until they stop."""
 
     def __init__(self, site: "Site") -> None:
         super().__init__(site.kube._api)
         self.site = site
 
-    async def patch(
-        self,
-        kind: Kind,
-        namespace: str | None,
-        name: str,
-        patch: Patch,
-        *,
-        subresource: str | None = None,
-    ) -> Any:
+    async def before(self, kind: Kind, _name: str) -> None:
         if kind is kinds.DEPLOYMENT:
             await self.site.job("late")
             held = [names.RESOURCE_IN_USE]
             spec = {"queueName": "main", "podSets": [], "active": True}
             await self.site.make(kinds.WORKLOAD, "job-late", spec, finalizers=held)
-        return await super().patch(kind, namespace, name, patch, subresource=subresource)
 
 
 async def test_what_began_to_wait_while_services_stopped_is_given_back_too(site: Site) -> None:

@@ -1,6 +1,6 @@
 """Answers of admission checks in the status of a Workload, as in Kueue."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -177,16 +177,6 @@ def test_checks_above_the_limit_are_not_written() -> None:
 
 
 # --- on a cluster ----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-async def setup() -> AsyncIterator[Setup]:
-    subject = Setup()
-    await subject.bus.start()
-    await subject.start_patcher()
-    yield subject
-    await subject.kill_patcher()
-    await subject.bus.stop()
 
 
 async def states(setup: Setup, state: WorkloadState) -> list[tuple[str, str]]:

@@ -1,10 +1,7 @@
 """Kubernetes events with Kueue's reasons and messages, at a bounded rate."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
-
-import pytest
 
 from services.patcher.cluster.events import PENDING_MAX, EventRecorder
 from services.simulator.local import LocalKube
@@ -23,16 +20,6 @@ JOB = {
         "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c"}]}},
     },
 }
-
-
-@pytest.fixture
-async def setup() -> AsyncIterator[Setup]:
-    subject = Setup()
-    await subject.bus.start()
-    await subject.start_patcher()
-    yield subject
-    await subject.kill_patcher()
-    await subject.bus.stop()
 
 
 async def test_lifecycle_of_a_workload_causes_kueues_events(setup: Setup) -> None:

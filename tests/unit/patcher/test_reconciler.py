@@ -1,24 +1,11 @@
 """What the patcher writes for each decision, also if it repeats its steps."""
 
 import asyncio
-from collections.abc import AsyncIterator
-
-import pytest
 
 from shared.contracts.kube import kinds, names
 from shared.settings.configuration import Configuration, Integrations
 from shared.testing.waiting import eventually
 from tests.unit.patcher.stage import NOON, Setup, projected
-
-
-@pytest.fixture
-async def setup() -> AsyncIterator[Setup]:
-    subject = Setup()
-    await subject.bus.start()
-    await subject.start_patcher()
-    yield subject
-    await subject.kill_patcher()
-    await subject.bus.stop()
 
 
 async def test_waiting_job_gets_a_workload_object(setup: Setup) -> None:

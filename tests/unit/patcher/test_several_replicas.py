@@ -1,24 +1,10 @@
 """What one replica's cache does not know yet, because another replica did it."""
 
-from collections.abc import AsyncIterator
-
-import pytest
-
 from shared.contracts.kube import kinds, names
 from shared.contracts.messages.workloads import WorkloadState
 from shared.telemetry import probes
 from shared.testing.waiting import eventually
 from tests.unit.patcher.stage import Setup, projected
-
-
-@pytest.fixture
-async def setup() -> AsyncIterator[Setup]:
-    subject = Setup()
-    await subject.bus.start()
-    await subject.start_patcher()
-    yield subject
-    await subject.kill_patcher()
-    await subject.bus.stop()
 
 
 async def running(setup: Setup) -> WorkloadState:
