@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from services.ctl.dev.app import BROKER, DevOptions, Running, running
 from services.ctl.dev.supervisor import http_status
-from services.ctl.run import Program
+from services.ctl.programs import Program
 from services.quota.bench import load
 from services.simulator.app import Simulator
 from services.simulator.bench.report import Requests, requests_served, summary

@@ -26,7 +26,7 @@ from services.ctl.cli.queries import app as queries_app
 from services.ctl.cli.spokes import app as spokes_app
 from services.ctl.cli.steering import app as steering_app
 from services.ctl.cli.whatif import app as whatif_app
-from services.ctl.run import Program
+from services.ctl.programs import Program
 from shared.runtime.command import CommandError, Exit
 
 EPILOG: Final = (

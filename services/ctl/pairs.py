@@ -19,7 +19,7 @@ import structlog
 from pydantic import Field
 
 from services.ctl.dev.supervisor import ChildSpec, Supervisor
-from services.ctl.run import Program
+from services.ctl.programs import Program
 from services.ctl.setup.permissions import key_file
 from shared.bus.follow import follow, recall
 from shared.bus.port import Bus, BusError, Entry

@@ -3,34 +3,9 @@
 import importlib
 import sys
 from collections.abc import Sequence
-from enum import StrEnum
-from typing import Final
 
+from services.ctl.programs import Program
 from shared.runtime.command import CommandError, Exit
-
-
-class Program(StrEnum):
-    """The programs that `sluice run` starts."""
-
-    WATCHER = "watcher"
-    CLASSIFIER = "classifier"
-    QUOTA = "quota"
-    DISPATCHER = "dispatcher"
-    PROVISIONER = "provisioner"
-    PATCHER = "patcher"
-    CONSOLE = "console"
-    TRACER = "tracer"
-    PAIRS = "pairs"
-    SIMULATOR = "simulator"
-
-
-SERVICES: Final = tuple(
-    program
-    for program in Program
-    if program not in {Program.TRACER, Program.PAIRS, Program.SIMULATOR}
-)
-"""What a deployment consists of. The tracer runs only where traces are collected, and pairs only where
-the hub has kubeconfigs of spokes. The simulator stands in for a cluster."""
 
 
 def run_program(program: Program, arguments: Sequence[str]) -> int:

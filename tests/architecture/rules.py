@@ -25,7 +25,10 @@ CONTRACTS: Final = "shared/contracts"
 
 
 def imports_have_no_circles(house: House) -> Iterator[str]:
-    """Siblings in a package, with all below them, import each other in one direction only."""
+    """Siblings in a package, with all below them, import each other in one direction only.
+
+    Also where a module is imported late, by its name.
+    """
     edges = dict(_edges(house.code))
     for parent in sorted(
         {".".join(name.split(".")[:depth]) for name in edges for depth in range(6)}
@@ -48,6 +51,8 @@ def _edges(files: Sequence[Source]) -> Iterator[tuple[str, set[str]]]:
             elif isinstance(node, ast.ImportFrom) and node.module:
                 names = (f"{node.module}.{alias.name}" for alias in node.names)
                 found.update(name if name in modules else node.module for name in names)
+            elif isinstance(node, ast.Call) and "import_module" in ast.unparse(node.func):
+                found.update(ast.unparse(each).strip("'") for each in node.args)
         yield file.module, {name for name in found if name in modules and name != file.module}
 
 

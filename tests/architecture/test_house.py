@@ -31,6 +31,14 @@ PLANTED: Final[dict[str, tuple[str, Sequence[Source], str]]] = {
         ],
         "circle in services.quota",
     ),
+    "two modules import each other, one of them by name": (
+        "imports_have_no_circles",
+        [
+            file("services/ctl/a.py", 'import_module("services.ctl.b")'),
+            file("services/ctl/b.py", "from services.ctl import a"),
+        ],
+        "circle in services.ctl",
+    ),
     "two packages import each other through different modules": (
         "imports_have_no_circles",
         [

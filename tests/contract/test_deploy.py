@@ -14,7 +14,7 @@ import yaml
 from services.classifier.settings import ClassifierSettings
 from services.console.settings import ConsoleSettings
 from services.ctl.pairs import PairSettings
-from services.ctl.run import SERVICES, Program
+from services.ctl.programs import SERVICES, Program
 from services.ctl.setup.permissions import CONFIG_MAP, secret_of
 from services.dispatcher.settings import DispatcherSettings
 from services.patcher.settings import PatcherSettings

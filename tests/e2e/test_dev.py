@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from services.ctl.run import SERVICES
+from services.ctl.programs import SERVICES
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import MUTATING_WEBHOOK, Object
 from shared.contracts.simulation import DURATION

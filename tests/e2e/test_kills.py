@@ -13,7 +13,7 @@ from services.ctl.demo.load import make_load
 from services.ctl.demo.progress import ProgressTracker, follow
 from services.ctl.demo.results import LoadResult, read_results
 from services.ctl.dev.app import BROKER, EXAMPLE, DevOptions, Running, running
-from services.ctl.run import SERVICES, Program
+from services.ctl.programs import SERVICES, Program
 from shared.contracts.kube import kinds
 from shared.kube.port import Kube
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from services.ctl.run import SERVICES
+from services.ctl.programs import SERVICES
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind as ObjectKind
 from shared.contracts.kube.kinds import Object

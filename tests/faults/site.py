@@ -16,7 +16,7 @@ import nats
 import yaml
 
 from services.ctl.dev.app import EXAMPLE, DevOptions, Running, free_port, running
-from services.ctl.run import SERVICES, Program
+from services.ctl.programs import SERVICES, Program
 from shared.bus.admin.apply import apply_at
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.streams import DATA

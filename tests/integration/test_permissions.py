@@ -17,7 +17,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from services.ctl.dev.secure import Secured, secure
-from services.ctl.run import SERVICES
+from services.ctl.programs import SERVICES
 from shared.bus.admin.apply import apply_at
 from shared.bus.admin.permissions import API, OWN_API, permissions, reads_of, rights_of, writes_of
 from shared.bus.embedded import EmbeddedServer

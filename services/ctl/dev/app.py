@@ -19,7 +19,7 @@ from services.ctl.connect.reader import STATE_FILE, unreachable
 from services.ctl.dev.secure import Secured, secure
 from services.ctl.dev.spokes import Spoke, start_spokes
 from services.ctl.dev.supervisor import ChildSpec, Ready, Supervisor, http_status
-from services.ctl.run import SERVICES, Program
+from services.ctl.programs import SERVICES, Program
 from services.ctl.setup.apply import apply_manifests
 from services.ctl.setup.definitions import apply_definitions, disable_conversion, enable_conversion
 from services.ctl.setup.registration import register, unregister

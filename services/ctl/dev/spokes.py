@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from services.ctl.dev.supervisor import ChildSpec, Ready, Supervisor
-from services.ctl.run import Program
+from services.ctl.programs import Program
 from services.ctl.setup.apply import apply_manifests
 from services.ctl.setup.spokes import SPOKES_EXAMPLE, spoke_names
 from services.whatif.manifests import load_manifests

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from services.ctl.dev.app import EXAMPLE
-from services.ctl.run import Program
+from services.ctl.programs import Program
 from shared.runtime.command import Exit
 from shared.testing.waiting import PATIENCE_SECONDS
 from tests.unit.ctl.whatif_objects import Sluice

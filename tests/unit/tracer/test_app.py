@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.ctl.run import SERVICES, Program
+from services.ctl.programs import SERVICES, Program
 from services.tracer.app import main
 
 
