@@ -3,84 +3,87 @@
 from collections.abc import Mapping
 from typing import Final
 
-_CHECKS: Final = "Its owner says more: `sluice explain` shows it."
+_CHECKS: Final = "Read the message of the check in `sluice explain`."
 
 REASONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "Why a workload waits": {
         "PendingEvaluation": (
-            "It was not weighed yet, backs off, or stands behind the head of a strict queue.",
-            "`sluice explain` says which: until when it backs off and because of what, or who must go first.",
+            "It was not considered yet, backs off, or stands behind the head of a `StrictFIFO` queue.",
+            "`sluice explain` says which: when and why it backs off, or which workload goes first.",
         ),
         "WaitingForQuota": (
-            "It fits into the quota, but not beside those who hold it now.",
-            "Wait, raise the limit that is named, or let somebody end.",
+            "It fits into the quota, but not beside the workloads that hold it now.",
+            "Wait, raise the limit that the message names, or end a workload that holds the quota.",
         ),
         "ExceedsMaxQuota": (
             "It asks for more than its queue could ever have, borrowing included.",
-            "Raise the limit that is named, or ask for less.",
+            "Raise the limit that the message names, or request less.",
         ),
         "NoMatchingFlavor": (
-            "No flavor of its queue offers what it asks on nodes that it selects and tolerates.",
-            "Correct node selector and tolerations, or offer the resource in such a flavor.",
+            "No flavor of its queue has what it requests on nodes that it selects and tolerates.",
+            "Correct its node selector and tolerations, or add the resource to a flavor that fits them.",
         ),
         "WaitingForPreemptedWorkloads": (
-            "Others were evicted for it, and their pods still run.",
+            "Other workloads were evicted for it, and their pods still run.",
             "Wait for their grace period; `sluice doctor` names those that do not end.",
         ),
         "WaitingForPodsReady": (
-            "Somebody was admitted whose pods are not ready, and `blockAdmission` lets nobody pass.",
-            "Look at the pods of those that are named.",
+            "Pods of an admitted workload are not ready, and `blockAdmission` is set.",
+            "Look at the pods of the workloads that the message names.",
         ),
         "Suspended": (
-            "Its LocalQueue or ClusterQueue admits nobody.",
-            "Resume it, or correct what makes it inactive: see below.",
+            "Its LocalQueue or ClusterQueue is stopped or inactive.",
+            "Resume the queue, or correct what makes it inactive (below).",
         ),
         "Misconfigured": (
-            "It names what is not there, breaks a LimitRange, or its namespace is not selected.",
-            "Correct what the message names.",
+            "It names a missing object, violates a LimitRange, or its queue does not select its namespace.",
+            "Correct the object that the message names.",
         ),
         "Deactivated": ("`spec.active` of its Workload is false.", "Set it to true."),
-        "OnHold": ("Its user holds the job itself.", "Take the job off hold."),
+        "OnHold": (
+            "Its user paused the job.",
+            "Remove the pause, for example `spec.status: PipelineRunPending`.",
+        ),
         "AdmissionGated": (
-            "Admission gates of the job are closed.",
-            "Their owners remove them.",
+            "The job has admission gates.",
+            "The controllers that set the gates remove them.",
         ),
     },
     "Why it does not wait": {
-        "Reserved": ("It has quota; its admission checks are not all ready.", _CHECKS),
+        "Reserved": ("It has quota, and waits for its admission checks.", _CHECKS),
         "Admitted": ("It may run.", ""),
-        "Finished": ("It is over.", ""),
+        "Finished": ("It has ended.", ""),
     },
     "Why a workload lost its quota": {
         "Preempted": (
-            "Somebody else took its place.",
-            "`sluice who-preempted` says who, and by which rule.",
+            "Another workload took its quota.",
+            "`sluice who-preempted` names the workload and the rule.",
         ),
-        "InClusterQueue": ("Preempted by a more important one of its own queue.", ""),
-        "InCohortReclamation": ("Preempted: its queue had borrowed it.", ""),
+        "InClusterQueue": ("Preempted by a workload of its own queue with a higher priority.", ""),
+        "InCohortReclamation": ("Preempted: its queue had borrowed the quota.", ""),
         "InCohortFairSharing": ("Preempted: its queue's share was larger.", ""),
         "InCohortReclaimWhileBorrowing": (
-            "Preempted by one of another queue that borrows as well.",
+            "Preempted by a workload of another queue that borrows, too.",
             "",
         ),
         "PodsReadyTimeout": (
-            "Its pods were not ready in time, or not again in time.",
-            "Look at its pods. It is tried again after a back-off.",
+            "Its pods were not ready in time, or did not recover in time.",
+            "Look at its pods. It is admitted again after a back-off.",
         ),
         "AdmissionCheck": (
             "An admission check said `Retry`.",
-            f"{_CHECKS} It is tried again after a while.",
+            f"{_CHECKS} It is admitted again after a back-off.",
         ),
         "ClusterQueueStopped": ("Its ClusterQueue was stopped.", "Resume the queue."),
         "LocalQueueStopped": ("Its LocalQueue was stopped.", "Resume the queue."),
         "ClusterQueueTerminating": (
             "Its ClusterQueue is being deleted, and it had not started.",
-            "Name another queue.",
+            "Submit it to another queue.",
         ),
         "DeactivatedDueToAdmissionCheck": ("An admission check said `Rejected`.", _CHECKS),
         "DeactivatedDueToRequeuingLimitExceeded": (
-            "Its pods were not ready in time, too often.",
-            "Mend it, then set `spec.active` to true: its requeues are counted from zero again.",
+            "Its pods were not ready in time, and no retries are left.",
+            "Correct its pods, then set `spec.active` to true. Its requeues are then counted from zero.",
         ),
         "DeactivatedDueToMaximumExecutionTimeExceeded": (
             "It was admitted for longer than its label allows.",
@@ -88,63 +91,66 @@ REASONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         ),
         "NoMatchingWorkload": (
             "The running job asks for more pods than were admitted.",
-            "It waits for all of them.",
+            "It is suspended, and waits until all of its pods fit.",
         ),
         "WorkloadDeleted": (
             "Somebody deleted its Workload object.",
-            "Nothing: its job has another one, and waits.",
+            "Nothing: its job gets a new Workload, and waits.",
         ),
         "ReleaseRefused": (
-            "The cluster would not let the job run.",
-            "Correct the job; or what refuses it, then `sluice stop` and `sluice resume` its Workload.",
+            "The API server refused to start the job.",
+            "Correct the job or the policy that refuses it. Then `sluice stop` and `sluice resume` it.",
         ),
     },
     "Why a queue is inactive": {
         "Stopped": ("Its `stopPolicy` says so.", "`sluice resume`."),
         "Terminating": (
-            "It is being deleted, and workloads hold its quota.",
-            "Nothing: it goes when they have ended.",
+            "It is being deleted, and workloads still hold its quota.",
+            "Nothing: it is removed when they have ended.",
         ),
         "FlavorNotFound": (
-            "It names a ResourceFlavor that is not there.",
-            "Create it, or take it out of the queue.",
+            "It names a ResourceFlavor that does not exist.",
+            "Create it, or remove it from the queue.",
         ),
         "AdmissionCheckNotFound": (
-            "It names an AdmissionCheck that is not there.",
-            "Create it, or take it out of the queue.",
+            "It names an AdmissionCheck that does not exist.",
+            "Create it, or remove it from the queue.",
         ),
         "AdmissionCheckInactive": (
-            "Nobody answers one of its AdmissionChecks.",
+            "No controller serves one of its AdmissionChecks.",
             "Start the check's controller, or correct its parameters.",
         ),
         "MultipleMultiKueueAdmissionChecks": (
             "Two of its AdmissionChecks send work to other clusters.",
-            "Leave one; name all clusters in its MultiKueueConfig.",
+            "Keep one, and name all clusters in its MultiKueueConfig.",
         ),
         "MultiKueueAdmissionCheckAppliedPerFlavor": (
             "Its MultiKueue check has `onFlavors`.",
-            "Take them off; a flavor's label `sluicegate.dev/spoke` demands a cluster.",
+            "Remove it. A flavor's label `sluicegate.dev/spoke` sends its work to one cluster.",
         ),
         "MultiKueueWithProvisioningRequest": (
-            "It has a MultiKueue check and one for ProvisioningRequests.",
-            "Leave one of them.",
+            "It has a MultiKueue check and a ProvisioningRequest check.",
+            "Keep one of them.",
         ),
         "TopologyNotFound": (
-            "A flavor has a `topologyName`; placement by topology is not offered.",
-            "Take it out of the flavor.",
+            "A flavor has a `topologyName`. Placement by topology is not implemented.",
+            "Remove the field from the flavor.",
         ),
         "ConcurrentAdmissionNotSupported": (
-            "It has a `concurrentAdmissionPolicy`; trying several flavors at a time is not offered.",
-            "Make it anew without the policy, which cannot be changed.",
+            "It has a `concurrentAdmissionPolicy`, which is not implemented.",
+            "The field is immutable: delete the queue, and create it without the field.",
         ),
-        "Unknown": ("Its cohorts form a circle.", "Give one of them another parent, or none."),
+        "Unknown": (
+            "Its cohorts form a cycle.",
+            "Give one of the cohorts another parent, or none.",
+        ),
         "ClusterQueueDoesNotExist": (
-            "A LocalQueue names a ClusterQueue that is not there.",
-            "Create it, or name another.",
+            "A LocalQueue names a ClusterQueue that does not exist.",
+            "Create it, or name another ClusterQueue.",
         ),
         "ClusterQueueIsInactive": (
             "The ClusterQueue of a LocalQueue is inactive.",
-            "Look at the ClusterQueue.",
+            "Read the condition `Active` of the ClusterQueue.",
         ),
     },
 }
