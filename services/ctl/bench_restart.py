@@ -187,7 +187,7 @@ def main() -> int:
     """Fill a server of its own, start it again, and measure a leader."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--leader", help="Lead at this server: for the child process.")
-    parser.add_argument("--scale", type=float, default=1.0, help="Of all counts.")
+    parser.add_argument("--scale", type=float, default=1.0, help="Factor for all counts.")
     options = parser.parse_args()
     configure_logging(service="bench", level="error", format_="console", for_good=False)
     if options.leader:

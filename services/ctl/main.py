@@ -83,8 +83,10 @@ def dev(
             help="Register the webhook. Default: only in a simulated cluster.",
         ),
     ] = None,
-    speed: Annotated[float, typer.Option(min=0.001, help="Of simulated time.")] = 60.0,
-    seed: Annotated[int, typer.Option(help="Of the simulated cluster.")] = 0,
+    speed: Annotated[
+        float, typer.Option(min=0.001, help="Speed of simulated time: 60 is a minute a second.")
+    ] = 60.0,
+    seed: Annotated[int, typer.Option(help="Seed of the simulated cluster.")] = 0,
     spokes: Annotated[
         int, typer.Option(min=0, max=20, help="Simulated clusters beside it, to send work to.")
     ] = 0,
@@ -129,10 +131,12 @@ def dev(
 
 @app.command()
 def demo(
-    seed: Annotated[int, typer.Option(help="Of the generated load: equal seeds, equal load.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the load: equal seeds, equal load.")] = 1,
     runs: Annotated[int, typer.Option(min=0, help="How many PipelineRuns.")] = 600,
     jobs: Annotated[int, typer.Option(min=0, help="How many Jobs.")] = 100,
-    speed: Annotated[float, typer.Option(min=0.001, help="Of simulated time.")] = 60.0,
+    speed: Annotated[
+        float, typer.Option(min=0.001, help="Speed of simulated time: 60 is a minute a second.")
+    ] = 60.0,
     pipelineruns: Annotated[
         Path | None,
         typer.Option(
@@ -219,7 +223,8 @@ def install(
         bool, typer.Option("--definitions", help="Apply the definitions of kinds that are missing.")
     ] = False,
     webhook_url: Annotated[
-        str | None, typer.Option(help="Where the classifier answers: registers it there.")
+        str | None,
+        typer.Option(help="URL at which the API server reaches the classifier; registers it."),
     ] = None,
     authority: Annotated[
         Path | None, typer.Option(help="CA of the classifier's certificate (ca.crt).")
@@ -254,7 +259,7 @@ def uninstall(
         typer.Option(help="Jobs that wait: release starts them, leave keeps them suspended."),
     ] = None,
     namespace: Annotated[
-        str, typer.Option("--namespace", "-n", help="Of the services.")
+        str, typer.Option("--namespace", "-n", help="Namespace of the services.")
     ] = "sluicegate",
     wait_seconds: Annotated[float, typer.Option(help="For the services' pods to end.")] = 120,
     kubeconfig: Kubeconfig = None,

@@ -128,13 +128,21 @@ def bus_permissions(
 
 @app.command("leaf")
 def bus_leaf(
-    url: Annotated[str, typer.Argument(help="Of the hub's port for leaf nodes: tls://HOST:7422.")],
+    url: Annotated[
+        str, typer.Argument(help="URL of the hub's port for leaf nodes: tls://HOST:7422.")
+    ],
     key: Annotated[
         Path | None, typer.Option(help="The spoke's seed: nats-keys/spoke-NAME.nk.")
     ] = None,
-    ca: Annotated[Path | None, typer.Option(help="Of the hub's certificate.")] = None,
-    certificate: Annotated[Path | None, typer.Option(help="To show to the hub.")] = None,
-    private_key: Annotated[Path | None, typer.Option(help="Of that certificate.")] = None,
+    ca: Annotated[
+        Path | None, typer.Option(help="File with the CA of the hub's certificate.")
+    ] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(help="File with the client certificate.")
+    ] = None,
+    private_key: Annotated[
+        Path | None, typer.Option(help="File with the private key of that certificate.")
+    ] = None,
 ) -> None:
     """Print the configuration of a spoke's own NATS server, which dials the hub's. It holds the seed."""
     from shared.bus.admin.accounts import leaf_configuration  # noqa: PLC0415

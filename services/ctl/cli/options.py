@@ -16,10 +16,12 @@ NatsUrl = Annotated[
     typer.Option(
         "--nats-url",
         envvar=["SLUICE_NATS_URL", "NATS_URL"],
-        help="Where NATS is. Default: the `sluice dev` of this folder, else nats://127.0.0.1:4222.",
+        help="URL of NATS. Default: that of the `sluice dev` in this folder, else nats://127.0.0.1:4222.",
     ),
 ]
-Directory = Annotated[Path, typer.Option("--directory", help="Of the `sluice dev` that is meant.")]
+Directory = Annotated[
+    Path, typer.Option("--directory", help="Folder in which `sluice dev` keeps its state.")
+]
 DevDirectory = Annotated[
     Path, typer.Option("--directory", help="Where logs, certificates and broker data are kept.")
 ]
@@ -30,7 +32,7 @@ Namespace = Annotated[
         "-n",
         envvar="SLUICE_NAMESPACE",
         autocompletion=complete_namespace,
-        help="Only objects of this namespace.",
+        help="Only objects in this namespace.",
     ),
 ]
 TextOrJson = Annotated[
@@ -40,10 +42,13 @@ TextOrJson = Annotated[
     ),
 ]
 AllNamespaces = Annotated[
-    bool, typer.Option("--all-namespaces", "-A", help="Of all namespaces, with a column for it.")
+    bool,
+    typer.Option(
+        "--all-namespaces", "-A", help="Show all namespaces, with a column for the namespace."
+    ),
 ]
 Cluster = Annotated[
-    str | None, typer.Option("--cluster", help="Only of this cluster. Default: of all.")
+    str | None, typer.Option("--cluster", help="Only this cluster. Default: all clusters.")
 ]
 
 WorkloadName = Annotated[
@@ -51,7 +56,7 @@ WorkloadName = Annotated[
     typer.Argument(
         metavar="NAMESPACE/NAME",
         autocompletion=complete_workload,
-        help="Of the job or of its Workload.",
+        help="Namespace and name of the job or of its Workload.",
     ),
 ]
 
@@ -68,7 +73,7 @@ Kubeconfig = Annotated[
     typer.Option(
         "--kubeconfig",
         envvar="KUBECONFIG",
-        help="The cluster to write to. Default: that of the `sluice dev` of this folder.",
+        help="The cluster to write to. Default: that of the `sluice dev` in this folder.",
     ),
 ]
 

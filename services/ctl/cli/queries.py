@@ -125,7 +125,7 @@ def who_preempted(
         typer.Argument(
             metavar="[NAMESPACE/NAME]",
             autocompletion=complete_workload,
-            help="Of the job or Workload. Default: all.",
+            help="Name of the job or Workload. Default: all.",
         ),
     ] = None,
     namespace: Annotated[
@@ -183,7 +183,7 @@ def doctor(
         typer.Option(help="Also look whether the services' accounts may do in it what they must."),
     ] = None,
     service_namespace: Annotated[
-        str, typer.Option(help="Where the services run, for their accounts.")
+        str, typer.Option(help="Namespace of the services, for their ServiceAccounts.")
     ] = "sluicegate",
     configuration: Configured = None,
     nats_url: NatsUrl = None,

@@ -19,7 +19,11 @@ Steered = Annotated[
     ),
 ]
 SteeredName = Annotated[
-    str, typer.Argument(autocompletion=complete_name, help="Of workloads also the job's.")
+    str,
+    typer.Argument(
+        autocompletion=complete_name,
+        help="Name of the object; for a workload also that of its job.",
+    ),
 ]
 
 
@@ -30,7 +34,9 @@ def stop(
     namespace: Namespace = "default",
     keep_already_running: Annotated[
         bool,
-        typer.Option("--keep-already-running", help="Of a queue: let what runs end by itself."),
+        typer.Option(
+            "--keep-already-running", help="For queues: let running workloads end by themselves."
+        ),
     ] = False,
     kubeconfig: Kubeconfig = None,
     directory: Directory = Path(".sluice"),

@@ -3,13 +3,16 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from services.ctl.dev.app import EXAMPLE
+from services.ctl.main import app
 from services.ctl.programs import Program
 from shared.runtime.command import Exit
 from shared.testing.waiting import PATIENCE_SECONDS
@@ -258,3 +261,17 @@ def test_every_program_that_can_be_named_is_listed(sluice: Sluice) -> None:
     _, listed, _ = sluice("run", "--help")
     for program in Program:
         assert program.value in listed
+
+
+def helps(command: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Command and option, with the option's help text."""
+    for each in command.params:
+        yield f"{path} {each.name}", getattr(each, "help", None) or ""
+    for name, below in getattr(command, "commands", {}).items():
+        yield from helps(below, f"{path} {name}")
+
+
+def test_help_of_an_option_is_understood_without_its_name() -> None:
+    texts = dict(helps(get_command(app), "sluice"))
+    assert len(texts) > 100
+    assert [where for where, text in texts.items() if text.startswith(("Of ", "Only of "))] == []

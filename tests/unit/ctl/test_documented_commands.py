@@ -85,7 +85,7 @@ def test_every_link_in_docs_has_a_target() -> None:
     assert {page: found for page, found in broken.items() if found} == {}
 
 
-@pytest.mark.parametrize("folder", ["tutorial", "how-to", "reference", "runbooks"])
+@pytest.mark.parametrize("folder", ["tutorial", "how-to", "reference", "explanation", "runbooks"])
 def test_the_readme_leads_to_every_page(folder: str) -> None:
     pages = [*(ROOT / "docs" / folder).glob("*.md")]
     if folder == "runbooks":
