@@ -26,6 +26,7 @@ from services.patcher.multikueue.copies import CopyReconciler
 from services.patcher.multikueue.heartbeat import Heartbeat
 from services.patcher.multikueue.hub_status import HubStatusWriter
 from services.patcher.multikueue.orders import OrderCheck
+from services.patcher.provisioning.controller import ProvisioningController
 from services.patcher.settings import PatcherSettings
 from services.patcher.workloads.check_states import CheckStates
 from services.patcher.workloads.decision_check import DecisionCheck
@@ -266,7 +267,22 @@ def _write_status(parts: _Dependencies) -> tuple[Loop, ...]:
         cluster=parts.settings.cluster,
         load=parts.load,
     )
-    return (queues.run, finalizers.run, parts.events.run, integrations.run, retention.run)
+    provisioning = ProvisioningController(
+        bus=parts.bus,
+        kube=parts.kube,
+        events=parts.events,
+        cluster=parts.settings.cluster,
+        now=parts.now,
+        load=parts.load,
+    )
+    return (
+        queues.run,
+        finalizers.run,
+        parts.events.run,
+        integrations.run,
+        retention.run,
+        provisioning.run,
+    )
 
 
 def main() -> int:

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Final
 
-from prometheus_client import Histogram
+from prometheus_client import Counter, Histogram
 
 from shared.contracts.kube.bodies import Body
 
@@ -12,6 +12,11 @@ CREATION: Final = Histogram(
     "From the creation of a job to that of its Workload.",
     ["job_kind", "replica_role"],
     buckets=[0.01 * 2**n for n in range(11)],
+)
+PROVISIONING_REQUESTS: Final = Counter(
+    "sluicegate_provisioning_requests",
+    "Requests to the cluster autoscaler that were created, or that the API server refused.",
+    ["result"],
 )
 _LEADER: Final = "leader"
 _FIRST_GENERATION: Final = 1

@@ -6,19 +6,29 @@ from typing import Final
 
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import CONFIGURATION_KINDS, Kind
+from shared.contracts.kube.names import MANAGED_LABEL
 from shared.integrations import INTEGRATIONS
 
 HOST_CONFIG: Final = "build.appstudio.redhat.com/multi-platform-config"
 """Label of the ConfigMaps that configure machines, with any value. Only these are watched."""
 
-_LABELS: Final = {kinds.CONFIG_MAP: HOST_CONFIG}
+_LABELS: Final = {
+    kinds.CONFIG_MAP: HOST_CONFIG,
+    kinds.PROVISIONING_REQUEST: f"{MANAGED_LABEL}=true",
+}
 """Kinds that are watched by a label selector."""
 
 _JOBS: Final = tuple(integration.kind for integration in INTEGRATIONS)
 _FIRST: Final = (kinds.INTEGRATION, *CONFIGURATION_KINDS)
 """Integrations come first: they tell which other kinds to watch."""
 
-_REST: Final = (kinds.CONFIG_MAP, *_JOBS, kinds.TASK_RUN, kinds.NODE)
+_REST: Final = (
+    kinds.CONFIG_MAP,
+    *_JOBS,
+    kinds.TASK_RUN,
+    kinds.NODE,
+    kinds.PROVISIONING_REQUEST,
+)
 RETIRED: Final = (kinds.SECRET,)
 """Kinds that earlier versions watched: what they published of them gets tombstones. `shared/integrations`
 refuses a document that would bring them back."""

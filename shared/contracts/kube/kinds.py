@@ -50,6 +50,13 @@ ADMISSION_CHECK: Final = _kueue("admissionchecks", "AdmissionCheck")
 MULTIKUEUE_CONFIG: Final = _kueue("multikueueconfigs", "MultiKueueConfig")
 MULTIKUEUE_CLUSTER: Final = _kueue("multikueueclusters", "MultiKueueCluster")
 TOPOLOGY: Final = _kueue("topologies", "Topology")
+PROVISIONING_REQUEST_CONFIG: Final = _kueue(
+    "provisioningrequestconfigs", "ProvisioningRequestConfig"
+)
+
+PROVISIONING_REQUEST: Final = _kind(
+    "autoscaling.x-k8s.io", "provisioningrequests", "ProvisioningRequest"
+)
 
 PIPELINE_RUN: Final = _kind("tekton.dev", "pipelineruns", "PipelineRun")
 INTEGRATION: Final = _kind(
@@ -60,6 +67,7 @@ JOB: Final = _kind("batch", "jobs", "Job")
 
 NAMESPACE: Final = _kind("", "namespaces", "Namespace", namespaced=False)
 POD: Final = _kind("", "pods", "Pod")
+POD_TEMPLATE: Final = _kind("", "podtemplates", "PodTemplate")
 EVENT: Final = _kind("", "events", "Event")
 SECRET: Final = _kind("", "secrets", "Secret")
 CONFIG_MAP: Final = _kind("", "configmaps", "ConfigMap")
@@ -112,5 +120,6 @@ CONFIGURATION_KINDS: Final = (
     MULTIKUEUE_CONFIG,
     MULTIKUEUE_CLUSTER,
     TOPOLOGY,
+    PROVISIONING_REQUEST_CONFIG,
 )
 """What decides about work, in the order in which a watcher lists it: before the work itself."""

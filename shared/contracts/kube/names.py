@@ -37,6 +37,9 @@ EQUAL_COMPLETIONS: Final = "kueue.x-k8s.io/job-completions-equal-parallelism"
 PROVISIONING_PREFIX: Final = "provreq.kueue.x-k8s.io/"
 """Prefix of annotations of a job that its ProvisioningRequests get; its Workload has them too."""
 
+MANAGED_LABEL: Final = "kueue.x-k8s.io/managed"
+"""Label of an object that exists because of a Workload, with the value `"true"`."""
+
 PRIORITY_BOOST: Final = "kueue.x-k8s.io/priority-boost"
 """Annotation of a Workload: an integer that is added to its priority."""
 

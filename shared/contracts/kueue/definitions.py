@@ -15,14 +15,6 @@ from shared.contracts.kueue.schema import ApiModel, Extra, Schema, structural
 STORAGE: Final = "v1beta2"
 V1BETA1: Final = "v1beta1"
 
-PROVISIONING_REQUEST_CONFIG: Final = Kind(
-    group="kueue.x-k8s.io",
-    version=STORAGE,
-    plural="provisioningrequestconfigs",
-    kind="ProvisioningRequestConfig",
-    namespaced=False,
-)
-
 _CONVERSION: Final[Object] = {
     "strategy": "Webhook",
     "webhook": {
@@ -339,7 +331,7 @@ DEFINITIONS: Final = (
         ),
     ),
     Definition(
-        kind=PROVISIONING_REQUEST_CONFIG,
+        kind=kinds.PROVISIONING_REQUEST_CONFIG,
         model=checks.ProvisioningRequestConfig,
         short_names=("prc",),
         has_status=False,

@@ -14,10 +14,12 @@ INTEGRATIONS: Final = "services/patcher/cluster/integrations.py"
 ELSEWHERE: Final = "as with Jobs: services/patcher/jobs/controller.py, multikueue/hub_status.py"
 COPIES: Final = "as with Jobs: services/patcher/multikueue/copies.py"
 RECREATION: Final = "services/patcher/jobs/recreation.py"
+PROVISIONING: Final = "services/patcher/provisioning/controller.py"
 JOBSETS: Final = ("jobset.x-k8s.io", "jobsets")
 BY_ALL_WATCHERS: Final[dict[Right, str]] = {
     ("list", "", "nodes"): "where SLUICE_KINDS names them",
     ("watch", "", "nodes"): "where SLUICE_KINDS names them",
+    ("watch", "autoscaling.x-k8s.io", "provisioningrequests"): "where a cluster serves them",
 }
 BY_ALL_PATCHERS: Final[dict[Right, str]] = {
     ("delete", "kueue.x-k8s.io", "workloads"): RETENTION,
@@ -28,6 +30,8 @@ BY_ALL_PATCHERS: Final[dict[Right, str]] = {
     ("patch", *JOBSETS): ELSEWHERE,
     ("patch", "jobset.x-k8s.io", "jobsets/status"): ELSEWHERE,
     ("delete", *JOBSETS): RETENTION,
+    **{(verb, "autoscaling.x-k8s.io", "provisioningrequests"): PROVISIONING for verb in ("get", "create", "delete")},
+    **{(verb, "", "podtemplates"): PROVISIONING for verb in ("get", "create", "patch")},
     ("update", "tekton.dev", "pipelineruns/finalizers"):
         "asked by nobody: admission looks whether we might",
 }  # fmt: skip
@@ -86,7 +90,10 @@ def test_patcher_of_hub_creates_no_jobs() -> None:
         for rule in role["rules"]
     ]
     made = {resource for (verb, _, resource), _ in granted(rules) if verb in {"create", "*"}}
-    assert made == {"workloads", "events", "secrets", "statefulsets", "persistentvolumeclaims"}
+    assert made == {
+        "workloads", "events", "secrets", "statefulsets", "persistentvolumeclaims",
+        "provisioningrequests", "podtemplates",
+    }  # fmt: skip
 
 
 def test_watcher_may_watch_every_configurable_kind() -> None:

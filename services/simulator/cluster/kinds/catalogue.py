@@ -138,6 +138,7 @@ CORE: Final = (
         generation=False,
     ),
     CLAIMS,
+    Kind(kind="PodTemplate", plural="podtemplates", has_status=False),
 )
 
 JOBS: Final = Kind(

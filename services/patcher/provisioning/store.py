@@ -1,0 +1,192 @@
+"""What is known of one cluster's provisioning checks: checks, parameters, Workloads, requests, flavors."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from shared.contracts.controllers import PROVISIONING
+from shared.contracts.kube import kinds
+from shared.contracts.kube.bodies import Body, spec_of, status_of
+from shared.contracts.kube.kinds import Kind
+from shared.contracts.kube.numbers import whole_number
+from shared.contracts.messages.observed import Observed, Synced
+
+WorkloadKey = tuple[str, str]
+"""Namespace and name."""
+
+NOT_SERVED: Final = (
+    f"{kinds.PROVISIONING_REQUEST.plural}.{kinds.PROVISIONING_REQUEST.group} are not read: install the "
+    "cluster autoscaler's CustomResourceDefinition, and let SLUICE_KINDS of the watcher name them"
+)
+
+
+class ProvisioningStore:
+    """Applies observed objects. Says which checks and workloads each of them concerns."""
+
+    def __init__(self) -> None:
+        self.checks: dict[str, Body] = {}
+        """AdmissionChecks of the provisioning controller."""
+
+        self.flavors: dict[str, Body] = {}
+        self._configs: dict[str, Body] = {}
+        self._workloads: dict[WorkloadKey, Body] = {}
+        """Those that list an admission check."""
+
+        self._requests: dict[WorkloadKey, Body] = {}
+        self._requests_of: dict[str, set[WorkloadKey]] = {}
+        """Uid of a Workload to its requests."""
+
+        self._is_served: bool | None = None
+        """None until the watcher has listed the cluster."""
+
+    # --- input ---
+
+    def apply_check(self, observed: Observed) -> None:
+        """Apply an AdmissionCheck."""
+        body = None if observed.deleted else observed.body
+        if body is not None and spec_of(body).get("controllerName") == PROVISIONING:
+            self.checks[observed.name] = body
+        else:
+            self.checks.pop(observed.name, None)
+
+    def apply_config(self, observed: Observed) -> None:
+        """Apply a ProvisioningRequestConfig."""
+        _set(self._configs, observed.name, observed)
+
+    def apply_flavor(self, observed: Observed) -> None:
+        """Apply a ResourceFlavor."""
+        _set(self.flavors, observed.name, observed)
+
+    def apply_workload(self, observed: Observed) -> None:
+        """Apply a Workload."""
+        key = (observed.namespace or "", observed.name)
+        body = None if observed.deleted else observed.body
+        if body is None:
+            self._workloads.pop(key, None)
+        elif status_of(body).get("admissionChecks") or body["metadata"]["uid"] in self._requests_of:
+            self.store_workload(body)
+        else:
+            self._workloads.pop(key, None)
+
+    def store_workload(self, body: Body) -> None:
+        """Store what the API server answered, unless a newer state is known."""
+        metadata = body["metadata"]
+        key = (metadata["namespace"], metadata["name"])
+        if _version(body) >= _version(self._workloads.get(key)):
+            self._workloads[key] = body
+
+    def apply_request(self, observed: Observed) -> WorkloadKey | None:
+        """Apply a ProvisioningRequest; return the Workload that controls it, None if there is none."""
+        key = (observed.namespace or "", observed.name)
+        known = self._requests.pop(key, None)
+        if known is not None:
+            self._forget_owner(key, known)
+        body = observed.body
+        if body is None:
+            return _owner(known)
+        if not observed.deleted:
+            self.store_request(body)
+        return _owner(body)
+
+    def store_request(self, body: Body) -> None:
+        """Store a request that was created or read just now."""
+        key = (body["metadata"]["namespace"], body["metadata"]["name"])
+        self._requests[key] = body
+        for uid in _owner_uids(body):
+            self._requests_of.setdefault(uid, set()).add(key)
+
+    def remove_request(self, body: Body) -> None:
+        """Remove a request that the API server does not have any more."""
+        key = (body["metadata"]["namespace"], body["metadata"]["name"])
+        if (known := self._requests.pop(key, None)) is not None:
+            self._forget_owner(key, known)
+
+    def apply_synced(self, synced: Synced) -> None:
+        """Apply which kinds the watcher reads."""
+        self._is_served = kinds.PROVISIONING_REQUEST.detail in synced.kinds
+
+    def _forget_owner(self, key: WorkloadKey, body: Body) -> None:
+        for uid in _owner_uids(body):
+            of_owner = self._requests_of.get(uid, set())
+            of_owner.discard(key)
+            if not of_owner:
+                self._requests_of.pop(uid, None)
+
+    # --- output ---
+
+    def workload(self, key: WorkloadKey) -> Body | None:
+        """The newest known state of a Workload with checks; None if there is none."""
+        return self._workloads.get(key)
+
+    def workloads(self) -> Iterator[WorkloadKey]:
+        """Every Workload with checks."""
+        return iter(tuple(self._workloads))
+
+    def requests_of(self, workload: Body) -> list[Body]:
+        """The requests that a Workload controls, without those that are being deleted."""
+        keys = sorted(self._requests_of.get(workload["metadata"]["uid"], ()))
+        found = (self._requests[key] for key in keys)
+        return [one for one in found if "deletionTimestamp" not in one["metadata"]]
+
+    def config_of(self, check: str) -> Body | None:
+        """The parameters of a check; None if they are not there."""
+        return None if self._problem_of(check) else self._configs[self._config_name(check)]
+
+    def condition_of(self, check: str) -> tuple[bool, str, str] | None:
+        """Status, reason and message of `Active` of a check; None while that is not known."""
+        if self._is_served is None:
+            return None
+        if problem := self._problem_of(check):
+            return False, "BadParametersRef", problem
+        if not self._is_served:
+            return False, "NotServed", NOT_SERVED
+        return True, "Active", "The admission check is active"
+
+    def _config_name(self, check: str) -> str:
+        return str((spec_of(self.checks[check]).get("parameters") or {}).get("name") or "")
+
+    def _problem_of(self, check: str) -> str:
+        """Why the parameters of a check cannot be used, in Kueue's words; empty if they can."""
+        wanted: Kind = kinds.PROVISIONING_REQUEST_CONFIG
+        parameters = spec_of(self.checks[check]).get("parameters")
+        if not parameters:
+            return "missing parameters reference"
+        bad = "bad parameters reference"
+        if not parameters.get("name"):
+            return f"empty name: {bad}"
+        for field, expected in (("apiGroup", wanted.group), ("kind", wanted.kind)):
+            if (value := parameters.get(field)) != expected:
+                what = "group" if field == "apiGroup" else "kind"
+                return f'wrong {what} "{value or ""}", expecting "{expected}": {bad}'
+        name = self._config_name(check)
+        resource = f"{wanted.plural}.{wanted.group}"
+        return "" if name in self._configs else f'{resource} "{name}" not found'
+
+
+def _set(known: dict[str, Body], name: str, observed: Observed) -> None:
+    body = None if observed.deleted else observed.body
+    if body is None:
+        known.pop(name, None)
+    else:
+        known[name] = body
+
+
+def _version(obj: Body | None) -> int:
+    if obj is None:
+        return -1
+    return whole_number(str(obj["metadata"].get("resourceVersion", ""))) or 0
+
+
+def _owner_uids(request: Body) -> list[str]:
+    owners = request["metadata"].get("ownerReferences") or []
+    return [owner["uid"] for owner in owners if owner.get("controller")]
+
+
+def _owner(request: Body | None) -> WorkloadKey | None:
+    """The Workload that controls a request; None if there is none."""
+    if request is None:
+        return None
+    metadata = request["metadata"]
+    for owner in metadata.get("ownerReferences") or []:
+        if owner.get("controller") and owner.get("kind") == kinds.WORKLOAD.kind:
+            return metadata.get("namespace", ""), owner["name"]
+    return None

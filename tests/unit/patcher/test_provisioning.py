@@ -1,0 +1,149 @@
+"""Provisioning checks where the cache is behind the cluster, or the cluster refuses."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from services.patcher.provisioning.answers import INACTIVE
+from shared.contracts.kube import kinds
+from shared.contracts.kube.bodies import Body, as_body
+from shared.contracts.messages.observed import Synced
+from shared.kube.port import NotFoundError
+from shared.testing.builders import observed_object
+from shared.testing.waiting import eventually
+from tests.simulation.test_provisioning import CHECK, CONFIG, DEFINITION
+from tests.unit.patcher.stage import NOON, Setup
+
+TAKEN = 'Error creating ProvisioningRequest "wl-capacity-1": the name is taken by another object; delete it'
+
+
+class Cluster(Setup):
+    """With a check, and a Workload that holds quota and waits for it."""
+
+    async def observed(self, kind: kinds.Kind, obj: Any) -> Body:
+        made = await self.kube.create(kind, as_body(obj))
+        await self.observe(kind, made)
+        return made
+
+    async def reserve(self) -> Body:
+        """The Workload, as it is observed once its quota is reserved."""
+        template = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
+        spec = {"podSets": [{"name": "main", "count": 1, "template": template}], "queueName": "q"}
+        made = await self.kube.create(
+            kinds.WORKLOAD,
+            as_body({"metadata": {"name": "wl", "namespace": "default"}, "spec": spec}),
+        )
+        assigned = {"name": "main", "count": 1, "flavors": {"cpu": "spot"}}
+        held = {
+            "type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "message": "",
+            "lastTransitionTime": "2026-01-01T12:00:00Z",
+        }  # fmt: skip
+        status = {
+            "admission": {"clusterQueue": "cq", "podSetAssignments": [assigned]},
+            "conditions": [held],
+            "admissionChecks": [
+                {"name": "capacity", "state": "Pending", "message": "",
+                 "lastTransitionTime": "2026-01-01T12:00:00Z"}
+            ],
+        }  # fmt: skip
+        made = await self.kube.patch(
+            kinds.WORKLOAD, "default", "wl", {"status": status}, subresource="status"
+        )
+        await self.observe(kinds.WORKLOAD, made)
+        return made
+
+    async def request(self) -> Body | None:
+        try:
+            return await self.kube.get(kinds.PROVISIONING_REQUEST, "default", "wl-capacity-1")
+        except NotFoundError:
+            return None
+
+    async def check(self) -> tuple[str, str]:
+        """State and message of the check."""
+        obj = await self.kube.get(kinds.WORKLOAD, "default", "wl")
+        (state,) = obj["status"]["admissionChecks"]
+        return state["state"], state.get("message", "")
+
+    async def until(self, state: str, message: str) -> None:
+        async def told() -> bool:
+            return await self.check() == (state, message)
+
+        await eventually(told)
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    subject = Cluster()
+    await subject.bus.start()
+    await subject.kube.create(kinds.CUSTOM_RESOURCE_DEFINITION, DEFINITION)
+    await subject.start_patcher()
+    await subject.flavor()
+    for kind, obj in ((kinds.ADMISSION_CHECK, CHECK), (kinds.PROVISIONING_REQUEST_CONFIG, CONFIG)):
+        await subject.observed(kind, obj)
+    served = [kinds.PROVISIONING_REQUEST.detail]
+    await subject.bus.publish(Synced(cluster="hub", epoch="1", kinds=served, at=NOON))
+    yield subject
+    await subject.kill_patcher()
+    await subject.bus.stop()
+
+
+async def asked(cluster: Cluster) -> Body:
+    await eventually(cluster.request)
+    made = await cluster.request()
+    assert made is not None
+    return made
+
+
+async def provisioned(cluster: Cluster) -> Body:
+    condition = {"type": "Provisioned", "status": "True", "reason": "Done", "message": "done"}
+    return await cluster.kube.patch(
+        kinds.PROVISIONING_REQUEST, "default", "wl-capacity-1",
+        {"status": {"conditions": [condition]}}, subresource="status",
+    )  # fmt: skip
+
+
+async def test_request_that_is_deleted_meanwhile_admits_nothing(cluster: Cluster) -> None:
+    await cluster.reserve()
+    first = await asked(cluster)
+    answered = await provisioned(cluster)
+    await cluster.kube.delete(kinds.PROVISIONING_REQUEST, "default", "wl-capacity-1")
+    await cluster.observe(kinds.PROVISIONING_REQUEST, answered)
+
+    async def again() -> bool:
+        made = await cluster.request()
+        return made is not None and made["metadata"]["uid"] != first["metadata"]["uid"]
+
+    await eventually(again)
+    assert (await cluster.check())[0] == "Pending"
+    await cluster.observe(kinds.PROVISIONING_REQUEST, await provisioned(cluster))
+    await cluster.until("Ready", "done")
+
+
+async def test_request_is_made_once_by_two_processes(cluster: Cluster) -> None:
+    workload = await cluster.reserve()
+    first = await asked(cluster)
+    await cluster.kill_patcher()
+    await cluster.start_patcher()
+    await cluster.observe(kinds.WORKLOAD, {**workload, "metadata": {**workload["metadata"]}})
+    await cluster.observe(kinds.PROVISIONING_REQUEST, await provisioned(cluster))
+    await cluster.until("Ready", "done")
+    made = await asked(cluster)
+    assert made["metadata"]["uid"] == first["metadata"]["uid"]
+
+
+async def test_name_that_somebody_else_has_is_told(cluster: Cluster) -> None:
+    theirs = {"metadata": {"name": "wl-capacity-1", "namespace": "default"}, "spec": {}}
+    await cluster.kube.create(kinds.PROVISIONING_REQUEST, as_body(theirs))
+    await cluster.reserve()
+    await cluster.until("Pending", TAKEN)
+
+
+async def test_check_without_parameters_says_so(cluster: Cluster) -> None:
+    gone = await cluster.kube.get(kinds.PROVISIONING_REQUEST_CONFIG, None, "scale-up")
+    await cluster.kube.delete(kinds.PROVISIONING_REQUEST_CONFIG, None, "scale-up")
+    await cluster.bus.publish(
+        observed_object(kinds.PROVISIONING_REQUEST_CONFIG, gone, deleted=True)
+    )
+    await cluster.reserve()
+    await cluster.until("Pending", INACTIVE)
