@@ -12,7 +12,7 @@ MULTIKUEUE_DISPATCHER_PREFIX: Final = "kueue.x-k8s.io/multikueue-dispatcher-"
 """Before `all-at-once` and `incremental` in `multiKueue.dispatcherName` of Kueue's Configuration."""
 
 PROVISIONING: Final = "kueue.x-k8s.io/provisioning-request"
-"""Answered by the patcher: a job starts when the cluster autoscaler has provisioned for it. The name is Kueue's.
+"""Answered by the patcher: a job starts when the autoscaler has provisioned for it. The name is Kueue's.
 
 It is none of `OWN_CONTROLLERS`: the patcher answers in the Workload's status, as controllers of others do.
 """

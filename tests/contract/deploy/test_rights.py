@@ -15,11 +15,12 @@ ELSEWHERE: Final = "as with Jobs: services/patcher/jobs/controller.py, multikueu
 COPIES: Final = "as with Jobs: services/patcher/multikueue/copies.py"
 RECREATION: Final = "services/patcher/jobs/recreation.py"
 PROVISIONING: Final = "services/patcher/provisioning/controller.py"
+REQUESTS: Final = ("autoscaling.x-k8s.io", "provisioningrequests")
 JOBSETS: Final = ("jobset.x-k8s.io", "jobsets")
 BY_ALL_WATCHERS: Final[dict[Right, str]] = {
     ("list", "", "nodes"): "where SLUICE_KINDS names them",
     ("watch", "", "nodes"): "where SLUICE_KINDS names them",
-    ("watch", "autoscaling.x-k8s.io", "provisioningrequests"): "where a cluster serves them",
+    ("watch", *REQUESTS): "where a cluster serves them",
 }
 BY_ALL_PATCHERS: Final[dict[Right, str]] = {
     ("delete", "kueue.x-k8s.io", "workloads"): RETENTION,
@@ -30,7 +31,7 @@ BY_ALL_PATCHERS: Final[dict[Right, str]] = {
     ("patch", *JOBSETS): ELSEWHERE,
     ("patch", "jobset.x-k8s.io", "jobsets/status"): ELSEWHERE,
     ("delete", *JOBSETS): RETENTION,
-    **{(verb, "autoscaling.x-k8s.io", "provisioningrequests"): PROVISIONING for verb in ("get", "create", "delete")},
+    **{(verb, *REQUESTS): PROVISIONING for verb in ("get", "create", "delete")},
     **{(verb, "", "podtemplates"): PROVISIONING for verb in ("get", "create", "patch")},
     ("update", "tekton.dev", "pipelineruns/finalizers"):
         "asked by nobody: admission looks whether we might",
