@@ -93,7 +93,7 @@ class Autoscaler:
 
         async def told() -> bool:
             obj = await self.stage.kube.get(kinds.ADMISSION_CHECK, None, "capacity")
-            condition = find_condition(obj, "Active") or {}
+            condition: Object = find_condition(obj, "Active") or {}
             return condition.get("reason") == reason and message in str(condition.get("message"))
 
         await self.stage.until(told)
@@ -127,7 +127,7 @@ async def test_job_waits_for_the_autoscaler_and_runs_on_what_it_provided(stage: 
     assert request["spec"]["parameters"] == {"ValidUntilSeconds": "600"}
     (asked,) = request["spec"]["podSets"]
     template = await stage.kube.get(kinds.POD_TEMPLATE, "team-a", asked["podTemplateRef"]["name"])
-    (container,) = dict(template)["template"]["spec"]["containers"]  # type: ignore[index, call-overload]
+    (container,) = dict(template)["template"]["spec"]["containers"]  # type: ignore[index]
     assert container["resources"]["requests"] == {"cpu": "2"}
     await scaler.say(first, ("Accepted", "True", ""), ("Provisioned", "False", "ETA: 5m"))
     await scaler.until_check(train, "Pending", "ETA: 5m")

@@ -199,7 +199,7 @@ def test_template_has_what_flavor_and_limits_add() -> None:
     (asked,) = requested_pod_sets(obj, {})
     taint = {"key": "spot", "operator": "Exists"}
     flavor = as_body({"spec": {"nodeLabels": {"pool": "gpu"}, "tolerations": [taint]}})
-    pod = dict(template_object(obj, "t", asked, {"f": flavor}))["template"]["spec"]  # type: ignore[index, call-overload]
+    pod = dict(template_object(obj, "t", asked, {"f": flavor}))["template"]["spec"]  # type: ignore[index]
     assert pod["nodeSelector"] == {"pool": "gpu"}
     assert pod["tolerations"] == [taint]
     assert pod["containers"][0]["resources"]["requests"] == {"cpu": "1", "gpu": "1"}
