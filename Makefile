@@ -8,7 +8,7 @@ SEEDS  ?= 200
 SCENARIO ?= basic
 
 .DEFAULT_GOAL := help
-.PHONY: help setup record-metrics fmt lint types imports test test-long test-cluster test-kueue contracts conformance classification simulate mutants faults demo dev audit release ci bench-engine bench-webhook bench-bus bench-whatif bench-startup bench-restart bench-cluster bench-spokes attack fuzz clean
+.PHONY: help setup record-metrics fmt lint types imports test test-long test-cluster test-kueue contracts conformance classification simulate mutants faults demo dev docs audit release ci bench-engine bench-webhook bench-bus bench-whatif bench-startup bench-restart bench-cluster bench-spokes attack fuzz clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2}'
@@ -106,6 +106,10 @@ contracts: setup ## Regenerate docs/reference, dashboards and deploy/nats/{strea
 
 record-metrics: setup ## Record the metrics of the services again, for the tests of dashboards and rules
 	$(RUN)/python -m tests.monitoring.record
+
+docs: setup ## Build the docs site in dist/site; any warning fails
+	@NO_MKDOCS_2_WARNING=1 $(RUN)/mkdocs build --quiet
+	@echo "docs: dist/site/index.html"
 
 audit: setup ## Ask OSV for known vulnerabilities of what is locked; without network it says so (STRICT=1: fails)
 	@$(RUN)/python -m services.reference.release.audit $(if $(STRICT),--strict)
