@@ -23,7 +23,8 @@ from services.classifier.webhook.tracing import trace_review
 from shared.bus.port import Bus
 from shared.runtime.certificates import CertificateFolder
 from shared.runtime.connections import ConnectionLimits
-from shared.runtime.host import Parts, run_service, utc_now
+from shared.runtime.host import run_service
+from shared.runtime.service import NO_OVERRIDES, Overrides, Parts, Program, utc_now
 from shared.runtime.web import WebServer
 from shared.settings.configuration import read_configuration
 from shared.telemetry.tracing import new_traceparent
@@ -66,9 +67,9 @@ def assemble(
     return Classifier((projection.run, partial(namespace_defaults.follow, bus)), webhook_ready)
 
 
-def main() -> int:
-    """Entry point of `sluice run classifier`."""
-    settings = ClassifierSettings()
+def program(overrides: Overrides = NO_OVERRIDES) -> Program:
+    """The classifier as `sluice run` starts it, set by the environment and by `overrides`."""
+    settings = ClassifierSettings(**overrides)
 
     def build(parts: Parts) -> Classifier:
         policy = Policy.of(read_configuration(settings.configuration))
@@ -129,7 +130,12 @@ def main() -> int:
             namespace_defaults=namespace_defaults,
         )
 
-    return run_service("classifier", settings, build, ready_without_bus=True)
+    return Program(name="classifier", settings=settings, build=build, ready_without_bus=True)
+
+
+def main() -> int:
+    """Entry point of `sluice run classifier`."""
+    return run_service(program())
 
 
 async def _serve(server: WebServer, pool: EvaluationPool) -> None:

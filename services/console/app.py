@@ -20,7 +20,8 @@ from shared.bus.nats.nats_service import MicroService
 from shared.bus.port import Bus
 from shared.kube.client import HttpKube
 from shared.runtime.certificates import CertificateFolder
-from shared.runtime.host import Parts, run_service, utc_now
+from shared.runtime.host import run_service
+from shared.runtime.service import NO_OVERRIDES, Overrides, Parts, Program, utc_now
 from shared.runtime.web import WebServer
 from shared.settings.configuration import Configuration, read_configuration
 
@@ -84,9 +85,9 @@ def assemble(
     return Console(bus=bus, queries=queries, service=service, listening=listening)
 
 
-def main() -> int:
-    """Entry point of `sluice run console`."""
-    settings = ConsoleSettings()
+def program(overrides: Overrides = NO_OVERRIDES) -> Program:
+    """The console as `sluice run` starts it, set by the environment and by `overrides`."""
+    settings = ConsoleSettings(**overrides)
     configuration = read_configuration(settings.configuration)
 
     def build(parts: Parts) -> Console:
@@ -127,7 +128,12 @@ def main() -> int:
         parts.on_stop(server.stop)
         return console
 
-    return run_service("console", settings, build)
+    return Program(name="console", settings=settings, build=build)
+
+
+def main() -> int:
+    """Entry point of `sluice run console`."""
+    return run_service(program())
 
 
 def _listen(server: WebServer, host: str, *, tls: bool) -> Callable[[], Awaitable[None]]:

@@ -28,7 +28,7 @@ from shared.contracts.messages.base import Message
 from shared.contracts.messages.observed import Synced
 from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.workloads import WorkloadState
-from shared.runtime.host import utc_now
+from shared.runtime.service import utc_now
 from shared.telemetry.logging import configure_logging
 from shared.testing.builders import admission, cluster_queue_spec, job_owner, observed, workload
 

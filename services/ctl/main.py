@@ -58,7 +58,7 @@ app.add_typer(completion_app)
     epilog="Settings: SLUICE_… environment variables; see docs/reference.",
 )
 def run(context: typer.Context, program: Program) -> None:
-    """Run one service as this process, until SIGTERM. The simulator takes options of its own."""
+    """Run one service as this process, or `all`, until SIGTERM. The simulator takes options of its own."""
     from services.ctl.run import run_program  # noqa: PLC0415
 
     raise typer.Exit(run_program(program, context.args))
@@ -90,6 +90,9 @@ def dev(
     spokes: Annotated[
         int, typer.Option(min=0, max=20, help="Simulated clusters beside it, to send work to.")
     ] = 0,
+    processes: Annotated[
+        bool, typer.Option("--processes", help="One process for each service, as in a deployment.")
+    ] = False,
     secure: Annotated[
         bool, typer.Option("--secure", help="TLS, and a user of its own for each service on NATS.")
     ] = False,
@@ -103,7 +106,7 @@ def dev(
     ] = None,
     directory: DevDirectory = Path(".sluice"),
 ) -> None:
-    """Run the whole system on this machine until Ctrl-C; a service that dies is started again."""
+    """Run the whole system on this machine until Ctrl-C; what dies is started again."""
 
     def say(text: str) -> None:
         print(f"sluice dev: {text}", flush=True)
@@ -119,6 +122,7 @@ def dev(
         manifests=tuple(manifests or ()) or (() if kubeconfig or spokes else (EXAMPLE,)),
         rules=rules or (SPOKES_EXAMPLE if spokes else EXAMPLE) / "classifier",
         spokes=spokes,
+        processes=processes,
         secure=secure,
         webhook=webhook,
         speed=speed,

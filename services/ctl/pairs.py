@@ -30,7 +30,9 @@ from shared.contracts.messages.spokes import PairState
 from shared.contracts.subjects import observed_filter, subject_filter
 from shared.kube.config import from_kubeconfig
 from shared.kube.port import RefusedError
-from shared.runtime.host import Parts, run_service
+from shared.runtime.host import run_service
+from shared.runtime.service import NO_OVERRIDES, Overrides, Parts
+from shared.runtime.service import Program as ServiceProgram
 from shared.settings.access import VARIABLES
 from shared.settings.base import ServiceSettings
 
@@ -270,9 +272,9 @@ def _name(program: Program, spoke: str) -> str:
     return f"{program.value}-{spoke}"
 
 
-def main() -> int:
-    """Entry point of `sluice run pairs`."""
-    settings = PairSettings()
+def program(overrides: Overrides = NO_OVERRIDES) -> ServiceProgram:
+    """What `sluice run pairs` starts, set by the environment and by `overrides`."""
+    settings = PairSettings(**overrides)
 
     def build(parts: Parts) -> Pairs:
         supervisor = Supervisor(
@@ -287,4 +289,9 @@ def main() -> int:
             now=lambda: datetime.now(UTC),
         )
 
-    return run_service("pairs", settings, build)
+    return ServiceProgram(name="pairs", settings=settings, build=build)
+
+
+def main() -> int:
+    """Entry point of `sluice run pairs`."""
+    return run_service(program())

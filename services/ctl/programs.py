@@ -17,12 +17,13 @@ class Program(StrEnum):
     TRACER = "tracer"
     PAIRS = "pairs"
     SIMULATOR = "simulator"
+    ALL = "all"
 
 
 SERVICES: Final = tuple(
     program
     for program in Program
-    if program not in {Program.TRACER, Program.PAIRS, Program.SIMULATOR}
+    if program not in {Program.TRACER, Program.PAIRS, Program.SIMULATOR, Program.ALL}
 )
 """What a deployment consists of. The tracer runs only where traces are collected, and pairs only where
 the hub has kubeconfigs of spokes. The simulator stands in for a cluster."""

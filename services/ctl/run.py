@@ -1,4 +1,4 @@
-"""`sluice run <service>`: one service as this process."""
+"""`sluice run <service>`: one service as this process, or all of them."""
 
 import importlib
 import sys
@@ -23,6 +23,8 @@ def run_program(program: Program, arguments: Sequence[str]) -> int:
     elif program is Program.PAIRS:
         # It is part of ctl, because it starts other programs as `sluice dev` does.
         module = importlib.import_module("services.ctl.pairs")
+    elif program is Program.ALL:
+        module = importlib.import_module("services.ctl.one_process")
     else:
         module = importlib.import_module(f"services.{program.value}.app")
     return int(module.main() or Exit.OK)

@@ -13,7 +13,8 @@ from shared.bus.leadership import lead
 from shared.bus.nats.bus import NatsBus
 from shared.bus.port import Bus
 from shared.bus.spoke_gateway import SpokeGateway
-from shared.runtime.host import Parts, run_service, utc_now
+from shared.runtime.host import run_service
+from shared.runtime.service import NO_OVERRIDES, Overrides, Parts, Program, utc_now
 from shared.settings.configuration import read_configuration
 
 PAUSE_SECONDS: Final = 1.0
@@ -72,9 +73,9 @@ def assemble(
     return Dispatcher(settings=settings, bus=bus, now=now, random=random)
 
 
-def main() -> int:
-    """Entry point of `sluice run dispatcher`."""
-    variables = DispatcherSettings()
+def program(overrides: Overrides = NO_OVERRIDES) -> Program:
+    """The dispatcher as `sluice run` starts it, set by the environment and by `overrides`."""
+    variables = DispatcherSettings(**overrides)
     settings = variables.with_configuration(read_configuration(variables.configuration).multi_kueue)
 
     def build(parts: Parts) -> Dispatcher:
@@ -83,4 +84,9 @@ def main() -> int:
             parts.beside(SpokeGateway(parts.bus).run)
         return assemble(settings=settings, bus=parts.bus, now=utc_now, random=Random())
 
-    return run_service("dispatcher", settings, build)
+    return Program(name="dispatcher", settings=settings, build=build)
+
+
+def main() -> int:
+    """Entry point of `sluice run dispatcher`."""
+    return run_service(program())

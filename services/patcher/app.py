@@ -36,7 +36,8 @@ from services.patcher.workloads.waiting_reasons import WaitingReasons
 from shared.bus.port import Bus
 from shared.contracts.seal import Entropy
 from shared.kube.port import Kube
-from shared.runtime.host import Parts, run_service, utc_now
+from shared.runtime.host import run_service
+from shared.runtime.service import NO_OVERRIDES, Overrides, Parts, Program, utc_now
 from shared.settings.configuration import Configuration, read_configuration
 from shared.telemetry.tracing import NO_TRACING, Tracing
 
@@ -285,9 +286,9 @@ def _write_status(parts: _Dependencies) -> tuple[Loop, ...]:
     )
 
 
-def main() -> int:
-    """Entry point of `sluice run patcher`."""
-    settings = PatcherSettings()
+def program(overrides: Overrides = NO_OVERRIDES) -> Program:
+    """The patcher as `sluice run` starts it, set by the environment and by `overrides`."""
+    settings = PatcherSettings(**overrides)
     configuration = read_configuration(settings.configuration)
 
     def build(parts: Parts) -> Patcher:
@@ -307,4 +308,9 @@ def main() -> int:
         parts.beside(patcher.guard)
         return patcher
 
-    return run_service("patcher", settings, build)
+    return Program(name="patcher", settings=settings, build=build)
+
+
+def main() -> int:
+    """Entry point of `sluice run patcher`."""
+    return run_service(program())

@@ -19,7 +19,8 @@ from services.provisioner.term import Term
 from shared.bus.leadership import lead
 from shared.bus.port import Bus
 from shared.contracts.seal import Entropy
-from shared.runtime.host import Parts, run_service, utc_now
+from shared.runtime.host import run_service
+from shared.runtime.service import NO_OVERRIDES, Overrides, Parts, Program, utc_now
 from shared.telemetry.tracing import NO_TRACING, Tracing
 
 PAUSE_SECONDS: Final = 1.0
@@ -107,9 +108,9 @@ def assemble(
     )
 
 
-def main() -> int:
-    """Entry point of `sluice run provisioner`."""
-    settings = ProvisionerSettings()
+def program(overrides: Overrides = NO_OVERRIDES) -> Program:
+    """The provisioner as `sluice run` starts it, set by the environment and by `overrides`."""
+    settings = ProvisionerSettings(**overrides)
 
     def build(parts: Parts) -> Provisioner:
         # Imported here: simulations and laptops need no clouds.
@@ -141,4 +142,9 @@ def main() -> int:
             random=Random(),
         )
 
-    return run_service("provisioner", settings, build)
+    return Program(name="provisioner", settings=settings, build=build)
+
+
+def main() -> int:
+    """Entry point of `sluice run provisioner`."""
+    return run_service(program())

@@ -12,7 +12,8 @@ from services.quota.leadership import HALTED, READING, QuotaLeader
 from services.quota.metrics import DecisionMetrics, GaugeCollector
 from services.quota.settings import QuotaSettings
 from shared.bus.port import Bus
-from shared.runtime.host import Parts, run_service, utc_now
+from shared.runtime.host import run_service
+from shared.runtime.service import NO_OVERRIDES, Overrides, Parts, Program, utc_now
 from shared.settings.configuration import Configuration, read_configuration
 
 log = structlog.get_logger(__name__)
@@ -56,9 +57,9 @@ def assemble(
     return QuotaService(leadership)
 
 
-def main() -> int:
-    """Entry point of `sluice run quota`."""
-    settings = QuotaSettings()
+def program(overrides: Overrides = NO_OVERRIDES) -> Program:
+    """The quota as `sluice run` starts it, set by the environment and by `overrides`."""
+    settings = QuotaSettings(**overrides)
     configuration = read_configuration(settings.configuration)
 
     def build(parts: Parts) -> QuotaService:
@@ -72,4 +73,9 @@ def main() -> int:
             registry=REGISTRY,
         )
 
-    return run_service("quota", settings, build)
+    return Program(name="quota", settings=settings, build=build)
+
+
+def main() -> int:
+    """Entry point of `sluice run quota`."""
+    return run_service(program())

@@ -9,7 +9,8 @@ from services.tracer.settings import TracerSettings
 from services.tracer.term import RETRY_SECONDS, Term
 from shared.bus.leadership import lead
 from shared.bus.port import Bus
-from shared.runtime.host import Parts, run_service, utc_now
+from shared.runtime.host import run_service
+from shared.runtime.service import NO_OVERRIDES, Overrides, Parts, Program, utc_now
 from shared.telemetry.otlp import Collector, OtlpCollector
 
 LEASE = "tracer"
@@ -42,9 +43,9 @@ class Tracer:
         await term.run()
 
 
-def main() -> int:
-    """Entry point of `sluice run tracer`."""
-    settings = TracerSettings()
+def program(overrides: Overrides = NO_OVERRIDES) -> Program:
+    """The tracer as `sluice run` starts it, set by the environment and by `overrides`."""
+    settings = TracerSettings(**overrides)
     endpoint = settings.otlp_endpoint
     if not endpoint:
         sys.exit("OTEL_EXPORTER_OTLP_ENDPOINT is not set: nobody takes traces")
@@ -63,4 +64,9 @@ def main() -> int:
             settle_seconds=settings.trace_settle_seconds,
         )
 
-    return run_service("tracer", settings, build)
+    return Program(name="tracer", settings=settings, build=build)
+
+
+def main() -> int:
+    """Entry point of `sluice run tracer`."""
+    return run_service(program())

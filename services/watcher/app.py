@@ -11,7 +11,8 @@ from services.watcher.term import Term
 from shared.bus.leadership import lead
 from shared.bus.port import Bus
 from shared.kube.port import Kube
-from shared.runtime.host import Parts, run_service, utc_now
+from shared.runtime.host import run_service
+from shared.runtime.service import NO_OVERRIDES, Overrides, Parts, Program, utc_now
 
 
 class Watcher:
@@ -70,9 +71,9 @@ def assemble(
     return Watcher(settings=settings, bus=bus, new_term=new_term)
 
 
-def main() -> int:
-    """Entry point of `sluice run watcher`."""
-    settings = WatcherSettings()
+def program(overrides: Overrides = NO_OVERRIDES) -> Program:
+    """The watcher as `sluice run` starts it, set by the environment and by `overrides`."""
+    settings = WatcherSettings(**overrides)
 
     def build(parts: Parts) -> Watcher:
         # Imported here: the world builds a watcher without an HTTP client.
@@ -84,4 +85,9 @@ def main() -> int:
             settings=settings, bus=parts.bus, kube=kube, now=utc_now, random=random_module.Random()
         )
 
-    return run_service("watcher", settings, build)
+    return Program(name="watcher", settings=settings, build=build)
+
+
+def main() -> int:
+    """Entry point of `sluice run watcher`."""
+    return run_service(program())

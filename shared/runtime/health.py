@@ -18,8 +18,17 @@ class HealthServer:
     Liveness never depends on NATS or Kubernetes: restarting a healthy process cures neither.
     """
 
-    def __init__(self, *, host: str, port: int, ready: Callable[[], str | None]) -> None:
+    def __init__(
+        self,
+        *,
+        host: str,
+        port: int,
+        ready: Callable[[], str | None],
+        alive: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`alive` returns when every other event loop of the process has had a turn."""
         self._ready = ready
+        self._alive = alive
         config = uvicorn.Config(
             self._answer,
             host=host,
@@ -50,7 +59,10 @@ class HealthServer:
             await self._task
 
     async def _answer(self, scope: MutableMapping[str, Any], _receive: Any, send: Send) -> None:
-        status, body, kind = self._page(scope.get("path", ""))
+        path = scope.get("path", "")
+        if path == "/livez" and self._alive is not None:
+            await self._alive()
+        status, body, kind = self._page(path)
         headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})

@@ -1,24 +1,23 @@
-"""How a service becomes a process: settings in, signals, health, graceful stop."""
+"""How services become a process: settings in, signals, health, graceful stop.
+
+Usually a process is one service. On a small cluster one process runs all of them, each with a connection to NATS
+of its own: nothing passes between them but what passes between processes (ADR 112).
+"""
 
 import asyncio
 import gc
 import signal
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Final, Protocol
+from collections.abc import Sequence
+from typing import Final
 
 import structlog
 
-from shared.bus.admin.permissions import consumers_of, reads_of, writes_of
-from shared.bus.nats.bus import NatsBus
-from shared.bus.port import Bus
 from shared.runtime.health import HealthServer
 from shared.runtime.loop import run
+from shared.runtime.service import Hosted, HostedApart, Program, Readiness
 from shared.settings.base import ServiceSettings
 from shared.telemetry.logging import configure_logging
 from shared.telemetry.metrics import BUS_CONNECTED, READY
-from shared.telemetry.tracing import NO_TRACING, OtlpTracing, Tracing
 
 log = structlog.get_logger(__name__)
 
@@ -27,49 +26,23 @@ GC_ALLOCATIONS: Final = 50_000
 GC_GENERATIONS: Final = 20
 
 
-class Service(Protocol):
-    """What `assemble` returns."""
-
-    async def run(self) -> None:
-        """Work until cancelled. Returning or raising ends the process, and whoever watches restarts it."""
-
-    def ready(self) -> str | None:
-        """None when it does its work, else why not."""
+def run_service(program: Program) -> int:
+    """Run one service until SIGINT or SIGTERM; return the exit status. Called by its `main`."""
+    return run_services(program.name, program.settings, [program])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What the host gives to a service."""
-
-    bus: Bus
-    tracing: Tracing
-    on_stop: Callable[[Callable[[], Awaitable[None]]], None]
-    """Register something to close when the process ends."""
-
-    beside: Callable[[Callable[[], Awaitable[None]]], None]
-    """Register something that runs from the start, whether NATS is there or not."""
-
-
-Build = Callable[[Parts], Service]
-"""Wires the service; may open nothing that `run` could open."""
-
-
-def utc_now() -> datetime:
-    """The clock of a process."""
-    return datetime.now(UTC)
-
-
-def run_service(
-    name: str, settings: ServiceSettings, build: Build, *, ready_without_bus: bool = False
+def run_services(
+    name: str, settings: ServiceSettings, programs: Sequence[Program], *, apart: str | None = None
 ) -> int:
-    """Run the service until SIGINT or SIGTERM; return the exit status. Called by its `main`.
+    """Run services in one process until SIGINT or SIGTERM; return the exit status.
 
-    `ready_without_bus`: an outage of NATS must not take it out of its Kubernetes Service.
+    `settings` are those of the process: health and logs. The service called `apart` gets a thread and an event
+    loop of its own. A service that ends by itself ends the process, and the log names it.
     """
     configure_logging(service=name, level=settings.log_level, format_=settings.log_format)
     _collect_garbage_seldom()
     try:
-        return run(_host(name, settings, build, ready_without_bus=ready_without_bus))
+        return run(_host(settings, programs, apart))
     except KeyboardInterrupt:
         return 0
 
@@ -85,92 +58,49 @@ def _collect_garbage_seldom() -> None:
     gc.set_threshold(GC_ALLOCATIONS, GC_GENERATIONS, GC_GENERATIONS)
 
 
-async def _host(
-    name: str, settings: ServiceSettings, build: Build, *, ready_without_bus: bool
-) -> int:
-    instance = f"{name}-{settings.instance}"
-    tracing = _tracing(name, instance, settings)
-    bus = NatsBus(
-        url=settings.nats_url,
-        instance=instance,
-        service=name,
-        access=settings.nats_access,
-        reads=reads_of(name),
-        writes=writes_of(name, settings.cluster),
-        consumers=consumers_of(name),
-        now=utc_now,
-    )
-    closers: list[Callable[[], Awaitable[None]]] = []
-    companions: list[Callable[[], Awaitable[None]]] = []
-    service = build(
-        Parts(bus=bus, tracing=tracing, on_stop=closers.append, beside=companions.append)
-    )
+async def _host(settings: ServiceSettings, programs: Sequence[Program], apart: str | None) -> int:
+    hosted = [HostedApart(each) if each.name == apart else Hosted(each) for each in programs]
+    readiness = Readiness(hosted)
+    READY.set_function(lambda: readiness.missing() is None)
+    BUS_CONNECTED.set_function(lambda: all(each.connected for each in hosted))
 
-    def ready() -> str | None:
-        if bus.connected or ready_without_bus:
-            return service.ready()
-        return f"no connection to NATS at {settings.nats_url}"
+    async def alive() -> None:
+        for each in hosted:
+            await each.alive()
 
-    READY.set_function(lambda: ready() is None)
-    BUS_CONNECTED.set_function(lambda: bus.connected)
-    health = HealthServer(host=settings.health_host, port=settings.health_port, ready=ready)
+    health = HealthServer(
+        host=settings.health_host, port=settings.health_port, ready=readiness.problem, alive=alive
+    )
     port = await health.start()
     log.info("started", health=f"http://{settings.health_host}:{port}/readyz")
     try:
-        return await _until_stopped(service, bus, settings, companions)
+        return await _until_stopped(hosted)
     finally:
-        for close in closers:
-            await close()
         await health.stop()
-        tracing.close()
         log.info("stopped")
 
 
-async def _until_stopped(
-    service: Service,
-    bus: Bus,
-    settings: ServiceSettings,
-    companions: list[Callable[[], Awaitable[None]]],
-) -> int:
+async def _until_stopped(hosted: Sequence[Hosted | HostedApart]) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-
-    async def serve() -> None:
-        await bus.start()
-        await service.run()
-
-    async def work() -> None:
-        async with asyncio.TaskGroup() as group:
-            for companion in companions:
-                group.create_task(_forever(companion))
-            group.create_task(_forever(serve))
-
-    working = asyncio.create_task(work(), name="service")
+    working = {asyncio.create_task(_run(each)): each.program.name for each in hosted}
     stopping = asyncio.create_task(stop.wait(), name="stop")
-    await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    failed = working.done()
-    working.cancel()
+    await asyncio.wait({*working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    failed = [task for task in working if task.done()]
+    for task in failed:
+        error = None if task.cancelled() else task.exception()
+        log.error(
+            "the service ended by itself", service=working[task], error=repr(error), exc_info=error
+        )
     stopping.cancel()
-    results = await asyncio.gather(working, return_exceptions=True)
-    if failed:
-        error = results[0] if isinstance(results[0], BaseException) else None
-        log.error("the service ended by itself", error=repr(error), exc_info=error)
-    try:
-        async with asyncio.timeout(settings.graceful_stop_seconds):
-            await bus.stop()
-    except TimeoutError:
-        log.warning("some work did not finish in time; it will be done again")
+    for task in working:
+        task.cancel()
+    await asyncio.gather(*working, return_exceptions=True)
     return EXIT_FAILED if failed else 0
 
 
-async def _forever(run: Callable[[], Awaitable[None]]) -> None:
-    await run()
-    raise RuntimeError(f"{run!r} returned; it should run until it is cancelled")
-
-
-def _tracing(name: str, instance: str, settings: ServiceSettings) -> Tracing:
-    if not settings.otlp_endpoint:  # Empty is how compose files say "none".
-        return NO_TRACING
-    return OtlpTracing.for_endpoint(settings.otlp_endpoint, service=name, instance=instance)
+async def _run(hosted: Hosted | HostedApart) -> None:
+    structlog.contextvars.bind_contextvars(service=hosted.program.name)
+    await hosted.run()

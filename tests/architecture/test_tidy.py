@@ -17,7 +17,7 @@ MODULE_LINES_MAX = 500
 
 CLOCKS = (
     r"services/\w+/(app|__main__|command|bench)\.py|services/ctl/.*"
-    r"|shared/runtime/host\.py|shared/bus/bench\.py"
+    r"|shared/runtime/service\.py|shared/bus/bench\.py"
     # A command of an operator: it dates the streams that it makes.
     r"|shared/bus/admin/apply\.py"
     # Outside of a world the memory bus keeps real time.

@@ -5,7 +5,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -57,14 +58,16 @@ def state_of(folder: Path) -> dict[str, Any]:
     return state
 
 
-@pytest.fixture
-async def dev(tmp_path: Path) -> AsyncIterator[asyncio.subprocess.Process]:
-    process = await started("--quiet", cwd=tmp_path)
+@asynccontextmanager
+async def dev(
+    tmp_path: Path, *options: str, ready: Iterable[str]
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await started("--quiet", *options, cwd=tmp_path)
     try:
         lines = await read_until(process, "ready; Ctrl-C stops everything")
         assert lines[0] == "sluice dev: starting, with files in .sluice"
-        for program in SERVICES:
-            assert any(f": {program.value} is ready (" in line for line in lines), lines
+        for name in ready:
+            assert any(f": {name} is ready (" in line for line in lines), lines
         yield process
     finally:
         if process.returncode is None:
@@ -73,11 +76,15 @@ async def dev(tmp_path: Path) -> AsyncIterator[asyncio.subprocess.Process]:
 
 
 async def test_dev_runs_all_services_restarts_what_dies_and_sigterm_leaves_no_process(
-    dev: asyncio.subprocess.Process, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
+    async with dev(tmp_path, ready=["all"]) as process:
+        await a_system_that_recovers(process, tmp_path)
+
+
+async def a_system_that_recovers(dev: asyncio.subprocess.Process, tmp_path: Path) -> None:
     state = state_of(tmp_path)
-    expected = {"nats-server", "simulator", "pairs", *(program.value for program in SERVICES)}
-    assert set(state["children"]) == expected
+    assert set(state["children"]) == {"nats-server", "simulator", "all"}
     await a_job_is_held_admitted_and_finished(state["kubeconfig"])
     await a_killed_service_is_restarted(tmp_path)
     await the_cluster_survives_its_simulator(tmp_path)
@@ -109,9 +116,9 @@ async def a_job_is_held_admitted_and_finished(kubeconfig: str) -> None:
 
 
 async def a_killed_service_is_restarted(folder: Path) -> None:
-    log = folder / ".sluice" / "logs" / "watcher.log"
+    log = folder / ".sluice" / "logs" / "all.log"
     before = log.read_text().count('"started"')
-    os.kill(state_of(folder)["children"]["watcher"], signal.SIGKILL)
+    os.kill(state_of(folder)["children"]["all"], signal.SIGKILL)
     await eventually(lambda: log.read_text().count('"started"') == before + 1)
 
 
@@ -142,14 +149,15 @@ async def the_cluster_survives_its_simulator(folder: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's promise is Linux's")
-async def test_no_process_outlives_a_killed_dev(
-    dev: asyncio.subprocess.Process, tmp_path: Path
-) -> None:
-    children: dict[str, int] = state_of(tmp_path)["children"]
-    assert all(alive(pid) for pid in children.values())
-    dev.kill()
-    await dev.wait()
-    await eventually(lambda: not any(alive(pid) for pid in children.values()))
+async def test_no_process_outlives_a_killed_dev(tmp_path: Path) -> None:
+    services = {"pairs", *(program.value for program in SERVICES)}
+    async with dev(tmp_path, "--processes", ready=services) as process:
+        children: dict[str, int] = state_of(tmp_path)["children"]
+        assert set(children) == {"nats-server", "simulator", *services}
+        assert all(alive(pid) for pid in children.values())
+        process.kill()
+        await process.wait()
+        await eventually(lambda: not any(alive(pid) for pid in children.values()))
 
 
 def job() -> Object:

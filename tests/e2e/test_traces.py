@@ -123,7 +123,7 @@ async def dev(tmp_path: Path, collector: Receiver) -> AsyncIterator[HttpKube]:
     (rules / "config.yaml").write_text(f"queueName: {ELSEWHERE}\n")
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "services.ctl.main", "dev", "--quiet", "--rules", str(rules)),
-        *("--spokes", "1", "--speed", "1"),
+        *("--processes", "--spokes", "1", "--speed", "1"),
         cwd=tmp_path,
         env={**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint},
         stdout=asyncio.subprocess.PIPE,

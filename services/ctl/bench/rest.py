@@ -1,7 +1,7 @@
 """`make bench-rest`: what `sluice dev` costs while nothing happens.
 
 It starts `sluice dev`, waits until it is ready and has settled, and measures all of its processes, nats-server and
-the simulated cluster included. The last line is ``rest: <CPU in % of a core> %, <PSS in MiB> MiB``.
+the simulated cluster included. The last line is ``rest: <CPU in % of a core> % of a core, <PSS in MiB> MiB``.
 """
 
 import asyncio

@@ -88,6 +88,9 @@ class DevOptions:
     spokes: int = 0
     """How many simulated spokes to start beside the hub."""
 
+    processes: bool = True
+    """One process for each service; False: one for all of them."""
+
     secure: bool = False
     """TLS, and a NATS user with least permissions for each service. Only with a server that we start."""
 
@@ -229,6 +232,22 @@ class _Starter:
         await _apply_streams(url, self.secured.access(DECLARER) if self.secured else OPEN)
         return url
 
+    def _programs(self) -> tuple[Program, ...]:
+        """What to start as processes."""
+        if not self._options.processes:
+            self._progress("starting all services in one process")
+            return (Program.ALL,)
+        # If traces are collected, the tracer has to send them.
+        traced = ServiceSettings().otlp_endpoint
+        programs = (*SERVICES, Program.PAIRS, *((Program.TRACER,) if traced else ()))
+        self._progress(f"starting {len(programs)} services")
+        return programs
+
+    def _keys(self, program: Program) -> dict[str, str]:
+        if program is not Program.ALL or self.secured is None:
+            return self._credentials(program.value)
+        return {**self.secured.certificates(), "SLUICE_NATS_NKEYS": str(self.secured.folder)}
+
     def _credentials(self, user: str) -> dict[str, str]:
         """Environment variables with which a child speaks to NATS as `user`."""
         return {} if self.secured is None else self.secured.environment(user)
@@ -291,10 +310,7 @@ class _Starter:
         if self._options.kubeconfig is None:
             # A simulated cluster has no users with tokens, and no secrets.
             common["SLUICE_CONSOLE_AUTHORIZATION"] = "none"
-        # If traces are collected, the tracer has to send them.
-        traced = ServiceSettings().otlp_endpoint
-        programs = (*SERVICES, Program.PAIRS, *((Program.TRACER,) if traced else ()))
-        self._progress(f"starting {len(programs)} services")
+        programs = self._programs()
         for program in programs:
             port = free_port()
             self.supervisor.start(
@@ -303,7 +319,7 @@ class _Starter:
                     argv=(*_PROGRAM, program.value),
                     environment={
                         **common,
-                        **self._credentials(program.value),
+                        **self._keys(program),
                         "SLUICE_HEALTH_PORT": str(port),
                     },
                     ready=_answers(port),

@@ -36,9 +36,16 @@ class Secured:
 
     def environment(self, user: str) -> dict[str, str]:
         """The credentials of `user` as environment variables of a child process."""
-        access = self.access(user)
-        found = {name: getattr(access, field) for field, name in VARIABLES.items()}
-        return {name: str(path) for name, path in found.items() if path is not None}
+        return _variables(self.access(user))
+
+    def certificates(self) -> dict[str, str]:
+        """The certificates of every client as environment variables, without a key."""
+        return _variables(self.tls)
+
+
+def _variables(access: Access) -> dict[str, str]:
+    found = {name: getattr(access, field) for field, name in VARIABLES.items()}
+    return {name: str(path) for name, path in found.items() if path is not None}
 
 
 def secure(folder: Path, spokes: tuple[str, ...], now: datetime, *, url: str = LOCAL) -> Secured:
