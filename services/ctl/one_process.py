@@ -1,8 +1,8 @@
 """`sluice run all`: all services as one process, for small clusters and laptops.
 
-Each service has its own connection to NATS, with its own key where NATS asks for keys, and all that it writes is
-fenced as ever. The classifier has a thread: the API server waits for its webhook, so that quota must not block it.
-A service that ends by itself ends the process; whoever started the process starts it again.
+Each service has its own connection to NATS, with its own key where NATS asks for keys, and all that it
+writes is fenced as ever. The classifier has a thread: the API server waits for its webhook, and quota must
+not block it. A service that ends by itself ends the process; whoever started the process starts it again.
 """
 
 import importlib
@@ -20,8 +20,8 @@ class OneProcessSettings(ServiceSettings):
     """Read once, at start, from `SLUICE_…` environment variables; each service reads its own beside."""
 
     nats_nkeys: Path | None = None
-    """Folder with the seed `<service>.nk` of each service, as `sluice bus permissions` makes it. None: NATS asks
-    for no key, or all services have that of `SLUICE_NATS_NKEY`."""
+    """Folder with the seed `<service>.nk` of each service, as `sluice bus permissions` makes it. None: NATS
+    asks for no key, or all services have that of `SLUICE_NATS_NKEY`."""
 
 
 def programs(settings: OneProcessSettings) -> list[ServiceProgram]:

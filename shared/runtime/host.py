@@ -1,7 +1,7 @@
 """How services become a process: settings in, signals, health, graceful stop.
 
-Usually a process is one service. On a small cluster one process runs all of them, each with a connection to NATS
-of its own: nothing passes between them but what passes between processes (ADR 112).
+Usually a process is one service. On a small cluster one process runs all of them, each with a connection
+to NATS of its own: nothing passes between them but what passes between processes (ADR 112).
 """
 
 import asyncio
@@ -36,8 +36,8 @@ def run_services(
 ) -> int:
     """Run services in one process until SIGINT or SIGTERM; return the exit status.
 
-    `settings` are those of the process: health and logs. The service called `apart` gets a thread and an event
-    loop of its own. A service that ends by itself ends the process, and the log names it.
+    `settings` are those of the process: health and logs. The service called `apart` gets a thread and an
+    event loop of its own. A service that ends by itself ends the process, and the log names it.
     """
     configure_logging(service=name, level=settings.log_level, format_=settings.log_format)
     _collect_garbage_seldom()

@@ -199,8 +199,8 @@ class HostedApart:
 class Readiness:
     """When a process with several services is ready.
 
-    First all of them must be. From then on only those count that others call: a NATS outage, or an engine that
-    reads its log again, must not take the webhook beside it out of its Kubernetes Service.
+    First all of them must be. From then on only those count that others call: a NATS outage, or an engine
+    that reads its log again, must not take the webhook beside it out of its Kubernetes Service.
     """
 
     def __init__(self, hosted: Sequence[Hosted | HostedApart]) -> None:

@@ -1,7 +1,8 @@
 """`make bench-rest`: what `sluice dev` costs while nothing happens.
 
-It starts `sluice dev`, waits until it is ready and has settled, and measures all of its processes, nats-server and
-the simulated cluster included. The last line is ``rest: <CPU in % of a core> % of a core, <PSS in MiB> MiB``.
+It starts `sluice dev`, waits until it is ready and has settled, and measures all of its processes,
+nats-server and the simulated cluster included. The last line is
+``rest: <CPU> % of a core, <PSS> MiB``.
 """
 
 import asyncio
@@ -11,7 +12,6 @@ import tempfile
 from argparse import ArgumentParser, Namespace
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 from services.ctl.bench.processes import Usage, tree, usage

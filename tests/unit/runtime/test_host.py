@@ -38,9 +38,7 @@ def a_program(name: str, *companions: Companion, ready_without_bus: bool = False
             parts.beside(companion)
         return Idle()
 
-    return Program(
-        name=name, settings=SETTINGS, build=build, ready_without_bus=ready_without_bus
-    )
+    return Program(name=name, settings=SETTINGS, build=build, ready_without_bus=ready_without_bus)
 
 
 async def fails() -> None:
