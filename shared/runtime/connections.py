@@ -9,15 +9,19 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from email.utils import formatdate
 from typing import Any, Final, cast
 
 import h11
 import structlog
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from shared.runtime.health import SleepingServer
 
 log = structlog.get_logger(__name__)
 
@@ -136,6 +140,7 @@ class LimitedProtocol(H11Protocol):
     limits: ConnectionLimits = ConnectionLimits()
     place: _Place | None = None
     places: _Places | None = None
+    before_data: Callable[[], None] = staticmethod(lambda: None)
     _timer: asyncio.TimerHandle | None = None
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -152,6 +157,7 @@ class LimitedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse, then choose the deadline that holds now."""
+        self.before_data()
         super().data_received(data)
         self._look()
 
@@ -204,7 +210,7 @@ class LimitedProtocol(H11Protocol):
             self.transport.abort()
 
 
-class LimitedServer(uvicorn.Server):
+class LimitedServer(SleepingServer):
     """A uvicorn server that accepts connections itself, so that it can refuse them."""
 
     def __init__(self, config: uvicorn.Config, limits: ConnectionLimits) -> None:
@@ -213,11 +219,20 @@ class LimitedServer(uvicorn.Server):
         self._places = _Places(limits)
         self._accepting: list[asyncio.Task[None]] = []
         self._handshakes: set[asyncio.Task[None]] = set()
+        self._dated = -1
 
     @property
     def connections(self) -> int:
         """The number of open connections, those in a handshake included."""
         return len(self._places)
+
+    def renew_date(self) -> None:
+        """Let answers have the date of now. Called for what clients send, not by a clock."""
+        second = int(time.time())
+        if second != self._dated:
+            self._dated = second
+            date = (b"date", formatdate(second, usegmt=True).encode())
+            self.server_state.default_headers = [date, *self.config.encoded_headers]
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept on the given sockets, which are bound."""
@@ -271,6 +286,7 @@ class LimitedServer(uvicorn.Server):
                 ),
             )
             made.limits, made.place, made.places = self._limits, place, self._places
+            made.before_data = self.renew_date
             return made
 
         tls = self.config.ssl

@@ -9,6 +9,27 @@ from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 
 _START_SECONDS: Final = 10.0
 
+class SleepingServer(uvicorn.Server):
+    """A uvicorn server that sleeps until there is something to do.
+
+    uvicorn's own wakes up ten times a second, to renew its date header and to see whether it shall end.
+    """
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._ending = asyncio.Event()
+
+    def end(self) -> None:
+        """Let `_serve` answer what is being asked, and return."""
+        self.should_exit = True
+        self._ending.set()
+
+    async def main_loop(self) -> None:
+        """Return after `end`."""
+        await self.on_tick(0)  # Makes the headers of every answer.
+        await self._ending.wait()
+
+
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
@@ -37,8 +58,9 @@ class HealthServer:
             lifespan="off",
             log_config=None,
             access_log=False,
+            date_header=False,  # It would show when the server was started.
         )
-        self._server = uvicorn.Server(config)
+        self._server = SleepingServer(config)
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> int:
@@ -54,7 +76,7 @@ class HealthServer:
 
     async def stop(self) -> None:
         """Stop listening."""
-        self._server.should_exit = True
+        self._server.end()
         if self._task is not None:
             await self._task
 

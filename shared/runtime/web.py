@@ -117,7 +117,7 @@ class WebServer:
         """Answer what is being asked, then close."""
         if self._server is None:
             return
-        self._server.should_exit = True
+        self._server.end()
         serving, *following = self._tasks
         for task in following:
             task.cancel()
