@@ -18,7 +18,7 @@ setup: $(STAMP) ## Install everything into .venv (quick when nothing changed)
 $(STAMP): pyproject.toml uv.lock
 	@test -x $(RUN)/python || $(PYTHON) -m venv $(VENV)
 	@$(RUN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9'
-	@UV_PROJECT_ENVIRONMENT=$(VENV) $(RUN)/uv sync --locked --quiet --inexact
+	@UV_PROJECT_ENVIRONMENT=$(VENV) $(RUN)/uv sync --locked --quiet --inexact --compile-bytecode
 	@touch $@
 
 fmt: setup ## Format the code and apply automatic fixes

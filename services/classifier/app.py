@@ -10,7 +10,8 @@ from typing import Any
 import structlog
 
 from services.classifier.cel import CelEngine
-from services.classifier.evaluation import Budget, EvaluationPool
+from services.classifier.evaluation.budget import Budget
+from services.classifier.evaluation.pool import EvaluationPool
 from services.classifier.metrics import REVIEWS_REFUSED
 from services.classifier.projection.handlers import Projection
 from services.classifier.projection.policy import DEFAULT_POLICY, Policy

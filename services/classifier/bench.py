@@ -22,7 +22,7 @@ from typing import Any, Final
 import orjson
 
 from services.classifier.cel import CelEngine
-from services.classifier.evaluation import EvaluationPool
+from services.classifier.evaluation.pool import EvaluationPool
 from services.classifier.rules import RulesHolder
 from services.classifier.webhook.app import webhook_app
 from services.classifier.webhook.reviewer import Reviewer

@@ -14,7 +14,6 @@ from services.provisioner.config.credentials import Secrets
 from services.provisioner.config.provider_types import FAKE
 from services.provisioner.hosts.access import KeyDelivery
 from services.provisioner.hosts.port import Hosts
-from services.provisioner.hosts.ssh import SshHosts
 from services.provisioner.keys.one_time import OneTimeKeyStore
 from services.provisioner.keys.one_time_server import OneTimeKeyServer
 from services.provisioner.metrics import Metrics
@@ -53,6 +52,9 @@ def build_adapters(
     if settings.secrets_path is None:
         log.warning("no folder of secrets: hosts are not entered, and there are no clouds")
         return Adapters(registry=Registry({FAKE: fake}))
+    # Only here: a library that many installations do not need.
+    from services.provisioner.hosts.ssh import SshHosts  # noqa: PLC0415
+
     secrets = Secrets(settings.secrets_path)
     kinds = {**shipped_kinds(), **installed_kinds()}
     registry = Registry({FAKE: fake}, kinds=kinds, secrets=secrets)

@@ -9,6 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 
 _START_SECONDS: Final = 10.0
 
+
 class SleepingServer(uvicorn.Server):
     """A uvicorn server that sleeps until there is something to do.
 

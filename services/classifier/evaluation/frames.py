@@ -5,3 +5,7 @@ from typing import Final
 
 HEADER: Final = struct.Struct(">I")
 """The length of what follows."""
+
+EVALUATES: Final = "evaluates"
+VALIDATES: Final = "validates"
+"""What a child is for: one that only evaluates expressions needs no models of kinds."""

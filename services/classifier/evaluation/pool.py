@@ -24,7 +24,7 @@ from services.classifier.evaluation.expressions import (
     Refusal,
     mutations_from_json,
 )
-from services.classifier.evaluation.frames import HEADER
+from services.classifier.evaluation.frames import EVALUATES, HEADER, VALIDATES
 from services.classifier.metrics import EVALUATIONS_CUT_OFF
 from services.classifier.validation import Problem
 from services.classifier.validation.problems import Rule
@@ -70,9 +70,11 @@ class _Child:
     """One process. `ask` starts it if there is none."""
 
     def __init__(
-        self, *, cpu_seconds: float, memory_bytes: int, wait_seconds: float, nice: int
+        self, *, cpu_seconds: float, memory_bytes: int, wait_seconds: float, heavy: bool
     ) -> None:
-        self._arguments = (str(cpu_seconds), str(memory_bytes), str(nice))
+        """`heavy`: it may also validate, and gives way where CPU is short."""
+        nice, does = (HEAVY_NICE, VALIDATES) if heavy else (0, EVALUATES)
+        self._arguments = (str(cpu_seconds), str(memory_bytes), str(nice), does)
         self._wait_seconds = wait_seconds
         self._process: asyncio.subprocess.Process | None = None
         self._programs: Programs | None = None
@@ -263,22 +265,22 @@ class EvaluationPool:
         self._cpu_seconds = cpu_seconds
         self._memory_bytes = memory_bytes
 
-        def child(cpu: float, nice: int) -> _Child:
+        def child(cpu: float, *, heavy: bool) -> _Child:
             return _Child(
-                cpu_seconds=cpu, memory_bytes=memory_bytes, wait_seconds=wait_seconds, nice=nice
+                cpu_seconds=cpu, memory_bytes=memory_bytes, wait_seconds=wait_seconds, heavy=heavy
             )
 
         light_cpu = min(LIGHT_CPU_SECONDS, cpu_seconds)
         self._light = _Lane(
             "light",
-            [child(light_cpu, 0) for _ in range(light_workers)],
+            [child(light_cpu, heavy=False) for _ in range(light_workers)],
             wait_seconds=wait_seconds,
             waiting_max=200,
             namespace_bytes_max=bytes_waiting_max,
         )
         self._heavy = _Lane(
             "heavy",
-            [child(cpu_seconds, HEAVY_NICE)],
+            [child(cpu_seconds, heavy=True)],
             wait_seconds=wait_seconds,
             waiting_max=8,
             namespace_bytes_max=bytes_waiting_max // 4,

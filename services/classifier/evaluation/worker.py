@@ -1,4 +1,4 @@
-"""The child process: `python -m services.classifier.evaluation.worker CPU_SECONDS MEMORY_BYTES NICE`.
+"""The child process: `python -m services.classifier.evaluation.worker CPU_SECONDS MEMORY_BYTES NICE DOES`.
 
 Reads one job after the other from standard input and writes each result to standard output. Every message
 is four bytes of length, then JSON. The kernel ends the process when a job uses more CPU than it may, also
@@ -6,6 +6,7 @@ inside the CEL library: a Python timer would wait until the library returns.
 """
 
 import contextlib
+import importlib
 import os
 import resource
 import signal
@@ -23,8 +24,7 @@ from services.classifier.evaluation.expressions import (
     evaluate,
     mutations_to_json,
 )
-from services.classifier.evaluation.frames import HEADER
-from services.classifier.validation import validate
+from services.classifier.evaluation.frames import HEADER, VALIDATES
 
 
 class _Worker:
@@ -42,6 +42,8 @@ class _Worker:
                 found = evaluate(self._programs, Evaluation.from_json(job["evaluation"]))
                 return {"mutations": mutations_to_json(found)}
             case _:
+                from services.classifier.validation import validate  # noqa: PLC0415 - see `main`
+
                 return {"problems": [_written(p) for p in validate(job["object"], job["old"])]}
 
 
@@ -52,6 +54,9 @@ def _written(problem: Any) -> list[str]:
 def main(arguments: Sequence[str]) -> int:
     """Answer jobs until standard input ends."""
     cpu_seconds, memory_bytes, nice = float(arguments[0]), int(arguments[1]), int(arguments[2])
+    if arguments[3] == VALIDATES:
+        # The models of all kinds are half of the memory, and no job may pay for their import.
+        importlib.import_module("services.classifier.validation")
     # Results have this pipe for themselves: a library may write to standard output.
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

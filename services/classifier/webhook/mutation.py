@@ -9,7 +9,12 @@ from collections.abc import Callable
 from typing import Final
 
 from services.classifier.cel import Mutation
-from services.classifier.evaluation import Evaluation, EvaluationRefusedError, Refusal, evaluate
+from services.classifier.evaluation.expressions import (
+    Evaluation,
+    EvaluationRefusedError,
+    Refusal,
+    evaluate,
+)
 from services.classifier.metrics import EVALUATIONS, FAILURE, MUTATIONS, SUCCESS, counted
 from services.classifier.refusal import (
     BAD_REQUEST,

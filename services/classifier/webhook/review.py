@@ -13,7 +13,7 @@ from typing import Any, Final
 import orjson
 
 from services.classifier.conversion.convert import GROUP, ConversionError, convert
-from services.classifier.evaluation import Excess
+from services.classifier.evaluation.budget import Excess
 from services.classifier.refusal import (
     BAD_REQUEST,
     FORBIDDEN,

@@ -9,15 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from services.classifier.cel import Mutation
-from services.classifier.evaluation import (
-    Budget,
-    Evaluation,
-    EvaluationPool,
-    EvaluationRefusedError,
-    Measure,
-    Refusal,
-    measure,
-)
+from services.classifier.evaluation.budget import Budget, Measure, measure
+from services.classifier.evaluation.expressions import Evaluation, EvaluationRefusedError, Refusal
+from services.classifier.evaluation.pool import EvaluationPool
 from services.classifier.refusal import TOO_LARGE, TOO_MANY, RefusedError
 from services.classifier.rules import Rules
 from services.classifier.validation import Problem, validate

@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import ssl
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -55,6 +57,24 @@ async def _ok(_request: Request) -> Response:
 async def _endless(_request: Request) -> Response:
     await asyncio.sleep(3600)
     return PlainTextResponse("ok")
+
+
+async def test_a_server_without_requests_sets_no_timer_and_dates_its_answers() -> None:
+    loop = asyncio.get_running_loop()
+    async with listener() as here:
+        timers: list[object] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(loop, "call_at", lambda *arguments, **_: timers.append(arguments))
+            await asyncio.to_thread(time.sleep, 0.25)  # uvicorn's own would look twice.
+        assert not timers
+        for second, date in ((0, b"00:00:00"), (0, b"00:00:00"), (7, b"00:00:07")):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(time, "time", lambda second=second: second)
+                reader, writer = await here.open()
+                writer.write(GET)
+                head = await reader.readuntil(b"\r\n\r\n")
+                writer.close()
+            assert b"date: Thu, 01 Jan 1970 " + date + b" GMT" in head
 
 
 @asynccontextmanager

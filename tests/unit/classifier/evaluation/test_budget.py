@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from services.classifier.evaluation import Budget, measure
+from services.classifier.evaluation.budget import Budget, measure
 
 BUDGET = Budget()
 

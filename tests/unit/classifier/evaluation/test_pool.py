@@ -1,6 +1,8 @@
 """Evaluation in child processes: cut off by the kernel, two lanes, turns for namespaces."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,16 +11,17 @@ import pytest
 from prometheus_client import REGISTRY
 
 from services.classifier.cel import CelEngine, Programs, SetLabel
-from services.classifier.evaluation import (
+from services.classifier.evaluation.expressions import (
+    MUTATIONS_MAX,
     Evaluation,
-    EvaluationPool,
     EvaluationRefusedError,
     Refusal,
 )
-from services.classifier.evaluation.expressions import MUTATIONS_MAX
+from services.classifier.evaluation.pool import EvaluationPool
 from shared.testing.waiting import PATIENCE_SECONDS
 
 ENGINE = CelEngine()
+LIGHT = "import sys, services.classifier.evaluation.worker; print(*sys.modules)"
 QUICK = "priority('p')"
 # Work that counts as one loop step and copies a string of the tenant's size and content.
 GROWS = "annotation('a', string(size(replace(pacEventType, 'a', pacEventType))))"
@@ -182,3 +185,9 @@ async def test_children_end_with_the_pool() -> None:
         children = [child for lane in (made._light, made._heavy) for child in lane._children]
         processes = [child._process for child in children]
     assert all(process is None or process.returncode is not None for process in processes)
+
+
+def test_a_child_that_only_evaluates_loads_no_models_of_kinds() -> None:
+    """Each of two holds what it loads; `make bench-rest` measures it."""
+    done = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, check=True)
+    assert {"pydantic", "structlog", "prometheus_client"}.isdisjoint(done.stdout.split())

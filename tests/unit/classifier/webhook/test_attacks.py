@@ -16,7 +16,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from services.classifier.cel import CelEngine
-from services.classifier.evaluation import EvaluationPool
+from services.classifier.evaluation.pool import EvaluationPool
 from services.classifier.rules import RulesHolder
 from services.classifier.webhook.app import webhook_app
 from services.classifier.webhook.reviewer import Reviewer
