@@ -7,7 +7,7 @@ from typing import Final
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import CONFIGURATION_KINDS, Kind
 from shared.contracts.kube.names import MANAGED_LABEL
-from shared.integrations import INTEGRATIONS
+from shared.integrations import INTEGRATIONS, WHERE_SERVED
 
 HOST_CONFIG: Final = "build.appstudio.redhat.com/multi-platform-config"
 """Label of the ConfigMaps that configure machines, with any value. Only these are watched."""
@@ -60,6 +60,9 @@ def resource_name(kind: Kind) -> str:
 
 KNOWN: Final = {resource_name(kind): kind for stage in _STAGES for kind in stage}
 """Every kind that can be watched without an Integration."""
+
+LOOKED_FOR: Final = WHERE_SERVED
+"""Kinds that are watched once the API server serves them, instead of being listed again and again."""
 
 
 def stages(names: Sequence[str], namespaces: Sequence[str]) -> list[list[Scope]]:

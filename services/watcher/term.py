@@ -18,7 +18,7 @@ from services.watcher.departures import Departures
 from services.watcher.observe import observed, tombstone
 from services.watcher.published import ObjectName, PublishedObjects
 from services.watcher.publisher import ObservedPublisher
-from services.watcher.scopes import RETIRED, Scope
+from services.watcher.scopes import LOOKED_FOR, RETIRED, Scope
 from shared.bus.follow import read, recall
 from shared.bus.port import Bus, BusError, Entry
 from shared.contracts import subjects
@@ -27,13 +27,16 @@ from shared.contracts.kube.kinds import INTEGRATION, Kind
 from shared.contracts.messages.observed import Observed, ObservedHeader, Synced
 from shared.contracts.subjects import observed_filter
 from shared.integrations import Integrations
-from shared.kube.port import Kube
+from shared.kube.port import Kube, KubeError
 from shared.kube.reflector import Changed, Deleted, Listed, Reflector, Unserved
 from shared.telemetry import probes
 
 log = structlog.get_logger(__name__)
 
 RETRY_SECONDS: Final = 1.0
+
+LOOK_SECONDS: Final = 60.0
+"""Interval of the question which kinds the API server serves, while there are some to look for."""
 
 INTEGRATION_KINDS_SECONDS: Final = 10.0
 """How long the first `Synced` waits for the kinds of Integration objects: the watcher may not be allowed to
@@ -66,7 +69,7 @@ class _WatchedScope:
 
 @dataclass(slots=True, kw_only=True)
 class _IntegrationKind:
-    """A kind that is watched because an Integration object describes it."""
+    """A kind that is watched because an Integration object describes it, or because it is served."""
 
     kind: Kind
     scopes: list[_WatchedScope]
@@ -99,7 +102,16 @@ class Term:
         self._kube = kube
         self._random = random
         self._now = now
-        self._stages = [[self._watched(scope) for scope in stage] for stage in stages]
+        self._stages = [
+            [self._watched(scope) for scope in stage if scope.kind not in LOOKED_FOR]
+            for stage in stages
+        ]
+        self._looked_for = frozenset(
+            scope.kind for stage in stages for scope in stage if scope.kind in LOOKED_FOR
+        )
+        self._served: frozenset[Kind] = frozenset()
+        """Those of them that the API server serves, or of which objects are on the log."""
+
         self._integrations = Integrations()
         self._departures = Departures(
             kube=kube,
@@ -129,8 +141,10 @@ class Term:
 
     async def run(self) -> None:
         """Read the log, list every kind stage by stage, then publish changes until cancelled."""
-        kinds = [*(one.scope.kind for one in self._shipped()), *RETIRED]
+        kinds = [*(one.scope.kind for one in self._shipped()), *self._looked_for, *RETIRED]
         bodies = await self._read_published(kinds)
+        # What was published of a kind that is served no more gets tombstones.
+        self._served = frozenset(k for k in self._looked_for if self._published.names(k, None))
         for kind in RETIRED:
             self._on_listed(Scope(kind=kind), [])
         async with asyncio.TaskGroup() as group:
@@ -142,8 +156,11 @@ class Term:
                     group.create_task(self._follow(one))
                 for one in stage:
                     await one.settled.wait()
+            await self._look()
             await self._watch_integration_kinds(group)
             await self._await_integration_kinds()
+            if self._looked_for:
+                group.create_task(self._keep_looking())
             group.create_task(self._keep_watching_integration_kinds(group))
             while True:
                 await self._publish_synced()
@@ -165,16 +182,46 @@ class Term:
 
     # --- kinds of Integration objects ---
 
+    async def _keep_looking(self) -> None:
+        while self._looked_for - self._served:
+            await asyncio.sleep(LOOK_SECONDS * self._random.uniform(0.75, 1.25))
+            before = self._served
+            await self._look()
+            if self._served != before:
+                self._integrations_changed.set()
+
+    async def _look(self) -> None:
+        """Ask which of the kinds that few clusters have are served. One request, however many there are."""
+        if not self._looked_for - self._served:
+            return
+        try:
+            served = await self._kube.served()
+        except KubeError as error:
+            log.warning("discovery_failed", error=str(error))
+            return
+        self._served |= {
+            kind
+            for kind in self._looked_for
+            if (kind.group, kind.version, kind.plural) in served
+        }
+
+    def _brought_kinds(self) -> list[Kind]:
+        """The kinds to watch because they are served or because Integrations describe them."""
+        added = self._integrations.added_kinds()
+        resources = {(kind.group, kind.plural) for kind in added}
+        served = sorted(self._served, key=lambda kind: kind.detail)
+        return [*(k for k in served if (k.group, k.plural) not in resources), *added]
+
     async def _keep_watching_integration_kinds(self, group: asyncio.TaskGroup) -> None:
         while True:
             await self._integrations_changed.wait()
             await self._watch_integration_kinds(group)
 
     async def _watch_integration_kinds(self, group: asyncio.TaskGroup) -> None:
-        """Watch each kind that an Integration describes, in the version that it names."""
+        """Watch each kind that is brought, in the version that its Integration names."""
         self._integrations_changed.clear()
         shipped = {one.scope.kind for one in self._shipped()}
-        for kind in self._integrations.added_kinds():
+        for kind in self._brought_kinds():
             resource = (kind.group, kind.plural)
             before = self._integration_kinds.get(resource)
             if kind in shipped or (before is not None and before.kind == kind):

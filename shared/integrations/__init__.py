@@ -9,16 +9,18 @@ A document and an object enter. Facts about the object, or JSON patches for it, 
 
 from shared.contracts.tekton import TEKTON_SLOT
 from shared.integrations.errors import IntegrationError, ObjectError, Problem
-from shared.integrations.integration import Integration, PodSetInfo
+from shared.integrations.integration import Integration
 from shared.integrations.registry import (
     INTEGRATIONS,
     SHIPPED,
+    WHERE_SERVED,
     Integrations,
     IntegrationState,
     controller_uid,
     integration_for,
     queue_of,
 )
+from shared.integrations.templates import PodSetInfo
 
 __all__ = [
     "INTEGRATIONS",
@@ -27,6 +29,7 @@ __all__ = [
     "PIPELINE_RUN",
     "SHIPPED",
     "TEKTON_SLOT",
+    "WHERE_SERVED",
     "Integration",
     "IntegrationError",
     "IntegrationState",
@@ -39,4 +42,4 @@ __all__ = [
     "queue_of",
 ]
 
-PIPELINE_RUN, JOB, JOB_SET = INTEGRATIONS
+PIPELINE_RUN, JOB, JOB_SET = INTEGRATIONS[:3]

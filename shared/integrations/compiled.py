@@ -76,14 +76,32 @@ class PodSetPlan:
     reclaimable: Slot | None
     requests: tuple[tuple[str, Slot], ...]
     annotations: str
+    order: tuple[str, ...] = ()
+    """Keys of `forEach` whose pod sets come first."""
+
+    when: Slot | None = None
+    template_from: Slot | None = None
+    placement: tuple[str, ...] | None = None
+    placement_in_item: bool = False
+    added: tuple[tuple[str, Slot], ...] = ()
+    """What each pod asks for beyond its template."""
 
     def slots(self) -> Iterator[Slot]:
-        """All expressions of the entry."""
-        for slot in (self.name_from, self.count, self.min_count, self.reclaimable):
+        """All expressions of the entry that are evaluated for each version of an object."""
+        for slot in (self.when, self.name_from, self.count, self.min_count, self.reclaimable):
             if slot is not None:
                 yield slot
-        for _, slot in self.requests:
+        for _, slot in (*self.requests, *self.added):
             yield slot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusalRule:
+    """Which objects are refused, and why."""
+
+    when: Slot
+    field: tuple[str, ...]
+    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,12 +110,14 @@ class Compiled:
 
     document: Document
     single: dict[str, Slot]
-    """Expressions of `match`, `held`, `active`, `ready`, `success`, `failure`, `message` and `at`, if
-    given."""
+    """Expressions of `match`, `held`, `active`, `ready`, `success`, `failure`, `message`, `at` and
+    `priorityClass`, if given."""
 
     pod_sets: tuple[PodSetPlan, ...]
     patches: dict[str, tuple[Operation, ...]]
     """Operations of `hold`, `release`, `stop`, `end` and `carry`, if given."""
+
+    refusals: tuple[RefusalRule, ...] = ()
 
 
 @dataclass(slots=True)
@@ -141,6 +161,9 @@ def compiled(document: Document, lines: Lines) -> Compiled:
         "held": checking.slot(("spec", "held"), spec.held, BOOL),
         "active": checking.slot(("spec", "active"), spec.active, BOOL),
         "ready": checking.slot(("spec", "ready"), spec.ready, _BOOL_OR_NULL),
+        "priorityClass": checking.slot(
+            ("spec", "priorityClass"), spec.priority_class, _TEXT_OR_NONE
+        ),
     }
     if finish is not None:
         for name, text, returns in (
@@ -157,9 +180,10 @@ def compiled(document: Document, lines: Lines) -> Compiled:
             _pod_set(checking, index, entry) for index, entry in enumerate(spec.pod_sets)
         ),
         patches=_patches(checking, spec),
+        refusals=tuple(_refusals(checking, spec)),
     )
     names = [plan.name for plan in result.pod_sets if plan.each is None]
-    if len(names) != len(set(names)):
+    if len(names) != len(set(names)) and not any(plan.when for plan in result.pod_sets):
         checking.refuse(("spec", "podSets"), "two pod sets have the same name; set `name`")
     if checking.problems:
         raise IntegrationError(document.metadata["name"], tuple(checking.problems))
@@ -174,18 +198,22 @@ def _pod_set(checking: _Checking, index: int, entry: PodSetSpec) -> PodSetPlan:
         checking.refuse((*here, "nameFrom"), "only with forEach; write name")
     if each is not None and entry.name is not None:
         checking.refuse((*here, "name"), "with forEach all would have it; write nameFrom")
-    if entry.template is not None and (entry.requests or entry.requests_from_annotations):
-        checking.refuse((*here, "template"), "it says what is asked for: leave out requests")
-    if entry.template is None and not entry.requests and not entry.requests_from_annotations:
-        checking.refuse(here, "says neither template nor requests: nothing would be asked for")
+    _check_sources(checking, here, entry)
     template, in_item = _place(checking, (*here, "template"), entry.template, each=each)
     count_field, count_in_item = _place(
         checking, (*here, "countField"), entry.count_field, each=each
     )
-    requests = (
-        (name, checking.slot((*here, "requests", name), text, _AMOUNT, each=number))
-        for name, text in (entry.requests or {}).items()
+    placement, placement_in_item = _place(
+        checking, (*here, "placement"), entry.placement, each=each
     )
+
+    def amounts(field: str, given: dict[str, str] | None) -> tuple[tuple[str, Slot], ...]:
+        slots = (
+            (name, checking.slot((*here, field, name), text, _AMOUNT, each=number))
+            for name, text in (given or {}).items()
+        )
+        return tuple((name, slot) for name, slot in slots if slot is not None)
+
     return PodSetPlan(
         index=index,
         each=each,
@@ -200,9 +228,44 @@ def _pod_set(checking: _Checking, index: int, entry: PodSetSpec) -> PodSetPlan:
         reclaimable=checking.slot(
             (*here, "reclaimable"), entry.reclaimable, _INT_OR_NONE, each=number
         ),
-        requests=tuple((name, slot) for name, slot in requests if slot is not None),
+        requests=amounts("requests", entry.requests),
         annotations=entry.requests_from_annotations or "",
+        order=tuple(entry.order or ()),
+        when=checking.slot((*here, "when"), entry.when, BOOL, each=number),
+        template_from=checking.slot((*here, "templateFrom"), entry.template_from, ANYTHING),
+        placement=placement,
+        placement_in_item=placement_in_item,
+        added=amounts("addedRequests", entry.added_requests),
     )
+
+
+def _check_sources(checking: _Checking, here: Path, entry: PodSetSpec) -> None:
+    """Refuse what says twice, or not at all, what the pods of an entry ask for."""
+    requests = entry.requests or entry.requests_from_annotations
+    templates = entry.template or entry.template_from
+    if entry.template is not None and requests:
+        checking.refuse((*here, "template"), "it says what is asked for: leave out requests")
+    elif entry.template_from is not None and requests:
+        checking.refuse((*here, "templateFrom"), "it says what is asked for: leave out requests")
+    if not templates and not requests:
+        checking.refuse(here, "says neither template nor requests: nothing would be asked for")
+    if entry.template_from is not None and entry.for_each is not None:
+        checking.refuse((*here, "templateFrom"), "not with forEach; write template")
+    if entry.template_from is not None and entry.template is None and entry.placement is None:
+        checking.refuse(here, "nothing says where nodes are chosen: write template or placement")
+    if entry.added_requests and not templates:
+        checking.refuse((*here, "addedRequests"), "adds to a template; write it into requests")
+    if entry.order and entry.for_each is None:
+        checking.refuse((*here, "order"), "only with forEach")
+
+
+def _refusals(checking: _Checking, spec: IntegrationSpec) -> Iterator[RefusalRule]:
+    for index, refusal in enumerate(spec.refuse or ()):
+        when = checking.slot(("spec", "refuse", index, "when"), refusal.when, BOOL)
+        if when is not None:
+            yield RefusalRule(
+                when=when, field=tuple(refusal.field.split(".")), message=refusal.message
+            )
 
 
 def _place(
@@ -248,6 +311,8 @@ def _patches(checking: _Checking, spec: IntegrationSpec) -> dict[str, tuple[Oper
         checking.refuse(
             ("spec",), "hold and release belong together: what one does the other undoes"
         )
+    if spec.suspend_field is not None and (spec.hold is not None or spec.held is not None):
+        checking.refuse(("spec", "suspendField"), "it says how it is held: leave out hold and held")
     if spec.hold is not None and spec.held is None:
         checking.refuse(("spec", "hold"), "what it makes of an object must be seen: write held")
     return patches

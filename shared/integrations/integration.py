@@ -3,68 +3,51 @@
 All methods are pure: they take an object and return facts or patches.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.kueue.integrations import Integration as Document
+from shared.contracts.messages.spokes import MANAGER
 from shared.contracts.messages.workloads import Finish
-from shared.integrations.compiled import Compiled, Operation, compiled
+from shared.integrations.compiled import Compiled, Operation, Slot, compiled
 from shared.integrations.document import Lines, read
 from shared.integrations.errors import ObjectError
 from shared.integrations.expressions import Failure, value_of
-from shared.integrations.pointers import found, pointer, tokens, without, written
-from shared.integrations.views import Asked, View, Views, moment
+from shared.integrations.pointers import found, pointer, tokens, with_missing_maps, without, written
+from shared.integrations.templates import PodSetInfo, given, pod_set_of, taken_back
+from shared.integrations.views import View, Views, moment, shown
 
 _SUCCESS: Final = ("Complete", "Completed", "Succeeded")
 _FAILURE: Final = ("Failed",)
 _DECISIVE: Final = (*_SUCCESS, *_FAILURE)
 
-_HOLD: Final = (Operation(op="add", path="/spec/suspend", value=True, value_from=None, when=None),)
-_RELEASE: Final = (
-    Operation(op="test", path="/spec/suspend", value=True, value_from=None, when=None),
-    Operation(op="replace", path="/spec/suspend", value=False, value_from=None, when=None),
-)
-_SET_BY_SERVER: Final = frozenset(
-    {
-        "batch.kubernetes.io/controller-uid",
-        "batch.kubernetes.io/job-name",
-        "controller-uid",
-        "job-name",
-    }
-)
-"""Labels of the pod template of a Job that never change."""
-
 _LIMITS: Final = frozenset({"activeDeadlineSeconds", "timeouts", "ttlSecondsAfterFinished"})
 """Fields of a spec that limit how long a job runs or is kept, for every kind."""
 
-_CARRY: Final = (
-    Operation(op="remove", path="/spec/managedBy", value=None, value_from=None, when=None),
-)
+_SUSPEND: Final = "spec.suspend"
+_MANAGED_BY: Final = "spec.managedBy"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodSetInfo:
-    """What an admission assigns to one pod set of a job."""
-
-    name: str
-    count: int
-    node_selector: Mapping[str, str]
-    tolerations: tuple[Mapping[str, Any], ...]
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
+def _operation(op: str, path: str, value: Any = None) -> Operation:
+    return Operation(op=op, path=path, value=value, value_from=None, when=None)
 
 
 class Integration:
     """How to read, hold, release, stop and count the objects of one kind."""
 
-    def __init__(self, document: Compiled) -> None:
-        self.document = document.document
-        of = self.document.spec.kind
+    def __init__(self, document: Document, compile_: Callable[[], Compiled]) -> None:
+        """`compile_` is called when the first expression is needed: most processes need few kinds."""
+        self.document = document
+        self._compile = compile_
+        spec = document.spec
+        of = spec.kind
         self.kind = Kind(group=of.group, version=of.version, plural=of.plural, kind=of.kind)
-        self._expressions = document.single
-        self._patches = document.patches
-        self._views = Views(document)
+        self._suspended = tuple((spec.suspend_field or _SUSPEND).split("."))
+        suspend = pointer(self._suspended)
+        self._hold = (_operation("add", suspend, True),)
+        self._release = (_operation("test", suspend, True), _operation("replace", suspend, False))
         stop = self.document.spec.stop
         self._stop = "Hold" if stop is None else stop.how
         self.forget = () if stop is None else tuple(stop.forget or ())
@@ -87,8 +70,14 @@ class Integration:
         self.default_queue = "" if webhook is None else webhook.default_queue or ""
         self.remember_pause = webhook is not None and webhook.remember_pause
         self.own_controller = None if webhook is None else webhook.own_controller
-        """The value of `spec.managedBy` that names its own controller. None: only the user sets that
+        """The value of its `managedByField` that names its own controller. None: only the user sets that
         field."""
+
+        managed_by = None if webhook is None else webhook.managed_by_field
+        self.managed_by = tuple((managed_by or _MANAGED_BY).split("."))
+        """The path of the field that says who runs an object."""
+
+        self._carry = (_operation("remove", pointer(self.managed_by)),)
 
         self._children = frozenset((c.group, c.kind) for c in self.document.spec.children or ())
         trace = self.document.spec.trace
@@ -99,7 +88,31 @@ class Integration:
     def load(cls, obj: Object, lines: Lines | None = None) -> "Integration":
         """Check a document. Raises `IntegrationError` with all problems, each with field and line."""
         lines = lines or Lines()
-        return cls(compiled(read(obj, lines), lines))
+        document = read(obj, lines)
+        result = compiled(document, lines)
+        return cls(document, lambda: result)
+
+    @classmethod
+    def shipped(cls, obj: Object, lines: Lines) -> "Integration":
+        """A document that tests have checked; its expressions are compiled when they are needed."""
+        document = read(obj, lines)
+        return cls(document, lambda: compiled(document, lines))
+
+    @cached_property
+    def _compiled(self) -> Compiled:
+        return self._compile()
+
+    @cached_property
+    def _views(self) -> Views:
+        return Views(self._compiled)
+
+    @property
+    def _expressions(self) -> Mapping[str, Slot]:
+        return self._compiled.single
+
+    @property
+    def _patches(self) -> Mapping[str, tuple[Operation, ...]]:
+        return self._compiled.patches
 
     @property
     def name(self) -> str:
@@ -129,7 +142,7 @@ class Integration:
     def held(self, obj: Object) -> bool:
         """Whether the object does not run because it is held. True if that cannot be decided."""
         if "held" not in self._expressions:
-            return bool(found(obj, ("spec", "suspend")))
+            return bool(found(obj, self._suspended))
         return bool(self._views.of(obj).results.get("held", True))
 
     def active(self, obj: Object) -> bool:
@@ -180,7 +193,25 @@ class Integration:
         view = self._views.of(obj)
         if view.problems:
             raise ObjectError("; ".join(self.problems(obj)))
-        return [_pod_set(obj, asked) for asked in view.pod_sets]
+        return [pod_set_of(obj, asked) for asked in view.pod_sets]
+
+    def priority_class(self, obj: Object) -> str:
+        """The PriorityClass that the object names outside of its templates; empty if it names none."""
+        slot = self._expressions.get("priorityClass")
+        result = None if slot is None else value_of(slot.expression, obj)
+        return result if isinstance(result, str) else ""
+
+    def refusals(self, obj: Object) -> list[str]:
+        """Why the object is refused: field, value and what to do. Empty if it may wait and run."""
+        return [
+            f"{'.'.join(rule.field)}: {_value(found(obj, rule.field))}: {rule.message}"
+            for rule in self._compiled.refusals
+            if value_of(rule.when.expression, obj) is True
+        ]
+
+    def runs_elsewhere(self, obj: Object) -> bool:
+        """Whether the object says that MultiKueue runs it on another cluster."""
+        return bool(found(obj, self.managed_by) == MANAGER)
 
     def reclaimable(self, obj: Object) -> dict[str, int]:
         """Pod set to the number of its pods that finished and will not run again."""
@@ -188,7 +219,7 @@ class Integration:
 
     def hold(self, obj: Object) -> list[Object]:
         """JSON patch that holds an object that has not started."""
-        return [_uid_test(obj), *self._patch("hold", _HOLD, obj)]
+        return [_uid_test(obj), *self._patch("hold", self._hold, obj)]
 
     def release(self, obj: Object, infos: Sequence[PodSetInfo]) -> list[Object]:
         """JSON patch that starts a held object. Raises `ObjectError`.
@@ -196,17 +227,18 @@ class Integration:
         The patch contains `test` operations. They fail if the object is not held any more, or has
         another uid.
         """
-        patch = self._patch("release", _RELEASE, obj)
+        patch = self._patch("release", self._release, obj)
         by_name = {info.name: info for info in infos}
+        assigned = [
+            operation
+            for asked in self._views.of(obj).pod_sets
+            if asked.name in by_name
+            for operation in given(obj, asked, by_name[asked.name])
+        ]
         return [
             _uid_test(obj),
             *(operation for operation in patch if operation["op"] == "test"),
-            *(
-                operation
-                for asked in self._views.of(obj).pod_sets
-                if asked.name in by_name
-                for operation in _given(obj, asked, by_name[asked.name])
-            ),
+            *with_missing_maps(obj, assigned),
             *(operation for operation in patch if operation["op"] != "test"),
         ]
 
@@ -220,11 +252,11 @@ class Integration:
             operation
             for asked in self._views.of(obj).pod_sets
             if asked.name in before
-            for operation in _taken_back(obj, asked, before[asked.name])
+            for operation in taken_back(obj, asked, before[asked.name])
         ]
         if not patch:
             return None
-        tests = (o for o in self._patch("release", _RELEASE, obj) if o["op"] == "test")
+        tests = (o for o in self._patch("release", self._release, obj) if o["op"] == "test")
         return [_uid_test(obj), *tests, *patch]
 
     def stop(self, obj: Object) -> list[Object] | None:
@@ -260,12 +292,12 @@ class Integration:
 
     def carry(self, obj: Object) -> Object:
         """The part of the spec that a copy on another cluster has as well."""
-        return _applied(obj.get("spec") or {}, self._patch("carry", _CARRY, obj))
+        return _applied(obj.get("spec") or {}, self._patch("carry", self._carry, obj))
 
     def carry_held(self, obj: Object) -> Object:
         """The spec of a new copy on another cluster. The copy is held, whatever the user chose."""
         carried = self.carry(obj)
-        return carried if self.held(obj) else _applied(carried, self._patch("hold", _HOLD, obj))
+        return carried if self.held(obj) else _applied(carried, self._patch("hold", self._hold, obj))
 
     def ending_changes(self, obj: Object, changes: Object) -> Object:
         """The part of `changes` to the spec that stops the object or makes it end sooner.
@@ -284,19 +316,20 @@ class Integration:
         path = pointer(("spec", name))
         wanted = [
             operation
-            for which, otherwise in (("hold", _HOLD), ("stop", ()), ("end", ()))
+            for which, otherwise in (("hold", self._hold), ("stop", ()), ("end", ()))
             for operation in self._patch(which, otherwise, obj)
             if operation["path"] == path
         ]
         if any(operation.get("value") == value for operation in wanted):
             return True
-        releases = self._patch("release", _RELEASE, obj)
+        releases = self._patch("release", self._release, obj)
         removes = any(o["op"] == "remove" and o["path"] == path for o in releases)
         return bool(wanted) and removes and bool(value)
 
     def _patch(self, name: str, otherwise: tuple[Operation, ...], obj: Object) -> list[Object]:
         operations = self._patches.get(name, otherwise)
-        return [written_out for o in operations for written_out in self._operation(o, obj)]
+        patch = [written_out for o in operations for written_out in self._operation(o, obj)]
+        return with_missing_maps(obj, patch)
 
     def _operation(self, operation: Operation, obj: Object) -> Iterator[Object]:
         if operation.when is not None and self._value(operation.when, obj) is not True:
@@ -328,6 +361,13 @@ def _applied(spec: Object, operations: Sequence[Object]) -> Object:
     return changed
 
 
+def _value(value: Any) -> str:
+    """A value of an object, for people; a map or a list is too long."""
+    if value is None:
+        return "absent"
+    return "set" if isinstance(value, dict | list) else shown(value).replace("True", "true")
+
+
 def _uid_test(obj: Object) -> Object:
     return {"op": "test", "path": "/metadata/uid", "value": obj["metadata"]["uid"]}
 
@@ -350,91 +390,3 @@ def _decisive(obj: Object) -> Object | None:
             if condition.get("status") == status:
                 return condition
     return None
-
-
-def _pod_set(obj: Object, asked: Asked) -> Object:
-    plan = asked.plan
-    if plan.template is not None:
-        path = asked.path_of(plan.template, in_item=plan.in_item)
-        template = found(obj, path) or {"spec": {"containers": []}}
-    else:
-        container = {"name": "run", "image": "none", "resources": {"requests": asked.requests}}
-        template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
-    pod_set: Object = {"name": asked.name, "count": asked.pods, "template": template}
-    if asked.min_count is not None:
-        pod_set["minCount"] = asked.min_count
-    return pod_set
-
-
-def _given(obj: Object, asked: Asked, info: PodSetInfo) -> Iterator[Object]:
-    """What an admission adds goes into the pod template, a smaller pod count into its field."""
-    plan = asked.plan
-    if plan.template is not None:
-        template = asked.path_of(plan.template, in_item=plan.in_item)
-        yield from _labelled(obj, template, info)
-        path = (*template, "spec")
-        pod = _mapping(obj, path)
-        if info.node_selector:
-            selector = {**(pod.get("nodeSelector") or {}), **info.node_selector}
-            yield {"op": "add", "path": pointer((*path, "nodeSelector")), "value": selector}
-        if info.tolerations:
-            tolerations = [*(pod.get("tolerations") or []), *map(dict, info.tolerations)]
-            yield {"op": "add", "path": pointer((*path, "tolerations")), "value": tolerations}
-    if plan.count_field is not None and info.count < asked.pods:
-        path = asked.path_of(plan.count_field, in_item=plan.count_in_item)
-        yield {"op": "add", "path": pointer(path), "value": info.count}
-
-
-def _labelled(obj: Object, template: Sequence[str], info: PodSetInfo) -> Iterator[Object]:
-    """The added labels and annotations of the pod template."""
-    path = (*template, "metadata")
-    there = _mapping(obj, path)
-    given = {"labels": info.labels, "annotations": info.annotations}
-    wanted = {name: {**(there.get(name) or {}), **added} for name, added in given.items() if added}
-    if not wanted:
-        return
-    if found(obj, path) is None:
-        yield {"op": "add", "path": pointer(path), "value": wanted}
-        return
-    for name, value in wanted.items():
-        yield {"op": "add", "path": pointer((*path, name)), "value": value}
-
-
-def _mapping(obj: Object, path: Sequence[str]) -> Object:
-    """The map at the path; an empty one if there is none or if it is no map."""
-    there = found(obj, path)
-    return there if isinstance(there, dict) else {}
-
-
-def _taken_back(obj: Object, asked: Asked, before: Object) -> Iterator[Object]:
-    plan = asked.plan
-    if plan.template is not None:
-        template = asked.path_of(plan.template, in_item=plan.in_item)
-        yield from _unlabelled(obj, template, before)
-        path = (*template, "spec")
-        now, was = _mapping(obj, path), _mapping(before, ("template", "spec"))
-        for name in ("nodeSelector", "tolerations"):
-            is_, old = now.get(name) or None, was.get(name) or None
-            if old is not None and is_ != old:
-                yield {"op": "add", "path": pointer((*path, name)), "value": old}
-            elif old is None and is_ is not None:
-                yield {"op": "remove", "path": pointer((*path, name))}
-    count = before.get("count")
-    if plan.count_field is not None and isinstance(count, int) and asked.pods < count:
-        path = asked.path_of(plan.count_field, in_item=plan.count_in_item)
-        yield {"op": "add", "path": pointer(path), "value": count}
-
-
-def _unlabelled(obj: Object, template: Sequence[str], before: Object) -> Iterator[Object]:
-    """Labels and annotations of the pod template as they were, but for those that the API server sets."""
-    path = (*template, "metadata")
-    now, was = _mapping(obj, path), _mapping(before, ("template", "metadata"))
-    for name in ("labels", "annotations"):
-        is_, old = now.get(name) or {}, was.get(name) or {}
-        kept = {key: value for key, value in is_.items() if key in _SET_BY_SERVER}
-        if (wanted := {**old, **kept}) == is_:
-            continue
-        if wanted:
-            yield {"op": "add", "path": pointer((*path, name)), "value": wanted}
-        else:
-            yield {"op": "remove", "path": pointer((*path, name))}

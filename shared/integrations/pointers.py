@@ -53,7 +53,30 @@ def without(value: Any, path: Sequence[str]) -> Any:
 def written(value: Object, path: Sequence[str], new: Any) -> Object:
     """A copy of `value` with `new` at `path`. Missing maps on the way are created."""
     step, *rest = path
+    if isinstance(value, list):
+        at = int(step)
+        item = written(value[at], rest, new) if rest else new
+        return [*value[:at], item, *value[at + 1 :]]
     if not rest:
         return {**value, step: new}
     below = value.get(step)
-    return {**value, step: written(below if isinstance(below, dict) else {}, rest, new)}
+    return {**value, step: written(below if isinstance(below, dict | list) else {}, rest, new)}
+
+
+def with_missing_maps(obj: Object, operations: Sequence[Object]) -> list[Object]:
+    """The operations of a JSON patch, so that each `add` finds the map to which it adds."""
+    result = []
+    for operation in operations:
+        path = tokens(operation["path"])
+        if operation["op"] != "add" or found(obj, path[:-1]) is not None:
+            result.append(operation)
+            if operation["op"] == "add" and found(obj, path) is None and path[-1] != "-":
+                obj = written(obj, path, operation["value"])
+            continue
+        there = next(at for at in range(len(path) - 1, -1, -1) if found(obj, path[:at]) is not None)
+        value: Any = operation["value"]
+        for step in reversed(path[there + 1 :]):
+            value = {step: value}
+        result.append({"op": "add", "path": pointer(path[: there + 1]), "value": value})
+        obj = written(obj, path, operation["value"])
+    return result

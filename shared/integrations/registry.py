@@ -13,21 +13,44 @@ from shared.integrations.errors import IntegrationError
 from shared.integrations.integration import Integration
 
 
+_ALWAYS: Final = ("pipelineruns", "jobs", "jobsets")
+"""The most used kinds, which are watched in every cluster."""
+
+_WHERE_SERVED: Final = (
+    "pytorchjobs",
+    "tfjobs",
+    "xgboostjobs",
+    "paddlejobs",
+    "jaxjobs",
+    "mpijobs",
+    "trainjobs",
+    "rayjobs",
+    "rayclusters",
+    "appwrappers",
+    "sparkapplications",
+    "workflows",
+)
+"""Kinds that are watched where the API server serves them (ADR 110)."""
+
+
 def documents() -> Iterator[tuple[str, str]]:
     """Name and text of each document that ships. The most used kinds come first."""
     folder = resources.files("shared.integrations") / "documents"
-    for name in ("pipelineruns.yaml", "jobs.yaml", "jobsets.yaml"):
-        yield name, (folder / name).read_text()
+    for name in (*_ALWAYS, *_WHERE_SERVED):
+        yield f"{name}.yaml", (folder / f"{name}.yaml").read_text()
 
 
 def _shipped() -> tuple[Integration, ...]:
     return tuple(
-        Integration.load(obj, lines) for _, text in documents() for obj, lines in parse(text)
+        Integration.shipped(obj, lines) for _, text in documents() for obj, lines in parse(text)
     )
 
 
 INTEGRATIONS: Final = _shipped()
 """The integrations that ship with Sluicegate."""
+
+WHERE_SERVED: Final = frozenset(integration.kind for integration in INTEGRATIONS[len(_ALWAYS) :])
+"""The kinds among them that few clusters serve: a watcher looks for them instead of listing them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

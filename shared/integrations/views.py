@@ -45,6 +45,8 @@ class Asked(NamedTuple):
     min_count: int | None
     reclaimable: int
     requests: Mapping[str, str]
+    added: Mapping[str, str] = {}
+    """What each pod asks for beyond its template."""
 
     def path_of(self, path: tuple[str, ...], *, in_item: bool) -> tuple[str, ...]:
         """Path in the object of a field of this pod set."""
@@ -120,10 +122,15 @@ class Views:
         return None if view.problems else value
 
     @staticmethod
-    def _items(obj: Object, path: tuple[str, ...], problems: list[str]) -> Items:
-        items = list(islice(entries(found(obj, path)), POD_SETS_MAX + 1))
+    def _items(
+        obj: Object, path: tuple[str, ...], order: tuple[str, ...], problems: list[str]
+    ) -> Items:
+        """The items that are not null, those of `order` first."""
+        there = ((key, item) for key, item in entries(found(obj, path)) if item is not None)
+        items = list(islice(there, POD_SETS_MAX + 1))
         if len(items) <= POD_SETS_MAX:
-            return items
+            place = {key: at for at, key in enumerate(order)}
+            return sorted(items, key=lambda named: place.get(named[0], len(place)))
         problems.append(
             f"{'.'.join(path)}: more than {POD_SETS_MAX} items are more than a Workload has"
         )
@@ -132,7 +139,7 @@ class Views:
     def _look(self, obj: Object) -> View:
         view = View()
         items = {
-            variable: self._items(obj, plan.each, view.problems)
+            variable: self._items(obj, plan.each, plan.order, view.problems)
             for plan, _, variable in self._plans
             if plan.each is not None
         }
@@ -145,10 +152,13 @@ class Views:
         for plan, place, variable in self._plans:
             reader_of = self._pod_readers[plan.index]
             if plan.each is None:
-                view.pod_sets.append(reader_of.read(obj, results, place, view.problems))
-                continue
-            for (key, item), row in zip(items[variable], results[place], strict=True):
-                view.pod_sets.append(reader_of.read_item(obj, row, key, item, view.problems))
+                asked = [reader_of.read(obj, results, place, view.problems)]
+            else:
+                asked = [
+                    reader_of.read_item(obj, row, key, item, view.problems)
+                    for (key, item), row in zip(items[variable], results[place], strict=True)
+                ]
+            view.pod_sets += (one for one in asked if one is not None)
         return view
 
 
@@ -170,7 +180,7 @@ class _Reader:
         if isinstance(result, Failure):
             problem = result.reason
         else:
-            problem = f"must return {' or '.join(self.slot.returns)}, but returned {_shown(result)}"
+            problem = f"must return {' or '.join(self.slot.returns)}, but returned {shown(result)}"
         text = f"{self.slot.field}: {problem}"
         if text not in problems:
             problems.append(text)
@@ -180,7 +190,7 @@ class _Reader:
 class _PodSetReader:
     """Reads the results of one entry of `spec.podSets`, which come in the order of `slots()`."""
 
-    __slots__ = ("_each", "_plan", "_requests", "_scalars")
+    __slots__ = ("_added", "_each", "_plan", "_requests", "_scalars")
 
     def __init__(self, plan: PodSetPlan) -> None:
         self._plan = plan
@@ -188,6 +198,7 @@ class _PodSetReader:
         single = [
             (name, slot)
             for name, slot in (
+                ("when", plan.when),
                 ("name", plan.name_from),
                 ("count", plan.count),
                 ("least", plan.min_count),
@@ -197,30 +208,37 @@ class _PodSetReader:
         ]
         self._scalars = [_Reader(name, slot) for name, slot in single]
         self._requests = [_Reader(resource, slot) for resource, slot in plan.requests]
+        self._added = [_Reader(resource, slot) for resource, slot in plan.added]
 
-    def read(self, obj: Object, results: list[Any], start: int, problems: list[str]) -> Asked:
-        """The pod set of an entry without `forEach`. Its results begin at `start`."""
+    def read(self, obj: Object, results: list[Any], start: int, problems: list[str]) -> Asked | None:
+        """The pod set of an entry without `forEach`; None if the object has none.
+
+        Its results begin at `start`.
+        """
         return self._asked(obj, results, start, "", self._plan.name, problems)
 
     def read_item(
         self, obj: Object, row: list[Any], key: str, item: Any, problems: list[str]
-    ) -> Asked:
-        """The pod set of one item of an entry with `forEach`."""
+    ) -> Asked | None:
+        """The pod set of one item of an entry with `forEach`; None if it has none."""
         name = item.get("name") if isinstance(item, dict) and key.isdigit() else key.lower()
         asked = self._asked(obj, row, 0, key, "" if name is None else str(name), problems)
-        if not asked.name:
+        if asked is not None and not asked.name:
             problems.append(f"{self._each}[{key}]: has no name; the Integration can say nameFrom")
         return asked
 
     def _asked(
         self, obj: Object, results: list[Any], at: int, key: str, name: str, problems: list[str]
-    ) -> Asked:
+    ) -> Asked | None:
         count: int | None = 1
         least = done = None
         for reader in self._scalars:
             value = reader.read(results[at], problems)
             at += 1
             match reader.name:
+                case "when":
+                    if value is False:
+                        return None
                 case "count":
                     count = value
                 case "least":
@@ -229,10 +247,13 @@ class _PodSetReader:
                     done = _whole(value, reader.slot, problems)
                 case _:
                     name = value or ""
-        requests = {}
-        for reader in self._requests:
-            requests[reader.name] = _quantity(reader.read(results[at], problems))
-            at += 1
+        requests, added = (
+            {
+                reader.name: _quantity(reader.read(results[place], problems))
+                for place, reader in enumerate(readers, start)
+            }
+            for readers, start in ((self._requests, at), (self._added, at + len(self._requests)))
+        )
         if self._plan.annotations:
             _from_annotations(obj, self._plan.annotations, requests, problems)
         return Asked(
@@ -243,10 +264,12 @@ class _PodSetReader:
             min_count=least,
             reclaimable=done or 0,
             requests=requests,
+            added=added,
         )
 
 
-def _shown(result: Any) -> str:
+def shown(result: Any) -> str:
+    """A value for people, shortened."""
     if result == NULL:
         return "null"
     if result == MAP:
@@ -278,7 +301,7 @@ def _whole(value: int | str | None, slot: Slot, problems: list[str]) -> int | No
     if value.isascii() and value.isdigit() and len(value) <= _DIGITS_MAX:
         return int(value)
     problems.append(
-        f"{slot.field} ({slot.expression.text.strip()}): {_shown(value)} is no whole number"
+        f"{slot.field} ({slot.expression.text.strip()}): {shown(value)} is no whole number"
     )
     return None
 

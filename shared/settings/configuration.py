@@ -310,27 +310,31 @@ class MultiKueue(_Section):
         return self
 
 
-_OUR_FRAMEWORKS: Final = ("batch/job", "jobset.x-k8s.io/jobset")
+_OUR_FRAMEWORKS: Final = (
+    "batch/job",
+    "jobset.x-k8s.io/jobset",
+    "kubeflow.org/jaxjob",
+    "kubeflow.org/mpijob",
+    "kubeflow.org/paddlejob",
+    "kubeflow.org/pytorchjob",
+    "kubeflow.org/tfjob",
+    "kubeflow.org/xgboostjob",
+    "ray.io/raycluster",
+    "ray.io/rayjob",
+    "sparkoperator.k8s.io/sparkapplication",
+)
 """Kueue's names of the kinds for which an Integration ships."""
+
+_REFUSED_FRAMEWORKS: Final = ("trainer.kubeflow.org/trainjob", "workload.codeflare.dev/appwrapper")
+"""Kueue's names of the kinds whose Integration refuses every object with a queue."""
 
 _OTHER_FRAMEWORKS: Final = frozenset(
     {
         "deployment",
-        "kubeflow.org/jaxjob",
-        "kubeflow.org/mpijob",
-        "kubeflow.org/paddlejob",
-        "kubeflow.org/pytorchjob",
-        "kubeflow.org/tfjob",
-        "kubeflow.org/xgboostjob",
         "leaderworkerset.x-k8s.io/leaderworkerset",
         "pod",
-        "ray.io/raycluster",
-        "ray.io/rayjob",
         "ray.io/rayservice",
-        "sparkoperator.k8s.io/sparkapplication",
         "statefulset",
-        "trainer.kubeflow.org/trainjob",
-        "workload.codeflare.dev/appwrapper",
     }
 )
 """Kueue's other names."""
@@ -347,7 +351,7 @@ class Integrations(_Section):
     @field_validator("frameworks")
     @classmethod
     def _frameworks_exist(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        known = {*_OUR_FRAMEWORKS, *_OTHER_FRAMEWORKS}
+        known = {*_OUR_FRAMEWORKS, *_REFUSED_FRAMEWORKS, *_OTHER_FRAMEWORKS}
         if unknown := sorted(set(value or ()) - known):
             raise ValueError(
                 f"unknown framework {', '.join(unknown)}: one of {', '.join(sorted(known))}"
@@ -363,12 +367,17 @@ class Integrations(_Section):
                     f"integrations.frameworks: {name}: no Integration ships for it; objects of that kind "
                     "do not wait until you apply one, see docs/tutorial/integration.md"
                 )
-        for name in _OUR_FRAMEWORKS if asked is not None else ():
-            if name not in (asked or ()):
+            if name in _REFUSED_FRAMEWORKS:
                 yield (
-                    f"integrations.frameworks: {name} is not listed, and waits all the same if it names a "
-                    "queue; delete its Integration"
+                    f"integrations.frameworks: {name}: objects with a queue are refused, because their pods "
+                    "cannot be counted; apply an Integration that counts them"
                 )
+        left_out = [name for name in _OUR_FRAMEWORKS if asked is not None and name not in asked]
+        if left_out:
+            yield (
+                f"integrations.frameworks: not listed, and wait all the same if they name a queue: "
+                f"{', '.join(left_out)}"
+            )
 
 
 class Configuration(_Section):

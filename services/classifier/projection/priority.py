@@ -47,8 +47,11 @@ def job_priority(
     queue: str,
     workload: Body | None,
     cluster_objects: ClusterObjects,
+    named_class: str = "",
 ) -> Priority:
     """Return the priority of a job. `workload` is its Workload object, if it exists.
+
+    `named_class`: the PriorityClass that the job names outside of its pod templates; it goes first.
 
     While quota is reserved, the priority changes only if it comes from a WorkloadPriorityClass: that may
     be replaced by another, and its value may change, as the API allows. A deleted class leaves the
@@ -69,7 +72,7 @@ def job_priority(
             return recorded
         return Priority(name=label, missing=f'WorkloadPriorityClass "{label}" not found')
     named = (pod_spec_of(pod_set).get("priorityClassName") for pod_set in pod_sets)
-    pod_class = next((str(name) for name in named if name), "")
+    pod_class = named_class or next((str(name) for name in named if name), "")
     if pod_class:
         found = cluster_objects.priority_class(pod_class)
         if found is None:

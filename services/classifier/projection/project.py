@@ -30,7 +30,6 @@ from shared.contracts.kube.conditions import (
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.numbers import whole_number
 from shared.contracts.kube.quantities import amount
-from shared.contracts.messages.spokes import is_managed_elsewhere
 from shared.contracts.messages.workloads import Finish, JobRef, Phase, PodSet, WorkloadState
 from shared.contracts.refs import WorkloadRef
 from shared.integrations import Integration, queue_of
@@ -71,7 +70,12 @@ def project_job(
     # Removing the queue label from an admitted job does not release its quota.
     queue = queue_of(job) or str(spec_of(workload).get("queueName") or "")
     priority = job_priority(
-        job, raw, queue=queue, workload=workload, cluster_objects=cluster_objects
+        job,
+        raw,
+        queue=queue,
+        workload=workload,
+        cluster_objects=cluster_objects,
+        named_class=integration.priority_class(job),
     )
     known = last.pod_sets if last is not None and last.uid == metadata["uid"] else []
     pod_sets = machines.with_returned(WorkloadRef(cluster, namespace, name), pod_sets, known)
@@ -82,8 +86,9 @@ def project_job(
     if finish is None and not active:  # The TaskRuns of a running job report the problem.
         problems += machines.problems(job, pod_sets)
         problems += requests_not_offered(job, workload, current)
+        problems += integration.refusals(job)
     # A job that another cluster runs never starts here, whatever its user writes into it.
-    held = integration.held(job) or is_managed_elsewhere(job)
+    held = integration.held(job) or integration.runs_elsewhere(job)
     on_hold = _on_hold(job)
     stoppable = not held and integration.stop(job) is not None
     limit = _read_or(problems, lambda: _max_execution_seconds(job, holder), None)

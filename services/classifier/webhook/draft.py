@@ -18,7 +18,7 @@ from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.names import REQUESTS_APPLIED
 from shared.contracts.messages.spokes import MANAGER, ORIGIN
 from shared.integrations import Integration, ObjectError
-from shared.integrations.pointers import tokens, written
+from shared.integrations.pointers import found, tokens, written
 from shared.telemetry.tracing import (
     carried,
     carrier_of,
@@ -85,10 +85,12 @@ class Draft:
                 self.spec = written({"spec": self.spec}, path, operation["value"])["spec"]
 
     def set_managed_by(self, integration: Integration) -> None:
-        """Set `spec.managedBy`, so that the job's controller does not write the spoke's status."""
-        own = integration.own_controller
-        if own is not None and self.spec.get("managedBy") in (None, own):
-            self.spec["managedBy"] = MANAGER
+        """Set the field that says who runs it, so that the job's controller does not write the spoke's
+        status."""
+        own, path = integration.own_controller, integration.managed_by
+        obj = {"spec": self.spec}
+        if own is not None and found(obj, path) in (None, own):
+            self.spec = written(obj, path, MANAGER)["spec"]
 
     def set_traceparent(
         self, integration: Integration, new_traceparent: Callable[[], str | None]

@@ -18,6 +18,7 @@ from services.classifier.evaluation.expressions import (
 from services.classifier.metrics import EVALUATIONS, FAILURE, MUTATIONS, SUCCESS, counted
 from services.classifier.refusal import (
     BAD_REQUEST,
+    FORBIDDEN,
     TOO_LARGE,
     TOO_MANY,
     RefusedError,
@@ -88,6 +89,8 @@ def mutate(
     default = rules.queue_name if classify else integration.default_queue or context.default_queue
     if not classify and not (named or default or context.manage_without_queue):
         return MutationResult(object=obj, patch=())
+    for refusal in integration.refusals(obj):
+        raise RefusedError(FORBIDDEN, f"{described(obj, integration)}: {refusal}", cause=UNCOUNTED)
     draft = Draft(obj)
     draft.record_user_pending(integration, held_apart=bool(controller))
     draft.hold(integration)
@@ -113,6 +116,16 @@ def mutate(
             draft.labels[names.PRIORITY_CLASS_LABEL] = class_
     draft.set_traceparent(integration, new_traceparent)
     return draft.result()
+
+
+UNCOUNTED: Final = "not-countable"
+"""Cause of a refusal, for metrics: what the object runs could not be counted or stopped."""
+
+
+def described(obj: Object, integration: Integration) -> str:
+    """Kind, namespace and name of an object, for messages."""
+    metadata = obj.get("metadata") or {}
+    return f"{integration.kind.kind} {metadata.get('namespace') or ''}/{metadata.get('name') or ''}"
 
 
 def _with_affinity(obj: Object) -> MutationResult:

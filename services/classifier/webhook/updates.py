@@ -9,7 +9,7 @@ from typing import Final
 from services.classifier.refusal import FORBIDDEN, RefusedError, read_object, read_strings
 from services.classifier.webhook.context import NamespaceContext
 from services.classifier.webhook.draft import Draft, MutationResult
-from services.classifier.webhook.mutation import controller_of
+from services.classifier.webhook.mutation import UNCOUNTED, controller_of, described
 from shared.contracts.kube import names
 from shared.contracts.kube.bodies import annotations_of, labels_of
 from shared.contracts.kube.kinds import Object
@@ -37,7 +37,11 @@ def review_update(
     unchanged = MutationResult(object=obj, patch=())
     for each in (obj, old):
         _check(each)
-    if not (context.managed and integration.held(old) and integration.matches(old)):
+    if not (context.managed and integration.matches(old)):
+        return unchanged
+    if queue_of(obj):
+        _check_refusals(obj, old, integration)
+    if not integration.held(old):
         return unchanged
     if context.is_admitted(_uid(old)) or not _is_ours(old, integration, context):
         return unchanged
@@ -50,6 +54,15 @@ def review_update(
     if not context.patchers or user in context.patchers or not context.knows_decisions:
         return unchanged
     raise RefusedError(FORBIDDEN, _why(old, integration), cause=_CAUSE)
+
+
+def _check_refusals(obj: Object, old: Object, integration: Integration) -> None:
+    """Raise `RefusedError` for a change after which the object could not be counted any more."""
+    before = integration.refusals(old) if queue_of(old) else []
+    for refusal in integration.refusals(obj):
+        if refusal not in before:
+            text = f"{described(obj, integration)}: {refusal}"
+            raise RefusedError(FORBIDDEN, text, cause=UNCOUNTED)
 
 
 def _check(obj: Object) -> None:
@@ -107,9 +120,7 @@ def _held(obj: Object, integration: Integration) -> MutationResult:
 
 def _why(old: Object, integration: Integration) -> str:
     """Name object, field, value and what to do."""
-    metadata = old.get("metadata") or {}
-    kind = integration.kind.kind
-    where = f"{kind} {metadata.get('namespace') or ''}/{metadata.get('name') or ''}"
+    where = described(old, integration)
     paths = [o["path"] for o in integration.hold(old) if o["op"] != "test"]
     field = paths[0].strip("/").replace("/", ".") if paths else "spec"
     queue = queue_of(old)

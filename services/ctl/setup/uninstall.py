@@ -18,7 +18,7 @@ from services.ctl.connect.reader import kubeconfig_of
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.bodies import Body, annotations_of, labels_of, spec_of, status_of
 from shared.contracts.kube.kinds import Kind
-from shared.contracts.messages.spokes import COPY_FINALIZER, ORIGIN, is_managed_elsewhere
+from shared.contracts.messages.spokes import COPY_FINALIZER, ORIGIN
 from shared.contracts.multi_platform import FINALIZER as MACHINE_FINALIZER
 from shared.integrations import (
     INTEGRATIONS,
@@ -184,7 +184,7 @@ def _add_job(
     is_child = integrations.has_waiting_controller(job, integration.kind)
     if is_child or integration.finish(job) is not None:
         return  # It has ended, or its controller starts it.
-    if is_managed_elsewhere(job) or ORIGIN in labels_of(job):
+    if integration.runs_elsewhere(job) or ORIGIN in labels_of(job):
         plan.elsewhere += 1
     elif not integration.held(job):
         plan.running += 1

@@ -7,7 +7,6 @@ from shared.contracts.kube.bodies import Body, labels_of, status_of
 from shared.contracts.kube.kinds import WORKLOAD
 from shared.contracts.kube.names import workload_name
 from shared.contracts.messages.observed import Observed
-from shared.contracts.messages.spokes import is_managed_elsewhere
 from shared.contracts.messages.workloads import JobRef
 from shared.contracts.refs import ObjectRef, WorkloadRef
 from shared.integrations import Integration, Integrations, queue_of
@@ -22,8 +21,8 @@ class HubJob:
 
     @property
     def is_managed_elsewhere(self) -> bool:
-        """Whether the job's own controller leaves the job and its status alone (`spec.managedBy`)."""
-        return is_managed_elsewhere(self.obj)
+        """Whether the job's own controller leaves the job and its status alone."""
+        return self.integration.runs_elsewhere(self.obj)
 
     @property
     def reference(self) -> JobRef:

@@ -26,7 +26,6 @@ from shared.contracts.kube.kinds import RESOURCE_FLAVOR, WORKLOAD
 from shared.contracts.kube.numbers import is_at_least, whole_number
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.outcomes import Outcome
-from shared.contracts.messages.spokes import is_managed_elsewhere
 from shared.contracts.messages.workloads import JobRef, WorkloadState
 from shared.contracts.reasons import (
     DEACTIVATED,
@@ -189,7 +188,7 @@ class JobController:
             job, integration = await self.find(state, fresh=True)
         if job is None:
             return
-        runs_elsewhere = is_managed_elsewhere(job)
+        runs_elsewhere = integration.runs_elsewhere(job)
         if integration.stop(job) is None and not integration.held(job) and not runs_elsewhere:
             await self._end_unsuspendable(state, admission, job, integration, workload)
             return

@@ -21,7 +21,6 @@ from shared.contracts.messages.spokes import (
     CheckCondition,
     HubStatus,
     SpokeState,
-    is_managed_elsewhere,
 )
 from shared.kube.port import Kube, NotFoundError, Patch, RefusedError
 
@@ -97,7 +96,7 @@ class HubStatusWriter:
             job = await self.writer.get(integration.kind, update.namespace, target.name)
         if job is None or job["metadata"]["uid"] != target.uid:
             return
-        if not is_managed_elsewhere(job) and not integration.held(job):
+        if not integration.runs_elsewhere(job) and not integration.held(job):
             text = f"home of {update.ref.path}: status: {target.name} runs here, not on a spoke"
             raise refused("home", "runs-here", text)
 

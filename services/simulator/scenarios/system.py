@@ -34,6 +34,7 @@ from services.simulator.judge.message_logs import LOGS, MessageLogs, read_logs
 from services.simulator.local import LocalKube
 from services.watcher import app as watcher
 from services.watcher.observe import observed
+from services.watcher.scopes import KNOWN, LOOKED_FOR, resource_name
 from services.watcher.settings import WatcherSettings
 from shared.bus.follow import read
 from shared.bus.headers import TYPE
@@ -58,6 +59,15 @@ CLUSTER: Final = "hub"
 
 RULES: Final = "queueName: pipelines-queue\n"
 DEFAULTS: Final = Configuration()
+
+WATCHED: Final[Mapping[str, Any]] = {
+    "kinds": tuple(
+        resource_name(kind)
+        for kind in KNOWN.values()
+        if kind not in LOOKED_FOR and kind.plural != "nodes"
+    )
+}
+"""Setting of a watcher: only what the simulator serves, so that no world looks for more."""
 
 
 class Runnable(Protocol):
@@ -276,7 +286,9 @@ def set_up(kind: type[S], context: ProcessContext, **given: Any) -> S:
 
 def _watcher(system: System, context: ProcessContext, bus: Bus) -> Runnable:
     return watcher.assemble(
-        settings=set_up(WatcherSettings, context, cluster=CLUSTER, **system.set_for("watcher")),
+        settings=set_up(
+            WatcherSettings, context, **{"cluster": CLUSTER, **WATCHED, **system.set_for("watcher")}
+        ),
         bus=bus,
         kube=system.cluster_for(context),
         now=context.now,

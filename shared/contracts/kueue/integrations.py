@@ -82,7 +82,15 @@ class PodSetSpec(_Strict):
 
     for_each: FieldPath | None = None
     """A list or a map in the object: one pod set for each of its items. Expressions of this pod set
-    then know `item`, and `key`: its name in the map, or its place in the list."""
+    then know `item`, and `key`: its name in the map, or its place in the list. An item that is null is
+    as good as absent."""
+
+    order: Annotated[list[str], Field(max_length=18), listed("atomic")] | None = None
+    """With `forEach` of a map: the keys in the order of their pod sets. Others follow, as they come.
+    Absent: as they come."""
+
+    when: Expression | None = None
+    """Only if this holds of the object, or of the item; absent for always."""
 
     name: Annotated[DnsLabel, StringConstraints(min_length=1)] | None = None
     """What the pod set is called. `main` if absent."""
@@ -95,6 +103,18 @@ class PodSetSpec(_Strict):
     `item.`. Here the node labels and tolerations of flavors go at release, in the same write. Absent
     for a kind without one: then `requests` says what it asks for, and flavors choose quota but no
     nodes."""
+
+    template_from: Expression | None = None
+    """The pod template as a map, for a kind whose controller makes it of other fields, or of which the
+    object may leave it out: `template` goes first where the object has it. Not with `forEach`."""
+
+    placement: FieldPath | None = None
+    """What has `labels`, `annotations`, `nodeSelector` and `tolerations` of the pods, where the pod
+    template is not the place: there the node labels and tolerations of flavors go at release."""
+
+    added_requests: dict[str, Expression] | None = None
+    """What each pod asks for beyond its template, by resource: containers that the controller adds. Zero is
+    nothing."""
 
     count: Expression | None = None
     """How many pods run at once. 1 if absent."""
@@ -114,6 +134,19 @@ class PodSetSpec(_Strict):
 
     requests_from_annotations: Annotated[str, StringConstraints(max_length=253)] | None = None
     """Each annotation that begins so asks for its value of the resource that its rest names."""
+
+
+class Refusal(_Strict):
+    """An object that cannot be counted or controlled: it is refused at creation, and waits if it is there."""
+
+    when: Expression
+    """It is refused if this holds of it."""
+
+    field: FieldPath
+    """The field that has to be changed."""
+
+    message: Annotated[str, StringConstraints(min_length=1, max_length=512)]
+    """Why, and what to do."""
 
 
 class FinishSpec(_Strict):
@@ -169,8 +202,11 @@ class WebhookSpec(_Strict):
     """One that comes held was paused by its user: it is admitted, and started only by the user."""
 
     own_controller: Annotated[str, StringConstraints(min_length=1, max_length=63)] | None = None
-    """What `spec.managedBy` says of its own controller. Given: in a queue that leads to other clusters
+    """What `managedByField` says of its own controller. Given: in a queue that leads to other clusters
     that field is set at creation, so that all of the status comes home, unless it names a third one."""
+
+    managed_by_field: FieldPath | None = None
+    """Where it says who runs it. If absent: `spec.managedBy`."""
 
 
 class TraceSpec(_Strict):
@@ -203,8 +239,14 @@ class IntegrationSpec(_Strict):
     as that goes: what asks for more waits for quota of its own. Absent: its controller makes no jobs, so
     that one which names it as controller waits by itself."""
 
+    refuse: Annotated[list[Refusal], Field(max_length=10), listed("atomic")] | None = None
+    """Which objects with a queue are refused, since what they run could not be counted or stopped."""
+
+    suspend_field: FieldPath | None = None
+    """The field that is true while it is to wait. If absent: `spec.suspend`."""
+
     held: Expression | None = None
-    """It does not run because it was told to wait. If absent: `spec.suspend` is true."""
+    """It does not run because it was told to wait. If absent: its `suspendField` is true."""
 
     active: Expression | None = None
     """Something of it runs or ends: its quota is in use. If absent: it is not held, has not finished,
@@ -216,15 +258,19 @@ class IntegrationSpec(_Strict):
     finish: FinishSpec | None = None
     """When it has ended. If absent: by the conditions Complete, Completed, Succeeded and Failed."""
 
+    priority_class: Expression | None = None
+    """The PriorityClass of its pods where another field than the templates says it; null or empty: they
+    do."""
+
     pod_sets: Annotated[list[PodSetSpec], Field(min_length=1, max_length=10), listed("atomic")]
     """What it asks for."""
 
     hold: Annotated[list[PatchOperation], listed("atomic")] | None = None
-    """Makes one wait that has not started. If absent: sets `spec.suspend`. That it is still the object
-    of that uid is tested always."""
+    """Makes one wait that has not started. If absent: sets its `suspendField`. That it is still the
+    object of that uid is tested always. Maps that are missing on the way to a field are added."""
 
     release: Annotated[list[PatchOperation], listed("atomic")] | None = None
-    """Starts it. If absent: tests that `spec.suspend` is true and makes it false. Between its tests and
+    """Starts it. If absent: tests that its `suspendField` is true and makes it false. Between its tests and
     the rest goes what the pod templates get. When a stopped one waits again, its templates are given
     back what they were before, after the same tests."""
 
@@ -233,7 +279,7 @@ class IntegrationSpec(_Strict):
 
     carry: Annotated[list[PatchOperation], listed("atomic")] | None = None
     """What is changed in a copy for another cluster; what is to be removed need not be there. If
-    absent: `spec.managedBy` is removed."""
+    absent: its `managedByField` is removed."""
 
     webhook: WebhookSpec | None = None
     """What is done at creation beyond holding it."""

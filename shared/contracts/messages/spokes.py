@@ -31,16 +31,12 @@ LEASE: Final = "sluicegate.dev/lease-seconds"
 """Annotation of a copy: how long its spoke may be without the hub's bus until the copy is stopped."""
 
 MANAGER: Final = "kueue.x-k8s.io/multikueue"
-"""`spec.managedBy` of a job that runs elsewhere: its own controller ignores it here."""
+"""`spec.managedBy` of a job that runs elsewhere, or the field that its kind has for it: its own controller
+ignores it here."""
 
 COPY_FINALIZER: Final = "sluicegate.dev/copy"
 """Finalizer of a copy, whoever deletes it, until the hub withdraws it. Its result is at the hub by
 then."""
-
-
-def is_managed_elsewhere(job: Mapping[str, Any]) -> bool:
-    """True if MultiKueue runs the job on another cluster."""
-    return spec_of(job).get("managedBy") == MANAGER
 
 
 def lease_seconds_of(copy: Mapping[str, Any]) -> float | None:

@@ -11,7 +11,7 @@ from services.simulator.behaviour.manager import ControllerManager
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
 from services.simulator.scenarios.load import object_of
-from services.simulator.scenarios.system import CLUSTER, System, set_up
+from services.simulator.scenarios.system import CLUSTER, WATCHED, System, set_up
 from services.watcher import app as watcher
 from services.watcher.settings import WatcherSettings
 from shared.contracts.controllers import MULTIKUEUE
@@ -89,7 +89,7 @@ class MultiClusterSystem:
         async def start(context: ProcessContext) -> None:
             bus = MemoryBus(self.hub.server, instance=context.instance, random=context.random)
             running = watcher.assemble(
-                settings=set_up(WatcherSettings, context, cluster=spoke),
+                settings=set_up(WatcherSettings, context, cluster=spoke, **WATCHED),
                 bus=bus,
                 kube=self._cluster_for(spoke, context),
                 now=context.now,

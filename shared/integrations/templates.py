@@ -1,0 +1,192 @@
+"""Pod sets of an object: their templates, what an admission adds to them, and what it takes back.
+
+A pod set's labels, annotations, node selector and tolerations are in its pod template, or, where the
+document says `placement`, together in one map.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from shared.contracts.kube.kinds import Object
+from shared.integrations.errors import ObjectError
+from shared.integrations.expressions import Failure, value_of
+from shared.integrations.pointers import found, pointer, written
+from shared.integrations.views import Asked
+
+_SET_BY_SERVER: Final = frozenset(
+    {
+        "batch.kubernetes.io/controller-uid",
+        "batch.kubernetes.io/job-name",
+        "controller-uid",
+        "job-name",
+    }
+)
+"""Labels of the pod template of a Job that never change."""
+
+_ADDED: Final = "added-by-the-controller"
+"""Name of the container that stands for those that a controller adds to its pods."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSetInfo:
+    """What an admission assigns to one pod set of a job."""
+
+    name: str
+    count: int
+    node_selector: Mapping[str, str]
+    tolerations: tuple[Mapping[str, Any], ...]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Places:
+    """Where an object has what an admission changes."""
+
+    labels: tuple[str, ...]
+    """The map with `labels` and `annotations`."""
+
+    nodes: tuple[str, ...]
+    """The map with `nodeSelector` and `tolerations`."""
+
+
+def _places(asked: Asked) -> _Places | None:
+    """None for a kind without pods whose nodes could be chosen."""
+    plan = asked.plan
+    if plan.placement is not None:
+        there = asked.path_of(plan.placement, in_item=plan.placement_in_item)
+        return _Places(labels=there, nodes=there)
+    if plan.template is None:
+        return None
+    template = asked.path_of(plan.template, in_item=plan.in_item)
+    return _Places(labels=(*template, "metadata"), nodes=(*template, "spec"))
+
+
+def pod_set_of(obj: Object, asked: Asked) -> Object:
+    """The pod set in the form of `Workload.spec.podSets`. Raises `ObjectError`."""
+    pod_set: Object = {
+        "name": asked.name,
+        "count": asked.pods,
+        "template": _with_added(_template(obj, asked), asked.added),
+    }
+    if asked.min_count is not None:
+        pod_set["minCount"] = asked.min_count
+    return pod_set
+
+
+def _template(obj: Object, asked: Asked) -> Object:
+    plan = asked.plan
+    if plan.template is not None:
+        there = found(obj, asked.path_of(plan.template, in_item=plan.in_item))
+        if there:
+            return there
+    if plan.template_from is not None:
+        return _made(obj, asked)
+    if plan.template is not None:
+        return {"spec": {"containers": []}}
+    container = {"name": "run", "image": "none", "resources": {"requests": asked.requests}}
+    return {"spec": {"restartPolicy": "Never", "containers": [container]}}
+
+
+def _made(obj: Object, asked: Asked) -> Object:
+    """The template that an expression makes. Raises `ObjectError`."""
+    slot = asked.plan.template_from
+    assert slot is not None
+    made = value_of(slot.expression, obj)
+    if isinstance(made, Failure):
+        raise ObjectError(f"{slot.field}: {made.reason}")
+    if not isinstance(made, dict):
+        raise ObjectError(f"{slot.field}: must return a map, but returned {type(made).__name__}")
+    return made
+
+
+def _with_added(template: Object, added: Mapping[str, str]) -> Object:
+    """The template, with one more container for what the kind's controller adds to each pod."""
+    more = {resource: amount for resource, amount in added.items() if amount != "0"}
+    spec = template.get("spec") if isinstance(template, dict) else None
+    containers = spec.get("containers") if isinstance(spec, dict) else None
+    if not more or not isinstance(spec, dict) or not isinstance(containers, list):
+        return template
+    container = {"name": _ADDED, "resources": {"requests": more}}
+    return {**template, "spec": {**spec, "containers": [*containers, container]}}
+
+
+def given(obj: Object, asked: Asked, info: PodSetInfo) -> Iterator[Object]:
+    """What an admission adds goes to the pods' place, a smaller pod count into its field."""
+    plan, places = asked.plan, _places(asked)
+    adds = info.labels or info.annotations or info.node_selector or info.tolerations
+    if places is not None and adds:
+        if plan.template is not None and plan.placement is None and plan.template_from is not None:
+            path = asked.path_of(plan.template, in_item=plan.in_item)
+            if not found(obj, path):
+                made = _made(obj, asked)
+                yield {"op": "add", "path": pointer(path), "value": made}
+                obj = written(obj, path, made)
+        yield from _labelled(obj, places.labels, info)
+        pod = _mapping(obj, places.nodes)
+        if info.node_selector:
+            selector = {**(pod.get("nodeSelector") or {}), **info.node_selector}
+            yield {"op": "add", "path": pointer((*places.nodes, "nodeSelector")), "value": selector}
+        if info.tolerations:
+            tolerations = [*(pod.get("tolerations") or []), *map(dict, info.tolerations)]
+            yield {
+                "op": "add",
+                "path": pointer((*places.nodes, "tolerations")),
+                "value": tolerations,
+            }
+    if plan.count_field is not None and info.count < asked.pods:
+        path = asked.path_of(plan.count_field, in_item=plan.count_in_item)
+        yield {"op": "add", "path": pointer(path), "value": info.count}
+
+
+def _labelled(obj: Object, path: Sequence[str], info: PodSetInfo) -> Iterator[Object]:
+    """The added labels and annotations."""
+    there = _mapping(obj, path)
+    added = {"labels": info.labels, "annotations": info.annotations}
+    wanted = {name: {**(there.get(name) or {}), **more} for name, more in added.items() if more}
+    if not wanted:
+        return
+    if found(obj, path) is None:
+        yield {"op": "add", "path": pointer(path), "value": wanted}
+        return
+    for name, value in wanted.items():
+        yield {"op": "add", "path": pointer((*path, name)), "value": value}
+
+
+def _mapping(obj: Object, path: Sequence[str]) -> Object:
+    """The map at the path; an empty one if there is none or if it is no map."""
+    there = found(obj, path)
+    return there if isinstance(there, dict) else {}
+
+
+def taken_back(obj: Object, asked: Asked, before: Object) -> Iterator[Object]:
+    """What makes the pods of an object again what the pod set `before` says."""
+    plan, places = asked.plan, _places(asked)
+    if places is not None:
+        yield from _unlabelled(obj, places.labels, before)
+        now, was = _mapping(obj, places.nodes), _mapping(before, ("template", "spec"))
+        for name in ("nodeSelector", "tolerations"):
+            is_, old = now.get(name) or None, was.get(name) or None
+            if old is not None and is_ != old:
+                yield {"op": "add", "path": pointer((*places.nodes, name)), "value": old}
+            elif old is None and is_ is not None:
+                yield {"op": "remove", "path": pointer((*places.nodes, name))}
+    count = before.get("count")
+    if plan.count_field is not None and isinstance(count, int) and asked.pods < count:
+        path = asked.path_of(plan.count_field, in_item=plan.count_in_item)
+        yield {"op": "add", "path": pointer(path), "value": count}
+
+
+def _unlabelled(obj: Object, path: Sequence[str], before: Object) -> Iterator[Object]:
+    """Labels and annotations as they were, but for those that the API server sets."""
+    now, was = _mapping(obj, path), _mapping(before, ("template", "metadata"))
+    for name in ("labels", "annotations"):
+        is_, old = now.get(name) or {}, was.get(name) or {}
+        kept = {key: value for key, value in is_.items() if key in _SET_BY_SERVER}
+        if (wanted := {**old, **kept}) == is_:
+            continue
+        if wanted:
+            yield {"op": "add", "path": pointer((*path, name)), "value": wanted}
+        else:
+            yield {"op": "remove", "path": pointer((*path, name))}
