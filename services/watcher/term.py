@@ -200,9 +200,7 @@ class Term:
             log.warning("discovery_failed", error=str(error))
             return
         self._served |= {
-            kind
-            for kind in self._looked_for
-            if (kind.group, kind.version, kind.plural) in served
+            kind for kind in self._looked_for if (kind.group, kind.version, kind.plural) in served
         }
 
     def _brought_kinds(self) -> list[Kind]:

@@ -14,3 +14,6 @@ PIPELINE_RUN_PATH: Final = "/mutate-tekton-dev-v1-pipelinerun"
 JOB_PATH: Final = "/mutate-batch-v1-job"
 VALIDATE_PATH: Final = "/validate"
 CONVERT_PATH: Final = "/convert"
+
+KIND_UPDATES: Final = "kinds.updates.classifier.sluicegate.dev"
+"""The webhook that reviews changes of kinds of which only their Integrations know where they are held."""

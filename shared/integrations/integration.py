@@ -167,8 +167,8 @@ class Integration:
         success = self._ended(obj)
         if success is None:
             return None
-        message = self._views.ending("message", obj)
-        at = self._views.ending("at", obj)
+        message = self._views.seldom("message", obj)
+        at = self._views.seldom("at", obj)
         decisive = _decisive(obj) or {}
         if message is None:
             message = decisive.get("message") or decisive.get("reason") or ""
@@ -197,9 +197,7 @@ class Integration:
 
     def priority_class(self, obj: Object) -> str:
         """The PriorityClass that the object names outside of its templates; empty if it names none."""
-        slot = self._expressions.get("priorityClass")
-        result = None if slot is None else value_of(slot.expression, obj)
-        return result if isinstance(result, str) else ""
+        return str(self._views.seldom("priorityClass", obj) or "")
 
     def refusals(self, obj: Object) -> list[str]:
         """Why the object is refused: field, value and what to do. Empty if it may wait and run."""
@@ -297,7 +295,9 @@ class Integration:
     def carry_held(self, obj: Object) -> Object:
         """The spec of a new copy on another cluster. The copy is held, whatever the user chose."""
         carried = self.carry(obj)
-        return carried if self.held(obj) else _applied(carried, self._patch("hold", self._hold, obj))
+        return (
+            carried if self.held(obj) else _applied(carried, self._patch("hold", self._hold, obj))
+        )
 
     def ending_changes(self, obj: Object, changes: Object) -> Object:
         """The part of `changes` to the spec that stops the object or makes it end sooner.

@@ -12,7 +12,6 @@ from shared.integrations.document import parse
 from shared.integrations.errors import IntegrationError
 from shared.integrations.integration import Integration
 
-
 _ALWAYS: Final = ("pipelineruns", "jobs", "jobsets")
 """The most used kinds, which are watched in every cluster."""
 

@@ -112,8 +112,8 @@ class Views:
         self._known[id(obj)] = (obj, version, view)
         return view
 
-    def ending(self, name: str, obj: Object) -> Any:
-        """The result of `finish.message` or `finish.at`; None if it is not given or fails."""
+    def seldom(self, name: str, obj: Object) -> Any:
+        """The result of an expression that is rarely needed; None if it is not given or fails."""
         slot = self._single.get(name)
         if slot is None:
             return None
@@ -210,7 +210,9 @@ class _PodSetReader:
         self._requests = [_Reader(resource, slot) for resource, slot in plan.requests]
         self._added = [_Reader(resource, slot) for resource, slot in plan.added]
 
-    def read(self, obj: Object, results: list[Any], start: int, problems: list[str]) -> Asked | None:
+    def read(
+        self, obj: Object, results: list[Any], start: int, problems: list[str]
+    ) -> Asked | None:
         """The pod set of an entry without `forEach`; None if the object has none.
 
         Its results begin at `start`.

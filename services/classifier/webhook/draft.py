@@ -85,8 +85,7 @@ class Draft:
                 self.spec = written({"spec": self.spec}, path, operation["value"])["spec"]
 
     def set_managed_by(self, integration: Integration) -> None:
-        """Set the field that says who runs it, so that the job's controller does not write the spoke's
-        status."""
+        """Set the field that says who runs the job, so that its controller leaves the status alone."""
         own, path = integration.own_controller, integration.managed_by
         obj = {"spec": self.spec}
         if own is not None and found(obj, path) in (None, own):

@@ -77,6 +77,16 @@ CHANGES_ADMISSION: Final = {
 """Of all changes of jobs, only those of what decides about admission: whether it waits, its queue and
 priority, what it requests, and its controller."""
 
+CHANGES_SPEC: Final = {
+    "name": "changes-spec-or-queue",
+    "expression": _any(
+        "object.spec != oldObject.spec",
+        *(f"{_label(_NEW, key)} != {_label(_OLD, key)}" for key in (QUEUE, PRIORITY_CLASS_LABEL)),
+        f"{_metadata(_NEW, 'ownerReferences', '[]')} != {_metadata(_OLD, 'ownerReferences', '[]')}",
+    ),
+}
+"""Of all changes of kinds that only an Integration describes: where it holds them is not known here."""
+
 CHANGES_RULES: Final = {
     "name": "changes-what-rules-read",
     "expression": _any(

@@ -6,6 +6,7 @@ from typing import Final
 from services.ctl.setup.match_conditions import (
     CHANGES_ADMISSION,
     CHANGES_RULES,
+    CHANGES_SPEC,
     COSCHEDULED_BY_CLAIM,
 )
 from services.whatif.manifests import Manifest
@@ -13,7 +14,8 @@ from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.kinds import MUTATING_WEBHOOK, VALIDATING_WEBHOOK
 from shared.contracts.kube.names import CLASSIFIER_WEBHOOK
-from shared.integrations import INTEGRATIONS
+from shared.contracts.webhook import KIND_UPDATES
+from shared.integrations import INTEGRATIONS, WHERE_SERVED
 
 TIMEOUT_SECONDS: Final = 5
 
@@ -72,8 +74,14 @@ def webhook_manifest(*, url: str, authority: bytes) -> Manifest:
                 (
                     "updates.classifier.sluicegate.dev",
                     "UPDATE",
-                    jobs,
+                    [kind for kind in jobs if kind not in WHERE_SERVED],
                     {"matchConditions": [CHANGES_ADMISSION]},
+                ),
+                (
+                    KIND_UPDATES,
+                    "UPDATE",
+                    [kind for kind in jobs if kind in WHERE_SERVED],
+                    {"matchConditions": [CHANGES_SPEC]},
                 ),
             )
         ],

@@ -1,7 +1,7 @@
 """Writes the status of Integration objects, and adds their kinds to the rules of the webhook."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -14,14 +14,19 @@ from shared.contracts.kube.bodies import status_of
 from shared.contracts.kube.conditions import ACTIVE, Conditions
 from shared.contracts.kube.kinds import INTEGRATION, MUTATING_WEBHOOK, Kind
 from shared.contracts.kube.names import CLASSIFIER_WEBHOOK
+from shared.contracts.webhook import KIND_UPDATES
 from shared.integrations import Integrations, IntegrationState
 from shared.kube.port import Kube, KubeError, NotFoundError
 
 log = structlog.get_logger(__name__)
 
 WEBHOOK: Final = "classifier.sluicegate.dev"
-_OPERATIONS: Final = {WEBHOOK: "CREATE", "updates.classifier.sluicegate.dev": "UPDATE"}
-"""The webhooks of that configuration whose rules name the kinds that can wait, and their operation."""
+_WEBHOOKS: Final = {
+    "CREATE": (WEBHOOK,),
+    "UPDATE": (KIND_UPDATES, "updates.classifier.sluicegate.dev"),
+}
+"""The webhooks of that configuration that review the kinds that can wait, by operation. A missing rule goes
+to the first that there is: older manifests have no `KIND_UPDATES`."""
 
 RESYNC_SECONDS: Final = 30.0
 """Interval of the check of the webhook's rules: a deployment may overwrite its configuration."""
@@ -101,18 +106,17 @@ def integration_status(state: IntegrationState, *, now: datetime) -> dict[str, A
 
 def missing_rules(configuration: Mapping[str, Any], wanted: tuple[Kind, ...]) -> JsonPatch:
     """A JSON patch that adds a rule for each kind that has none; empty if all have one."""
+    webhooks = {
+        webhook.get("name"): (index, webhook)
+        for index, webhook in enumerate(configuration.get("webhooks") or [])
+    }
     patch: JsonPatch = []
-    for index, webhook in enumerate(configuration.get("webhooks") or []):
-        operation = _OPERATIONS.get(webhook.get("name"))
-        if operation is None:
+    for operation, named in _WEBHOOKS.items():
+        there = [webhooks[name] for name in named if name in webhooks]
+        if not there:
             continue
-        present = {
-            (group, version, resource)
-            for rule in webhook.get("rules") or []
-            for group in rule.get("apiGroups") or []
-            for version in rule.get("apiVersions") or []
-            for resource in rule.get("resources") or []
-        }
+        index, webhook = there[0]
+        present = {resource for _, one in there for resource in _resources(one)}
         rules: JsonPatch = [
             {
                 "op": "add",
@@ -131,3 +135,12 @@ def missing_rules(configuration: Mapping[str, Any], wanted: tuple[Kind, ...]) ->
             path = f"/webhooks/{index}/name"
             patch += [{"op": "test", "path": path, "value": webhook["name"]}, *rules]
     return patch
+
+
+def _resources(webhook: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Group, version and plural of what a webhook reviews."""
+    for rule in webhook.get("rules") or []:
+        for group in rule.get("apiGroups") or []:
+            for version in rule.get("apiVersions") or []:
+                for resource in rule.get("resources") or []:
+                    yield group, version, resource

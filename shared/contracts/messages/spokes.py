@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, ClassVar, Final, Literal
 
 from shared.contracts import subjects
-from shared.contracts.kube.bodies import annotations_of, spec_of
+from shared.contracts.kube.bodies import annotations_of
 from shared.contracts.messages.base import Message, Part, WorkloadMessage
 from shared.contracts.messages.workloads import JobRef
 from shared.contracts.refs import WorkloadRef

@@ -14,6 +14,7 @@ from celpy.adapter import json_to_cel
 from services.ctl.setup.match_conditions import (
     CHANGES_ADMISSION,
     CHANGES_RULES,
+    CHANGES_SPEC,
     COSCHEDULED_BY_CLAIM,
     NOT_OUR_OWN,
 )
@@ -199,6 +200,7 @@ def test_manifests_have_these_conditions() -> None:
         "classifier.sluicegate.dev": [],
         "tasks.classifier.sluicegate.dev": [COSCHEDULED_BY_CLAIM],
         "updates.classifier.sluicegate.dev": [NOT_OUR_OWN, CHANGES_ADMISSION],
+        "kinds.updates.classifier.sluicegate.dev": [NOT_OUR_OWN, CHANGES_SPEC],
         "validation.sluicegate.dev": [NOT_OUR_OWN],
         "jobs.validation.sluicegate.dev": [CHANGES_RULES],
     }

@@ -5,6 +5,8 @@ from typing import Final
 import pytest
 
 from services.watcher.scopes import KNOWN
+from shared.integrations import INTEGRATIONS as SHIPPED
+from shared.integrations import WHERE_SERVED
 from tests.contract.deploy.rendering import COMPONENTS, Json, kustomized, named
 from tests.contract.deploy.rights import SPOKE, Right, asked, granted
 
@@ -17,7 +19,10 @@ RECREATION: Final = "services/patcher/jobs/recreation.py"
 PROVISIONING: Final = "services/patcher/provisioning/controller.py"
 REQUESTS: Final = ("autoscaling.x-k8s.io", "provisioningrequests")
 JOBSETS: Final = ("jobset.x-k8s.io", "jobsets")
+ML_KINDS: Final = sorted((kind.group, kind.plural) for kind in WHERE_SERVED)
+AS_JOBS: Final = "as with Jobs, in a cluster that serves the kind"
 BY_ALL_WATCHERS: Final[dict[Right, str]] = {
+    **{(verb, *kind): AS_JOBS for kind in ML_KINDS for verb in ("list", "watch")},
     ("list", "", "nodes"): "where SLUICE_KINDS names them",
     ("watch", "", "nodes"): "where SLUICE_KINDS names them",
     ("watch", *REQUESTS): "where a cluster serves them",
@@ -33,6 +38,8 @@ BY_ALL_PATCHERS: Final[dict[Right, str]] = {
     ("delete", *JOBSETS): RETENTION,
     **{(verb, *REQUESTS): PROVISIONING for verb in ("get", "create", "delete")},
     **{(verb, "", "podtemplates"): PROVISIONING for verb in ("get", "create", "patch")},
+    **{(verb, *kind): AS_JOBS for kind in ML_KINDS for verb in ("get", "patch", "delete")},
+    **{("patch", group, f"{plural}/status"): AS_JOBS for group, plural in ML_KINDS},
     ("update", "tekton.dev", "pipelineruns/finalizers"):
         "asked by nobody: admission looks whether we might",
 }  # fmt: skip
@@ -49,6 +56,7 @@ UNSEEN: Final[dict[str, dict[Right, str]]] = {
         **BY_ALL_PATCHERS,
         ("create", *JOBSETS): COPIES,
         ("list", *JOBSETS): COPIES,
+        **{(verb, *kind): COPIES for kind in ML_KINDS for verb in ("create", "list")},
     },
 }
 """What these worlds do not show, and why it is needed all the same."""
@@ -101,6 +109,22 @@ def test_watcher_may_watch_every_configurable_kind() -> None:
     for kind in KNOWN.values():
         wanted = {("list", kind.group, kind.plural), ("watch", kind.group, kind.plural)}
         assert wanted <= rights_of("watcher"), kind.plural
+
+
+def test_webhook_reviews_creation_and_change_of_every_shipped_kind() -> None:
+    objects = named(kustomized("hub"))
+    reviewed = {
+        (operation, group, version, plural)
+        for webhook in objects["MutatingWebhookConfiguration", "sluicegate-classifier"]["webhooks"]
+        for rule in webhook["rules"]
+        for operation in rule["operations"]
+        for group in rule["apiGroups"]
+        for version in rule["apiVersions"]
+        for plural in rule["resources"]
+    }
+    for kind in (integration.kind for integration in SHIPPED):
+        for operation in ("CREATE", "UPDATE"):
+            assert (operation, kind.group, kind.version, kind.plural) in reviewed
 
 
 def test_console_has_only_token_and_access_reviews() -> None:

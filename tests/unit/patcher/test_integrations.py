@@ -62,6 +62,6 @@ def test_missing_rule_of_a_kind_is_added_once() -> None:
         for rule in one["rules"]
         if rule["resources"] == ["gadgets"]
     ]
-    assert asked == [(WEBHOOK, ["CREATE"]), (f"updates.{WEBHOOK}", ["UPDATE"])]
+    assert asked == [(WEBHOOK, ["CREATE"]), (f"kinds.updates.{WEBHOOK}", ["UPDATE"])]
     assert missing_rules(extended, (JOB, GADGET)) == []
     assert missing_rules({"webhooks": [{"name": "another"}]}, (GADGET,)) == []

@@ -129,6 +129,11 @@ def test_unusable_value_is_refused_with_the_field(tmp_path: Path, text: str, sai
         read(tmp_path, text)
 
 
+NOT_LISTED = (
+    "integrations.frameworks: not listed, and wait all the same if they name a queue: kubeflow.org/jaxjob, "
+    "kubeflow.org/mpijob, kubeflow.org/paddlejob, kubeflow.org/pytorchjob, kubeflow.org/tfjob, "
+    "kubeflow.org/xgboostjob, ray.io/raycluster, ray.io/rayjob, sparkoperator.k8s.io/sparkapplication"
+)
 WARNINGS = {
     "a section that no service reads": (
         "clientConnection: {qps: 50, burst: 100}",
@@ -160,14 +165,16 @@ WARNINGS = {
         "integrations: {frameworks: [batch/job, jobset.x-k8s.io/jobset, pod]}",
         [
             ("integrations.frameworks: pod: no Integration ships for it; objects of that kind do not wait "
-            "until you apply one, see docs/tutorial/integration.md")
+            "until you apply one, see docs/tutorial/integration.md"),
+            NOT_LISTED,
         ],
     ),
     "a kind that is not listed": (
-        "integrations: {frameworks: [batch/job]}",
+        "integrations: {frameworks: [batch/job, trainer.kubeflow.org/trainjob]}",
         [
-            ("integrations.frameworks: jobset.x-k8s.io/jobset is not listed, and waits all the same if it "
-            "names a queue; delete its Integration")
+            ("integrations.frameworks: trainer.kubeflow.org/trainjob: objects with a queue are refused, "
+            "because their pods cannot be counted; apply an Integration that counts them"),
+            NOT_LISTED.replace("queue: ", "queue: jobset.x-k8s.io/jobset, "),
         ],
     ),
     "devices": (
