@@ -13,6 +13,7 @@ _PARTS: Final[tuple[tuple[str, type[ApiModel]], ...]] = (
     ("spec", integrations.IntegrationSpec),
     ("spec.kind", integrations.IntegratedKind),
     ("spec.podSets[]", integrations.PodSetSpec),
+    ("spec.refuse[]", integrations.Refusal),
     ("spec.finish", integrations.FinishSpec),
     ("spec.stop", integrations.StopSpec),
     ("spec.webhook", integrations.WebhookSpec),

@@ -181,3 +181,75 @@ def test_integration_cannot_bring_secrets() -> None:
         assert harness.published(SECRET) == []
 
     run_harness(drive)
+
+
+TRAINING = Kind(group="kubeflow.org", version="v1", plural="pytorchjobs", kind="PyTorchJob")
+
+
+async def training(harness: Harness, name: str) -> None:
+    obj = {"metadata": {"name": name, "namespace": "default"}, "spec": {}}
+    await harness.kube.create(TRAINING, obj)
+
+
+async def serve_training(harness: Harness) -> None:
+    names = {"kind": "PyTorchJob", "plural": "pytorchjobs"}
+    versions = [{"name": "v1", "served": True, "storage": True, "schema": {}}]
+    spec = {"group": "kubeflow.org", "scope": "Namespaced", "names": names, "versions": versions}
+    await harness.kube.create(
+        DEFINITIONS, {"metadata": {"name": "pytorchjobs.kubeflow.org"}, "spec": spec}
+    )
+
+
+def test_kind_that_ships_for_few_clusters_is_watched_once_it_is_served() -> None:
+    async def drive(harness: Harness) -> None:
+        kube = Asked(harness.kube)
+        await harness.start(kube=kube)
+        await asyncio.sleep(600)
+        assert TRAINING.plural not in kube.listed, "nothing is listed that is not served"
+        assert kube.questions <= 14, "one question a minute, however many kinds there are"
+        await serve_training(harness)
+        await training(harness, "before")
+        await asyncio.sleep(90)
+        await training(harness, "after")
+        await asyncio.sleep(5)
+        assert [one.name for one in harness.published(TRAINING)] == ["before", "after"]
+        assert TRAINING.detail in synced_kinds(harness)
+
+    run_harness(drive)
+
+
+def test_objects_of_a_kind_that_was_removed_meanwhile_get_tombstones() -> None:
+    async def drive(harness: Harness) -> None:
+        await serve_training(harness)
+        await training(harness, "one")
+        await harness.start()
+        await asyncio.sleep(5)
+        await harness.kill()
+        await harness.kube.delete(DEFINITIONS, None, "pytorchjobs.kubeflow.org")
+        await harness.start()
+        await asyncio.sleep(200)
+        assert [one.deleted for one in harness.published(TRAINING)] == [False, True]
+
+    run_harness(drive)
+
+
+class Asked:
+    """A cluster that notes what is listed, and how often somebody asks what it serves."""
+
+    def __init__(self, kube: KubePort) -> None:
+        self._kube = kube
+        self.listed: set[str] = set()
+        self.questions = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._kube, name)
+
+    async def served(self) -> frozenset[tuple[str, str, str]]:
+        self.questions += 1
+        return await self._kube.served()
+
+    async def list(
+        self, kind: Kind, *, namespace: str | None = None, labels: str | None = None
+    ) -> Listing:
+        self.listed.add(kind.plural)
+        return await self._kube.list(kind, namespace=namespace, labels=labels)

@@ -1,0 +1,72 @@
+"""A kind that ships as a document waits, runs and ends in a cluster that begins to serve it."""
+
+from typing import Any
+
+import yaml
+
+from services.simulator.scenarios.system import WATCHED
+from shared.contracts.kube.kinds import Object
+from tests.conformance.seeds.stage import Stage, pool, story
+from tests.simulation.test_integrations import DEFINITIONS, condition
+
+DEFINITION = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: pytorchjobs.kubeflow.org}
+spec:
+  group: kubeflow.org
+  scope: Namespaced
+  names: {kind: PyTorchJob, plural: pytorchjobs, singular: pytorchjob, listKind: PyTorchJobList}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources: {status: {}}
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+"""
+KINDS = {"watcher": {"kinds": (*WATCHED["kinds"], "pytorchjobs.kubeflow.org")}}
+
+
+def training(name: str, *, workers: int) -> Object:
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+    role: Any = {"template": {"spec": {"containers": [container]}}}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {
+            "name": name,
+            "namespace": "team-a",
+            "labels": {"kueue.x-k8s.io/queue-name": "queue"},
+        },
+        "spec": {"pytorchReplicaSpecs": {"Worker": {**role, "replicas": workers}, "Master": role}},
+    }
+
+
+@story(settings=KINDS)
+async def test_kind_without_python_waits_runs_is_stopped_and_ends(stage: Stage) -> None:
+    await stage.create(*pool("queue", {"cpu": 4}))
+    await stage.settle(30)
+    await stage.kube.create(DEFINITIONS, yaml.safe_load(DEFINITION))
+    await stage.settle(90)  # It is looked for once a minute.
+    first = await stage.create(training("first", workers=3))
+    assert first["spec"]["runPolicy"] == {"suspend": True}, "the webhook holds it"
+    await stage.until_admitted(first)
+    [master, workers] = (await stage.workload(first))["spec"]["podSets"]
+    assert (master["name"], master["count"]) == ("master", 1)
+    assert (workers["name"], workers["count"]) == ("worker", 3)
+    assert (await stage.fresh(first))["spec"]["runPolicy"] == {"suspend": False}
+
+    second = await stage.create(training("second", workers=1))
+    await stage.until_waits(second, "insufficient unused quota for cpu")
+    roles = {"replicaStatuses": {"Worker": {"active": 3}}}
+    await stage.patch(first, {"status": roles}, subresource="status")
+    await stage.patch(await stage.workload(first), {"spec": {"active": False}})
+    await stage.settle()
+    assert (await stage.fresh(first))["spec"]["runPolicy"] == {"suspend": True}
+    assert not await stage.is_admitted(second), "the pods of the first have not ended"
+    await stage.patch(
+        first, {"status": {"replicaStatuses": {"Worker": {"active": 0}}}}, subresource="status"
+    )
+    await stage.until_admitted(second)
+    await stage.patch(second, condition("Succeeded"), subresource="status")
+    await stage.until_finished(second)
