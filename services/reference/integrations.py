@@ -23,9 +23,10 @@ _PARTS: Final[tuple[tuple[str, type[ApiModel]], ...]] = (
 
 _INTRODUCTION: Final = """\
 An Integration is a cluster-wide object, `sluicegate.dev/v1alpha1`, that lets objects of a kind wait for
-quota. The [tutorial](../tutorial/integration.md) writes one in ten lines; `sluice integration check FILE
---object OBJ.yaml` shows what one makes of an object (exit status 0: it is in order and reads the object; 1:
-it is in order, but does not mean the object or fails on it; 2: a file is wrong).
+quota. The [tutorial](../tutorial/integration.md) writes one in ten lines; `sluice integration init CRD.yaml`
+writes a first one from the schema of a kind, and `sluice integration try FILE --object OBJ.yaml` shows
+what one makes of an object (exit status 0: it is in order and reads the object; 1: it is in order, but
+does not mean the object, refuses it or fails on it; 2: a file is wrong).
 
 * Expressions are of the Common Expression Language, with optional fields (`spec.?parallelism.orValue(1)`),
   `cel.bind` and the functions on strings. They are type-checked when the document is loaded; what is wrong
@@ -33,11 +34,15 @@ it is in order, but does not mean the object or fails on it; 2: a file is wrong)
 * All expressions that look at one object share 10,000 loop steps. One that needs more, fails on an object,
   or returns another type than it must makes that object wait, with the field and the reason: an unknown
   `held` counts as held, an unknown `active` as not held.
+* A path that the schema of the kind does not have is refused, by `check --crd CRD.yaml` and, once applied, by
+  the patcher (reason `SchemaMismatch`).
 * A document that is refused leaves in force what was accepted before (`status.accepted`); its condition
   `Active` says why.
 * Whatever a document says, an object that the controller of another one made (`children` of that one's
   document) waits and runs with that one, as far as its quota goes. What only names a controller waits by
   itself.
+* Of the kinds that ship, PipelineRun, Job and JobSet are always watched; the others once the API server
+  serves them, which is looked for every minute.
 * An Integration object for a kind that ships takes the place of the shipped document.
 
 These ship, each as such a document:

@@ -16,6 +16,7 @@ from shared.integrations.document import Lines, read
 from shared.integrations.errors import ObjectError
 from shared.integrations.expressions import Failure, value_of
 from shared.integrations.pointers import found, pointer, tokens, with_missing_maps, without, written
+from shared.integrations.schema import check_schema
 from shared.integrations.templates import PodSetInfo, given, pod_set_of, taken_back
 from shared.integrations.views import View, Views, moment, shown
 
@@ -97,6 +98,10 @@ class Integration:
         """A document that tests have checked; its expressions are compiled when they are needed."""
         document = read(obj, lines)
         return cls(document, lambda: compiled(document, lines))
+
+    def check_schema(self, definition: Object) -> None:
+        """Check each path against the CustomResourceDefinition of the kind. Raises `IntegrationError`."""
+        check_schema(self._compiled, definition)
 
     @cached_property
     def _compiled(self) -> Compiled:

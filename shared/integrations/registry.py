@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib import resources
-from typing import Final
+from typing import Any, Final
 
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Kind, Object
@@ -11,6 +11,7 @@ from shared.contracts.messages.observed import Observed
 from shared.integrations.document import parse
 from shared.integrations.errors import IntegrationError
 from shared.integrations.integration import Integration
+from shared.integrations.schema import mismatch_of
 
 _ALWAYS: Final = ("pipelineruns", "jobs", "jobsets")
 """The most used kinds, which are watched in every cluster."""
@@ -137,7 +138,7 @@ class Integrations:
         """Apply an Integration object and return its state."""
         name = obj["metadata"]["name"]
         known = self._read.get(name)
-        if known is not None and known.obj.get("spec") == obj.get("spec"):
+        if known is not None and _says(known.obj) == _says(obj):
             self._read[name] = replace(known, obj=obj)
         else:
             self._read[name] = _read(obj, None if known is None else known.in_force)
@@ -168,10 +169,18 @@ def _age(named: tuple[str, IntegrationState]) -> tuple[str, str]:
     return str(read.obj["metadata"].get("creationTimestamp") or ""), name
 
 
+def _says(obj: Object) -> tuple[Any, str | None]:
+    """What decides about an Integration object: its spec, and what the schema has against it."""
+    return obj.get("spec"), mismatch_of(obj)
+
+
 def _read(obj: Object, before: Integration | None) -> IntegrationState:
     """The state of a document by itself."""
     try:
-        return IntegrationState(obj=obj, problem=None, in_force=Integration.load(obj))
+        integration = Integration.load(obj)
+        if (mismatch := mismatch_of(obj)) is not None:
+            return IntegrationState(obj=obj, problem=mismatch, in_force=_accepted(obj))
+        return IntegrationState(obj=obj, problem=None, in_force=integration)
     except IntegrationError as error:
         return IntegrationState(obj=obj, problem=str(error), in_force=before or _accepted(obj))
 
@@ -183,7 +192,7 @@ def _resource(integration: Integration) -> tuple[str, str]:
 def _accepted(obj: Object) -> Integration | None:
     """The integration that the status says was accepted; used if the process starts with a refused spec."""
     accepted = (obj.get("status") or {}).get("accepted")
-    if not isinstance(accepted, dict):
+    if not isinstance(accepted, dict) or accepted == obj.get("spec"):
         return None
     try:
         return Integration.load({**obj, "spec": accepted})

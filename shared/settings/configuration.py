@@ -31,7 +31,7 @@ from pydantic.alias_generators import to_camel
 
 from shared.contracts.controllers import MULTIKUEUE_DISPATCHER_PREFIX
 from shared.contracts.kube.quantities import parse_quantity
-from shared.settings import kueue_sections
+from shared.settings import frameworks, kueue_sections
 
 GROUP: Final = "config.kueue.x-k8s.io"
 BYTES_MAX: Final = 1024 * 1024
@@ -310,36 +310,6 @@ class MultiKueue(_Section):
         return self
 
 
-_OUR_FRAMEWORKS: Final = (
-    "batch/job",
-    "jobset.x-k8s.io/jobset",
-    "kubeflow.org/jaxjob",
-    "kubeflow.org/mpijob",
-    "kubeflow.org/paddlejob",
-    "kubeflow.org/pytorchjob",
-    "kubeflow.org/tfjob",
-    "kubeflow.org/xgboostjob",
-    "ray.io/raycluster",
-    "ray.io/rayjob",
-    "sparkoperator.k8s.io/sparkapplication",
-)
-"""Kueue's names of the kinds for which an Integration ships."""
-
-_REFUSED_FRAMEWORKS: Final = ("trainer.kubeflow.org/trainjob", "workload.codeflare.dev/appwrapper")
-"""Kueue's names of the kinds whose Integration refuses every object with a queue."""
-
-_OTHER_FRAMEWORKS: Final = frozenset(
-    {
-        "deployment",
-        "leaderworkerset.x-k8s.io/leaderworkerset",
-        "pod",
-        "ray.io/rayservice",
-        "statefulset",
-    }
-)
-"""Kueue's other names."""
-
-
 class Integrations(_Section):
     """Which kinds can wait. Here Integration objects say that."""
 
@@ -351,33 +321,15 @@ class Integrations(_Section):
     @field_validator("frameworks")
     @classmethod
     def _frameworks_exist(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        known = {*_OUR_FRAMEWORKS, *_REFUSED_FRAMEWORKS, *_OTHER_FRAMEWORKS}
-        if unknown := sorted(set(value or ()) - known):
-            raise ValueError(
-                f"unknown framework {', '.join(unknown)}: one of {', '.join(sorted(known))}"
-            )
+        if unknown := sorted(set(value or ()) - frameworks.KNOWN):
+            known = ", ".join(sorted(frameworks.KNOWN))
+            raise ValueError(f"unknown framework {', '.join(unknown)}: one of {known}")
         return value
 
     def warnings(self) -> Iterator[str]:
         """Yield a sentence for each kind that is not treated as the section says."""
-        asked = self.frameworks
-        for name in asked or ():
-            if name in _OTHER_FRAMEWORKS:
-                yield (
-                    f"integrations.frameworks: {name}: no Integration ships for it; objects of that kind "
-                    "do not wait until you apply one, see docs/tutorial/integration.md"
-                )
-            if name in _REFUSED_FRAMEWORKS:
-                yield (
-                    f"integrations.frameworks: {name}: objects with a queue are refused, because their pods "
-                    "cannot be counted; apply an Integration that counts them"
-                )
-        left_out = [name for name in _OUR_FRAMEWORKS if asked is not None and name not in asked]
-        if left_out:
-            yield (
-                f"integrations.frameworks: not listed, and wait all the same if they name a queue: "
-                f"{', '.join(left_out)}"
-            )
+        for text in frameworks.warnings(self.frameworks):
+            yield f"integrations.frameworks: {text}"
 
 
 class Configuration(_Section):

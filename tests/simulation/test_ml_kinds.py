@@ -12,19 +12,30 @@ from tests.simulation.test_integrations import DEFINITIONS, condition
 DEFINITION = """
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
-metadata: {name: pytorchjobs.kubeflow.org}
+metadata: {{name: {plural}.{group}}}
 spec:
-  group: kubeflow.org
+  group: {group}
   scope: Namespaced
-  names: {kind: PyTorchJob, plural: pytorchjobs, singular: pytorchjob, listKind: PyTorchJobList}
+  names: {{kind: {kind}, plural: {plural}, singular: {singular}, listKind: {kind}List}}
   versions:
-  - name: v1
+  - name: {version}
     served: true
     storage: true
-    subresources: {status: {}}
-    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+    subresources: {{status: {{}}}}
+    schema: {{openAPIV3Schema: {{type: object, x-kubernetes-preserve-unknown-fields: true}}}}
 """
-KINDS = {"watcher": {"kinds": (*WATCHED["kinds"], "pytorchjobs.kubeflow.org")}}
+KINDS = {
+    "watcher": {"kinds": (*WATCHED["kinds"], "pytorchjobs.kubeflow.org", "workflows.argoproj.io")}
+}
+
+
+async def serve(stage: Stage, kind: str, *, group: str, version: str) -> None:
+    """Begin to serve a kind that nobody served when the watcher began."""
+    await stage.settle(30)
+    names = {"plural": f"{kind.lower()}s", "singular": kind.lower()}
+    text = DEFINITION.format(kind=kind, group=group, version=version, **names)
+    await stage.kube.create(DEFINITIONS, yaml.safe_load(text))
+    await stage.settle(90)  # It is looked for once a minute.
 
 
 def training(name: str, *, workers: int) -> Object:
@@ -45,9 +56,7 @@ def training(name: str, *, workers: int) -> Object:
 @story(settings=KINDS)
 async def test_kind_without_python_waits_runs_is_stopped_and_ends(stage: Stage) -> None:
     await stage.create(*pool("queue", {"cpu": 4}))
-    await stage.settle(30)
-    await stage.kube.create(DEFINITIONS, yaml.safe_load(DEFINITION))
-    await stage.settle(90)  # It is looked for once a minute.
+    await serve(stage, "PyTorchJob", group="kubeflow.org", version="v1")
     first = await stage.create(training("first", workers=3))
     assert first["spec"]["runPolicy"] == {"suspend": True}, "the webhook holds it"
     await stage.until_admitted(first)
@@ -70,3 +79,32 @@ async def test_kind_without_python_waits_runs_is_stopped_and_ends(stage: Stage) 
     await stage.until_admitted(second)
     await stage.patch(second, condition("Succeeded"), subresource="status")
     await stage.until_finished(second)
+
+
+def workflow(name: str) -> Object:
+    return {
+        "apiVersion": "argoproj.io/v1alpha1",
+        "kind": "Workflow",
+        "metadata": {
+            "name": name,
+            "namespace": "team-a",
+            "labels": {"kueue.x-k8s.io/queue-name": "queue"},
+        },
+        "spec": {"entrypoint": "main"},
+    }
+
+
+@story(settings=KINDS)
+async def test_workflows_of_argo_take_turns(stage: Stage) -> None:
+    await stage.create(*pool("queue", {"argoproj.io/workflows": 1}))
+    await serve(stage, "Workflow", group="argoproj.io", version="v1alpha1")
+    first = await stage.create(workflow("first"))
+    assert first["spec"]["suspend"] is True, "the webhook holds it"
+    await stage.until_admitted(first)
+    assert (await stage.fresh(first))["spec"]["suspend"] is False
+    second = await stage.create(workflow("second"))
+    await stage.until_waits(second, "insufficient unused quota for argoproj.io/workflows")
+    ended = {"phase": "Error", "message": "no such template", "finishedAt": "2026-01-01T00:10:00Z"}
+    await stage.patch(first, {"status": ended}, subresource="status")
+    await stage.until_finished(first)
+    await stage.until_admitted(second)

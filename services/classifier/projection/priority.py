@@ -43,11 +43,10 @@ class Priority:
 def job_priority(
     job: Body,
     pod_sets: list[Object],
-    *,
+    named_class: str,
     queue: str,
     workload: Body | None,
     cluster_objects: ClusterObjects,
-    named_class: str = "",
 ) -> Priority:
     """Return the priority of a job. `workload` is its Workload object, if it exists.
 

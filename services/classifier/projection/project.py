@@ -69,14 +69,8 @@ def project_job(
     pod_sets = resolve(problems, raw)
     # Removing the queue label from an admitted job does not release its quota.
     queue = queue_of(job) or str(spec_of(workload).get("queueName") or "")
-    priority = job_priority(
-        job,
-        raw,
-        queue=queue,
-        workload=workload,
-        cluster_objects=cluster_objects,
-        named_class=integration.priority_class(job),
-    )
+    named = integration.priority_class(job)
+    priority = job_priority(job, raw, named, queue, workload, cluster_objects)
     known = last.pod_sets if last is not None and last.uid == metadata["uid"] else []
     pod_sets = machines.with_returned(WorkloadRef(cluster, namespace, name), pod_sets, known)
     reclaimed = _read_or(problems, lambda: integration.reclaimable(job), {})

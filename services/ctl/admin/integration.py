@@ -36,6 +36,9 @@ class CheckResult:
     recognised: str
     """Empty if it is, else why not."""
 
+    refused: list[str]
+    """Why the webhook refuses it, if it has a queue."""
+
     queue: str
     held: bool
     active: bool
@@ -51,7 +54,7 @@ class CheckResult:
     @property
     def ok(self) -> bool:
         """It is read, and nothing fails."""
-        return not self.recognised and not self.problems
+        return not (self.recognised or self.refused or self.problems)
 
 
 def load_integrations(file: Path) -> list[Integration]:
@@ -67,6 +70,22 @@ def load_integrations(file: Path) -> list[Integration]:
     if not found:
         raise CommandError(str(file), "holds no Integration")
     return found
+
+
+def check_definition(
+    integrations: list[Integration], definition: dict[str, Any], *, file: Path, source: str
+) -> None:
+    """Check the documents of that kind against its schema. Raises `CommandError`."""
+    spec = definition.get("spec") or {}
+    kind = (spec.get("group"), (spec.get("names") or {}).get("kind"))
+    of_kind = [one for one in integrations if (one.kind.group, one.kind.kind) == kind]
+    if not of_kind:
+        raise CommandError(source, f"defines {kind[1]}, of which no document of {file} speaks")
+    for integration in of_kind:
+        try:
+            integration.check_schema(definition)
+        except IntegrationError as error:
+            raise CommandError(str(file), str(error)) from error
 
 
 def with_metadata(file: Path, obj: dict[str, Any]) -> dict[str, Any]:
@@ -110,6 +129,7 @@ def finding_of(integrations: list[Integration], obj: dict[str, Any]) -> CheckRes
         kind=str(obj["kind"]),
         name=shown,
         recognised=why,
+        refused=integration.refusals(obj),
         queue=queue_of(obj),
         held=integration.held(obj),
         active=integration.active(obj),
@@ -175,6 +195,8 @@ def check_lines(source: str, found: CheckResult) -> Iterator[str]:
     yield f"{source}: {found.kind} {found.name}"
     waits = f"yes, in queue {found.queue}" if found.queue else "yes, but it names no queue"
     yield _line("recognised", f"no: {found.recognised}" if found.recognised else waits)
+    for refusal in found.refused:
+        yield _line("refused", refusal)
     yield _line("held", _yes(found.held))
     yield _line("active", _yes(found.active))
     yield _line("ready", "the kind cannot tell" if found.ready is None else _yes(found.ready))
@@ -204,11 +226,13 @@ def _line(name: str, text: str) -> str:
 
 def list_lines() -> Iterator[str]:
     """A line for each kind that ships."""
-    yield f"{'NAME':<28} {'KIND':<34} STOPPED AND STARTED AGAIN"
+    names = max(len(integration.name) for integration in INTEGRATIONS)
+    kinds = max(len(described(integration.kind)) for integration in INTEGRATIONS)
+    yield f"{'NAME':<{names}} {'KIND':<{kinds}} STOPPED AND STARTED AGAIN"
     for integration in INTEGRATIONS:
         stop = integration.document.spec.stop
         can = "no" if stop is not None and stop.how == "Never" else "yes"
-        yield f"{integration.name:<28} {described(integration.kind):<34} {can}"
+        yield f"{integration.name:<{names}} {described(integration.kind):<{kinds}} {can}"
 
 
 def described(kind: Kind) -> str:

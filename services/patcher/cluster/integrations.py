@@ -2,8 +2,8 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import structlog
@@ -12,10 +12,16 @@ from services.patcher.cluster.cache import ObjectCache
 from services.patcher.cluster.patches import JsonPatch
 from shared.contracts.kube.bodies import status_of
 from shared.contracts.kube.conditions import ACTIVE, Conditions
-from shared.contracts.kube.kinds import INTEGRATION, MUTATING_WEBHOOK, Kind
+from shared.contracts.kube.kinds import (
+    CUSTOM_RESOURCE_DEFINITION,
+    INTEGRATION,
+    MUTATING_WEBHOOK,
+    Kind,
+)
 from shared.contracts.kube.names import CLASSIFIER_WEBHOOK
 from shared.contracts.webhook import KIND_UPDATES
-from shared.integrations import Integrations, IntegrationState
+from shared.integrations import Integration, IntegrationError, Integrations, IntegrationState
+from shared.integrations.schema import SCHEMA_MISMATCH, mismatch_of
 from shared.kube.port import Kube, KubeError, NotFoundError
 
 log = structlog.get_logger(__name__)
@@ -28,8 +34,20 @@ _WEBHOOKS: Final = {
 """The webhooks of that configuration that review the kinds that can wait, by operation. A missing rule goes
 to the first that there is: older manifests have no `KIND_UPDATES`."""
 
+RECHECK: Final = timedelta(minutes=10)
+"""After so long a document is compared with the schema of its kind again, which may have changed."""
+
 RESYNC_SECONDS: Final = 30.0
 """Interval of the check of the webhook's rules: a deployment may overwrite its configuration."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Checked:
+    """What the schema had against one generation of a document."""
+
+    generation: int
+    at: datetime
+    problem: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +57,8 @@ class IntegrationReconciler:
     kube: Kube
     cache: ObjectCache
     now: Callable[[], datetime]
+    checked: dict[str, "_Checked"] = field(default_factory=dict)
+    """The last comparison of each Integration with the schema of its kind, by name."""
 
     async def run(self) -> None:
         """Write until cancelled. A write that fails is tried again after `RESYNC_SECONDS`."""
@@ -49,9 +69,10 @@ class IntegrationReconciler:
             while True:
                 for state in integrations.states():
                     await self._write_status(state)
-                if not integrations.added_kinds():
+                if not integrations.states():
                     break
-                await self._add_rules(integrations)
+                if integrations.added_kinds():
+                    await self._add_rules(integrations)
                 try:
                     async with asyncio.timeout(RESYNC_SECONDS):
                         await changed.wait()
@@ -60,7 +81,8 @@ class IntegrationReconciler:
                 changed.clear()
 
     async def _write_status(self, state: IntegrationState) -> None:
-        status = integration_status(state, now=self.now())
+        mismatch = await self._mismatch(state)
+        status = integration_status(state, now=self.now(), mismatch=mismatch)
         if status is None:
             return
         metadata = state.obj["metadata"]
@@ -72,8 +94,33 @@ class IntegrationReconciler:
         except KubeError as error:
             log.warning("status_not_written", integration=metadata["name"], error=str(error))
             return
-        if state.problem is not None:
-            log.warning("integration_refused", integration=metadata["name"], reason=state.problem)
+        if problem := mismatch or state.problem:
+            log.warning("integration_refused", integration=metadata["name"], reason=problem)
+
+    async def _mismatch(self, state: IntegrationState) -> str | None:
+        """What the schema of its kind has against a document; None if nothing, or if nobody knows."""
+        if state.problem is not None and mismatch_of(state.obj) is None:
+            return None
+        metadata, now = state.obj["metadata"], self.now()
+        generation = int(metadata.get("generation", 1))
+        last = self.checked.get(metadata["name"])
+        if last is not None and last.generation == generation and now - last.at < RECHECK:
+            return last.problem
+        problem = mismatch_of(state.obj)
+        try:
+            integration = Integration.load(state.obj)
+            kind = integration.kind
+            name = f"{kind.plural}.{kind.group}"
+            integration.check_schema(await self.kube.get(CUSTOM_RESOURCE_DEFINITION, None, name))
+            problem = None
+        except IntegrationError as error:
+            problem = str(error)
+        except NotFoundError:
+            return None  # Built into the API server, or not defined yet.
+        except KubeError as error:
+            log.warning("schema_not_read", integration=metadata["name"], error=str(error))
+        self.checked[metadata["name"]] = _Checked(generation=generation, at=now, problem=problem)
+        return problem
 
     async def _add_rules(self, integrations: Integrations) -> None:
         """Add the missing kinds to the rules of the webhook. Rules are never removed."""
@@ -88,11 +135,20 @@ class IntegrationReconciler:
             log.warning("webhook_not_extended", error=str(error))
 
 
-def integration_status(state: IntegrationState, *, now: datetime) -> dict[str, Any] | None:
-    """The status that an Integration object must have; None if it has it already."""
+def integration_status(
+    state: IntegrationState, *, now: datetime, mismatch: str | None = None
+) -> dict[str, Any] | None:
+    """The status that an Integration object must have; None if it has it already.
+
+    `mismatch`: what the schema of its kind has against it.
+    """
     conditions = Conditions.of(state.obj, at=now)
     problem = state.problem
-    if problem is None:
+    if mismatch is not None:
+        problem = mismatch
+        conditions.set(ACTIVE, False, SCHEMA_MISMATCH, mismatch)
+    elif problem is None or mismatch_of(state.obj) is not None:
+        problem = None
         conditions.set(ACTIVE, True, "InForce", "The document is in force")
     else:
         earlier = "; the one before is in force" if state.in_force is not None else ""

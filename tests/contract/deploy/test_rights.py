@@ -32,6 +32,7 @@ BY_ALL_PATCHERS: Final[dict[Right, str]] = {
     ("get", "admissionregistration.k8s.io", "mutatingwebhookconfigurations"): INTEGRATIONS,
     ("patch", "admissionregistration.k8s.io", "mutatingwebhookconfigurations"): INTEGRATIONS,
     ("patch", "sluicegate.dev", "integrations/status"): INTEGRATIONS,
+    ("get", "apiextensions.k8s.io", "customresourcedefinitions"): INTEGRATIONS,
     ("get", *JOBSETS): ELSEWHERE,
     ("patch", *JOBSETS): ELSEWHERE,
     ("patch", "jobset.x-k8s.io", "jobsets/status"): ELSEWHERE,

@@ -123,17 +123,19 @@ def test_source_of_job_priority(case: Case) -> None:
     job = as_body({"metadata": {"name": "j", "namespace": "team-a", "labels": labels}})
     template = {"spec": {"priorityClassName": case.pod_class} if case.pod_class else {}}
 
-    found = job_priority(
-        job,
-        [{"name": "main", "template": template}],
-        queue=case.queue,
-        workload=case.recorded,
-        cluster_objects=cluster_objects,
-    )
+    pods = [{"name": "main", "template": template}]
+    found = job_priority(job, pods, "", case.queue, case.recorded, cluster_objects)
 
     assert found.value == case.wants
     assert case.missing in (found.missing or "")
     assert bool(found.missing) is bool(case.missing)
+
+
+def test_class_that_the_job_names_itself_goes_before_that_of_its_pods() -> None:
+    job = as_body({"metadata": {"name": "j", "namespace": "team-a"}})
+    pods = [{"name": "main", "template": {"spec": {"priorityClassName": "pods"}}}]
+    found = job_priority(job, pods, "policy", "", None, ClusterObjects())
+    assert (found.name, found.missing) == ("policy", 'PriorityClass "policy" not found')
 
 
 def test_external_workload_has_its_own_priority_or_its_queues() -> None:

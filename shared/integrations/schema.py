@@ -1,0 +1,203 @@
+"""Compares a document with the schema of its kind's CustomResourceDefinition: pure.
+
+A path that the schema does not have can never be in an object: the API server prunes it. A template there
+would be empty, and its pods would run uncounted.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from shared.cel.paths import ELEMENTS, Wanted
+from shared.contracts.kube.conditions import ACTIVE, find_condition, message_of, reason_of
+from shared.contracts.kube.kinds import Object
+from shared.integrations.compiled import Compiled, PodSetPlan, Slot
+from shared.integrations.errors import IntegrationError, Problem
+from shared.integrations.pointers import tokens
+
+SCHEMA_MISMATCH: Final = "SchemaMismatch"
+"""Reason of the condition `Active` of a document that names what its kind's schema does not have. The
+patcher, which may read definitions, writes it; every other process goes by it."""
+
+_ROOTS: Final = ("spec", "status")
+_TYPES: Final = {"integer": "int", "boolean": "bool", "string": "string", "number": "double"}
+"""Type of a schema to that of an expression."""
+
+_PLAIN: Final = re.compile(r"\s*((?:spec|status|item)(?:\.\??[A-Za-z_]\w*)+)\s*\Z")
+"""An expression that only reads a field."""
+
+_ANY: Final[Object] = {"x-kubernetes-preserve-unknown-fields": True}
+
+
+def mismatch_of(obj: Object) -> str | None:
+    """What the status of an Integration object says of its present spec and the schema; None if nothing."""
+    condition = find_condition(obj, ACTIVE)
+    if condition is None or reason_of(condition) != SCHEMA_MISMATCH:
+        return None
+    if condition.get("observedGeneration") != obj["metadata"].get("generation", 1):
+        return None
+    return message_of(condition)
+
+
+def schema_of(definition: Object, version: str) -> Object | None:
+    """The schema of a version; None if the definition does not have that version."""
+    for each in (definition.get("spec") or {}).get("versions") or []:
+        if each.get("name") == version:
+            schema: Object = (each.get("schema") or {}).get("openAPIV3Schema") or _ANY
+            return schema
+    return None
+
+
+def check_schema(document: Compiled, definition: Object) -> None:
+    """Raise `IntegrationError` with everything of which the schema says that no object has it."""
+    kind, name = document.document.spec.kind, document.document.metadata["name"]
+    schema = schema_of(definition, kind.version)
+    if schema is None:
+        reason = (
+            f"CustomResourceDefinition {kind.plural}.{kind.group} has no version {kind.version!r}"
+        )
+        problem = Problem(field="spec.kind.version", line=None, reason=reason)
+        raise IntegrationError(name, (problem,))
+    problems = [
+        Problem(field=field, line=line, reason=reason)
+        for field, line, reason in _problems(document, schema)
+    ]
+    if problems:
+        raise IntegrationError(name, tuple(dict.fromkeys(problems)))
+
+
+_Found = tuple[str, int | None, str]
+
+
+def _problems(document: Compiled, schema: Object) -> Iterator[_Found]:
+    spec = document.document.spec
+    for field, path in (
+        ("spec.suspendField", spec.suspend_field),
+        ("spec.webhook.managedByField", spec.webhook and spec.webhook.managed_by_field),
+    ):
+        if path:
+            yield from _missing(schema, path.split("."), field, path)
+    if not spec.suspend_field and spec.hold is None:
+        yield from _missing(schema, ["spec", "suspend"], "spec.suspendField", "spec.suspend")
+    for slot in document.single.values():
+        yield from _of_slot(slot, schema, _ANY)
+    for refusal in document.refusals:
+        yield from _of_slot(refusal.when, schema, _ANY)
+    for name, operations in document.patches.items():
+        for index, operation in enumerate(operations):
+            place = f"spec.{'' if name in {'hold', 'release', 'carry'} else 'stop.'}{name}[{index}]"
+            if operation.op != "remove":
+                yield from _missing(schema, tokens(operation.path), f"{place}.path", operation.path)
+            for part in (operation.when, operation.value_from):
+                if part is not None:
+                    yield from _of_slot(part, schema, _ANY)
+    for plan in document.pod_sets:
+        yield from _of_pod_set(plan, schema)
+
+
+def _of_pod_set(plan: PodSetPlan, schema: Object) -> Iterator[_Found]:
+    here = f"spec.podSets[{plan.index}]"
+    item: Object | None = _ANY
+    if plan.each is not None:
+        yield from _missing(schema, plan.each, f"{here}.forEach", ".".join(plan.each))
+        item = _element(_at(schema, plan.each))
+        if item is None and _at(schema, plan.each) is not None:
+            yield f"{here}.forEach", None, f"{'.'.join(plan.each)} is neither a list nor a map"
+    for field, path, in_item in (
+        ("template", plan.template, plan.in_item),
+        ("countField", plan.count_field, plan.count_in_item),
+        ("placement", plan.placement, plan.placement_in_item),
+    ):
+        if path is not None:
+            root = (item or _ANY) if in_item else schema
+            shown = ".".join(("item", *path) if in_item else path)
+            yield from _missing(root, path, f"{here}.{field}", shown)
+    for slot in (*plan.slots(), plan.template_from):
+        if slot is not None:
+            yield from _of_slot(slot, schema, item or _ANY)
+
+
+def _of_slot(slot: Slot, schema: Object, item: Object) -> Iterator[_Found]:
+    """What an expression reads, and, if it only reads a field, of which type that is."""
+    fields = slot.expression.wanted
+    for root in _ROOTS:
+        if root in fields:
+            yield from _unread(slot, _at(schema, (root,)) or {}, fields[root], (root,))
+    if "item" in fields:
+        yield from _unread(slot, item, fields["item"], ("item",))
+    if not slot.returns or (found := _PLAIN.match(slot.expression.text)) is None:
+        return
+    root, *path = found[1].replace("?", "").split(".")
+    there = _at(item if root == "item" else _at(schema, (root,)) or {}, path) or {}
+    is_ = _TYPES.get(str(there.get("type")))
+    if there.get("x-kubernetes-int-or-string") or is_ is None or is_ in slot.returns:
+        return
+    reason = f"must return {' or '.join(slot.returns)}, but {found[1]} is {there['type']}"
+    yield slot.field, slot.line, reason
+
+
+def _unread(
+    slot: Slot, schema: Object, fields: Wanted | None, path: tuple[str, ...]
+) -> Iterator[_Found]:
+    for name, below in (fields or {}).items():
+        there = _element(schema) if name == ELEMENTS else _step(schema, name)
+        if there is None:
+            shown = ".".join((*path, name))
+            yield slot.field, slot.line, f"the schema has no {shown}: the field is never there"
+        else:
+            yield from _unread(slot, there, below, path if name == ELEMENTS else (*path, name))
+
+
+def _missing(schema: Object, path: Sequence[str], field: str, shown: str) -> Iterator[_Found]:
+    if _at(schema, path) is None:
+        known = next(p for p in range(len(path) - 1, -1, -1) if _at(schema, path[:p]) is not None)
+        above = ".".join(path[:known]) or "the object"
+        yield field, None, f"the schema has no {shown}: {above} has no {path[known]!r}"
+
+
+def _at(schema: Object, path: Sequence[str]) -> Object | None:
+    """The schema at a path; None if there can be nothing."""
+    there: Object | None = schema
+    for step in path:
+        if there is None:
+            return None
+        there = _step(there, step)
+    return there
+
+
+def _step(schema: Object, step: str) -> Object | None:
+    properties = schema.get("properties") or {}
+    if step in properties:
+        below: Object = properties[step]
+        return below
+    if step == "metadata" and "properties" in schema:
+        return _ANY
+    if _is_open(schema):
+        return _ANY
+    of_each = schema.get("additionalProperties")
+    if of_each:
+        return of_each if isinstance(of_each, dict) else _ANY
+    if step.isdigit() or step == "-":
+        return _element(schema) if schema.get("type") == "array" else None
+    return None
+
+
+def _is_open(schema: Object) -> bool:
+    """Whether the schema says nothing of what is inside."""
+    return bool(
+        schema.get("x-kubernetes-preserve-unknown-fields")
+        or schema.get("x-kubernetes-embedded-resource")
+        or not schema
+    )
+
+
+def _element(schema: Any) -> Object | None:
+    """The schema of each item of a list or map; None if it is neither."""
+    if not isinstance(schema, dict):
+        return None
+    if _is_open(schema):
+        return _ANY
+    of_each = schema.get("items") or schema.get("additionalProperties")
+    if of_each is None or of_each is False:
+        return None
+    return of_each if isinstance(of_each, dict) else _ANY

@@ -1,0 +1,55 @@
+"""Kueue's names of kinds (`integrations.frameworks` of its Configuration), and what becomes of each."""
+
+from collections.abc import Iterator
+from typing import Final
+
+_OURS: Final = (
+    "batch/job",
+    "jobset.x-k8s.io/jobset",
+    "kubeflow.org/jaxjob",
+    "kubeflow.org/mpijob",
+    "kubeflow.org/paddlejob",
+    "kubeflow.org/pytorchjob",
+    "kubeflow.org/tfjob",
+    "kubeflow.org/xgboostjob",
+    "ray.io/raycluster",
+    "ray.io/rayjob",
+    "sparkoperator.k8s.io/sparkapplication",
+)
+"""Kueue's names of the kinds for which an Integration ships."""
+
+_REFUSED: Final = ("trainer.kubeflow.org/trainjob", "workload.codeflare.dev/appwrapper")
+"""Kueue's names of the kinds whose Integration refuses every object with a queue."""
+
+_OTHERS: Final = frozenset(
+    {
+        "deployment",
+        "leaderworkerset.x-k8s.io/leaderworkerset",
+        "pod",
+        "ray.io/rayservice",
+        "statefulset",
+    }
+)
+"""Kueue's other names."""
+
+KNOWN: Final = _OTHERS.union(_OURS, _REFUSED)
+"""All that Kueue knows."""
+
+
+def warnings(asked: tuple[str, ...] | None) -> Iterator[str]:
+    """Yield a sentence for each kind that is not treated as the list says; None: there is no list."""
+    if asked is None:
+        return
+    for name in asked:
+        if name in _OTHERS:
+            yield (
+                f"{name}: no Integration ships for it; objects of that kind do not wait until you apply one, "
+                "see docs/tutorial/integration.md"
+            )
+        if name in _REFUSED:
+            yield (
+                f"{name}: objects with a queue are refused, because their pods cannot be counted; apply an "
+                "Integration that counts them"
+            )
+    if left_out := [name for name in _OURS if name not in asked]:
+        yield f"not listed, and wait all the same if they name a queue: {', '.join(left_out)}"

@@ -1,0 +1,128 @@
+"""A document is compared with the schema of its kind: what no object can have is refused."""
+
+from typing import Any
+
+import pytest
+
+from shared.contracts.kube.kinds import Object
+from shared.integrations import INTEGRATIONS, IntegrationError, Integrations
+from shared.integrations.schema import SCHEMA_MISMATCH
+from tests.unit.integrations.definitions import BARE, GADGETS, OPEN, ROLES
+from tests.unit.integrations.gadgets import document, loaded
+
+POD_SET = {"template": "spec.template", "count": "spec.replicas"}
+WRONG: dict[str, tuple[Object, str]] = {
+    "a template that is not there": (
+        {"podSets": [{**POD_SET, "template": "spec.tmplate"}]},
+        "spec.podSets[0].template: the schema has no spec.tmplate: spec has no 'tmplate'",
+    ),
+    "a field that an expression reads": (
+        {"podSets": [{**POD_SET, "count": "spec.?size.orValue(1)"}]},
+        "spec.podSets[0].count: the schema has no spec.size: the field is never there",
+    ),
+    "a number that is a text": (
+        {"podSets": [{**POD_SET, "count": "spec.label"}]},
+        "spec.podSets[0].count: must return int, but spec.label is string",
+    ),
+    "an ending by a field of another kind": (
+        {"finish": {"success": 'status.?phase.orValue("") == "Done"'}},
+        "spec.finish.success: the schema has no status.phase",
+    ),
+    "a list that is a number": (
+        {"podSets": [{"forEach": "spec.replicas", "template": "item.template"}]},
+        "spec.podSets[0].forEach: spec.replicas is neither a list nor a map",
+    ),
+    "a field at which a patch holds": (
+        {
+            "held": "spec.suspend",
+            "hold": [{"op": "add", "path": "/spec/paused", "value": True}],
+            "release": [{"op": "remove", "path": "/spec/paused"}],
+        },
+        "spec.hold[0].path: the schema has no /spec/paused: spec has no 'paused'",
+    ),
+    "a field that suspends": (
+        {"suspendField": "spec.runPolicy.suspend"},
+        "spec.suspendField: the schema has no spec.runPolicy.suspend: spec has no 'runPolicy'",
+    ),
+    "a version that is not defined": (
+        {
+            "kind": {
+                "group": "example.com",
+                "version": "v2",
+                "kind": "Gadget",
+                "plural": "gadgets",
+            }
+        },
+        "CustomResourceDefinition gadgets.example.com has no version 'v2'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "said"), WRONG.values(), ids=WRONG.keys())
+def test_path_that_the_schema_does_not_have_is_refused_with_document_and_cause(
+    spec: Object, said: str
+) -> None:
+    with pytest.raises(IntegrationError) as caught:
+        loaded(**spec).check_schema(GADGETS)
+    assert str(caught.value).startswith("Integration gadgets.example.com: ")
+    assert said in str(caught.value)
+
+
+RIGHT: dict[str, dict[str, Any]] = {
+    "fields that are there": {"active": "status.?active.orValue(0) > 0"},
+    "conditions": {"ready": 'conditions[?"Ready"].?status.orValue("") == "True"'},
+    "what is open": {"match": 'spec.?anything.?a.?b.orValue("") == ""'},
+    "metadata": {"match": 'metadata.?labels[?"a"].orValue("") == ""'},
+}
+
+
+@pytest.mark.parametrize("spec", RIGHT.values(), ids=RIGHT.keys())
+def test_document_that_fits_the_schema_passes(spec: dict[str, Any]) -> None:
+    loaded(**spec).check_schema(GADGETS)
+
+
+def test_items_of_a_map_are_compared_with_what_the_map_has() -> None:
+    kind = {"group": "example.com", "version": "v1", "kind": "Training", "plural": "trainings"}
+    entry = {"forEach": "spec.roles", "template": "item.template", "count": "item.replicas"}
+    fields: dict[str, Any] = {"kind": kind, "suspendField": "spec.runPolicy.suspend"}
+    loaded(**fields, podSets=[entry]).check_schema(ROLES)
+    with pytest.raises(IntegrationError, match=r"the schema has no item\.pods"):
+        loaded(**fields, podSets=[{**entry, "count": "item.pods"}]).check_schema(ROLES)
+    with pytest.raises(IntegrationError, match=r"template: the schema has no item\.pod"):
+        loaded(**fields, podSets=[{**entry, "template": "item.pod"}]).check_schema(ROLES)
+
+
+def test_kind_without_a_field_to_suspend_it_needs_another_hold() -> None:
+    kind = {"group": "example.com", "version": "v1", "kind": "Bare", "plural": "bares"}
+    with pytest.raises(
+        IntegrationError, match=r"spec\.suspendField: the schema has no spec\.suspend"
+    ):
+        loaded(kind=kind, podSets=[{"requests": {"cpu": "1"}}]).check_schema(BARE)
+
+
+def test_definition_without_a_schema_refuses_nothing() -> None:
+    for integration in INTEGRATIONS:
+        of = integration.kind
+        versions = [{"name": of.version, "schema": {"openAPIV3Schema": OPEN}}]
+        integration.check_schema({"spec": {"versions": versions}})
+
+
+def test_document_whose_status_says_that_the_schema_is_against_it_is_not_in_force() -> None:
+    integrations = Integrations()
+    obj = {**document(), "metadata": {"name": "gadgets.example.com", "generation": 3}}
+    assert integrations.apply(obj).in_force is not None
+    said = {
+        "type": "Active",
+        "status": "False",
+        "reason": SCHEMA_MISMATCH,
+        "message": "no",
+        "observedGeneration": 3,
+    }
+    refused = {**obj, "status": {"conditions": [said], "accepted": obj["spec"]}}
+    state = integrations.apply(refused)
+    assert (state.problem, state.in_force) == ("no", None)
+    before = document(podSets=[{"template": "spec.template"}])["spec"]
+    earlier = integrations.apply({**refused, "status": {**refused["status"], "accepted": before}})
+    assert earlier.problem == "no"
+    later = {**refused, "metadata": {**obj["metadata"], "generation": 4}}
+    assert integrations.apply(later).problem is None, "it spoke of an earlier spec"
