@@ -98,10 +98,13 @@ class JobController:
         `is_new`: the decision itself was delivered, not a later state of the workload.
         """
         job, integration = await self.find(state)
+        # A state comes at its own time: the decision that is known may be one of before it.
+        may_be_outdated = not is_new
         if job is not None and not integration.held(job) and (is_new or _is_behind(job, state)):
             # Another replica may have stopped it since, and nobody else gets this message.
             probes.RELEASE_READ_AFRESH.fired += 1
             job, integration = await self.find(state, fresh=True)
+            may_be_outdated = True
         if job is None:
             return
         if not integration.held(job) or not await self.may_start(job):
@@ -118,7 +121,8 @@ class JobController:
             infos = pod_set_infos(admission, workload, flavors)
             selector = {key: value for info in infos for key, value in info.node_selector.items()}
             await self.coscheduling.prepare(job, workload, admission, selector)
-            if not 0 <= (self.now() - admission.decided_at).total_seconds() < FRESH_SECONDS:
+            age_seconds = (self.now() - admission.decided_at).total_seconds()
+            if may_be_outdated or not 0 <= age_seconds < FRESH_SECONDS:
                 await self.check_is_last(admission)
             after = await self.writer.patch(
                 integration.kind, job, patch, on_conflict=partial(self.check_is_last, admission)

@@ -161,7 +161,7 @@ MUTANTS: Final = (
         adr=4,
         where="services.quota.decider:Decider._on_outcome",
         make=_any_outcome,
-        scenarios=("preemption", "lives", "swarm"),
+        scenarios=("handovers", "lives", "swarm"),
     ),
     Mutant(
         name="admission goes on while the room for ends is used",

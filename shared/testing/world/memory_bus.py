@@ -426,6 +426,8 @@ class MemoryBus(Deletions):
             position=start - 1,
             filters=filters,
         )
+        if view and (late := self._server.lag_seconds(log_name)):
+            await asyncio.sleep(late)  # Each view answers a new reader at its own time.
         self._server.listen(stream.name, feed.on_messages)
         self.connection.down.append(feed.on_down)
         stopped = asyncio.create_task(self._stopped.wait())

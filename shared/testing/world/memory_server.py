@@ -166,6 +166,8 @@ class MemoryServer:
         self._listeners: dict[str, list[Callable[[tuple[str, ...]], bool]]] = {}
         self._responders: dict[str, list[tuple[Callable[[], bool], Responder]]] = {}
         self._sourcing: set[str] = set()
+        self.lags: dict[str, float] = {}
+        """Log to the most seconds by which its view is behind at present, where that is unusual."""
 
     # Time
 
@@ -336,7 +338,15 @@ class MemoryServer:
         world = self.world
         if world is not None and world.chance(world.faults.delay):
             lag = world.between(world.faults.delay_seconds)
-        self.later(lag, self._sync_view, log)
+        self.later(max(lag, self.lag_seconds(log)), self._sync_view, log)
+
+    def lag_seconds(self, log: str) -> float:
+        """How late the view of `log` is with its next batch, of what it sources or for a new reader.
+
+        A world draws it for each batch.
+        """
+        most = self.lags.get(log, 0.0)
+        return self.world.between((0.0, most)) if self.world is not None and most else most
 
     def _sync_view(self, log: str) -> None:
         self._sourcing.discard(log)

@@ -28,6 +28,12 @@ async def is_cached(setup: Setup) -> bool:
     return setup.patcher.cache.object(kinds.JOB, "default", "train") is not None
 
 
+async def is_cached_as_held(setup: Setup) -> bool:
+    assert setup.patcher is not None
+    job = setup.patcher.cache.object(kinds.JOB, "default", "train")
+    return job is not None and bool(job["spec"]["suspend"])
+
+
 async def stop_as_another_replica(setup: Setup) -> None:
     """Nothing is observed: the watcher is late."""
     await setup.kube.patch(kinds.JOB, "default", "train", {"spec": {"suspend": True}})
@@ -56,6 +62,29 @@ async def test_job_that_another_replica_stopped_is_released_by_the_state_that_sa
     await setup.bus.publish(projected(job, version=version, generation=1))
     await eventually(lambda: runs_again(setup))
     assert state.uid == job["metadata"]["uid"]
+
+
+@pytest.mark.parametrize("is_seen", [True, False], ids=["the stop is seen", "the stop is not seen"])
+async def test_state_releases_no_job_by_a_decision_that_is_not_the_last_one(
+    setup: Setup, is_seen: bool
+) -> None:
+    state = await running(setup)
+    setup.server.lags["ADMISSIONS"] = 3600.0  # This replica hears of the next decision too late.
+    await setup.decide(state, "waiting")
+    await stop_as_another_replica(setup)
+    job = await setup.job()
+    if is_seen:
+        await setup.observe(kinds.JOB, job)
+        await eventually(lambda: is_cached_as_held(setup))
+    outdated = probes.DECISION_OUTDATED.fired
+    version = job["metadata"]["resourceVersion"]
+    await setup.bus.publish(projected(job, version=version, generation=1))
+
+    async def is_put_off() -> bool:
+        return probes.DECISION_OUTDATED.fired > outdated or await runs_again(setup)
+
+    await eventually(is_put_off)
+    assert not await runs_again(setup)
 
 
 async def test_states_of_a_running_job_are_no_reason_to_read_it(setup: Setup) -> None:

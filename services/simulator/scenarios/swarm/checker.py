@@ -1,9 +1,12 @@
-"""A program that owns an admission check: it lets every reservation pass, some only at a second try."""
+"""A program that owns an admission check: it lets every reservation pass, some only at a second try.
+
+It may change its mind about what runs already, which evicts it.
+"""
 
 import asyncio
 from contextlib import aclosing
 from random import Random
-from typing import Final
+from typing import Final, Literal
 
 from services.simulator.scenarios.swarm.load import CHECK
 from services.simulator.scenarios.system import System
@@ -16,9 +19,14 @@ from shared.testing.world.memory_bus import MemoryBus
 
 DELAY_SECONDS: Final = (0.1, 6.0)
 RETRY_SECONDS: Final = 3.0
+LATER_SECONDS: Final = 15.0
+"""When what was evicted may queue again: until then others get its quota."""
+
+MIND_SECONDS: Final = (0.4, 5.0)
+"""When it changes its mind, after an admission."""
 
 
-async def check_reservations(system: System) -> None:
+async def check_reservations(system: System, *, changes_its_mind: bool) -> None:
     """Answer every reservation that asks for the check, until cancelled."""
     random = Random(f"checker/{system.world.seed}")
     bus = MemoryBus(system.server, instance="checker")
@@ -29,23 +37,48 @@ async def check_reservations(system: System) -> None:
             if isinstance(item, CaughtUp) or item.headers.get(TYPE) != Admission.type:
                 continue
             admission = read(item, Admission)
-            if admission is None or admission.state != "reserved" or CHECK not in admission.checks:
+            if admission is None or CHECK not in admission.checks:
                 continue
-            task = asyncio.create_task(_answer(system, bus, admission, random))
+            if admission.state == "reserved":
+                answering = _answer(system, bus, admission, random)
+            elif admission.state == "admitted" and changes_its_mind and random.random() < 2 / 3:
+                answering = _withdraw(system, bus, admission, random)
+            else:
+                continue
+            task = asyncio.create_task(answering)
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
 
 async def _answer(system: System, bus: MemoryBus, admission: Admission, random: Random) -> None:
     await asyncio.sleep(random.uniform(*DELAY_SECONDS))
-    again = random.random() < 1 / 5
+    if random.random() < 1 / 5:
+        await _publish(system, bus, admission, "Retry")
+    else:
+        await _publish(system, bus, admission, "Ready")
+
+
+async def _withdraw(system: System, bus: MemoryBus, admission: Admission, random: Random) -> None:
+    await asyncio.sleep(random.uniform(*MIND_SECONDS))
+    if not system.world.calm:
+        await _publish(system, bus, admission, "Retry", retry_seconds=LATER_SECONDS)
+
+
+async def _publish(
+    system: System,
+    bus: MemoryBus,
+    admission: Admission,
+    state: Literal["Ready", "Retry"],
+    *,
+    retry_seconds: float = RETRY_SECONDS,
+) -> None:
     answer = CheckState.answer(
         admission,
         CHECK,
-        "Retry" if again else "Ready",
-        "not yet" if again else "it is fine",
+        state,
+        "it is fine" if state == "Ready" else "not yet",
         now=system.world.now(),
-        requeue_after_seconds=RETRY_SECONDS if again else None,
+        requeue_after_seconds=retry_seconds if state == "Retry" else None,
     )
     while True:
         try:

@@ -26,6 +26,10 @@ TRUNCATED: Final = ("OBSERVED", "WORKLOADS", "OUTCOMES", "CHECKS", "ADMISSIONS")
 HELD_SECONDS: Final = (4.5, 12.0)
 """How long the requests of a leader are on their way: about as long as its lease, or longer."""
 
+LAGGING: Final = ("OBSERVED", "ADMISSIONS", "WORKLOADS", "CHECKS", "OUTCOMES")
+LAG_SECONDS: Final = (0.3, 6.0)
+LAGGING_SECONDS: Final = (3.0, 12.0)
+
 BURST: Final = (4, 12)
 BURST_SECONDS: Final = 5.0
 """Acts of users while the requests of a leader are held: it goes on deciding about them."""
@@ -70,6 +74,8 @@ class Disturbances:
                 group.create_task(self._repeat(20.0, self._pause_a_leader))
             if features.leader_holds:
                 group.create_task(self._repeat(18.0, self._hold_a_leader))
+            if features.slow_views:
+                group.create_task(self._repeat(15.0, self._slow_views))
             if features.full_disks:
                 group.create_task(self._repeat(15.0, self._fill_a_log))
             if features.truncation:
@@ -180,6 +186,21 @@ class Disturbances:
             act = self._random.choice((self._resize, self._submit, self._submit, self._delete))
             await act()
             await asyncio.sleep(self._random.uniform(0, 2 * BURST_SECONDS / BURST[1]))
+        if self._features.slow_views:
+            await self._slow_views()  # The next leader begins behind them.
+
+    async def _slow_views(self) -> None:
+        """Let some views be behind their logs: servers elect, and consumers of sources are made anew."""
+        for log in LAGGING:
+            if self._random.random() < 1 / 2 and not self._world.calm:
+                most = self._world.between(LAG_SECONDS)
+                self._world.note(f"view of {log} is up to {most:.3f} s late")
+                self._system.server.lags[log] = most
+                self._world.later(self._world.between(LAGGING_SECONDS), self._end_lag, log)
+
+    def _end_lag(self, log: str) -> None:
+        self._world.note(f"view of {log} is late no more")
+        self._system.server.lags.pop(log, None)
 
     async def _submit(self) -> None:
         """Create one more job of a team."""

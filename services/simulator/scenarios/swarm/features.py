@@ -55,6 +55,12 @@ class Features:
     leader_holds: bool = False
     """What the process that leads quota sends arrives after its lease is over; it decides much meanwhile."""
 
+    slow_views: bool = False
+    """Views are seconds behind their logs for a while, each by a time of its own."""
+
+    handovers: bool = False
+    """A leader dies right after it has evicted a job that nobody has seen run; there are checks."""
+
     full_disks: bool = False
     """Logs are full, or nearly full, for a while."""
 
@@ -83,13 +89,13 @@ class Features:
         return ", ".join([*(name for name in on if getattr(self, name)), *several]) or "nothing"
 
 
-def drawn(random: Random) -> Features:
-    """Draw a world."""
+def drawn(random: Random, later: Random) -> Features:
+    """Draw a world. `later` draws the features that were added later: a seed keeps the rest of its world."""
 
     def on(probability: float = 1 / 3) -> bool:
         return random.random() < probability
 
-    return Features(
+    features = Features(
         faults=_faults(random),
         replicas={service: random.choice((1, 1, 2, 3)) for service in SERVICES},
         preemption=on(1 / 2),
@@ -108,6 +114,13 @@ def drawn(random: Random) -> Features:
         history=HISTORY if on(1 / ONE_IN_RARE) else 0,
         leader_holds=on(),
     )
+    handovers = later.random() < 1 / 6
+    return replace(
+        features,
+        handovers=handovers,
+        checks=features.checks or handovers,
+        slow_views=later.random() < 1 / 3,
+    )
 
 
 def focused(features: Features, focus: str) -> Features:
@@ -123,6 +136,7 @@ def focused(features: Features, focus: str) -> Features:
 _FAILOVER: Final[dict[str, Any]] = {
     "leader_pauses": True,
     "leader_holds": True,
+    "slow_views": True,
     "preemption": True,
     "replicas": {"quota": 3},
     "faults": {"pause_every_seconds": 20.0, "hold_every_seconds": 8.0, "kill_every_seconds": 15.0},
@@ -138,6 +152,13 @@ _RELISTS: Final[dict[str, Any]] = {
 FOCUSES: Final[Mapping[str, dict[str, Any]]] = {
     "failover": _FAILOVER | {"replicated": False},
     "failover-replicated": _FAILOVER | {"replicated": True},
+    "handovers": {
+        "handovers": True,
+        "checks": True,
+        "preemption": True,
+        "replicas": {"quota": 2},
+        "faults": {"kill_every_seconds": 0.0, "partition_every_seconds": 0.0},
+    },
     "relists": {"recreation": True, "replicas": {"watcher": 3}, "faults": _RELISTS},
     "projections": {
         "recreation": True,

@@ -20,6 +20,7 @@ from services.simulator.scenarios.swarm import load
 from services.simulator.scenarios.swarm.checker import check_reservations
 from services.simulator.scenarios.swarm.disturbances import Disturbances
 from services.simulator.scenarios.swarm.features import SERVICES, Features, drawn, focused
+from services.simulator.scenarios.swarm.handovers import Handovers
 from services.simulator.scenarios.swarm.history import write_history
 from services.simulator.scenarios.system import System
 from shared.bus.follow import why_unreadable
@@ -45,13 +46,14 @@ TEAMS: Final = "teams"
 def play(seed: int) -> Verdict:
     """Run the world of `seed`; return its verdict."""
     random = Random(f"swarm/{seed}")
-    return play_with(seed, drawn(random), random)
+    return play_with(seed, drawn(random, Random(f"later/{seed}")), random)
 
 
 def play_focused(focus: str, seed: int) -> Verdict:
     """Run a world of `seed` in which what the focus tries is always on."""
     random = Random(f"swarm/{focus}/{seed}")
-    return play_with(seed, focused(drawn(random), focus), random)
+    features = focused(drawn(random, Random(f"later/{focus}/{seed}")), focus)
+    return play_with(seed, features, random)
 
 
 def play_with(seed: int, features: Features, random: Random) -> Verdict:
@@ -92,6 +94,9 @@ class _Scene:
         if self._random.random() < 1 / 2:
             await asyncio.sleep(3.0)
         self._system.start_faults()
+        if self._features.handovers:
+            random = Random(f"handovers/{self._system.world.seed}")
+            Handovers(self._system, random, self._features.replicas).start()
         disturbing = asyncio.create_task(self._disturbances.run())
         await self._submit()
         await disturbing
@@ -127,7 +132,7 @@ class _Scene:
 
     async def _checker(self, context: object) -> None:
         del context
-        await check_reservations(self._system)
+        await check_reservations(self._system, changes_its_mind=self._features.handovers)
 
     async def _submit(self) -> None:
         loop, random = asyncio.get_running_loop(), self._random
