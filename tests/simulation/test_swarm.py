@@ -31,7 +31,7 @@ def test_world_of_a_seed_repeats_itself() -> None:
 
 
 def test_every_feature_is_on_in_some_world_and_off_in_another() -> None:
-    worlds = [drawn(Random(f"swarm/{seed}")) for seed in range(200)]
+    worlds = [drawn(Random(f"swarm/{seed}"), Random(f"later/{seed}")) for seed in range(200)]
     for name in Features.__dataclass_fields__:
         assert len({str(getattr(world, name)) for world in worlds}) > 1, name
 

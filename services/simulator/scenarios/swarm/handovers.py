@@ -52,7 +52,9 @@ class Handovers:
         api.store.subscribe(jobs, self._on_job)
 
     def _on_stored(self, _subjects: tuple[str, ...]) -> bool:
-        stored = next(reversed(self._system.server.stream(Admission.stream).messages.values()), None)
+        stored = next(
+            reversed(self._system.server.stream(Admission.stream).messages.values()), None
+        )
         if self._world.calm or self._world.closing:
             return False
         if stored is None or stored.headers.get(TYPE) != Admission.type:
@@ -98,7 +100,9 @@ class Handovers:
         self._world.note("who evicted what nobody has seen run dies")
         holder = self._system.server.holder("quota")
         if holder is not None:
-            self._world.crash(holder.partition(".")[0], down_seconds=self._world.between(DOWN_SECONDS))
+            self._world.crash(
+                holder.partition(".")[0], down_seconds=self._world.between(DOWN_SECONDS)
+            )
 
     def _processes(self, service: str) -> list[str]:
         return [f"{service}-{number}" for number in range(1, self._replicas[service] + 1)]
