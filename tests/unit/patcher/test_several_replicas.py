@@ -1,5 +1,7 @@
 """What one replica's cache does not know yet, because another replica did it."""
 
+import pytest
+
 from shared.contracts.kube import kinds, names
 from shared.contracts.messages.workloads import WorkloadState
 from shared.telemetry import probes
