@@ -95,7 +95,7 @@ def _problem(session: Session, command: Command) -> str:
         return ""
     status, printed = session.run(command.line)
     deadline = monotonic() + PATIENCE_SECONDS
-    while _looks_again(command, printed) and monotonic() < deadline:
+    while _looks_again(command, status, printed) and monotonic() < deadline:
         sleep(0.5)
         status, printed = session.run(command.line)
     text = "\n".join(printed)
@@ -104,8 +104,10 @@ def _problem(session: Session, command: Command) -> str:
     return "" if _as_it_should(command, status) else f"exit status {status}:\n{text}"
 
 
-def _looks_again(command: Command, printed: list[str]) -> bool:
+def _looks_again(command: Command, status: int, printed: list[str]) -> bool:
     """Whether a reader would repeat the command: it shows how things stand, and they are not so yet."""
+    if command.line.startswith(("sluice status", "sluice doctor")) and status != 0:
+        return True
     shows = command.line.startswith(("sluice get ", "sluice explain ", "sluice history "))
     return shows and command.shown is not None and not matches(command.shown, printed)
 
