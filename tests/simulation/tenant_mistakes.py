@@ -88,10 +88,10 @@ async def stops_only_with_a_workload(self: Any, state: Any, admission: Any, work
 
 MISTAKES: dict[str, Mistake] = {
     "an owner that nobody looks for": Mistake(
-        Projector, "_is_ours", believes_any_owner, 4, "runs and holds no quota"
+        Projector, "_is_ours", believes_any_owner, 14, "runs and holds no quota"
     ),
     "an owner without admission": Mistake(
-        Projector, "_is_ours", believes_an_owner_that_waits, 6, "runs and holds no quota"
+        Projector, "_is_ours", believes_an_owner_that_waits, 14, "runs and holds no quota"
     ),
     "an owner that makes no jobs": Mistake(
         Integration, "makes", believes_that_all_controllers_make_jobs, 3, "has priority 1000"
@@ -103,14 +103,14 @@ MISTAKES: dict[str, Mistake] = {
         outbound, "bypass_cause", is_content_with_counting, 1, "runs on though it is evicted"
     ),
     "the end of an own pause": Mistake(
-        updates, "_held", takes_the_end_of_a_pause_for_a_start, 15, "nobody admitted it"
+        updates, "_held", takes_the_end_of_a_pause_for_a_start, 2, "nobody admitted it"
     ),
     "another priority": Mistake(system, "check_fixed", fixes_nothing, 6, "has priority"),
     "a Workload that its user changed": Mistake(
-        JobController, "stop", stops_only_with_a_workload, 14, "runs on though it is evicted"
+        JobController, "stop", stops_only_with_a_workload, 49, "runs on though it is evicted"
     ),
     "a copy's labels": Mistake(
-        Projector, "_ref_of", takes_over_any_workload, 4, "runs and holds no quota"
+        Projector, "_ref_of", takes_over_any_workload, 6, "runs and holds no quota"
     ),
 }
 """By what is believed."""
