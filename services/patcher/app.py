@@ -29,6 +29,7 @@ from services.patcher.multikueue.orders import OrderCheck
 from services.patcher.provisioning.controller import ProvisioningController
 from services.patcher.settings import PatcherSettings
 from services.patcher.workloads.check_states import CheckStates
+from services.patcher.workloads.creation import WorkloadCreation
 from services.patcher.workloads.decision_check import DecisionCheck
 from services.patcher.workloads.reconciler import WorkloadReconciler
 from services.patcher.workloads.retention import Retention
@@ -187,11 +188,16 @@ def _carry_out_decisions(
         reasons=reasons,
         checks=checks,
         decisions=DecisionCheck(cache),
+        creation=WorkloadCreation(
+            writer=parts.writer,
+            events=events,
+            now=parts.now,
+            labels_to_copy=parts.configuration.integrations.label_keys_to_copy,
+        ),
         owner_notices=owner_notices,
         now=parts.now,
         foreign_events=settings.foreign_events,
         not_seen_seconds=settings.not_seen_seconds,
-        labels_to_copy=parts.configuration.integrations.label_keys_to_copy,
     )
     Handlers(
         cluster=settings.cluster,

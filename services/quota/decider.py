@@ -186,7 +186,9 @@ class Decider:
         for decision in decisions:
             ref = outbound.ref_of(decision)
             changed = self._timers.apply_decision(ref, decision, now)
-            if ref in self._adopted:  # The decision is about what is not on the log yet.
+            held = self._adopted.get(ref)
+            if held is not None and decision.uid == held.uid:
+                # The decision is about what is not on the log yet.
                 yield from self._republish(ref, now)
             if isinstance(decision, Wait):
                 urgent = changed or self._holds_quota(ref)
@@ -227,7 +229,7 @@ class Decider:
         if state is None:
             return
         held = self._adopted.pop(ref, None)
-        if last is not None:
+        if last is not None and (held is None or held.uid != state.uid or last.uid == state.uid):
             if last.uid != state.uid or last.state == "released":
                 return
             fields = outbound.admission_fields(last) | {"decided_at": now}
@@ -328,8 +330,10 @@ class Decider:
         self._apply_workload_changed(state)
         if admission is not None:
             self._evict_if_tampered(state, admission)
-        # Without a decision on the log, adopt the admission that the cluster records.
-        adopted = outbound.recorded_holding(state) if admission is None else None
+        # Without a decision on the log, adopt the admission that the cluster records; so also for a job that
+        # takes a Workload with quota: the decision was about the Workload.
+        inherits = admission is not None and state.adopts == admission.uid != state.uid
+        adopted = outbound.recorded_holding(state) if admission is None or inherits else None
         if adopted is not None:
             probes.ADOPTED.fired += 1
             self._adopted[ref] = adopted

@@ -11,6 +11,7 @@ import orjson
 from services.classifier.projection.cluster_objects import ClusterObjects
 from services.classifier.projection.machine_slots import MachineSlots
 from services.classifier.projection.not_offered import requests_not_offered
+from services.classifier.projection.owners.prebuilt import named_workload
 from services.classifier.projection.pods.pod_templates import pod_spec_of
 from services.classifier.projection.pods.requests import RequestsError, resolve_pod_sets
 from services.classifier.projection.policy import DEFAULT_POLICY, Policy
@@ -53,14 +54,18 @@ def project_job(
     machines: MachineSlots,
     policy: Policy = DEFAULT_POLICY,
     last: WorkloadState | None = None,
+    without_workload: str | None = None,
 ) -> WorkloadState:
     """Return the state of the workload of `job`. `workload`: its Workload object, if it exists.
 
     `last` is the state published before under that name, of this job or of an earlier one.
+    `without_workload`: why the job has not the Workload that its user names.
     """
     metadata = job["metadata"]
     namespace = metadata["namespace"]
     problems = _unread(job, workload)
+    if without_workload is not None and not has_quota(workload):
+        problems.append(without_workload)
     current = _read_or(problems, lambda: integration.pod_sets(job), [])
     raw = _without_admission_changes(current, workload)
     resolve = partial(
@@ -91,6 +96,8 @@ def project_job(
         name=name,
         owner=_owner(job, integration),
         spec_generation=int(metadata.get("generation") or 0),
+        prebuilt=named_workload(job) is not None,
+        adopts=_uncontrolled(workload),
         phase=_phase(finish=finish, active=active),
         active=bool(spec_of(workload).get("active", True)),
         queue=queue,
@@ -316,6 +323,13 @@ def _trace_parent(job: Body, integration: Integration) -> str | None:
     if ours is None or theirs is None or ours[0] != theirs[0] or ours == theirs:
         return None
     return f"{theirs[1]:016x}"
+
+
+def _uncontrolled(workload: Body | None) -> str:
+    """Return the uid of a Workload object with quota that no job controls yet; else nothing."""
+    if workload is None or not has_quota(workload) or not names.may_be_of(workload, ""):
+        return ""
+    return workload["metadata"]["uid"]
 
 
 def _on_hold(job: Body) -> str | None:

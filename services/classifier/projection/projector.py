@@ -20,26 +20,26 @@ from services.classifier.projection.nesting import (
     amounts_given,
     amounts_of,
 )
-from services.classifier.projection.ownership import (
+from services.classifier.projection.owners.naming import Naming
+from services.classifier.projection.owners.ownership import (
     asks_to_wait,
     is_orphan,
     job_owner,
     left_behind,
-    may_claim,
     was_external,
     was_of_a_job,
 )
+from services.classifier.projection.owners.prebuilt import WaitingJobs
 from services.classifier.projection.policy import DEFAULT_POLICY, Policy
 from services.classifier.projection.project import pod_sets_of, project_external, project_job
 from services.classifier.projection.workload_status import has_quota
 from shared.contracts.kube import kinds, names
-from shared.contracts.kube.bodies import Body, annotations_of, labels_of
+from shared.contracts.kube.bodies import Body, annotations_of
 from shared.contracts.kube.conditions import EVICTED, is_true
 from shared.contracts.kube.kinds import Kind
-from shared.contracts.kube.names import may_be_of, workload_name
+from shared.contracts.kube.names import may_be_of
 from shared.contracts.messages.hosts import HostState, PlatformOffer
 from shared.contracts.messages.observed import Observed
-from shared.contracts.messages.spokes import ORIGIN, PREBUILT_WORKLOAD
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import ObjectRef, WorkloadRef
 from shared.integrations import (
@@ -79,11 +79,19 @@ class Projector:
         """Uid of each job in `_jobs` to its workload."""
 
         self._nesting = Nesting()
+        self._waiting_jobs = WaitingJobs()
         self._unmanaged: dict[ObjectRef, tuple[Integration, Observed]] = {}
         """Jobs in namespaces that are not managed. A change of a namespace's labels can manage them."""
 
         self._workloads: dict[WorkloadRef, Body] = {}
         self._published: dict[WorkloadRef, WorkloadState] = {}
+        self._naming = Naming(
+            cluster=cluster,
+            jobs=self._jobs,
+            workloads=self._workloads,
+            published=self._published,
+            without_queue=policy.manage_without_queue,
+        )
         self._to_read: deque[tuple[Observed, Integration]] = deque()
         """Jobs to read again, because their controller changed."""
 
@@ -189,19 +197,16 @@ class Projector:
         else:
             self._workloads[ref] = body
         self._dirty[ref] = None
+        self._to_read.extend(self._waiting_jobs.of(ref))
         if ref in self._jobs:
             integration, job = self._jobs[ref]
             self._on_owner(job["metadata"]["uid"])
-            if (
-                body is not None
-                and not observed.deleted
-                and not may_claim(job, body, kind=integration.kind.kind)
-            ):
+            if ref in self._workloads and not self._naming.may_keep(ref, job, integration):
                 self._give_up_name(ref, integration, job)
 
     def _give_up_name(self, ref: WorkloadRef, integration: Integration, job: Body) -> None:
         """Rename the workload of a copy whose name somebody else's Workload has."""
-        metadata, renamed = job["metadata"], self._own_ref(job, integration)
+        metadata, renamed = job["metadata"], self._naming.own_ref(job, integration)
         if renamed == ref:
             return
         job_ref = ObjectRef(self._cluster, integration.kind.detail, ref.namespace, metadata["name"])
@@ -217,6 +222,7 @@ class Projector:
             self._cluster, integration.kind.detail, observed.namespace, observed.name
         )
         self._unmanaged.pop(job_ref, None)
+        self._waiting_jobs.forget(job_ref)
         before = self._workload_of.get(job_ref)
         job = observed.body
         if observed.deleted or job is None:
@@ -228,7 +234,9 @@ class Projector:
                 probes.OLD_TOMBSTONE.fired += before is not None
             return
         self._nesting.observe(job_ref, controller_uid(job), observed, integration)
-        ref = self._ref_of(job, job_ref, integration)
+        ref = self._naming.ref_of(job, integration, before)
+        if (named := self._naming.named_ref(job)) not in {None, ref}:
+            self._waiting_jobs.add(job_ref, named, observed, integration)
         has_grown = self._nesting.use(job_ref, self._running_amounts(job, integration, ref))
         is_ours = self._is_ours(job, integration, ref)
         if before is not None and (before != ref or not is_ours):
@@ -273,7 +281,7 @@ class Projector:
             not controller_uid(job)
             or not runs
             or integration.finish(job) is not None
-            or self._is_published(ref, job["metadata"]["uid"])
+            or self._naming.is_published(ref, job["metadata"]["uid"])
         ):
             return {}
         return amounts_of(
@@ -281,10 +289,6 @@ class Projector:
                 job, integration, cluster_objects=self._cluster_objects, policy=self._policy
             )
         )
-
-    def _is_published(self, ref: WorkloadRef, uid: str) -> bool:
-        last = self._published.get(ref)
-        return last is not None and last.uid == uid and last.phase != "gone"
 
     def _covers(self, uid: str) -> bool | None:
         """Return whether a managed job's quota is for its children too; None: it is not managed.
@@ -309,49 +313,6 @@ class Projector:
         workload = self._workloads.get(ref)
         return workload if workload is not None and may_be_of(workload, uid) else None
 
-    def _ref_of(self, job: Body, job_ref: ObjectRef, integration: Integration) -> WorkloadRef:
-        """Return the job's workload, for life: labels that name another one later are its user's."""
-        uid, before = job["metadata"]["uid"], self._workload_of.get(job_ref)
-        if before is not None and self._jobs[before][1]["metadata"]["uid"] == uid:
-            return before
-        own = self._own_ref(job, integration)
-        is_known = self._is_published(own, uid)
-        prebuilt = None if is_known else self._prebuilt_name(job, job_ref, integration)
-        return WorkloadRef(self._cluster, own.namespace, prebuilt) if prebuilt else own
-
-    def _own_ref(self, job: Body, integration: Integration) -> WorkloadRef:
-        """Return the workload that a job has unless it is a copy: its uid is in the name."""
-        kind, metadata = integration.kind, job["metadata"]
-        name = workload_name(
-            kind=kind.kind, group=kind.group, name=metadata["name"], uid=metadata["uid"]
-        )
-        return WorkloadRef(self._cluster, metadata["namespace"], name)
-
-    def _prebuilt_name(self, job: Body, job_ref: ObjectRef, integration: Integration) -> str | None:
-        """Return the Workload's name for a copy of another cluster's job: the name that it has there.
-
-        None if somebody else has that name: a tenant writes these labels, too.
-        """
-        labels = labels_of(job)
-        name = labels.get(PREBUILT_WORKLOAD)
-        if ORIGIN not in labels or not name:
-            return None
-        metadata = job["metadata"]
-        ref = WorkloadRef(self._cluster, metadata["namespace"], name)
-        if ref in self._jobs and self._workload_of.get(job_ref) != ref:
-            return None
-        workload = self._workloads.get(ref)
-        if workload is not None:
-            return name if may_claim(job, workload, kind=integration.kind.kind) else None
-        last = self._published.get(ref)
-        if last is None or last.phase in {"gone", "finished"} or last.uid == metadata["uid"]:
-            return name
-        # Its Workload is not observed yet.
-        if last.owner is None:
-            return name if last.labels.get(ORIGIN) == labels[ORIGIN] else None
-        named = (integration.kind.kind, metadata["name"])
-        return name if (last.owner.kind, last.owner.name) == named else None
-
     def _is_ours(self, job: Body, integration: Integration, ref: WorkloadRef) -> bool:
         """Return whether the job is managed: it names a queue, it did before, or the webhook held it.
 
@@ -359,7 +320,7 @@ class Projector:
         `manageJobsWithoutQueueName` a job without a queue is managed too, unless it runs already.
         """
         uid = job["metadata"]["uid"]
-        if self._is_published(ref, uid):
+        if self._naming.is_published(ref, uid):
             # What may hold quota gives it back when it has ended, whatever is written into it.
             return True
         if not integration.matches(job):
@@ -412,6 +373,7 @@ class Projector:
         del self._workload_of[job_ref]
         _, job = self._jobs.pop(ref)
         self._dirty[ref] = None
+        self._to_read.extend(self._waiting_jobs.of(ref))
         uid = job["metadata"]["uid"]
         if self._by_uid.get(uid) == ref:
             del self._by_uid[uid]
@@ -469,6 +431,7 @@ class Projector:
                 machines=self._machines,
                 policy=self._policy,
                 last=last,
+                without_workload=self._naming.why_without(job, integration),
             )
         self._machines.forget(ref)
         if workload is not None and (

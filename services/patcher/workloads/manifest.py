@@ -6,7 +6,7 @@ from typing import Any, Final
 from services.patcher.cluster.patches import JsonPatch, if_unchanged, remove_finalizer
 from services.patcher.workloads.status import is_being_deactivated
 from shared.contracts.kube import names
-from shared.contracts.kube.bodies import Body, annotations_of, labels_of, spec_of
+from shared.contracts.kube.bodies import Body, OwnerReference, annotations_of, labels_of, spec_of
 from shared.contracts.kube.kinds import PRIORITY_CLASS, WORKLOAD, WORKLOAD_PRIORITY_CLASS, Kind
 from shared.contracts.messages.workloads import JobRef, WorkloadState
 from shared.integrations import Integration
@@ -57,16 +57,7 @@ def workload_object(
             "labels": {**copied, names.JOB_UID_LABEL: metadata["uid"]},
             "annotations": annotations,
             "finalizers": [names.RESOURCE_IN_USE],
-            "ownerReferences": [
-                {
-                    "apiVersion": state.owner.api_version,
-                    "kind": state.owner.kind,
-                    "name": state.owner.name,
-                    "uid": state.owner.uid,
-                    "controller": True,
-                    "blockOwnerDeletion": True,
-                }
-            ],
+            "ownerReferences": [_controller(state.owner)],
         },
         "spec": {"active": state.active, **_spec(state, job, integration)},
     }
@@ -80,6 +71,34 @@ def belongs_to(obj: Body, state: WorkloadState) -> bool:
     if state.owner is None:
         return obj["metadata"]["uid"] == state.uid
     return names.may_be_of(obj, state.uid)
+
+
+def adoption_patch(workload: Body, state: WorkloadState) -> JsonPatch | None:
+    """A patch that makes the job control the Workload that its user wrote; None if it does, or another."""
+    metadata = workload["metadata"]
+    if state.owner is None or not names.may_be_of(workload, ""):
+        return None
+    owners = [*(metadata.get("ownerReferences") or []), _controller(state.owner)]
+    labels = {**labels_of(workload), names.JOB_UID_LABEL: state.owner.uid}
+    kept = metadata.get("finalizers") or []
+    finalizers = [*kept, *({names.RESOURCE_IN_USE} - set(kept))]
+    return if_unchanged(
+        workload,
+        {"op": "add", "path": "/metadata/ownerReferences", "value": owners},
+        {"op": "add", "path": "/metadata/labels", "value": labels},
+        {"op": "add", "path": "/metadata/finalizers", "value": finalizers},
+    )
+
+
+def _controller(owner: JobRef) -> OwnerReference:
+    return {
+        "apiVersion": owner.api_version,
+        "kind": owner.kind,
+        "name": owner.name,
+        "uid": owner.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
 
 
 def job_reference(state: WorkloadState, owner: JobRef) -> tuple[Kind, Any]:
@@ -97,6 +116,8 @@ def spec_patch(
     workload: Body, state: WorkloadState, job: Body, integration: Integration
 ) -> dict[str, Any] | None:
     """A merge patch for a Workload without quota whose job changed; None if nothing differs."""
+    if state.prebuilt:
+        return _merge_patch(workload, {"queueName": state.queue}) if state.queue else None
     wanted = _spec(state, job, integration)
     # Without quota the job counts: a label that was removed removes its field.
     wanted |= {key: None for key in _SET_BY_LABEL if key not in wanted}

@@ -20,9 +20,9 @@ from services.patcher.cluster.patches import status_patch
 from services.patcher.cluster.writer import Writer
 from services.patcher.jobs.controller import JobController
 from services.patcher.jobs.owner_notices import OwnerNotices
-from services.patcher.metrics import observe_creation_latency
 from services.patcher.workloads import manifest
 from services.patcher.workloads.check_states import CheckStates
+from services.patcher.workloads.creation import WorkloadCreation
 from services.patcher.workloads.decision_check import DecisionCheck
 from services.patcher.workloads.status import (
     finished_status,
@@ -40,7 +40,6 @@ from shared.contracts.kube.conditions import FINISHED
 from shared.contracts.kube.kinds import WORKLOAD
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.workloads import Finish, JobRef, WorkloadState
-from shared.integrations import Integration
 from shared.kube.port import NotFoundError, Patch, RefusedError
 from shared.telemetry import probes
 
@@ -67,12 +66,11 @@ class WorkloadReconciler:
     reasons: WaitingReasons
     checks: CheckStates
     decisions: DecisionCheck
+    creation: WorkloadCreation
     owner_notices: OwnerNotices
     now: Callable[[], datetime]
     foreign_events: bool
     not_seen_seconds: float
-    labels_to_copy: tuple[str, ...] = ()
-    """Keys of the labels that a Workload gets from its job."""
 
     async def reconcile(self, namespace: str, name: str, *, decided: bool = False) -> None:
         """Do what is left to do for one workload. `decided`: because of a decision or an order.
@@ -226,6 +224,8 @@ class WorkloadReconciler:
         obj = self.cache.object(WORKLOAD, state.namespace, state.name)
         if obj is not None and not manifest.belongs_to(obj, state):
             await self._remove_stranger(obj, state, admission)
+        if obj is not None:
+            obj = await self.creation.adopt(obj, state)
         is_deleted = obj is not None and "deletionTimestamp" in obj["metadata"]
         if obj is not None and holds_quota(obj) and not is_deleted:
             return await self._update_priority(obj, state)
@@ -245,7 +245,7 @@ class WorkloadReconciler:
             return None
         try:
             if obj is None:
-                return await self._create(state, job, integration)
+                return await self.creation.create(state, job, integration)
             patch = manifest.spec_patch(obj, state, job, integration)
             after = (
                 obj if patch is None else await self.writer.patch(WORKLOAD, obj, lambda _: patch)
@@ -333,28 +333,6 @@ class WorkloadReconciler:
             text = f"Updated workload priority class: {state.namespace}/{state.name}"
             self.events.record(*manifest.job_reference(state, state.owner), "UpdatedWorkload", text)
         return after
-
-    async def _create(self, state: WorkloadState, job: Body, integration: Integration) -> Body:
-        wanted = manifest.workload_object(
-            state, job, integration, labels_to_copy=self.labels_to_copy
-        )
-        try:
-            created, is_new = await self.writer.create(WORKLOAD, wanted)
-        except NotFoundError as error:
-            raise LaterError(f"namespace {state.namespace} is gone: {error}") from error
-        if is_new and state.unresolved and state.priority_class:
-            self.events.record(
-                integration.kind,
-                job,
-                "WorkloadPriorityClassNotFound",
-                state.unresolved,
-                type_="Warning",
-            )
-        if is_new:
-            observe_creation_latency(integration.kind.kind, job, self.now())
-            text = f"Created Workload: {state.namespace}/{state.name}"
-            self.events.record(integration.kind, job, "CreatedWorkload", text)
-        return created
 
     async def _write_decision(self, obj: Body, state: WorkloadState, admission: Admission) -> Body:
         """Write the decision into the status; a mere waiting reason is enqueued instead.

@@ -101,6 +101,12 @@ class WorkloadState(WorkloadMessage):
     owner: JobRef | None = None
     """None: a Workload of another controller, admitted and finished by its conditions alone."""
 
+    prebuilt: bool = False
+    """The job's user names the Workload object, which exists before the job: none is made for it."""
+
+    adopts: str = ""
+    """Uid of its Workload object while that has quota and no job controls it: what it holds is the job's."""
+
     version: str = ""
     """`resourceVersion` of the job (or of the foreign Workload) from which this was read."""
 
