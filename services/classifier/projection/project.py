@@ -63,9 +63,7 @@ def project_job(
     """
     metadata = job["metadata"]
     namespace = metadata["namespace"]
-    problems = _unread(job, workload)
-    if without_workload is not None and not has_quota(workload):
-        problems.append(without_workload)
+    problems = _unread(job, workload, without_workload)
     current = _read_or(problems, lambda: integration.pod_sets(job), [])
     raw = _without_admission_changes(current, workload)
     resolve = partial(
@@ -94,9 +92,6 @@ def project_job(
     return WorkloadState(
         cluster=cluster,
         name=name,
-        owner=_owner(job, integration),
-        spec_generation=int(metadata.get("generation") or 0),
-        prebuilt=named_workload(job) is not None,
         adopts=_uncontrolled(workload),
         phase=_phase(finish=finish, active=active),
         active=bool(spec_of(workload).get("active", True)),
@@ -113,9 +108,7 @@ def project_job(
         pods_ready=integration.ready(job),
         finish=finish,
         max_execution_seconds=limit,
-        coschedule=annotations_of(job).get(names.COSCHEDULE),
-        run_of=labels_of(job).get(integration.trace_name_label),
-        trace_parent=_trace_parent(job, integration),
+        **_job_fields(job, integration),
         **_common_fields(job, priority),
         **status_fields(workload, cluster_objects.is_foreign_check),
     )
@@ -298,6 +291,18 @@ def _resolve(
     return _ResolvedPodSets(pod_sets, [])
 
 
+def _job_fields(job: Body, integration: Integration) -> dict[str, Any]:
+    """Return the fields that the job's metadata says alone."""
+    return {
+        "owner": _owner(job, integration),
+        "spec_generation": int(job["metadata"].get("generation") or 0),
+        "prebuilt": named_workload(job) is not None,
+        "coschedule": annotations_of(job).get(names.COSCHEDULE),
+        "run_of": labels_of(job).get(integration.trace_name_label),
+        "trace_parent": _trace_parent(job, integration),
+    }
+
+
 def _common_fields(obj: Body, priority: Priority) -> dict[str, Any]:
     """Return the fields that come from the metadata of a job or external Workload, and its priority."""
     metadata = obj["metadata"]
@@ -368,12 +373,16 @@ def _max_execution_seconds(job: Body, holder: Body | None) -> int | None:
     return seconds
 
 
-def _unread(job: Body, workload: Body | None) -> list[str]:
-    """The problem of a job that was published without its contents, unless it has quota already."""
-    note = annotations_of(job).get(names.TRUNCATED)
-    if note is None or has_quota(workload):
+def _unread(job: Body, workload: Body | None, without_workload: str | None) -> list[str]:
+    """The problems of a job without quota that no reading of its spec shows.
+
+    It was published without its contents, or has not the Workload that its user names.
+    """
+    if has_quota(workload):
         return []
-    return [f"annotation {names.TRUNCATED}: {note}: make the object smaller"]
+    note = annotations_of(job).get(names.TRUNCATED)
+    cut = [] if note is None else [f"annotation {names.TRUNCATED}: {note}: make the object smaller"]
+    return cut + ([] if without_workload is None else [without_workload])
 
 
 def _read_or(problems: list[str], read: Callable[[], Any], default: Any) -> Any:

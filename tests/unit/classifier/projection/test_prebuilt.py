@@ -59,7 +59,8 @@ def test_job_gets_the_workload_in_any_order(first: str, restarts: bool) -> None:
     observations = [seen(kinds.WORKLOAD, workload()), JOB_SEEN]
     if first == "job":
         observations.reverse()
-    projector, last = Projector("hub"), {}
+    projector = Projector("hub")
+    last: dict[str, WorkloadState] = {}
     for number in range(1, 3):
         if restarts:
             projector = Projector("hub")
