@@ -74,6 +74,9 @@ mutants: setup ## Take one safety mechanism out at a time; every one must be mis
 faults: setup ## Break a system of real processes and servers; every fault must be survived (FAULTS=40 ONLY='quota is' SEED=1)
 	FAULTS=$(FAULTS) SEED=$(SEED) $(RUN)/python -m tests.faults '$(ONLY)'
 
+bench: setup ## Run all benchmarks, print one table, write dist/bench.json (COMPARE=file of an earlier run, ONLY="rest bus")
+	$(RUN)/python -m services.ctl.bench.suite $(if $(COMPARE),--compare $(COMPARE)) $(if $(ONLY),--only $(ONLY))
+
 bench-engine: setup ## Measure the engine: admissions per CPU second, peak MiB
 	$(RUN)/python -m services.quota.bench
 
