@@ -34,7 +34,7 @@ _NUMBER: Final = re.compile(r"\d[\d,]*(?:\.\d+)?")
 Result = dict[str, Any]
 
 
-def calibration_ms() -> float:
+def _calibration_ms() -> float:
     """CPU milliseconds of a fixed loop: the less, the faster is the machine."""
     began, total = time.process_time(), 0
     for number in range(LOOPS):
@@ -42,9 +42,9 @@ def calibration_ms() -> float:
     return 1000 * (time.process_time() - began)
 
 
-def measured(command: tuple[str, ...]) -> Result:
+def _measured(command: tuple[str, ...]) -> Result:
     """Run a benchmark to its end; its last line, and how fast the machine was before it."""
-    calibration = calibration_ms()
+    calibration = _calibration_ms()
     try:
         done = subprocess.run(  # noqa: S603 - our own modules
             [sys.executable, "-m", *command],
@@ -85,7 +85,7 @@ def main() -> int:
     earlier = {} if arguments.compare is None else json.loads(arguments.compare.read_text())
     results: dict[str, Result] = {}
     for name in arguments.only:
-        results[name] = measured(BENCHMARKS[name])
+        results[name] = _measured(BENCHMARKS[name])
         line = (
             f"{name:<9}{results[name]['calibration_ms']:>7.1f} ms loop  {results[name]['result']}"
         )
