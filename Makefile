@@ -8,7 +8,7 @@ SEEDS  ?= 200
 SCENARIO ?= basic
 
 .DEFAULT_GOAL := help
-.PHONY: help setup record-metrics fmt lint types imports test test-long test-cluster test-kueue contracts conformance classification simulate mutants faults demo dev docs audit release ci bench-engine bench-webhook bench-bus bench-whatif bench-startup bench-restart bench-rest bench-cluster bench-spokes attack fuzz clean
+.PHONY: help setup record-metrics fmt lint types imports test test-long test-cluster test-kueue contracts conformance classification simulate mutants faults demo dev docs audit release ci bench bench-engine bench-webhook bench-bus bench-whatif bench-startup bench-restart bench-rest bench-cluster bench-spokes attack fuzz clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2}'
