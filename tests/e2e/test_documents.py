@@ -32,7 +32,6 @@ NOT_RUN: Final = {
     "kubectl --kubeconfig F": OTHER,
     "sluice dev --kubeconfig F": OTHER,
     "runner ": OTHER,
-    "make bench": "takes half an hour and tells of this machine only",
     "make bench-rest": "takes minutes and tells of this machine only",
     "sluice bus apply --nats-url": OTHER,
     "sluice run all": "tests/e2e/test_dev.py runs it",
