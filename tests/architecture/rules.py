@@ -258,7 +258,7 @@ def _only_in(files: Sequence[Source], pattern: str, *homes: str, what: str) -> I
 _OUTSIDE: Final = re.compile(
     r"research/(?:kueue|tekton|ecosystem|foundations|aesthetics|prototypes|skeleton)"
     r"|(?<![\w/])(?:kueue|tekton|ecosystem|foundations|aesthetics)\.md"
-    r"|\bDESIGN(?:\.md)?\b|\bHOUSE(?:\.md)?\b|\.\./shared/(?:research|DESIGN|HOUSE)"
+    r"|\bDESIGN(?:\.md)?\b|\bHOUSE(?:\.md)?\b|\.\./shared/(?!nats|contracts)"
 )
 
 

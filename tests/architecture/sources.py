@@ -20,6 +20,9 @@ PATTERNS: Final = (
     "docs/**/*.md",
     "deploy/**/*.md",
     "deploy/**/*.yaml",
+    "tests/**/*.md",
+    "tests/**/*.yaml",
+    "*.toml",
 )
 NOT_OURS: Final = ("tests/architecture/",)
 """These rules name what they forbid."""

@@ -2,11 +2,10 @@
 
     python -m tests.conformance.quota [FOLDER]
 
-Reads every ``*.jsonl.gz`` of a folder in the format that `../shared/conformance/quota/README.md`
-describes; without a folder, the copy of a sample that lies beside this file. A family called
-`unsettled` has no expectations: there the engine must come to rest within 200 rounds a step, with
-its invariants holding. The last line is `quota: N of M scenarios match`, and the exit status is 0
-only if N equals M and everything settled.
+Reads every ``*.jsonl.gz`` of a folder, a scenario a line as in `samples/`; without a folder, the
+copy of a sample that lies beside this file. A family called `unsettled` has no expectations: there
+the engine must come to rest within 200 rounds a step, with its invariants holding. The last line is
+`quota: N of M scenarios match`, and the exit status is 0 only if N equals M and everything settled.
 """
 
 import gzip

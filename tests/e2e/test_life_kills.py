@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from datetime import datetime
 from itertools import pairwise
@@ -21,10 +20,9 @@ from shared.contracts.kube.kinds import Object
 from shared.contracts.messages.admissions import Admission, Term
 from shared.kube.client import HttpKube
 from shared.settings.configuration import RequeuingStrategy
-from shared.testing.waiting import first_value
+from shared.testing.waiting import PATIENCE_SECONDS, eventually, first_value
 from tests.conformance.seeds.stage import job, pool
 
-PATIENCE_SECONDS = 300.0
 TIMEOUT_SECONDS, BASE_SECONDS, LIMIT = 3, 4, 2
 LIMIT_SECONDS = 12
 REIGN_SECONDS = 1.0
@@ -61,16 +59,11 @@ class Story:
         conditions = ((await self.workload()).get("status") or {}).get("conditions") or []
         return next((c for c in conditions if c["type"] == type_), {})
 
-    async def until(self, what: Callable[[], Awaitable[bool]]) -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while not await what():  # noqa: ASYNC110 - the condition is in another process
-                await asyncio.sleep(0.1)
-
     async def until_admitted(self) -> datetime:
         async def admitted() -> bool:
             return bool((await self.condition("Admitted")).get("status") == "True")
 
-        await self.until(admitted)
+        await eventually(admitted)
         since = (await self.condition("Admitted"))["lastTransitionTime"]
         return datetime.fromisoformat(since)
 
@@ -87,14 +80,14 @@ class Story:
             told = found.get("count") == count and "requeueAt" in found
             return told and admitted.get("status") != "True"
 
-        await self.until(backs_off)
+        await eventually(backs_off)
         return datetime.fromisoformat((await state())["requeueAt"])
 
     async def until_put_out(self, cause: str) -> datetime:
         async def put_out() -> bool:
             return ((await self.workload()).get("spec") or {}).get("active") is False
 
-        await self.until(put_out)
+        await eventually(put_out)
         evicted = await self.condition("Evicted")
         assert evicted["reason"] == f"DeactivatedDueTo{cause}"
         return datetime.fromisoformat(evicted["lastTransitionTime"])

@@ -19,11 +19,12 @@ def _main(examples: int, words: str, seed: int) -> int:
         share = max(1, round(examples * border.weight / total))
         result = probe(border, share, number=seed)
         results.append((border, result))
-        state = "held  " if result.problem is None else "BROKEN"
+        problem = result.problem or result.delay
+        state = "held  " if problem is None else "BROKEN"
         _say(f"  {state} {border.name}: {result.examples} examples, slowest {result.slowest:.3f} s")
-        if result.problem is not None:
-            _say(f"    {result.problem}")
-    crashed = sum(result.problem is not None for _, result in results)
+        if problem is not None:
+            _say(f"    {problem}")
+    crashed = sum((result.problem or result.delay) is not None for _, result in results)
     count = sum(result.examples for _, result in results)
     slowest = max((result.slowest for _, result in results), default=0.0)
     _say(

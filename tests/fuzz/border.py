@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 SECONDS_MAX: Final = 1.0
-"""CPU time that no input may take."""
+"""CPU time that no input may take in `make fuzz`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +52,11 @@ class Result:
             where = ", ".join(f"{Path(f.filename).name}:{f.lineno}" for f in frames)
             text = f"{type(self.error).__name__}: {str(self.error)[:300]} (at {where})"
             return f"{text}\n    given {_shown(self.example)}"
+        return None
+
+    @property
+    def delay(self) -> str | None:
+        """In words, what took too long; None: nothing did. A benchmark's question, not a test's."""
         if self.slowest > SECONDS_MAX:
             return f"took {self.slowest:.1f} s of CPU\n    given {_shown(self.slowest_example)}"
         return None

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from random import Random
 from typing import Any
 
@@ -24,6 +24,7 @@ from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
 from shared.contracts.simulation import DURATION
 from shared.integrations import JOB
+from shared.testing.waiting import eventually
 from tests.integration.spoke_servers import Proxy, now, servers
 
 NAMESPACE = "team-a"
@@ -161,11 +162,6 @@ def job(number: int, seconds: float) -> Object:
     return obj
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 # what changes is in clusters that know nothing of us
-        await asyncio.sleep(0.1)
-
-
 async def ended(system: System) -> set[str]:
     found = (await system.clusters["hub"].kube.list(kinds.JOB)).items
     return {one["metadata"]["name"] for one in found if JOB.finish(one) is not None}
@@ -186,7 +182,7 @@ async def at_work(
             async with asyncio.timeout(END_SECONDS):
                 for number in range(JOBS):
                     await system.clusters["hub"].kube.create(kinds.JOB, job(number, seconds))
-                await until(lambda: bool(ran_on(observer, "east")))
+                await eventually(lambda: bool(ran_on(observer, "east")))
                 yield system, observer, found.proxy
                 kubes = {name: cluster.kube for name, cluster in system.clusters.items()}
                 while len(await ended(system)) < JOBS or await left_behind(dict(kubes)):  # noqa: ASYNC110
@@ -234,5 +230,5 @@ async def test_with_leases_job_of_a_disconnected_spoke_stops_there_before_it_run
         proxy.set_cut(True)
         on_east = ran_on(observer, "east")
         # The judge sees the pods of both at every moment: the second starts after the first's end.
-        await until(lambda: bool(on_east & ran_on(observer, "west")))
+        await eventually(lambda: bool(on_east & ran_on(observer, "west")))
         proxy.set_cut(False)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from services.simulator.scenarios.load import object_of
 from services.simulator.scenarios.spokes.clusters import CHECK, MultiClusterSystem
@@ -10,6 +11,7 @@ from services.simulator.scenarios.system import CLUSTER
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
 from shared.kube.port import NotFoundError
+from shared.testing.waiting import eventually
 from shared.testing.world.world import World
 from tests.simulation.test_integrations import (
     CRD,
@@ -22,7 +24,6 @@ from tests.simulation.test_integrations import (
 from tests.simulation.test_integrations import INTEGRATIONS as DOCUMENTS
 
 SPOKES = ("spoke-1", "spoke-2")
-PATIENCE_SECONDS = 300.0
 
 
 async def furnish(system: MultiClusterSystem, *, knowing: tuple[str, ...]) -> None:
@@ -52,10 +53,8 @@ async def furnish(system: MultiClusterSystem, *, knowing: tuple[str, ...]) -> No
     await system.configure()
 
 
-async def until(what: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not await what():  # noqa: ASYNC110 - the condition is in another process
-            await asyncio.sleep(0.5)
+until = partial(eventually, seconds=300.0, look_seconds=0.5)
+"""In the time of the simulated clusters."""
 
 
 async def found(system: MultiClusterSystem, cluster: str, name: str) -> Object:

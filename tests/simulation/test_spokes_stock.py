@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from services.simulator.scenarios.load import object_of
 from services.simulator.scenarios.spokes.clusters import CHECK, MultiClusterSystem
@@ -12,6 +13,7 @@ from shared.contracts.kube.kinds import Object
 from shared.contracts.simulation import DURATION
 from shared.integrations import JOB
 from shared.kube.port import Kube
+from shared.testing.waiting import eventually
 from shared.testing.world.world import World
 from tests.simulation.stock_kueue import (
     NAMESPACE,
@@ -23,7 +25,6 @@ from tests.simulation.stock_kueue import (
 )
 
 RULES = "queueName: main\n"
-PATIENCE_SECONDS = 600.0
 MANAGED = "kueue.x-k8s.io/multikueue"
 ORDER = "sluicegate.dev/order"
 
@@ -59,10 +60,8 @@ async def queues(kube: Kube, *, cpu: str, check: str | None = None) -> None:
         await kube.create(kind, obj)
 
 
-async def until(what: Callable[[], Awaitable[object]]) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not await what():  # noqa: ASYNC110 - the condition is in a cluster
-            await asyncio.sleep(1)
+until = partial(eventually, seconds=600.0, look_seconds=1.0)
+"""In the time of the simulated clusters."""
 
 
 # A spoke with a Kueue of its own ------------------------------------------------------------------

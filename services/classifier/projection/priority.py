@@ -21,10 +21,10 @@ from shared.contracts.kube.names import (
     PRIORITY_CLASS_SOURCES,
     WORKLOAD_PRIORITY_SOURCE,
 )
+from shared.contracts.kube.numbers import INT32_MAX
 
 _SOURCES: Final = {class_: source for source, class_ in PRIORITY_CLASS_SOURCES.items()}
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}")
-_INT32: Final = 2**31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +94,8 @@ def _annotated_priority(queue: Body | None) -> int | None:
     text = annotations_of(queue).get(DEFAULT_PRIORITY)
     if text is None:
         return None
-    value = int(text) if _INTEGER.fullmatch(text) else _INT32
-    if not -_INT32 <= value < _INT32:
+    value = int(text) if _INTEGER.fullmatch(text) else INT32_MAX + 1
+    if not -INT32_MAX - 1 <= value <= INT32_MAX:
         raise ValueError(f"annotation {DEFAULT_PRIORITY}: {text!r} is no 32-bit integer")
     return value
 

@@ -29,7 +29,7 @@ from shared.contracts.kube.conditions import (
     transition_time,
 )
 from shared.contracts.kube.kinds import Object
-from shared.contracts.kube.numbers import whole_number
+from shared.contracts.kube.numbers import INT32_MAX, whole_number
 from shared.contracts.kube.quantities import amount
 from shared.contracts.messages.workloads import Finish, JobRef, Phase, PodSet, WorkloadState
 from shared.contracts.refs import WorkloadRef
@@ -39,7 +39,6 @@ from shared.telemetry.tracing import carried, parse_traceparent
 _SET_BY_ADMISSION: Final = ("nodeSelector", "tolerations")
 """Fields of a pod spec that an admission changes."""
 
-_SECONDS_MAX: Final = 2**31 - 1
 """The largest `spec.maximumExecutionTimeSeconds` of a Workload."""
 
 
@@ -367,8 +366,8 @@ def _max_execution_seconds(job: Body, holder: Body | None) -> int | None:
     if value is None:
         return None
     seconds = whole_number(value) or 0
-    if not 0 < seconds <= _SECONDS_MAX:
-        problem = f"{value!r} is no number of seconds from 1 to {_SECONDS_MAX}"
+    if not 0 < seconds <= INT32_MAX:
+        problem = f"{value!r} is no number of seconds from 1 to {INT32_MAX}"
         raise ValueError(f"label {names.MAX_EXECUTION}: {problem}")
     return seconds
 

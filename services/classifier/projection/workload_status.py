@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 from shared.contracts.kube.bodies import Body, status_of
 from shared.contracts.kube.conditions import (
@@ -16,9 +16,8 @@ from shared.contracts.kube.conditions import (
     reason_of,
     transition_time,
 )
+from shared.contracts.kube.numbers import INT32_MAX
 from shared.contracts.messages.workloads import PodSet, RecordedCheck
-
-INT32_MAX: Final = 2**31 - 1
 
 
 def has_quota(workload: Body | None) -> bool:

@@ -8,10 +8,10 @@ from services.classifier.validation.problems import Problem, invalid, unsupporte
 from services.classifier.validation.reading import at, mapping
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.names import DEFAULT_PRIORITY, NEVER, ON_PREEMPTION, STOP_AND_RECREATE
+from shared.contracts.kube.numbers import INT32_MAX
 from shared.contracts.windows import CONTROLLER, WINDOWS, WindowsError, read_windows
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}")
-_INT32: Final = 2**31
 
 
 def local_queue(obj: Object) -> Iterator[Problem]:
@@ -19,7 +19,7 @@ def local_queue(obj: Object) -> Iterator[Problem]:
     value = at(obj, "metadata", "annotations", DEFAULT_PRIORITY)
     if value is not None:
         text = str(value)
-        if not _INTEGER.fullmatch(text) or not -_INT32 <= int(text) < _INT32:
+        if not _INTEGER.fullmatch(text) or not -INT32_MAX - 1 <= int(text) <= INT32_MAX:
             yield invalid(_field(DEFAULT_PRIORITY), value, "must be a 32-bit integer")
     yield from on_preemption(obj)
 

@@ -26,11 +26,11 @@ from shared.contracts.kube.names import (
     PRIORITY_CLASS_LABEL,
     QUEUE,
 )
+from shared.contracts.kube.numbers import INT32_MAX
 from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
 
 _PODS: Final = "spec.template.metadata.annotations"
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}")
-_INT32_MAX: Final = 2**31 - 1
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
@@ -156,8 +156,8 @@ def _positive(field: str, value: str) -> Iterator[Problem]:
         yield invalid(field, value, "must be an integer")
     elif int(value) <= 0:
         yield invalid(field, int(value), "should be greater than 0")
-    elif int(value) > _INT32_MAX:
-        yield invalid(field, int(value), f"should be less than or equal to {_INT32_MAX}")
+    elif int(value) > INT32_MAX:
+        yield invalid(field, int(value), f"should be less than or equal to {INT32_MAX}")
 
 
 def _suspended(obj: Object) -> bool:

@@ -54,13 +54,14 @@ def workload_cells(snapshot: Snapshot, ident: ObjectKey, now: datetime) -> tuple
 
 def queue_order(cells: tuple[str, ...], created_at: str) -> tuple[int, str, int, int, str]:
     """The key that sorts rows: by status, then by ClusterQueue and position there, then by age."""
-    _, _, _, _, cluster_queue, status, position, _, _, _, priority, *_ = cells
+    cell = dict(zip(WORKLOAD_COLUMNS, cells, strict=True))
+    status, position = cell["STATUS"], cell["POSITION"]
     waits = status == _ORDER[0]
     return (
         _ORDER.index(status) if status in _ORDER else len(_ORDER),
-        cluster_queue if waits else "",
+        cell["+CLUSTERQUEUE"] if waits else "",
         int(position) if position.isdigit() else _LAST,
-        -int(priority) if waits else 0,
+        -int(cell["+PRIORITY"]) if waits else 0,
         created_at,
     )
 

@@ -3,6 +3,7 @@
 Types, reasons and messages of the conditions are Kueue's (`apis/kueue/v1beta1/workload_types.go`).
 """
 
+import re
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any, Final, assert_never
@@ -34,12 +35,8 @@ from shared.contracts.messages.workloads import Finish, PodSet, WorkloadState
 from shared.contracts.reasons import DEACTIVATED, DEACTIVATED_DUE_TO
 from shared.integrations import controller_uid
 
-_PREEMPTION_TEXTS: Final = {
-    "InClusterQueue": "prioritization in the ClusterQueue",
-    "InCohortReclamation": "reclamation within the cohort",
-    "InCohortFairSharing": "Fair Sharing within the cohort",
-    "InCohortReclaimWhileBorrowing": "reclamation within the cohort while borrowing",
-}
+_WHOM: Final = re.compile(r"\(UID: [^)]*\)")
+"""How quota's message names the preemptor."""
 
 _NOT_READY: Final = "Not all pods are ready or succeeded"
 _READY: Final = "All pods reached readiness and the workload is running"
@@ -220,15 +217,13 @@ def _count_eviction(status: dict[str, Any], admission: Admission) -> None:
 
 
 def _preemption_text(admission: Admission, preemptor: Body | None) -> str:
-    """Kueue's words. Quota knows the paths of both queues, the cluster the uids of the preemptor."""
-    why = _PREEMPTION_TEXTS.get(admission.reason, admission.reason)
+    """Quota's message, in Kueue's words, with the preemptor as the cluster knows it."""
     if preemptor is None:
         whom = str(admission.preempted_by)
     else:
         job_uid = labels_of(preemptor).get(names.JOB_UID_LABEL) or "UNKNOWN"
         whom = f"UID: {preemptor['metadata']['uid']}, JobUID: {job_uid}"
-    _, separator, paths = admission.message.partition("; preemptor path: ")
-    return f"Preempted to accommodate a workload ({whom}) due to {why}{separator}{paths}"
+    return _WHOM.sub(lambda _quotas: f"({whom})", admission.message, count=1)
 
 
 def _set_released(status: dict[str, Any], conditions: Conditions, admission: Admission) -> None:

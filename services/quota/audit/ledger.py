@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from services.quota.wire.workloads import INT32_MAX
 from shared.contracts.kube import kinds
+from shared.contracts.kube.numbers import INT32_MAX
 from shared.contracts.kube.quantities import QuantityError, amount, recorded_amount
 from shared.contracts.messages.admissions import HOLDING, Admission, PodSetAssignment
 from shared.contracts.messages.observed import Observed

@@ -37,6 +37,7 @@ from services.quota.engine.reservations import (
     restore_admission,
     update_readiness,
 )
+from services.quota.engine.scheduling.messages import PENDING_EVALUATION
 
 FINISHED_MAX: Final = 100_000
 """Uids of ended workloads that are remembered, so that late facts about them are ignored."""
@@ -262,8 +263,7 @@ class FactHandlers:
         cq = shard.queues[local_queue.fact.cluster_queue]
         w.shape = shard.shape_of(fact)
         if w.wait_reason is None:
-            text = "Workload is pending evaluation in the scheduling queue"
-            w.wait_reason = WaitReason("PendingEvaluation", text)
+            w.wait_reason = WaitReason("PendingEvaluation", PENDING_EVALUATION)
         enqueue(cq, w)
         w.last_queue = cq.name
         if not w.published_reason:

@@ -26,7 +26,8 @@ from services.quota.engine.facts import (
 )
 from services.quota.settings import OnBypass
 from services.quota.wire.inbound import nanoseconds
-from services.quota.wire.workloads import INT32_MAX, nearest_amount
+from services.quota.wire.workloads import nearest_amount
+from shared.contracts.kube.numbers import INT32_MAX
 from shared.contracts.kube.quantities import (
     QuantityError,
     amount,

@@ -5,10 +5,11 @@ one leader writes about a workload, the next one reads.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, TypedDict
+from typing import Any, TypedDict
 
 from services.quota.engine import facts
 from services.quota.wire.inbound import TranslateError, nanoseconds, requirement, toleration
+from shared.contracts.kube.numbers import INT32_MAX
 from shared.contracts.kube.quantities import (
     QuantityError,
     amount,
@@ -19,7 +20,6 @@ from shared.contracts.kube.quantities import (
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import PodSet, WorkloadState
 
-INT32_MAX: Final = 2**31 - 1
 """Kubernetes keeps counts and seconds of a Workload in 32 bits."""
 
 

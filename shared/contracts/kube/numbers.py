@@ -5,6 +5,9 @@ from typing import Final
 DIGITS_MAX: Final = 19
 """As many as the largest number of 64 bits has. Python itself refuses 4,301 with an error."""
 
+INT32_MAX: Final = 2**31 - 1
+"""The largest number of Kubernetes' fields of format int32: counts, seconds, priorities."""
+
 
 def whole_number(text: str) -> int | None:
     """The number that ASCII digits write; None for any other text, also for more than `DIGITS_MAX`.

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, PlainValidator, StringConstraints, WithJsonSchema
 
+from shared.contracts.kube.numbers import INT32_MAX
 from shared.contracts.kube.quantities import parse_quantity
 from shared.contracts.kueue.schema import ApiModel, Extra, keyed, listed, rules
 
@@ -23,10 +24,10 @@ LabelKey = Annotated[
 ]
 ResourceName = Annotated[str, StringConstraints(min_length=1, max_length=317)]
 
-Int32 = Annotated[int, Field(ge=-(2**31), le=2**31 - 1), Extra({"format": "int32"})]
+Int32 = Annotated[int, Field(ge=-INT32_MAX - 1, le=INT32_MAX), Extra({"format": "int32"})]
 Int64 = Annotated[int, Extra({"format": "int64"})]
-Count = Annotated[int, Field(ge=0, le=2**31 - 1), Extra({"format": "int32"})]
-Positive = Annotated[int, Field(ge=1, le=2**31 - 1), Extra({"format": "int32"})]
+Count = Annotated[int, Field(ge=0, le=INT32_MAX), Extra({"format": "int32"})]
+Positive = Annotated[int, Field(ge=1, le=INT32_MAX), Extra({"format": "int32"})]
 Time = Annotated[str, Extra({"format": "date-time"})]
 Metadata = Annotated[dict[str, Any], WithJsonSchema({"type": "object"})]
 

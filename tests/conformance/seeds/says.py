@@ -152,9 +152,10 @@ def _sentence(test: str) -> str:
 HEAD: Final = """\
 # What the seed documents say, and which test holds it
 
-Five documents are what Sluicegate is measured by (`../shared/seeds`). Each test here is named by the
-sentence that it holds, and each row says who holds a paragraph. They run on the whole system in
-simulated worlds (`stage.py`): an API server, the services, virtual time, no mocks.
+Five documents are what Sluicegate is measured by (what each paragraph asks for is in
+`paragraphs.yaml`). Each test here is named by the sentence that it holds, and each row says who
+holds a paragraph. They run on the whole system in simulated worlds (`stage.py`): an API server,
+the services, virtual time, no mocks.
 
 A test says what it holds by `@says("004:26")`: document and lines. This page is made of that and of
 `paragraphs.yaml` by `python -m tests.conformance.seeds.says --write`; `test_readme.py` fails where

@@ -189,12 +189,13 @@ async def test_delayed_entry_is_superseded_by_a_newer_one(bus_factory: Stage) ->
     bus.work("WORKLOADS", "worker", handler)
     await bus.start()
     await publish_all(bus, workload("a", step=0))
-    await eventually(lambda: handled == [0])
+    await eventually(lambda: bool(handled))
     await publish_all(bus, workload("a", step=1))
-    await eventually(lambda: handled == [0, 1])
+    await eventually(lambda: handled[-1] == 1)
     await asyncio.sleep(2)
 
-    assert handled == [0, 1], "the older state did not come back"
+    assert handled[-1] == 1, "the older state did not come back"
+    assert handled.count(1) == 1
 
 
 async def test_never_moves_the_entry_to_the_dead_letters(

@@ -29,14 +29,15 @@ async def test_lifecycle_of_a_workload_causes_kueues_events(setup: Setup) -> Non
     await eventually(lambda: told(setup, "WaitingForQuota"))
     await setup.decide(state, "admitted")
     await eventually(lambda: told(setup, "Started"))
-    await setup.decide(state, "evicted", reason="InClusterQueue", preempted_by="team/x")
+    message = "Preempted to accommodate a workload (UID: u-9) due to prioritization"
+    await setup.decide(
+        state, "evicted", reason="InClusterQueue", preempted_by="team/x", message=message
+    )
     await eventually(lambda: told(setup, "Stopped"))
     finish = {"success": True, "message": "done", "at": NOON}
     await setup.bus.publish(projected(await setup.job(), phase="finished", finish=finish))
     await eventually(lambda: told(setup, "FinishedWorkload"))
-    preempted = (
-        "Preempted to accommodate a workload (team/x) due to prioritization in the ClusterQueue"
-    )
+    preempted = "Preempted to accommodate a workload (team/x) due to prioritization"
     name = state.name
     assert await setup.events() == [
         ("Job", "CreatedWorkload", f"Created Workload: default/{name}"),

@@ -131,7 +131,8 @@ PREEMPTED = decided(
     "evicted",
     reason="InClusterQueue",
     preempted_by="team-b/x",
-    message="for whom it may concern; preemptor path: /co/cq; preemptee path: /co/other",
+    message="Preempted to accommodate a workload (UID: u-9) due to prioritization in the"
+    " ClusterQueue; preemptor path: /co/cq; preemptee path: /co/other",
 )
 TEXTS: dict[str, tuple[Json | None, str]] = {
     "of a job": (

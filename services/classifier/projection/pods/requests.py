@@ -30,6 +30,7 @@ from services.classifier.projection.pods.resource_transformations import (
     ResourceTransformations,
 )
 from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.numbers import INT32_MAX
 from shared.contracts.kube.quantities import (
     NANO,
     QUANTITY_MAX,
@@ -46,7 +47,6 @@ BELOW_MIN: Final = "requests must not be below the limitRange min"
 ABOVE_RATIO: Final = (
     "limits must not exceed requests by more than the limitRange maxLimitRequestRatio"
 )
-COUNT_MAX: Final = 2**31 - 1
 """Kubernetes keeps the number of pods in 32 bits."""
 
 RESERVED_KEY: Final = "the key is reserved for internal kueue use"
@@ -278,8 +278,8 @@ def _count_problems(pod_set: Object, path: str) -> list[str]:
 def _too_large(pod_set: Object, requests: Amounts, path: str) -> list[str]:
     """Return what is beyond the largest quantity, for one pod or for all pods of the set."""
     count = int(pod_set.get("count", 1))
-    if count > COUNT_MAX:
-        return [f"{path}.count: Invalid value: {count}: must be less than or equal to {COUNT_MAX}"]
+    if count > INT32_MAX:
+        return [f"{path}.count: Invalid value: {count}: must be less than or equal to {INT32_MAX}"]
     return [
         f"{path}: requests[{resource}]: Invalid value: {format_quantity(value)} for each of {count} "
         f"pods: must be less than or equal to {format_quantity(QUANTITY_MAX)} in all"
@@ -382,7 +382,7 @@ def _aggregate(problems: list[str]) -> str:
 def _pod_set(raw: Object, where: Placement, requests: Amounts) -> PodSet:
     return PodSet(
         name=str(raw.get("name", "main")),
-        count=min(max(0, int(raw.get("count", 1))), COUNT_MAX),
+        count=min(max(0, int(raw.get("count", 1))), INT32_MAX),
         min_count=raw.get("minCount"),
         requests={
             resource: format_quantity(

@@ -20,7 +20,7 @@ from services.quota.engine.model.tree import add_usage, available, remove_usage
 from services.quota.engine.policy import Policy
 from services.quota.engine.scheduling.assignment_search import AssignmentSearch
 from services.quota.engine.scheduling.flavors import FIT, NO_FIT, PREEMPT, Assignment, no_fit_reason
-from services.quota.engine.scheduling.messages import PODS_NOT_READY
+from services.quota.engine.scheduling.messages import PENDING_EVALUATION, PODS_NOT_READY
 
 NAMES_MAX: Final = 10
 """Workloads that one list of an explanation names, at most."""
@@ -243,10 +243,9 @@ def _waiting_its_turn(
         # It lost to other entries of its cycle, or would repeat a preemption.
         remedy = "what the message names must change"
         return _WaitingState(last.reason, last.full_message(), remedy, shortfalls)
-    text = "Workload is pending evaluation in the scheduling queue"
     what = "fits" if assignment.mode == FIT else "can preempt"
     return _WaitingState(
-        "PendingEvaluation", text, f"it {what} as soon as it is its turn", shortfalls
+        "PendingEvaluation", PENDING_EVALUATION, f"it {what} as soon as it is its turn", shortfalls
     )
 
 

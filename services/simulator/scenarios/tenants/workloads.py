@@ -8,9 +8,9 @@ from services.simulator.scenarios.tenants.metadata import some_labels, some_owne
 from services.simulator.scenarios.tenants.rights import Tenant
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.kube.numbers import INT32_MAX
 
 _QUEUES: Final = (*LOCAL_QUEUES, "nowhere")
-_COUNT_MAX: Final = 2**31 - 1
 
 
 async def _create(tenant: Tenant) -> None:
@@ -35,7 +35,7 @@ def _workload(tenant: Tenant, name: str) -> Object:
     requests = {"cpu": random.choice(("1m", "1", "1000", "9223372036854775807"))}
     containers = [{"name": "c", "image": "none", "resources": {"requests": requests}}]
     template = {"spec": {"restartPolicy": "Never", "containers": containers}}
-    count = random.choice((1, 1, 2, _COUNT_MAX))
+    count = random.choice((1, 1, 2, INT32_MAX))
     spec: dict[str, Any] = {
         "active": random.random() < 3 / 4,
         "queueName": random.choice(_QUEUES),
