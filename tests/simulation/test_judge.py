@@ -13,6 +13,7 @@ from services.simulator.judge.message_logs import MessageLogs, Record
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.admissions import Admission, PodSetAssignment
+from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.workloads import PodSet, WorkloadState
 from shared.testing.builders import observed
 
@@ -52,7 +53,7 @@ class History:
             self._record(message, len(self.message_logs.observed) + 1)
         )
 
-    def runs(self, name: str, *, started: str = "2026-01-01T00:00:00Z") -> None:
+    def runs(self, name: str, *, started: str = "2026-01-01T00:00:00Z", version: str = "1") -> None:
         self.observe(
             kinds.JOB,
             name,
@@ -60,6 +61,16 @@ class History:
             namespace="team",
             status={"startTime": started, "active": 1},
             metadata={"labels": {"kueue.x-k8s.io/queue-name": "queue"}},
+            version=version,
+        )
+
+    def stopped(self, name: str, *, version: str) -> None:
+        message = Outcome(
+            cluster="hub", namespace="team", name=name, uid=name, result="applied",
+            action="suspend", term=1, number=self._number, version=version, at=self._clock,
+        )  # fmt: skip
+        self.message_logs.outcomes.append(
+            self._record(message, len(self.message_logs.outcomes) + 1)
         )
 
     def waits(self, name: str, *, cpu: str = "1", priority: int = 0, **more: Any) -> None:
@@ -220,6 +231,23 @@ def runs_with_leave(history: History) -> None:
     history.runs("a")
 
 
+def preempted_and_stopped(history: History) -> None:
+    history.decide("a")
+    history.decide("a", "evicted")
+    history.stopped("a", version="20")
+    history.decide("a", "waiting", reason="Preempted", message="for b")
+
+
+def ran_before_its_stop(history: History) -> None:
+    preempted_and_stopped(history)
+    history.runs("a", version="15")
+
+
+def runs_after_its_stop(history: History) -> None:
+    preempted_and_stopped(history)
+    history.runs("a", version="21")
+
+
 def started_again(history: History) -> None:
     history.decide("a")
     history.runs("a", started="2026-01-01T00:00:00Z")
@@ -309,6 +337,12 @@ CASES = {
     ),
     "a job runs after its admission": Case(
         tell=runs_with_leave, judge=checks.none_runs_without_leave
+    ),
+    "a watcher tells late that a job ran before it was stopped": Case(
+        tell=ran_before_its_stop, judge=checks.none_runs_without_leave
+    ),
+    "a job runs again after it was stopped": Case(
+        tell=runs_after_its_stop, judge=checks.none_runs_without_leave, wrong="holds no quota"
     ),
     "a job was started twice": Case(
         tell=started_again, judge=checks.none_started_twice, wrong="started 2 times"

@@ -1,12 +1,14 @@
 """Checks of recorded messages. Each returns sentences that say what is wrong."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from services.quota.audit.ledger import Cell
 from services.simulator.judge.message_logs import MessageLogs, Record
 from services.simulator.judge.quota_ledger import JudgedQueues
+from shared.contracts.kube.numbers import is_at_least
 from shared.contracts.kube.quantities import QuantityError, format_amount, parse_quantity
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.observed import Observed
@@ -219,20 +221,29 @@ def none_started_twice(message_logs: MessageLogs) -> list[str]:
 
 
 def none_runs_without_leave(message_logs: MessageLogs) -> list[str]:
-    """Every job that was observed running held quota then, by the times of both messages."""
+    """Every job that was observed running held quota then, by the times of the messages.
+
+    A watcher may tell late that a job ran, after its stop has given the quota back: what it tells is
+    then no newer than the job that was stopped.
+    """
     wrong: list[str] = []
     held: set[Uid] = set()
-    decisions = list(message_logs.admissions)
-    told: set[Uid] = set()
-    index = 0
+    stopped_at: dict[Uid, str] = {}
+    reported: set[Uid] = set()
+    records: list[Record[Any]] = [*message_logs.admissions, *message_logs.outcomes]
+    pending = deque(sorted(records, key=lambda one: one.time))
     for record in message_logs.observed:
-        while index < len(decisions) and decisions[index].time <= record.time:
-            one = decisions[index].message
-            (held.add if one.state in HOLDING else held.discard)(one.uid)
-            index += 1
+        while pending and pending[0].time <= record.time:
+            one = pending.popleft().message
+            if isinstance(one, Admission):
+                (held.add if one.state in HOLDING else held.discard)(one.uid)
+            elif (one.result, one.action) == ("applied", "suspend"):
+                stopped_at[one.uid] = one.version
         job = record.message
-        if _runs(job) and job.uid not in held and job.uid not in told:
-            told.add(job.uid)
+        if not _runs(job) or job.uid in held or job.uid in reported:
+            continue
+        if not is_at_least(stopped_at.get(job.uid, "0"), job.resource_version):
+            reported.add(job.uid)
             wrong.append(
                 f"OBSERVED {record.sequence}: {job.kind} {job.namespace}/{job.name} runs, and holds "
                 "no quota"
