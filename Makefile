@@ -8,7 +8,7 @@ SEEDS  ?= 200
 SCENARIO ?= basic
 
 .DEFAULT_GOAL := help
-.PHONY: help setup record-metrics fmt lint types imports test test-long test-cluster test-kueue contracts conformance classification simulate mutants faults demo dev docs audit release ci bench bench-engine bench-webhook bench-bus bench-whatif bench-startup bench-restart bench-rest bench-cluster bench-spokes attack fuzz clean
+.PHONY: help setup browser record-metrics fmt lint types imports test test-long test-cluster test-kueue contracts conformance classification simulate mutants faults demo dev docs audit release ci bench bench-engine bench-webhook bench-bus bench-whatif bench-startup bench-restart bench-rest bench-cluster bench-spokes attack fuzz clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2}'
@@ -20,6 +20,12 @@ $(STAMP): pyproject.toml uv.lock
 	@$(RUN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9'
 	@UV_PROJECT_ENVIRONMENT=$(VENV) $(RUN)/uv sync --locked --quiet --inexact --compile-bytecode
 	@touch $@
+
+browser: ## Install what the tests of the console's page need: Debian's Chromium, and axe-core from npm
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null \
+	  || (apt-get update --quiet && apt-get install --yes --quiet chromium npm) \
+	  || echo "install Chromium by hand: without it the tests of the page are skipped"
+	@npm ci --silent --prefix tests/integration/page || echo "npm did not install axe-core: its test is skipped"
 
 fmt: setup ## Format the code and apply automatic fixes
 	$(RUN)/ruff format services shared tests

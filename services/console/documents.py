@@ -101,6 +101,9 @@ class QueueRow(Document):
     namespace: str | None = None
     name: str
     cohort: str | None = None
+    cohorts: list[str] = []
+    """The cohort of a ClusterQueue, its parent, and so on to the root."""
+
     cluster_queue: str | None = None
     """The ClusterQueue of a LocalQueue."""
 
@@ -169,12 +172,26 @@ class Explained(Document):
     items: list[Explanation]
 
 
+class QuotaChange(Document):
+    """Another nominal quota of a ClusterQueue."""
+
+    cluster_queue: str
+    flavor: str
+    resource: str
+    nominal_quota: str
+
+
 class SimulateRequest(Document):
     """A change to try out."""
 
-    cluster: str = "hub"
+    cluster: str | None = None
+    """The cluster that the change is for; None: the one that the console runs in."""
+
     manifests: list[dict[str, Any]] = Field(default=[], max_length=MANIFESTS_MAX)
     """Objects to apply: queues, flavors, cohorts, priority classes. Jobs and Workloads are submitted."""
+
+    quotas: list[QuotaChange] = Field(default=[], max_length=MANIFESTS_MAX)
+    """Quotas to change in ClusterQueues as they are now."""
 
     remove: list[str] = Field(default=[], max_length=MANIFESTS_MAX)
     """`<kind>/<name>` or `<kind>/<namespace>/<name>`."""

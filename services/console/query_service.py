@@ -171,18 +171,22 @@ class QueryService:
 
     def rows(self, is_visible: NamespaceFilter, *, limit: int = ROWS_MAX) -> WorkloadList:
         """The same for a user whose namespaces are known."""
-        found = [
-            (state.phase == "finished", -state.created_at.timestamp(), _ident(state))
-            for state, _ in self.view.workloads()
-            if is_visible(state.namespace)
-        ]
-        found.sort()
-        rows = (workload_row(self.view, ident) for _, _, ident in found[:limit])
+        found = self.in_order(is_visible)
+        rows = (workload_row(self.view, ident) for ident in found[:limit])
         return WorkloadList(
             version=self.view.version,
             items=[row for row in rows if row is not None],
             omitted=max(0, len(found) - limit),
         )
+
+    def in_order(self, is_visible: NamespaceFilter) -> list[Ident]:
+        """The visible workloads: those that finished last, within each the youngest first."""
+        found = [
+            (state.phase == "finished", -state.created_at.timestamp(), _ident(state))
+            for state, _ in self.view.workloads()
+            if is_visible(state.namespace)
+        ]
+        return [ident for _, _, ident in sorted(found)]
 
     # --- explanations and simulations ----------------------------------------------------------------
 
@@ -228,7 +232,7 @@ class QueryService:
     async def simulate(self, user: User, request: SimulateRequest) -> SimulateAnswer:
         """What a change would do, reduced to what the user may see."""
         whatif = await asyncio.to_thread(import_module, "services.console.whatif")
-        change = whatif.ProposedChange(request, self._policy)
+        change = whatif.ProposedChange(request, self._policy, cluster=self.cluster)
         is_visible = await self.authorizer.authorize_simulation(user, change.scope)
         all_of_it = await self.authorizer.may_see_all_namespaces(user)
         snapshot, history = self.view.snapshot(), self.view.history

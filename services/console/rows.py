@@ -1,9 +1,10 @@
 """Turns messages of the view into rows of documents."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Literal
 
-from services.console.documents import FlavorRow, Job, QueueRow, ResourceRow, WorkloadRow
-from services.console.view import View
+from services.console.documents import Document, FlavorRow, Job, QueueRow, ResourceRow, WorkloadRow
+from services.console.view import RowText, View
 from services.quota.queries.replica import Ident
 from shared.contracts.kube.bodies import spec_of
 from shared.contracts.kube.quantities import (
@@ -16,6 +17,41 @@ from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.messages.workloads import PodSet, WorkloadState
 from shared.contracts.reasons import STATUS_WITH_QUOTA, workload_status
+
+
+def row_text(view: View, what: Literal["workload", "queue"], ident: Ident) -> str | None:
+    """The row of a workload or queue as JSON; None if there is none. All pages share one text."""
+    if what == "workload":
+        found = view.workload(ident)
+        if found is None:
+            view.texts.pop((what, ident), None)
+            return None
+        queue, _ = view.queue((ident[0], ident[1], found[0].queue))
+        return _shared(view, what, ident, (*found, queue), workload_row)
+    observed, status = view.queue(ident)
+    cohort = spec_of(observed.object if observed is not None else None)
+    above = view.cohorts(ident[0], cohort.get("cohortName") or cohort.get("cohort"))
+    return _shared(view, what, ident, (observed, status, *above), queue_row)
+
+
+def _shared(
+    view: View,
+    what: str,
+    ident: Ident,
+    sources: tuple[object, ...],
+    make: Callable[[View, Ident], Document | None],
+) -> str | None:
+    known = view.texts.get((what, ident))
+    # Messages are frozen: the same objects make the same row.
+    if known is not None and list(map(id, known.sources)) == list(map(id, sources)):
+        return known.text
+    row = make(view, ident)
+    if row is None:
+        view.texts.pop((what, ident), None)
+        return None
+    text = row.model_dump_json(by_alias=True, exclude_none=True)
+    view.texts[what, ident] = RowText(sources, text)
+    return text
 
 
 def workload_row(view: View, ident: Ident) -> WorkloadRow | None:
@@ -92,6 +128,7 @@ def queue_row(view: View, ident: Ident) -> QueueRow | None:
         return None
     cluster, namespace, name = ident
     spec = spec_of(observed.object)
+    cohort = spec.get("cohortName") or spec.get("cohort")
     told: dict[str, object] = {}
     if status is not None:
         told = {
@@ -108,7 +145,8 @@ def queue_row(view: View, ident: Ident) -> QueueRow | None:
             "cluster": cluster,
             "namespace": namespace or None,
             "name": name,
-            "cohort": spec.get("cohortName") or spec.get("cohort"),
+            "cohort": cohort,
+            "cohorts": view.cohorts(cluster, cohort),
             "cluster_queue": spec.get("clusterQueue"),
             **told,
             "flavors": _flavors(spec, status),

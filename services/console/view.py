@@ -12,7 +12,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import structlog
 
@@ -24,6 +24,7 @@ from services.whatif.inputs import OBSERVED_KINDS
 from shared.bus.follow import skip_undecodable
 from shared.bus.port import Bus, CaughtUp, Entry, LogChangedError
 from shared.contracts.kube import kinds
+from shared.contracts.kube.bodies import spec_of
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.queues import QueueStatus
@@ -75,6 +76,13 @@ class ViewChange:
     """Cluster, namespace (empty for a ClusterQueue) and name."""
 
 
+class RowText(NamedTuple):
+    """A row as JSON, and the messages that it was made from."""
+
+    sources: tuple[object, ...]
+    text: str
+
+
 @dataclass(slots=True)
 class _Reading:
     """The result of reading the streams once."""
@@ -87,6 +95,12 @@ class _Reading:
 
     configured: dict[Ident, Observed] = field(default_factory=dict)
     """The observed queues."""
+
+    parents: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Cluster and cohort to the cohort above it."""
+
+    texts: dict[tuple[str, Ident], RowText] = field(default_factory=dict)
+    """The rows that pages were told, so that each is made once and not once for each page."""
 
 
 class View:
@@ -224,6 +238,8 @@ class View:
             reading.observed.pop(observed.subject, None)
         else:
             reading.observed[observed.subject] = observed
+        if (observed.group, observed.plural) == (kinds.COHORT.group, kinds.COHORT.plural):
+            self._ingest_cohort(reading, observed)
         if (observed.group, observed.plural) not in _QUEUE_KINDS:
             return
         ident = (observed.cluster, observed.namespace or "", observed.name)
@@ -233,6 +249,19 @@ class View:
         else:
             reading.configured[ident] = observed
         self._record_change(reading, "queue", ident)
+
+    def _ingest_cohort(self, reading: _Reading, observed: Observed) -> None:
+        place = (observed.cluster, observed.name)
+        before = reading.parents.pop(place, None)
+        spec = spec_of(observed.object)
+        parent = spec.get("parentName") or spec.get("parent")
+        if parent and not observed.deleted:
+            reading.parents[place] = str(parent)
+        if reading.parents.get(place) == before:
+            return
+        for ident in reading.configured:
+            if ident[0] == observed.cluster and not ident[1]:
+                self._record_change(reading, "queue", ident)
 
     def _ingest_workload(self, reading: _Reading, ident: Ident, state: WorkloadState) -> None:
         if state.phase == "gone":
@@ -320,6 +349,11 @@ class View:
         return list(latest.values())
 
     @property
+    def texts(self) -> dict[tuple[str, Ident], RowText]:
+        """Rows as JSON, for `rows` alone. They end with what was read."""
+        return self._reading.texts
+
+    @property
     def replica(self) -> ReadReplica:
         """The replica, for positions and explanations."""
         return self._reading.replica
@@ -346,6 +380,14 @@ class View:
     def queue(self, ident: Ident) -> tuple[Observed | None, QueueStatus | None]:
         """Configuration and status of a queue; None for each that is unknown."""
         return self._reading.configured.get(ident), self._reading.queues.get(ident)
+
+    def cohorts(self, cluster: str, cohort: str | None) -> list[str]:
+        """The cohort, its parent, and so on to the root; a cycle is cut."""
+        found: list[str] = []
+        while cohort and cohort not in found:
+            found.append(cohort)
+            cohort = self._reading.parents.get((cluster, cohort))
+        return found
 
     def queues(self) -> Iterator[Ident]:
         """All configured queues, ClusterQueues first."""

@@ -11,7 +11,7 @@ from services.console.documents import CourseFigures, SimulateAnswer, SimulateRe
 from services.console.status_error import StatusError
 from services.quota.forecast import History, Simulation, Snapshot
 from services.quota.wire.inbound import nanoseconds
-from services.whatif.changes import Changes, removable
+from services.whatif.changes import Changes, removable, with_quota
 from services.whatif.manifests import Manifest, to_manifest
 from services.whatif.report import as_json, outcome_of, submission_sentences
 from shared.contracts.kube.kinds import Kind
@@ -29,11 +29,13 @@ class ProposedChange:
     Raises `StatusError` 422 if the request is malformed.
     """
 
-    def __init__(self, request: SimulateRequest, policy: Policy) -> None:
+    def __init__(self, request: SimulateRequest, policy: Policy, *, cluster: str) -> None:
+        """`cluster`: the one that a request means if it names none."""
         self._policy = policy
-        self._cluster = request.cluster
+        self._cluster = request.cluster or cluster
         self._lost_spoke = request.lost_spoke
         self._manifests: list[Manifest] = []
+        self._quotas = request.quotas
         self._removals: list[tuple[Kind, str, str | None]] = []
         try:
             for number, document in enumerate(request.manifests):
@@ -53,6 +55,7 @@ class ProposedChange:
                 namespaces.add(manifest.object["metadata"].get("namespace") or "default")
             else:
                 cluster_scoped.append(f"to change {manifest.title}")
+        cluster_scoped += [f"to change ClusterQueue {each.cluster_queue}" for each in self._quotas]
         for kind, name, namespace in self._removals:
             if not kind.namespaced:
                 cluster_scoped.append(f"to remove {kind.kind} {name}")
@@ -88,7 +91,7 @@ class ProposedChange:
             course.run(done=_until(over))
             if over():
                 raise StatusError(
-                    503, "the play took too long: ask for less", retry_after_seconds=60
+                    503, "the simulation took too long: ask for less", retry_after_seconds=60
                 )
         if problems:
             raise StatusError(422, problems[0])
@@ -99,10 +102,20 @@ class ProposedChange:
             for course in (before, after)
         )
         return SimulateAnswer(
-            changes=changes.notes, before=was, after=is_, submitted=list(submission_sentences(new))
+            changes=list(dict.fromkeys(changes.notes)),
+            before=was,
+            after=is_,
+            submitted=list(submission_sentences(new)),
         )
 
     def _apply(self, changes: Changes, snapshot: Snapshot, changed: Snapshot) -> None:
+        for each in self._quotas:
+            # One after the other: two may be about one ClusterQueue.
+            place = (each.flavor, each.resource)
+            manifest = with_quota(
+                changed, self._cluster, each.cluster_queue, place, each.nominal_quota
+            )
+            changes.apply(changed, [manifest], cluster=self._cluster)
         changes.apply(changed, self._manifests, cluster=self._cluster)
         for removal in self._removals:
             changes.remove(changed, *removal)

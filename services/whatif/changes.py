@@ -1,8 +1,10 @@
 """Changes to a snapshot: objects are applied or removed, jobs are submitted, a spoke is lost."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from difflib import get_close_matches
 from typing import Any, Final
 
 from services.classifier.projection.cluster_objects import ClusterObjects
@@ -18,9 +20,10 @@ from services.whatif.manifests import Manifest
 from services.whatif.problems import refuse_bad_quantities
 from services.whatif.spokes import remove_spoke
 from shared.contracts.kube import kinds
-from shared.contracts.kube.bodies import Body, as_body
+from shared.contracts.kube.bodies import Body, as_body, spec_of
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.kube.names import workload_name
+from shared.contracts.kube.quantities import QuantityError, parse_quantity
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
 from shared.integrations import integration_for
@@ -207,3 +210,59 @@ def removable(name: str) -> tuple[Kind, str, str | None]:
             hint=f"KIND is one of {', '.join(REMOVABLE)}",
         )
     return REMOVABLE[kind.lower()], rest[-1], rest[0] if len(rest) > 1 else None
+
+
+def with_quota(
+    snapshot: Snapshot, cluster: str, queue: str, place: tuple[str, str], nominal: str
+) -> Manifest:
+    """The ClusterQueue as it is now, with another nominal quota at `place`: (flavor, resource).
+
+    Raises `CommandError` for a queue, flavor or resource that is not there, and for a bad quantity.
+    """
+    title = f"ClusterQueue {queue}"
+    queues = {each.name: each for each in snapshot.of(kinds.CLUSTER_QUEUE, cluster)}
+    observed = queues.get(queue)
+    if observed is None:
+        raise CommandError(title, f"cluster {cluster} has no such queue{_one_of(queue, queues)}")
+    obj = as_body(deepcopy(observed.object or {}))
+    quotas = dict(_quotas(obj))
+    found = quotas.get(place)
+    if found is None:
+        flavor, resource = place
+        of_flavor = [each[1] for each in quotas if each[0] == flavor]
+        field_, value, there = (
+            ("resources", resource, of_flavor)
+            if of_flavor
+            else ("flavors", flavor, list(dict.fromkeys(each[0] for each in quotas)))
+        )
+        problem = f"spec.resourceGroups.{field_}: {value!r}: it has no quota of this name"
+        raise CommandError(title, problem + _one_of(value, there))
+    path, quota = found
+    try:
+        amount = parse_quantity(nominal)
+    except QuantityError as error:
+        raise CommandError(
+            title, f"{path}.nominalQuota: {error}", hint="write a quantity such as 1, 500m or 2Gi"
+        ) from error
+    if amount < 0:
+        raise CommandError(title, f"{path}.nominalQuota: {nominal!r}: must not be negative")
+    quota["nominalQuota"] = nominal
+    kind = replace(kinds.CLUSTER_QUEUE, version=observed.version)
+    return Manifest(source=title, kind=kind, object=obj)
+
+
+def _quotas(obj: Body) -> Iterator[tuple[tuple[str, str], tuple[str, dict[str, Any]]]]:
+    """(flavor, resource) to the path and the quota itself, in `obj`."""
+    for group_number, group in enumerate(spec_of(obj).get("resourceGroups") or []):
+        for flavor_number, flavor in enumerate(group.get("flavors") or []):
+            where = f"spec.resourceGroups[{group_number}].flavors[{flavor_number}]"
+            for number, quota in enumerate(flavor.get("resources") or []):
+                path = f"{where}.resources[{number}]"
+                yield (str(flavor.get("name")), str(quota.get("name"))), (path, quota)
+
+
+def _one_of(wanted: str, there: Iterable[str]) -> str:
+    names = sorted(there)
+    if close := get_close_matches(wanted, names, n=1):
+        return f"; did you mean {close[0]!r}?"
+    return f"; there are {', '.join(names)}" if names else "; there is none at all"

@@ -63,6 +63,11 @@ class Page:
                 case _:
                     pass
 
+    def forget(self) -> None:
+        """Begin anew, for the next test."""
+        self.complaints.clear()
+        self.requested.clear()
+
     async def call(self, method: str, **parameters: Any) -> Json:
         """One command of the protocol."""
         self._numbers += 1

@@ -2,21 +2,28 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
-from typing import Any, Final
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from typing import Final, Literal
 
 from services.console.access.authorizer import Visibility
-from services.console.documents import Snapshot
 from services.console.query_service import QueryService
-from services.console.rows import queue_row, workload_row
+from services.console.rows import row_text
 from services.console.status_error import StatusError
-from services.console.view import ViewChange
+from services.console.view import View, ViewChange
+from services.quota.queries.replica import Ident
 
 HEARTBEAT_SECONDS: Final = 15.0
 """Time between two heartbeats. At each, the user's rights are checked again."""
 
-SETTLE_SECONDS: Final = 0.25
-"""How long changes are collected, so that a page gets at most four events a second."""
+SETTLE_SECONDS: Final = 1.0
+"""How long changes are collected, so that a page gets at most one event a second."""
+
+SNAPSHOT_ROWS: Final = 1_000
+"""Workloads in one event. More of them follow in further events, so that a page shows the first ones at
+once, and no stream holds all of them as one text."""
+
+ROWS_MAX: Final = 20_000
+"""Workloads that a page is told at most. It says how many more there are."""
 
 
 async def events(
@@ -30,7 +37,8 @@ async def events(
     user = await queries.authenticate(token)
     visibility = await queries.authorizer.visibility(user, namespace)
     version = queries.view.version
-    yield _event("snapshot", version, _snapshot(queries, visibility))
+    for event in _snapshot(queries, visibility):
+        yield event
     loop = asyncio.get_running_loop()
     asked = loop.time()
     while True:
@@ -39,11 +47,12 @@ async def events(
                 user = await queries.authenticate(token)
                 now = await queries.authorizer.visibility(user, namespace)
             except StatusError as refusal:
-                yield _event("end", version, refusal.status())
+                yield _event("end", version, json.dumps(refusal.status()))
                 return
             if _shows_other(visibility, now, queries):
                 version = queries.view.version
-                yield _event("snapshot", version, _snapshot(queries, now))
+                for event in _snapshot(queries, now):
+                    yield event
             visibility, asked = now, loop.time()
         try:
             async with asyncio.timeout(HEARTBEAT_SECONDS):
@@ -54,7 +63,8 @@ async def events(
         await asyncio.sleep(SETTLE_SECONDS)
         changes, version_now = queries.view.changes_since(version), queries.view.version
         if changes is None:
-            yield _event("snapshot", version_now, _snapshot(queries, visibility))
+            for event in _snapshot(queries, visibility):
+                yield event
         elif told := _change(queries, visibility, changes):
             yield _event("change", version_now, told)
         version = version_now
@@ -66,37 +76,44 @@ def _shows_other(was: Visibility, now: Visibility, queries: QueryService) -> boo
     return any(was.shows(name) != now.shows(name) for name in sorted(namespaces | {""}))
 
 
-def _snapshot(queries: QueryService, visibility: Visibility) -> dict[str, Any]:
-    workloads = queries.rows(visibility.is_visible)
-    return Snapshot(
-        version=queries.view.version,
-        queues=queries.queue_rows(visibility),
-        workloads=workloads.items,
-        omitted=workloads.omitted,
-    ).wire()
+def _snapshot(queries: QueryService, visibility: Visibility) -> Iterator[str]:
+    """A `snapshot` with the queues and the first workloads, then `rows` with the others."""
+    view, version = queries.view, queries.view.version
+    queues = _texts(view, "queue", (i for i in view.queues() if visibility.shows(i[1])))
+    found = queries.in_order(visibility.is_visible)
+    name, omitted = "snapshot", max(0, len(found) - ROWS_MAX)
+    for first in range(0, max(1, min(len(found), ROWS_MAX)), SNAPSHOT_ROWS):
+        last = min(first + SNAPSHOT_ROWS, ROWS_MAX)
+        workloads = _texts(view, "workload", found[first:last])
+        data = f'"queues":[{queues}],"workloads":[{workloads}],"omitted":{omitted}'
+        yield _event(name, version, f'{{"version":{version},{data}}}')
+        name, queues = "rows", ""
 
 
-def _change(
-    queries: QueryService, visibility: Visibility, changes: list[ViewChange]
-) -> dict[str, Any]:
-    """Rows that are new or different, and the names of objects that are gone."""
-    queues: list[dict[str, Any]] = []
-    workloads: list[dict[str, Any]] = []
+def _texts(view: View, what: Literal["workload", "queue"], idents: Iterable[Ident]) -> str:
+    rows = (row_text(view, what, ident) for ident in idents)
+    return ",".join(row for row in rows if row is not None)
+
+
+def _change(queries: QueryService, visibility: Visibility, changes: list[ViewChange]) -> str:
+    """Rows that are new or different, and the names of objects that are gone; empty: none to tell."""
+    rows: dict[str, list[str]] = {"queue": [], "workload": []}
     gone: list[dict[str, str]] = []
     for change in changes:
         cluster, namespace, name = change.ident
         if not visibility.shows(namespace):
             continue
-        row = (queue_row if change.what == "queue" else workload_row)(queries.view, change.ident)
+        row = row_text(queries.view, change.what, change.ident)
         if row is None:
             where = {"cluster": cluster, "namespace": namespace, "name": name}
             gone.append({"what": change.what, **where})
         else:
-            (queues if change.what == "queue" else workloads).append(row.wire())
-    if not (queues or workloads or gone):
-        return {}
-    return {"queues": queues, "workloads": workloads, "gone": gone}
+            rows[change.what].append(row)
+    if not (rows["queue"] or rows["workload"] or gone):
+        return ""
+    queues, workloads = ",".join(rows["queue"]), ",".join(rows["workload"])
+    return f'{{"queues":[{queues}],"workloads":[{workloads}],"gone":{json.dumps(gone)}}}'
 
 
-def _event(name: str, version: int, data: dict[str, Any]) -> str:
-    return f"id: {version}\nevent: {name}\ndata: {json.dumps(data)}\n\n"
+def _event(name: str, version: int, data: str) -> str:
+    return f"id: {version}\nevent: {name}\ndata: {data}\n\n"

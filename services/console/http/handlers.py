@@ -39,12 +39,24 @@ ROWS_DEFAULT: Final = 2000
 ROWS_MAX: Final = 20_000
 BEARER: Final = "bearer "
 
-PAGES: Final = {
-    "/": ("index.html", "text/html; charset=utf-8"),
-    "/console.js": ("console.js", "text/javascript; charset=utf-8"),
-    "/console.css": ("console.css", "text/css; charset=utf-8"),
-    "/icon.svg": ("icon.svg", "image/svg+xml"),
+MEDIA_TYPES: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
 }
+PAGES: Final = (
+    "/",
+    "/workloads",
+    "/workloads/{rest:path}",
+    "/clusterqueues/{rest:path}",
+    "/localqueues/{rest:path}",
+    "/namespaces",
+    "/namespaces/{rest:path}",
+    "/what-if",
+)
+"""Addresses of the page: `app.js` draws what each of them names."""
+
 SECURITY_HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -87,8 +99,8 @@ def console_app(queries: QueryService, *, streams_max: int, local_only: bool) ->
         for path, (method, answer) in answers.items()
     ]
     routes += [
-        Route(path, _with_errors_handled(path, _page(*file), local_only=local_only))
-        for path, file in PAGES.items()
+        Route(path, _with_errors_handled(path, _file(file), local_only=local_only))
+        for path, file in _static_files()
     ]
     return Starlette(routes=routes, exception_handlers={HTTPException: _no_such_route})
 
@@ -139,13 +151,21 @@ async def _no_such_route(_request: Request, error: Exception) -> Response:
     return response
 
 
-def _page(name: str, kind: str) -> Handler:
-    content = (STATIC / name).read_bytes()
+def _static_files() -> Iterator[tuple[str, Path]]:
+    """Paths, and the file that answers each."""
+    yield from ((path, STATIC / "index.html") for path in PAGES)
+    for file in sorted(STATIC.rglob("*")):
+        if file.suffix in MEDIA_TYPES and file.suffix != ".html":
+            yield f"/{file.relative_to(STATIC).as_posix()}", file
 
-    async def page(_request: Request) -> Response:
-        return Response(content, media_type=kind)
 
-    return page
+def _file(file: Path) -> Handler:
+    content = file.read_bytes()
+
+    async def answer(_request: Request) -> Response:
+        return Response(content, media_type=MEDIA_TYPES[file.suffix])
+
+    return answer
 
 
 class _EventStream(StreamingResponse):

@@ -154,9 +154,10 @@ def _simulate() -> Json:
 def _events(only: Json) -> Json:
     operation = _operation(
         "events",
-        "Server-sent events: `snapshot` with everything, then `change` with rows that changed (`queues`, "
-        "`workloads`) and the names of objects that are `gone`; `end` when the user may see nothing any "
-        "more. The schema is that of a snapshot's data.",
+        "Server-sent events: `snapshot` with all queues and the first workloads, `rows` with further "
+        "workloads, then at most once a second `change` with rows that changed (`queues`, `workloads`) "
+        "and the names of objects that are `gone`; `end` when the user may see nothing any more. The "
+        "schema is that of a snapshot's data.",
         Snapshot,
     )
     ok = operation["responses"]["200"]

@@ -326,7 +326,7 @@ async def test_page_needs_no_token_and_loads_nothing_foreign(
 ) -> None:
     for path, kind in (
         ("/", "text/html"),
-        ("/console.js", "text/javascript"),
+        ("/app.js", "text/javascript"),
         ("/console.css", "text/css"),
         ("/icon.svg", "image/svg+xml"),
     ):

@@ -128,6 +128,10 @@ TOUCHES = [
         ChangeScope(namespaces=frozenset({"team"})),
     ),
     ({"manifests": [QUEUE]}, ChangeScope(cluster_scoped="to change ClusterQueue cq")),
+    (
+        {"quotas": [{"clusterQueue": "cq", "flavor": "f", "resource": "cpu", "nominalQuota": "1"}]},
+        ChangeScope(cluster_scoped="to change ClusterQueue cq"),
+    ),
     ({"remove": ["clusterqueue/cq"]}, ChangeScope(cluster_scoped="to remove ClusterQueue cq")),
     ({"remove": ["LocalQueue/team/main"]}, ChangeScope(namespaces=frozenset({"team"}))),
     ({"remove": ["LocalQueue/main"]}, ChangeScope(all_namespaces="to remove each LocalQueue main")),
@@ -137,4 +141,5 @@ TOUCHES = [
 
 @pytest.mark.parametrize(("question", "scope"), TOUCHES)
 def test_scope_of_a_proposed_change(question: dict[str, object], scope: ChangeScope) -> None:
-    assert ProposedChange(SimulateRequest.model_validate(question), DEFAULT_POLICY).scope == scope
+    request = SimulateRequest.model_validate(question)
+    assert ProposedChange(request, DEFAULT_POLICY, cluster="hub").scope == scope

@@ -1,0 +1,115 @@
+// Makes elements, and turns what the console says into words.
+
+export function element(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [attribute, value] of Object.entries(attributes)) {
+    if (value !== undefined && value !== null && value !== false) made.setAttribute(attribute, value);
+  }
+  made.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+export const key = (row) => [row.cluster, row.namespace || "", row.name].join("/");
+
+const path = (...parts) => "/" + parts.map(encodeURIComponent).join("/");
+
+export const toQueue = (row) => row.namespace
+  ? path("localqueues", row.cluster, row.namespace, row.name)
+  : path("clusterqueues", row.cluster, row.name);
+
+export const toWorkload = (row) => path("workloads", row.cluster, row.namespace, row.name);
+
+export const toNamespace = (name) => path("namespaces", name);
+
+export const link = (to, text, attributes = {}) => element("a", { href: to, ...attributes }, text);
+
+export const titleOf = (row) => (row.job ? row.job.name : row.name);
+
+export const words = (status) => ({ QUOTARESERVED: "quota reserved" })[status] || status.toLowerCase();
+
+export function age(from, to = Date.now()) {
+  const seconds = Math.max(0, Math.round((to - Date.parse(from)) / 1000));
+  if (seconds < 120) return `${seconds}s`;
+  if (seconds < 7200) return `${Math.floor(seconds / 60)}m`;
+  if (seconds < 172800) return `${Math.floor(seconds / 3600)}h`;
+  return `${Math.floor(seconds / 86400)}d`;
+}
+
+// Ages grow while nothing else changes.
+export function retime(within) {
+  for (const time of within.querySelectorAll("time")) time.textContent = age(time.dateTime);
+}
+
+export const since = (at) => element("time", { datetime: at, title: at }, age(at));
+
+export const status = (of) => element("span", { class: "status", "data-of": of }, words(of));
+
+export const note = (text) => element("p", { class: "empty" }, text);
+
+export const problem = (text) => element("p", { class: "problem" }, text);
+
+export function section(title, ...children) {
+  return element("section", {}, element("h2", {}, title), ...children);
+}
+
+// Heads that begin with `#` are of numbers.
+export const heads = (names) => names.map((each) => element("th", { scope: "col", class: each.startsWith("#") ? "number" : null },
+  each.replace("#", "")));
+
+export function table(label, names, rows) {
+  return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${label}, scrollable` },
+    element("table", {}, element("thead", {}, element("tr", {}, heads(names))), element("tbody", {}, rows)));
+}
+
+export const cell = (...children) => element("td", {}, ...children);
+
+export const number = (value) => element("td", { class: "number" }, String(value ?? "–"));
+
+export const requests = (row) => Object.entries(row.asks).map(([name, amount]) => `${amount} ${name}`).join(", ") || "–";
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function drawn(label, share) {
+  const whole = Math.max(1, share); // Beyond 1 the bar shows the nominal quota, and what is borrowed.
+  const picture = document.createElementNS(SVG, "svg");
+  for (const [name, value] of [["class", "bar"], ["viewBox", "0 0 100 6"], ["preserveAspectRatio", "none"], ["role", "img"], ["aria-label", label]]) {
+    picture.setAttribute(name, value);
+  }
+  for (const [name, from, to] of [["room", 0, 100], ["used", 0, 100 * Math.min(1, share) / whole], ["borrowed", 100 / whole, 100]]) {
+    const part = document.createElementNS(SVG, "rect");
+    for (const [attribute, value] of [["class", name], ["x", from], ["y", 0], ["width", to - from], ["height", 6]]) {
+      part.setAttribute(attribute, value);
+    }
+    picture.append(part);
+  }
+  return picture;
+}
+
+// One bar: what is reserved of the nominal quota, and what is borrowed beyond it.
+export function bar(label, resource) {
+  const nominal = resource.nominal === undefined ? null : resource.nominal;
+  const borrowed = resource.borrowed && resource.borrowed !== "0" ? resource.borrowed : null;
+  const text = nominal === null ? resource.reserved : `${resource.reserved} of ${nominal}`;
+  const made = element("div", { class: "use" },
+    element("span", {}, element("b", {}, label), element("span", {}, borrowed ? `${text}, ${borrowed} borrowed` : text)));
+  if (resource.share !== undefined) made.append(drawn(`${label}: ${text}`, resource.share));
+  return made;
+}
+
+export function copyable(command) {
+  const button = element("button", { type: "button", class: "copy", "aria-label": `Copy: ${command}` }, "copy");
+  button.onclick = async () => {
+    button.textContent = await copied(command) ? "copied" : "select and copy it by hand";
+  };
+  return element("div", { class: "command", "data-at": command }, element("code", {}, command), button);
+}
+
+// A page without TLS has no clipboard.
+async function copied(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,55 @@
+// Mine: by namespace, what waits and why, in the words of its reason.
+import { element, key, link, note, number, cell, section, since, status, table, titleOf, toNamespace, toQueue, toWorkload } from "/dom.js";
+import { count, inOrder, localQueues, state } from "/state.js";
+
+const SHOWN_MAX = 100;
+
+export function namespaces() {
+  const names = [...new Set([...state.workloads.values(), ...localQueues()].map((row) => row.namespace))].sort();
+  if (!names.length) return [element("h2", {}, "Namespaces"), note("No namespaces that you may see.")];
+  const rows = names.map((name) => {
+    const mine = of(name);
+    return element("tr", { "data-namespace": name }, element("th", { scope: "row" }, link(toNamespace(name), name)),
+      number(count(mine, "PENDING")), number(count(mine, "QUOTARESERVED", "ADMITTED")), number(count(mine, "FINISHED")), cell(reasons(mine)));
+  });
+  return [element("h2", {}, "Namespaces"), table("Namespaces", ["Namespace", "#Waiting", "#Running", "#Finished", "Why they wait"], rows)];
+}
+
+export function namespace(name) {
+  const mine = of(name).sort(inOrder);
+  const waiting = mine.filter((row) => row.status === "PENDING");
+  const rest = mine.filter((row) => row.status !== "PENDING");
+  const queues = localQueues().filter((row) => row.namespace === name);
+  return [
+    element("div", { class: "title" }, element("h2", {}, name), element("p", { class: "sub" }, "Namespace")),
+    section("LocalQueues", queues.length ? table("LocalQueues", ["LocalQueue", "ClusterQueue", "#Waiting", "#Reserved", "#Admitted", "In use"], queues.map(queue))
+      : note("No LocalQueue: work in this namespace cannot wait for quota.")),
+    section(`Waiting: ${waiting.length}`, ...listed(waiting, "Waiting")),
+    section(`Others: ${rest.length}`, ...listed(rest, "Others")),
+  ];
+}
+
+const of = (name) => [...state.workloads.values()].filter((row) => row.namespace === name);
+
+function reasons(rows) {
+  const counts = new Map();
+  for (const row of rows.filter((each) => each.status === "PENDING")) counts.set(row.reason || "PendingEvaluation", (counts.get(row.reason || "PendingEvaluation") || 0) + 1);
+  return [...counts].sort((a, b) => b[1] - a[1]).map(([reason, times]) => `${times} ${reason}`).join(", ") || "–";
+}
+
+function queue(row) {
+  const used = row.flavors.flatMap((flavor) => flavor.resources.filter((resource) => resource.reserved !== "0")
+    .map((resource) => `${resource.reserved} ${resource.name} in ${flavor.name}`));
+  return element("tr", { "data-queue": key(row) }, element("th", { scope: "row" }, link(toQueue(row), row.name)),
+    cell(row.clusterQueue ? link(toQueue({ cluster: row.cluster, name: row.clusterQueue }), row.clusterQueue) : "–",
+      row.active === false ? element("span", { class: "problem" }, [row.reason, row.message].filter(Boolean).join(": ")) : null),
+    number(row.pending), number(row.reserving), number(row.admitted), cell(used.join(", ") || "–"));
+}
+
+function listed(rows, label) {
+  if (!rows.length) return [note("None.")];
+  const shown = rows.slice(0, SHOWN_MAX).map((row) => element("tr", { "data-key": key(row) },
+    element("th", { scope: "row" }, link(toWorkload(row), titleOf(row), { class: "name" })), cell(status(row.status)),
+    element("td", { class: "why" }, row.message || row.reason || ""), element("td", { class: "number" }, since(row.createdAt))));
+  return [table(label, ["Workload", "Status", "Why", "#Age"], shown), ...(rows.length > SHOWN_MAX ? [note(`The first ${SHOWN_MAX} of ${rows.length}.`)] : [])];
+}

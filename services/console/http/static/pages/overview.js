@@ -1,0 +1,124 @@
+// Overview: what waits and runs, what needs somebody, and the tree of cohorts with the quota in use.
+import { bar, element, key, link, note, section, toQueue, toWorkload, titleOf, since } from "/dom.js";
+import { STUCK, clusterQueues, count, severalClusters, state } from "/state.js";
+
+const SHOWN_BARS = 3;
+const SHOWN_STUCK = 5;
+
+export function overview() {
+  const queues = clusterQueues();
+  const busy = queues.filter(isBusy);
+  const idle = queues.filter((row) => !isBusy(row));
+  return [
+    element("h2", { class: "only-read" }, "Overview"),
+    figures(),
+    attention(queues),
+    section("ClusterQueues", queues.length ? null : note("No ClusterQueues that you may see."),
+      tree(busy),
+      idle.length ? element("details", { class: "idle-queues", id: "idle-queues" },
+        element("summary", {}, `${idle.length} ${idle.length === 1 ? "queue is" : "queues are"} idle`), tree(idle)) : null),
+  ];
+}
+
+const isBusy = (row) => Boolean(row.pending || row.reserving || row.admitted || row.active === false);
+
+function figures() {
+  const rows = [...state.workloads.values()];
+  const waiting = rows.filter((row) => row.status === "PENDING");
+  const oldest = waiting.reduce((found, row) => (!found || row.createdAt < found.createdAt ? row : found), null);
+  const figure = (title, value, to, more) => element("li", {},
+    element("a", { href: to }, element("strong", {}, String(value)), element("span", {}, title)), more || null);
+  return element("ul", { class: "figures", "aria-label": "Now" },
+    figure("waiting", waiting.length, "/workloads?status=PENDING",
+      oldest ? element("small", {}, "the oldest for ", since(oldest.createdAt)) : null),
+    figure("quota reserved", count(rows, "QUOTARESERVED"), "/workloads?status=QUOTARESERVED"),
+    figure("running", count(rows, "ADMITTED"), "/workloads?status=ADMITTED"),
+    figure("evicted", count(rows, "EVICTED"), "/workloads?status=EVICTED"),
+    figure("finished", count(rows, "FINISHED"), "/workloads?status=FINISHED"));
+}
+
+function attention(queues) {
+  const inactive = queues.filter((row) => row.active === false).map((row) => element("li", {},
+    link(toQueue(row), row.name), ` is inactive. ${row.message || row.reason || ""}`));
+  const stuck = [...state.workloads.values()].filter((row) => row.status === "PENDING" && STUCK.has(row.reason));
+  const shown = stuck.slice(0, SHOWN_STUCK).map((row) => element("li", {},
+    link(toWorkload(row), `${row.namespace}/${titleOf(row)}`), ` does not start by waiting. ${row.reason}: ${row.message || ""}`));
+  if (stuck.length > shown.length) {
+    shown.push(element("li", {}, link("/workloads?status=PENDING&stuck=1", `${stuck.length - shown.length} more`), " do not start by waiting."));
+  }
+  if (!inactive.length && !stuck.length) return null;
+  return section("Needs attention", element("ul", { class: "attention" }, inactive, shown));
+}
+
+// --- the tree of cohorts ---------------------------------------------------------------------------
+
+function tree(rows) {
+  const clusters = [...new Set(rows.map((row) => row.cluster))];
+  return clusters.map((cluster) => [
+    severalClusters() ? element("h3", {}, `Cluster ${cluster}`) : null,
+    branch(rows.filter((row) => row.cluster === cluster).map((row) => ({ row, above: [...(row.cohorts || [])].reverse() }))),
+  ]).flat();
+}
+
+function branch(leaves) {
+  const here = leaves.filter((leaf) => !leaf.above.length).map((leaf) => leaf.row);
+  const below = new Map();
+  for (const leaf of leaves.filter((each) => each.above.length)) {
+    const [cohort, ...rest] = leaf.above;
+    below.set(cohort, [...(below.get(cohort) || []), { row: leaf.row, above: rest }]);
+  }
+  return element("ul", { class: "tree" },
+    [...below].map(([cohort, found]) => element("li", { class: "cohort" },
+      element("div", { class: "node" }, element("h3", {}, "Cohort ", element("b", {}, cohort)),
+        element("div", { class: "bars" }, together(found.map((leaf) => leaf.row)))), branch(found))),
+    here.sort((a, b) => (b.pending || 0) - (a.pending || 0) || a.name.localeCompare(b.name)).map(leaf));
+}
+
+function leaf(row) {
+  const counts = element("dl", { class: "counts" });
+  for (const [title, value] of [["waiting", row.pending], ["reserved", row.reserving], ["admitted", row.admitted]]) {
+    counts.append(element("div", {}, element("dt", {}, title), element("dd", {}, String(value ?? "–"))));
+  }
+  return element("li", { class: "node", "data-queue": key(row) },
+    element("h3", {}, link(toQueue(row), row.name), row.active === false ? element("span", { class: "tag bad" }, row.reason || "inactive") : null),
+    counts, element("div", { class: "bars" }, fullest(row)));
+}
+
+// The fullest resources: nobody can read eighteen bars from afar. All of them are on the queue's page.
+function fullest(row) {
+  const all = row.flavors.flatMap((flavor) => flavor.resources.map((resource) => ({ flavor: flavor.name, resource })));
+  const used = all.filter(({ resource }) => resource.reserved !== "0");
+  const shown = (used.length ? used : all).sort((a, b) => (b.resource.share || 0) - (a.resource.share || 0)).slice(0, SHOWN_BARS);
+  const bars = shown.map(({ flavor, resource }) => bar(`${resource.name} in ${flavor}`, resource));
+  const more = used.length - shown.length;
+  return more > 0 ? [...bars, element("p", { class: "sub" }, link(toQueue(row), `${more} more in use`))] : bars;
+}
+
+// A cohort: how much of the quota of its queues is reserved, in the share that is the highest.
+function together(rows) {
+  const sums = new Map();
+  for (const row of rows) {
+    for (const flavor of row.flavors) {
+      for (const resource of flavor.resources) {
+        const name = `${resource.name} in ${flavor.name}`;
+        const sum = sums.get(name) || { nominal: 0, reserved: 0 };
+        sum.nominal += amount(resource.nominal);
+        sum.reserved += amount(resource.reserved);
+        sums.set(name, sum);
+      }
+    }
+  }
+  return [...sums].filter(([, sum]) => sum.reserved > 0 && sum.nominal > 0)
+    .map(([name, sum]) => ({ name, share: sum.reserved / sum.nominal }))
+    .sort((a, b) => b.share - a.share).slice(0, SHOWN_BARS)
+    .map(({ name, share }) => bar(name, { reserved: `${Math.round(100 * share)} %`, share }));
+}
+
+const UNITS = { n: 1e-9, u: 1e-6, m: 1e-3, k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15, E: 1e18,
+  Ki: 2 ** 10, Mi: 2 ** 20, Gi: 2 ** 30, Ti: 2 ** 40, Pi: 2 ** 50, Ei: 2 ** 60 };
+
+// For the length of a bar only: the exact figures are those of the queues.
+function amount(quantity) {
+  const found = /^([0-9.]+)([a-zA-Z]*)$/.exec(quantity || "0");
+  return found ? Number(found[1]) * (UNITS[found[2]] || 1) : 0;
+}

@@ -1,0 +1,94 @@
+// A ClusterQueue or a LocalQueue: its quota, who waits in it in order, and who runs.
+import { bar, cell, element, key, link, note, number, problem, section, since, status, table, titleOf, toQueue, toWorkload } from "/dom.js";
+import { inCluster, inOrder, localQueues, state } from "/state.js";
+import { ask } from "/stream.js";
+
+const SHOWN_MAX = 200;
+const AGAIN_MS = 4500; // Positions are at most five seconds old.
+const VISIBILITY = "/apis/visibility.kueue.x-k8s.io/v1beta2";
+
+let order = { of: null, positions: new Map(), refused: "" };
+
+export function clusterQueue(cluster, name) {
+  return queuePage({ cluster, name }, `${VISIBILITY}/clusterqueues/${encodeURIComponent(name)}`, (row) =>
+    row.cluster === cluster && row.clusterQueue === name, "positionInClusterQueue");
+}
+
+export function localQueue(cluster, namespace, name) {
+  return queuePage({ cluster, namespace, name },
+    `${VISIBILITY}/namespaces/${encodeURIComponent(namespace)}/localqueues/${encodeURIComponent(name)}`,
+    (row) => row.cluster === cluster && row.namespace === namespace && row.queue === name, "positionInLocalQueue");
+}
+
+function queuePage(ident, path, isMine, position) {
+  const row = state.queues.get(key(ident));
+  if (!row) return [element("h2", {}, ident.name), note("There is no such queue, or you may not see it.")];
+  readOrder(key(ident), `${path}/pendingworkloads?limit=${SHOWN_MAX}&cluster=${encodeURIComponent(ident.cluster)}`, position);
+  const mine = [...state.workloads.values()].filter(isMine);
+  const waiting = mine.filter((each) => each.status === "PENDING").sort(byPosition);
+  const holding = mine.filter((each) => !["PENDING", "FINISHED"].includes(each.status)).sort(inOrder);
+  return [
+    heading(row),
+    row.active === false ? problem(`Inactive. ${[row.reason, row.message].filter(Boolean).join(": ")}`) : null,
+    row.flavors.length ? section(row.namespace ? "In use" : "Quota", element("div", { class: "flavors" }, row.flavors.map(flavor))) : null,
+    row.namespace ? null : entrances(row),
+    section(`Waiting: ${waiting.length}`, order.refused ? problem(order.refused) : null, listed(waiting, "Waiting", true)),
+    section(`Holding quota: ${holding.length}`, listed(holding, "Holding quota", false)),
+  ];
+}
+
+function heading(row) {
+  const above = row.namespace
+    ? [link(toQueue({ cluster: row.cluster, name: row.clusterQueue }), `ClusterQueue ${row.clusterQueue}`)]
+    : (row.cohorts || []).map((cohort) => `cohort ${cohort}`);
+  return element("div", { class: "title" },
+    element("h2", {}, row.name),
+    element("p", { class: "sub" }, row.namespace ? `LocalQueue in ${row.namespace} → ` : "ClusterQueue ", ...above.flatMap((each, at) => (at ? [" → ", each] : [each])),
+      inCluster(row)));
+}
+
+function flavor(each) {
+  return element("div", { class: "card" }, element("h3", {}, each.name), each.resources.map((resource) => bar(resource.name, resource)));
+}
+
+function entrances(row) {
+  const rows = localQueues().filter((each) => each.cluster === row.cluster && each.clusterQueue === row.name);
+  if (!rows.length) return null;
+  return section("LocalQueues", table("LocalQueues", ["LocalQueue", "Namespace", "#Waiting", "#Reserved", "#Admitted"], rows.map((each) =>
+    element("tr", { "data-queue": key(each) }, element("th", { scope: "row" }, link(toQueue(each), each.name)), cell(each.namespace),
+      number(each.pending), number(each.reserving), number(each.admitted)))));
+}
+
+function listed(rows, label, ordered) {
+  if (!rows.length) return note("None.");
+  const heads = [...(ordered ? ["#Position"] : []), "Workload", "Status", "Why", "#Priority", "#Age"];
+  const shown = rows.slice(0, SHOWN_MAX).map((row) => element("tr", { "data-key": key(row) },
+    ordered ? number(order.positions.get(key(row))) : null,
+    element("th", { scope: "row" }, link(toWorkload(row), titleOf(row), { class: "name" }), element("span", { class: "sub" }, row.namespace)),
+    cell(status(row.status)), element("td", { class: "why" }, row.reason || "", element("span", { class: "sub" }, row.message || "")),
+    number(row.priority), element("td", { class: "number" }, since(row.createdAt))));
+  return [table(label, heads, shown), rows.length > SHOWN_MAX ? note(`The first ${SHOWN_MAX} of ${rows.length}.`) : null].filter(Boolean);
+}
+
+const LAST = Number.MAX_SAFE_INTEGER; // The difference of two infinities is no number.
+
+const byPosition = (a, b) => (order.positions.get(key(a)) ?? LAST) - (order.positions.get(key(b)) ?? LAST) || inOrder(a, b);
+
+// The order is quota's: asked again while the page is open, one question at a time.
+async function readOrder(of, url, position) {
+  if (order.of !== of) order = { of, positions: new Map(), refused: "", asked: 0 };
+  const mine = order;
+  if (mine.asking || Date.now() - mine.asked < AGAIN_MS) return;
+  mine.asking = true;
+  try {
+    const { items } = await ask(url);
+    const cluster = of.split("/")[0];
+    mine.positions = new Map(items.map((item) => [[cluster, item.metadata.namespace, item.metadata.name].join("/"), item[position] + 1]));
+    mine.refused = "";
+  } catch (error) {
+    mine.refused = `Positions are not known: ${error.message}`;
+  }
+  mine.asking = false;
+  mine.asked = Date.now();
+  if (order === mine) document.dispatchEvent(new Event("redraw"));
+}

@@ -1,0 +1,144 @@
+// One workload: how it stands, why, since when, and the commands that tell more.
+import { age, copyable, element, key, link, note, problem, requests, section, since, status, titleOf, toNamespace, toQueue } from "/dom.js";
+import { inCluster, state } from "/state.js";
+import { ask } from "/stream.js";
+
+const AGAIN_MS = 4500; // What is said is at most five seconds old.
+const FORECAST_MS = 60000;
+
+let why = { of: null };
+
+export function workload(cluster, namespace, name) {
+  const row = state.workloads.get(key({ cluster, namespace, name }));
+  if (!row) {
+    return [element("h2", {}, `${namespace}/${name}`), note(state.loaded
+      ? "There is no such workload any more, or you may not see it. Its history is still in the log:" : "reading…"),
+    copyable(`sluice history ${namespace}/${name}`)];
+  }
+  explain(row);
+  return [
+    element("div", { class: "title", "data-key": key(row) },
+      element("h2", {}, `${row.namespace}/${titleOf(row)}`, " ", status(row.status)),
+      element("p", { class: "sub" }, row.job ? `${row.job.kind} · Workload ${row.name}` : "Workload",
+        inCluster(row))),
+    times(row),
+    section("Why", element("div", { id: "why" }, ...why.shown.map((each) => each.cloneNode(true)))),
+    section("What it asks", element("p", {}, requests(row))),
+    section("Look further", ...commands(row).map(copyable)),
+  ];
+}
+
+function times(row) {
+  const step = (title, at, more) => element("li", { class: at ? "done" : null },
+    element("strong", {}, title), element("span", {}, at ? since(at) : "not yet", at ? " ago" : ""), more || null);
+  const ended = row.finishedAt ? (row.succeeded ? "succeeded" : "failed") : "finished";
+  return element("ol", { class: "steps", "aria-label": "Timeline" },
+    step("created", row.createdAt),
+    step("admitted", row.admittedAt, row.admittedAt
+      ? element("small", {}, `after ${age(row.createdAt, Date.parse(row.admittedAt))}`) : null),
+    step(ended, row.finishedAt, row.finishedAt && row.admittedAt
+      ? element("small", {}, `ran ${age(row.admittedAt, Date.parse(row.finishedAt))}`) : null));
+}
+
+const commands = (row) => [
+  `sluice explain ${row.namespace}/${row.name}`,
+  `sluice history ${row.namespace}/${row.name}`,
+  `sluice who-preempted ${row.namespace}/${row.name}`,
+  `kubectl describe workload -n ${row.namespace} ${row.name}`,
+  ...(row.job ? [`kubectl describe ${row.job.kind.toLowerCase()} -n ${row.namespace} ${row.job.name}`] : []),
+];
+
+// Facts at once and every few seconds; the forecast is long work for the console, so it is asked seldom.
+async function explain(row) {
+  if (why.of !== key(row)) why = { of: key(row), shown: [note("asking…")], row: null, asked: 0, foretold: 0 };
+  const mine = why;
+  const isOther = mine.row?.status !== row.status || mine.row?.reason !== row.reason;
+  if (mine.asking || !(isOther || (row.status === "PENDING" && Date.now() - mine.asked > AGAIN_MS))) return;
+  mine.asking = true;
+  mine.row = row;
+  await answer(mine, row, false);
+  if (isOther || Date.now() - mine.foretold > FORECAST_MS) {
+    await answer(mine, row, true);
+    mine.foretold = Date.now();
+  }
+  mine.asking = false;
+  mine.asked = Date.now();
+}
+
+async function answer(mine, row, forecast) {
+  const path = `/api/v1/namespaces/${encodeURIComponent(row.namespace)}/workloads/${encodeURIComponent(row.name)}/explain`;
+  try {
+    const { items } = await ask(`${path}?cluster=${encodeURIComponent(row.cluster)}${forecast ? "&forecast=true" : ""}`);
+    if (forecast) mine.forecast = new Map(items.map((item) => [item.name, expected(item)]));
+    mine.shown = items.map((item) => facts(item, mine.forecast?.get(item.name)));
+  } catch (error) {
+    mine.shown = [problem(error.message)];
+  }
+  if (why === mine) document.dispatchEvent(new Event("redraw"));
+}
+
+function facts(item, foretold) {
+  const list = element("dl", { class: "facts" });
+  const line = (title, ...text) => {
+    if (text.some(Boolean)) list.append(element("dt", {}, title), element("dd", {}, ...text));
+  };
+  line("Reason", item.reason);
+  line("Message", item.message);
+  line("What would help", item.remedy);
+  line("Expected start", foretold ?? (item.expected_start_unknown_because ? "being worked out…" : ""));
+  if (item.queue) {
+    line("Queue", link(toQueue({ cluster: item.cluster, namespace: item.namespace, name: item.queue }), item.queue),
+      item.cluster_queue ? " → " : "", item.cluster_queue
+        ? link(toQueue({ cluster: item.cluster, name: item.cluster_queue }), item.cluster_queue) : "", `, priority ${item.priority}`);
+  }
+  line("Namespace", link(toNamespace(item.namespace), item.namespace));
+  if (item.position) {
+    line("Position", `${item.position} in ClusterQueue ${item.cluster_queue}`);
+    line("Ahead", ahead(item));
+  }
+  for (const shortage of item.shortages || []) {
+    line("Lacks", `${shortage.resource} in flavor ${shortage.flavor}: asked ${shortage.asked}, free ${shortage.free}`
+      + ` (of which borrowable ${shortage.borrowable}), at most ${shortage.most}${shortage.limit ? `; ${shortage.limit}` : ""}`);
+    line("Held by", held(shortage));
+  }
+  if (item.victims?.length || item.victims_elsewhere) line("Preempts", others(item.victims, item.victims_elsewhere));
+  if (item.unready?.length || item.unready_elsewhere) line("Not ready", others(item.unready, item.unready_elsewhere));
+  line("Fair shares", Object.entries(item.fair_shares || {}).map(([whose, share]) => `${whose} ${share}`).join(", "));
+  for (const [check, how] of Object.entries(item.checks || {})) {
+    const said = item.check_messages?.[check];
+    line("Check", `${check} is ${how}${said ? `: ${said}` : ""}`);
+  }
+  line("Not before", item.requeue_at);
+  return list;
+}
+
+function others(names, elsewhere) {
+  const parts = [...(names || [])];
+  if (elsewhere) parts.push(`${elsewhere} of other namespaces`);
+  return parts.join(", ");
+}
+
+function ahead(item) {
+  const names = [...(item.ahead || [])];
+  if (item.ahead_here > names.length) names.push(`${item.ahead_here - names.length} more here`);
+  return others(names, item.ahead_elsewhere) || "nobody";
+}
+
+function held(shortage) {
+  const parts = (shortage.holders || []).map((holder) => `${holder.namespace ? `${holder.namespace}/` : ""}${holder.name}`
+    + ` (${holder.amount}${holder.cluster_queue ? ` of ClusterQueue ${holder.cluster_queue}` : ""})`);
+  if (shortage.holders_elsewhere) parts.push(`${shortage.holders_elsewhere} more (${shortage.held_elsewhere})`);
+  return parts.join(", ") || "nobody";
+}
+
+function expected(item) {
+  const from = (at) => age(new Date().toISOString(), Date.parse(at));
+  const because = item.expected_start_unknown_because;
+  if (!item.expected_start) {
+    if (because && item.expected_earliest) return `in ${from(item.expected_earliest)} at the earliest: ${because}`;
+    return because ? `unknown: ${because}` : "";
+  }
+  const latest = item.expected_latest ? from(item.expected_latest) : "any time";
+  return `in ${from(item.expected_start)} (80 %: ${from(item.expected_earliest)} to ${latest};`
+    + ` from ${item.expected_from_runs} runs of its kind${item.expected_start_rough ? `; ${item.expected_start_rough}` : ""})`;
+}

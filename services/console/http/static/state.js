@@ -1,0 +1,53 @@
+// What the console has said: queues and workloads by key. `version` grows with each message.
+import { key } from "/dom.js";
+
+export const state = { queues: new Map(), workloads: new Map(), omitted: 0, fresh: new Set(), loaded: false, version: 0 };
+
+export function clear() {
+  state.queues.clear();
+  state.workloads.clear();
+  state.fresh.clear();
+  state.omitted = 0;
+  state.loaded = false;
+  state.version += 1;
+}
+
+export function apply(name, message) {
+  if (name === "snapshot") {
+    clear();
+    state.omitted = message.omitted || 0;
+    state.loaded = true;
+  }
+  state.version += 1;
+  for (const row of message.queues) state.queues.set(key(row), row);
+  for (const row of message.workloads) {
+    state.workloads.set(key(row), row);
+    if (name === "change") state.fresh.add(key(row));
+  }
+  for (const gone of message.gone || []) {
+    (gone.what === "queue" ? state.queues : state.workloads).delete(key(gone));
+  }
+}
+
+const compared = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
+
+export const byName = (a, b) => compared(key(a), key(b));
+
+export const clusterQueues = () => [...state.queues.values()].filter((row) => !row.namespace).sort(byName);
+
+export const localQueues = () => [...state.queues.values()].filter((row) => row.namespace).sort(byName);
+
+export const severalClusters = () => new Set([...state.queues.values()].map((row) => row.cluster)).size > 1;
+
+// The cluster is named where there are several; who has one knows which it is.
+export const inCluster = (row) => (severalClusters() ? ` · cluster ${row.cluster}` : "");
+
+const RANK = { PENDING: 0, EVICTED: 1, QUOTARESERVED: 2, ADMITTED: 3, FINISHED: 4 };
+
+export const inOrder = (a, b) => RANK[a.status] - RANK[b.status] || b.priority - a.priority
+  || (a.status === "FINISHED" ? compared(b.createdAt, a.createdAt) : compared(a.createdAt, b.createdAt)) || byName(a, b);
+
+export const count = (rows, ...statuses) => rows.filter((row) => statuses.includes(row.status)).length;
+
+// Reasons for which a workload does not start by waiting.
+export const STUCK = new Set(["Misconfigured", "ExceedsMaxQuota", "NoMatchingFlavor", "Deactivated", "Suspended"]);

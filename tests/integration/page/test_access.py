@@ -1,0 +1,84 @@
+"""The pages for everybody: screen readers, faint eyes, small screens, and long lists."""
+
+import json
+
+import pytest
+
+from tests.integration.browser import Page
+from tests.integration.page.looks import AXE, NAMES, PAGES, VIOLATIONS, faint, go, sign_in
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="there is no axe-core: `make browser` installs it")
+async def test_pages_have_no_violations_of_axe(page: Page) -> None:
+    await page.value(AXE.read_text())
+    found = {"sign in": await page.value(VIOLATIONS)}
+    await sign_in(page, "token-of-root")
+    await page.until(f"{NAMES}.length === 4")
+    for path in PAGES:
+        await go(page, path)
+        found[path] = await page.value(VIOLATIONS)
+    assert {path: each for path, each in found.items() if each} == {}
+
+
+async def test_texts_have_contrast_in_light_and_dark_and_fit_a_phone(page: Page) -> None:
+    assert await faint(page) == []
+    await sign_in(page, "token-of-root")
+    await page.until(f"{NAMES}.length === 4")
+    narrow = {"width": 360, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+    await page.call("Emulation.setDeviceMetricsOverride", **narrow)
+    for path in PAGES:
+        await go(page, path)
+        assert await faint(page) == [], path
+        assert await page.value("document.documentElement.scrollWidth <= 360"), path
+    await page.call("Emulation.clearDeviceMetricsOverride")
+
+
+ROWS = 10_000
+DRAWN = "document.querySelectorAll('#rows tr:not(.space)').length"
+BOX = "document.getElementById('table')"
+
+
+async def test_ten_thousand_rows_scroll_and_only_those_in_sight_are_drawn(page: Page) -> None:
+    await sign_in(page, "token-of-root")
+    await page.until(f"{NAMES}.length === 4")
+    row = {
+        "cluster": "hub", "namespace": "team", "queue": "main", "clusterQueue": "cq", "priority": 0,
+        "reason": "", "message": "", "asks": {}, "status": "PENDING", "createdAt": "2026-01-01T12:00:00Z",
+    }  # fmt: skip
+    await page.value(
+        "import('/state.js').then(({apply}) => { "
+        f"const row = {json.dumps(row)}; const workloads = [];"
+        f"for (let at = 0; at < {ROWS}; at++) "
+        "workloads.push({...row, name: `w${String(at).padStart(5, '0')}`});"
+        "apply('change', {queues: [], workloads}); document.dispatchEvent(new Event('redraw')); })"
+    )
+    await page.until(f"{NAMES}.includes('w00000')")
+    assert await page.value(DRAWN) < 100
+    assert await page.value(f"{BOX}.scrollHeight") >= ROWS * 60
+    await page.value(f"{BOX}.scrollTop = {BOX}.scrollHeight")
+    await page.until(f"{NAMES}.includes('w0{ROWS - 1}')")
+    assert await page.value(DRAWN) < 100
+    top = await page.value(f"{BOX}.scrollTop")
+    # Whoever comes back finds the same place; another filter begins at the top.
+    await go(page, "/namespaces")
+    await page.value("history.back()")
+    await page.until(f"{BOX}?.scrollTop === {top}")
+    await go(page, "/workloads?search=w00007")
+    await page.until(f"{NAMES}.join() === 'w00007'")
+    assert "1 of " in await page.text("#count")
+
+
+async def test_filters_are_in_the_address(page: Page) -> None:
+    await sign_in(page, "token-of-root")
+    await page.until(f"{NAMES}.length === 4")
+    await page.value("document.getElementById('search').focus()")
+    await page.type("evil")
+    await page.until(f"{NAMES}.join() === 'odd'")
+    assert await page.value("location.search") == "?search=evil"
+    await go(page, "/workloads?namespace=others&status=PENDING")
+    await page.until(f"{NAMES}.join() === 'theirs'")
+    assert await page.value("document.getElementById('filter-namespace').value") == "others"
+    await go(page, "/workloads?stuck=1")
+    await page.until(f"{NAMES}.join() === 'odd'")

@@ -1,0 +1,142 @@
+"""The console's page: somebody signs in, looks, asks why, watches, and plays what if."""
+
+import pytest
+
+from tests.integration.browser import Page
+from tests.integration.console_stage import Json, Place
+from tests.integration.page.looks import ENTER, FOCUS, NAMES, TAB, go, says, sign_in
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def test_signed_in_user_sees_allowed_queues_and_workloads(page: Page) -> None:
+    await sign_in(page, "token-of-dana")
+    await page.until(f"{NAMES}.includes('runs')")
+    assert sorted(await page.value(NAMES)) == ["first", "odd", "runs"]
+    await says(page, "[data-key='hub/team/first']", "WaitingForQuota")
+    await says(page, "#connection", "live")
+    await go(page, "/")
+    await says(page, ".cohort", "Cohort shared")
+    await says(page, "[data-queue='hub//cq']", "4 of 4")
+    await says(page, ".attention", "odd")
+    await go(page, "/namespaces")
+    await says(page, "[data-namespace='team']", "1 WaitingForQuota")
+    assert await page.value("document.querySelector(\"[data-namespace='others']\")") is None
+    await go(page, "/namespaces/team")
+    await says(page, "[data-queue='hub/team/main']", "4 cpu in default")
+    for hidden in ("/localqueues/hub/others/main", "/workloads/hub/others/theirs"):
+        await go(page, hidden)
+        await says(page, "#view", "or you may not see it")
+
+
+async def test_refused_user_may_try_another_token(page: Page) -> None:
+    await sign_in(page, "made-up")
+    await says(page, "#signin-why", "the cluster does not know this token")
+    await sign_in(page, "token-of-bob")
+    await says(page, "#signin-why", 'User "system:serviceaccount:team:bob" cannot list')
+    await sign_in(page, "token-of-dana")
+    await page.until(f"{NAMES}.length === 3")
+    await page.value("document.getElementById('sign').click()")
+    await page.until("!document.getElementById('signin').hidden")
+    assert await page.value("sessionStorage.length === 1 && localStorage.length === 0")
+    assert await page.value(NAMES) == []
+
+
+COUNTS = (
+    "[...document.querySelectorAll(\"[data-queue='hub//cq'] dd\")].map((each) => each.innerText)"
+)
+
+
+async def counts(page: Page, place: Place, *expected: int) -> None:
+    """How many are pending, reserving and admitted: the page shows what the console tells."""
+    wanted = dict(zip(("pending", "reserving", "admitted"), expected, strict=True))
+
+    def told(body: Json) -> bool:
+        [queue] = [each for each in body["items"] if each["name"] == "cq"]
+        return all(queue.get(name) == number for name, number in wanted.items())
+
+    await place.until("/api/v1/queues", 200, told, token="token-of-root")
+    await page.until(f"{COUNTS}.join() === {','.join(map(str, expected))!r}")
+
+
+async def test_page_shows_changes_without_reload(page: Page, place: Place) -> None:
+    await sign_in(page, "token-of-root")
+    await page.until(f"{NAMES}.length === 4")
+    await place.site.workload("fresh", cpu="1")
+    await page.until(f"{NAMES}.includes('fresh')")
+    await go(page, "/")
+    await counts(page, place, 4, 1, 1)
+    await place.site.workload("fresh", cpu="1", phase="gone")
+    await counts(page, place, 3, 1, 1)
+    await page.value("history.back()")
+    await page.until(f"{NAMES}.length === 4")
+
+
+async def test_page_of_a_workload_explains_and_follows_it(page: Page, place: Place) -> None:
+    await sign_in(page, "token-of-dana")
+    await page.until(f"{NAMES}.length === 3")
+    await page.value("document.querySelector(\"[data-key='hub/team/first'] .name\").click()")
+    assert await page.value("location.pathname") == "/workloads/hub/team/first"
+    await says(page, "#why", "cpu in flavor default: asked 2, free 0")
+    await says(page, "#why", "runs (4)")
+    await says(page, "#why", "unknown: no workload has ended")
+    await says(page, "#view", "sluice explain team/first")
+    await place.site.queue(cpu=8, cohortName="shared")
+    await says(page, "#why", "Admitted")
+    await says(page, ".title .status", "admitted")
+    assert await page.value("document.title") == "team/first admitted · Sluicegate"
+
+
+async def test_page_of_a_queue_lists_who_waits_in_order(page: Page) -> None:
+    await sign_in(page, "token-of-root")
+    await page.until(f"{NAMES}.length === 4")
+    await go(page, "/clusterqueues/hub/cq")
+    await says(page, "[data-key='hub/team/first'] .number", "1")
+    await says(page, "[data-key='hub/others/theirs'] .number", "2")
+    await says(page, ".title", "ClusterQueue cohort shared")
+    await says(page, "[data-queue='hub/others/main']", "others")
+
+
+async def test_what_if_is_played_from_its_address(page: Page) -> None:
+    await sign_in(page, "token-of-root")
+    await page.until(f"{NAMES}.length === 4")
+    await go(page, "/what-if?change=quota&queue=hub%2F%2Fcq&place=default%2Fcpu&amount=8")
+    assert await page.value("document.getElementById('what-if-amount').value") == "8"
+    await page.value("document.querySelector('#what-if button').click()")
+    await says(page, "#what-if-answer", "changed ClusterQueue cq")
+    await go(page, "/what-if?change=quota&queue=hub%2F%2Fcq&place=default%2Fcpu&amount=1+cpu")
+    await page.value("document.querySelector('#what-if button').click()")
+    await says(page, "#what-if-answer", "nominalQuota: '1 cpu'")
+    await go(page, "/what-if?change=submit&queue=hub%2Fteam%2Fmain&asks=cpu%3D100")
+    await page.value("document.querySelector('#what-if button').click()")
+    await says(page, "#what-if-answer", "submitted Job team/what-if")
+
+
+async def test_page_works_with_the_keyboard(page: Page, place: Place) -> None:
+    await sign_in(page, "token-of-dana")
+    await page.until(f"{NAMES}.length === 3")
+    for _ in range(20):
+        await page.press(*TAB)
+        if await page.value(f"{FOCUS}.classList.contains('name')"):
+            break
+    chosen = await page.value(f"{FOCUS}.innerText")
+    # What comes in meanwhile does not take the focus away.
+    await place.site.workload("fresh", cpu="1")
+    await page.until(f"{NAMES}.includes('fresh')")
+    assert await page.value(f"{FOCUS}.innerText") == chosen
+    await page.press(*ENTER)
+    await says(page, "#view h2", chosen)
+    assert await page.value(f"{FOCUS}.id") == "view"
+
+
+async def test_page_loads_nothing_foreign_and_runs_no_shown_text(page: Page, place: Place) -> None:
+    await sign_in(page, "token-of-root")
+    await says(page, "[data-key='hub/team/odd']", "<b id=evil>bold</b>")
+    assert await page.value("document.getElementById('evil')") is None
+    assert page.requested
+    assert all(url.startswith(place.url) for url in page.requested)
+    unasked = [each for each in page.complaints if "401" not in each]
+    assert unasked == []
+    run = "document.head.append(Object.assign(document.createElement('script'), {text: 'ran = 1'}))"
+    await page.value(run)
+    assert await page.value("typeof ran") == "undefined"
