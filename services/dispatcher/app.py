@@ -1,7 +1,7 @@
 """Builds the dispatcher. The only module that knows all of its parts."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from datetime import datetime
 from random import Random
 from typing import Final
@@ -31,8 +31,10 @@ class Dispatcher:
         bus: Bus,
         now: Callable[[], datetime],
         random: Random,
+        write_for_spokes: Callable[[], Coroutine[None, None, None]] | None = None,
     ) -> None:
         self._settings = settings
+        self._write_for_spokes = write_for_spokes
         self._bus = bus
         self._now = now
         self._random = random
@@ -58,6 +60,8 @@ class Dispatcher:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._term.run())
                 group.create_task(windows.run())
+                if self._write_for_spokes is not None:
+                    group.create_task(self._write_for_spokes())
         finally:
             self._term = None
 
@@ -68,9 +72,12 @@ def assemble(
     bus: Bus,
     now: Callable[[], datetime],
     random: Random,
+    write_for_spokes: Callable[[], Coroutine[None, None, None]] | None = None,
 ) -> Dispatcher:
-    """Wire the parts. Opens nothing."""
-    return Dispatcher(settings=settings, bus=bus, now=now, random=random)
+    """Wire the parts. Opens nothing. `write_for_spokes`: runs in each term, for as long as that lasts."""
+    return Dispatcher(
+        settings=settings, bus=bus, now=now, random=random, write_for_spokes=write_for_spokes
+    )
 
 
 def program(overrides: Overrides = NO_OVERRIDES) -> Program:
@@ -79,10 +86,15 @@ def program(overrides: Overrides = NO_OVERRIDES) -> Program:
     settings = variables.with_configuration(read_configuration(variables.configuration).multi_kueue)
 
     def build(parts: Parts) -> Dispatcher:
-        if isinstance(parts.bus, NatsBus):
-            # Every replica serves the gateway, with or without the lease.
-            parts.beside(SpokeGateway(parts.bus).run)
-        return assemble(settings=settings, bus=parts.bus, now=utc_now, random=Random())
+        bus, write = parts.bus, None
+        if isinstance(bus, NatsBus):
+            # Every replica answers spokes. Only who holds the lease writes for them.
+            gateway = SpokeGateway(bus)
+            parts.beside(gateway.answer)
+            write = gateway.write
+        return assemble(
+            settings=settings, bus=bus, now=utc_now, random=Random(), write_for_spokes=write
+        )
 
     return Program(name="dispatcher", settings=settings, build=build)
 

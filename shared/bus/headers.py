@@ -32,6 +32,7 @@ WRITER: Final = "ce-source"
 SOURCE: Final = "Nats-Stream-Source"
 """Log and sequence that an entry of a view was sourced from."""
 
+BODY_SIZE: Final = "Nats-Msg-Size"
 MARKER: Final = "Nats-Marker-Reason"
 TTL: Final = "Nats-TTL"
 
@@ -100,6 +101,12 @@ def check_size(subject: str, data: bytes, headers: Mapping[str, str], *, max_pay
         raise TooLargeError(
             f"{subject}: body has {len(data)} bytes; the server takes {max_payload}"
         )
+
+
+def stored_size(subject: str, headers: Mapping[str, str]) -> int:
+    """Bytes of a message of which only the headers were delivered; the server says how long the body is."""
+    body = whole_number(headers.get(BODY_SIZE, "")) or 0
+    return len(subject) + body + sum(len(name) + len(value) + 4 for name, value in headers.items())
 
 
 def source_sequence(headers: Mapping[str, str]) -> int | None:

@@ -61,6 +61,8 @@ class Defaults(_Data):
     """At least as long as a publisher retries, or a retry would be stored twice."""
 
     discard: Literal["old", "new"]
+    spoke_hours: float = Field(gt=0)
+    """In how many hours a spoke may write its part of a log again; the gateway refuses more."""
 
 
 class Log(_Data):
@@ -71,6 +73,7 @@ class Log(_Data):
     max_age_days: float | None = Field(default=None, gt=0)
     max_gib: float | None = Field(default=None, gt=0)
     discard: Literal["old", "new"] | None = None
+    spoke_hours: float | None = Field(default=None, gt=0)
     live: bool = True
     """Whether it publishes once more what it has stored, below ``live.``, for people who listen."""
 
@@ -114,6 +117,11 @@ class Catalogue(_Data):
         }
         configs[f"OBJ_{self.objects.bucket}"] = self._objects()
         return {name: config | {"num_replicas": replicas} for name, config in configs.items()}
+
+    def spoke_hours(self, name: str) -> float:
+        """In how many hours a spoke may write its part of this log again."""
+        hours = self.logs[name].spoke_hours
+        return self.defaults.spoke_hours if hours is None else hours
 
     def _log(self, name: str, log: Log) -> Config:
         age = log.max_age_days if log.max_age_days is not None else self.defaults.max_age_days

@@ -131,7 +131,8 @@ def attacks() -> Iterator[Attack]:
     )
     for user, stream in (
         ("viewer", "OBSERVED_NOW"), ("viewer", "HOSTS_NOW"), ("viewer", "ADMISSIONS"),
-        ("console", "QUEUES_NOW"), ("console", "OBSERVED_NOW"),
+        ("console", "QUEUES_NOW"), ("console", "OBSERVED_NOW"), ("dispatcher", "KEYS_NOW"),
+        ("dispatcher", "TRACES_NOW"),
     ):  # fmt: skip
         yield Attack(
             threat="T3", way=f"{user} makes a consumer of {stream}", act=making(user, stream)
@@ -146,6 +147,7 @@ def attacks() -> Iterator[Attack]:
     changed = {"stream_name": "HOSTS_NOW", "config": plain, "action": "update"}
     for user, what, subject, body in (
         ("viewer", "deletes", f"$JS.API.CONSUMER.DELETE.{DURABLE}", b""),
+        ("dispatcher", "deletes", f"$JS.API.CONSUMER.DELETE.{DURABLE}", b""),
         ("provisioner", "pulls from", f"$JS.API.CONSUMER.MSG.NEXT.{DURABLE}", b"9"),
         ("classifier", "acknowledges for", f"$JS.ACK.{DURABLE}.1.1.1.1.0", b"+ACK"),
         ("classifier", "acknowledges by the long name for",

@@ -3,20 +3,17 @@
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 from nats.errors import Error as NatsError
 
-from shared.bus.streams import load, view_of
 from shared.contracts.kube.kinds import JOB
 from shared.contracts.messages.dispatches import Dispatch
 from shared.testing.builders import observed
 from shared.testing.waiting import eventually
 from tests.attacks.attack import Act, Attack
+from tests.attacks.floods import OWN
 from tests.attacks.ground import BreachError, Ground, ask, say
-
-FLOOD_BYTES: Final = 150 << 20
-QUEUE: Final = "sluice.queue.hub._.main"
 
 Json = dict[str, Any]
 
@@ -81,29 +78,6 @@ def _next_ids(headers: str) -> list[str]:
     if not number.isdecimal():
         return [identity]
     return [f"{head}:{int(number) + ahead}" for ahead in range(1, 6)]
-
-
-async def floods(ground: Ground) -> None:
-    """Write as much as fits through the line, to subjects that one may write to, while others report."""
-    await ground.spoke_is_served()
-    east, west = await ground.client("spoke-east"), await ground.client("spoke-west")
-    body = b"x" * (1 << 20)
-    for number in range(FLOOD_BYTES // len(body)):
-        await east.publish(f"sluice.observed.east.a.j{number}.jobs_batch", body)
-        if number % 8 == 0:
-            await east.flush(timeout=60)
-    for client, subject in ((west, "sluice.beat.west._._"), (await ground.client("quota"), QUEUE)):
-        await client.request(subject, b"{}", timeout=60)
-    operator = await ground.client("operator")
-    for log, subject in (("OBSERVED", "sluice.observed.hub.team.j.jobs_batch"), ("QUEUES", QUEUE)):
-        for stream in (log, view_of(log)):
-            which = {"last_by_subj": subject}
-            if await ask(operator, f"$JS.API.STREAM.MSG.GET.{stream}", which) is None:
-                raise BreachError(f"{subject} is gone from {stream}")
-    for stream in load().configs():
-        info = await ask(operator, f"$JS.API.STREAM.INFO.{stream}")
-        if info is None or not 0 < info["state"]["bytes"] + 1 <= info["config"]["max_bytes"]:
-            raise BreachError(f"{stream} has no bound")
 
 
 def saying(subject: str, body: bytes | Json = b"{}", *, reply: str | None = None) -> Act:
@@ -177,12 +151,6 @@ def asking_too_much(requests: int, filters: int) -> Act:
     return act
 
 
-OWN: Final = (
-    *(f"sluice.{what}.east.>" for what in ("observed", "outcome", "copy")),
-    *(f"sluice.{what}.east._._" for what in ("beat", "seal")),
-)
-
-
 def attacks() -> Iterator[Attack]:
     """The rows."""
     yield Attack(
@@ -196,12 +164,6 @@ def attacks() -> Iterator[Attack]:
         way="spoke makes what the hub sees vanish by the name that it will have",
         act=swallows_observations,
         own=(*OWN, "sluice.observed.hub.a.j.>"),
-    )
-    yield Attack(
-        threat="T2",
-        way="spoke writes 150 MB into shared streams",
-        act=floods,
-        own=(*OWN, "sluice.beat.west.>", "sluice.queue.>"),
     )
     yield Attack(
         threat="T2",

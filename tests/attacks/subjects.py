@@ -158,6 +158,8 @@ def attacks() -> Iterator[Attack]:
         )
     for user, stream, subject in (
         ("viewer", "KEYS", "sluice.key.hub.a.b"),
+        ("dispatcher", "KEYS", "sluice.key.hub.a.b"),
+        ("dispatcher", "KEYS_NOW", "sluice.key.hub.a.b"),
         ("console", "DISPATCHES", "sluice.dispatch.west.a.w"),
         ("classifier", "CHECKS", "sluice.check.hub.team.w.machines"),
     ):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import chain
 
-from tests.attacks import consumers, orders, replies, spokes, strangers, subjects
+from tests.attacks import consumers, floods, orders, replies, spokes, strangers, subjects
 from tests.attacks.attack import Attack
 
 
@@ -11,6 +11,7 @@ def attacks() -> tuple[Attack, ...]:
     """The table, ordered by threat."""
     rows: Iterator[Attack] = chain(
         spokes.attacks(),
+        floods.attacks(),
         replies.attacks(),
         consumers.attacks(),
         subjects.attacks(),

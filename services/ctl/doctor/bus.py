@@ -79,8 +79,8 @@ def full_or_behind(stream: str, info: Json) -> list[Finding]:
             Finding(
                 where=f"stream {stream}",
                 problem=f"is {percent} % full, and forgets how objects stand when it is full",
-                advice="look who fills it (`nats stream subjects`): a spoke that floods it has its key "
-                "taken away; otherwise raise max_gib in deploy/nats/streams.yaml and run `sluice bus apply`",
+                advice="look who fills it (`nats stream subjects`); spokes may fill half of it: "
+                "raise max_gib in deploy/nats/streams.yaml and run `sluice bus apply`",
             )
         )
     found += [

@@ -3,8 +3,9 @@
 Within one account everybody's answers, and whatever the server is told to send somewhere, go through the
 same subjects. Whoever shares the account of the streams has the server write for him under any name, by
 naming that as the place for an answer. In an account of its own nothing is there but what is imported: each
-subject that a user writes to, what it asks JetStream, and its durable consumers. A spoke asks JetStream at
-the door (`shared.bus.spoke_gateway`), which looks at the body of a request, too.
+subject that a user writes to, what it asks JetStream, and its durable consumers. A spoke asks JetStream, and
+writes, at the door (`shared.bus.spoke_gateway`), which looks at the body of a request and at how much it
+writes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,6 +35,9 @@ SPOKE_LIMITS: Final = "limits { max_connections: 16, max_subscriptions: 1000, ma
 DOOR: Final = f"{subjects.ROOT}.door"
 """``sluice.door.<spoke>.<what is asked below $JS.API>``."""
 
+WRITE: Final = "write"
+"""``sluice.door.<spoke>.write.<the subject that the spoke writes to>``."""
+
 HUB_ACCOUNT: Final = "HUB"
 
 PLACES: Final = 16
@@ -56,7 +60,12 @@ class SpokeAccess:
     logs: tuple[str, ...]
     views: tuple[str, ...]
     views_all: tuple[str, ...]
-    """Also those of which it may only know how far they are."""
+    """Also those of which it may only know how far they are. Those that it has no use for seem empty."""
+
+    @property
+    def views_used(self) -> set[str]:
+        """Views of the logs that it reads or writes."""
+        return {*self.views, *map(view_of, self.logs)}
 
     durables: Mapping[str, tuple[str, ...]]
     """View to names."""
@@ -189,8 +198,8 @@ def hub_configuration(
     none.
     """
     former = former or {}
-    rights_of(spokes=spokes, cluster=cluster)  # Raises for names that are none.
-    users = rights_of(cluster=cluster)
+    everybody = rights_of(spokes=spokes, cluster=cluster)  # Raises for names that are none.
+    users = {name: everybody[name] for name in rights_of(cluster=cluster)}
     allowed = permissions(users, keys=keys)
     before = permissions(users, keys={**keys, **former})
     found = _Accounts()
@@ -273,7 +282,9 @@ def _add_spokes(
         for asked in _ASKED:
             local = f"{OWN_API}.{asked}"
             found.serve(keeper, f"{DOOR}.{token}.{asked}", _account(token), local=local)
-        for subject, local in _given(spoke_access(token), rights):
+        for subject in rights.writes:
+            found.serve(keeper, f"{DOOR}.{token}.{WRITE}.{subject}", _account(token), local=subject)
+        for subject, local in _given(spoke_access(token)):
             found.serve(HUB_ACCOUNT, subject, _account(token), local=local)
 
 
@@ -302,9 +313,9 @@ def leaf_configuration(url: str, access: Access = OPEN) -> str:
     )
 
 
-def _given(access: SpokeAccess, rights: Rights) -> Iterator[tuple[str, str]]:
+def _given(access: SpokeAccess) -> Iterator[tuple[str, str]]:
     """What one spoke has of the streams' account: the subject there, and in the spoke's account."""
-    for subject in (*rights.writes, *access.leases):
+    for subject in access.leases:
         yield subject, subject
     consumers = [name for names in access.durables.values() for name in names]
     for name in (*consumers, *access.places):

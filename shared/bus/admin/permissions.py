@@ -37,6 +37,14 @@ _LOOKS: Final = (
     "$JS.API.CONSUMER.DELETE.{stream}.*",
     "$JS.API.CONSUMER.MSG.NEXT.{stream}.*",
 )
+_SERVES: Final = (
+    "$JS.API.STREAM.MSG.GET.{log}",
+    "$JS.API.STREAM.MSG.GET.{view}",
+    "$JS.API.CONSUMER.CREATE.{view}.*",
+    "$JS.API.CONSUMER.INFO.{view}.*",
+    "$JS.API.CONSUMER.DELETE.{view}.*",
+    "$JS.API.CONSUMER.MSG.NEXT.{view}.*",
+)
 _DIRECT_LOOKS: Final = ("$JS.API.DIRECT.GET.{stream}",)
 
 _PULLS: Final = (
@@ -81,6 +89,12 @@ class Rights(BaseModel):
     deaf: tuple[str, ...] = ()
     api: tuple[str, ...] = ()
     """Requests below `$JS.API`, for people."""
+
+    serves: tuple[str, ...] = ()
+    """Logs about which it asks JetStream for spokes, and to which it writes for them."""
+
+    relays: tuple[str, ...] = ()
+    """Subjects of spokes to which it publishes what they write. They follow from the names of the spokes."""
 
     everything: bool = False
     declares: bool = False
@@ -169,7 +183,26 @@ def rights_of(
         if spoke == cluster:
             raise ValueError(f"{spoke!r} is the cluster itself, and no spoke of it")
         users[f"spoke-{spoke}"] = file.spoke.for_cluster(spoke)
+    relays = tuple(subject for spoke in spokes for subject in users[f"spoke-{spoke}"].writes)
+    for name, rights in users.items():
+        if rights.serves:
+            users[name] = Rights(**{**dict(rights), "relays": relays})
     return users
+
+
+def spoke_writes(*, path: Path = PERMISSIONS_FILE) -> tuple[str, ...]:
+    """Filters of the subjects that a spoke writes, with ``{cluster}`` in the place of its name."""
+    return _read(path).spoke.writes
+
+
+def spokes_among(allowed: Collection[str], *, path: Path = PERMISSIONS_FILE) -> set[str]:
+    """Names, as subjects have them, of the spokes to whose subjects somebody may publish."""
+    found = set()
+    for subject in allowed:
+        token = (*subject.split("."), "", "", "")[2]
+        if subject in {one.replace("{cluster}", token) for one in spoke_writes(path=path)}:
+            found.add(token)
+    return found
 
 
 def reads_of(service: str, *, path: Path = PERMISSIONS_FILE) -> tuple[str, ...] | None:
@@ -233,6 +266,7 @@ def permissions(
 
 def _publish(rights: Rights, writes: list[str]) -> Iterator[str]:
     yield from rights.writes
+    yield from rights.relays
     yield from _leases(rights)
     yield from rights.asks
     yield from PUBLIC
@@ -250,6 +284,8 @@ def _publish(rights: Rights, writes: list[str]) -> Iterator[str]:
             if stream != log or rights.replays:
                 looks = _LOOKS if rights.consumers else _DIRECT_LOOKS
                 yield from (subject.format(stream=stream) for subject in looks)
+    for log in rights.serves:
+        yield from (subject.format(log=log, view=view_of(log)) for subject in _SERVES)
     for log, durables in rights.works.items():
         for durable in durables:
             yield from (subject.format(stream=view_of(log), durable=durable) for subject in _PULLS)
@@ -270,7 +306,7 @@ def _leases(rights: Rights) -> list[str]:
 
 
 def _never(rights: Rights, owners: list[tuple[str, str]]) -> Iterator[str]:
-    reads = {view_of(log) for log in rights.reads}
+    reads = {view_of(log) for log in (*rights.reads, *rights.serves)}
     own = {(view_of(log), durable) for log, names in rights.works.items() for durable in names}
     for stream, durable in owners:
         if stream in reads and (stream, durable) not in own:

@@ -115,6 +115,7 @@ class Connection:
         self.inbox: str = options.get("inbox_prefix", INBOX)
         """Below it is all that is sent to us alone."""
 
+        self._url = url
         self.url = without_secrets(url)
         """For people: without user and password."""
 
@@ -143,6 +144,10 @@ class Connection:
         self._complained_at: float | None = None
         self._revival: asyncio.Task[None] | None = None
         self._renewing: asyncio.Task[None] | None = None
+
+    def another(self, name: str) -> "Connection":
+        """One more connection of the same user, not opened yet: what it is sent does not delay this one."""
+        return Connection(url=self._url, name=name, access=self._access)
 
     @property
     def nc(self) -> Client:

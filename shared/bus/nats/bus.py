@@ -445,6 +445,17 @@ class NatsBus:
         reader = self._reader(stream, (), view=True, headers_only=True)
         return await ended_work.tombstones(reader, before, most)
 
+    async def stored_bytes(self, stream: str, subject: str) -> int:
+        """Return how many bytes the view has of the subjects of a filter. Reads the headers of all."""
+        total = 0
+        reader = self._reader(stream, (subject,), view=True, headers_only=True)
+        async with contextlib.aclosing(reader.read()) as items:
+            async for item in items:
+                if isinstance(item, CaughtUp):
+                    break
+                total += wire.stored_size(item.subject, item.headers)
+        return total
+
     async def trim(self, stream: str, subject: str, *, up_to: int) -> int:
         """Delete a subject's messages from the log; see the port."""
         return await ended_work.trim(self._connection.nc, stream, subject, up_to)

@@ -1,4 +1,4 @@
-"""The gateway of the hub's NATS: checks JetStream requests of spokes before it forwards them.
+"""Checks JetStream requests of spokes before it forwards them.
 
 NATS grants permissions by subject. What a request for a consumer or a message is about is in its body,
 which NATS does not check: a user who may create consumers can read everything, and one who may choose
@@ -78,7 +78,7 @@ class RefusedError(Exception):
     """A request that this spoke may not make."""
 
 
-class SpokeGateway:
+class SpokeRequests:
     """Answers the requests of spokes for as long as it runs."""
 
     def __init__(self, bus: NatsBus) -> None:
@@ -100,7 +100,10 @@ class SpokeGateway:
                 await self._connection.wait_ready()
                 nc = self._connection.nc
                 if nc is not subscribed:
-                    await nc.subscribe(f"{DOOR}.*.>", queue="doors", cb=self._on_request)
+                    for asked in ("STREAM", "CONSUMER"):
+                        await nc.subscribe(
+                            f"{DOOR}.*.{asked}.>", queue="doors", cb=self._on_request
+                        )
                     subscribed = nc
                     log.info("the gateway answers spokes")
                 await asyncio.sleep(WAIT_SECONDS)
@@ -179,6 +182,8 @@ class SpokeGateway:
     async def _message(self, spoke: SpokeAccess, stream: str, which: Json) -> Json:
         match which:
             case {"last_by_subj": ">"} if len(which) == 1 and stream in spoke.views_all:
+                if stream not in spoke.views_used:
+                    return _error(MESSAGE_NOT_FOUND, "no message found")
                 return _bare(await self._get(stream, which))
             case {"last_by_subj": str(subject)} if len(which) == 1:
                 if not spoke.may_read(stream, subject):
