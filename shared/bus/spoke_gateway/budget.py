@@ -33,7 +33,7 @@ class _Bucket:
         self._at = now
         return max(0.0, min(amount, self._size) - self._level) / self._per_second
 
-    def take(self, amount: float) -> None:
+    def charge(self, amount: float) -> None:
         """Take it, after `wait` has said 0."""
         self._level -= amount
 
@@ -68,10 +68,10 @@ class Budget:
         """Seconds until it may write one more message; 0 for at once. Never long: it is a pace."""
         return self._messages.wait(1, now)
 
-    def take(self, size: int) -> None:
+    def charge(self, size: int) -> None:
         """Count a message that is written."""
-        self._bytes.take(size)
-        self._messages.take(1)
+        self._bytes.charge(size)
+        self._messages.charge(1)
 
 
 def share_of(view_bytes: int, spokes: int) -> int:

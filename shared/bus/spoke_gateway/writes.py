@@ -240,7 +240,7 @@ class _Lane:
         await asyncio.sleep(budget.wait(loop.time()))
         if crowded := await self._share(token).refusal(subject, size, loop.time()):
             return await self._refuse(message, "share of the view", f"{token} {crowded}")
-        budget.take(size)
+        budget.charge(size)
         return await self._connection.publish(message, subject)
 
     async def _budget(self, token: str, now: float) -> Budget:

@@ -17,7 +17,7 @@ def write(found: Budget, size: int, now: float) -> bool:
     """Write a message; False if the budget has no room."""
     if found.lacks(size, now) or found.wait(now):
         return False
-    found.take(size)
+    found.charge(size)
     return True
 
 
