@@ -204,7 +204,12 @@ def _carry_out_decisions(
         cache=cache,
         workloads=workloads,
         jobs=jobs,
-        machines=MachineSecrets(kube=parts.kube, events=events, seal_keys=seal_keys),
+        machines=MachineSecrets(
+            kube=parts.kube,
+            events=events,
+            seal_keys=seal_keys,
+            excluded=settings.excluded_namespaces,
+        ),
         copies=copies,
         orders=_order_check(parts),
         hub_status=HubStatusWriter(

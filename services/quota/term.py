@@ -65,6 +65,9 @@ one evaluation of a queue serves all of them; other tasks carry out what was dec
 
 REST_SECONDS_MAX: Final = 0.05
 
+AHEAD_SECONDS: Final = 30 * 86_400
+"""An Outcome that names a term so far ahead of the clock is a lie, or a clock's that was set wrong by a month."""
+
 FULLNESS_INTERVAL_SECONDS: Final = 5.0
 
 NEEDED_BY_ENDS: Final = ("ADMISSIONS", "WORKLOADS", "OUTCOMES")
@@ -218,13 +221,16 @@ class Term:
 
         Log and view may have lost the same tail, and with it a `Term` and decisions that were carried out.
         Outcomes of them may be on the log or on their way, and name that term: the present second is above
-        it, where the clocks agree.
+        it, where the clocks agree. A spoke writes Outcomes, too: a term of the far future is not believed.
         """
-        seen = [int(self._now().timestamp())]
+        present = int(self._now().timestamp())
+        seen = [present]
         for stream, entry in self._inbox:
             if stream in {"ADMISSIONS", "OUTCOMES"}:
                 message = read(entry, message_type(stream, entry.subject))
-                if isinstance(message, TermBegan | Admission | Outcome):
+                if isinstance(message, TermBegan | Admission):
+                    seen.append(message.term + 1)
+                elif isinstance(message, Outcome) and message.term < present + AHEAD_SECONDS:
                     seen.append(message.term + 1)
         return max(seen)
 

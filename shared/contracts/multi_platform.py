@@ -6,6 +6,8 @@ the task builds, so the pod starts once the secret exists.
 
 from typing import Final
 
+from shared.contracts.kube.bodies import Body, status_of
+
 FINALIZER: Final = "appstudio.io/multi-platform-finalizer"
 """On a TaskRun that has, or may have, a host."""
 
@@ -24,3 +26,13 @@ SECRET_PREFIX: Final = "multi-platform-ssh-"  # noqa: S105 - a name, no secret
 def secret_name(task_run: str) -> str:
     """The name of the secret that a TaskRun's pod waits for."""
     return f"{SECRET_PREFIX}{task_run}"
+
+
+def waits_for_secret(task_run: Body) -> bool:
+    """Whether the task that Tekton resolved (`status.taskSpec`) mounts a secret that names a host.
+
+    Only then does a pod wait for one.
+    """
+    spec = status_of(task_run).get("taskSpec") or {}
+    secrets = (volume.get("secret") or {} for volume in spec.get("volumes") or [])
+    return any((secret.get("secretName") or "").startswith(SECRET_PREFIX) for secret in secrets)

@@ -4,7 +4,15 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from tests.attacks.attack import Act, Attack
-from tests.attacks.ground import HOSTS_DURABLE, BreachError, Ground, ask, say, stolen_name
+from tests.attacks.ground import (
+    HOSTS_DURABLE,
+    SPOKES_DURABLES,
+    BreachError,
+    Ground,
+    ask,
+    say,
+    stolen_name,
+)
 
 DURABLE: Final = f"HOSTS_NOW.{HOSTS_DURABLE}"
 
@@ -166,3 +174,34 @@ def attacks() -> Iterator[Attack]:
         yield Attack(
             threat="T3", way=f"{user} {what} the patcher's durable", act=saying(user, subject, body)
         )
+    yield from _of_spokes()
+
+
+def _of_spokes() -> Iterator[Attack]:
+    """Uses of the durables of a spoke's patcher by users of the hub that read the same view."""
+    for user, view in (
+        ("classifier", "HOSTS_NOW"), ("provisioner", "HOSTS_NOW"), ("patcher", "HOSTS_NOW"),
+        ("patcher", "DISPATCHES_NOW"), ("tracer", "DISPATCHES_NOW"), ("dispatcher", "HOSTS_NOW"),
+    ):  # fmt: skip
+        way = f"{user} uses a spoke's durable on {view.removesuffix('_NOW')}"
+        yield Attack(threat="T3", way=way, act=of_a_spoke(user, view))
+
+
+def of_a_spoke(user: str, view: str) -> Act:
+    """Pull from it, acknowledge for it, change it and delete it."""
+
+    async def act(ground: Ground) -> None:
+        client, name = await ground.client(user), SPOKES_DURABLES[view]
+        plain = {"name": name, "durable_name": name, "ack_policy": "explicit"}
+        tried: dict[str, bytes | Json] = {
+            f"$JS.API.CONSUMER.MSG.NEXT.{view}.{name}": b"9",
+            f"$JS.ACK.{view}.{name}.1.1.1.1.0": b"+TERM",
+        }
+        if user != "dispatcher":  # It makes and deletes them, because it asks for spokes.
+            body = {"stream_name": view, "config": plain, "action": ""}
+            tried[f"$JS.API.CONSUMER.CREATE.{view}.{name}"] = body
+            tried[f"$JS.API.CONSUMER.DELETE.{view}.{name}"] = b""
+        for subject, body in tried.items():
+            await say(client, subject, body, reply=client.new_inbox())
+
+    return act

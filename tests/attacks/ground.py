@@ -35,6 +35,9 @@ SETTLE_SECONDS: Final = 0.4
 """What the server does behind an attack's back has happened by then. Later harm shows in the next row."""
 
 HOSTS_DURABLE: Final = "patcher-hub-host"
+SPOKES_DURABLES: Final = {"HOSTS_NOW": "patcher-east-host", "DISPATCHES_NOW": "patcher-east-dispatch"}
+"""Durables of a spoke's patcher, by view."""
+
 THIEF: Final = "thief"
 """Prefix of the consumers that an attack makes for itself."""
 
@@ -163,6 +166,7 @@ class Ground:
             for one in consumers["consumers"]:
                 found[f"consumer {one['name']} of {stream}"] = {
                     "delivered": one["delivered"]["consumer_seq"],
+                    "filters": one["config"].get("filter_subjects"),
                     "acknowledged": one["ack_floor"]["stream_seq"],
                     "pending": one["num_ack_pending"],
                     "waiting": one.get("num_waiting", 0),
@@ -256,6 +260,10 @@ async def _furnish(found: Ground) -> None:
     }  # fmt: skip
     create = {"stream_name": "HOSTS_NOW", "config": config, "action": ""}
     await call(patcher, f"CONSUMER.CREATE.HOSTS_NOW.{HOSTS_DURABLE}", create)
+    for view, name in SPOKES_DURABLES.items():
+        theirs = config | {"name": name, "durable_name": name, "filter_subjects": ["sluice.*.east.>"]}
+        create = {"stream_name": view, "config": theirs, "action": ""}
+        await call(operator, f"CONSUMER.CREATE.{view}.{name}", create)
     inbox = patcher.new_inbox()
     messages = await patcher.subscribe(inbox)
     next_one = f"$JS.API.CONSUMER.MSG.NEXT.HOSTS_NOW.{HOSTS_DURABLE}"

@@ -8,6 +8,7 @@ import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any, Final
 
 import structlog
@@ -21,7 +22,7 @@ from shared.contracts.kube.bodies import Body, status_of
 from shared.contracts.kube.kinds import POD, SECRET, TASK_RUN
 from shared.contracts.kube.names import MACHINE_READY
 from shared.contracts.messages.hosts import HostState
-from shared.contracts.multi_platform import FINALIZER, secret_name
+from shared.contracts.multi_platform import FINALIZER, secret_name, waits_for_secret
 from shared.contracts.seal import SealError, host_context
 from shared.kube.port import AlreadyExistsError, Kube, KubeError, NotFoundError, RefusedError
 
@@ -137,6 +138,8 @@ class MachineSecrets:
     kube: Kube
     events: EventRecorder
     seal_keys: SealKeyStore
+    excluded: tuple[str, ...] = ()
+    """Patterns of namespaces in which no message makes a secret."""
 
     async def apply(self, host: HostState) -> None:
         """Create the secret, or delete it with the release of the host. Can be repeated.
@@ -149,6 +152,12 @@ class MachineSecrets:
                 f"host of {host.namespace}/{host.name}: secret: no build reads {', '.join(unknown)}"
             )
             raise refused("host", "secret", text)
+        if content and any(fnmatchcase(host.namespace, pattern) for pattern in self.excluded):
+            text = (
+                f"host of {host.namespace}/{host.name}: secret: the namespace is excluded "
+                f"(SLUICE_EXCLUDED_NAMESPACES)"
+            )
+            raise refused("host", "secret", text)
         with retry_later():
             task_run = await get_or_none(self.kube, TASK_RUN, host.namespace, host.name)
             if task_run is not None and task_run["metadata"]["uid"] != host.uid:
@@ -158,6 +167,9 @@ class MachineSecrets:
             if task_run is None:
                 return  # The TaskRun is gone, and its secret with it.
             if host.state != "released" and content:
+                if not waits_for_secret(task_run):
+                    text = f"host of {host.namespace}/{host.name}: secret: the TaskRun mounts none"
+                    raise refused("host", "secret", text)
                 await self._create(host, content)
             await self._update_task_run(host, task_run)
 

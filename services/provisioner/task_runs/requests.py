@@ -22,8 +22,8 @@ from shared.contracts.multi_platform import (
     FAILED_HOSTS_ANNOTATION,
     FINALIZER,
     PLATFORM_PARAMETER,
-    SECRET_PREFIX,
     TASK_TYPE_LABEL,
+    waits_for_secret,
 )
 
 _EPOCH: Final = datetime.fromtimestamp(0, tz=UTC)
@@ -79,7 +79,7 @@ def to_host_request(task_run: Body) -> HostRequest | None:
     mounts the secret: only then does a pod wait for it.
     """
     metadata = task_run["metadata"]
-    if TASK_TYPE_LABEL in labels_of(task_run) or not _waits_for_secret(task_run):
+    if TASK_TYPE_LABEL in labels_of(task_run) or not waits_for_secret(task_run):
         return None
     params = spec_of(task_run).get("params") or []
     platform = next(
@@ -111,12 +111,6 @@ def has_ended(task_run: Body) -> bool:
 def has_finalizer(task_run: Body) -> bool:
     """Whether the TaskRun can be deleted only after its host is released."""
     return FINALIZER in (task_run["metadata"].get("finalizers") or [])
-
-
-def _waits_for_secret(task_run: Body) -> bool:
-    spec = status_of(task_run).get("taskSpec") or {}
-    secrets = (volume.get("secret") or {} for volume in spec.get("volumes") or [])
-    return any((secret.get("secretName") or "").startswith(SECRET_PREFIX) for secret in secrets)
 
 
 def _run_uid(metadata: Metadata) -> str:

@@ -56,9 +56,7 @@ _PULLS: Final = (
     "$JS.ACK.*.*.{stream}.{durable}.>",
 )
 _NOT_OURS: Final = (
-    "$JS.API.CONSUMER.CREATE.{stream}.{durable}",
-    "$JS.API.CONSUMER.CREATE.{stream}.{durable}.>",
-    "$JS.API.CONSUMER.DELETE.{stream}.{durable}",
+    "$JS.API.CONSUMER.*.{stream}.{durable}",
     "$JS.API.CONSUMER.MSG.NEXT.{stream}.{durable}",
 )
 """A pull from a foreign durable steals its work; its deletion makes it start from the beginning."""
@@ -232,15 +230,15 @@ def permissions(
     *,
     keys: Mapping[str, str] | None = None,
     catalogue: Catalogue | None = None,
+    spokes: Collection[Rights] = (),
 ) -> dict[str, Permissions]:
-    """What each user may publish and hear. `keys`: its public key, for its inbox; without: any inbox."""
+    """What each user may publish and hear. `keys`: its public key, for its inbox; without: any inbox.
+
+    `spokes`: rights of those whose durables belong to none of `users`.
+    """
     logs = (catalogue or load()).logs
-    owners = [
-        (view_of(log), durable)
-        for rights in users.values()
-        for log, names in rights.works.items()
-        for durable in names
-    ]
+    owners = [each for rights in users.values() for each in _durables(rights)]
+    theirs = [each for rights in spokes for each in _durables(rights)]
     found = {}
     for name, rights in users.items():
         inbox = f"{inbox_of((keys or {}).get(name))}.>"
@@ -257,7 +255,7 @@ def permissions(
             subscribe=tuple(
                 dict.fromkeys([inbox, *rights.answers, *rights.listens, *_leases(rights)])
             ),
-            never=tuple(dict.fromkeys(_never(rights, owners))),
+            never=tuple(dict.fromkeys(_never(rights, owners, theirs))),
             unheard=rights.deaf,
             responds=bool(rights.answers),
         )
@@ -305,12 +303,27 @@ def _leases(rights: Rights) -> list[str]:
     return [subjects.join("lease", name) for name in rights.leases]
 
 
-def _never(rights: Rights, owners: list[tuple[str, str]]) -> Iterator[str]:
+def _never(
+    rights: Rights, owners: list[tuple[str, str]], theirs: list[tuple[str, str]]
+) -> Iterator[str]:
+    """`theirs`: durables of spokes. Who serves spokes makes and deletes these for them, but pulls from none."""
+    if not rights.consumers:
+        return
     reads = {view_of(log) for log in (*rights.reads, *rights.serves)}
-    own = {(view_of(log), durable) for log, names in rights.works.items() for durable in names}
+    own = set(_durables(rights))
     for stream, durable in owners:
         if stream in reads and (stream, durable) not in own:
             yield from (subject.format(stream=stream, durable=durable) for subject in _NOT_OURS)
+    for stream, durable in theirs:
+        if stream in reads:
+            foreign = _NOT_OURS[1:] if rights.serves else _NOT_OURS
+            yield from (subject.format(stream=stream, durable=durable) for subject in foreign)
+
+
+def _durables(rights: Rights) -> Iterator[tuple[str, str]]:
+    """View and name of each durable of its own."""
+    for log, names in rights.works.items():
+        yield from ((view_of(log), durable) for durable in names)
 
 
 def _under(subject: str, filters: list[str]) -> bool:

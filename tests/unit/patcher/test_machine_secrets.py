@@ -15,7 +15,7 @@ from services.patcher.machines.seal_key import SECRET_NAME, SealKeyStore
 from services.patcher.machines.secrets import NOT_OPENED, MachineSecrets, task_run_patch
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
-from shared.bus.port import LaterError
+from shared.bus.port import LaterError, NeverError
 from shared.contracts.kube.bodies import as_body
 from shared.contracts.kube.kinds import SECRET, TASK_RUN
 from shared.contracts.messages.hosts import HostState, SealKey
@@ -37,7 +37,9 @@ class Setup:
         self.uid = ""
         self.keeper = self.another_keeper()
         events = EventRecorder(kube=self.kube, now=lambda: NOON, per_second=0)
-        self.machines = MachineSecrets(kube=self.kube, events=events, seal_keys=self.keeper)
+        self.machines = MachineSecrets(
+            kube=self.kube, events=events, seal_keys=self.keeper, excluded=("kube-*",)
+        )
 
     def another_keeper(self) -> SealKeyStore:
         return SealKeyStore(
@@ -45,15 +47,21 @@ class Setup:
             entropy=ENTROPY,
         )  # fmt: skip
 
-    async def task_run(self) -> None:
+    async def task_run(self, *, secret: str = "multi-platform-ssh-build") -> None:
         body = {"metadata": {"name": "build", "namespace": "default"}, "spec": {"taskSpec": {}}}
         created = await self.kube.create(TASK_RUN, body)
         self.uid = created["metadata"]["uid"]
+        await self.mounts(secret)
+
+    async def mounts(self, secret: str) -> None:
+        spec = {"volumes": [{"name": "ssh", "secret": {"secretName": secret}}]}
+        patch = {"status": {"taskSpec": spec}}
+        await self.kube.patch(TASK_RUN, "default", "build", patch, subresource="status")
 
     def said(self, state: Any, **more: Any) -> HostState:
         return HostState(
-            cluster="hub", namespace="default", name="build", uid=self.uid, state=state, at=NOON,
-            **{"platform": "linux/arm64", **more},
+            cluster="hub", name="build", uid=self.uid, state=state, at=NOON,
+            **{"namespace": "default", "platform": "linux/arm64", **more},
         )  # fmt: skip
 
     async def marks(self) -> tuple[dict[str, str], dict[str, str], list[str]]:
@@ -112,6 +120,19 @@ async def test_task_run_shows_each_state_of_its_host(setup: Setup) -> None:
     assert await setup.marks() == (ALWAYS, {}, [])
     with pytest.raises(NotFoundError):
         await setup.secret()
+
+
+async def test_no_secret_is_made_for_a_task_run_that_mounts_none(setup: Setup) -> None:
+    await setup.mounts("another")
+    with pytest.raises(NeverError, match="default/build: secret: the TaskRun mounts none"):
+        await setup.machines.apply(setup.said("ready", **READY))
+    with pytest.raises(NotFoundError):
+        await setup.secret()
+
+
+async def test_no_secret_is_made_in_an_excluded_namespace(setup: Setup) -> None:
+    with pytest.raises(NeverError, match="SLUICE_EXCLUDED_NAMESPACES"):
+        await setup.machines.apply(setup.said("ready", **{**READY, "namespace": "kube-system"}))
 
 
 async def test_static_host_gets_no_cloud_annotations(setup: Setup) -> None:

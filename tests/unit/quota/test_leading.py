@@ -1,12 +1,14 @@
 """Terms of the quota service: restarts, fencing, lost logs."""
 
 import asyncio
+from datetime import UTC, datetime
 
 import pytest
 
 from shared.bus.port import FencedError
 from shared.contracts.messages.admissions import Admission, AdmissionState, Term
 from shared.contracts.messages.checks import CheckState
+from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.workloads import Finish
 from shared.testing.waiting import eventually
 from shared.testing.world.memory_bus import MemoryBus
@@ -50,6 +52,19 @@ async def test_leader_that_reads_another_term_restarts(setup: Setup) -> None:
     await setup.workload("y")
     await became(setup, "y", "admitted")
     assert (await setup.last("y")).term > 7
+
+
+async def test_term_that_a_spoke_made_up_is_not_followed(setup: Setup) -> None:
+    lie = Outcome(
+        cluster="east", namespace="a", name="w", uid="u", action="release", result="applied",
+        term=10**30, number=1, at=NOON,
+    )  # fmt: skip
+    await setup.bus.publish(lie)
+    await setup.cluster()
+    await setup.start_quota()
+    await setup.workload("x")
+    await became(setup, "x", "admitted")
+    assert (await setup.last("x")).term < 2 * datetime.now(UTC).timestamp()
 
 
 class Overtaken(MemoryBus):
