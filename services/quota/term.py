@@ -66,7 +66,7 @@ one evaluation of a queue serves all of them; other tasks carry out what was dec
 REST_SECONDS_MAX: Final = 0.05
 
 AHEAD_SECONDS: Final = 30 * 86_400
-"""An Outcome that names a term so far ahead of the clock is a lie, or a clock's that was set wrong by a month."""
+"""An Outcome whose term is so far ahead is a lie, or of a clock that was set wrong by a month."""
 
 FULLNESS_INTERVAL_SECONDS: Final = 5.0
 
@@ -228,9 +228,9 @@ class Term:
         for stream, entry in self._inbox:
             if stream in {"ADMISSIONS", "OUTCOMES"}:
                 message = read(entry, message_type(stream, entry.subject))
-                if isinstance(message, TermBegan | Admission):
-                    seen.append(message.term + 1)
-                elif isinstance(message, Outcome) and message.term < present + AHEAD_SECONDS:
+                if isinstance(message, Outcome) and message.term > present + AHEAD_SECONDS:
+                    continue
+                if isinstance(message, TermBegan | Admission | Outcome):
                     seen.append(message.term + 1)
         return max(seen)
 

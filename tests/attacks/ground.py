@@ -35,7 +35,10 @@ SETTLE_SECONDS: Final = 0.4
 """What the server does behind an attack's back has happened by then. Later harm shows in the next row."""
 
 HOSTS_DURABLE: Final = "patcher-hub-host"
-SPOKES_DURABLES: Final = {"HOSTS_NOW": "patcher-east-host", "DISPATCHES_NOW": "patcher-east-dispatch"}
+SPOKES_DURABLES: Final = {
+    "HOSTS_NOW": "patcher-east-host",
+    "DISPATCHES_NOW": "patcher-east-dispatch",
+}
 """Durables of a spoke's patcher, by view."""
 
 THIEF: Final = "thief"
@@ -261,7 +264,11 @@ async def _furnish(found: Ground) -> None:
     create = {"stream_name": "HOSTS_NOW", "config": config, "action": ""}
     await call(patcher, f"CONSUMER.CREATE.HOSTS_NOW.{HOSTS_DURABLE}", create)
     for view, name in SPOKES_DURABLES.items():
-        theirs = config | {"name": name, "durable_name": name, "filter_subjects": ["sluice.*.east.>"]}
+        theirs = config | {
+            "name": name,
+            "durable_name": name,
+            "filter_subjects": ["sluice.*.east.>"],
+        }
         create = {"stream_name": view, "config": theirs, "action": ""}
         await call(operator, f"CONSUMER.CREATE.{view}.{name}", create)
     inbox = patcher.new_inbox()

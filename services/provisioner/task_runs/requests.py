@@ -13,7 +13,6 @@ from shared.contracts.kube.bodies import (
     annotations_of,
     labels_of,
     spec_of,
-    status_of,
 )
 from shared.contracts.kube.conditions import SUCCEEDED, has_status
 from shared.contracts.kube.kinds import PIPELINE_RUN

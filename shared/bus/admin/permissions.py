@@ -306,7 +306,7 @@ def _leases(rights: Rights) -> list[str]:
 def _never(
     rights: Rights, owners: list[tuple[str, str]], theirs: list[tuple[str, str]]
 ) -> Iterator[str]:
-    """`theirs`: durables of spokes. Who serves spokes makes and deletes these for them, but pulls from none."""
+    """`theirs`: durables of spokes. Who serves spokes makes and deletes these, but pulls from none."""
     if not rights.consumers:
         return
     reads = {view_of(log) for log in (*rights.reads, *rights.serves)}
