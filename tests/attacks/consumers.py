@@ -198,8 +198,8 @@ def of_a_spoke(user: str, view: str) -> Act:
             f"$JS.ACK.{view}.{name}.1.1.1.1.0": b"+TERM",
         }
         if user != "dispatcher":  # It makes and deletes them, because it asks for spokes.
-            body = {"stream_name": view, "config": plain, "action": ""}
-            tried[f"$JS.API.CONSUMER.CREATE.{view}.{name}"] = body
+            change: Json = {"stream_name": view, "config": plain, "action": ""}
+            tried[f"$JS.API.CONSUMER.CREATE.{view}.{name}"] = change
             tried[f"$JS.API.CONSUMER.DELETE.{view}.{name}"] = b""
         for subject, body in tried.items():
             await say(client, subject, body, reply=client.new_inbox())

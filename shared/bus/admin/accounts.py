@@ -200,9 +200,9 @@ def hub_configuration(
     former = former or {}
     everybody = rights_of(spokes=spokes, cluster=cluster)  # Raises for names that are none.
     users = {name: everybody[name] for name in rights_of(cluster=cluster)}
-    theirs = [rights for name, rights in everybody.items() if name not in users]
-    allowed = permissions(users, keys=keys, spokes=theirs)
-    before = permissions(users, keys={**keys, **former}, spokes=theirs)
+    of_spokes = [rights for name, rights in everybody.items() if name not in users]
+    allowed = permissions(users, keys=keys, spokes=of_spokes)
+    before = permissions(users, keys={**keys, **former}, spokes=of_spokes)
     found = _Accounts()
     found.add(HUB_ACCOUNT, streams=True)
     for name, rights in users.items():
