@@ -204,12 +204,7 @@ def _carry_out_decisions(
         cache=cache,
         workloads=workloads,
         jobs=jobs,
-        machines=MachineSecrets(
-            kube=parts.kube,
-            events=events,
-            seal_keys=seal_keys,
-            excluded=settings.excluded_namespaces,
-        ),
+        machines=_machines(parts, events, seal_keys),
         copies=copies,
         orders=_order_check(parts),
         hub_status=HubStatusWriter(
@@ -223,6 +218,17 @@ def _carry_out_decisions(
         partial(checks.run, workloads.write_check_states),
         owner_notices.run,
         coscheduling.run,
+    )
+
+
+def _machines(
+    parts: _Dependencies, events: EventRecorder, seal_keys: SealKeyStore
+) -> MachineSecrets:
+    return MachineSecrets(
+        kube=parts.kube,
+        events=events,
+        seal_keys=seal_keys,
+        excluded=parts.settings.excluded_namespaces,
     )
 
 
