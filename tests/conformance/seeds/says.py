@@ -24,12 +24,6 @@ FOLDER: Final = Path(__file__).parent
 README: Final = FOLDER / "README.md"
 PLACE: Final = re.compile(r"(?P<seed>00[0-4]):(?P<first>\d+)(?:-(?P<last>\d+))?")
 
-ISSUES: Final[Mapping[int, str]] = {
-    5: "issue 5, the life of a workload",
-    6: "issue 6, spokes",
-    7: "issue 7, machines",
-    8: "issue 8, operation",
-}
 TITLES: Final[Mapping[str, str]] = {
     "000": "PipelineRun scheduling with Kueue",
     "001": "Kueue for Kelos",
@@ -59,7 +53,6 @@ class Paragraph:
     first: int
     last: int
     says: str
-    owed: int | None
     nothing: str
     tests: list[str] = field(default_factory=list)
     """`<file>::<test>`, in the order of files and lines."""
@@ -82,7 +75,6 @@ def mapped() -> list[Paragraph]:
             first=int(str(one["lines"]).split("-")[0]),
             last=int(str(one["lines"]).split("-")[-1]),
             says=one["says"],
-            owed=one.get("owed"),
             nothing=one.get("nothing", ""),
         )
         for seed, ones in listed.items()
@@ -137,9 +129,6 @@ def _row(paragraph: Paragraph) -> str:
         else f"{paragraph.first}-{paragraph.last}"
     )
     held = [f"[{_sentence(test)}]({test.partition('::')[0]})" for test in paragraph.tests]
-    # Nobody owes these issues what a test of it holds; another issue's part is still to come.
-    if paragraph.owed is not None and not (held and paragraph.owed in {5, 6}):
-        held.append(f"*{ISSUES[paragraph.owed]}*")
     if not held:
         held = [f"nothing to hold: {paragraph.nothing}"]
     return f"| {lines} | {paragraph.says} | {'<br>'.join(held)} |\n"
@@ -160,7 +149,7 @@ the services, virtual time, no mocks.
 A test says what it holds by `@says("004:26")`: document and lines. This page is made of that and of
 `paragraphs.yaml` by `python -m tests.conformance.seeds.says --write`; `test_readme.py` fails where
 it is not up to date, and where a line of a document belongs to no paragraph. Tests of spokes are in
-`test_spokes_*.py`, of machines in `test_machines_*.py`. An issue in *italics* still owes a test.
+`test_spokes_*.py`, of machines in `test_machines_*.py`.
 """
 
 
