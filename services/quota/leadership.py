@@ -7,7 +7,7 @@ from typing import Final
 
 import structlog
 
-from services.quota.audit.contradictions import Standing
+from services.quota.audit.contradictions import OpenContradictions
 from services.quota.decider import Decider
 from services.quota.ended_work import FORGET_SECONDS
 from services.quota.metrics import DecisionMetrics
@@ -52,7 +52,7 @@ class QuotaLeader:
         self.decider: Decider | None = None
         """State of the present term; None: another replica leads, or none."""
 
-        self._standing = Standing()
+        self._open_contradictions = OpenContradictions()
         self._begun_anew: datetime | None = None
         """When a contradiction ended a term last."""
 
@@ -80,13 +80,13 @@ class QuotaLeader:
 
     async def _serve_term(self) -> None:
         self._state = READING
-        self._standing.begin_term()
+        self._open_contradictions.begin_term()
         decider = self._new_decider()
         term = Term(
             bus=self._bus,
             decider=decider,
             now=self._now,
-            standing=self._standing,
+            open_contradictions=self._open_contradictions,
             may_begin_anew=self._may_begin_anew,
             on_stopped=self._on_stopped,
             metrics=self._metrics,

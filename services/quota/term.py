@@ -21,7 +21,7 @@ from typing import Final
 import structlog
 
 from services.quota.audit.auditor import Auditor
-from services.quota.audit.contradictions import Standing
+from services.quota.audit.contradictions import OpenContradictions
 from services.quota.decider import Decider
 from services.quota.ended_work import FORGET_SECONDS, EndedWork
 from services.quota.metrics import DecisionMetrics
@@ -93,7 +93,7 @@ class Term:
         bus: Bus,
         decider: Decider,
         now: Callable[[], datetime],
-        standing: Standing,
+        open_contradictions: OpenContradictions,
         may_begin_anew: Callable[[], bool],
         on_stopped: Callable[[str, str], None],
         metrics: DecisionMetrics,
@@ -107,7 +107,7 @@ class Term:
         self._bus = bus
         self._decider = decider
         self._now = now
-        self._auditor = Auditor(standing)
+        self._auditor = Auditor(open_contradictions)
         self._may_begin_anew = may_begin_anew
         self._on_stopped = on_stopped
         self._metrics = metrics

@@ -65,7 +65,7 @@ _CLASSES: Final = {
         "Session": "Term",
         "Room": "Capacity",
         "Life": "Liveness",
-        "Standing": "CopyPhase",
+        "OpenContradictions": "CopyPhase",
         "Telling": "a publisher of orders",
         "Rank": "priority",
     },

@@ -25,25 +25,25 @@ class DecisionCheck:
 
     def __init__(self, cache: ObjectCache) -> None:
         self._cache = cache
-        self._said: dict[WorkloadRef, tuple[int, int]] = {}
+        self._reported: dict[WorkloadRef, tuple[int, int]] = {}
         """Term and number of the contradicted decisions, each of which is said once."""
 
     def check(self, admission: Admission, state: WorkloadState) -> None:
         """Raise `LaterError` if the cluster contradicts the decision."""
         why = _contradiction_of(admission, state, self._cache)
         if why is None:
-            self._said.pop(state.ref, None)
+            self._reported.pop(state.ref, None)
             return
         decision = (admission.term, admission.number)
-        if self._said.get(state.ref) != decision:
-            self._said[state.ref] = decision
+        if self._reported.get(state.ref) != decision:
+            self._reported[state.ref] = decision
             REFUSED.labels(message="admission", reason="contradiction").inc()
             log.error("the cluster contradicts a decision", workload=state.ref.path, error=why)
         raise LaterError(f"the cluster contradicts the decision: {why}")
 
     def forget(self, state: WorkloadState) -> None:
         """Forget a workload that has ended."""
-        self._said.pop(state.ref, None)
+        self._reported.pop(state.ref, None)
 
 
 def _contradiction_of(admission: Admission, state: WorkloadState, cache: ObjectCache) -> str | None:

@@ -103,10 +103,10 @@ def is_same_user(slot: HostSlot, other: HostSlot) -> bool:
     """Whether both slots have one user on one host. A host may have several names for its address."""
     if slot.user != other.user:
         return False
-    return slot.host == other.host or _door(slot) == _door(other)
+    return slot.host == other.host or _ssh_address(slot) == _ssh_address(other)
 
 
-def _door(slot: HostSlot) -> tuple[str, int]:
+def _ssh_address(slot: HostSlot) -> tuple[str, int]:
     return (slot.address, slot.access.port if slot.access is not None else 0)
 
 

@@ -6,7 +6,7 @@ on their way. What it costs follows from what changed; nothing is scanned at int
 
 from collections.abc import Collection, Iterator
 
-from services.quota.audit.contradictions import Contradiction, Key, Source, Standing
+from services.quota.audit.contradictions import Contradiction, Key, OpenContradictions, Source
 from services.quota.audit.ledger import COHORTS, QUEUES, Cell, QuotaLedger
 from services.quota.engine import QuotaEngine
 from services.quota.engine.model.state import Phase, Shard
@@ -23,8 +23,8 @@ from shared.telemetry import probes
 class Auditor:
     """The books of one term."""
 
-    def __init__(self, standing: Standing) -> None:
-        self._standing = standing
+    def __init__(self, open_contradictions: OpenContradictions) -> None:
+        self._open = open_contradictions
         self._ledgers: dict[str, QuotaLedger] = {}
         self._notes: list[Message] = []
         self._stored: list[tuple[int, Term | Admission]] = []
@@ -94,18 +94,18 @@ class Auditor:
             self._ingest(message)
         self._notes.clear()
         self._compare(engine, synced)
-        self._standing.review(lambda key: self._stands(key, engine))
+        self._open.review(lambda key: self._stands(key, engine))
         new, self._new = self._new, []
         probes.CONTRADICTED.fired += len(new)
         return new
 
     def problem(self) -> str:
         """What contradicts what, in words; empty: nothing does, so that admission may go on."""
-        return self._standing.text()
+        return self._open.text()
 
     def _found(self, key: Key, source: Source, text: str) -> None:
         one = Contradiction(source=source, text=text)
-        if self._standing.add(key, one):
+        if self._open.add(key, one):
             self._new.append(one)
 
     def _stands(self, key: Key, engine: QuotaEngine) -> bool:
@@ -191,8 +191,8 @@ class Auditor:
 
     def _resolve(self, ref: WorkloadRef) -> None:
         """A new decision takes the place of one that could not be, and so does an end."""
-        self._standing.resolve("order", *ref)
-        self._standing.resolve("amount", *ref)
+        self._open.resolve("order", *ref)
+        self._open.resolve("amount", *ref)
 
     def _check_amounts(self, admission: Admission) -> None:
         """Check that the next leader can read what this one writes."""

@@ -23,7 +23,7 @@ class Contradiction:
     """A sentence that names cluster, workload or queue, and both values."""
 
 
-class Standing:
+class OpenContradictions:
     """The contradictions of one process that have not gone yet, the oldest first."""
 
     def __init__(self) -> None:

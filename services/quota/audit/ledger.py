@@ -22,7 +22,7 @@ from shared.contracts.messages.workloads import WorkloadState
 Cell = tuple[str, str]
 """Flavor and resource."""
 
-Life = tuple[str, str, str]
+WorkloadId = tuple[str, str, str]
 """Namespace, name and uid. A uid alone is none: whoever writes messages can give one to two names."""
 
 QUEUES: Final = (kinds.CLUSTER_QUEUE.group, kinds.CLUSTER_QUEUE.plural)
@@ -92,10 +92,10 @@ class QuotaLedger:
         """Cohorts above which there is no root. Nobody lends to them or borrows from them."""
 
         self._subtrees: dict[tuple[bool, str, Cell], int] = {}
-        self._held: dict[Life, Admission] = {}
+        self._held: dict[WorkloadId, Admission] = {}
         """The admission by which a workload holds quota."""
 
-        self._ended: dict[Life, dict[str, _Ended]] = {}
+        self._ended: dict[WorkloadId, dict[str, _Ended]] = {}
         """What finished of each of its pod sets, where anything did."""
 
     # What is observed
@@ -131,7 +131,7 @@ class QuotaLedger:
 
     def holder(self, of: WorkloadState | Admission) -> Admission | None:
         """Return the admission by which this workload, of this uid, holds quota; None: it holds none."""
-        return self._held.get(_life(of))
+        return self._held.get(_id_of(of))
 
     def holders(self) -> Iterable[Admission]:
         """Return the admission of each workload that holds quota."""
@@ -144,10 +144,10 @@ class QuotaLedger:
 
     def reclaim(self, state: WorkloadState) -> None:
         """Release the quota of finished pods and of machines that are gone."""
-        life = _life(state)
+        ident = _id_of(state)
         if state.phase in {"finished", "gone"}:  # The decision that follows gives back the rest.
-            if life not in self._held:
-                self._ended.pop(life, None)
+            if ident not in self._held:
+                self._ended.pop(ident, None)
             return
         ended = {
             one.name: _Ended(
@@ -158,18 +158,18 @@ class QuotaLedger:
             for one in state.pod_sets
             if one.reclaimable or one.returned
         }
-        if ended == self._ended.get(life, {}):
+        if ended == self._ended.get(ident, {}):
             return
-        holder = self._held.get(life)
+        holder = self._held.get(ident)
         if holder is not None:
             self._add(holder, -1)
-        self._ended[life] = ended
+        self._ended[ident] = ended
         if holder is not None:
             self._add(holder, 1)
 
     def usage(self, admission: Admission) -> dict[Cell, int]:
         """Return the amount held of each flavor and resource."""
-        ended = self._ended.get(_life(admission), {})
+        ended = self._ended.get(_id_of(admission), {})
         usage: dict[Cell, int] = {}
         for pod_set in admission.pod_sets:
             for resource, flavor in pod_set.flavors.items():
@@ -179,20 +179,20 @@ class QuotaLedger:
 
     def record(self, admission: Admission) -> None:
         """Ingest one decision."""
-        life = _life(admission)
-        before = self._held.pop(life, None)
+        ident = _id_of(admission)
+        before = self._held.pop(ident, None)
         if before is not None:
             self._count(before, -1)
         if admission.state in HOLDING:
-            self._held[life] = admission
+            self._held[ident] = admission
             self._count(admission, 1)
         elif admission.state == "released":
-            self._ended.pop(life, None)
+            self._ended.pop(ident, None)
 
     def increase(self, admission: Admission) -> dict[Cell, int]:
         """Return what `admission` holds in addition to what its workload already holds."""
         now = self.usage(admission) if admission.state in HOLDING else {}
-        before = self._held.get(_life(admission))
+        before = self._held.get(_id_of(admission))
         if before is not None and before.cluster_queue == admission.cluster_queue:
             for cell, held in self.usage(before).items():
                 now[cell] = now.get(cell, 0) - held
@@ -310,7 +310,7 @@ class QuotaLedger:
         return known
 
 
-def _life(of: WorkloadState | Admission) -> Life:
+def _id_of(of: WorkloadState | Admission) -> WorkloadId:
     return (of.namespace, of.name, of.uid)
 
 

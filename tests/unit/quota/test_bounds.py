@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from services.classifier.projection.pods.requests import RequestsError, resolve_pod_sets
 from services.quota.audit.auditor import Auditor
-from services.quota.audit.contradictions import Standing
+from services.quota.audit.contradictions import OpenContradictions
 from services.quota.decider import Decider
 from services.quota.wire import outbound
 from services.quota.wire.workloads import workload_changed
@@ -121,7 +121,7 @@ class Audited:
     """A decider with one queue, and the auditor of what it reads and says."""
 
     def __init__(self) -> None:
-        self.decider, self.auditor = Decider(SETTINGS), Auditor(Standing())
+        self.decider, self.auditor = Decider(SETTINGS), Auditor(OpenContradictions())
         for message in configuration():
             self.apply(message)
 
