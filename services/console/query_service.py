@@ -7,7 +7,10 @@ import asyncio
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from time import monotonic
+from types import ModuleType
 from typing import Any, Final
+
+import structlog
 
 from services.classifier.projection.policy import DEFAULT_POLICY, Policy
 from services.console.access.authorizer import Authorizer, NamespaceFilter, Visibility
@@ -37,6 +40,15 @@ from shared.contracts.messages.explain import (
     PositionsRequest,
 )
 from shared.contracts.messages.workloads import WorkloadState
+
+log = structlog.get_logger(__name__)
+
+_WHATIF: Final = "services.console.whatif"
+
+NOT_LOADED: Final = (
+    "what simulates cannot be loaded; the console's log says why. "
+    "If the program was replaced while it ran, start the console again"
+)
 
 ROWS_MAX: Final = 2000
 SIMULATIONS_MAX: Final = 8
@@ -71,6 +83,7 @@ class QueryService:
         """How the requests of jobs in a simulation are counted."""
 
         self._simulation_seconds = simulation_seconds
+        self._importing = asyncio.Lock()
         self._simulating = asyncio.Semaphore(1)
         self._queued = 0
 
@@ -216,22 +229,22 @@ class QueryService:
     async def _expected(self, item: Explanation) -> Explanation:
         if item.reason in DONE:
             return item
+        whatif = await self._whatif()
         snapshot, history = self.view.snapshot(), self.view.history
         recent = self.view.recent_submissions(RECENT)
 
-        def play() -> Explanation:
-            # What-if is imported when somebody asks: most of the time nobody does.
-            from services.whatif.expected_start import with_forecast  # noqa: PLC0415
-
+        def play() -> Any:
             budget = Budget(BUDGET_SECONDS, monotonic)
-            return with_forecast(item, snapshot, history=history, recent=recent, budget=budget)
+            return whatif.with_forecast(
+                item, snapshot, history=history, recent=recent, budget=budget
+            )
 
         forecast: Explanation = await self._simulate(play)
         return forecast
 
     async def simulate(self, user: User, request: SimulateRequest) -> SimulateAnswer:
         """What a change would do, reduced to what the user may see."""
-        whatif = await asyncio.to_thread(import_module, "services.console.whatif")
+        whatif = await self._whatif()
         change = whatif.ProposedChange(request, self._policy, cluster=self.cluster)
         is_visible = await self.authorizer.authorize_simulation(user, change.scope)
         all_of_it = await self.authorizer.may_see_all_namespaces(user)
@@ -241,6 +254,19 @@ class QueryService:
             lambda: change.simulate(snapshot, history, over=lambda: monotonic() > ends)
         )
         return answer if all_of_it else _visible_part(answer, is_visible)
+
+    async def _whatif(self) -> ModuleType:
+        """What simulates, imported when somebody asks: most of the time nobody does.
+
+        One question at a time imports it: Python lets two threads that import the same modules in another
+        order see half of a module. Raises `StatusError` 500 if the files do not fit what runs already.
+        """
+        async with self._importing:
+            try:
+                return await asyncio.to_thread(import_module, _WHATIF)
+            except Exception as error:
+                log.exception("cannot import what simulates", module=_WHATIF)
+                raise StatusError(500, NOT_LOADED) from error
 
     async def _simulate(self, playing: Callable[[], Any]) -> Any:
         """Run one simulation at a time in a thread, because its CPU time is missing for everybody else.

@@ -12,10 +12,13 @@ from services.console.status_error import StatusError
 from services.quota.forecast import History, Simulation, Snapshot
 from services.quota.wire.inbound import nanoseconds
 from services.whatif.changes import Changes, removable, with_quota
+from services.whatif.expected_start import with_forecast
 from services.whatif.manifests import Manifest, to_manifest
 from services.whatif.report import as_json, outcome_of, submission_sentences
 from shared.contracts.kube.kinds import Kind
 from shared.runtime.command import CommandError
+
+__all__ = ["ProposedChange", "with_forecast"]
 
 log = structlog.get_logger(__name__)
 

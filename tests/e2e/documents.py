@@ -179,6 +179,16 @@ class Session:
         shown = done.stdout.decode().splitlines()
         return done.returncode, [line for line in shown if not WATCH_ENDED.match(line)]
 
+    def errors(self) -> list[str]:
+        """What the services logged as errors, with the exceptions."""
+        logs = sorted(self.folder.glob(".sluice/logs/*.log"))
+        return [
+            f"{log.name}: {line}".replace("\\n", "\n")
+            for log in logs
+            for line in log.read_text(errors="replace").splitlines()
+            if '"level": "error"' in line
+        ]
+
     def close(self) -> None:
         """Leave `sluice dev` as Ctrl-C does."""
         if self.dev is not None and self.dev.poll() is None:

@@ -128,7 +128,7 @@ def followed(folder: Path, paths: list[Path], *options: str) -> list[Ran]:
     finally:
         session.close()
     wrong = [f"{one.command}\n{one.problem}" for one in ran if one.problem]
-    assert not wrong, "\n\n".join(wrong)
+    assert not wrong, "\n\n".join([*wrong, *session.errors()])
     return ran
 
 

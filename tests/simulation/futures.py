@@ -6,10 +6,11 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, Final
 
-from services.quota.forecast import Arrival, FinishedRun, History, Simulation, Snapshot
+from services.quota.forecast import Arrival, Budget, FinishedRun, History, Simulation, Snapshot
 from services.quota.wire.inbound import nanoseconds
 from shared.contracts.kube import kinds
 from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.explain import Explanation
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
 from shared.testing.builders import admission, cluster_queue_spec, job_owner, observed, workload
@@ -55,6 +56,23 @@ def waiting(
 def admitted(state: WorkloadState, at: datetime, cluster_queue: str = "main") -> Admission:
     """Return the admission of `state` on the only flavor."""
     return admission(state, flavor="machines", cluster_queue=cluster_queue, decided_at=at)
+
+
+def ticking(seconds: float) -> Budget:
+    """A budget of a clock that goes on by a millisecond whenever it is read."""
+    ticks = iter(range(1_000_000_000))
+    return Budget(seconds, lambda: next(ticks) / 1000)
+
+
+def explanation_of(state: WorkloadState) -> Explanation:
+    return Explanation(
+        cluster=state.cluster,
+        namespace=state.namespace,
+        name=state.name,
+        reason="WaitingForQuota",
+        message="",
+        created_at=state.created_at,
+    )
 
 
 @dataclass(slots=True)

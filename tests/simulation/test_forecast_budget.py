@@ -6,35 +6,27 @@ from random import Random
 import pytest
 
 from services.ctl.inspect.explain import expected
-from services.quota.forecast import Budget, ExpectedStart, FinishedRun, History, Snapshot
+from services.quota.forecast import ExpectedStart, FinishedRun, History, Snapshot
 from services.quota.forecast import expected_start as forecast
 from services.quota.forecast.simulation import Arrival, Simulation
 from services.quota.wire.inbound import nanoseconds
 from services.whatif.expected_start import with_forecast
 from shared.contracts.kube import kinds
-from shared.contracts.messages.explain import Explanation
 from shared.contracts.messages.workloads import WorkloadState
 from shared.testing.builders import observed
-from tests.simulation.futures import AT, CLUSTER, SECOND, admitted, queue, set_up, waiting
+from tests.simulation.futures import (
+    AT,
+    CLUSTER,
+    SECOND,
+    admitted,
+    explanation_of,
+    queue,
+    set_up,
+    ticking,
+    waiting,
+)
 
 NOW = AT + timedelta(minutes=30)
-
-
-def ticking(seconds: float) -> Budget:
-    """A budget of a clock that goes on by a millisecond whenever it is read."""
-    ticks = iter(range(1_000_000_000))
-    return Budget(seconds, lambda: next(ticks) / 1000)
-
-
-def explanation_of(state: WorkloadState) -> Explanation:
-    return Explanation(
-        cluster=state.cluster,
-        namespace=state.namespace,
-        name=state.name,
-        reason="WaitingForQuota",
-        message="",
-        created_at=state.created_at,
-    )
 
 
 def history_of(state: WorkloadState, seconds: float) -> History:
@@ -122,6 +114,39 @@ def test_futures_end_early_where_none_starts_it() -> None:
 
     assert (told.at, told.latest, told.futures, told.cut) == (None, None, 8, 0)
     assert told.doubt(2.0) == "it does not start within 24 hours in most of 8 futures"
+
+
+@pytest.mark.parametrize(
+    "seconds_before",
+    [[1800], [60], [1e-6], [600, 600, 600], [1800, 1e-6], [1800, 1e-6, 1e-6]],
+    ids=["one", "a late one", "right now", "all at once", "two", "three"],
+)
+def test_few_recent_submissions_are_enough_for_a_forecast(seconds_before: list[float]) -> None:
+    """A stretch of the past that hardly ever has a submission must not be sought for ever."""
+    snapshot, asked, _ = busy()
+    recent = [
+        waiting(f"few-{n}", NOW - timedelta(seconds=before))
+        for n, before in enumerate(seconds_before)
+    ]
+
+    told = play(snapshot, asked, recent)
+
+    assert told.at is not None
+    assert told.futures == told.wanted
+
+
+def test_run_times_in_use_stay_when_more_workloads_end() -> None:
+    """The console's view records runs while a simulation in a thread draws from the known ones."""
+    state = waiting("one", AT)
+    history = history_of(state, 100.0)
+    sample = history.sampler(state)
+    drawn = [sample(Random(seed)) for seed in range(10)]
+
+    for _ in range(300):
+        history.add(FinishedRun(state=state, seconds=900.0))
+
+    assert [sample(Random(seed)) for seed in range(10)] == drawn
+    assert history.median_seconds(state) == 900.0
 
 
 def test_submissions_of_other_cohorts_are_not_played() -> None:

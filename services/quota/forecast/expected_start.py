@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Final
 
+from services.quota.engine.facts import WorkloadChanged
 from services.quota.forecast.history import History
 from services.quota.forecast.simulation import Arrival, RunningWorkload, Simulation, repeated
 from services.quota.forecast.snapshot import SECOND, Id, Snapshot
@@ -258,6 +259,10 @@ def _ident(arrival: Arrival) -> Id:
     return fact.cluster, f"{fact.namespace}/{fact.name}"
 
 
+_Submission = tuple[WorkloadChanged, Callable[[Random], float]]
+"""What was submitted, and a random run time of it."""
+
+
 class _Submissions:
     """Repeats random stretches of the recent submissions, one after another, from now on.
 
@@ -267,31 +272,43 @@ class _Submissions:
     def __init__(self, snapshot: Snapshot, recent: Sequence[WorkloadState], past: History) -> None:
         self._now = nanoseconds(snapshot.at)
         arrivals = [(state, snapshot.arrival(state, past)) for state in recent]
+        times = [arrival.fact.created_at for _, arrival in arrivals if arrival is not None]
+        self._begin = min(times, default=self._now)
         known = [
             (arrival.fact, past.sampler(state))
             for state, arrival in arrivals
-            if arrival is not None
+            # The first only says since when submissions are known, not how often one comes.
+            if arrival is not None and self._begin < arrival.fact.created_at < self._now
         ]
         self._known = sorted(known, key=lambda pair: pair[0].created_at)
         self._times = [fact.created_at for fact, _ in self._known]
-        self._begin = min(self._times, default=self._now)
 
     def again(self, random: Random) -> Iterator[Arrival]:
-        """One possible sequence of submissions, without an end."""
-        stretch = (self._now - self._begin) // STRETCHES
+        """One possible sequence of submissions, without an end; empty where none came after the first."""
+        span = self._now - self._begin
+        stretch = span // STRETCHES
         number, begin = 0, self._now
-        while stretch > 0:
-            origin = random.randrange(self._begin, self._now - stretch)
-            first, last = (bisect_left(self._times, at) for at in (origin, origin + stretch))
-            for fact, sample in self._known[first:last]:
+        while self._known and stretch > 0:
+            origin = random.randrange(self._begin, self._now)
+            for fact, sample in self._within(origin, origin + stretch):
                 number += 1
                 yield repeated(
                     fact,
-                    at=begin + fact.created_at - origin,
+                    at=begin + (fact.created_at - origin) % span,
                     name=f"{fact.name}~{number}",
                     runs=int(sample(random) * SECOND),
                 )
             begin += stretch
+
+    def _within(self, origin: int, end: int) -> Iterator[_Submission]:
+        """The submissions of a stretch. One that reaches over the end goes on at the beginning.
+
+        So each submission has the same chance to come again, however late it was.
+        """
+        first, last = (bisect_left(self._times, at) for at in (origin, end))
+        yield from self._known[first:last]
+        if end > self._now:
+            yield from self._known[: bisect_left(self._times, end - self._now + self._begin)]
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:

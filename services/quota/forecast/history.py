@@ -40,16 +40,22 @@ class _Lengths:
 
     recent: deque[float] = field(default_factory=deque)
     ordered: list[float] = field(default_factory=list)
+    """Replaced at each run, never changed: a simulation in a thread may read it at that moment."""
 
     def add(self, seconds: float) -> None:
         self.recent.append(seconds)
-        insort(self.ordered, seconds)
+        ordered = self.ordered.copy()
+        insort(ordered, seconds)
         if len(self.recent) > KEPT_MAX:
-            self.ordered.pop(bisect_right(self.ordered, self.recent.popleft()) - 1)
+            ordered.pop(bisect_right(ordered, self.recent.popleft()) - 1)
+        self.ordered = ordered
 
 
 class History:
-    """Run times by sort of workload, from very similar ones to all."""
+    """Run times by sort of workload, from very similar ones to all.
+
+    A simulation in a thread may read it while another thread adds runs.
+    """
 
     def __init__(self) -> None:
         self._run_times: dict[_Sort, _Lengths] = {}

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,8 +10,11 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 
+from services.console.access.reviews import User
+from services.console.documents import SimulateRequest
 from services.console.http.handlers import PAGES, SECURITY_HEADERS, console_app
-from services.console.query_service import QueryService
+from services.console.query_service import NOT_LOADED, QueryService
+from services.console.status_error import StatusError
 from tests.unit.console.people import People
 from tests.unit.console.stage import Stage, play
 
@@ -193,3 +197,18 @@ def test_internal_error_answers_500_without_details() -> None:
         assert (answer.code, answer.message) == (500, "the console failed; its log says why")
 
     site(scene)
+
+
+async def test_simulation_whose_files_do_not_fit_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As when the program is replaced below a console that runs: what simulates is imported late."""
+    queries = QueryService(view=Stage().view, access=People(dana=("list workloads",)))
+    with monkeypatch.context() as replaced:
+        replaced.setitem(sys.modules, "services.console.whatif", None)
+        with pytest.raises(StatusError) as refused:
+            await queries.simulate(User(name="dana"), SimulateRequest())
+    assert (refused.value.code, str(refused.value)) == (500, NOT_LOADED)
+
+    answer = await queries.simulate(User(name="dana"), SimulateRequest())
+    assert answer.changes == []
