@@ -86,6 +86,12 @@ class PodSetPlan:
     added: tuple[tuple[str, Slot], ...] = ()
     """What each pod asks for beyond its template."""
 
+    equal_count: tuple[str, ...] | None = None
+    """The field that gets the number of pods together with `count_field`."""
+
+    equal_count_in_item: bool = False
+    equal_count_when: Slot | None = None
+
     def slots(self) -> Iterator[Slot]:
         """All expressions of the entry that are evaluated for each version of an object."""
         for slot in (self.when, self.name_from, self.count, self.min_count, self.reclaimable):
@@ -206,6 +212,10 @@ def _pod_set(checking: _Checking, index: int, entry: PodSetSpec) -> PodSetPlan:
     placement, placement_in_item = _place(
         checking, (*here, "placement"), entry.placement, each=each
     )
+    equal = entry.equal_count
+    equal_count, equal_count_in_item = _place(
+        checking, (*here, "equalCount", "field"), equal and equal.field, each=each
+    )
 
     def amounts(field: str, given: dict[str, str] | None) -> tuple[tuple[str, Slot], ...]:
         slots = (
@@ -236,6 +246,11 @@ def _pod_set(checking: _Checking, index: int, entry: PodSetSpec) -> PodSetPlan:
         placement=placement,
         placement_in_item=placement_in_item,
         added=amounts("addedRequests", entry.added_requests),
+        equal_count=equal_count,
+        equal_count_in_item=equal_count_in_item,
+        equal_count_when=checking.slot(
+            (*here, "equalCount", "when"), equal and equal.when, BOOL
+        ),
     )
 
 
@@ -255,6 +270,8 @@ def _check_sources(checking: _Checking, here: Path, entry: PodSetSpec) -> None:
         checking.refuse(here, "nothing says where nodes are chosen: write template or placement")
     if entry.added_requests and not templates:
         checking.refuse((*here, "addedRequests"), "adds to a template; write it into requests")
+    if entry.equal_count is not None and entry.count_field is None:
+        checking.refuse((*here, "equalCount"), "it follows countField: write that, too")
     if entry.order and entry.for_each is None:
         checking.refuse((*here, "order"), "only with forEach")
 

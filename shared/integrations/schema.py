@@ -107,12 +107,13 @@ def _of_pod_set(plan: PodSetPlan, schema: Object) -> Iterator[_Found]:
         ("template", plan.template, plan.in_item),
         ("countField", plan.count_field, plan.count_in_item),
         ("placement", plan.placement, plan.placement_in_item),
+        ("equalCount.field", plan.equal_count, plan.equal_count_in_item),
     ):
         if path is not None:
             root = (item or _ANY) if in_item else schema
             shown = ".".join(("item", *path) if in_item else path)
             yield from _missing(root, path, f"{here}.{field}", shown)
-    for slot in (*plan.slots(), plan.template_from):
+    for slot in (*plan.slots(), plan.template_from, plan.equal_count_when):
         if slot is not None:
             yield from _of_slot(slot, schema, item or _ANY)
 

@@ -135,9 +135,23 @@ def given(obj: Object, asked: Asked, info: PodSetInfo) -> Iterator[Object]:
                 "path": pointer((*places.nodes, "tolerations")),
                 "value": tolerations,
             }
-    if plan.count_field is not None and info.count < asked.pods:
-        path = asked.path_of(plan.count_field, in_item=plan.count_in_item)
-        yield {"op": "add", "path": pointer(path), "value": info.count}
+    if asked.min_count is not None and info.count < asked.pods:
+        yield from _counted(obj, asked, info.count)
+
+
+def _counted(obj: Object, asked: Asked, count: int) -> Iterator[Object]:
+    """The number of pods, and what is to be equal to it."""
+    plan = asked.plan
+    if plan.count_field is None:
+        return
+    path = asked.path_of(plan.count_field, in_item=plan.count_in_item)
+    yield {"op": "add", "path": pointer(path), "value": count}
+    if plan.equal_count is None:
+        return
+    when = plan.equal_count_when
+    if when is None or value_of(when.expression, obj) is True:
+        path = asked.path_of(plan.equal_count, in_item=plan.equal_count_in_item)
+        yield {"op": "add", "path": pointer(path), "value": count}
 
 
 def _labelled(obj: Object, path: Sequence[str], info: PodSetInfo) -> Iterator[Object]:
@@ -162,7 +176,7 @@ def _mapping(obj: Object, path: Sequence[str]) -> Object:
 
 def taken_back(obj: Object, asked: Asked, before: Object) -> Iterator[Object]:
     """What makes the pods of an object again what the pod set `before` says."""
-    plan, places = asked.plan, _places(asked)
+    places = _places(asked)
     if places is not None:
         yield from _unlabelled(obj, places.labels, before)
         now, was = _mapping(obj, places.nodes), _mapping(before, ("template", "spec"))
@@ -173,9 +187,8 @@ def taken_back(obj: Object, asked: Asked, before: Object) -> Iterator[Object]:
             elif old is None and is_ is not None:
                 yield {"op": "remove", "path": pointer((*places.nodes, name))}
     count = before.get("count")
-    if plan.count_field is not None and isinstance(count, int) and asked.pods < count:
-        path = asked.path_of(plan.count_field, in_item=plan.count_in_item)
-        yield {"op": "add", "path": pointer(path), "value": count}
+    if asked.min_count is not None and isinstance(count, int) and asked.pods < count:
+        yield from _counted(obj, asked, count)
 
 
 def _unlabelled(obj: Object, path: Sequence[str], before: Object) -> Iterator[Object]:

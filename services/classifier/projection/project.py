@@ -212,10 +212,14 @@ def _pod_sets_by_name(workload: Body | None) -> dict[Any, Object]:
 def _outgrown(raw: list[Object], holder: Body | None) -> dict[str, int] | None:
     """Return pod sets with more pods than were admitted, and how many; None if there are none.
 
-    The API server lets a user raise the parallelism of a running job.
+    The API server lets a user raise the parallelism of a running job. A job that starts again after some of
+    its pods have finished is admitted with fewer, and keeps its parallelism: the finished ones do not run.
     """
     admission = status_of(holder).get("admission") or {}
     admitted = {p.get("name"): p.get("count") for p in admission.get("podSetAssignments") or []}
+    for name, was in _pod_sets_by_name(holder).items():
+        if admitted.get(name) is not None and was.get("minCount") is None:
+            admitted[name] = max(int(admitted[name]), int(was.get("count") or 0))
     counts = {str(now.get("name")): int(now.get("count") or 0) for now in raw}
     more = {n: c for n, c in counts.items() if admitted.get(n) is not None and c > int(admitted[n])}
     return more or None

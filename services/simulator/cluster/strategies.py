@@ -111,7 +111,10 @@ def _job_complete(obj: Obj) -> Obj:
 def _job_update(kind: Kind, old: Stored, new: Obj) -> None:
     before, after = old.obj["spec"], new.get("spec") or {}
     fields = ["selector", "completionMode", "manualSelector", "podFailurePolicy", "managedBy"]
-    if before.get("completionMode") != "Indexed":
+    # Those of an Indexed Job change together with its parallelism only.
+    if before.get("completionMode") != "Indexed" or (
+        after.get("completions") != after.get("parallelism")
+    ):
         fields.append("completions")
     causes = [_immutable(f"spec.{name}") for name in fields if before.get(name) != after.get(name)]
     waits = before.get("suspend") and not (old.obj.get("status") or {}).get("startTime")

@@ -77,6 +77,16 @@ class PatchOperation(_Strict):
     """Only if this holds of the object; absent for always."""
 
 
+class EqualCount(_Strict):
+    """A field that is to have the same value as `countField`."""
+
+    field: FieldPath
+    """Where it is. With `forEach` it may begin with `item.`."""
+
+    when: Expression | None = None
+    """Only if this holds of the object; absent for always."""
+
+
 class PodSetSpec(_Strict):
     """Pods that are alike, as `spec.podSets` of a Workload has them; or one such set for each item."""
 
@@ -120,7 +130,11 @@ class PodSetSpec(_Strict):
     """How many pods run at once. 1 if absent."""
 
     count_field: FieldPath | None = None
-    """Where fewer pods than asked for are written when only so many are admitted."""
+    """Where fewer pods than asked for are written when only so many are admitted. Only if `minCount` says
+    that it can start with fewer: pods that have finished are no reason to run fewer."""
+
+    equal_count: EqualCount | None = None
+    """Another field that gets the number of pods together with `countField`."""
 
     min_count: Expression | None = None
     """The fewest pods that it can start with (partial admission); absent or null: all of them. A text

@@ -209,9 +209,19 @@ def _job_release(job: Object, infos: tuple[PodSetInfo, ...]) -> list[Object]:
             path = "/spec/template/spec/tolerations"
             patch.append({"op": "add", "path": path, "value": tolerations})
         if info.count < _job_count(job):
-            patch.append({"op": "add", "path": "/spec/parallelism", "value": info.count})
+            patch += _job_counted(job, info.count)
     patch.append({"op": "replace", "path": "/spec/suspend", "value": False})
     return patch
+
+
+def _job_counted(job: Object, count: int) -> list[Object]:
+    annotations = job["metadata"].get("annotations") or {}
+    if "kueue.x-k8s.io/job-min-parallelism" not in annotations:
+        return []
+    paths = ["/spec/parallelism"]
+    if annotations.get("kueue.x-k8s.io/job-completions-equal-parallelism") == "true":
+        paths.append("/spec/completions")
+    return [{"op": "add", "path": path, "value": count} for path in paths]
 
 
 _SET_BY_SERVER = (
@@ -249,7 +259,7 @@ def _job_restore(job: Object, pod_sets: list[Object]) -> list[Object] | None:
             patch.append({"op": "remove", "path": path})
     count = main.get("count")
     if isinstance(count, int) and _job_count(job) < count:
-        patch.append({"op": "add", "path": "/spec/parallelism", "value": count})
+        patch += _job_counted(job, count)
     if not patch:
         return None
     return [_uid_test(job), {"op": "test", "path": "/spec/suspend", "value": True}, *patch]

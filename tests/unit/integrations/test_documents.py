@@ -138,6 +138,10 @@ SENSELESS = {
         {"carry": [{"op": "remove", "path": "/metadata/labels"}]},
         "spec.carry[0]: adds, replaces or removes below /spec/ only",
     ),
+    "an equal count of nothing": (
+        {"podSets": [{"template": "spec.template", "equalCount": {"field": "spec.completions"}}]},
+        "spec.podSets[0].equalCount: it follows countField: write that, too",
+    ),
     "a stop by a patch that is missing": (
         {"stop": {"how": "Patch"}},
         "spec.stop: `how: Patch` and `patch` belong together",

@@ -77,7 +77,13 @@ JOBS = objects(
         succeeded=SMALL,
         conditions=conditions("Complete", "Failed", "Suspended"),
     ),
-    some() | st.fixed_dictionaries({"kueue.x-k8s.io/job-min-parallelism": st.sampled_from("123")}),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "kueue.x-k8s.io/job-min-parallelism": st.sampled_from("123"),
+            "kueue.x-k8s.io/job-completions-equal-parallelism": st.sampled_from(["true", "false"]),
+        },
+    ),
 )
 RUNS = objects(
     some(status=st.sampled_from(["", "PipelineRunPending", "Cancelled"]), managedBy=st.just("x")),

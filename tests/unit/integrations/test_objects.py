@@ -201,6 +201,7 @@ def trainer() -> Integration:
                 "template": "item.template",
                 "count": "item.?replicas.orValue(1)",
                 "countField": "item.replicas",
+                "minCount": 'key == "Worker" ? 2 : 1',
                 "reclaimable": "status.?done[?key].orValue(0)",
             }
         ],

@@ -78,7 +78,9 @@ class Setup:
     async def observe(self, kind: Kind, obj: Mapping[str, Any]) -> None:
         await self.bus.publish(observed_object(kind, obj))
 
-    async def submit(self, *, labels: Json | None = None, **spec: Any) -> WorkloadState:
+    async def submit(
+        self, *, labels: Json | None = None, annotations: Json | None = None, **spec: Any
+    ) -> WorkloadState:
         """A suspended Job, observed and projected."""
         containers = [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]
         template = {"spec": {"restartPolicy": "Never", "containers": containers}}
@@ -87,7 +89,12 @@ class Setup:
             {
                 "apiVersion": "batch/v1",
                 "kind": "Job",
-                "metadata": {"name": "train", "namespace": "default", "labels": labels or {}},
+                "metadata": {
+                    "name": "train",
+                    "namespace": "default",
+                    "labels": labels or {},
+                    "annotations": annotations or {},
+                },
                 "spec": {"suspend": True, "template": template, **spec},
             },
         )

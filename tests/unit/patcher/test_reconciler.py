@@ -3,6 +3,7 @@
 import asyncio
 
 from shared.contracts.kube import kinds, names
+from shared.contracts.kube.names import MIN_PARALLELISM
 from shared.settings.configuration import Configuration, Integrations
 from shared.testing.waiting import eventually
 from tests.unit.patcher.stage import NOON, Setup, projected
@@ -160,7 +161,8 @@ async def test_finished_job_gets_its_condition_and_loses_the_finalizer(setup: Se
 
 async def test_stopped_job_is_restored(setup: Setup) -> None:
     await setup.flavor(nodeLabels={"pool": "spot"}, tolerations=[{"key": "spot"}])
-    state = await setup.submit(parallelism=4, completions=4)
+    least = {MIN_PARALLELISM: "1"}
+    state = await setup.submit(annotations=least, parallelism=4, completions=4)
     await setup.decide(state, "admitted")
     await eventually(lambda: running(setup))
     changed = await setup.job()

@@ -10,7 +10,7 @@ from shared.contracts.kube.names import JOB_UID_LABEL, TRUNCATED, workload_name
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.spokes import ORIGIN, PREBUILT_WORKLOAD
 from shared.contracts.messages.workloads import WorkloadState
-from tests.unit.classifier.projection.objects import QUEUE, Json, job, seen
+from tests.unit.classifier.projection.objects import QUEUE, Json, job, seen, with_quota
 
 
 @pytest.fixture
@@ -319,57 +319,6 @@ def test_new_workload_with_the_label_of_a_job_waits_like_any_other(projector: Pr
     body = foreign()
     body["metadata"]["labels"] = {JOB_UID_LABEL: "made-up"}
     assert [state.phase for state in states(projector, seen(kinds.WORKLOAD, body))] == ["waiting"]
-
-
-def with_quota(name: str, uid: str, count: int) -> Json:
-    """The Workload object of a job that was admitted with so many pods."""
-    assignment = {"name": "main", "count": count, "flavors": {"cpu": "f"}}
-    reserved = {"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved"}
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": True}
-    workload = workload_name(kind="Job", group="batch", name=name, uid=uid)
-    return {
-        "metadata": {
-            "name": workload,
-            "namespace": "team-a",
-            "uid": "w-1",
-            "resourceVersion": "6",
-            "creationTimestamp": "2026-01-01T00:00:00Z",
-            "ownerReferences": [owner],
-        },
-        "spec": {"queueName": "main", "podSets": [{"name": "main", "count": count}]},
-        "status": {
-            "conditions": [reserved],
-            "admission": {"clusterQueue": "cq", "podSetAssignments": [assignment]},
-        },
-    }
-
-
-@pytest.mark.parametrize(
-    ("spec", "outgrown"),
-    [
-        ({"suspend": False, "parallelism": 5, "completions": 9}, {"main": 5}),
-        ({"suspend": False, "parallelism": 9, "completions": 3}, None),
-        ({"suspend": False, "parallelism": 3}, None),
-        ({"suspend": False, "parallelism": 1}, None),
-        ({"suspend": True, "parallelism": 5}, None),
-    ],
-    ids=[
-        "more pods at a time than were admitted",
-        "no more than there are completions left",
-        "as many as were admitted",
-        "fewer",
-        "more, but it is told to wait",
-    ],
-)
-def test_running_job_with_more_pods_is_outgrown(
-    projector: Projector, spec: Json, outgrown: Json | None
-) -> None:
-    [state] = states(
-        projector,
-        seen(kinds.WORKLOAD, with_quota("train", "u-1", 3)),
-        seen(kinds.JOB, job(spec=spec, status={"active": 3})),
-    )
-    assert state.outgrown == outgrown
 
 
 def test_unreadable_object_does_not_block_others(
