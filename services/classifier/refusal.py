@@ -52,5 +52,16 @@ def read_strings(metadata: Mapping[str, Any], field: str) -> dict[str, str]:
     return dict(value)
 
 
+def read_finalizers(metadata: Mapping[str, Any]) -> dict[str, None]:
+    """Return `metadata.finalizers` in their order; empty if missing. Raises `RefusedError`."""
+    value = metadata.get("finalizers")
+    if value is None:
+        return {}
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        text = f"metadata.finalizers: must be a list of strings, got {_described(value)}"
+        raise RefusedError(BAD_REQUEST, text)
+    return dict.fromkeys(value)
+
+
 def _described(value: Any) -> str:
     return "nothing" if value is None else f"{type(value).__name__} {str(value)[:60]!r}"

@@ -12,12 +12,14 @@ from services.patcher.cluster.cache import ObjectCache
 from services.patcher.cluster.events import EventRecorder
 from services.patcher.cluster.finalizers import ConfigurationFinalizers
 from services.patcher.cluster.integrations import IntegrationReconciler
+from services.patcher.cluster.opted import OptedIntegrations
 from services.patcher.cluster.pacing import WriteLoad
 from services.patcher.cluster.queue_status import QueueStatusWriter
 from services.patcher.cluster.writer import Writer
 from services.patcher.coscheduling.reconciler import CoschedulingReconciler
 from services.patcher.handlers import Handlers
 from services.patcher.jobs.controller import JobController
+from services.patcher.jobs.gated import GateFinalizers
 from services.patcher.jobs.owner_notices import OwnerNotices
 from services.patcher.jobs.recreation import Recreation
 from services.patcher.machines.seal_key import SealKeyStore
@@ -277,7 +279,11 @@ def _write_status(parts: _Dependencies) -> tuple[Loop, ...]:
         policy=parts.configuration.object_retention_policies.workloads,
         cache=parts.cache,
     )
+    gates = GateFinalizers(writer=parts.writer, cache=parts.cache, load=parts.load)
     integrations = IntegrationReconciler(kube=parts.kube, cache=parts.cache, now=parts.now)
+    opted = OptedIntegrations(
+        kube=parts.kube, frameworks=parts.configuration.integrations.frameworks or ()
+    )
     finalizers = ConfigurationFinalizers(
         bus=parts.bus,
         kube=parts.kube,
@@ -296,6 +302,8 @@ def _write_status(parts: _Dependencies) -> tuple[Loop, ...]:
     return (
         queues.run,
         finalizers.run,
+        gates.run,
+        opted.run,
         parts.events.run,
         integrations.run,
         retention.run,

@@ -7,13 +7,15 @@ from pydantic.fields import FieldInfo
 from services.ctl.admin.integration import list_lines
 from shared.contracts.kueue import integrations
 from shared.contracts.kueue.schema import ApiModel
-from shared.integrations.registry import documents
+from shared.integrations.registry import documents, opted
 
 _PARTS: Final[tuple[tuple[str, type[ApiModel]], ...]] = (
     ("spec", integrations.IntegrationSpec),
     ("spec.kind", integrations.IntegratedKind),
     ("spec.podSets[]", integrations.PodSetSpec),
+    ("spec.podSets[].equalCount", integrations.EqualCount),
     ("spec.refuse[]", integrations.Refusal),
+    ("spec.gate", integrations.GateSpec),
     ("spec.finish", integrations.FinishSpec),
     ("spec.stop", integrations.StopSpec),
     ("spec.webhook", integrations.WebhookSpec),
@@ -43,6 +45,7 @@ does not mean the object, refuses it or fails on it; 2: a file is wrong).
   itself.
 * Of the kinds that ship, PipelineRun, Job and JobSet are always watched; the others once the API server
   serves them, which is looked for every minute.
+* Pods wait only where the configuration lists the framework `pod` ([how](../how-to/pods.md)).
 * An Integration object for a kind that ships takes the place of the shipped document.
 
 These ship, each as such a document:
@@ -63,7 +66,7 @@ def integration_page(generated: str) -> str:
         for name, field in model.model_fields.items():
             needed = "yes" if field.is_required() else ""
             lines.append(f"| `{field.alias or name}` | {needed} | {_meaning(field)} |")
-    for name, text in documents():
+    for name, text in (*documents(), *opted()):
         lines += ["", f"## `{name}`", "", "```yaml", text.rstrip(), "```"]
     return "\n".join(lines) + "\n"
 

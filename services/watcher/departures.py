@@ -187,7 +187,10 @@ class Departures:
             return False
         if kind == TASK_RUN:
             return True
-        return self._integrations.find(group=kind.group, plural=kind.plural) is not None
+        integration = self._integrations.find(group=kind.group, plural=kind.plural)
+        return (
+            integration is not None and integration.gate is None
+        )  # One with a gate is a pod itself.
 
     def _may_run(self, kind: Kind, job: Body) -> bool:
         if kind == TASK_RUN:

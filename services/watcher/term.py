@@ -227,7 +227,12 @@ class Term:
             if before is not None:
                 before.stop()
             await self._read_published([kind])
-            found = [Scope(kind=kind, namespace=name) for name in self._namespaces or (None,)]
+            integration = self._integrations.find(group=kind.group, plural=kind.plural)
+            labels = None if integration is None else integration.selector
+            found = [
+                Scope(kind=kind, namespace=name, labels=labels)
+                for name in self._namespaces or (None,)
+            ]
             scopes = [self._watched(scope) for scope in found]
             tasks = [group.create_task(self._follow(one)) for one in scopes]
             self._integration_kinds[resource] = _IntegrationKind(

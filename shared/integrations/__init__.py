@@ -18,6 +18,7 @@ from shared.integrations.registry import (
     IntegrationState,
     controller_uid,
     integration_for,
+    opted_documents,
     queue_of,
 )
 from shared.integrations.templates import PodSetInfo
@@ -39,6 +40,7 @@ __all__ = [
     "Problem",
     "controller_uid",
     "integration_for",
+    "opted_documents",
     "queue_of",
 ]
 

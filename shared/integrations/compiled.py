@@ -24,6 +24,9 @@ _TEXT: Final = ("string",)
 _TEXT_OR_NONE: Final = ("string", "null")
 _WHEN: Final = ("string", "timestamp", "null")
 ANYTHING: Final[tuple[str, ...]] = ()
+OBJECT: Final = "object"
+"""As a path: the object itself."""
+
 _AMOUNT: Final = ("int", "string", "double")
 
 _NO_WORK: Final = frozenset({"kueue.x-k8s.io", "sluicegate.dev"})
@@ -214,7 +217,7 @@ def _pod_set(checking: _Checking, index: int, entry: PodSetSpec) -> PodSetPlan:
     )
     equal = entry.equal_count
     equal_count, equal_count_in_item = _place(
-        checking, (*here, "equalCount", "field"), equal and equal.field, each=each
+        checking, (*here, "equalCount", "field"), None if equal is None else equal.field, each=each
     )
 
     def amounts(field: str, given: dict[str, str] | None) -> tuple[tuple[str, Slot], ...]:
@@ -249,7 +252,7 @@ def _pod_set(checking: _Checking, index: int, entry: PodSetSpec) -> PodSetPlan:
         equal_count=equal_count,
         equal_count_in_item=equal_count_in_item,
         equal_count_when=checking.slot(
-            (*here, "equalCount", "when"), equal and equal.when, BOOL
+            (*here, "equalCount", "when"), None if equal is None else equal.when, BOOL
         ),
     )
 
@@ -290,6 +293,10 @@ def _place(
 ) -> tuple[tuple[str, ...] | None, bool]:
     if text is None:
         return None, False
+    if text == OBJECT:
+        if path[-1] != "template" or each is not None:
+            checking.refuse(path, "object is a template only, and not with forEach")
+        return (), False
     first, *rest = text.split(".")
     if first == "item":
         if each is None or not rest:
@@ -324,6 +331,7 @@ def _patches(checking: _Checking, spec: IntegrationSpec) -> dict[str, tuple[Oper
         add("stop", ("spec", "stop", "patch"), spec.stop.patch)
         if (spec.stop.how == "Patch") != bool(spec.stop.patch):
             checking.refuse(("spec", "stop"), "`how: Patch` and `patch` belong together")
+    _check_gate(checking, spec)
     if (spec.hold is None) != (spec.release is None):
         checking.refuse(
             ("spec",), "hold and release belong together: what one does the other undoes"
@@ -333,6 +341,23 @@ def _patches(checking: _Checking, spec: IntegrationSpec) -> dict[str, tuple[Oper
     if spec.hold is not None and spec.held is None:
         checking.refuse(("spec", "hold"), "what it makes of an object must be seen: write held")
     return patches
+
+
+def _check_gate(checking: _Checking, spec: IntegrationSpec) -> None:
+    """Refuse what contradicts a gate."""
+    how = "Hold" if spec.stop is None else spec.stop.how
+    if spec.gate is None:
+        return
+    for name, given in (
+        ("held", spec.held),
+        ("hold", spec.hold),
+        ("release", spec.release),
+        ("suspendField", spec.suspend_field),
+    ):
+        if given is not None:
+            checking.refuse(("spec", name), "the gate says how it is held: leave it out")
+    if spec.stop is not None and how not in {"Delete", "Never"}:
+        checking.refuse(("spec", "stop", "how"), "a gate cannot be put back: write Delete or Never")
 
 
 def _operation(checking: _Checking, path: Path, operation: PatchOperation) -> Operation:

@@ -27,6 +27,7 @@ _DECISIVE: Final = (*_SUCCESS, *_FAILURE)
 _LIMITS: Final = frozenset({"activeDeadlineSeconds", "timeouts", "ttlSecondsAfterFinished"})
 """Fields of a spec that limit how long a job runs or is kept, for every kind."""
 
+_GATES: Final = "/spec/schedulingGates"
 _SUSPEND: Final = "spec.suspend"
 _MANAGED_BY: Final = "spec.managedBy"
 
@@ -49,8 +50,11 @@ class Integration:
         suspend = pointer(self._suspended)
         self._hold = (_operation("add", suspend, True),)
         self._release = (_operation("test", suspend, True), _operation("replace", suspend, False))
+        self.gate = spec.gate
+        """The scheduling gate that holds its objects; None: a field does."""
+
         stop = self.document.spec.stop
-        self._stop = "Hold" if stop is None else stop.how
+        self._stop = stop.how if stop is not None else "Hold" if spec.gate is None else "Delete"
         self.forget = () if stop is None else tuple(stop.forget or ())
         """Prefixes of labels and annotations that a copy does not take over from the job that was
         ended."""
@@ -144,8 +148,25 @@ class Integration:
         """Whether the controller of this kind makes jobs of that kind, which run on its quota."""
         return (kind.group, kind.kind) in self._children
 
+    @property
+    def can_stop(self) -> bool:
+        """Whether a running object can be stopped, so that its quota is free."""
+        return self._stop != "Never"
+
+    @property
+    def deletes(self) -> bool:
+        """Whether stopping an object is to delete it."""
+        return self._stop == "Delete"
+
+    @property
+    def selector(self) -> str | None:
+        """Label selector of the objects that are watched; None: all."""
+        return None if self.gate is None else f"{self.gate.label}=true"
+
     def held(self, obj: Object) -> bool:
         """Whether the object does not run because it is held. True if that cannot be decided."""
+        if self.gate is not None:
+            return any(gate.get("name") == self.gate.name for gate in _gates(obj))
         if "held" not in self._expressions:
             return bool(found(obj, self._suspended))
         return bool(self._views.of(obj).results.get("held", True))
@@ -221,7 +242,12 @@ class Integration:
         return {a.name: a.reclaimable for a in self._views.of(obj).pod_sets if a.reclaimable > 0}
 
     def hold(self, obj: Object) -> list[Object]:
-        """JSON patch that holds an object that has not started."""
+        """JSON patch that holds an object that has not started; with a gate, one that is created."""
+        if self.gate is not None:
+            others = [gate for gate in _gates(obj) if gate.get("name") != self.gate.name]
+            gates = [*others, {"name": self.gate.name}]
+            added = [{"op": "add", "path": _GATES, "value": gates}]
+            return [_uid_test(obj), *with_missing_maps(obj, added)]
         return [_uid_test(obj), *self._patch("hold", self._hold, obj)]
 
     def release(self, obj: Object, infos: Sequence[PodSetInfo]) -> list[Object]:
@@ -230,7 +256,7 @@ class Integration:
         The patch contains `test` operations. They fail if the object is not held any more, or has
         another uid.
         """
-        patch = self._patch("release", self._release, obj)
+        patch = self._release_patch(obj)
         by_name = {info.name: info for info in infos}
         assigned = [
             operation
@@ -245,11 +271,24 @@ class Integration:
             *(operation for operation in patch if operation["op"] != "test"),
         ]
 
+    def _release_patch(self, obj: Object) -> list[Object]:
+        if self.gate is None:
+            return self._patch("release", self._release, obj)
+        gates = list(_gates(obj))
+        left = [gate for gate in gates if gate.get("name") != self.gate.name]
+        return [
+            {"op": "test", "path": _GATES, "value": gates},
+            {"op": "replace", "path": _GATES, "value": left},
+        ]
+
     def restore(self, obj: Object, pod_sets: Sequence[Object]) -> list[Object] | None:
         """JSON patch that gives a held object its original pod sets back.
 
-        It undoes what `release` wrote. None if there is nothing to undo.
+        It undoes what `release` wrote. None if there is nothing to undo: an object with a gate was never
+        released.
         """
+        if self.gate is not None:
+            return None
         before = {p.get("name"): p for p in pod_sets}
         patch = [
             operation
@@ -265,10 +304,10 @@ class Integration:
     def stop(self, obj: Object) -> list[Object] | None:
         """JSON patch that stops a running object so that it can start again.
 
-        None if the kind cannot be stopped and resumed.
+        None if the kind cannot be stopped and resumed; see `deletes`.
         """
         match self._stop:
-            case "Never":
+            case "Never" | "Delete":
                 return None
             case "Patch":
                 return [_uid_test(obj), *self._patch("stop", (), obj)]
@@ -351,6 +390,12 @@ class Integration:
         if isinstance(result, Failure):
             raise ObjectError(f"Integration {self.name}: {slot.field}: {result.reason}")
         return result
+
+
+def _gates(obj: Object) -> Sequence[Object]:
+    """The scheduling gates of a pod."""
+    gates = found(obj, ("spec", "schedulingGates"))
+    return [g for g in gates if isinstance(g, dict)] if isinstance(gates, list) else []
 
 
 def _applied(spec: Object, operations: Sequence[Object]) -> Object:

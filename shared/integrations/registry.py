@@ -1,6 +1,6 @@
 """The integrations that are in force: those that ship, and those of the cluster's Integration objects."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any, Final
@@ -33,11 +33,32 @@ _WHERE_SERVED: Final = (
 """Kinds that are watched where the API server serves them (ADR 110)."""
 
 
+_OPTED: Final = {"pod": "pods"}
+"""Kueue's name of a framework to the document that is in force only where the configuration lists it: what
+reviews all pods of a cluster is nobody's default."""
+
+
+def opted_documents(frameworks: Iterable[str]) -> Iterator[Object]:
+    """The Integration objects that a cluster has because `integrations.frameworks` lists these."""
+    for name in frameworks:
+        if name in _OPTED:
+            yield from (obj for obj, _ in parse(_text(_OPTED[name])))
+
+
+def opted() -> Iterator[tuple[str, str]]:
+    """Name and text of each of these documents."""
+    for name in _OPTED.values():
+        yield f"{name}.yaml", _text(name)
+
+
 def documents() -> Iterator[tuple[str, str]]:
     """Name and text of each document that ships. The most used kinds come first."""
-    folder = resources.files("shared.integrations") / "documents"
     for name in (*_ALWAYS, *_WHERE_SERVED):
-        yield f"{name}.yaml", (folder / f"{name}.yaml").read_text()
+        yield f"{name}.yaml", _text(name)
+
+
+def _text(name: str) -> str:
+    return (resources.files("shared.integrations") / "documents" / f"{name}.yaml").read_text()
 
 
 def _shipped() -> tuple[Integration, ...]:
@@ -112,9 +133,21 @@ class Integrations:
         owners = obj.get("metadata", {}).get("ownerReferences") or []
         return any(owner.get("controller") and self._makes(owner, kind) for owner in owners)
 
+    def runs_with_controller(self, obj: Object, integration: Integration) -> bool:
+        """Whether `obj` is a pod of something that waits as a whole: it is left alone.
+
+        What a pod's controller waits for, its pods have. Only a kind with a gate is asked.
+        """
+        if integration.gate is None:
+            return False
+        owners = obj.get("metadata", {}).get("ownerReferences") or []
+        return any(
+            owner.get("controller") and self._by_kind.get(_group_and_kind(owner)) is not None
+            for owner in owners
+        )
+
     def _makes(self, owner: Object, kind: Kind) -> bool:
-        group = str(owner.get("apiVersion") or "").rpartition("/")[0]
-        integration = self._by_kind.get((group, str(owner.get("kind"))))
+        integration = self._by_kind.get(_group_and_kind(owner))
         return integration is not None and integration.makes(kind)
 
     def observe(self, observed: Observed) -> IntegrationState | None:
@@ -162,6 +195,10 @@ class Integrations:
             self._states[name] = state
         self._by_resource = found
         self._by_kind = {(i.kind.group, i.kind.kind): i for i in found.values()}
+
+
+def _group_and_kind(owner: Object) -> tuple[str, str]:
+    return str(owner.get("apiVersion") or "").rpartition("/")[0], str(owner.get("kind"))
 
 
 def _age(named: tuple[str, IntegrationState]) -> tuple[str, str]:

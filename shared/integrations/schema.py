@@ -77,7 +77,7 @@ def _problems(document: Compiled, schema: Object) -> Iterator[_Found]:
     ):
         if path:
             yield from _missing(schema, path.split("."), field, path)
-    if not spec.suspend_field and spec.hold is None:
+    if not spec.suspend_field and spec.hold is None and spec.gate is None:
         yield from _missing(schema, ["spec", "suspend"], "spec.suspendField", "spec.suspend")
     for slot in document.single.values():
         yield from _of_slot(slot, schema, _ANY)

@@ -24,6 +24,9 @@ _SET_BY_SERVER: Final = frozenset(
 )
 """Labels of the pod template of a Job that never change."""
 
+_ON_ITS_WAY: Final = frozenset({"nodeName", "schedulingGates"})
+"""Fields of a pod that say how far it is."""
+
 _ADDED: Final = "added-by-the-controller"
 """Name of the container that stands for those that a controller adds to its pods."""
 
@@ -78,6 +81,8 @@ def pod_set_of(obj: Object, asked: Asked) -> Object:
 def _template(obj: Object, asked: Asked) -> Object:
     plan = asked.plan
     if plan.template is not None:
+        if not plan.template and not plan.in_item:
+            return _pod(obj)
         there = found(obj, asked.path_of(plan.template, in_item=plan.in_item))
         if there:
             return there
@@ -87,6 +92,16 @@ def _template(obj: Object, asked: Asked) -> Object:
         return {"spec": {"containers": []}}
     container = {"name": "run", "image": "none", "resources": {"requests": asked.requests}}
     return {"spec": {"restartPolicy": "Never", "containers": [container]}}
+
+
+def _pod(obj: Object) -> Object:
+    """The template of an object that is a pod: without what others write into it on its way to a node."""
+    metadata, spec = _mapping(obj, ("metadata",)), _mapping(obj, ("spec",))
+    kept = {key: metadata[key] for key in ("labels", "annotations") if metadata.get(key)}
+    return {
+        "metadata": kept,
+        "spec": {key: value for key, value in spec.items() if key not in _ON_ITS_WAY},
+    }
 
 
 def _made(obj: Object, asked: Asked) -> Object:

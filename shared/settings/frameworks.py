@@ -21,18 +21,20 @@ _OURS: Final = (
 _REFUSED: Final = ("trainer.kubeflow.org/trainjob", "workload.codeflare.dev/appwrapper")
 """Kueue's names of the kinds whose Integration refuses every object with a queue."""
 
+_OPTED: Final = ("pod",)
+"""Kueue's names of the kinds that wait only if they are listed."""
+
 _OTHERS: Final = frozenset(
     {
         "deployment",
         "leaderworkerset.x-k8s.io/leaderworkerset",
-        "pod",
         "ray.io/rayservice",
         "statefulset",
     }
 )
 """Kueue's other names."""
 
-KNOWN: Final = _OTHERS.union(_OURS, _REFUSED)
+KNOWN: Final = _OTHERS.union(_OURS, _REFUSED, _OPTED)
 """All that Kueue knows."""
 
 

@@ -86,7 +86,7 @@ def project_job(
     # A job that another cluster runs never starts here, whatever its user writes into it.
     held = integration.held(job) or integration.runs_elsewhere(job)
     on_hold = _on_hold(job)
-    stoppable = not held and integration.stop(job) is not None
+    stoppable = not held and integration.can_stop
     limit = _read_or(problems, lambda: _max_execution_seconds(job, holder), None)
     return WorkloadState(
         cluster=cluster,
@@ -175,7 +175,7 @@ def _on_eviction(
     job: Body, integration: Integration, *, queue: str, cluster_objects: ClusterObjects
 ) -> Literal["suspend", "recreate", "run-on"]:
     """A kind that cannot be suspended runs on, unless its queue wants it stopped and recreated."""
-    if integration.stop(job) is not None:
+    if integration.can_stop:
         return "suspend"
     namespace = job["metadata"]["namespace"]
     policy = cluster_objects.queue_annotation(namespace, queue, names.ON_PREEMPTION)

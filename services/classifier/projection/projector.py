@@ -325,6 +325,8 @@ class Projector:
             return True
         if not integration.matches(job):
             return False
+        if self._integrations.runs_with_controller(job, integration):
+            return False
         if self._is_nested(job, integration):
             return uid in self._by_uid and not self._nesting.may_move(uid)
         if ref in self._published or ref in self._workloads:

@@ -10,6 +10,7 @@ from services.classifier.cel import AddRequest, Mutation, SetAnnotation, SetLabe
 from services.classifier.refusal import (
     INTERNAL_ERROR,
     RefusedError,
+    read_finalizers,
     read_object,
     read_strings,
 )
@@ -57,6 +58,7 @@ class Draft:
         self.labels = read_strings(metadata, "labels")
         self.annotations = read_strings(metadata, "annotations")
         self.spec = dict(read_object(original, "spec"))
+        self.finalizers = read_finalizers(metadata)
 
     def record_user_pending(self, integration: Integration, *, held_apart: bool = False) -> None:
         """Record whether the author created the run paused. Only the first call can see it.
@@ -73,7 +75,10 @@ class Draft:
             self.annotations[names.USER_PENDING] = "false"
 
     def hold(self, integration: Integration) -> None:
-        """Apply the integration's `hold` patch, without its `test` operations."""
+        """Apply the integration's `hold` patch, without its `test` operations, and mark what has a gate."""
+        if integration.gate is not None:
+            self.labels[integration.gate.label] = "true"
+            self.finalizers[integration.gate.finalizer] = None
         metadata = {**read_object(self._original, "metadata"), "uid": ""}
         try:
             operations = integration.hold({**self._original, "metadata": metadata})
@@ -187,7 +192,7 @@ class Draft:
         return str(wrapped)
 
     def result(self) -> MutationResult:
-        """Return the object and its patch. Only labels, annotations and spec can be in the patch."""
+        """Return the object and its patch, in which only labels, annotations, finalizers and spec can be."""
         original_metadata = read_object(self._original, "metadata")
         metadata = {**original_metadata}
         patch: list[Object] = []
@@ -195,6 +200,10 @@ class Draft:
             if new or original_metadata.get(field) is not None:
                 metadata[field] = new
             patch += _diff(original_metadata.get(field), new, f"/metadata/{field}")
+        finalizers = [*self.finalizers]
+        if finalizers != (original_metadata.get("finalizers") or []):
+            metadata["finalizers"] = finalizers
+            patch.append({"op": "add", "path": "/metadata/finalizers", "value": finalizers})
         patch += _diff(read_object(self._original, "spec"), self.spec, "/spec")
         return MutationResult(
             object={**self._original, "metadata": metadata, "spec": self.spec}, patch=tuple(patch)

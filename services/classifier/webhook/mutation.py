@@ -81,6 +81,12 @@ def mutate(
     controller = controller_of(obj)
     if controller and _is_covered(obj, integration, context):
         return MutationResult(object=obj, patch=())  # It belongs to its controller's workload.
+    if integration.gate is not None and (
+        not queue_of(obj) or context.integrations.runs_with_controller(obj, integration)
+    ):
+        return MutationResult(
+            object=obj, patch=()
+        )  # Only pods that name a queue wait by themselves.
     classify = integration.classify
     is_run = integration.kind.detail == PIPELINE_RUN.detail
     labels = read_strings(read_object(obj, "metadata"), "labels")
@@ -91,8 +97,13 @@ def mutate(
         return MutationResult(object=obj, patch=())
     for refusal in integration.refusals(obj):
         raise RefusedError(FORBIDDEN, f"{described(obj, integration)}: {refusal}", cause=UNCOUNTED)
+    if integration.gate is not None and context.uses_multikueue(queue_of(obj)):
+        where = f"{described(obj, integration)}: metadata.labels[{names.QUEUE}]"
+        raise RefusedError(
+            FORBIDDEN, f"{where}: {queue_of(obj)!r}: {_NOT_ELSEWHERE}", cause=UNCOUNTED
+        )
     draft = Draft(obj)
-    draft.record_user_pending(integration, held_apart=bool(controller))
+    draft.record_user_pending(integration, held_apart=bool(controller) and not integration.gate)
     draft.hold(integration)
     if not named and default:
         draft.labels[names.QUEUE] = default
@@ -118,6 +129,9 @@ def mutate(
     return draft.result()
 
 
+_NOT_ELSEWHERE: Final = (
+    "that queue leads to other clusters, where objects of this kind cannot run; name another one"
+)
 UNCOUNTED: Final = "not-countable"
 """Cause of a refusal, for metrics: what the object runs could not be counted or stopped."""
 

@@ -41,6 +41,8 @@ def review_update(
         return unchanged
     if queue_of(obj):
         _check_refusals(obj, old, integration)
+    if user not in context.patchers:
+        _check_label(obj, old, integration)
     if not integration.held(old):
         return unchanged
     if context.is_admitted(_uid(old)) or not _is_ours(old, integration, context):
@@ -63,6 +65,21 @@ def _check_refusals(obj: Object, old: Object, integration: Integration) -> None:
         if refusal not in before:
             text = f"{described(obj, integration)}: {refusal}"
             raise RefusedError(FORBIDDEN, text, cause=UNCOUNTED)
+
+
+def _check_label(obj: Object, old: Object, integration: Integration) -> None:
+    """Raise `RefusedError` for a change after which nobody would see the object any more."""
+    gate = integration.gate
+    if gate is None or labels_of(old).get(gate.label) != "true":
+        return
+    if labels_of(obj).get(gate.label) == "true" or integration.finish(old) is not None:
+        return
+    raise RefusedError(
+        FORBIDDEN,
+        f'{described(obj, integration)}: metadata.labels[{gate.label}]: must stay "true" until it has '
+        "ended: its quota is counted by that label. Delete it instead",
+        cause=_CAUSE,
+    )
 
 
 def _check(obj: Object) -> None:

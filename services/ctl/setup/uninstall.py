@@ -156,7 +156,7 @@ async def plan_for(kube: Kube, namespace: str) -> UninstallPlan:
     plan = UninstallPlan()
     for kind in (kinds.MUTATING_WEBHOOK, kinds.VALIDATING_WEBHOOK):
         async for obj in _listed(kube, kind, served):
-            if obj["metadata"]["name"] == names.CLASSIFIER_WEBHOOK:
+            if obj["metadata"]["name"] in {names.CLASSIFIER_WEBHOOK, names.PODS_WEBHOOK}:
                 plan.webhooks.append((kind, obj))
     async for obj in _listed(kube, kinds.DEPLOYMENT, served, namespace, PART_OF):
         if _runs(obj):
@@ -167,7 +167,7 @@ async def plan_for(kube: Kube, namespace: str) -> UninstallPlan:
                 plan.finalizers.append((kind, obj, finalizer))
     integrations = await _integrations(kube, served, plan)
     for integration in integrations:
-        async for job in _listed(kube, integration.kind, served):
+        async for job in _listed(kube, integration.kind, served, labels=integration.selector):
             _add_job(plan, integrations, integration, job)
     plan.waiting.sort(key=lambda one: str(one[1]["metadata"].get("creationTimestamp")))
     return plan
@@ -178,6 +178,9 @@ def _add_job(
 ) -> None:
     if COPY_FINALIZER in (job["metadata"].get("finalizers") or []):
         plan.finalizers.append((integration.kind, job, COPY_FINALIZER))
+    gate = integration.gate
+    if gate is not None and gate.finalizer in (job["metadata"].get("finalizers") or []):
+        plan.finalizers.append((integration.kind, job, gate.finalizer))
     pending = annotations_of(job).get(names.USER_PENDING)
     if not queue_of(job) and pending is None:
         return  # It never waited for us.

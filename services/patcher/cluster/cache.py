@@ -19,7 +19,7 @@ from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.subjects import observed_filter, subject_filter
-from shared.integrations import INTEGRATIONS, Integrations, queue_of
+from shared.integrations import INTEGRATIONS, Integration, Integrations, queue_of
 from shared.telemetry import probes
 
 _ObjectKey = tuple[str, str | None, str]
@@ -54,6 +54,9 @@ class ObjectCache:
 
         self.integrations = Integrations()
         """The kinds that can wait in this cluster."""
+
+        self.on_gated: Callable[[Integration, Body], None] | None = None
+        """Called for each observed object of a kind with a scheduling gate."""
 
         self.integrations_changed = asyncio.Event()
         self._unread = {"OBSERVED", "WORKLOADS", "ADMISSIONS"}
@@ -233,6 +236,9 @@ class ObjectCache:
                 del self._objects[key]
         elif _version(observed.body) >= _version(known):
             self._store_if_needed(key, observed.body)
+            integration = self.integrations.find(group=observed.group, plural=observed.plural)
+            if self.on_gated is not None and integration is not None and integration.gate:
+                self.on_gated(integration, observed.body)
 
     def _store_if_needed(self, key: _ObjectKey, obj: Body) -> None:
         """Store an object while a handler may need it; others can be read from the API server."""

@@ -123,10 +123,15 @@ class IntegrationReconciler:
         return problem
 
     async def _add_rules(self, integrations: Integrations) -> None:
-        """Add the missing kinds to the rules of the webhook. Rules are never removed."""
+        """Add the missing kinds to the rules of the webhook. Rules are never removed.
+
+        One with a gate comes with a webhook of its own: nobody else's pods may depend on it.
+        """
+        gated = {integration.kind for integration in integrations if integration.gate is not None}
+        wanted = tuple(kind for kind in integrations.added_kinds() if kind not in gated)
         try:
             configuration = await self.kube.get(MUTATING_WEBHOOK, None, CLASSIFIER_WEBHOOK)
-            patch = missing_rules(configuration, integrations.added_kinds())
+            patch = missing_rules(configuration, wanted)
             if patch:
                 await self.kube.patch(MUTATING_WEBHOOK, None, CLASSIFIER_WEBHOOK, patch)
         except NotFoundError:

@@ -14,6 +14,7 @@ from services.patcher.cluster.events import EventRecorder
 from services.patcher.cluster.writer import Writer
 from services.patcher.coscheduling.plan import has_placeholders
 from services.patcher.coscheduling.reconciler import CoschedulingReconciler
+from services.patcher.jobs.gated import mark_target
 from services.patcher.jobs.pod_set_infos import pod_set_infos
 from services.patcher.jobs.recreation import Recreation
 from shared.bus.follow import read
@@ -193,12 +194,15 @@ class JobController:
         if job is None:
             return
         runs_elsewhere = integration.runs_elsewhere(job)
+        if integration.deletes and not integration.held(job):
+            await self._delete(state, admission, job, integration, workload)
+            return
         if integration.stop(job) is None and not integration.held(job) and not runs_elsewhere:
             await self._end_unsuspendable(state, admission, job, integration, workload)
             return
 
         def patch(current: Body) -> Patch | None:
-            if integration.held(current) or runs_elsewhere:
+            if integration.held(current) or runs_elsewhere or integration.deletes:
                 return None
             return integration.stop(current)
 
@@ -214,6 +218,26 @@ class JobController:
             text = message_of(find_condition(workload, EVICTED)) or admission.message
             self.events.record(integration.kind, after, "Stopped", text)
         await self.report(state, admission, "applied", "suspend", after=after)
+
+    async def _delete(
+        self,
+        state: WorkloadState,
+        admission: Admission,
+        job: Body,
+        integration: Integration,
+        workload: Body | None,
+    ) -> None:
+        """Delete a job that cannot wait again. Its quota is free once it is gone."""
+        if integration.finish(job) is not None:
+            return  # The state that says so is on its way.
+        if "deletionTimestamp" not in job["metadata"]:
+            # A decision of before would delete what was admitted since.
+            await self.check_is_last(admission)
+            text = message_of(find_condition(workload, EVICTED)) or admission.message
+            await mark_target(self.writer, integration, job, admission.reason, text, self.now())
+            await self.writer.delete(integration.kind, job)
+            self.events.record(integration.kind, job, "Stopped", text)
+        await self.report(state, admission, "applied", "suspend", after=job)
 
     async def _end_unsuspendable(
         self,
@@ -287,7 +311,7 @@ class JobController:
         if admission is not None and admission.state == "released":
             return
         job, integration = await self.find(state)
-        if job is None:
+        if job is None or integration.gate is not None:  # A gate is put on at creation only.
             return
 
         def patch(current: Body) -> Patch | None:

@@ -170,10 +170,6 @@ class System:
         await asyncio.Event().wait()
 
 
-def _integration_of(request: AdmissionRequest) -> Integration | None:
-    return SHIPPED.find(group=request.kind.group, kind=request.kind.kind)
-
-
 class _Webhook:
     """The classifier's webhook, called in this process."""
 
@@ -199,19 +195,26 @@ class _Webhook:
                 new_traceparent=lambda: new_traceparent(self._random, self._system.world.now()),
                 context=self._context(request.namespace, request.obj),
             )
-            if (integration := _integration_of(request)) is not None:
+            if (integration := self._integration_of(request)) is not None:
                 check_requests(request.obj, mutated.object, integration)
         except RefusedError as error:
             raise forbidden(request.kind, request.name, str(error)) from error
         placed: dict[str, Any] = mutated.object
         return placed
 
+    def _integration_of(self, request: AdmissionRequest) -> Integration | None:
+        found = SHIPPED.find(group=request.kind.group, kind=request.kind.kind)
+        if found is not None or not self._system.configuration.integrations.frameworks:
+            return found
+        integrations = self._context(request.namespace).integrations
+        return integrations.find(group=request.kind.group, kind=request.kind.kind)
+
     def _update(self, request: AdmissionRequest, obj: Obj) -> Obj:
-        integration = _integration_of(request)
+        integration = self._integration_of(request)
         old = request.old
         if integration is None or old is None:
             return obj
-        if integration.held(old):
+        if integration.held(old) or integration.gate is not None:
             obj = self._reviewed_start(request, obj, old, integration)
         if self._system.fixes_requests:
             check_fixed(obj, old, integration, users=frozenset(), exempt=frozenset())

@@ -144,6 +144,9 @@ OPERATOR_NAMESPACE: Final = "multi-platform-controller"
 CLASSIFIER_WEBHOOK: Final = "sluicegate-classifier"
 """Name of the webhook configurations. Tekton's webhook sorts after it, so that it sees what we have set."""
 
+PODS_WEBHOOK: Final = "sluicegate-classifier-pods"
+"""Name of the webhook configuration that reviews pods, where they wait."""
+
 WORKLOAD_NAME_MAX: Final = 253
 _HASH_LENGTH: Final = 5
 

@@ -110,9 +110,9 @@ class PodSetSpec(_Strict):
 
     template: FieldPath | None = None
     """Where the pod template is (what has `metadata` and `spec`); with `forEach` it may begin with
-    `item.`. Here the node labels and tolerations of flavors go at release, in the same write. Absent
-    for a kind without one: then `requests` says what it asks for, and flavors choose quota but no
-    nodes."""
+    `item.`, and `object` is the object itself, which is a pod. Here the node labels and tolerations of
+    flavors go at release, in the same write. Absent for a kind without one: then `requests` says what it
+    asks for, and flavors choose quota but no nodes."""
 
     template_from: Expression | None = None
     """The pod template as a map, for a kind whose controller makes it of other fields, or of which the
@@ -150,6 +150,23 @@ class PodSetSpec(_Strict):
     """Each annotation that begins so asks for its value of the resource that its rest names."""
 
 
+class GateSpec(_Strict):
+    """A scheduling gate: the objects are pods, and wait with it.
+
+    It is put on at creation only, and where it was taken away it never comes back: what is stopped is
+    deleted.
+    """
+
+    name: Annotated[str, StringConstraints(min_length=1, max_length=316)]
+    """The gate in `spec.schedulingGates` with which an object waits. It goes at release."""
+
+    label: Annotated[str, StringConstraints(min_length=1, max_length=316)]
+    """A label that gets the value `"true"` with the gate. Only objects that have it are watched."""
+
+    finalizer: Annotated[str, StringConstraints(min_length=1, max_length=316)]
+    """A finalizer that comes with the gate. It goes when the object has ended or is deleted."""
+
+
 class Refusal(_Strict):
     """An object that cannot be counted or controlled: it is refused at creation, and waits if it is there."""
 
@@ -183,9 +200,10 @@ class FinishSpec(_Strict):
 class StopSpec(_Strict):
     """What taking a running one off the cluster means."""
 
-    how: Literal["Hold", "Patch", "Never"] = "Hold"
+    how: Literal["Hold", "Patch", "Delete", "Never"] = "Hold"
     """`Hold`: it is made to wait as before its start, and its pods end. `Patch`: by the patch below.
-    `Never`: the kind cannot be stopped and started again; it is never preempted."""
+    `Delete`: it is deleted, and does not come back by itself; always so with a `gate`. `Never`: the kind
+    cannot be stopped and started again; it is never preempted."""
 
     patch: Annotated[list[PatchOperation], listed("atomic")] | None = None
     """For `Patch`."""
@@ -255,6 +273,9 @@ class IntegrationSpec(_Strict):
 
     refuse: Annotated[list[Refusal], Field(max_length=10), listed("atomic")] | None = None
     """Which objects with a queue are refused, since what they run could not be counted or stopped."""
+
+    gate: GateSpec | None = None
+    """The objects are held by a scheduling gate instead of a field."""
 
     suspend_field: FieldPath | None = None
     """The field that is true while it is to wait. If absent: `spec.suspend`."""

@@ -102,7 +102,7 @@ def test_patcher_of_hub_creates_no_jobs() -> None:
     made = {resource for (verb, _, resource), _ in granted(rules) if verb in {"create", "*"}}
     assert made == {
         "workloads", "events", "secrets", "statefulsets", "persistentvolumeclaims",
-        "provisioningrequests", "podtemplates",
+        "provisioningrequests", "podtemplates", "integrations",
     }  # fmt: skip
 
 

@@ -34,9 +34,7 @@ def projected(*observations: Observed) -> WorkloadState:
         "more, but it is told to wait",
     ],
 )
-def test_running_job_with_more_pods_is_outgrown(
-    spec: Json, outgrown: Json | None
-) -> None:
+def test_running_job_with_more_pods_is_outgrown(spec: Json, outgrown: Json | None) -> None:
     state = projected(
         seen(kinds.WORKLOAD, with_quota("train", "u-1", 3)),
         seen(kinds.JOB, job(spec=spec, status={"active": 3})),

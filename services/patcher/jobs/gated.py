@@ -1,0 +1,93 @@
+"""Objects with a scheduling gate: why one is deleted, and when its finalizer goes."""
+
+from datetime import datetime
+from typing import Any, Final
+
+import structlog
+
+from services.patcher.cluster.cache import ObjectCache
+from services.patcher.cluster.pacing import Backlog, RateLimiter, WriteLoad, drain
+from services.patcher.cluster.patches import JsonPatch, remove_finalizer
+from services.patcher.cluster.writer import Writer
+from shared.bus.port import LaterError
+from shared.contracts.kube.bodies import Body
+from shared.contracts.kube.conditions import Conditions
+from shared.contracts.kube.kinds import Kind
+from shared.contracts.reasons import NOT_ADMITTED
+from shared.integrations import Integration
+from shared.kube.port import NotFoundError, RefusedError
+
+log = structlog.get_logger(__name__)
+
+TERMINATION_TARGET: Final = "TerminationTarget"
+"""Condition of a pod: why it is deleted, as Kueue has it (kubernetes-sigs/kueue pkg/controller/jobs/pod)."""
+
+_REASONS: Final = {
+    NOT_ADMITTED: "NotAdmitted",
+    "NoMatchingWorkload": "NoMatchingWorkload",
+    "WorkloadDeleted": "WorkloadDeleted",
+}
+"""Reason of a decision to that of the condition; `WorkloadEvicted` for all others."""
+
+PER_SECOND: Final = 50.0
+"""Finalizers removed per second: a pod that nobody deletes waits for nothing."""
+
+BURST: Final = 100
+
+_Key = tuple[Kind, str, str]
+
+
+async def mark_target(
+    writer: Writer, integration: Integration, job: Body, reason: str, message: str, at: datetime
+) -> None:
+    """Write into a pod why it is about to be deleted. It is deleted also where that is refused."""
+    conditions = Conditions.of(job, at=at)
+    conditions.set(TERMINATION_TARGET, True, _REASONS.get(reason, "WorkloadEvicted"), message)
+    change: dict[str, Any] = {"op": "add", "path": "/status/conditions", "value": conditions.items}
+    if len(conditions.items) > 1:  # The kubelet writes the others.
+        change |= {"path": "/status/conditions/-", "value": conditions.get(TERMINATION_TARGET)}
+    test = {"op": "test", "path": "/metadata/uid", "value": job["metadata"]["uid"]}
+    patch: JsonPatch = [test, change]
+    try:
+        await writer.patch(integration.kind, job, lambda _job: patch, subresource="status")
+    except (NotFoundError, RefusedError) as error:
+        log.info("not marked", pod=job["metadata"]["name"], error=str(error))
+
+
+class GateFinalizers:
+    """Removes the finalizers of objects that have ended or are being deleted."""
+
+    def __init__(self, *, writer: Writer, cache: ObjectCache, load: WriteLoad) -> None:
+        self._writer = writer
+        self._limiter = RateLimiter(PER_SECOND, burst=BURST, load=load)
+        self._backlog: Backlog[_Key, tuple[Integration, Body]] = Backlog()
+        cache.on_gated = self._observe
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        await drain(self._backlog, self._write, self._limiter, what="finalizer of a pod")
+
+    def _observe(self, integration: Integration, obj: Body) -> None:
+        if _without_finalizer(integration, obj) is not None:
+            metadata = obj["metadata"]
+            key = (integration.kind, metadata["namespace"], metadata["name"])
+            self._backlog.put(key, (integration, obj))
+
+    async def _write(self, key: _Key, what: tuple[Integration, Body]) -> None:
+        integration, obj = what
+        try:
+            await self._writer.patch(
+                key[0], obj, lambda current: _without_finalizer(integration, current)
+            )
+        except NotFoundError:
+            return  # It is gone.
+        except LaterError:
+            self._backlog.put(key, what)
+
+
+def _without_finalizer(integration: Integration, obj: Body) -> JsonPatch | None:
+    """A patch that lets an object go; None if it has no finalizer of ours, or is still needed."""
+    is_done = "deletionTimestamp" in obj["metadata"] or integration.finish(obj) is not None
+    if integration.gate is None or not is_done:
+        return None
+    return remove_finalizer(obj, integration.gate.finalizer)

@@ -1,0 +1,205 @@
+"""Plain pods that name a queue: held by a scheduling gate, released, deleted, and left alone."""
+
+import functools
+from typing import Any, Final
+
+import pytest
+
+from shared.contracts.kube.bodies import labels_of
+from shared.contracts.kube.kinds import INTEGRATION, POD, Object
+from shared.contracts.kube.names import MANAGED_LABEL, POD_SET_LABEL, QUEUE
+from shared.contracts.simulation import DURATION
+from shared.kube.port import NotFoundError, RefusedError
+from tests.conformance.seeds.stage import Stage, job, pool, story
+from tests.simulation.hostile_input import used
+
+PODS: Final[dict[str, Any]] = {"integrations": {"frameworks": ["pod"]}}
+GATE: Final = "kueue.x-k8s.io/admission"
+FLAVOR: Final[Object] = {
+    "apiVersion": "kueue.x-k8s.io/v1beta2",
+    "kind": "ResourceFlavor",
+    "metadata": {"name": "default-flavor"},
+    "spec": {"nodeLabels": {"disk": "ssd"}, "tolerations": [{"key": "ssd", "operator": "Exists"}]},
+}
+
+
+def pod(name: str, queue: str | None = "q", *, seconds: float = 600, **metadata: Any) -> Object:
+    labels = {**metadata.pop("labels", {}), **({QUEUE: queue} if queue else {})}
+    annotations = {DURATION: f"{seconds:g}s", **metadata.pop("annotations", {})}
+    container = {"name": "c", "image": "none", "resources": {"requests": {"cpu": "1"}}}
+    common = {"name": name, "namespace": "team-a", "labels": labels, "annotations": annotations}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {**common, **metadata},
+        "spec": {"restartPolicy": "Never", "containers": [container]},
+    }
+
+
+async def opened(stage: Stage, cpu: int = 1) -> None:
+    """Make a queue, and wait until pods are a kind that can wait."""
+    await stage.create(FLAVOR, *pool("q", {"cpu": cpu}))
+
+    async def in_force() -> bool:
+        found = (await stage.kube.list(INTEGRATION)).items
+        return any((one.get("status") or {}).get("accepted") for one in found)
+
+    await stage.until(in_force)
+
+
+def is_gated(obj: Object) -> bool:
+    return any(gate["name"] == GATE for gate in obj["spec"].get("schedulingGates") or [])
+
+
+async def is_gone(stage: Stage, obj: Object) -> bool:
+    try:
+        return bool((await stage.fresh(obj))["metadata"]["uid"] != obj["metadata"]["uid"])
+    except NotFoundError:
+        return True
+
+
+@story(configuration=PODS)
+async def test_pod_waits_at_its_gate_runs_on_its_flavor_and_makes_room_when_it_has_ended(
+    stage: Stage,
+) -> None:
+    await opened(stage)
+    first = await stage.create(pod("first", seconds=60))
+    await stage.until_admitted(first)
+    second = await stage.create(pod("second"))
+    assert is_gated(second)
+    assert second["metadata"]["labels"][MANAGED_LABEL] == "true"
+    assert second["metadata"]["finalizers"] == [MANAGED_LABEL]
+    await stage.until_waits(second)
+
+    runs = await stage.fresh(first)
+    assert not is_gated(runs)
+    assert runs["spec"]["nodeSelector"] == FLAVOR["spec"]["nodeLabels"]
+    assert FLAVOR["spec"]["tolerations"][0] in runs["spec"]["tolerations"]
+    assert runs["metadata"]["labels"][POD_SET_LABEL] == "main"
+    assert await used(stage, "q") == "1"
+
+    await stage.until_finished(first)
+    await stage.until_admitted(second)
+    await stage.settle()
+    ended = await stage.fresh(first)
+    assert ended["status"]["phase"] == "Succeeded"
+    assert not ended["metadata"].get("finalizers")
+    assert not is_gated(await stage.fresh(second))
+
+
+@story(configuration=PODS)
+async def test_evicted_pod_is_deleted_and_its_quota_is_free_when_it_is_gone(stage: Stage) -> None:
+    await opened(stage)
+    runs = await stage.create(pod("runs"))
+    await stage.until_admitted(runs)
+    waits = await stage.create(pod("waits"))
+    await stage.until_waits(waits)
+    await stage.settle()
+    await stage.patch(await stage.workload(runs), {"spec": {"active": False}})
+    await stage.until(functools.partial(is_gone, stage, runs))
+    await stage.until_admitted(waits)
+    await stage.settle()
+    assert not await stage.workload(runs)
+    assert await stage.events(runs, "Stopped")
+    assert not is_gated(await stage.fresh(waits))
+    assert await used(stage, "q") == "1"
+
+
+@pytest.mark.parametrize("which", ["that runs", "that waits"])
+@story(configuration=PODS)
+async def test_deleted_pod_disappears_and_gives_its_quota_back(stage: Stage, which: str) -> None:
+    await opened(stage)
+    runs, waits = await stage.create(pod("runs")), await stage.create(pod("waits"))
+    await stage.until_admitted(runs)
+    await stage.until_waits(waits)
+    await stage.settle()
+    deleted, left = (runs, waits) if which == "that runs" else (waits, runs)
+    await stage.delete(deleted)
+    await stage.until(functools.partial(is_gone, stage, deleted))
+    await stage.until_admitted(left)
+    await stage.settle()
+    assert not await stage.workload(deleted)
+    assert await used(stage, "q") == "1"
+
+
+OWNED: Final[dict[str, Object]] = {
+    "without a queue": pod("other", None),
+    "of a Job, which waits as a whole": pod(
+        "other",
+        ownerReferences=[
+            {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
+        ],
+    ),
+    "of a TaskRun, with the labels of its PipelineRun": pod(
+        "other",
+        ownerReferences=[
+            {
+                "apiVersion": "tekton.dev/v1",
+                "kind": "TaskRun",
+                "name": "t",
+                "uid": "u",
+                "controller": True,
+            }
+        ],
+    ),
+    "in a namespace that is not managed": pod("other", namespace="kube-system"),
+}
+
+
+@pytest.mark.parametrize("obj", OWNED.values(), ids=OWNED.keys())
+@story(configuration=PODS)
+async def test_pod_is_left_alone(stage: Stage, obj: Object) -> None:
+    await opened(stage)
+    made = await stage.create(obj)
+    assert not is_gated(made)
+    assert MANAGED_LABEL not in labels_of(made)
+    assert not made["metadata"].get("finalizers")
+
+
+@story()
+async def test_pods_do_not_wait_unless_the_configuration_lists_them(stage: Stage) -> None:
+    await stage.create(*pool("q", {"cpu": 1}))
+    made = await stage.create(pod("first"))
+    await stage.settle()
+    assert not is_gated(made)
+    assert not (await stage.kube.list(INTEGRATION)).items
+
+
+@story(configuration=PODS)
+async def test_group_of_pods_is_refused_with_the_remedy(stage: Stage) -> None:
+    await opened(stage)
+    grouped = pod(
+        "first",
+        labels={"kueue.x-k8s.io/pod-group-name": "g"},
+        annotations={"kueue.x-k8s.io/pod-group-total-count": "2"},
+    )
+    with pytest.raises(RefusedError, match="Make them a Job or a JobSet"):
+        await stage.create(grouped)
+
+
+@story(configuration=PODS, refuses_starts=True)
+async def test_nobody_starts_a_waiting_pod_or_hides_a_running_one(stage: Stage) -> None:
+    await opened(stage)
+    runs, waits = await stage.create(pod("runs")), await stage.create(pod("waits"))
+    await stage.until_admitted(runs)
+    await stage.until_waits(waits)
+    await stage.settle()
+    with pytest.raises(RefusedError, match="may not be changed to start it"):
+        await stage.patch(waits, {"spec": {"schedulingGates": []}})
+    for one in (runs, waits):
+        with pytest.raises(RefusedError, match=r"must stay .true. until it has ended"):
+            await stage.patch(one, {"metadata": {"labels": {MANAGED_LABEL: None}}})
+    assert await used(stage, "q") == "1"
+
+
+@story(configuration=PODS)
+async def test_pods_of_an_admitted_job_run_on_its_quota_whatever_their_labels(stage: Stage) -> None:
+    await opened(stage, cpu=2)
+    obj = job("two", "q", {"cpu": 1}, parallelism=2)
+    obj["spec"]["template"]["metadata"]["labels"] = {QUEUE: "q", MANAGED_LABEL: "true"}
+    two = await stage.create(obj)
+    await stage.until_admitted(two)
+    await stage.settle(60)
+    pods = (await stage.kube.list(POD, namespace="team-a")).items
+    assert [one["status"]["phase"] for one in pods] == ["Running", "Running"]
+    assert await used(stage, "q") == "2"
