@@ -21,7 +21,7 @@ import structlog
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from shared.runtime.health import SleepingServer
+from shared.runtime.sleeping import SleepingServer
 
 log = structlog.get_logger(__name__)
 
@@ -36,6 +36,23 @@ megabyte in chunks of a byte costs ten seconds of CPU."""
 
 def _ignore(_cause: str) -> None:
     pass
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A socket of this address; uvicorn itself would end the process where a port is taken.
+
+    Raises `OSError`.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Said to be TCP, or asyncio leaves Nagle's algorithm on for what it accepts: 40 ms each.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+    except OSError:
+        listening.close()
+        raise
+    return listening
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,35 +1,23 @@
 """`/livez`, `/readyz` and `/metrics` of a process."""
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
 import uvicorn
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 
+from shared.runtime.connections import ConnectionLimits, LimitedProtocol, LimitedServer, bound
+
 _START_SECONDS: Final = 10.0
+LIMITS: Final = ConnectionLimits(
+    connections_max=128, per_address_max=32, header_seconds=5.0, request_seconds=30.0
+)
+"""Probes come from the node, scrapes from a few addresses. Whoever opens more loses the oldest idle one."""
 
-
-class SleepingServer(uvicorn.Server):
-    """A uvicorn server that sleeps until there is something to do.
-
-    uvicorn's own wakes up ten times a second, to renew its date header and to see whether it shall end.
-    """
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self._ending = asyncio.Event()
-
-    def end(self) -> None:
-        """Let `_serve` answer what is being asked, and return."""
-        self.should_exit = True
-        self._ending.set()
-
-    async def main_loop(self) -> None:
-        """Return after `end`."""
-        await self.on_tick(0)  # Makes the headers of every answer.
-        await self._ending.wait()
-
+PAGES_PER_SECOND: Final = 5
+"""A page costs the service's own loop milliseconds: who asks more often gets the last one again."""
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
@@ -37,7 +25,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 class HealthServer:
     """Answers from the service's own event loop: a loop that is stuck does not answer, and is dead.
 
-    Liveness never depends on NATS or Kubernetes: restarting a healthy process cures neither.
+    Liveness never depends on NATS or Kubernetes: restarting a healthy process cures neither. Nobody has to
+    prove who he is, so a flood costs a few connections and pages, and no probe (ADR 34).
     """
 
     def __init__(
@@ -51,29 +40,41 @@ class HealthServer:
         """`alive` returns when every other event loop of the process has had a turn."""
         self._ready = ready
         self._alive = alive
+        self._address = host, port
+        self._made: deque[float] = deque(maxlen=PAGES_PER_SECOND)
+        """When the last pages of metrics were made."""
+
+        self._page_of_metrics = b""
         config = uvicorn.Config(
             self._answer,
-            host=host,
-            port=port,
             interface="asgi3",  # Of a bound method uvicorn would guess version 2.
             lifespan="off",
             log_config=None,
             access_log=False,
+            server_header=False,
             date_header=False,  # It would show when the server was started.
+            http=LimitedProtocol,
+            ws="none",
         )
-        self._server = SleepingServer(config)
+        self._server = LimitedServer(config, LIMITS)
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def connections(self) -> int:
+        """The number of open connections."""
+        return self._server.connections
+
     async def start(self) -> int:
-        """Listen; return the port."""
-        self._task = asyncio.create_task(self._server._serve())  # noqa: SLF001 - `serve` takes the signals
+        """Listen; return the port. Raises `OSError` if the port is taken."""
+        listening = bound(*self._address)
+        self._task = asyncio.create_task(self._server._serve([listening]))  # noqa: SLF001 - `serve` takes the signals
         async with asyncio.timeout(_START_SECONDS):
             while not self._server.started:
                 if self._task.done():
                     self._task.result()
                     raise RuntimeError("the health server did not start")
                 await asyncio.sleep(0.01)
-        return int(self._server.servers[0].sockets[0].getsockname()[1])
+        return int(listening.getsockname()[1])
 
     async def stop(self) -> None:
         """Stop listening."""
@@ -98,5 +99,12 @@ class HealthServer:
             reason = self._ready()
             return (200, b"ok\n", text) if reason is None else (503, f"{reason}\n".encode(), text)
         if path == "/metrics":
-            return 200, generate_latest(REGISTRY), CONTENT_TYPE_LATEST
+            return 200, self._metrics(), CONTENT_TYPE_LATEST
         return 404, b"there are /livez, /readyz and /metrics\n", text
+
+    def _metrics(self) -> bytes:
+        now = asyncio.get_running_loop().time()
+        if len(self._made) < PAGES_PER_SECOND or now - self._made[0] > 1.0:
+            self._made.append(now)
+            self._page_of_metrics = generate_latest(REGISTRY)
+        return self._page_of_metrics

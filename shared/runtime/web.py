@@ -1,7 +1,6 @@
 """Serves an ASGI application over HTTP, or over HTTPS with certificates that change while it runs."""
 
 import asyncio
-import socket
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
@@ -10,7 +9,7 @@ import structlog
 import uvicorn
 
 from shared.runtime.certificates import CertificateFolder, ReloadingContext
-from shared.runtime.connections import ConnectionLimits, LimitedProtocol, LimitedServer
+from shared.runtime.connections import ConnectionLimits, LimitedProtocol, LimitedServer, bound
 
 log = structlog.get_logger(__name__)
 
@@ -83,7 +82,7 @@ class WebServer:
             ws="none",  # An upgraded connection would have no deadlines.
             **options,
         )
-        listening = self._bind()
+        listening = bound(self._host, self._port)
         self._server = server = LimitedServer(config, self._limits)
         # `serve` would take the signals, which are the process's business.
         serving = asyncio.create_task(server._serve([listening]))  # noqa: SLF001
@@ -99,19 +98,6 @@ class WebServer:
                     raise RuntimeError("the server ended while it was starting")
                 await asyncio.sleep(0.01)
         return int(listening.getsockname()[1])
-
-    def _bind(self) -> socket.socket:
-        """Bind here, because uvicorn ends the process where a port is taken."""
-        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        # Said to be TCP, or asyncio leaves Nagle's algorithm on for what it accepts: 40 ms each.
-        listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind((self._host, self._port))
-        except OSError:
-            listening.close()
-            raise
-        return listening
 
     async def stop(self) -> None:
         """Answer what is being asked, then close."""
