@@ -8,7 +8,7 @@ SEEDS  ?= 200
 SCENARIO ?= basic
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser record-metrics fmt lint types imports test test-long test-cluster test-kueue contracts conformance classification simulate mutants faults demo dev docs audit release ci bench bench-engine bench-webhook bench-bus bench-whatif bench-startup bench-restart bench-rest bench-cluster bench-spokes attack fuzz clean
+.PHONY: help setup browser screenshots record-metrics fmt lint types imports test test-long test-cluster test-kueue contracts conformance classification simulate mutants faults demo dev docs audit release ci bench bench-engine bench-webhook bench-bus bench-whatif bench-startup bench-restart bench-rest bench-cluster bench-spokes attack fuzz clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2}'
@@ -26,6 +26,9 @@ browser: ## Install what the tests of the console's page need: Debian's Chromium
 	  || (apt-get update --quiet && apt-get install --yes --quiet chromium npm) \
 	  || echo "install Chromium by hand: without it the tests of the page are skipped"
 	@npm ci --silent --prefix tests/integration/page || echo "npm did not install axe-core: its test is skipped"
+
+screenshots: setup ## Take the pictures of the console's pages again: docs/images/console-*.png
+	$(RUN)/python -m tests.integration.page.screenshots
 
 fmt: setup ## Format the code and apply automatic fixes
 	$(RUN)/ruff format services shared tests
@@ -114,7 +117,7 @@ contracts: setup ## Regenerate docs/reference, dashboards and deploy/nats/{strea
 	$(RUN)/python -m services.reference.write
 	$(RUN)/python -m services.ctl.setup.nats_files
 	$(RUN)/python -m services.reference.dashboards
-	git diff --exit-code -- docs/reference docs/explanation/faults.md deploy/nats/streams deploy/nats/contexts deploy/grafana/dashboards
+	git diff --exit-code -- docs/reference services/console/http/static/reasons.js docs/explanation/faults.md deploy/nats/streams deploy/nats/contexts deploy/grafana/dashboards
 
 record-metrics: setup ## Record the metrics of the services again, for the tests of dashboards and rules
 	$(RUN)/python -m tests.monitoring.record

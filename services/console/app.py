@@ -12,6 +12,8 @@ from services.classifier.projection.policy import Policy
 from services.console.access.reviews import AllowAll, KubeReviewer, Reviewer
 from services.console.http.handlers import console_app
 from services.console.nats_api import console_service
+from services.console.pages.service import PageService
+from services.console.pages.timeline import Links
 from services.console.query_service import QueryService
 from services.console.settings import ConsoleSettings
 from services.console.view import View
@@ -41,11 +43,13 @@ class Console:
         queries: QueryService,
         service: MicroService,
         listening: Callable[[], bool],
+        pages: PageService,
     ) -> None:
         self._bus = bus
         self._service = service
         self._listening = listening
         self.queries = queries
+        self.pages = pages
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -82,7 +86,9 @@ def assemble(
         simulation_seconds=settings.console_simulation_seconds,
     )
     service = console_service(queries, version=version("sluicegate"), started=now())
-    return Console(bus=bus, queries=queries, service=service, listening=listening)
+    links = Links(trace=settings.console_trace_url, job=settings.console_job_url)
+    pages = PageService(queries=queries, bus=bus, links=links)
+    return Console(bus=bus, queries=queries, service=service, listening=listening, pages=pages)
 
 
 def program(overrides: Overrides = NO_OVERRIDES) -> Program:
@@ -114,6 +120,7 @@ def program(overrides: Overrides = NO_OVERRIDES) -> Program:
         server = WebServer(
             console_app(
                 console.queries,
+                console.pages,
                 streams_max=settings.console_streams,
                 local_only=settings.console_authorization == "none",
             ),

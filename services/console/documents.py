@@ -234,6 +234,119 @@ class SimulateAnswer(Document):
     """One sentence for each workload of the change: when it starts, or why it does not."""
 
 
+class TimelineLine(Document):
+    """One thing that happened to a workload."""
+
+    at: datetime
+    what: str
+    """`webhook`, `workload`, `admission`, `check` or `outcome`: whose message says it."""
+
+    text: str
+
+
+class Timeline(Document):
+    """What the logs hold about one workload, oldest first."""
+
+    cluster: str
+    namespace: str
+    name: str
+    items: list[TimelineLine]
+    omitted: int = 0
+    """How many earlier lines are left out."""
+
+    trace_id: str | None = None
+    trace_url: str | None = None
+    """None without a trace, or if the console is not told where traces are shown."""
+
+    job_url: str | None = None
+    """None without a job, or if the console is not told where jobs are shown."""
+
+
+class FlavorDetail(Document):
+    """A ResourceFlavor."""
+
+    cluster: str
+    name: str
+    node_labels: dict[str, str] = {}
+    node_taints: list[str] = []
+    """As `kubectl taint` writes them: `key=value:effect`."""
+
+    topology: str | None = None
+
+
+class FlavorList(Document):
+    """The ResourceFlavors."""
+
+    items: list[FlavorDetail]
+
+
+class SpokeDetail(Document):
+    """A spoke cluster, as the hub knows it."""
+
+    cluster: str
+    """The hub."""
+
+    name: str
+    active: bool | None = None
+    """None until the dispatcher has published something of it."""
+
+    reason: str = ""
+    message: str = ""
+    offered: int = 0
+    chosen: int = 0
+    withdrawing: int = 0
+    latency_seconds: float | None = None
+    failures: int = 0
+    free: dict[str, str] = {}
+    at: datetime | None = None
+
+
+class SpokeList(Document):
+    """The spokes."""
+
+    items: list[SpokeDetail]
+
+
+class Slot(Document):
+    """A place for one build on a host."""
+
+    host: str
+    state: str
+    namespace: str | None = None
+    """Of the TaskRun. None if the user may not see its namespace."""
+
+    task_run: str | None = None
+
+
+class MachineDetail(Document):
+    """A machine that a provider runs for a platform."""
+
+    name: str
+    provider: str
+    state: str
+    shared: bool = False
+    launched_at: datetime
+
+
+class PlatformDetail(Document):
+    """The slots and machines of one platform."""
+
+    cluster: str
+    platform: str
+    slots: list[Slot]
+    machines: list[MachineDetail]
+    refused: int = 0
+    """TaskRuns that get no host."""
+
+    at: datetime
+
+
+class PlatformList(Document):
+    """The platforms of build machines."""
+
+    items: list[PlatformDetail]
+
+
 class Snapshot(Document):
     """Everything that a page shows when it opens."""
 

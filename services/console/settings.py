@@ -51,6 +51,20 @@ class ConsoleSettings(KubeSettings):
     console_streams: Annotated[int, Field(ge=1)] = 200
     """How many pages may follow what happens at once."""
 
+    console_trace_url: str = ""
+    """Where traces are shown, with `{trace}` for the trace id: `https://jaeger.example/trace/{trace}`.
+    Empty: the page of a workload shows the id alone."""
+
+    console_job_url: str = ""
+    """Where jobs are shown, with `{cluster}`, `{namespace}`, `{kind}` and `{name}`. Empty: no link."""
+
+    @field_validator("console_trace_url", "console_job_url")
+    @classmethod
+    def _is_address(cls, url: str) -> str:
+        if url and not url.startswith(("https://", "http://")):
+            raise ValueError(f"{url!r} is no address: begin it with https:// or http://")
+        return url
+
     @field_validator("console_idle_seconds")
     @classmethod
     def _outlasts_an_answer(cls, seconds: float) -> float:

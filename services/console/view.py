@@ -25,6 +25,7 @@ from shared.bus.follow import skip_undecodable
 from shared.bus.port import Bus, CaughtUp, Entry, LogChangedError
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import spec_of
+from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.queues import QueueStatus
@@ -392,6 +393,15 @@ class View:
     def queues(self) -> Iterator[Ident]:
         """All configured queues, ClusterQueues first."""
         yield from sorted(self._reading.configured, key=lambda ident: bool(ident[1]))
+
+    def observed(self, kind: Kind) -> list[Observed]:
+        """The objects of one kind, in order of cluster and name."""
+        found = [
+            each
+            for each in self._reading.observed.values()
+            if (each.group, each.plural) == (kind.group, kind.plural)
+        ]
+        return sorted(found, key=lambda each: (each.cluster, each.name))
 
     def snapshot(self) -> Snapshot:
         """A copy of everything that decides about admission, for simulations."""

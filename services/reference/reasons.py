@@ -1,5 +1,6 @@
 """`docs/reference/reasons.md`: what each reason of quota means, and what to do about it."""
 
+import json
 from collections.abc import Mapping
 from typing import Final
 
@@ -171,3 +172,10 @@ def reasons_page(generated: str) -> str:
         lines += [f"| `{name}` | {means} | {do} |" for name, (means, do) in reasons.items()]
         lines.append("")
     return "\n".join(lines[:-1]) + "\n"
+
+
+def reasons_script(generated: str) -> str:
+    """The same for the console's page: reason to what it means, and what to do."""
+    words = {name: said for reasons in REASONS.values() for name, said in reasons.items()}
+    lines = [f"  {json.dumps(name)}: {json.dumps(list(said))}," for name, said in words.items()]
+    return "\n".join([f"// {generated}", "export const REASONS = {", *lines, "};"]) + "\n"

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from services.classifier.projection.projector import Projector
 from services.classifier.settings import ClassifierSettings
+from services.console.http.handlers import STATIC
 from services.console.http.openapi import openapi
 from services.console.settings import ConsoleSettings
 from services.ctl.pairs import PairSettings
@@ -27,7 +28,7 @@ from services.reference.faults import FAULTS_PAGE, faults_page
 from services.reference.integrations import integration_page
 from services.reference.lifecycle import lifecycle_page
 from services.reference.metrics import metrics_page
-from services.reference.reasons import reasons_page
+from services.reference.reasons import reasons_page, reasons_script
 from services.tracer.settings import TracerSettings
 from services.watcher.settings import WatcherSettings
 from services.whatif.inputs import OBSERVED_KINDS
@@ -302,6 +303,7 @@ def main() -> int:
     for name, text in written.items():
         (REFERENCE / name).write_text(text)
         print(f"docs/reference/{name}")
+    (STATIC / "reasons.js").write_text(reasons_script(GENERATED))
     (REFERENCE.parent / FAULTS_PAGE).write_text(faults_page())
     print(f"docs/{FAULTS_PAGE}")
     return 0

@@ -32,6 +32,13 @@ READS_WORKLOADS = [{"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"],
 READS_QUEUES = [
     {"apiGroups": ["kueue.x-k8s.io"], "resources": ["clusterqueues"], "verbs": ["get", "list"]}
 ]
+READS_PLACES = [
+    {
+        "apiGroups": ["kueue.x-k8s.io"],
+        "resources": ["resourceflavors", "multikueueclusters"],
+        "verbs": ["list"],
+    }
+]
 READS_PENDING = [
     {
         "apiGroups": ["visibility.kueue.x-k8s.io"],
@@ -85,6 +92,7 @@ PEOPLE: list[Json] = [
     *bound("lena", READS_WORKLOADS, "others"),
     *bound("root", READS_WORKLOADS),
     *bound("root", READS_QUEUES),
+    *bound("root", READS_PLACES),
     *bound("viz", READS_PENDING),
 ]
 
@@ -165,9 +173,13 @@ async def console(
         await apply_all(cluster.api, [("test", document) for document in PEOPLE])
         kube = HttpKube.at(cluster.url)
         access = KubeReviewer(kube, allowed_seconds=0.2, denied_seconds=0.2)
-    service = assemble(settings=ConsoleSettings(), bus=bus, now=now, access=access)
+    settings = ConsoleSettings(
+        console_trace_url="https://traces.example/{trace}",
+        console_job_url="https://jobs.example/{namespace}/{kind}/{name}",
+    )
+    service = assemble(settings=settings, bus=bus, now=now, access=access)
     server = WebServer(
-        console_app(service.queries, streams_max=3, local_only=not people),
+        console_app(service.queries, service.pages, streams_max=3, local_only=not people),
         host="127.0.0.1",
         port=0,
         now=now,

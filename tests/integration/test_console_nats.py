@@ -13,14 +13,17 @@ from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as SilenceError
 from nats.micro.service import ServiceInfo, ServicePing, ServiceStats
 
+from services.console.access.reviews import User
 from services.console.app import assemble
+from services.console.pages.service import PageService
 from services.console.settings import ConsoleSettings
 from services.ctl.dev.secure import Secured
 from shared.bus.admin.permissions import consumers_of, reads_of, writes_of
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats.bus import NatsBus
 from shared.contracts.kube import kinds
-from shared.testing.builders import observed
+from shared.contracts.refs import WorkloadRef
+from shared.testing.builders import observed, workload
 from shared.testing.waiting import PATIENCE_SECONDS
 from tests.integration.test_permissions import intruder, now, server
 from tests.unit.console.people import People
@@ -48,12 +51,16 @@ def bus(user: str, running: EmbeddedServer, secured: Secured) -> NatsBus:
 class Place:
     running: EmbeddedServer
     secured: Secured
+    pages: PageService
 
 
 @pytest.fixture
 async def place(tmp_path: Path) -> AsyncIterator[Place]:
     """A console by its own user, and a queue that a watcher has seen."""
-    people = People(dana=("list workloads in team",))
+    people = People(
+        dana=("list workloads in team",),
+        olga=("list workloads", "list multikueueclusters", "list clusterqueues"),
+    )
     async with server(tmp_path) as (running, secured):
         watcher, console = bus("watcher", running, secured), bus("console", running, secured)
         for one in (watcher, console):
@@ -61,7 +68,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
         await watcher.publish(observed(kinds.LOCAL_QUEUE, "main", {"clusterQueue": "cq"}, "team"))
         service = assemble(settings=ConsoleSettings(), bus=console, now=now, access=people)
         serving = asyncio.create_task(service.run())
-        yield Place(running=running, secured=secured)
+        yield Place(running=running, secured=secured, pages=service.pages)
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
         for one in (watcher, console):
@@ -103,6 +110,19 @@ async def test_viewer_finds_the_service_and_gets_answers(place: Place) -> None:
         assert (stats["queues"].num_requests, stats["queues"].num_errors) == (3, 2)
         assert said == []
         assert "Violation" not in place.running.log
+
+
+async def test_deployed_console_reads_what_its_pages_need(place: Place) -> None:
+    classifier = bus("classifier", place.running, place.secured)
+    await classifier.start()
+    await classifier.publish(workload("job-a"))
+    await classifier.stop()
+    olga = User(name="olga")
+    found = await place.pages.timeline(olga, WorkloadRef("hub", "team", "job-a"))
+    assert [line.what for line in found.items] == ["webhook", "workload"]
+    assert (await place.pages.spokes(olga)).items == []
+    assert (await place.pages.machines(olga)).items == []
+    assert "Violation" not in place.running.log
 
 
 @pytest.mark.parametrize("user", ["watcher", "quota", "patcher"])

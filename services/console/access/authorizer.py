@@ -122,6 +122,14 @@ class Authorizer:
         if not await self._access.is_allowed(user, _pending("localqueues", name, namespace)):
             await self.visible_namespaces(user, namespace)
 
+    async def require_list(self, user: User, resource: str) -> None:
+        """Raise `StatusError` 403 if the user may not list the cluster-scoped objects of Kueue's resource."""
+        await self._require(user, ResourceAttributes(verb="list", resource=resource))
+
+    async def known_namespaces(self, user: User) -> NamespaceFilter:
+        """A filter for the namespaces that the user may see, also if that is none."""
+        return _any_of(await self._visible_namespaces(user))
+
     async def authorize_simulation(self, user: User, scope: ChangeScope) -> NamespaceFilter:
         """A filter for the figures that the user may see.
 

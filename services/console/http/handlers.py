@@ -26,8 +26,10 @@ from services.console.documents import (
 from services.console.http.event_stream import events
 from services.console.http.openapi import openapi
 from services.console.metrics import REQUESTS, STREAMS
+from services.console.pages.service import PageService
 from services.console.query_service import QueryService
 from services.console.status_error import StatusError, bad_request, not_found
+from shared.contracts.refs import WorkloadRef
 
 log = structlog.get_logger(__name__)
 
@@ -51,6 +53,12 @@ PAGES: Final = (
     "/workloads/{rest:path}",
     "/clusterqueues/{rest:path}",
     "/localqueues/{rest:path}",
+    "/cohorts/{rest:path}",
+    "/flavors/{rest:path}",
+    "/spokes",
+    "/spokes/{rest:path}",
+    "/machines",
+    "/machines/{rest:path}",
     "/namespaces",
     "/namespaces/{rest:path}",
     "/what-if",
@@ -71,13 +79,15 @@ LOCAL_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def console_app(queries: QueryService, *, streams_max: int, local_only: bool) -> Starlette:
+def console_app(
+    queries: QueryService, pages: PageService, *, streams_max: int, local_only: bool
+) -> Starlette:
     """The ASGI application. `local_only`: only requests for a local host name are answered.
 
     Without tokens, a foreign web page could otherwise read the API through a DNS name for this address
     (DNS rebinding).
     """
-    handlers = _Handlers(queries, streams_max=streams_max)
+    handlers = _Handlers(queries, pages, streams_max=streams_max)
     api = "/api/v1"
     of_kueue = f"/apis/{VISIBILITY_GROUP}/{{version}}"
     answers: dict[str, tuple[str, Handler]] = {
@@ -90,6 +100,10 @@ def console_app(queries: QueryService, *, streams_max: int, local_only: bool) ->
         f"{api}/queues": ("GET", handlers.queues),
         f"{api}/workloads": ("GET", handlers.workloads),
         f"{api}/namespaces/{{namespace}}/workloads/{{name}}/explain": ("GET", handlers.explain),
+        f"{api}/namespaces/{{namespace}}/workloads/{{name}}/timeline": ("GET", handlers.timeline),
+        f"{api}/flavors": ("GET", handlers.flavors),
+        f"{api}/spokes": ("GET", handlers.spokes),
+        f"{api}/machines": ("GET", handlers.machines),
         f"{api}/simulate": ("POST", handlers.simulate),
         f"{api}/events": ("GET", handlers.events),
         "/openapi.json": ("GET", handlers.openapi),
@@ -192,8 +206,9 @@ async def _prepended(first: str, rest: AsyncGenerator[str]) -> AsyncGenerator[st
 class _Handlers:
     """One method for each path."""
 
-    def __init__(self, queries: QueryService, *, streams_max: int) -> None:
+    def __init__(self, queries: QueryService, pages: PageService, *, streams_max: int) -> None:
         self._queries = queries
+        self._pages = pages
         self._streams_max = streams_max
         self._streams = 0
 
@@ -265,6 +280,28 @@ class _Handlers:
             forecast=request.query_params.get("forecast") in {"1", "true"},
         )
         return JSONResponse(found.wire())
+
+    async def timeline(self, request: Request) -> Response:
+        """What happened to a workload."""
+        user = await self._queries.authenticate(_token(request))
+        names = request.path_params
+        ref = WorkloadRef(self._cluster(request), names["namespace"], names["name"])
+        return JSONResponse((await self._pages.timeline(user, ref)).wire())
+
+    async def flavors(self, request: Request) -> Response:
+        """The ResourceFlavors."""
+        user = await self._queries.authenticate(_token(request))
+        return JSONResponse((await self._pages.flavors(user)).wire())
+
+    async def spokes(self, request: Request) -> Response:
+        """The spokes."""
+        user = await self._queries.authenticate(_token(request))
+        return JSONResponse((await self._pages.spokes(user)).wire())
+
+    async def machines(self, request: Request) -> Response:
+        """The build machines."""
+        user = await self._queries.authenticate(_token(request))
+        return JSONResponse((await self._pages.machines(user)).wire())
 
     async def simulate(self, request: Request) -> Response:
         """What a change would do."""

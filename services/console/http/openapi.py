@@ -11,11 +11,15 @@ from services.console.documents import (
     VISIBILITY_GROUP,
     VISIBILITY_VERSIONS,
     Explained,
+    FlavorList,
     PendingWorkloadsSummary,
+    PlatformList,
     QueueList,
     SimulateAnswer,
     SimulateRequest,
     Snapshot,
+    SpokeList,
+    Timeline,
     WorkloadList,
 )
 
@@ -26,6 +30,10 @@ ANSWERS: Final = (
     QueueList,
     WorkloadList,
     Explained,
+    Timeline,
+    FlavorList,
+    SpokeList,
+    PlatformList,
     SimulateAnswer,
     Snapshot,
 )
@@ -134,6 +142,23 @@ def _ours() -> Json:
             _path("name", "Name of the workload or of its job."),
             _query("cluster", "Only this cluster."),
             _query("forecast", "Also predict when it starts; that takes a moment.", "boolean"),
+        ),
+        "/api/v1/namespaces/{namespace}/workloads/{name}/timeline": _get(
+            "timeline",
+            "What happened to a workload, from the logs; also to one that has ended.",
+            Timeline,
+            _path("namespace", "Namespace of the workload."),
+            _path("name", "Name of the workload."),
+            _query("cluster", "Its cluster; default: the one that the console runs in."),
+        ),
+        "/api/v1/flavors": _get(
+            "flavors", "ResourceFlavors: the nodes that they mean.", FlavorList
+        ),
+        "/api/v1/spokes": _get("spokes", "Spokes: state, orders and free quota.", SpokeList),
+        "/api/v1/machines": _get(
+            "machines",
+            "Slots and machines of each platform; names of TaskRuns in namespaces that the user may see.",
+            PlatformList,
         ),
         "/api/v1/simulate": _simulate(),
         "/api/v1/events": _events(only),

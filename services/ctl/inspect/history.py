@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from services.ctl.connect.reader import open_reader
-from services.ctl.inspect.story import story, with_message
+from services.history.story import story, with_message
 from shared.bus.stream_reader import Seen, StreamReader
 from shared.contracts.kube.ages import instant
 from shared.contracts.kube.conditions import conditions_of

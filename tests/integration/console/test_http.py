@@ -110,6 +110,10 @@ def explains(namespace: str, name: str) -> Ask:
     return path, None, "explain", {"namespace": namespace, "name": name}
 
 
+def happened(namespace: str, name: str) -> Ask:
+    return f"/api/v1/namespaces/{namespace}/workloads/{name}/timeline", None, None, {}
+
+
 def simulates(**change: Any) -> Ask:
     return "/api/v1/simulate", change, "simulate", {"change": change}
 
@@ -135,6 +139,12 @@ RIGHTS: list[tuple[str, Ask, str]] = [
     ("why one of the team waits", explains("team", "first"), "root dana"),
     ("why one of others does", explains("others", "theirs"), "root lena"),
     ("why one does that is not there", explains("others", "none"), "root lena"),
+    ("what happened to one of the team", happened("team", "first"), "root dana"),
+    ("what happened to one of others", happened("others", "theirs"), "root lena"),
+    ("what happened to none", happened("others", "none"), "root lena"),
+    ("flavors", ("/api/v1/flavors", None, None, {}), "root"),
+    ("spokes", ("/api/v1/spokes", None, None, {}), "root"),
+    ("machines", ("/api/v1/machines", None, None, {}), "root dana"),
     ("what if nothing changed", simulates(), "root dana lena"),
     ("more quota", simulates(manifests=[bigger(7)]), "root dana"),
     ("a job of others", simulates(manifests=[IN_OTHERS]), "root lena"),

@@ -25,6 +25,13 @@ EXAMPLES: dict[str, Json] = {
         "namespace": "team",
         "name": "first",
     },
+    "/api/v1/namespaces/{namespace}/workloads/{name}/timeline": {
+        "namespace": "team",
+        "name": "first",
+    },
+    "/api/v1/flavors": {},
+    "/api/v1/spokes": {},
+    "/api/v1/machines": {},
     "/api/v1/simulate": {},
     "/api/v1/events": {},
 }

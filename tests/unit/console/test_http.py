@@ -13,6 +13,7 @@ from starlette.applications import Starlette
 from services.console.access.reviews import User
 from services.console.documents import SimulateRequest
 from services.console.http.handlers import PAGES, SECURITY_HEADERS, console_app
+from services.console.pages.service import PageService
 from services.console.query_service import NOT_LOADED, QueryService
 from services.console.status_error import StatusError
 from tests.unit.console.people import People
@@ -67,7 +68,8 @@ class Site:
         self.stage = stage
         self.people = People(dana=("list workloads",))
         self.queries = QueryService(view=stage.view, access=self.people)
-        self._app = console_app(self.queries, streams_max=STREAMS_MAX, local_only=local_only)
+        pages = PageService(queries=self.queries, bus=stage.bus)
+        self._app = console_app(self.queries, pages, streams_max=STREAMS_MAX, local_only=local_only)
 
     async def ask(self, path: str, headers: Headers = DANA) -> Handler:
         return await ask(self._app, path, headers)

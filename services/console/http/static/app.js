@@ -3,6 +3,9 @@ import { clear, count, apply, state } from "/state.js";
 import { EventStream, identity } from "/stream.js";
 import { element, note, retime } from "/dom.js";
 import { morph } from "/morph.js";
+import { forget } from "/asked.js";
+import { machines, platform, spoke, spokes } from "/pages/places.js";
+import { cohort, flavor } from "/pages/quota.js";
 import { clusterQueue, localQueue } from "/pages/queue.js";
 import { namespace, namespaces } from "/pages/namespaces.js";
 import { overview } from "/pages/overview.js";
@@ -18,10 +21,14 @@ const ROUTES = {
   workloads: (parts, query) => (parts.length === 3 ? workload(...parts) : workloads(query)),
   clusterqueues: (parts) => clusterQueue(...parts),
   localqueues: (parts) => localQueue(...parts),
+  cohorts: (parts) => cohort(...parts),
+  flavors: (parts) => flavor(...parts),
+  spokes: (parts) => (parts.length ? spoke(...parts) : spokes()),
+  machines: (parts) => (parts.length ? platform(...parts) : machines()),
   namespaces: (parts) => (parts.length ? namespace(parts[0]) : namespaces()),
   "what-if": (_parts, query) => whatIf(query),
 };
-const TITLES = { "": "Overview", workloads: "Workloads", namespaces: "Namespaces", "what-if": "What if" };
+const TITLES = { "": "Overview", workloads: "Workloads", namespaces: "Namespaces", spokes: "Spokes", machines: "Machines", "what-if": "What if" };
 
 const byId = (id) => document.getElementById(id);
 let drawn = 0;
@@ -111,6 +118,7 @@ function signIn(why) {
   byId("signin-why").textContent = why;
   byId("signin-why").hidden = !why;
   clear();
+  forget();
   draw();
   signedIn(false);
   byId("token").focus();

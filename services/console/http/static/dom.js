@@ -5,7 +5,7 @@ export function element(name, attributes = {}, ...children) {
   for (const [attribute, value] of Object.entries(attributes)) {
     if (value !== undefined && value !== null && value !== false) made.setAttribute(attribute, value);
   }
-  made.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  made.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
   return made;
 }
 
@@ -18,6 +18,14 @@ export const toQueue = (row) => row.namespace
   : path("clusterqueues", row.cluster, row.name);
 
 export const toWorkload = (row) => path("workloads", row.cluster, row.namespace, row.name);
+
+export const toCohort = (row) => path("cohorts", row.cluster, row.name);
+
+export const toFlavor = (row) => path("flavors", row.cluster, row.name);
+
+export const toSpoke = (row) => path("spokes", row.cluster, row.name);
+
+export const toMachines = (row) => path("machines", row.cluster, row.platform);
 
 export const toNamespace = (name) => path("namespaces", name);
 
@@ -37,7 +45,7 @@ export function age(from, to = Date.now()) {
 
 // Ages grow while nothing else changes.
 export function retime(within) {
-  for (const time of within.querySelectorAll("time")) time.textContent = age(time.dateTime);
+  for (const time of within.querySelectorAll("time:not([data-fixed])")) time.textContent = age(time.dateTime);
 }
 
 export const since = (at) => element("time", { datetime: at, title: at }, age(at));
@@ -60,6 +68,9 @@ export function table(label, names, rows) {
   return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${label}, scrollable` },
     element("table", {}, element("thead", {}, element("tr", {}, heads(names))), element("tbody", {}, rows)));
 }
+
+// Kueue's messages begin with what everybody knows who looks at a queue.
+export const plainly = (message) => (message || "").replace(/^couldn't assign flavors to pod set \S+: /, "");
 
 export const cell = (...children) => element("td", {}, ...children);
 
@@ -112,4 +123,13 @@ async function copied(text) {
   } catch {
     return false;
   }
+}
+
+const UNITS = { n: 1e-9, u: 1e-6, m: 1e-3, k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15, E: 1e18,
+  Ki: 2 ** 10, Mi: 2 ** 20, Gi: 2 ** 30, Ti: 2 ** 40, Pi: 2 ** 50, Ei: 2 ** 60 };
+
+// For sums and the length of a bar only: the exact figures are those of the queues.
+export function amount(quantity) {
+  const found = /^([0-9.]+)([a-zA-Z]*)$/.exec(quantity || "0");
+  return found ? Number(found[1]) * (UNITS[found[2]] || 1) : 0;
 }

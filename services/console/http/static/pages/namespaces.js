@@ -1,5 +1,6 @@
 // Mine: by namespace, what waits and why, in the words of its reason.
-import { element, key, link, note, number, cell, section, since, status, table, titleOf, toNamespace, toQueue, toWorkload } from "/dom.js";
+import { element, key, link, note, number, plainly, cell, section, since, status, table, titleOf, toNamespace, toQueue, toWorkload } from "/dom.js";
+import { REASONS } from "/reasons.js";
 import { count, inOrder, localQueues, state } from "/state.js";
 
 const SHOWN_MAX = 100;
@@ -24,18 +25,34 @@ export function namespace(name) {
     element("div", { class: "title" }, element("h2", {}, name), element("p", { class: "sub" }, "Namespace")),
     section("LocalQueues", queues.length ? table("LocalQueues", ["LocalQueue", "ClusterQueue", "#Waiting", "#Reserved", "#Admitted", "In use"], queues.map(queue))
       : note("No LocalQueue: work in this namespace cannot wait for quota.")),
-    section(`Waiting: ${waiting.length}`, ...listed(waiting, "Waiting")),
+    section(`Waiting: ${waiting.length}`, whatToDo(waiting), ...listed(waiting, "Waiting")),
     section(`Others: ${rest.length}`, ...listed(rest, "Others")),
   ];
 }
 
+// For each reason once: what it means, and what its tenant can do.
+function whatToDo(rows) {
+  const counts = counted(rows).filter(([reason]) => REASONS[reason]);
+  if (!counts.length) return null;
+  return element("ul", { class: "doing" }, counts.map(([reason, times]) => element("li", { "data-at": reason },
+    element("b", {}, `${times} × ${reason}: `), ...marked(`${REASONS[reason][0]} ${REASONS[reason][1]}`))));
+}
+
+// What stands between backticks is code.
+const marked = (text) => text.split("`").map((part, at) => (at % 2 ? element("code", {}, part) : part));
+
 const of = (name) => [...state.workloads.values()].filter((row) => row.namespace === name);
 
-function reasons(rows) {
+function counted(rows) {
   const counts = new Map();
-  for (const row of rows.filter((each) => each.status === "PENDING")) counts.set(row.reason || "PendingEvaluation", (counts.get(row.reason || "PendingEvaluation") || 0) + 1);
-  return [...counts].sort((a, b) => b[1] - a[1]).map(([reason, times]) => `${times} ${reason}`).join(", ") || "–";
+  for (const row of rows.filter((each) => each.status === "PENDING")) {
+    const reason = row.reason || "PendingEvaluation";
+    counts.set(reason, (counts.get(reason) || 0) + 1);
+  }
+  return [...counts].sort((a, b) => b[1] - a[1]);
 }
+
+const reasons = (rows) => counted(rows).map(([reason, times]) => `${times} ${reason}`).join(", ") || "–";
 
 function queue(row) {
   const used = row.flavors.flatMap((flavor) => flavor.resources.filter((resource) => resource.reserved !== "0")
@@ -50,6 +67,6 @@ function listed(rows, label) {
   if (!rows.length) return [note("None.")];
   const shown = rows.slice(0, SHOWN_MAX).map((row) => element("tr", { "data-key": key(row) },
     element("th", { scope: "row" }, link(toWorkload(row), titleOf(row), { class: "name" })), cell(status(row.status)),
-    element("td", { class: "why" }, row.message || row.reason || ""), element("td", { class: "number" }, since(row.createdAt))));
+    element("td", { class: "why" }, plainly(row.message) || row.reason || ""), element("td", { class: "number" }, since(row.createdAt))));
   return [table(label, ["Workload", "Status", "Why", "#Age"], shown), ...(rows.length > SHOWN_MAX ? [note(`The first ${SHOWN_MAX} of ${rows.length}.`)] : [])];
 }

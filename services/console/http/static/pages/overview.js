@@ -1,5 +1,5 @@
 // Overview: what waits and runs, what needs somebody, and the tree of cohorts with the quota in use.
-import { bar, element, key, link, note, section, toQueue, toWorkload, titleOf, since } from "/dom.js";
+import { amount, bar, element, key, link, note, section, toCohort, toQueue, toWorkload, titleOf, since } from "/dom.js";
 import { STUCK, clusterQueues, count, severalClusters, state } from "/state.js";
 
 const SHOWN_BARS = 3;
@@ -69,7 +69,7 @@ function branch(leaves) {
   }
   return element("ul", { class: "tree" },
     [...below].map(([cohort, found]) => element("li", { class: "cohort" },
-      element("div", { class: "node" }, element("h3", {}, "Cohort ", element("b", {}, cohort)),
+      element("div", { class: "node" }, element("h3", {}, "Cohort ", link(toCohort({ cluster: found[0].row.cluster, name: cohort }), cohort)),
         element("div", { class: "bars" }, together(found.map((leaf) => leaf.row)))), branch(found))),
     here.sort((a, b) => (b.pending || 0) - (a.pending || 0) || a.name.localeCompare(b.name)).map(leaf));
 }
@@ -112,13 +112,4 @@ function together(rows) {
     .map(([name, sum]) => ({ name, share: sum.reserved / sum.nominal }))
     .sort((a, b) => b.share - a.share).slice(0, SHOWN_BARS)
     .map(({ name, share }) => bar(name, { reserved: `${Math.round(100 * share)} %`, share }));
-}
-
-const UNITS = { n: 1e-9, u: 1e-6, m: 1e-3, k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15, E: 1e18,
-  Ki: 2 ** 10, Mi: 2 ** 20, Gi: 2 ** 30, Ti: 2 ** 40, Pi: 2 ** 50, Ei: 2 ** 60 };
-
-// For the length of a bar only: the exact figures are those of the queues.
-function amount(quantity) {
-  const found = /^([0-9.]+)([a-zA-Z]*)$/.exec(quantity || "0");
-  return found ? Number(found[1]) * (UNITS[found[2]] || 1) : 0;
 }

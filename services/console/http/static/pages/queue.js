@@ -1,5 +1,5 @@
 // A ClusterQueue or a LocalQueue: its quota, who waits in it in order, and who runs.
-import { bar, cell, element, key, link, note, number, problem, section, since, status, table, titleOf, toQueue, toWorkload } from "/dom.js";
+import { bar, cell, element, key, link, note, number, plainly, problem, section, since, status, table, titleOf, toCohort, toFlavor, toQueue, toWorkload } from "/dom.js";
 import { inCluster, inOrder, localQueues, state } from "/state.js";
 import { ask } from "/stream.js";
 
@@ -30,7 +30,7 @@ function queuePage(ident, path, isMine, position) {
   return [
     heading(row),
     row.active === false ? problem(`Inactive. ${[row.reason, row.message].filter(Boolean).join(": ")}`) : null,
-    row.flavors.length ? section(row.namespace ? "In use" : "Quota", element("div", { class: "flavors" }, row.flavors.map(flavor))) : null,
+    row.flavors.length ? section(row.namespace ? "In use" : "Quota", element("div", { class: "flavors" }, row.flavors.map((each) => flavor(row, each)))) : null,
     row.namespace ? null : entrances(row),
     section(`Waiting: ${waiting.length}`, order.refused ? problem(order.refused) : null, listed(waiting, "Waiting", true)),
     section(`Holding quota: ${holding.length}`, listed(holding, "Holding quota", false)),
@@ -40,15 +40,15 @@ function queuePage(ident, path, isMine, position) {
 function heading(row) {
   const above = row.namespace
     ? [link(toQueue({ cluster: row.cluster, name: row.clusterQueue }), `ClusterQueue ${row.clusterQueue}`)]
-    : (row.cohorts || []).map((cohort) => `cohort ${cohort}`);
+    : (row.cohorts || []).map((cohort) => link(toCohort({ cluster: row.cluster, name: cohort }), `cohort ${cohort}`));
   return element("div", { class: "title" },
     element("h2", {}, row.name),
     element("p", { class: "sub" }, row.namespace ? `LocalQueue in ${row.namespace} → ` : "ClusterQueue ", ...above.flatMap((each, at) => (at ? [" → ", each] : [each])),
       inCluster(row)));
 }
 
-function flavor(each) {
-  return element("div", { class: "card" }, element("h3", {}, each.name), each.resources.map((resource) => bar(resource.name, resource)));
+function flavor(row, each) {
+  return element("div", { class: "card" }, element("h3", {}, link(toFlavor({ cluster: row.cluster, name: each.name }), each.name)), each.resources.map((resource) => bar(resource.name, resource)));
 }
 
 function entrances(row) {
@@ -65,7 +65,7 @@ function listed(rows, label, ordered) {
   const shown = rows.slice(0, SHOWN_MAX).map((row) => element("tr", { "data-key": key(row) },
     ordered ? number(order.positions.get(key(row))) : null,
     element("th", { scope: "row" }, link(toWorkload(row), titleOf(row), { class: "name" }), element("span", { class: "sub" }, row.namespace)),
-    cell(status(row.status)), element("td", { class: "why" }, row.reason || "", element("span", { class: "sub" }, row.message || "")),
+    cell(status(row.status)), element("td", { class: "why" }, row.reason || "", element("span", { class: "sub" }, plainly(row.message))),
     number(row.priority), element("td", { class: "number" }, since(row.createdAt))));
   return [table(label, heads, shown), rows.length > SHOWN_MAX ? note(`The first ${SHOWN_MAX} of ${rows.length}.`) : null].filter(Boolean);
 }

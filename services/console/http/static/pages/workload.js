@@ -1,21 +1,25 @@
 // One workload: how it stands, why, since when, and the commands that tell more.
 import { age, copyable, element, key, link, note, problem, requests, section, since, status, titleOf, toNamespace, toQueue } from "/dom.js";
 import { inCluster, state } from "/state.js";
+import { asked } from "/asked.js";
 import { ask } from "/stream.js";
 
 const AGAIN_MS = 4500; // What is said is at most five seconds old.
 const FORECAST_MS = 60000;
+const TIMELINE_MS = 15000;
 
 let why = { of: null };
 
 export function workload(cluster, namespace, name) {
   const row = state.workloads.get(key({ cluster, namespace, name }));
   if (!row) {
-    return [element("h2", {}, `${namespace}/${name}`), note(state.loaded
-      ? "There is no such workload any more, or you may not see it. Its history is still in the log:" : "reading…"),
-    copyable(`sluice history ${namespace}/${name}`)];
+    const { answer, problem: why } = happened({ cluster, namespace, name });
+    return [element("h2", {}, `${namespace}/${name}`), note(answer ? "It has left the queues. This is what the logs hold about it."
+      : "There is no such workload any more, or you may not see it."), timeline(answer, answer ? why : null),
+    section("Look further", copyable(`sluice history ${namespace}/${name}`))];
   }
   explain(row);
+  const { answer, problem: told } = happened(row);
   return [
     element("div", { class: "title", "data-key": key(row) },
       element("h2", {}, `${row.namespace}/${titleOf(row)}`, " ", status(row.status)),
@@ -24,8 +28,38 @@ export function workload(cluster, namespace, name) {
     times(row),
     section("Why", element("div", { id: "why" }, ...why.shown.map((each) => each.cloneNode(true)))),
     section("What it asks", element("p", {}, requests(row))),
-    section("Look further", ...commands(row).map(copyable)),
+    timeline(answer, told),
+    section("Look further", links(answer), ...commands(row).map(copyable)),
   ];
+}
+
+// From the logs. It is asked again when the row has changed, and seldom besides.
+function happened(row) {
+  const path = `/api/v1/namespaces/${encodeURIComponent(row.namespace)}/workloads/${encodeURIComponent(row.name)}/timeline`;
+  return asked(`${path}?cluster=${encodeURIComponent(row.cluster)}`, row.status && changed(row) ? 1000 : TIMELINE_MS);
+}
+
+const seen = { key: "", row: null };
+
+function changed(row) {
+  const other = seen.row !== row;
+  Object.assign(seen, { row });
+  return other;
+}
+
+function timeline(answer, why) {
+  if (!answer) return why ? section("Timeline", problem(why)) : null;
+  const first = answer.items[0] ? Date.parse(answer.items[0].at) : 0;
+  const line = (each, at) => element("li", { "data-at": `line-${at}`, "data-what": each.what },
+    element("time", { datetime: each.at, title: each.at, "data-fixed": "" }, `+${age(answer.items[0].at, Math.max(first, Date.parse(each.at)))}`), element("span", {}, each.text));
+  return section("Timeline", element("p", { class: "sub" }, `from ${answer.items[0]?.at.replace("T", " ").slice(0, 19)} UTC`,
+    answer.omitted ? `; ${answer.omitted} earlier lines are left out` : ""), element("ol", { class: "timeline" }, answer.items.map(line)));
+}
+
+function links(answer) {
+  const found = [answer?.traceUrl ? link(answer.traceUrl, "Trace") : answer?.traceId ? element("span", {}, "Trace ", element("code", {}, answer.traceId)) : null,
+    answer?.jobUrl ? link(answer.jobUrl, "Job") : null].filter(Boolean);
+  return found.length ? element("p", { class: "links" }, found) : null;
 }
 
 function times(row) {
@@ -40,10 +74,16 @@ function times(row) {
       ? element("small", {}, `ran ${age(row.admittedAt, Date.parse(row.finishedAt))}`) : null));
 }
 
+const token = (name) => name.replaceAll(".", "_");
+
+const subject = (what, row) => `sluice.${what}.${[row.cluster, row.namespace, row.name].map(token).join(".")}`;
+
 const commands = (row) => [
   `sluice explain ${row.namespace}/${row.name}`,
   `sluice history ${row.namespace}/${row.name}`,
   `sluice who-preempted ${row.namespace}/${row.name}`,
+  `nats stream get ADMISSIONS --last-for ${subject("admission", row)}`,
+  `nats sub --stream WORKLOADS --all ${subject("workload", row)}`,
   `kubectl describe workload -n ${row.namespace} ${row.name}`,
   ...(row.job ? [`kubectl describe ${row.job.kind.toLowerCase()} -n ${row.namespace} ${row.job.name}`] : []),
 ];

@@ -1,5 +1,5 @@
 // All workloads: filters are in the address, and only the rows in sight are drawn.
-import { cell, element, heads, key, link, note, number, requests, since, status, titleOf, toQueue, toWorkload, words } from "/dom.js";
+import { cell, element, heads, key, link, note, number, plainly, requests, since, status, titleOf, toQueue, toWorkload, words } from "/dom.js";
 import { STUCK, inOrder, severalClusters, state } from "/state.js";
 
 const ROW_PX = 60;
@@ -99,6 +99,6 @@ function line(row, index) {
     cell(row.queue ? link(toQueue({ cluster: row.cluster, namespace: row.namespace, name: row.queue }), row.queue, { class: "clip" }) : "–",
       element("span", { class: "sub clip" }, row.clusterQueue ? `→ ${row.clusterQueue}` : "")),
     cell(status(row.status), row.spoke ? element("span", { class: "sub clip" }, `on ${row.spoke}`) : null),
-    element("td", { class: "why" }, clip(row.reason), element("span", { class: "sub clip", title: row.message || null }, row.message || "")),
+    element("td", { class: "why" }, clip(row.reason), element("span", { class: "sub clip", title: row.message || null }, plainly(row.message))),
     cell(clip(requests(row))), number(row.priority), element("td", { class: "number" }, since(row.createdAt)));
 }

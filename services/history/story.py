@@ -1,4 +1,4 @@
-"""`sluice history` in about ten lines: what happened to a workload, in words, without repetitions."""
+"""What happened to a workload in about ten lines, in words, without repetitions."""
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
@@ -11,21 +11,29 @@ Telling = Callable[[Body], str]
 
 
 def story(events: Iterable[tuple[datetime, str, Body]]) -> Iterator[str]:
-    """A line for each event that changes how the workload stands.
-
-    Each event: its time, its kind as in `history`, and its body.
-    """
-    told: dict[tuple[str, str], str] = {}
+    """A line for each event that changes how the workload stands, as a command prints it."""
     first: datetime | None = None
-    for at, what, body in events:
-        text = _TELLINGS.get(what, _nothing)(body)
-        about = (what, str(body.get("check") or body.get("name") or ""))
-        if not text or told.get(about) == text:
-            continue
-        told[about] = text
+    for at, _, text in told(events):
         first = first or at
         since = f"+{duration((at - first).total_seconds())}"
         yield f"{at.isoformat(sep=' ', timespec='seconds')}  {since:<7}  {text}"
+
+
+def told(
+    events: Iterable[tuple[datetime, str, Body]],
+) -> Iterator[tuple[datetime, str, str]]:
+    """Time, kind and words of each event that changes how the workload stands.
+
+    Each event: its time, its kind as in `sluice history --all`, and its body.
+    """
+    last: dict[tuple[str, str], str] = {}
+    for at, what, body in events:
+        text = _TELLINGS.get(what, _nothing)(body)
+        about = (what, str(body.get("check") or body.get("name") or ""))
+        if not text or last.get(about) == text:
+            continue
+        last[about] = text
+        yield at, what, text
 
 
 def _nothing(_body: Body) -> str:
@@ -70,7 +78,8 @@ def _admission(body: Body) -> str:
             return f"gets quota{where}, and waits for its admission checks"
         case "admitted":
             given = "; ".join(_pairs(p.get("usage") or {}) for p in body.get("pod_sets") or [])
-            return f"is admitted{where}" + (f": {given}" if given else "")
+            spoke = f", to run on spoke {body['spoke']}" if body.get("spoke") else ""
+            return f"is admitted{where}{spoke}" + (f": {given}" if given else "")
         case "evicted":
             by = f" for {body['preempted_by']}" if body.get("preempted_by") else ""
             return f"is evicted{by}: {why}"

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from services.ctl.inspect.story import story
+from services.history.story import story
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

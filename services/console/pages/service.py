@@ -1,0 +1,81 @@
+"""Answers what single pages ask, for one user, as far as they may see it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from services.console.access.reviews import User
+from services.console.documents import FlavorList, PlatformList, SpokeList, Timeline
+from services.console.pages.places import flavor_detail, platforms, spokes
+from services.console.pages.timeline import Links, timeline
+from services.console.query_service import QueryService
+from services.console.status_error import StatusError, not_found
+from shared.bus.port import Bus
+from shared.contracts.kube import kinds
+from shared.contracts.refs import WorkloadRef
+from shared.contracts.subjects import UnusableNameError
+
+READ_SECONDS: Final = 20.0
+"""How long an answer that is read from a log may take."""
+
+READS_MAX: Final = 4
+"""How many such answers are read at once. The others wait for their turn."""
+
+T = TypeVar("T")
+
+
+class PageService:
+    """One for each process."""
+
+    def __init__(self, *, queries: QueryService, bus: Bus, links: Links | None = None) -> None:
+        self._queries = queries
+        self._bus = bus
+        self._links = links or Links()
+        self._reading = asyncio.Semaphore(READS_MAX)
+
+    async def timeline(self, user: User, ref: WorkloadRef) -> Timeline:
+        """What happened to a workload, also to one that has ended and left the views."""
+        authorizer = self._queries.authorizer
+        await authorizer.visible_namespaces(user, ref.namespace)
+        known = await authorizer.known_namespaces(user)
+
+        def shows(namespace: str) -> bool:
+            return namespace == ref.namespace or known(namespace)
+
+        try:
+            found = await self._read(
+                lambda: timeline(self._bus, ref, shows=shows, links=self._links)
+            )
+        except UnusableNameError as error:
+            raise not_found(f'workloads "{ref.path[:100]}"') from error
+        if not found.items:
+            raise not_found(f'workloads "{ref.path}"')
+        return found
+
+    async def flavors(self, user: User) -> FlavorList:
+        """The ResourceFlavors."""
+        await self._queries.authorizer.require_list(user, kinds.RESOURCE_FLAVOR.plural)
+        observed = self._queries.view.observed(kinds.RESOURCE_FLAVOR)
+        return FlavorList(items=[flavor_detail(each) for each in observed])
+
+    async def spokes(self, user: User) -> SpokeList:
+        """The spokes."""
+        await self._queries.authorizer.require_list(user, kinds.MULTIKUEUE_CLUSTER.plural)
+        configured = self._queries.view.observed(kinds.MULTIKUEUE_CLUSTER)
+        return SpokeList(items=await self._read(lambda: spokes(self._bus, configured)))
+
+    async def machines(self, user: User) -> PlatformList:
+        """The build machines of each platform, for who may see the ClusterQueues that count them."""
+        authorizer = self._queries.authorizer
+        await authorizer.require_list(user, kinds.CLUSTER_QUEUE.plural)
+        shows = await authorizer.known_namespaces(user)
+        return PlatformList(items=await self._read(lambda: platforms(self._bus, shows=shows)))
+
+    async def _read(self, reading: Callable[[], Awaitable[T]]) -> T:
+        """Its result. Raises `StatusError` 503 if the log is not read in time."""
+        try:
+            async with asyncio.timeout(READ_SECONDS), self._reading:
+                return await reading()
+        except TimeoutError as error:
+            text = f"the log was not read within {READ_SECONDS:g} s; may the console's NATS user read it?"
+            raise StatusError(503, text, retry_after_seconds=30) from error

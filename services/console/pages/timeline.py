@@ -1,0 +1,127 @@
+"""The timeline of one workload, from its creation to its end, read from the logs."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import quote
+
+from services.console.documents import Timeline, TimelineLine
+from services.history.story import told
+from shared.bus.follow import skip_undecodable
+from shared.bus.port import Bus, CaughtUp, Entry
+from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.base import Message
+from shared.contracts.messages.checks import CheckState
+from shared.contracts.messages.outcomes import Outcome
+from shared.contracts.messages.workloads import JobRef, WorkloadState
+from shared.contracts.refs import WorkloadRef
+from shared.contracts.subjects import subject_pattern
+
+LINES_MAX: Final = 500
+"""Lines that a timeline has at most, the last ones. A workload that is evicted each minute has many."""
+
+_ELSEWHERE: Final = "a workload of another namespace"
+_TRACE_PARTS: Final = 4
+
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """Where traces and jobs are shown: addresses with names in braces. Empty: nowhere."""
+
+    trace: str = ""
+    """With `{trace}`."""
+
+    job: str = ""
+    """With `{cluster}`, `{namespace}`, `{kind}` and `{name}`."""
+
+    def to_trace(self, trace: str | None) -> str | None:
+        """The address of a trace."""
+        return _filled(self.trace, trace=trace) if trace else None
+
+    def to_job(self, ref: WorkloadRef, job: JobRef | None) -> str | None:
+        """The address of a job."""
+        if job is None:
+            return None
+        names = {"cluster": ref.cluster, "namespace": ref.namespace}
+        return _filled(self.job, **names, kind=job.kind.lower(), name=job.name)
+
+
+def _filled(template: str, **names: str) -> str | None:
+    """The template with each name percent-encoded; None if there is no template."""
+    for name, value in names.items():
+        template = template.replace(f"{{{name}}}", quote(value, safe=""))
+    return template or None
+
+
+async def timeline(
+    bus: Bus, ref: WorkloadRef, *, shows: Callable[[str], bool], links: Links
+) -> Timeline:
+    """What the logs hold about a workload. `shows`: whether the user may see a namespace."""
+    found: list[tuple[Entry, str, Message]] = []
+    for what, kind, filter_ in _sources(ref):
+
+        def keep(_stream: str, entry: Entry, what: str = what, kind: type[Message] = kind) -> None:
+            found.append((entry, what, entry.read(kind)))
+
+        async with aclosing(bus.replay(kind.stream, filter_)) as items:
+            async for item in items:
+                if isinstance(item, CaughtUp):
+                    break
+                skip_undecodable(keep, kind.stream, item)
+    found.sort(key=lambda each: (each[0].time, each[0].sequence))
+    bodies = [(entry.time, what, _visible(message, shows)) for entry, what, message in found]
+    lines = [*_beginning(found), *told(bodies)]
+    owner = next((m.owner for _, _, m in reversed(found) if isinstance(m, WorkloadState)), None)
+    trace = _trace(message for _, _, message in found)
+    return Timeline(
+        cluster=ref.cluster,
+        namespace=ref.namespace,
+        name=ref.name,
+        items=[TimelineLine(at=at, what=what, text=text) for at, what, text in lines[-LINES_MAX:]],
+        omitted=max(0, len(lines) - LINES_MAX),
+        trace_id=trace,
+        trace_url=links.to_trace(trace),
+        job_url=links.to_job(ref, owner),
+    )
+
+
+def _sources(ref: WorkloadRef) -> list[tuple[str, type[Message], str]]:
+    """What a message is about, its type, and the filter for those about this workload."""
+    return [
+        ("workload", WorkloadState, subject_pattern("workload", *ref)),
+        ("admission", Admission, subject_pattern("admission", *ref)),
+        ("check", CheckState, f"{subject_pattern('check', *ref)}.*"),
+        ("outcome", Outcome, subject_pattern("outcome", *ref)),
+    ]
+
+
+def _visible(message: Message, shows: Callable[[str], bool]) -> Body:
+    """The body without the name of a workload that the user may not see."""
+    body = message.model_dump(mode="json")
+    by = body.get("preempted_by")
+    if by and not shows(str(by).split("/")[0]):
+        body["preempted_by"] = _ELSEWHERE
+    return body
+
+
+def _beginning(
+    found: list[tuple[Entry, str, Message]],
+) -> Iterator[tuple[datetime, str, str]]:
+    """When the object was created. The webhook answered in the same second, and writes no log."""
+    first = next((m for _, _, m in found if isinstance(m, WorkloadState)), None)
+    if first is not None:
+        owner = "Workload" if first.owner is None else f"{first.owner.kind} {first.owner.name}"
+        yield first.created_at, "webhook", f"{owner} is created; the webhook lets it wait for quota"
+
+
+def _trace(messages: Iterable[Message]) -> str | None:
+    """The id of the trace that the messages belong to. None: they carry none."""
+    for message in messages:
+        parts = (message.traceparent or "").split("-")
+        if len(parts) == _TRACE_PARTS:
+            return parts[1]
+    return None

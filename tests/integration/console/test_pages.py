@@ -1,0 +1,121 @@
+"""What single pages ask: the timeline of a workload, flavors, spokes and build machines."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+from shared.contracts.kube import kinds
+from shared.contracts.messages.hosts import HostSlot, Machine, PlatformState
+from shared.contracts.messages.spokes import SpokeCounts, SpokeState
+from shared.testing.builders import job_owner
+from tests.integration.console.questions import DANA, ROOT
+from tests.integration.console_stage import Place
+from tests.integration.explain_stage import NOON
+
+TIMELINE = "/api/v1/namespaces/team/workloads/{}/timeline"
+
+
+def texts(body: dict[str, Any]) -> list[str]:
+    return [line["text"] for line in body["items"]]
+
+
+async def test_timeline_tells_a_workload_from_creation_to_end(place: Place) -> None:
+    site, name = place.site, "job-train"
+    trace = f"00-{'ab' * 16}-{'cd' * 8}-01"
+    more: dict[str, Any] = {"owner": job_owner("train"), "priority": 7, "traceparent": trace}
+    await site.workload(name, cpu="2", age=10, **more)
+    path = TIMELINE.format(name)
+    waits = "waits in LocalQueue main, priority 7, asks 1 x 2 cpu"
+    await place.until(path, 200, lambda body: waits in texts(body), token=DANA)
+    await site.queue(cpu=9)
+    admitted = "is admitted by ClusterQueue cq: 2 cpu"
+    await place.until(path, 200, lambda body: admitted in texts(body), token=DANA)
+    # It has ended, and its name has left the views.
+    await site.workload(name, phase="gone", **more)
+    ended = await place.until(path, 200, lambda body: "is deleted" in texts(body), token=DANA)
+    first = ended.body["items"][0]
+    assert first["text"] == "Job train is created; the webhook lets it wait for quota"
+    assert first["at"] == (NOON - timedelta(seconds=10)).isoformat().replace("+00:00", "Z")
+    assert ended.body["traceId"] == "ab" * 16
+    assert ended.body["traceUrl"] == f"https://traces.example/{'ab' * 16}"
+    assert ended.body["jobUrl"] == "https://jobs.example/team/job/train"
+    assert (await place.ask(TIMELINE.format("none"), DANA)).code == 404
+
+
+async def test_timeline_names_no_workload_of_a_hidden_namespace(place: Place) -> None:
+    site = place.site
+    await site.queue(cpu=9, preemption={"withinClusterQueue": "LowerPriority"})
+    await site.workload("low", cpu="2", age=5, priority=-5)
+    path = TIMELINE.format("low")
+    await place.until(path, 200, lambda body: "is admitted" in str(body), token=DANA)
+    await site.workload("urgent", cpu="2", age=1, priority=9, namespace="others")
+    seen = await place.until(path, 200, lambda body: "is evicted for" in str(body), token=ROOT)
+    assert "is evicted for others/urgent" in str(seen.body)
+    hidden = await place.until(path, 200, lambda body: "is evicted for" in str(body), token=DANA)
+    assert "is evicted for a workload of another namespace" in str(hidden.body)
+    assert "others/urgent" not in json.dumps(hidden.body)
+
+
+async def test_flavors_say_which_nodes_they_mean(place: Place) -> None:
+    taint = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
+    spec = {"nodeLabels": {"pool": "a100"}, "nodeTaints": [taint], "topologyName": "racks"}
+    await place.site.observe(kinds.RESOURCE_FLAVOR, "a100", spec)
+    answer = await place.until(
+        "/api/v1/flavors", 200, lambda body: len(body["items"]) == 2, token=ROOT
+    )
+    assert answer.body["items"][0] == {
+        "cluster": "hub",
+        "name": "a100",
+        "nodeLabels": {"pool": "a100"},
+        "nodeTaints": ["gpu=yes:NoSchedule"],
+        "topology": "racks",
+    }
+
+
+async def test_spokes_have_the_state_that_the_dispatcher_publishes(place: Place) -> None:
+    for name in ("east", "west"):
+        await place.site.observe(kinds.MULTIKUEUE_CLUSTER, name, {})
+    state = SpokeState(
+        cluster="hub", spoke="east", active=False, reason="Lost", message="no heartbeat",
+        counts=SpokeCounts(offered=2, chosen=1), free={"cpu": "3"}, failures=4, at=NOON,
+    )  # fmt: skip
+    await place.site.bus.publish(state)
+    answer = await place.until(
+        "/api/v1/spokes", 200, lambda body: len(body["items"]) == 2, token=ROOT
+    )
+    east, west = answer.body["items"]
+    assert (east["active"], east["reason"], east["message"]) == (False, "Lost", "no heartbeat")
+    assert (east["offered"], east["chosen"], east["failures"]) == (2, 1, 4)
+    assert east["free"] == {"cpu": "3"}
+    assert "active" not in west
+
+
+async def test_machines_name_task_runs_of_visible_namespaces_only(place: Place) -> None:
+    def slot(namespace: str) -> HostSlot:
+        return HostSlot(
+            uid=f"u-{namespace}", namespace=namespace, name=f"build-{namespace}", host="h1",
+            address="192.0.2.1", sealed="sealed-key",
+        )  # fmt: skip
+
+    machine = Machine(
+        name="m1", provider="aws", state="running", holder="u", task_run="others:build-others",
+        address="192.0.2.9", launched_at=NOON, deadline=NOON,
+    )  # fmt: skip
+    seats = [slot("team"), slot("others")]
+    state = PlatformState(
+        cluster="hub", platform="linux/arm64", seats=seats, machines=[machine], at=NOON
+    )
+    await place.site.bus.publish(state)
+
+    def shown(body: dict[str, Any]) -> list[str | None]:
+        return [slot.get("taskRun") for each in body["items"] for slot in each["slots"]]
+
+    for token, names in ((ROOT, ["build-team", "build-others"]), (DANA, ["build-team", None])):
+        answer = await place.until(
+            "/api/v1/machines", 200, lambda body: bool(shown(body)), token=token
+        )
+        assert shown(answer.body) == names
+        assert "sealed" not in json.dumps(answer.body)
+        assert "192.0.2" not in json.dumps(answer.body)
+        [platform] = answer.body["items"]
+        assert [each["name"] for each in platform["machines"]] == ["m1"]
