@@ -56,6 +56,7 @@ class Console:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.queries.view.run())
             group.create_task(self._service.serve(self._bus))
+            group.create_task(self.pages.trends.run())
 
     def ready(self) -> str | None:
         """None once the server listens. The streams are read only when somebody asks."""

@@ -262,6 +262,42 @@ class Timeline(Document):
     """None without a job, or if the console is not told where jobs are shown."""
 
 
+class TrendWait(Document):
+    """How long the workloads of one priority waited from their creation to their admission."""
+
+    priority: str
+    """`other`: the priorities that are rarer than those that are told apart."""
+
+    admitted: int
+    p50_seconds: float
+    p95_seconds: float
+
+
+class TrendPoint(Document):
+    """What happened in one span of time."""
+
+    at: datetime
+    """Its beginning."""
+
+    admitted: int
+    preempted: int
+    waits: list[TrendWait]
+
+
+class Trend(Document):
+    """The recent past, from the logs."""
+
+    span: str
+    seconds: int
+    """Length of one point."""
+
+    complete: bool
+    """False while the logs are being read: the figures grow still."""
+
+    read_until: datetime | None = None
+    points: list[TrendPoint]
+
+
 class FlavorDetail(Document):
     """A ResourceFlavor."""
 

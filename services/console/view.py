@@ -126,6 +126,7 @@ class View:
         self._history = History()
         self._recorded_uids: dict[str, None] = {}
         self._drift_limit = DRIFTS_FIRST
+        self._on_idle: list[Callable[[], None]] = []
         self.version = 0
         """Grows with each change."""
 
@@ -151,7 +152,13 @@ class View:
                 self._reset()
                 log.info("nobody asks any more: the streams are no longer read")
 
+    def on_idle(self, forget: Callable[[], None]) -> None:
+        """Call `forget` when nobody asks any more."""
+        self._on_idle.append(forget)
+
     def _reset(self) -> None:
+        for forget in self._on_idle:
+            forget()
         self._read.clear()
         self._reading = _Reading(self._new_replica())
         self._changes.clear()

@@ -234,13 +234,21 @@ class DirectLook:
         """Filter to the first sequence that was not read."""
 
         self._begun: set[str] = set()
+        self.pending = False
+        """Whether the last call of `more` left out what came after `most` messages."""
 
-    async def more(self) -> list["Msg"]:
-        """What was stored since the last call, in order; `sequence_of` tells where. Raises `SilentError`."""
+    async def more(self, most: int | None = None) -> list["Msg"]:
+        """What was stored since the last call, in order; `sequence_of` tells where. Raises `SilentError`.
+
+        With one filter it stops after about `most` messages, so that a log need not be held as a whole.
+        """
         found: dict[int, Msg] = {}
+        self.pending = False
         for filter_ in self._next:
             while await self._batch(filter_, found):
-                pass
+                if most is not None and len(self._next) == 1 and len(found) >= most:
+                    self.pending = True
+                    break
         return [found[sequence] for sequence in sorted(found)]
 
     async def _batch(self, filter_: str, found: dict[int, "Msg"]) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,17 @@ from services.console.app import assemble
 from services.console.pages.service import PageService
 from services.console.settings import ConsoleSettings
 from services.ctl.dev.secure import Secured
+from shared.bus import stream_reader
 from shared.bus.admin.permissions import consumers_of, reads_of, writes_of
 from shared.bus.embedded import EmbeddedServer
+from shared.bus.nats import reader
 from shared.bus.nats.bus import NatsBus
+from shared.bus.port import CaughtUp
 from shared.contracts.kube import kinds
+from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
 from shared.testing.builders import observed, workload
-from shared.testing.waiting import PATIENCE_SECONDS
+from shared.testing.waiting import PATIENCE_SECONDS, eventually
 from tests.integration.test_permissions import intruder, now, server
 from tests.unit.console.people import People
 
@@ -122,7 +127,34 @@ async def test_deployed_console_reads_what_its_pages_need(place: Place) -> None:
     assert [line.what for line in found.items] == ["webhook", "workload"]
     assert (await place.pages.spokes(olga)).items == []
     assert (await place.pages.machines(olga)).items == []
+
+    async def is_read() -> bool:
+        return (await place.pages.trend(olga, "1h")).complete
+
+    await eventually(is_read, "the logs are not read to the end")
     assert "Violation" not in place.running.log
+
+
+async def test_long_log_is_read_in_parts_up_to_its_end(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_reader, "BATCH", 2)
+    monkeypatch.setattr(reader, "HELD_MAX", 2)
+    classifier = bus("classifier", place.running, place.secured)
+    console = bus("console", place.running, place.secured)
+    for one in (classifier, console):
+        await one.start()
+    for number in range(7):
+        await classifier.publish(workload(f"job-{number}"))
+    found = []
+    async with aclosing(console.replay("WORKLOADS", "sluice.workload.>")) as items:
+        async for item in items:
+            if isinstance(item, CaughtUp):
+                break
+            found.append(item.read(WorkloadState).name)
+    assert found == [f"job-{number}" for number in range(7)]
+    for one in (classifier, console):
+        await one.stop()
 
 
 @pytest.mark.parametrize("user", ["watcher", "quota", "patcher"])

@@ -57,6 +57,7 @@ PAGES: Final = (
     "/flavors/{rest:path}",
     "/spokes",
     "/spokes/{rest:path}",
+    "/history",
     "/machines",
     "/machines/{rest:path}",
     "/namespaces",
@@ -101,6 +102,7 @@ def console_app(
         f"{api}/workloads": ("GET", handlers.workloads),
         f"{api}/namespaces/{{namespace}}/workloads/{{name}}/explain": ("GET", handlers.explain),
         f"{api}/namespaces/{{namespace}}/workloads/{{name}}/timeline": ("GET", handlers.timeline),
+        f"{api}/trends": ("GET", handlers.trends),
         f"{api}/flavors": ("GET", handlers.flavors),
         f"{api}/spokes": ("GET", handlers.spokes),
         f"{api}/machines": ("GET", handlers.machines),
@@ -287,6 +289,13 @@ class _Handlers:
         names = request.path_params
         ref = WorkloadRef(self._cluster(request), names["namespace"], names["name"])
         return JSONResponse((await self._pages.timeline(user, ref)).wire())
+
+    async def trends(self, request: Request) -> Response:
+        """The recent past in figures."""
+        user = await self._queries.authenticate(_token(request))
+        namespace = request.query_params.get("namespace") or None
+        span = request.query_params.get("span") or "24h"
+        return JSONResponse((await self._pages.trend(user, span, namespace)).wire())
 
     async def flavors(self, request: Request) -> Response:
         """The ResourceFlavors."""

@@ -20,8 +20,10 @@ from services.console.documents import (
     Snapshot,
     SpokeList,
     Timeline,
+    Trend,
     WorkloadList,
 )
+from services.console.pages.trends import SPANS
 
 Json = dict[str, Any]
 
@@ -31,6 +33,7 @@ ANSWERS: Final = (
     WorkloadList,
     Explained,
     Timeline,
+    Trend,
     FlavorList,
     SpokeList,
     PlatformList,
@@ -150,6 +153,13 @@ def _ours() -> Json:
             _path("namespace", "Namespace of the workload."),
             _path("name", "Name of the workload."),
             _query("cluster", "Its cluster; default: the one that the console runs in."),
+        ),
+        "/api/v1/trends": _get(
+            "trends",
+            "Admissions, preemptions and waits by priority of the last hour, day or week, from the logs.",
+            Trend,
+            {**_query("span", "How far back; default: 24h."), "schema": {"enum": list(SPANS)}},
+            only,
         ),
         "/api/v1/flavors": _get(
             "flavors", "ResourceFlavors: the nodes that they mean.", FlavorList

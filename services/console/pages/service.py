@@ -5,11 +5,12 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from services.console.access.reviews import User
-from services.console.documents import FlavorList, PlatformList, SpokeList, Timeline
+from services.console.documents import FlavorList, PlatformList, SpokeList, Timeline, Trend
 from services.console.pages.places import flavor_detail, platforms, spokes
 from services.console.pages.timeline import Links, timeline
+from services.console.pages.trends import SPANS, Trends
 from services.console.query_service import QueryService
-from services.console.status_error import StatusError, not_found
+from services.console.status_error import StatusError, bad_request, not_found
 from shared.bus.port import Bus
 from shared.contracts.kube import kinds
 from shared.contracts.refs import WorkloadRef
@@ -17,6 +18,9 @@ from shared.contracts.subjects import UnusableNameError
 
 READ_SECONDS: Final = 20.0
 """How long an answer that is read from a log may take."""
+
+TREND_SECONDS: Final = 2.0
+"""How long figures of the past wait for the logs. Then they say what was read so far."""
 
 READS_MAX: Final = 4
 """How many such answers are read at once. The others wait for their turn."""
@@ -28,6 +32,8 @@ class PageService:
     """One for each process."""
 
     def __init__(self, *, queries: QueryService, bus: Bus, links: Links | None = None) -> None:
+        self.trends = Trends(bus=bus, now=queries.view.now)
+        queries.view.on_idle(self.trends.forget)
         self._queries = queries
         self._bus = bus
         self._links = links or Links()
@@ -51,6 +57,13 @@ class PageService:
         if not found.items:
             raise not_found(f'workloads "{ref.path}"')
         return found
+
+    async def trend(self, user: User, span: str, namespace: str | None = None) -> Trend:
+        """Admissions, preemptions and waits of the recent past."""
+        if span not in SPANS:
+            raise bad_request("span", f"{span[:20]!r} is none of {', '.join(SPANS)}")
+        shows = await self._queries.authorizer.visible_namespaces(user, namespace)
+        return await self.trends.trend(span, shows=shows, wait_seconds=TREND_SECONDS)
 
     async def flavors(self, user: User) -> FlavorList:
         """The ResourceFlavors."""

@@ -38,6 +38,9 @@ from shared.bus.streams import view_of
 
 log = structlog.get_logger(__name__)
 
+HELD_MAX: Final = 4096
+"""About how many entries a reader without a consumer holds before it yields them."""
+
 BATCH: Final = 2048
 BATCH_BYTES: Final = 8 << 20
 """Entries of one pull request. Bounds the memory of a slow reader."""
@@ -422,7 +425,7 @@ class DirectReader(Reader):
         look = DirectLook(nc, self._stream, self._filters, start=start)
         while not self._closed:
             try:
-                messages = await look.more()
+                messages = await look.more(HELD_MAX)
             except SilentError as error:
                 raise _TroubleError(str(error)) from error
             if self._terms is not None and messages:
@@ -435,6 +438,8 @@ class DirectReader(Reader):
                     self._latest = entry
                     if self._terms is None or not self._terms.is_void(entry):
                         yield entry
+            if look.pending:
+                continue
             if not self._caught_up:
                 yield self._catch_up()
             await asyncio.sleep(POLL_SECONDS)

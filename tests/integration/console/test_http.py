@@ -142,6 +142,8 @@ RIGHTS: list[tuple[str, Ask, str]] = [
     ("what happened to one of the team", happened("team", "first"), "root dana"),
     ("what happened to one of others", happened("others", "theirs"), "root lena"),
     ("what happened to none", happened("others", "none"), "root lena"),
+    ("the recent past", ("/api/v1/trends", None, None, {}), "root dana lena"),
+    ("that of others", ("/api/v1/trends?namespace=others", None, None, {}), "root lena"),
     ("flavors", ("/api/v1/flavors", None, None, {}), "root"),
     ("spokes", ("/api/v1/spokes", None, None, {}), "root"),
     ("machines", ("/api/v1/machines", None, None, {}), "root dana"),

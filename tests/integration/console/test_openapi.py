@@ -29,6 +29,7 @@ EXAMPLES: dict[str, Json] = {
         "namespace": "team",
         "name": "first",
     },
+    "/api/v1/trends": {},
     "/api/v1/flavors": {},
     "/api/v1/spokes": {},
     "/api/v1/machines": {},

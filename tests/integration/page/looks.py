@@ -19,6 +19,7 @@ PAGES = (
     "/flavors/hub/default",
     "/spokes",
     "/spokes/hub/east",
+    "/history?span=1h",
     "/machines",
     "/machines/hub/linux%2Farm64",
     "/namespaces",

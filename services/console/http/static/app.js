@@ -6,6 +6,7 @@ import { morph } from "/morph.js";
 import { forget } from "/asked.js";
 import { machines, platform, spoke, spokes } from "/pages/places.js";
 import { cohort, flavor } from "/pages/quota.js";
+import { history as past } from "/pages/history.js";
 import { clusterQueue, localQueue } from "/pages/queue.js";
 import { namespace, namespaces } from "/pages/namespaces.js";
 import { overview } from "/pages/overview.js";
@@ -24,11 +25,12 @@ const ROUTES = {
   cohorts: (parts) => cohort(...parts),
   flavors: (parts) => flavor(...parts),
   spokes: (parts) => (parts.length ? spoke(...parts) : spokes()),
+  history: (_parts, query) => past(query),
   machines: (parts) => (parts.length ? platform(...parts) : machines()),
   namespaces: (parts) => (parts.length ? namespace(parts[0]) : namespaces()),
   "what-if": (_parts, query) => whatIf(query),
 };
-const TITLES = { "": "Overview", workloads: "Workloads", namespaces: "Namespaces", spokes: "Spokes", machines: "Machines", "what-if": "What if" };
+const TITLES = { "": "Overview", workloads: "Workloads", namespaces: "Namespaces", spokes: "Spokes", machines: "Machines", history: "History", "what-if": "What if" };
 
 const byId = (id) => document.getElementById(id);
 let drawn = 0;

@@ -1,0 +1,55 @@
+"""The recent past in figures, counted from the logs: admissions, preemptions and waits by priority."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tests.integration.console.questions import DANA, ROOT
+from tests.integration.console_stage import Place
+
+HOUR = "/api/v1/trends?span=1h"
+
+
+def total(body: dict[str, Any], field: str) -> int:
+    return sum(point[field] for point in body["points"])
+
+
+async def test_trends_count_what_the_user_may_see(place: Place) -> None:
+    # Two of the stage wait behind `runs`; with more quota both are admitted, and one of others.
+    await place.until(HOUR, 200, lambda body: total(body, "admitted") == 1, token=ROOT)
+    await place.site.queue(cpu=9, preemption={"withinClusterQueue": "LowerPriority"})
+    await place.until(HOUR, 200, lambda body: total(body, "admitted") == 4, token=ROOT)
+    await place.until(HOUR, 200, lambda body: total(body, "admitted") == 3, token=DANA)
+    # What is preempted is counted once, however often its decision is repeated.
+    await place.site.workload("urgent", cpu="3", priority=9)
+    answer = await place.until(HOUR, 200, lambda body: total(body, "preempted") == 1, token=ROOT)
+    assert answer.body["complete"] is True
+    assert [point["at"] for point in answer.body["points"]] == sorted(
+        point["at"] for point in answer.body["points"]
+    )
+
+
+async def test_waits_are_told_by_priority(place: Place) -> None:
+    await place.until(HOUR, 200, lambda body: total(body, "admitted") == 1, token=ROOT)
+    await place.site.queue(cpu=100)
+    now = datetime.now(UTC)
+    for number, seconds in enumerate((100, 100, 1000)):
+        created = now - timedelta(seconds=seconds)
+        more: dict[str, Any] = {"priority": 50, "created_at": created}
+        await place.site.workload(f"high-{number}", cpu="1", **more)
+
+    def waits(body: dict[str, Any]) -> list[dict[str, Any]]:
+        every = [wait for point in body["points"] for wait in point["waits"]]
+        return [wait for wait in every if wait["priority"] == "50"]
+
+    answer = await place.until(
+        HOUR, 200, lambda body: sum(each["admitted"] for each in waits(body)) == 3, token=ROOT
+    )
+    longest = max(each["p95Seconds"] for each in waits(answer.body))
+    assert 900 <= longest <= 1200
+    shortest = min(each["p50Seconds"] for each in waits(answer.body))
+    assert 90 <= shortest <= 130
+
+
+async def test_unknown_span_is_refused(place: Place) -> None:
+    answer = await place.ask("/api/v1/trends?span=2h", ROOT)
+    assert (answer.code, answer.body["message"]) == (400, "span: '2h' is none of 1h, 24h, 7d")
