@@ -127,6 +127,8 @@ class Compiled:
     """Operations of `hold`, `release`, `stop`, `end` and `carry`, if given."""
 
     refusals: tuple[RefusalRule, ...] = ()
+    propagate: tuple[str, ...] | None = None
+    """Path of the pod template that gets the labels of the queue."""
 
 
 @dataclass(slots=True)
@@ -190,6 +192,7 @@ def compiled(document: Document, lines: Lines) -> Compiled:
         ),
         patches=_patches(checking, spec),
         refusals=tuple(_refusals(checking, spec)),
+        propagate=_place(checking, ("spec", "propagate"), spec.propagate, each=None)[0],
     )
     names = [plan.name for plan in result.pod_sets if plan.each is None]
     if len(names) != len(set(names)) and not any(plan.when for plan in result.pod_sets):

@@ -53,6 +53,9 @@ class Integration:
         self.gate = spec.gate
         """The scheduling gate that holds its objects; None: a field does."""
 
+        self.propagates = spec.propagate is not None
+        """True if its pods wait instead of its objects."""
+
         stop = self.document.spec.stop
         self._stop = stop.how if stop is not None else "Hold" if spec.gate is None else "Delete"
         self.forget = () if stop is None else tuple(stop.forget or ())
@@ -147,6 +150,11 @@ class Integration:
     def makes(self, kind: Kind) -> bool:
         """Whether the controller of this kind makes jobs of that kind, which run on its quota."""
         return (kind.group, kind.kind) in self._children
+
+    @property
+    def propagate(self) -> tuple[str, ...]:
+        """Path of the pod template to which the labels of the queue go; empty if none does."""
+        return self._compiled.propagate or ()
 
     @property
     def can_stop(self) -> bool:

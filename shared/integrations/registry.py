@@ -33,21 +33,25 @@ _WHERE_SERVED: Final = (
 """Kinds that are watched where the API server serves them (ADR 110)."""
 
 
-_OPTED: Final = {"pod": "pods"}
-"""Kueue's name of a framework to the document that is in force only where the configuration lists it: what
-reviews all pods of a cluster is nobody's default."""
+_OPTED: Final = {
+    "pod": ("pods",),
+    "deployment": ("pods", "deployments"),
+    "statefulset": ("statefulsets",),
+    "leaderworkerset.x-k8s.io/leaderworkerset": ("leaderworkersets",),
+}
+"""Kueue's name of a framework to the documents that are in force only where the configuration lists it: a
+webhook on pods is nobody's default."""
 
 
 def opted_documents(frameworks: Iterable[str]) -> Iterator[Object]:
     """The Integration objects that a cluster has because `integrations.frameworks` lists these."""
-    for name in frameworks:
-        if name in _OPTED:
-            yield from (obj for obj, _ in parse(_text(_OPTED[name])))
+    for name in dict.fromkeys(name for one in frameworks for name in _OPTED.get(one, ())):
+        yield from (obj for obj, _ in parse(_text(name)))
 
 
 def opted() -> Iterator[tuple[str, str]]:
     """Name and text of each of these documents."""
-    for name in _OPTED.values():
+    for name in dict.fromkeys(name for some in _OPTED.values() for name in some):
         yield f"{name}.yaml", _text(name)
 
 
@@ -102,7 +106,8 @@ class Integrations:
         self._index()
 
     def __iter__(self) -> Iterator[Integration]:
-        return iter(self._by_resource.values())
+        """The kinds whose objects wait; not those whose pods wait instead."""
+        return (one for one in self._by_resource.values() if not one.propagates)
 
     def kinds(self) -> tuple[Kind, ...]:
         """Return all kinds that can wait."""
@@ -111,7 +116,7 @@ class Integrations:
     def added_kinds(self) -> tuple[Kind, ...]:
         """Return the kinds that Integration objects define."""
         found = (state.in_force for state in self._states.values())
-        return tuple(integration.kind for integration in found if integration is not None)
+        return tuple(one.kind for one in found if one is not None and not one.propagates)
 
     def states(self) -> tuple[IntegrationState, ...]:
         """Return the state of each Integration object."""
@@ -141,10 +146,8 @@ class Integrations:
         if integration.gate is None:
             return False
         owners = obj.get("metadata", {}).get("ownerReferences") or []
-        return any(
-            owner.get("controller") and self._by_kind.get(_group_and_kind(owner)) is not None
-            for owner in owners
-        )
+        above = (self._by_kind.get(_group_and_kind(o)) for o in owners if o.get("controller"))
+        return any(one is not None and not one.propagates for one in above)
 
     def _makes(self, owner: Object, kind: Kind) -> bool:
         integration = self._by_kind.get(_group_and_kind(owner))

@@ -74,10 +74,11 @@ def _problems(document: Compiled, schema: Object) -> Iterator[_Found]:
     for field, path in (
         ("spec.suspendField", spec.suspend_field),
         ("spec.webhook.managedByField", spec.webhook and spec.webhook.managed_by_field),
+        ("spec.propagate", spec.propagate),
     ):
         if path:
             yield from _missing(schema, path.split("."), field, path)
-    if not spec.suspend_field and spec.hold is None and spec.gate is None:
+    if not spec.suspend_field and spec.hold is None and not (spec.gate or spec.propagate):
         yield from _missing(schema, ["spec", "suspend"], "spec.suspendField", "spec.suspend")
     for slot in document.single.values():
         yield from _of_slot(slot, schema, _ANY)

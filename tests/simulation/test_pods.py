@@ -7,13 +7,14 @@ import pytest
 
 from shared.contracts.kube.bodies import labels_of
 from shared.contracts.kube.kinds import INTEGRATION, POD, Object
-from shared.contracts.kube.names import MANAGED_LABEL, POD_SET_LABEL, QUEUE
+from shared.contracts.kube.names import MANAGED_LABEL, POD_SET_LABEL, PRIORITY_CLASS_LABEL, QUEUE
 from shared.contracts.simulation import DURATION
 from shared.kube.port import NotFoundError, RefusedError
 from tests.conformance.seeds.stage import Stage, job, pool, story
 from tests.simulation.hostile_input import used
 
 PODS: Final[dict[str, Any]] = {"integrations": {"frameworks": ["pod"]}}
+DEPLOYMENTS: Final[dict[str, Any]] = {"integrations": {"frameworks": ["deployment", "statefulset"]}}
 GATE: Final = "kueue.x-k8s.io/admission"
 FLAVOR: Final[Object] = {
     "apiVersion": "kueue.x-k8s.io/v1beta2",
@@ -45,6 +46,17 @@ async def opened(stage: Stage, cpu: int = 1) -> None:
         return any((one.get("status") or {}).get("accepted") for one in found)
 
     await stage.until(in_force)
+
+
+def replicated(kind: str, labels: Object, name: str = "web") -> Object:
+    """What makes pods of a template."""
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": pod("x")["spec"]}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": name, "namespace": "team-a", "labels": labels},
+        "spec": {"replicas": 2, "template": template},
+    }
 
 
 def is_gated(obj: Object) -> bool:
@@ -120,6 +132,42 @@ async def test_deleted_pod_disappears_and_gives_its_quota_back(stage: Stage, whi
     await stage.settle()
     assert not await stage.workload(deleted)
     assert await used(stage, "q") == "1"
+
+
+@story(configuration=DEPLOYMENTS)
+async def test_deployment_gives_its_queue_to_its_pods_and_each_waits_by_itself(
+    stage: Stage,
+) -> None:
+    await opened(stage)
+    made = await stage.create(replicated("Deployment", {QUEUE: "q", PRIORITY_CLASS_LABEL: "high"}))
+    given = {"app": "web", QUEUE: "q", PRIORITY_CLASS_LABEL: "high"}
+    assert made["spec"]["template"]["metadata"]["labels"] == given
+    # No ReplicaSet is between them here.
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    owner["uid"] = made["metadata"]["uid"]
+    first, second = [
+        await stage.create(pod(name, ownerReferences=[{**owner, "controller": True}]))
+        for name in ("web-1", "web-2")
+    ]
+    await stage.until_admitted(first)
+    await stage.until_waits(second)
+    await stage.patch(made, {"metadata": {"labels": {QUEUE: "r"}}})
+    template = (await stage.fresh(made))["spec"]["template"]
+    assert template["metadata"]["labels"] == {**given, QUEUE: "r"}
+    other = await stage.create(replicated("Deployment", {}, name="other"))
+    assert other["spec"]["template"]["metadata"]["labels"] == {"app": "web"}
+
+
+@story(configuration=DEPLOYMENTS)
+async def test_kind_whose_pods_would_start_together_is_refused_with_the_remedy(
+    stage: Stage,
+) -> None:
+    await opened(stage)
+    with pytest.raises(RefusedError, match="Name the queue in the labels of its pod template"):
+        await stage.create(replicated("StatefulSet", {QUEUE: "q"}))
+    named = replicated("StatefulSet", {})
+    named["spec"]["template"]["metadata"]["labels"][QUEUE] = "q"
+    await stage.create(named)
 
 
 OWNED: Final[dict[str, Object]] = {

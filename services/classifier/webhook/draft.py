@@ -1,6 +1,6 @@
 """A mutable copy of a new object: collects changes and turns them into a JSON patch. Pure."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, assert_never
 
@@ -29,6 +29,7 @@ from shared.telemetry.tracing import (
 )
 
 _OWN_ANNOTATIONS: Final = (names.USER_PENDING, names.TRACEPARENT_ANNOTATION, REQUESTS_APPLIED)
+_PROPAGATED: Final = (names.QUEUE, names.PRIORITY_CLASS_LABEL)
 _INT64: Final = 2**64
 
 _AppliedRequests = dict[str, tuple[str | None, str]]
@@ -88,6 +89,15 @@ class Draft:
             if operation["op"] != "test":
                 path = tokens(operation["path"])
                 self.spec = written({"spec": self.spec}, path, operation["value"])["spec"]
+
+    def propagate(self, path: Sequence[str]) -> None:
+        """Give the pod template at `path` the labels that name queue and priority."""
+        given = {key: self.labels[key] for key in _PROPAGATED if key in self.labels}
+        there = (*path, "metadata", "labels")
+        obj = {"spec": self.spec}
+        present = found(obj, there)
+        labels = {**(present if isinstance(present, dict) else {}), **given}
+        self.spec = written(obj, there, labels)["spec"]
 
     def set_managed_by(self, integration: Integration) -> None:
         """Set the field that says who runs the job, so that its controller leaves the status alone."""

@@ -78,6 +78,8 @@ def mutate(
         return _with_affinity(obj)
     if not context.managed or not integration.matches(obj):
         return MutationResult(object=obj, patch=())
+    if integration.propagates:
+        return propagated(obj, integration)
     controller = controller_of(obj)
     if controller and _is_covered(obj, integration, context):
         return MutationResult(object=obj, patch=())  # It belongs to its controller's workload.
@@ -134,6 +136,20 @@ _NOT_ELSEWHERE: Final = (
 )
 UNCOUNTED: Final = "not-countable"
 """Cause of a refusal, for metrics: what the object runs could not be counted or stopped."""
+
+
+def propagated(obj: Object, integration: Integration) -> MutationResult:
+    """Return an object whose pods wait instead, with the labels of its queue on their template.
+
+    Raises `RefusedError` for one that the document refuses.
+    """
+    if not queue_of(obj):
+        return MutationResult(object=obj, patch=())
+    for refusal in integration.refusals(obj):
+        raise RefusedError(FORBIDDEN, f"{described(obj, integration)}: {refusal}", cause=UNCOUNTED)
+    draft = Draft(obj)
+    draft.propagate(integration.propagate)
+    return draft.result()
 
 
 def described(obj: Object, integration: Integration) -> str:

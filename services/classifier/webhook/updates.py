@@ -9,7 +9,12 @@ from typing import Final
 from services.classifier.refusal import FORBIDDEN, RefusedError, read_object, read_strings
 from services.classifier.webhook.context import NamespaceContext
 from services.classifier.webhook.draft import Draft, MutationResult
-from services.classifier.webhook.mutation import UNCOUNTED, controller_of, described
+from services.classifier.webhook.mutation import (
+    UNCOUNTED,
+    controller_of,
+    described,
+    propagated,
+)
 from shared.contracts.kube import names
 from shared.contracts.kube.bodies import annotations_of, labels_of
 from shared.contracts.kube.kinds import Object
@@ -39,6 +44,8 @@ def review_update(
         _check(each)
     if not (context.managed and integration.matches(old)):
         return unchanged
+    if integration.propagates:
+        return propagated(obj, integration)
     if queue_of(obj):
         _check_refusals(obj, old, integration)
     if user not in context.patchers:

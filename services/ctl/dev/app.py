@@ -24,19 +24,21 @@ from services.ctl.setup.apply import apply_manifests
 from services.ctl.setup.definitions import apply_definitions, disable_conversion, enable_conversion
 from services.ctl.setup.registration import register, unregister
 from services.ctl.setup.spokes import hub_manifests, spoke_names
-from services.ctl.setup.webhook import validating_manifest, webhook_manifest
+from services.ctl.setup.webhook import pods_manifest, validating_manifest, webhook_manifest
 from services.whatif.manifests import load_manifests
 from shared.bus.admin.apply import apply_at
 from shared.bus.embedded import SERVER_ENVIRONMENT, EmbeddedServerError, server_command
 from shared.bus.port import BusError
 from shared.bus.streams import DATA
 from shared.contracts.webhook import CONVERT_PATH, MUTATE_PATH, VALIDATE_PATH
+from shared.integrations import opted_documents
 from shared.kube.client import HttpKube
 from shared.kube.config import from_kubeconfig
 from shared.kube.port import KubeError
 from shared.runtime.command import CommandError, Exit
 from shared.settings.access import OPEN, Access
 from shared.settings.base import ServiceSettings
+from shared.settings.configuration import read_configuration
 
 EXAMPLE: Final = Path(__file__).parents[3] / "deploy" / "examples" / "konflux"
 """The manifests and rules that are used if none are named."""
@@ -333,7 +335,11 @@ class _Starter:
             authority = (certificates / "ca.crt").read_bytes()
             mutating = webhook_manifest(url=f"{url}{MUTATE_PATH}", authority=authority)
             validating = validating_manifest(url=f"{url}{VALIDATE_PATH}", authority=authority)
-            await register(kube, (mutating, validating))
+            manifests = [mutating, validating]
+            configuration = read_configuration(ServiceSettings().configuration)
+            if any(opted_documents(configuration.integrations.frameworks or ())):
+                manifests.append(pods_manifest(url=f"{url}{MUTATE_PATH}", authority=authority))
+            await register(kube, manifests)
             if self._options.kubeconfig is not None:
                 await enable_conversion(kube, url=f"{url}{CONVERT_PATH}", authority=authority)
 

@@ -87,6 +87,28 @@ CHANGES_SPEC: Final = {
 }
 """Of all changes of kinds that only an Integration describes: where it holds them is not known here."""
 
+_GATES: Final = "(has({0}.spec.schedulingGates) ? {0}.spec.schedulingGates : [])"
+
+CHANGES_GATE: Final = {
+    "name": "changes-gate-or-label",
+    "expression": _any(
+        f"{_GATES.format(_NEW)} != {_GATES.format(_OLD)}",
+        f"{_metadata(_NEW, 'labels', '{}')} != {_metadata(_OLD, 'labels', '{}')}",
+        f"{_metadata(_NEW, 'ownerReferences', '[]')} != {_metadata(_OLD, 'ownerReferences', '[]')}",
+    ),
+}
+"""Of all changes of pods that wait or run by their label: what decides about that, and no scheduler's."""
+
+CHANGES_TEMPLATE: Final = {
+    "name": "changes-template-or-labels",
+    "expression": _any(
+        "request.operation != 'UPDATE'",
+        "object.spec != oldObject.spec",
+        f"{_metadata(_NEW, 'labels', '{}')} != {_metadata(_OLD, 'labels', '{}')}",
+    ),
+}
+"""Of all changes of what makes pods, those after which the pods may be others."""
+
 CHANGES_RULES: Final = {
     "name": "changes-what-rules-read",
     "expression": _any(

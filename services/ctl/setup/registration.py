@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from services.ctl.setup.definitions import MANAGED_BY
 from services.whatif.manifests import Manifest
 from shared.contracts.kube.kinds import MUTATING_WEBHOOK, VALIDATING_WEBHOOK
-from shared.contracts.kube.names import CLASSIFIER_WEBHOOK
+from shared.contracts.kube.names import CLASSIFIER_WEBHOOK, PODS_WEBHOOK
 from shared.kube.port import AlreadyExistsError, Kube, KubeError, NotFoundError
 from shared.runtime.command import CommandError
 
@@ -31,11 +31,15 @@ async def register(kube: Kube, manifests: Sequence[Manifest]) -> None:
 async def unregister(kube: Kube) -> bool:
     """Delete what a `sluice dev` registered, this one or an earlier one; return whether there was any."""
     found = False
-    for kind in (MUTATING_WEBHOOK, VALIDATING_WEBHOOK):
+    for kind, name in (
+        (MUTATING_WEBHOOK, CLASSIFIER_WEBHOOK),
+        (MUTATING_WEBHOOK, PODS_WEBHOOK),
+        (VALIDATING_WEBHOOK, CLASSIFIER_WEBHOOK),
+    ):
         try:
-            metadata = (await kube.get(kind, None, CLASSIFIER_WEBHOOK))["metadata"]
+            metadata = (await kube.get(kind, None, name))["metadata"]
             if MANAGED_BY.items() <= (metadata.get("labels") or {}).items():
-                await kube.delete(kind, None, CLASSIFIER_WEBHOOK, uid=metadata["uid"])
+                await kube.delete(kind, None, name, uid=metadata["uid"])
                 found = True
         except NotFoundError:
             continue

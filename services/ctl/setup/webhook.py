@@ -5,15 +5,22 @@ from typing import Final
 
 from services.ctl.setup.match_conditions import (
     CHANGES_ADMISSION,
+    CHANGES_GATE,
     CHANGES_RULES,
     CHANGES_SPEC,
+    CHANGES_TEMPLATE,
     COSCHEDULED_BY_CLAIM,
 )
 from services.whatif.manifests import Manifest
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.kinds import MUTATING_WEBHOOK, VALIDATING_WEBHOOK
-from shared.contracts.kube.names import CLASSIFIER_WEBHOOK
+from shared.contracts.kube.names import (
+    CLASSIFIER_WEBHOOK,
+    MANAGED_LABEL,
+    PODS_WEBHOOK,
+    QUEUE,
+)
 from shared.contracts.webhook import KIND_UPDATES
 from shared.integrations import INTEGRATIONS, WHERE_SERVED
 
@@ -32,6 +39,60 @@ VALIDATED: Final = (
     kinds.JOB,
 )
 """Kinds with rules beyond their schema."""
+
+
+def pods_manifest(*, url: str, authority: bytes) -> Manifest:
+    """The configuration for pods, where they wait. It selects by label: no other pod depends on it."""
+    has_queue = {"matchExpressions": [{"key": QUEUE, "operator": "Exists"}]}
+    obj: Body = {
+        "apiVersion": MUTATING_WEBHOOK.api_version,
+        "kind": MUTATING_WEBHOOK.kind,
+        "metadata": {"name": PODS_WEBHOOK},
+        "webhooks": [
+            {
+                "name": name,
+                "admissionReviewVersions": ["v1"],
+                "sideEffects": "None",
+                "failurePolicy": "Fail",
+                "timeoutSeconds": TIMEOUT_SECONDS,
+                "clientConfig": {"url": url, "caBundle": base64.b64encode(authority).decode()},
+                "rules": [
+                    {
+                        "apiGroups": [kind.group],
+                        "apiVersions": [kind.version],
+                        "operations": operations,
+                        "resources": [kind.plural],
+                    }
+                    for kind in shown
+                ],
+                **only,
+            }
+            for name, shown, operations, only in (
+                (
+                    "pods.classifier.sluicegate.dev",
+                    (kinds.POD,),
+                    ["CREATE"],
+                    {"objectSelector": has_queue},
+                ),
+                (
+                    "templates.pods.classifier.sluicegate.dev",
+                    (kinds.DEPLOYMENT, kinds.STATEFUL_SET, kinds.LEADER_WORKER_SET),
+                    ["CREATE", "UPDATE"],
+                    {"objectSelector": has_queue, "matchConditions": [CHANGES_TEMPLATE]},
+                ),
+                (
+                    "updates.pods.classifier.sluicegate.dev",
+                    (kinds.POD,),
+                    ["UPDATE"],
+                    {
+                        "objectSelector": {"matchLabels": {MANAGED_LABEL: "true"}},
+                        "matchConditions": [CHANGES_GATE],
+                    },
+                ),
+            )
+        ],
+    }
+    return Manifest(source="the webhook configuration of pods", kind=MUTATING_WEBHOOK, object=obj)
 
 
 def webhook_manifest(*, url: str, authority: bytes) -> Manifest:

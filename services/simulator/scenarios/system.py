@@ -214,7 +214,7 @@ class _Webhook:
         old = request.old
         if integration is None or old is None:
             return obj
-        if integration.held(old) or integration.gate is not None:
+        if integration.gate is not None or integration.propagates or integration.held(old):
             obj = self._reviewed_start(request, obj, old, integration)
         if self._system.fixes_requests:
             check_fixed(obj, old, integration, users=frozenset(), exempt=frozenset())

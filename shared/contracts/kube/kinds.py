@@ -74,6 +74,7 @@ CONFIG_MAP: Final = _kind("", "configmaps", "ConfigMap")
 NODE: Final = _kind("", "nodes", "Node", namespaced=False)
 PERSISTENT_VOLUME_CLAIM: Final = _kind("", "persistentvolumeclaims", "PersistentVolumeClaim")
 DEPLOYMENT: Final = _kind("apps", "deployments", "Deployment")
+LEADER_WORKER_SET: Final = _kind("leaderworkerset.x-k8s.io", "leaderworkersets", "LeaderWorkerSet")
 STATEFUL_SET: Final = _kind("apps", "statefulsets", "StatefulSet")
 LIMIT_RANGE: Final = _kind("", "limitranges", "LimitRange")
 PRIORITY_CLASS: Final = _kind(

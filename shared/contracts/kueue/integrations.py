@@ -277,6 +277,11 @@ class IntegrationSpec(_Strict):
     gate: GateSpec | None = None
     """The objects are held by a scheduling gate instead of a field."""
 
+    propagate: FieldPath | None = None
+    """Its pods wait instead, each by itself: the labels that name its queue and its priority go to the pod
+    template at this path, when it is created or changed. It is never watched; of the rest, only `match`
+    and `refuse` are asked."""
+
     suspend_field: FieldPath | None = None
     """The field that is true while it is to wait. If absent: `spec.suspend`."""
 

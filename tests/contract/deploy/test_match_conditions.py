@@ -13,13 +13,16 @@ from celpy.adapter import json_to_cel
 
 from services.ctl.setup.match_conditions import (
     CHANGES_ADMISSION,
+    CHANGES_GATE,
     CHANGES_RULES,
     CHANGES_SPEC,
+    CHANGES_TEMPLATE,
     COSCHEDULED_BY_CLAIM,
     NOT_OUR_OWN,
 )
 from services.simulator.http.match_conditions import ConditionError, match
 from shared.contracts.kube.names import (
+    MANAGED_LABEL,
     MIN_PARALLELISM,
     PRIORITY_CLASS_LABEL,
     QUEUE,
@@ -28,7 +31,8 @@ from shared.contracts.kube.names import (
 )
 from shared.contracts.webhook import PATCHER_USER
 
-MANIFEST = Path(__file__).parents[3] / "deploy/kubernetes/base/webhook/classifier.yaml"
+KUBERNETES = Path(__file__).parents[3] / "deploy/kubernetes"
+MANIFESTS = ("base/webhook/classifier.yaml", "components/pods/webhook.yaml")
 Json = dict[str, Any]
 
 CPU = f"{REQUESTS_PREFIX}cpu"
@@ -167,6 +171,34 @@ def test_what_rules_read_is_validated(old: Json | None, new: Json) -> None:
     assert is_asked(CHANGES_RULES, review(old, new))
 
 
+GATED = a_job(labels={QUEUE: "q", MANAGED_LABEL: "true"}) | {
+    "spec": {"schedulingGates": [{"name": "g"}]}
+}
+
+
+@pytest.mark.parametrize(
+    ("new", "asked"),
+    [
+        (changed("spec/schedulingGates", [], GATED), True),
+        (changed("spec/schedulingGates", None, GATED), True),
+        (changed("metadata/labels", {QUEUE: "q"}, GATED), True),
+        (changed("metadata/ownerReferences", [OWNER], GATED), True),
+        (changed("spec/nodeName", "n", GATED), False),
+        (changed("metadata/finalizers", ["f"], GATED), False),
+        (changed("status/phase", "Running", GATED), False),
+    ],
+    ids=["its gate", "no gates", "its label", "its owner", "its node", "a finalizer", "its status"],
+)
+def test_pod_is_reviewed_when_its_gate_label_or_owner_changes(new: Json, asked: bool) -> None:
+    assert is_asked(CHANGES_GATE, review(GATED, new)) is asked
+
+
+def test_what_makes_pods_is_reviewed_when_its_pods_may_change() -> None:
+    assert is_asked(CHANGES_TEMPLATE, review(None, QUEUED))
+    assert is_asked(CHANGES_TEMPLATE, review(QUEUED, changed("spec/template", {}, QUEUED)))
+    assert not is_asked(CHANGES_TEMPLATE, review(QUEUED, changed("status/replicas", 1, QUEUED)))
+
+
 def test_patcher_is_not_asked_about() -> None:
     for user, asked in ((PATCHER_USER, False), ("jane", True)):
         assert is_asked(NOT_OUR_OWN, review(a_job(), a_job(), user=user)) is asked
@@ -187,10 +219,10 @@ def test_condition_that_fails_is_an_error() -> None:
 
 
 def test_manifests_have_these_conditions() -> None:
-    documents = yaml.safe_load_all(MANIFEST.read_text())
     found = {
         webhook["name"]: webhook.get("matchConditions", [])
-        for document in documents
+        for manifest in MANIFESTS
+        for document in yaml.safe_load_all((KUBERNETES / manifest).read_text())
         for webhook in document.get("webhooks", [])
     }
     assert {
@@ -201,6 +233,9 @@ def test_manifests_have_these_conditions() -> None:
         "tasks.classifier.sluicegate.dev": [COSCHEDULED_BY_CLAIM],
         "updates.classifier.sluicegate.dev": [NOT_OUR_OWN, CHANGES_ADMISSION],
         "kinds.updates.classifier.sluicegate.dev": [NOT_OUR_OWN, CHANGES_SPEC],
+        "pods.classifier.sluicegate.dev": [],
+        "updates.pods.classifier.sluicegate.dev": [NOT_OUR_OWN, CHANGES_GATE],
+        "templates.pods.classifier.sluicegate.dev": [CHANGES_TEMPLATE],
         "validation.sluicegate.dev": [NOT_OUR_OWN],
         "jobs.validation.sluicegate.dev": [CHANGES_RULES],
     }

@@ -5,7 +5,7 @@ import pytest
 from shared.contracts.kube.kinds import Object
 from shared.integrations import INTEGRATIONS, Integration, IntegrationError
 from shared.integrations.document import DOCUMENT_BYTES_MAX, parse
-from shared.integrations.registry import documents
+from shared.integrations.registry import documents, opted
 from tests.unit.integrations.gadgets import DOCUMENT, document, loaded
 
 REFUSED = {
@@ -71,6 +71,7 @@ def test_invalid_input_is_refused(text: str, said: str) -> None:
 
 
 POD_SET = {"template": "spec.template"}
+GATE: Object = {"name": "a/b", "label": "a/c", "finalizer": "a/d"}
 SENSELESS = {
     "a queue that waits": (
         {
@@ -142,6 +143,18 @@ SENSELESS = {
         {"podSets": [{"template": "spec.template", "equalCount": {"field": "spec.completions"}}]},
         "spec.podSets[0].equalCount: it follows countField: write that, too",
     ),
+    "a gate and a field": (
+        {"gate": GATE, "suspendField": "spec.paused"},
+        "spec.suspendField: the gate says how it is held: leave it out",
+    ),
+    "a gate that is put back": (
+        {"gate": GATE, "stop": {"how": "Hold"}},
+        "spec.stop.how: a gate cannot be put back: write Delete or Never",
+    ),
+    "an object that is the template of items": (
+        {"podSets": [{"forEach": "spec.a", "template": "object"}]},
+        "spec.podSets[0].template: object is a template only, and not with forEach",
+    ),
     "a stop by a patch that is missing": (
         {"stop": {"how": "Patch"}},
         "spec.stop: `how: Patch` and `patch` belong together",
@@ -171,15 +184,16 @@ def test_several_documents_may_be_in_one_file() -> None:
     assert len(parse(f"{DOCUMENT}---\n---\n{DOCUMENT}")) == 2
 
 
-SHIPPED = dict(documents())
+SHIPPED = dict((*documents(), *opted()))
 
 
 @pytest.mark.parametrize(("name", "text"), SHIPPED.items(), ids=SHIPPED.keys())
 def test_shipped_document_passes_the_validation_of_users_documents(name: str, text: str) -> None:
     [(obj, lines)] = parse(text)
     integration = Integration.load(obj, lines)
-    assert integration.name == f"{integration.kind.plural}.{integration.kind.group}"
-    assert integration.name in {shipped.name for shipped in INTEGRATIONS}
+    assert integration.name == f"{integration.kind.plural}.{integration.kind.group}".rstrip(".")
+    by_default = integration.name in {shipped.name for shipped in INTEGRATIONS}
+    assert by_default == (name in dict(documents()))
     assert name == f"{integration.kind.plural}.yaml"
 
 

@@ -162,10 +162,10 @@ WARNINGS = {
         ],
     ),
     "a kind without an Integration": (
-        "integrations: {frameworks: [batch/job, jobset.x-k8s.io/jobset, pod, statefulset]}",
+        "integrations: {frameworks: [batch/job, jobset.x-k8s.io/jobset, pod, ray.io/rayservice]}",
         [
-            ("integrations.frameworks: statefulset: no Integration ships for it; objects of that kind do "
-            "not wait until you apply one, see docs/tutorial/integration.md"),
+            ("integrations.frameworks: ray.io/rayservice: no Integration ships for it; objects of that "
+            "kind do not wait until you apply one, see docs/tutorial/integration.md"),
             NOT_LISTED,
         ],
     ),
