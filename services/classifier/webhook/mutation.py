@@ -81,14 +81,8 @@ def mutate(
     if integration.propagates:
         return propagated(obj, integration)
     controller = controller_of(obj)
-    if controller and _is_covered(obj, integration, context):
-        return MutationResult(object=obj, patch=())  # It belongs to its controller's workload.
-    if integration.gate is not None and (
-        not queue_of(obj) or context.integrations.runs_with_controller(obj, integration)
-    ):
-        return MutationResult(
-            object=obj, patch=()
-        )  # Only pods that name a queue wait by themselves.
+    if _is_left_alone(obj, integration, context):
+        return MutationResult(object=obj, patch=())
     classify = integration.classify
     is_run = integration.kind.detail == PIPELINE_RUN.detail
     labels = read_strings(read_object(obj, "metadata"), "labels")
@@ -99,11 +93,7 @@ def mutate(
         return MutationResult(object=obj, patch=())
     for refusal in integration.refusals(obj):
         raise RefusedError(FORBIDDEN, f"{described(obj, integration)}: {refusal}", cause=UNCOUNTED)
-    if integration.gate is not None and context.uses_multikueue(queue_of(obj)):
-        where = f"{described(obj, integration)}: metadata.labels[{names.QUEUE}]"
-        raise RefusedError(
-            FORBIDDEN, f"{where}: {queue_of(obj)!r}: {_NOT_ELSEWHERE}", cause=UNCOUNTED
-        )
+    _check_stays_here(obj, integration, context)
     draft = Draft(obj)
     draft.record_user_pending(integration, held_apart=bool(controller) and not integration.gate)
     draft.hold(integration)
@@ -156,6 +146,23 @@ def described(obj: Object, integration: Integration) -> str:
     """Kind, namespace and name of an object, for messages."""
     metadata = obj.get("metadata") or {}
     return f"{integration.kind.kind} {metadata.get('namespace') or ''}/{metadata.get('name') or ''}"
+
+
+def _is_left_alone(obj: Object, integration: Integration, context: NamespaceContext) -> bool:
+    """Return whether another object waits for this one, or this pod names no queue."""
+    if controller_of(obj) and _is_covered(obj, integration, context):
+        return True
+    if integration.gate is None:
+        return False
+    return not queue_of(obj) or context.integrations.runs_with_controller(obj, integration)
+
+
+def _check_stays_here(obj: Object, integration: Integration, context: NamespaceContext) -> None:
+    """Raise `RefusedError` for a pod in a queue that leads to other clusters."""
+    queue = queue_of(obj)
+    if integration.gate is not None and context.uses_multikueue(queue):
+        where = f"{described(obj, integration)}: metadata.labels[{names.QUEUE}]"
+        raise RefusedError(FORBIDDEN, f"{where}: {queue!r}: {_NOT_ELSEWHERE}", cause=UNCOUNTED)
 
 
 def _with_affinity(obj: Object) -> MutationResult:

@@ -50,6 +50,8 @@ class CheckResult:
     reclaimable: dict[str, int]
     patches: dict[str, list[dict[str, Any]] | None]
     problems: list[str]
+    deletes: bool = False
+    """To stop it is to delete it."""
 
     @property
     def ok(self) -> bool:
@@ -135,6 +137,7 @@ def finding_of(integrations: list[Integration], obj: dict[str, Any]) -> CheckRes
         active=integration.active(obj),
         ready=integration.ready(obj),
         finished=_finished(finish),
+        deletes=integration.deletes,
         pod_sets=pod_sets,
         reclaimable=integration.reclaimable(obj),
         patches=patches,
@@ -212,7 +215,8 @@ def check_lines(source: str, found: CheckResult) -> Iterator[str]:
         )
     for name, patch in found.patches.items():
         if patch is None:
-            yield _line(name, "never: it cannot be stopped and started again")
+            never = "never: it cannot be stopped and started again"
+            yield _line(name, "it is deleted" if found.deletes else never)
             continue
         for place, operation in enumerate(patch):
             yield _line(name if place == 0 else "", json.dumps(operation))

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from services.ctl.main import main
+from shared.integrations.registry import opted
 from shared.runtime.command import Exit
 from tests.unit.integrations.gadgets import DOCUMENT, gadget
 
@@ -47,6 +48,17 @@ CHECKS = {
         {**gadget(), "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "one", **OWNED}},
         Exit.FAILED,
         "recognised       no: its controller made it, and waits for it",
+    ),
+    "a pod, which is deleted to stop it": (
+        dict(opted())["pods.yaml"],
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "one"},
+            "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]},
+        },
+        Exit.OK,
+        "stop             it is deleted",
     ),
     "one that the document does not mean": (
         DOCUMENT.replace("spec:\n", "spec:\n  match: spec.replicas == 7\n", 1),
