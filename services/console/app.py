@@ -11,6 +11,7 @@ import structlog
 from services.classifier.projection.policy import Policy
 from services.console.access.reviews import AllowAll, KubeReviewer, Reviewer
 from services.console.http.handlers import console_app
+from services.console.http.sign_in import SignIn
 from services.console.nats_api import console_service
 from services.console.pages.service import PageService
 from services.console.pages.timeline import Links
@@ -124,6 +125,12 @@ def program(overrides: Overrides = NO_OVERRIDES) -> Program:
                 console.pages,
                 streams_max=settings.console_streams,
                 local_only=settings.console_authorization == "none",
+                sign_in=SignIn(
+                    issuer=settings.console_oidc_issuer,
+                    client_id=settings.console_oidc_client_id,
+                    scopes=settings.console_oidc_scopes,
+                    origins=settings.console_oidc_origins,
+                ),
             ),
             host=settings.console_host,
             port=settings.console_port,

@@ -1,14 +1,18 @@
 """Settings of the console, with their defaults."""
 
 import ipaddress
+import re
 from pathlib import Path
 from typing import Annotated, Final, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
 from shared.settings.kube import KubeSettings
 
 IDLE_SECONDS_MIN: Final = 60.0
+_ADDRESS: Final = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]+(/[A-Za-z0-9._~/-]*)?")
+"""Nothing that would end a directive of the Content-Security-Policy, which names it."""
 
 
 def _is_loopback(host: str) -> bool:
@@ -58,6 +62,30 @@ class ConsoleSettings(KubeSettings):
     console_job_url: str = ""
     """Where jobs are shown, with `{cluster}`, `{namespace}`, `{kind}` and `{name}`. Empty: no link."""
 
+    console_oidc_issuer: str = ""
+    """The OpenID provider that users may sign in with, as the cluster's API server names it
+    (`--oidc-issuer-url`): the cluster checks its ID tokens. Empty: users paste a token."""
+
+    console_oidc_client_id: str = ""
+    """The console there: a public client with PKCE, and `<address>/signed-in` as its redirect address."""
+
+    console_oidc_scopes: tuple[str, ...] = ("openid",)
+    """What is asked of the provider: the claims that the cluster reads name and groups from."""
+
+    console_oidc_origins: tuple[str, ...] = ()
+    """Where the provider's token endpoint is, if on another host than the issuer: `https://tokens.example`."""
+
+    @field_validator("console_oidc_issuer", "console_oidc_origins")
+    @classmethod
+    def _is_safe(cls, given: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        for url in (given,) if isinstance(given, str) else given:
+            parts = urlsplit(url)
+            if url and (not _ADDRESS.fullmatch(url) or not parts.hostname):
+                raise ValueError(f"{url!r} is no address such as https://login.example")
+            if parts.scheme == "http" and not _is_loopback(parts.hostname or ""):
+                raise ValueError(f"{url!r} would send tokens in the clear: use https")
+        return given
+
     @field_validator("console_trace_url", "console_job_url")
     @classmethod
     def _is_address(cls, url: str) -> str:
@@ -73,6 +101,15 @@ class ConsoleSettings(KubeSettings):
                 f"{seconds:g} is shorter than an answer may take: 0, or from {IDLE_SECONDS_MIN:g} on"
             )
         return seconds
+
+    @model_validator(mode="after")
+    def _issuer_has_client(self) -> "ConsoleSettings":
+        if bool(self.console_oidc_issuer) != bool(self.console_oidc_client_id):
+            given, lacks = "console_oidc_issuer", "console_oidc_client_id"
+            if not self.console_oidc_issuer:
+                given, lacks = lacks, given
+            raise ValueError(f"{given} is set and {lacks} is not: set both, or none")
+        return self
 
     @model_validator(mode="after")
     def _open_console_is_local(self) -> "ConsoleSettings":

@@ -15,6 +15,7 @@ import aiohttp
 from services.console.access.reviews import AllowAll, KubeReviewer, Reviewer
 from services.console.app import assemble
 from services.console.http.handlers import console_app
+from services.console.http.sign_in import SignIn
 from services.console.settings import ConsoleSettings
 from services.simulator.app import Simulator
 from services.simulator.manifests import apply_all
@@ -155,9 +156,16 @@ class Place:
 
 @asynccontextmanager
 async def console(
-    *, people: bool, certificates: CertificateFolder | None = None
+    *,
+    people: bool,
+    certificates: CertificateFolder | None = None,
+    access: Reviewer | None = None,
+    sign_in: SignIn | None = None,
 ) -> AsyncIterator[Place]:
-    """Everything, with people who have roles, or with everybody on this machine."""
+    """Everything, with people who have roles, or with everybody on this machine.
+
+    `access`: somebody else than the simulated cluster says who may what.
+    """
     site = Site()
     await site.bus.start()
     await site.basics()
@@ -166,13 +174,13 @@ async def console(
     await bus.start()
     cluster: Simulator | None = None
     kube: HttpKube | None = None
-    access: Reviewer = AllowAll()
-    if people:
+    if people and access is None:
         cluster = Simulator(behaviour=False)
         await cluster.start()
         await apply_all(cluster.api, [("test", document) for document in PEOPLE])
         kube = HttpKube.at(cluster.url)
         access = KubeReviewer(kube, allowed_seconds=0.2, denied_seconds=0.2)
+    access = access or AllowAll()
     settings = ConsoleSettings(
         console_trace_url="https://traces.example/{trace}",
         console_job_url="https://jobs.example/{namespace}/{kind}/{name}",
@@ -180,7 +188,9 @@ async def console(
     service = assemble(settings=settings, bus=bus, now=now, access=access)
     service.pages.trends.fresh_seconds = 0.05
     server = WebServer(
-        console_app(service.queries, service.pages, streams_max=3, local_only=not people),
+        console_app(
+            service.queries, service.pages, streams_max=3, local_only=not people, sign_in=sign_in
+        ),
         host="127.0.0.1",
         port=0,
         now=now,

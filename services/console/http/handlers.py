@@ -4,6 +4,7 @@ import hmac
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack, aclosing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from services.console.documents import (
 )
 from services.console.http.event_stream import events
 from services.console.http.openapi import openapi
+from services.console.http.sign_in import CALLBACK, SignIn
 from services.console.metrics import REQUESTS, STREAMS
 from services.console.pages.service import PageService
 from services.console.query_service import QueryService
@@ -49,6 +51,7 @@ MEDIA_TYPES: Final = {
 }
 PAGES: Final = (
     "/",
+    CALLBACK,
     "/workloads",
     "/workloads/{rest:path}",
     "/clusterqueues/{rest:path}",
@@ -81,7 +84,12 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def console_app(
-    queries: QueryService, pages: PageService, *, streams_max: int, local_only: bool
+    queries: QueryService,
+    pages: PageService,
+    *,
+    streams_max: int,
+    local_only: bool,
+    sign_in: SignIn | None = None,
 ) -> Starlette:
     """The ASGI application. `local_only`: only requests for a local host name are answered.
 
@@ -110,18 +118,22 @@ def console_app(
         f"{api}/events": ("GET", handlers.events),
         "/openapi.json": ("GET", handlers.openapi),
     }
+    offered = sign_in or SignIn()
+    guard = partial(
+        _with_errors_handled, local_only=local_only, headers=offered.headers(SECURITY_HEADERS)
+    )
     routes = [
-        Route(path, _with_errors_handled(path, answer, local_only=local_only), methods=[method])
+        Route(path, guard(path, answer), methods=[method])
         for path, (method, answer) in answers.items()
     ]
-    routes += [
-        Route(path, _with_errors_handled(path, _file(file), local_only=local_only))
-        for path, file in _static_files()
-    ]
+    routes += [Route(path, guard(path, _file(file))) for path, file in _static_files()]
+    routes.append(Route("/sign-in.json", guard("/sign-in.json", _told(offered.options()))))
     return Starlette(routes=routes, exception_handlers={HTTPException: _no_such_route})
 
 
-def _with_errors_handled(path: str, answer: Handler, *, local_only: bool) -> Handler:
+def _with_errors_handled(
+    path: str, answer: Handler, *, local_only: bool, headers: dict[str, str]
+) -> Handler:
     """Turn errors into responses, count every response, and add security headers."""
 
     async def guarded(request: Request) -> Response:
@@ -137,7 +149,7 @@ def _with_errors_handled(path: str, answer: Handler, *, local_only: bool) -> Han
             log.exception("no answer", path=path)
             response = _refused(StatusError(500, "the console failed; its log says why"))
         REQUESTS.labels(route=path, code=str(response.status_code)).inc()
-        for name, value in SECURITY_HEADERS.items():
+        for name, value in headers.items():
             response.headers.setdefault(name, value)
         return response
 
@@ -180,6 +192,13 @@ def _file(file: Path) -> Handler:
 
     async def answer(_request: Request) -> Response:
         return Response(content, media_type=MEDIA_TYPES[file.suffix])
+
+    return answer
+
+
+def _told(options: dict[str, str]) -> Handler:
+    async def answer(_request: Request) -> Response:
+        return JSONResponse(options)
 
     return answer
 

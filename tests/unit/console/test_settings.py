@@ -21,6 +21,25 @@ REFUSED: list[Any] = [
     pytest.param(
         {"console_idle_seconds": 59}, "59 is shorter than an answer may take", id="no patience"
     ),
+    pytest.param(
+        {"console_oidc_issuer": "https://login.example"},
+        "console_oidc_issuer is set and console_oidc_client_id is not",
+        id="a provider without a client",
+    ),
+    pytest.param(
+        {"console_oidc_issuer": "http://login.example", "console_oidc_client_id": "c"},
+        "would send tokens in the clear",
+        id="a provider in the clear",
+    ),
+    pytest.param(
+        {"console_oidc_issuer": "https://a; script-src *", "console_oidc_client_id": "c"},
+        "is no address such as",
+        id="a provider that loosens the policy",
+    ),
+    pytest.param(
+        {"console_oidc_origins": ["login.example"]}, "is no address such as", id="an origin"
+    ),
+    pytest.param({"console_job_url": "javascript:x"}, "is no address", id="a link that runs"),
     pytest.param({"console_idle_seconds": -1}, "greater than or equal to 0", id="time backwards"),
 ]
 

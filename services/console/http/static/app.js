@@ -2,6 +2,7 @@
 import { clear, count, apply, state } from "/state.js";
 import { EventStream, identity } from "/stream.js";
 import { element, note, retime } from "/dom.js";
+import { begin, finish, offered } from "/signing.js";
 import { morph } from "/morph.js";
 import { forget } from "/asked.js";
 import { machines, platform, spoke, spokes } from "/pages/places.js";
@@ -123,7 +124,7 @@ function signIn(why) {
   forget();
   draw();
   signedIn(false);
-  byId("token").focus();
+  (byId("provider").hidden ? byId("token") : byId("provider")).focus();
 }
 
 function signedIn(yes) {
@@ -150,4 +151,21 @@ setInterval(() => {
   retime(document);
   if (state.loaded) drawSoon();
 }, AGAIN_MS);
-stream.follow();
+
+// A provider may be offered, and this may be the way back from it.
+async function start() {
+  const provider = await offered().catch(() => null);
+  byId("provider").hidden = !provider;
+  byId("provider").addEventListener("click", () => begin(provider).catch((error) => signIn(error.message)));
+  if (provider && location.pathname === provider.callback) {
+    try {
+      await finish(provider);
+    } catch (error) {
+      signIn(error.message);
+      return;
+    }
+  }
+  stream.follow();
+}
+
+start();
