@@ -19,17 +19,26 @@ QUEUES = {
 }
 
 
+OTHER = {"name": "other", "labels": {"of": "other"}, "tolerations": [{"key": "other"}]}
+"""What a check asks for another pod set."""
+
+
 def infos(
-    *updates: Json, template: Json | None = None, cluster_queue: str = "cq", queue: str = "team-q"
+    *updates: Json,
+    template: Json | None = None,
+    cluster_queue: str = "cq",
+    queue: str = "team-q",
+    decided_queue: str = "",
 ) -> PodSetInfo:
     """Of the one pod set of a workload whose checks ask for these updates, each check for one."""
-    assigned = PodSetAssignment(name="main", count=1, flavors={"cpu": "f"}, usage={"cpu": "1"})
+    flavors = {"cpu": "f", "memory": "f"}
+    assigned = PodSetAssignment(name="main", count=1, flavors=flavors, usage={"cpu": "1"})
     admission = Admission(
         cluster="hub", namespace="ns", name="w", uid="u", state="admitted", term=1, number=1,
-        decided_at=NOON, cluster_queue=cluster_queue, pod_sets=[assigned],
+        decided_at=NOON, cluster_queue=cluster_queue, pod_sets=[assigned], queue=decided_queue,
     )  # fmt: skip
     checks = [
-        {"name": f"check-{n}", "podSetUpdates": [{"name": "main", **update}, {"name": "other"}]}
+        {"name": f"check-{n}", "podSetUpdates": [{"name": "main", **update}, OTHER]}
         for n, update in enumerate(updates)
     ]
     pod_set = {"name": "main", "template": template or {}}
@@ -53,6 +62,16 @@ def test_updates_of_all_checks_are_merged_with_the_flavor() -> None:
         node_selector={"pool": "spot", "zone": "x"},
         tolerations=({"key": "spot"}, {"key": "z"}),
     )
+
+
+def test_toleration_that_the_pods_have_is_not_added_again() -> None:
+    own = {"key": "own"}
+    given = infos({"tolerations": [own]}, template={"spec": {"tolerations": [own]}})
+    assert given.tolerations == ({"key": "spot"},)
+
+
+def test_queue_of_the_decision_is_told_where_the_workload_names_none() -> None:
+    assert infos(queue="", decided_queue="team-q").labels == QUEUES
 
 
 CONFLICTS: dict[str, tuple[list[Json], Json | None, str]] = {

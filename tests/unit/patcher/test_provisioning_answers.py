@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from services.patcher.provisioning.answers import answer
+from services.patcher.provisioning.answers import answer, needs_requests
 from services.patcher.provisioning.requests import (
     attempt_of,
     request_name,
@@ -124,6 +124,27 @@ EXPIRED = "Retrying after booking expired: BookingExpired."
             id="revoked capacity rejects what runs"),
         pytest.param([request(1, "Provisioned", "CapacityRevoked")], {"state": "Ready"}, CONFIG,
             workload(active=False), {}, None, id="revoked capacity of an inactive one changes nothing"),
+        pytest.param([request(1, "Provisioned")], {"state": "Ready", "message": "before"}, CONFIG,
+            None, {}, None, id="what is ready is not told again"),
+        pytest.param([request(1, "Accepted")], {"message": "before"}, CONFIG, None, {}, None,
+            id="without an expected time nothing new is told"),
+        pytest.param([request(1, "Provisioned")], {"state": "Retry", "requeueAfterSeconds": 60},
+            CONFIG, None, {"state": "Ready", "message": "Provisioned.", "requeueAfterSeconds": None,
+            "podSetUpdates": UPDATES}, None, id="what is ready has no back-off"),
+        pytest.param([request(1, "CapacityRevoked")], {"state": "Ready", "podSetUpdates": UPDATES},
+            CONFIG, ADMITTED, {"state": "Rejected", "message": "CapacityRevoked.",
+            "podSetUpdates": None}, None, id="what is rejected changes no pods"),
+        pytest.param([request(3, "Failed")], {"retryCount": 2}, CONFIG, None,
+            {"state": "Retry", "message": FAILED, "requeueAfterSeconds": 240}, None,
+            id="the third failure is not the last"),
+        pytest.param([request(1, "Failed")], {}, {**CONFIG, "retryStrategy": {"backoffBaseSeconds": -1}},
+            None, {"state": "Retry", "message": FAILED, "requeueAfterSeconds": 0}, None,
+            id="a back-off below zero is none"),
+        pytest.param([request(1, "Provisioned", "BookingExpired")], {}, CONFIG, ADMITTED, {}, None,
+            id="a booking that expires under what runs makes no attempt"),
+        pytest.param([request(2, "Failed"), request(1)], {"retryCount": 1}, CONFIG, None,
+            {"state": "Retry", "message": FAILED, "requeueAfterSeconds": 120}, None,
+            id="the latest attempt counts in any order"),
         pytest.param([request(1), request(2, "Failed")], {"retryCount": 1}, CONFIG, None,
             {"state": "Retry", "message": FAILED, "requeueAfterSeconds": 120}, None,
             id="the latest attempt counts"),
@@ -146,7 +167,8 @@ def test_answer_follows_the_conditions(
 ) -> None:
     present = {"name": "check", "state": "Pending", **before}
     found = answer(of or workload(), present, config, owned, needed=True)
-    assert found.state == {**present, **state}
+    expected = {**present, **state}
+    assert found.state == {name: value for name, value in expected.items() if value is not None}
     assert found.next_attempt == next_attempt
 
 
@@ -156,6 +178,23 @@ def test_workload_without_managed_resources_is_ready() -> None:
     found = answer(workload(), {"name": "check", "state": "Pending"}, config, [], needed=False)
     assert (found.state["state"], found.next_attempt) == ("Ready", None)
     assert found.state["message"] == "the provisioning request is not needed"
+    ready = {"name": "check", "state": "Ready", "message": "before"}
+    assert answer(workload(), ready, config, [], needed=False).state == ready
+
+
+@pytest.mark.parametrize(
+    ("true", "needed"),
+    [
+        (["QuotaReserved"], True),
+        (["QuotaReserved", "Admitted"], True),
+        ([], False),
+        (["QuotaReserved", "Finished"], False),
+        (["QuotaReserved", "Evicted"], False),
+    ],
+)
+def test_only_what_holds_quota_and_stays_has_requests(true: list[str], needed: bool) -> None:
+    conditions = [{"type": name, "status": "True"} for name in true]
+    assert needs_requests(as_body({"status": {"conditions": conditions}})) is needed
 
 
 @pytest.mark.parametrize(

@@ -104,8 +104,27 @@ def test_answer_to_an_earlier_reservation_does_not_admit(desk: Desk) -> None:
     desk.see(0.3, *ready, version="9")
     assert desk.state() == "reserved", "its Workload does not show the new reservation yet"
     desk.see(0.4, answer("a", "Pending", 0))
-    desk.see(0.5, answer("a", "Ready", 0))
+    desk.see(0.5, *ready)
+    assert desk.state() == "admitted", "equal answers after others are new ones"
+
+
+def test_answers_count_when_the_workload_is_not_being_evicted_any_more(desk: Desk) -> None:
+    ready = [answer("a", "Ready", 1), answer("b", "Ready", 1)]
+    desk.see(1, *ready, evicted=True)
+    assert desk.state() == "reserved"
+    desk.see(2, *ready, version="2")
     assert desk.state() == "admitted"
+
+
+def test_answers_of_a_workload_that_is_gone_are_forgotten(desk: Desk) -> None:
+    retry = answer("a", "Retry", 9)
+    desk.see(1, retry)
+    assert desk.state() == "evicted"
+    desk.decider.apply(workload("x", queue="q", checks=[retry], phase="gone"))
+    desk.see(2, uid="another", admission=None)
+    assert desk.state() == "reserved"
+    desk.see(3, retry, uid="another")
+    assert desk.state() == "evicted"
 
 
 def test_changed_checks_of_the_queue_reach_holders(desk: Desk) -> None:
