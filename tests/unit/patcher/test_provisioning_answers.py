@@ -7,6 +7,7 @@ import pytest
 from services.patcher.provisioning.answers import answer, needs_requests
 from services.patcher.provisioning.requests import (
     attempt_of,
+    owned_by,
     request_name,
     request_object,
     requested_pod_sets,
@@ -36,9 +37,19 @@ def pod_set(name: str, count: int = 1, **requests: str) -> dict[str, Any]:
     }
 
 
+def pod_with(name: str, part: str = "containers", **resources: dict[str, str]) -> dict[str, Any]:
+    """A pod set with one container of that part."""
+    template = {"spec": {part: [{"name": "c", "resources": resources}]}}
+    return {"name": name, "count": 1, "template": template}
+
+
 def workload(*pod_sets: dict[str, Any], admitted: bool = False, **spec: Any) -> Body:
+    """One that holds quota; a pod set with `assigned` holds it for so many pods."""
     pod_sets = pod_sets or (pod_set("main"),)
-    assigned = [{"name": p["name"], "flavors": {"cpu": "f"}, "count": p["count"]} for p in pod_sets]
+    assigned = [
+        {"name": p["name"], "flavors": {"cpu": "f"}, "count": p.get("assigned", p["count"])}
+        for p in pod_sets
+    ]
     conditions = [{"type": "Admitted", "status": str(admitted)}]
     return as_body(
         {
@@ -201,8 +212,15 @@ def test_only_what_holds_quota_and_stays_has_requests(true: list[str], needed: b
     ("pod_sets", "config", "wanted"),
     [
         pytest.param([pod_set("a", 0), pod_set("b", 2)], {}, [("b", 2)], id="no pods, no request"),
+        pytest.param([{**pod_set("a", 0), "assigned": 2}], {}, [], id="no pods any more"),
+        pytest.param([{**pod_set("a", 3), "assigned": 0}, {**pod_set("b", 3), "assigned": 2}], {},
+            [("b", 2)], id="as many as were admitted"),
         pytest.param([pod_set("a"), pod_set("b", 2, gpu="1")], {"managedResources": ["gpu"]},
             [("b", 2)], id="only what asks for a managed resource"),
+        pytest.param([pod_with("a", limits={"gpu": "1"}), pod_with("b", limits={"cpu": "1"})],
+            {"managedResources": ["gpu"]}, [("a", 1)], id="a limit is a request, too"),
+        pytest.param([pod_with("a", "initContainers", requests={"gpu": "1"})],
+            {"managedResources": ["gpu"]}, [("a", 1)], id="of a container that comes first"),
         pytest.param([pod_set("a"), pod_set("b", 2)], {}, [("a", 1), ("b", 2)],
             id="without a policy each for itself"),
         pytest.param([pod_set("a"), pod_set("b", 2)],
@@ -246,9 +264,48 @@ def test_template_has_what_flavor_and_limits_add() -> None:
         template_object(obj, "t", asked, {})
 
 
+def test_template_names_what_contradicts_its_flavor() -> None:
+    limited = pod_with("main", "initContainers", limits={"cpu": "2"})
+    limited["template"]["spec"] |= {"tolerations": [{"key": "spot"}], "nodeSelector": {"zone": "a"}}
+    obj = workload(limited)
+    (asked,) = requested_pod_sets(obj, {})
+
+    def made(**labels: str) -> Any:
+        flavor = as_body({"spec": {"nodeLabels": labels, "tolerations": [{"key": "spot"}]}})
+        return dict(template_object(obj, "t", asked, {"f": flavor}))["template"]
+
+    pod = made(pool="gpu")["spec"]
+    assert pod["nodeSelector"] == {"zone": "a", "pool": "gpu"}
+    assert pod["tolerations"] == [{"key": "spot"}]
+    assert pod["initContainers"][0]["resources"]["requests"] == {"cpu": "2"}
+    with pytest.raises(ValueError, match=r"nodeSelector\[zone\]: 'a': conflicts with 'b' of f"):
+        made(zone="b")
+
+
+def test_pods_of_a_template_that_nobody_has_get_nothing() -> None:
+    theirs = {"podTemplateRef": {"name": "ppt-wl-check-1-other"}, "count": 1}
+    made = request(1, "Provisioned")
+    made = as_body(
+        {**made, "spec": {**spec_of(made), "podSets": [theirs, *spec_of(made)["podSets"]]}}
+    )
+    found = answer(workload(), {"name": "check", "state": "Pending"}, CONFIG, [made], needed=True)
+    assert found.state["podSetUpdates"] == UPDATES
+
+
+@pytest.mark.parametrize(("controller", "owned"), [(True, True), (False, False), (None, False)])
+def test_request_belongs_to_whom_it_names_as_controller(
+    controller: bool | None, owned: bool
+) -> None:
+    owner = {"uid": "u"} if controller is None else {"uid": "u", "controller": controller}
+    obj = as_body({"metadata": {"ownerReferences": [owner]}})
+    assert owned_by(obj, "u") is owned
+    assert not owned_by(obj, "another")
+
+
 @pytest.mark.parametrize("name", ["wl", "wl-1", "w" * 253], ids=["short", "with a number", "long"])
 def test_attempt_is_read_from_the_name(name: str) -> None:
     made = request_name(name, "check", 3)
     assert len(made) <= 253
     assert attempt_of(made, name, "check") == 3
     assert attempt_of(made, name, "chec") is None
+    assert attempt_of(f"{name}-check-03", name, "check") is None
