@@ -19,6 +19,7 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
 from shared.bus.headers import parse_block
+from shared.bus.nats.cancellation import cancellable, end_if_cancelled
 from shared.bus.nats.io_batching import gather_reads, gather_writes
 from shared.settings.access import INBOX, OPEN, Access
 
@@ -169,7 +170,8 @@ class Connection:
         pause = RECONNECT_SECONDS
         while True:
             try:
-                self._nc = await self.broker.connect()
+                with cancellable():
+                    self._nc = await self.broker.connect()
                 break
             except (NatsError, OSError, TimeoutError) as error:
                 # Not what nats-py tries again by itself: a name that means nothing, a bad file.
@@ -218,6 +220,7 @@ class Connection:
                 listener()
 
     async def _on_error(self, error: Exception) -> None:
+        end_if_cancelled()
         if "permissions violation" in str(error).lower():
             self.refused = str(error)
             log.error("NATS denies permission", error=str(error), user=self.name)

@@ -19,3 +19,14 @@ def cancellable() -> Iterator[None]:
     finally:  # Also where the answer is a refusal, after which who asked would only try again.
         if task is not None and task.cancelling() > before:
             raise asyncio.CancelledError
+
+
+def end_if_cancelled() -> None:
+    """Raise `CancelledError` in a task that was cancelled and goes on.
+
+    For what nats-py calls between two tries: a refused connection that comes with a cancellation loses it,
+    and nats-py would try again for ever.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from shared.runtime import host
 from shared.runtime.host import EXIT_FAILED, run_services
-from shared.runtime.service import Parts, Program, Readiness, Service
+from shared.runtime.service import HostedApart, Parts, Program, Readiness, Service
 from shared.settings.base import ServiceSettings
 from shared.testing.waiting import PATIENCE_SECONDS
 
@@ -32,8 +32,18 @@ class Idle:
         return self.reason
 
 
-def a_program(name: str, *companions: Companion, ready_without_bus: bool = False) -> Program:
+def a_program(
+    name: str,
+    *companions: Companion,
+    ready_without_bus: bool = False,
+    closed: list[str] | None = None,
+) -> Program:
+    async def close() -> None:
+        if closed is not None:
+            closed.append(name)
+
     def build(parts: Parts) -> Service:
+        parts.on_stop(close)
         for companion in companions:
             parts.beside(companion)
         return Idle()
@@ -53,12 +63,14 @@ def logging_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("apart", [None, "broken", "well"])
 def test_a_service_that_fails_ends_the_process_and_is_named(apart: str | None) -> None:
+    closed: list[str] = []
     with capture_logs() as logs:
-        programs = [a_program("well"), a_program("broken", fails)]
+        programs = [a_program("well", closed=closed), a_program("broken", fails, closed=closed)]
         assert run_services("all", SETTINGS, programs, apart=apart) == EXIT_FAILED
     (ended,) = [line for line in logs if line["event"] == "the service ended by itself"]
     assert ended["service"] == "broken"
     assert "it cannot go on" in repr(ended["exc_info"].exceptions)
+    assert sorted(closed) == ["broken", "well"]
 
 
 def test_a_service_apart_goes_on_while_another_blocks_its_loop() -> None:
@@ -79,6 +91,29 @@ def test_a_service_apart_goes_on_while_another_blocks_its_loop() -> None:
     programs = [a_program("engine", blocks), a_program("webhook", answers)]
     assert run_services("all", SETTINGS, programs, apart="webhook") == EXIT_FAILED
     assert came == [True]
+
+
+async def test_a_service_apart_is_alive_when_its_loop_has_a_turn() -> None:
+    blocking, go_on = threading.Event(), threading.Event()
+
+    async def blocks() -> None:
+        blocking.set()
+        go_on.wait(PATIENCE_SECONDS)
+        await asyncio.Event().wait()
+
+    apart = HostedApart(a_program("webhook", blocks))
+    running = asyncio.create_task(apart.run())
+    await asyncio.to_thread(blocking.wait, PATIENCE_SECONDS)
+    asked = asyncio.create_task(apart.alive())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not asked.done()
+    go_on.set()
+    await asked
+    # NATS refuses the connection in that moment: what is stopped ends all the same.
+    running.cancel()
+    await asyncio.wait([running])
+    await apart.alive()
 
 
 class Fake:
