@@ -53,6 +53,21 @@ GADGETS: Final = definition(
     spec=_object(suspend=FLAG, replicas=NUMBER, label=TEXT, template=TEMPLATE, anything=OPEN),
     status=_object(conditions=CONDITIONS, active=NUMBER),
 )
+WIDE: Final = definition(
+    "Gadget",
+    spec=_object(
+        suspend=FLAG,
+        replicas=NUMBER,
+        template=TEMPLATE,
+        labels={"type": "object", "additionalProperties": TEXT},
+        flags={"type": "object", "additionalProperties": True},
+        parts=_list_of(_object(name=TEXT)),
+        embedded={"type": "object", "x-kubernetes-embedded-resource": True},
+        pod=_object(spec=_object(nodeSelector=OPEN)),
+    ),
+)
+"""Gadgets with what an object may have without a field in the schema."""
+
 ROLES: Final = definition(
     "Training",
     spec=_object(

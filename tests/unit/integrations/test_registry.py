@@ -6,7 +6,14 @@ import pytest
 
 from shared.contracts.kube.kinds import INTEGRATION, Object
 from shared.contracts.messages.observed import Observed
-from shared.integrations import JOB, JOB_SET, PIPELINE_RUN, Integration, Integrations
+from shared.integrations import (
+    JOB,
+    JOB_SET,
+    PIPELINE_RUN,
+    Integration,
+    Integrations,
+    controller_uid,
+)
 from shared.testing.builders import observed_object
 from tests.unit.integrations.gadgets import document
 
@@ -105,6 +112,28 @@ def test_older_of_two_documents_for_a_kind_is_used_and_the_later_is_reported(
         "another": "Integration gadgets.example.com speaks for that kind already",
     }
     assert count_of(integrations) == "spec.replicas"
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_first_name_is_used_of_two_documents_of_one_second(turned: bool) -> None:
+    at = "2026-01-01T00:00:00Z"
+    order = [seen(GOOD, creationTimestamp=at), seen(OTHER, name="a", creationTimestamp=at)]
+    integrations = Integrations()
+    for observed in order[::-1] if turned else order:
+        integrations.observe(observed)
+    assert count_of(integrations) == "7"
+
+
+@pytest.mark.parametrize(
+    ("owners", "uid"),
+    [
+        ([{"uid": "a"}, {"uid": "b", "controller": True}], "b"),
+        ([{"uid": "a", "controller": False}], ""),
+        (None, ""),
+    ],
+)
+def test_controller_is_the_owner_that_says_so(owners: list[Object] | None, uid: str) -> None:
+    assert controller_uid({"metadata": {"ownerReferences": owners}}) == uid
 
 
 def test_later_document_is_used_after_the_older_is_deleted_or_changes_its_kind() -> None:

@@ -7,7 +7,7 @@ import pytest
 from shared.contracts.kube.kinds import Object
 from shared.integrations import INTEGRATIONS, IntegrationError, Integrations
 from shared.integrations.schema import SCHEMA_MISMATCH
-from tests.unit.integrations.definitions import BARE, GADGETS, OPEN, ROLES
+from tests.unit.integrations.definitions import BARE, GADGETS, OPEN, ROLES, WIDE
 from tests.unit.integrations.gadgets import document, loaded
 
 POD_SET = {"template": "spec.template", "count": "spec.replicas"}
@@ -44,6 +44,26 @@ WRONG: dict[str, tuple[Object, str]] = {
         {"suspendField": "spec.runPolicy.suspend"},
         "spec.suspendField: the schema has no spec.runPolicy.suspend: spec has no 'runPolicy'",
     ),
+    "what a refusal reads": (
+        {"refuse": [{"when": "spec.?size.orValue(0) > 1", "field": "spec.size", "message": "no"}]},
+        "the schema has no spec.size: the field is never there",
+    ),
+    "what a patch depends on": (
+        {"carry": [{"op": "remove", "path": "/spec/label", "when": "spec.?free.orValue(false)"}]},
+        "spec.carry[0].when: the schema has no spec.free",
+    ),
+    "a value that a patch reads": (
+        {"carry": [{"op": "add", "path": "/spec/label", "valueFrom": "spec.name"}]},
+        "spec.carry[0].valueFrom: the schema has no spec.name",
+    ),
+    "a field that tells who runs it": (
+        {"webhook": {"managedByField": "spec.managedBy"}},
+        "spec.webhook.managedByField: the schema has no spec.managedBy",
+    ),
+    "a field of the count": (
+        {"podSets": [{**POD_SET, "countField": "spec.pods"}]},
+        "spec.podSets[0].countField: the schema has no spec.pods",
+    ),
     "a version that is not defined": (
         {
             "kind": {
@@ -74,6 +94,22 @@ RIGHT: dict[str, dict[str, Any]] = {
     "what is open": {"match": 'spec.?anything.?a.?b.orValue("") == ""'},
     "metadata": {"match": 'metadata.?labels[?"a"].orValue("") == ""'},
 }
+
+
+CARRIED = {
+    "a removal of what is not there": {"op": "remove", "path": "/spec/gone"},
+    "a key of a map": {"op": "add", "path": "/spec/labels/a", "value": "b"},
+    "a key of a map of anything": {"op": "add", "path": "/spec/flags/a", "value": {"b": 1}},
+    "an item of a list": {"op": "add", "path": "/spec/parts/0/name", "value": "b"},
+    "the end of a list": {"op": "add", "path": "/spec/parts/-", "value": {}},
+    "a field of an embedded object": {"op": "add", "path": "/spec/embedded/spec/a", "value": 1},
+    "metadata of a pod": {"op": "add", "path": "/spec/pod/metadata/labels", "value": {}},
+}
+
+
+@pytest.mark.parametrize("operation", CARRIED.values(), ids=CARRIED.keys())
+def test_patch_may_write_what_an_object_can_have(operation: Object) -> None:
+    loaded(carry=[operation]).check_schema(WIDE)
 
 
 @pytest.mark.parametrize("spec", RIGHT.values(), ids=RIGHT.keys())
