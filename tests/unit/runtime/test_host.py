@@ -36,13 +36,15 @@ def a_program(
     name: str,
     *companions: Companion,
     ready_without_bus: bool = False,
-    closed: list[str] | None = None,
+    open_ones: list[str] | None = None,
 ) -> Program:
+    opened = [] if open_ones is None else open_ones
+
     async def close() -> None:
-        if closed is not None:
-            closed.append(name)
+        opened.remove(name)
 
     def build(parts: Parts) -> Service:
+        opened.append(name)
         parts.on_stop(close)
         for companion in companions:
             parts.beside(companion)
@@ -63,14 +65,24 @@ def logging_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("apart", [None, "broken", "well"])
 def test_a_service_that_fails_ends_the_process_and_is_named(apart: str | None) -> None:
-    closed: list[str] = []
+    opened: list[str] = []
     with capture_logs() as logs:
-        programs = [a_program("well", closed=closed), a_program("broken", fails, closed=closed)]
+        programs = [
+            a_program("well", open_ones=opened),
+            a_program("broken", fails, open_ones=opened),
+        ]
         assert run_services("all", SETTINGS, programs, apart=apart) == EXIT_FAILED
     (ended,) = [line for line in logs if line["event"] == "the service ended by itself"]
     assert ended["service"] == "broken"
     assert "it cannot go on" in repr(ended["exc_info"].exceptions)
-    assert sorted(closed) == ["broken", "well"]
+    assert opened == [], "what was opened is closed"
+
+
+def test_what_runs_beside_a_service_and_returns_ends_the_process() -> None:
+    async def returns() -> None:
+        pass
+
+    assert run_services("all", SETTINGS, [a_program("broken", returns)]) == EXIT_FAILED
 
 
 def test_a_service_apart_goes_on_while_another_blocks_its_loop() -> None:
