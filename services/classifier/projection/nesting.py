@@ -32,11 +32,14 @@ class Nesting:
     def __init__(self) -> None:
         self._children: dict[str, dict[ObjectRef, _Controlled]] = {}
         self._controller_of: dict[ObjectRef, str] = {}
-        self._running: dict[str, dict[ObjectRef, Amounts]] = {}
-        """What each child asks for that runs, by the controller's uid."""
+        self._running = _Tally()
+        """What runs on its controller's quota."""
 
-        self._sums: dict[str, dict[str, int]] = {}
-        """The same, all children together."""
+        self._asking = _Tally()
+        """What names no queue, and so cannot wait by itself: what it asks for until it has ended."""
+
+        self._beyond: set[str] = set()
+        """Uids of owners below which more is asked for than they ask for."""
 
         self._covering: set[str] = set()
         """Uids of owners that cover what they control: managed, and with quota."""
@@ -64,10 +67,12 @@ class Nesting:
         if uid is not None and children[job_ref].observed.uid != uid:
             return
         self.use(job_ref, {})
+        self.ask(job_ref, {})
         del self._controller_of[job_ref]
         del children[job_ref]
         if uid is not None:
             self._moved.discard(uid)
+            self._beyond.discard(uid)
         if not children:
             del self._children[controller]
 
@@ -77,32 +82,43 @@ class Nesting:
         Returns whether it is more of something than before.
         """
         controller = self._controller_of.get(job_ref)
-        if controller is None:
-            return False
-        running = self._running.get(controller, {})
-        total = self._sums.get(controller, {})
-        before: Amounts = running.pop(job_ref, {})
-        if amounts:
-            running[job_ref] = amounts
-        for resource in {*before, *amounts}:
-            total[resource] = (
-                total.get(resource, 0) + amounts.get(resource, 0) - before.get(resource, 0)
-            )
-        if running:
-            self._running[controller], self._sums[controller] = running, total
-        else:
-            self._running.pop(controller, None)
-            self._sums.pop(controller, None)
-        return any(amount > before.get(resource, 0) for resource, amount in amounts.items())
+        return controller is not None and self._running.record(controller, job_ref, amounts)
+
+    def ask(self, job_ref: ObjectRef, amounts: Amounts) -> None:
+        """Record what a child that names no queue asks for, until it has ended."""
+        controller = self._controller_of.get(job_ref)
+        if controller is not None:
+            self._asking.record(controller, job_ref, amounts)
+
+    def pods_beyond(self, owner: WorkloadState) -> int:
+        """How many pods more children without a queue ask for than their owner does; 0: it is no more.
+
+        At least one where their pods are larger. A controller makes no such children: somebody changed one.
+        """
+        asked = self._asking.sums.get(owner.uid)
+        own = _summed(owner.pod_sets, {}, reclaims=False) if asked else {}
+        if asked is None or all(amount <= own.get(name, 0) for name, amount in asked.items()):
+            self._beyond.discard(owner.uid)
+            return 0
+        self._beyond.add(owner.uid)
+        return max(1, asked.get(_COUNT, 0) - own.get(_COUNT, 0))
+
+    def controller_of(self, job_ref: ObjectRef) -> str:
+        """Uid of the controller that a job named when it was observed last; empty if none."""
+        return self._controller_of.get(job_ref, "")
+
+    def was_beyond(self, controller: str) -> bool:
+        """Whether `pods_beyond` said so of this owner when it was asked last."""
+        return controller in self._beyond
 
     def fits(self, controller: str, given: Amounts) -> bool:
         """Whether what runs below a controller is no more than what the controller was given."""
-        total = self._sums.get(controller, {})
+        total = self._running.sums.get(controller, {})
         return all(amount <= given.get(resource, 0) for resource, amount in total.items())
 
     def has_running(self, controller: str) -> bool:
         """Whether jobs run below a controller."""
-        return controller in self._running
+        return controller in self._running.sums
 
     def youngest_first(self, controller: str) -> list[_Controlled]:
         """The jobs that name a controller, the last created first."""
@@ -132,6 +148,33 @@ class Nesting:
         return list(self._children.get(uid, {}).values()) if before != bool(covers) else []
 
 
+class _Tally:
+    """What the children of each controller ask for, added up."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, dict[str, int]] = {}
+        """By the controller's uid; only of those with children that ask for something."""
+
+        self._each: dict[str, dict[ObjectRef, Amounts]] = {}
+
+    def record(self, controller: str, job_ref: ObjectRef, amounts: Amounts) -> bool:
+        """Record what one child asks for; nothing takes it out. Returns whether it is more than before."""
+        each, total = self._each.get(controller, {}), self.sums.get(controller, {})
+        before: Amounts = each.pop(job_ref, {})
+        if amounts:
+            each[job_ref] = amounts
+        for resource in {*before, *amounts}:
+            total[resource] = (
+                total.get(resource, 0) + amounts.get(resource, 0) - before.get(resource, 0)
+            )
+        if each:
+            self._each[controller], self.sums[controller] = each, total
+        else:
+            self._each.pop(controller, None)
+            self.sums.pop(controller, None)
+        return any(amount > before.get(resource, 0) for resource, amount in amounts.items())
+
+
 def amounts_of(pod_sets: Iterable[PodSet]) -> dict[str, int]:
     """Return what pod sets ask for together."""
     return _summed(pod_sets, {})
@@ -143,12 +186,14 @@ def amounts_given(owner: WorkloadState) -> dict[str, int]:
     return _summed(owner.pod_sets, {each.get("name"): each.get("count") for each in given})
 
 
-def _summed(pod_sets: Iterable[PodSet], counts: Mapping[Any, Any]) -> dict[str, int]:
+def _summed(
+    pod_sets: Iterable[PodSet], counts: Mapping[Any, Any], *, reclaims: bool = True
+) -> dict[str, int]:
     total: dict[str, int] = {}
     for pod_set in pod_sets:
         admitted = counts.get(pod_set.name)
         pods = pod_set.count if admitted is None else min(pod_set.count, int(admitted))
-        pods = max(0, pods - pod_set.reclaimable)
+        pods = max(0, pods - pod_set.reclaimable) if reclaims else pods
         each = {resource: _amount(resource, text) for resource, text in pod_set.requests.items()}
         for resource, amount in {_COUNT: 1, **each}.items():
             total[resource] = total.get(resource, 0) + pods * amount

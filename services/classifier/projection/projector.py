@@ -227,13 +227,18 @@ class Projector:
         job = observed.body
         if observed.deleted or job is None:
             # The tombstone of an earlier job of that name does not end the present one.
+            controller = self._nesting.controller_of(job_ref)
             self._nesting.forget(job_ref, observed.uid)
+            self._on_children(controller)
             if before is not None and self._jobs[before][1]["metadata"]["uid"] == observed.uid:
                 self._drop(job_ref, before)
             else:
                 probes.OLD_TOMBSTONE.fired += before is not None
             return
+        controller = self._nesting.controller_of(job_ref)
         self._nesting.observe(job_ref, controller_uid(job), observed, integration)
+        if controller != controller_uid(job):
+            self._on_children(controller)
         ref = self._naming.ref_of(job, integration, before)
         if (named := self._naming.named_ref(job)) not in {None, ref}:
             self._waiting_jobs.add(job_ref, named, observed, integration)
@@ -242,17 +247,36 @@ class Projector:
         if before is not None and (before != ref or not is_ours):
             self._drop(job_ref, before)
         if not is_ours:
+            self._on_child(job_ref, job, integration)
             if not self._is_managed(observed.namespace):
                 self._unmanaged[job_ref] = (integration, observed)
             if has_grown and not self._fits(controller_uid(job)):
                 self._to_read.extend(self._nesting.youngest_first(controller_uid(job)))
             return
         self._nesting.use(job_ref, {})  # It has quota of its own, or waits for it.
+        self._nesting.ask(job_ref, {})
         self._workload_of[job_ref] = ref
         self._jobs[ref] = (integration, job)
         self._by_uid[job["metadata"]["uid"]] = ref
         self._dirty[ref] = None
         self._on_owner(job["metadata"]["uid"])
+
+    def _on_child(self, job_ref: ObjectRef, job: Body, integration: Integration) -> None:
+        """Record what a child that names no queue asks for: its owner is stopped in its place."""
+        if self._integrations.has_waiting_controller(job, integration.kind):
+            ended = integration.finish(job) is not None
+            self._nesting.ask(job_ref, {} if ended else self._amounts(job, integration))
+            self._on_children(controller_uid(job))
+
+    def _on_children(self, controller: str) -> None:
+        """Project an owner again if what it controls asks for more than it does, or does no more."""
+        owner = self._by_uid.get(controller)
+        state = None if owner is None else self._published.get(owner)
+        if owner is None or state is None or state.uid != controller:
+            return  # Looked at when the owner is projected.
+        was_beyond = self._nesting.was_beyond(controller)
+        if was_beyond or self._nesting.pods_beyond(state):
+            self._dirty[owner] = None
 
     def _on_owner(self, uid: str) -> None:
         """Read the jobs that name this controller again, if it came, went, won or lost its quota."""
@@ -284,6 +308,9 @@ class Projector:
             or self._naming.is_published(ref, job["metadata"]["uid"])
         ):
             return {}
+        return self._amounts(job, integration)
+
+    def _amounts(self, job: Body, integration: Integration) -> Amounts:
         return amounts_of(
             pod_sets_of(
                 job, integration, cluster_objects=self._cluster_objects, policy=self._policy
@@ -423,7 +450,7 @@ class Projector:
         workload = self._workloads.get(ref)
         if ref in self._jobs:
             integration, job = self._jobs[ref]
-            return project_job(
+            state = project_job(
                 job,
                 integration=integration,
                 workload=self._own_workload(ref, job["metadata"]["uid"]),
@@ -435,6 +462,8 @@ class Projector:
                 last=last,
                 without_workload=self._naming.why_without(job, integration),
             )
+            more = self._nesting.pods_beyond(state)
+            return state.with_larger_children(more) if more else state
         self._machines.forget(ref)
         if workload is not None and (
             was_external(last, workload)

@@ -228,6 +228,20 @@ class WorkloadState(WorkloadMessage):
         """Return the same state with another generation."""
         return self.model_copy(update={"generation": generation})
 
+    def with_larger_children(self, pods: int) -> "WorkloadState":
+        """Return the same state of a job whose children, which name no queue, ask for `pods` more than it.
+
+        While it runs, it has outgrown its admission. While it is held, it cannot be admitted as it is.
+        """
+        if not self.held and self.pod_sets:
+            first = self.pod_sets[0]
+            return self.model_copy(update={"outgrown": {first.name: first.count + pods}})
+        text = (
+            f"jobs below it ask for more than it does, by {pods} pods or by larger ones: "
+            f"delete those that were changed or added; its controller makes its own anew"
+        )
+        return self.with_inadmissible("; ".join(filter(None, (self.inadmissible, text))))
+
     def with_inadmissible(self, reason: str) -> "WorkloadState":
         """Return the same state, kept from admission for this reason."""
         return self.model_copy(update={"inadmissible": reason})

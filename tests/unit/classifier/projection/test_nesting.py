@@ -8,6 +8,7 @@ from services.classifier.projection.policy import Policy
 from services.classifier.projection.projector import Projector
 from shared.contracts.kube import kinds
 from shared.contracts.kube.names import QUEUE, workload_name
+from shared.contracts.messages.workloads import WorkloadState
 from shared.integrations import JOB_SET
 from shared.settings.configuration import Configuration
 from tests.unit.classifier.projection.objects import Json, job, seen
@@ -86,6 +87,8 @@ class Cluster:
     def __init__(self, **configuration: Any) -> None:
         self.projector = Projector("hub", Policy.of(Configuration(**configuration)))
         self.alone: set[str] = set()
+        self.owner: WorkloadState | None = None
+        """The last state of the JobSet."""
 
     def see(self, *jobs: Json) -> None:
         for one in jobs:
@@ -95,6 +98,8 @@ class Cluster:
     def publish(self) -> None:
         for change in self.projector.changes():
             owner = change.state.owner
+            if owner is not None and owner.kind == "JobSet":
+                self.owner = change.state
             if owner is not None and owner.kind == "Job" and change.state.phase != "gone":
                 self.alone.add(owner.name)
 
@@ -216,3 +221,53 @@ def test_job_without_queue_runs_below_an_owner_only_on_its_quota_where_all_jobs_
     cluster = admitted(Cluster(manageJobsWithoutQueueName=True))
     cluster.see(*(child(number, labels={}) for number in range(1, 4)))
     assert cluster.alone == {"set-w-3"}
+
+
+def owned_by_job() -> list[Json]:
+    return [
+        {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u-set", "controller": True}
+    ]
+
+
+ENDED = {"conditions": [{"type": "Complete", "status": "True"}]}
+UNLABELLED: dict[str, tuple[list[Json], dict[str, int] | None]] = {
+    "its own": ([child(1, labels={}), child(2, labels={})], None),
+    "one more": ([child(number, labels={}) for number in (1, 2, 3)], {"w": 3}),
+    "one that grows": ([child(1, labels={}), child(1, labels={}, pods=5)], {"w": 5}),
+    "one that grows and shrinks": (
+        [child(1, labels={}, pods=5), child(1, labels={}, pods=2)],
+        None,
+    ),
+    "one in the place of a finished one": (
+        [child(1, labels={}), child(2, labels={}, status=ENDED), child(3, labels={})],
+        None,
+    ),
+    "one that is not the JobSet's kind of child": (
+        [child(n, labels={}, metadata={"ownerReferences": owned_by_job()}) for n in (1, 2, 3)],
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize(("jobs", "outgrown"), UNLABELLED.values(), ids=UNLABELLED.keys())
+def test_owner_has_outgrown_its_admission_if_children_without_queue_have(
+    cluster: Cluster, jobs: list[Json], outgrown: dict[str, int] | None
+) -> None:
+    cluster.see(*jobs)
+    assert cluster.owner is not None
+    assert cluster.owner.outgrown == outgrown
+    assert cluster.alone == set()
+
+
+def test_owner_that_was_stopped_for_its_children_waits_until_they_are_as_it_asks(
+    cluster: Cluster,
+) -> None:
+    cluster.see(child(1, labels={}, pods=5))
+    cluster.projector.observe(seen(JOB_SET.kind, job_set(suspend=True)))
+    held = child(1, labels={}, pods=5, active=0, spec={"suspend": True, "parallelism": 5})
+    cluster.see(held)
+    assert cluster.owner is not None
+    assert "by 3 pods" in (cluster.owner.inadmissible or "")
+    cluster.projector.observe(seen(kinds.JOB, held, deleted=True))
+    cluster.publish()
+    assert cluster.owner.inadmissible is None
