@@ -11,6 +11,7 @@ from tests.attacks.place import Place
 from tests.attacks.table import attacks
 
 THREATS = {
+    "T1": "T1, a tenant with the role edit in one namespace",
     "T2": "T2, a spoke in somebody else's hands",
     "T3": "T3, a service or a user of the hub in somebody else's hands",
     "T4": "T4, whoever reaches the ports without credentials",

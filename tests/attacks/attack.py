@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from shared.testing.waiting import PATIENCE_SECONDS
+from tests.attacks import field
 from tests.attacks.forgery import Forgery
 from tests.attacks.ground import BreachError, Ground
 from tests.attacks.place import Place
@@ -22,12 +23,15 @@ class Attack:
     """It holds if `act` raises no `BreachError` and the judge finds nothing changed."""
 
     threat: str
-    """T2: a spoke; T3: a service or a user of the hub; T4: whoever reaches the port."""
+    """T1: a tenant; T2: a spoke; T3: a service or a user of the hub; T4: whoever reaches the port."""
 
     way: str
     act: Act = _nothing
     forge: Forge | None = None
     """What to do on an open bus beside simulated clusters, where NATS refuses nothing: receivers must."""
+
+    raid: field.Act | None = None
+    """What a tenant does in a cluster with all services, in virtual time."""
 
     own: tuple[str, ...] = ()
     """Subjects that this user may write to: messages there are no harm."""
@@ -38,6 +42,13 @@ class Attack:
 
 async def attempt(attack: Attack, place: Place) -> str | None:
     """What the attack got; None if it holds."""
+    if attack.raid is not None:
+        for refuses_starts in (True, False):
+            # A world has an event loop of its own.
+            got = await asyncio.to_thread(field.raid, attack.raid, refuses_starts=refuses_starts)
+            if got is not None:
+                return f"{got} (webhook {'refuses' if refuses_starts else 'lets pass'} starts)"
+        return None
     try:
         if attack.forge is not None:
             async with place.forgery() as stage, asyncio.timeout(PATIENCE_SECONDS):

@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 from itertools import chain
 
-from tests.attacks import consumers, floods, orders, replies, spokes, strangers, subjects
+from tests.attacks import consumers, floods, orders, replies, spokes, strangers, subjects, tenants
 from tests.attacks.attack import Attack
 
 
 def attacks() -> tuple[Attack, ...]:
     """The table, ordered by threat."""
     rows: Iterator[Attack] = chain(
+        tenants.attacks(),
         spokes.attacks(),
         floods.attacks(),
         replies.attacks(),

@@ -56,6 +56,9 @@ class JobSetController(Controller):
             if dependent.kind.resource == JOBS.resource
         }
         suspended = bool(obj["spec"].get("suspend"))
+        if suspended:  # Whatever names it as its controller, also what it has not made.
+            for dependent in jobs.values():
+                await self._follow_suspension(dependent, {}, suspended=True)
         for replicated in obj["spec"].get("replicatedJobs") or []:
             for index in range(int(replicated.get("replicas", 1))):
                 name = f"{stored.name}-{replicated['name']}-{index}"
