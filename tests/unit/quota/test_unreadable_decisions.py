@@ -1,6 +1,7 @@
 """What stands in ADMISSIONS and is no decision of ours takes no quota from anybody, and gives none."""
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 
 import pytest
 
@@ -83,7 +84,8 @@ async def test_term_is_above_what_outcomes_name_although_the_log_lost_its_tail()
     await setup.cluster()
     await setup.workload("x")
     lost = Admission(
-        cluster="hub", namespace="team", name="x", uid="u-x", state="evicted", term=1 << 40, number=9,
+        cluster="hub", namespace="team", name="x", uid="u-x", state="evicted", number=9,
+        term=int(datetime.now(UTC).timestamp()) + 86_400,
         decided_at=(await setup.workload("w")).created_at, cluster_queue="cq",
     )  # fmt: skip
     await setup.outcome(lost, "suspend", "applied")
