@@ -5,6 +5,7 @@ from typing import Final
 
 import pytest
 
+from services.ctl.setup.webhook import webhook_manifest
 from shared.contracts.kube.bodies import labels_of
 from shared.contracts.kube.kinds import INTEGRATION, POD, Object
 from shared.contracts.kube.names import MANAGED_LABEL, POD_SET_LABEL, PRIORITY_CLASS_LABEL, QUEUE
@@ -153,6 +154,17 @@ async def test_pod_is_left_alone(stage: Stage, obj: Object) -> None:
     assert not is_gated(made)
     assert MANAGED_LABEL not in labels_of(made)
     assert not made["metadata"].get("finalizers")
+
+
+@story(configuration=PODS)
+async def test_webhook_of_all_jobs_is_not_asked_about_pods(stage: Stage) -> None:
+    """It selects by no label: every pod of the cluster would depend on it."""
+    manifest = webhook_manifest(url="https://127.0.0.1", authority=b"ca").object
+    await stage.create(dict(manifest))
+    await opened(stage)
+    await stage.settle(60)
+    rules = [rule for hook in (await stage.fresh(manifest))["webhooks"] for rule in hook["rules"]]
+    assert not [rule for rule in rules if "pods" in rule["resources"]]
 
 
 @story()

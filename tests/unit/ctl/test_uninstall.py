@@ -21,6 +21,7 @@ from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.spokes import COPY_FINALIZER, ORIGIN
 from shared.contracts.multi_platform import FINALIZER
+from shared.integrations import opted_documents
 from shared.kube.port import ConflictError, Patch
 from shared.runtime.command import CommandError, Exit
 
@@ -151,6 +152,30 @@ async def test_cluster_is_given_back_as_the_user_chooses(site: Site, waiting: An
     assert again.is_empty()
     assert len(again.waiting) == (0 if waiting == "release" else 2)
     assert await carry_out(site.kube, again, waiting, namespace=SERVICES, wait_seconds=1) == []
+
+
+@pytest.mark.parametrize("waiting", ["release", "leave"])
+async def test_pods_lose_their_finalizers_and_start_or_stay_gated(site: Site, waiting: Any) -> None:
+    [document] = opted_documents(["pod"])
+    await site.kube.create(kinds.INTEGRATION, document)
+    await site.make(kinds.MUTATING_WEBHOOK, names.PODS_WEBHOOK)
+    gate = document["spec"]["gate"]
+    marked: dict[str, Any] = {
+        "labels": {names.QUEUE: "main", gate["label"]: "true"},
+        "finalizers": [gate["finalizer"]],
+    }
+    gated = {**TEMPLATE["spec"], "schedulingGates": [{"name": gate["name"]}]}
+    await site.make(kinds.POD, "gated", gated, **marked)
+    await site.make(kinds.POD, "started", TEMPLATE["spec"], **marked)
+    plan = await plan_for(site.kube, SERVICES)
+    assert await carry_out(site.kube, plan, waiting, namespace=SERVICES, wait_seconds=1) == []
+    left = [{"name": gate["name"]}] if waiting == "leave" else []
+    pod = await site.kube.get(kinds.POD, "team", "gated")
+    assert pod["spec"]["schedulingGates"] == left
+    for name in ("gated", "started"):
+        assert await site.finalizers(kinds.POD, name) == []
+    hooks = (await site.kube.list(kinds.MUTATING_WEBHOOK)).items
+    assert [hook["metadata"]["name"] for hook in hooks] == ["somebody-elses"]
 
 
 async def test_waiting_jobs_need_a_choice(site: Site) -> None:

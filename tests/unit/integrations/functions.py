@@ -183,9 +183,10 @@ def _job_reclaimable(job: Object) -> dict[str, int]:
     spec, status = job.get("spec") or {}, job.get("status") or {}
     parallelism = int(spec.get("parallelism") or 1)
     succeeded = int(status.get("succeeded") or 0)
-    if parallelism <= 1 or succeeded == 0 or spec.get("completions") is None:
+    if parallelism <= 1 or succeeded == 0:
         return {}
-    left = max(int(spec["completions"]) - succeeded, 0)
+    completions = spec.get("completions")
+    left = max((parallelism if completions is None else int(completions)) - succeeded, 0)
     done = parallelism - left
     return {_MAIN: done} if done > 0 else {}
 
