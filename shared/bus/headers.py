@@ -20,6 +20,9 @@ EXPECT_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence"
 EXPECT_SUBJECT_OF: Final = "Nats-Expected-Last-Subject-Sequence-Subject"
 """Subject whose last sequence is compared, if it is not the subject of the message."""
 
+EXPECT_ID: Final = "Nats-Expected-Last-Msg-Id"
+"""`Nats-Msg-Id` that the last message of the log must have."""
+
 EVENT_ID: Final = "ce-id"
 """Of the message itself: the same when it is published again because a log lost it."""
 

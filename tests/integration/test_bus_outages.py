@@ -17,6 +17,7 @@ from shared.contracts.messages.admissions import Admission, Term
 from shared.testing.nats_server import nats_server
 from shared.testing.waiting import PATIENCE_SECONDS, eventually
 from tests.contract.bus.stage import AT, Reading, error_of, step_of, workload
+from tests.contract.bus.test_order import decided, decision, term
 from tests.integration.buses import make
 
 
@@ -88,16 +89,17 @@ async def test_order_is_kept_after_the_leader_loses_its_server(
     """
     bus = make(server)
     await bus.start()
-    results = [bus.publish(workload(f"j{i}", step=i), expect_last=i) for i in range(300)]
+    assert await bus.publish(term(1), expect_last=0) == 1
+    results = [bus.publish(decision(f"j{i}", 1, i), expect_last=1 + i) for i in range(300)]
     await asyncio.sleep(seconds)
     await server.kill()
-    results += [bus.publish(workload(f"j{i}", step=i), expect_last=i) for i in range(300, 400)]
+    results += [bus.publish(decision(f"j{i}", 1, i), expect_last=1 + i) for i in range(300, 400)]
     await server.start()
 
-    assert await asyncio.gather(*results) == list(range(1, 401))
-    replay = Reading(bus.replay("WORKLOADS"))
-    stored = [step_of(entry)[1] for entry in (await replay.until_caught_up())[0]]
-    assert stored == list(range(400))
+    assert await asyncio.gather(*results) == list(range(2, 402))
+    replay = Reading(bus.replay("ADMISSIONS", "sluice.admission.>"))
+    stored = decided((await replay.until_caught_up())[0])
+    assert stored == [(f"j{i}", 1) for i in range(400)]
     await bus.stop()
 
 

@@ -25,7 +25,7 @@ from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, ApiError, ask, call
 from shared.bus.nats.large_bodies import Wholes, whole_for_reading, whole_for_work
 from shared.bus.nats.lease import NatsLease, acquire
 from shared.bus.nats.object_store import ObjectStore
-from shared.bus.nats.publisher import RETRY_SECONDS, Publisher, Receipt, stored_at
+from shared.bus.nats.publisher import RETRY_SECONDS, Publisher
 from shared.bus.nats.reader import DirectReader, Reader, stored_entry
 from shared.bus.nats.stream_drift import until_declared
 from shared.bus.nats.tails.refill import fill_up_logs
@@ -34,6 +34,7 @@ from shared.bus.nats.work.durables import Durables
 from shared.bus.nats.work.worker import ACK_WAIT_SECONDS, Registration, Worker
 from shared.bus.order.fences import Fences
 from shared.bus.order.generations import Generations
+from shared.bus.order.receipts import Receipt, stored_at
 from shared.bus.order.terms import Terms, rules
 from shared.bus.port import (
     AnswerError,
@@ -223,7 +224,6 @@ class NatsBus:
             message.encode(),
             headers,
             stream=message.stream,
-            fenced=wire.EXPECT_LAST in headers,
             repeated=message_id is not None or message.message_id is not None,
         )
 

@@ -6,7 +6,7 @@ trip for each message is twelve times slower.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import uuid4
@@ -19,7 +19,9 @@ from nats.errors import Error as NatsError
 
 from shared.bus import headers as wire
 from shared.bus.nats.broker import Connection
+from shared.bus.order.chains import Chains, Link
 from shared.bus.order.overtaken import Overtaken
+from shared.bus.order.receipts import Receipt
 from shared.bus.port import (
     BusError,
     FencedError,
@@ -64,30 +66,6 @@ Raises a `BusError` where nobody answers.
 """
 
 
-class Receipt(asyncio.Future[int]):
-    """The result of one publish; it knows whether anybody has asked for it."""
-
-    seen = False
-
-    def __await__(self) -> Generator[Any, None, int]:
-        self.seen = True
-        return super().__await__()
-
-    def result(self) -> int:
-        """Return the sequence in the log, or raise."""
-        self.seen = True
-        return super().result()
-
-    def exception(self) -> BaseException | None:
-        """Return its result."""
-        self.seen = True
-        return super().exception()
-
-    def unseen(self) -> BaseException | None:
-        """Return the error, if no caller has awaited it yet."""
-        return None if self.seen or self.cancelled() else super().exception()
-
-
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Letter:
     """One message on its way."""
@@ -97,7 +75,7 @@ class _Letter:
     stream: str
     data: bytes
     headers: dict[str, str]
-    fenced: bool
+    link: Link | None  # None: it is not fenced by the log's sequence.
     repeated: bool  # A replica may have published it under the same id.
     give_up_at: float
     done: Receipt
@@ -106,6 +84,10 @@ class _Letter:
     """Number of sends. If above one, the server may have stored it without an acknowledgement."""
 
     trouble: str = field(default="not sent yet")
+
+    @property
+    def fenced(self) -> bool:
+        return self.link is not None
 
     @property
     def size(self) -> int:
@@ -154,6 +136,7 @@ class Publisher:
         self._under_way: dict[str, int] = {}
         """Subject to the number of its letters in the window."""
 
+        self._chains = Chains()
         self._overtaken = Overtaken()
         self._inbox = ""
         self._nc: Client | None = None
@@ -184,11 +167,12 @@ class Publisher:
         headers: dict[str, str],
         *,
         stream: str,
-        fenced: bool = False,
         repeated: bool = True,
     ) -> Receipt:
         """Queue it behind earlier letters; the result is its sequence, or a `BusError`."""
         loop = asyncio.get_running_loop()
+        done = Receipt(loop=loop)
+        fenced = wire.EXPECT_LAST in headers
         self._token += 1
         letter = _Letter(
             token=self._token,
@@ -196,10 +180,10 @@ class Publisher:
             stream=stream,
             data=data,
             headers=headers,
-            fenced=fenced,
+            link=self._chains.add(stream, headers, done) if fenced else None,
             repeated=repeated,
             give_up_at=loop.time() + self._retry_seconds,
-            done=Receipt(loop=loop),
+            done=done,
         )
         limit = self._nc.max_payload if self._nc is not None else wire.PAYLOAD_BYTES_DEFAULT
         try:
@@ -219,6 +203,8 @@ class Publisher:
             await asyncio.wait(waiting)
         failed, self._failed = self._failed, []
         errors = [error for done in failed if (error := done.unseen()) is not None]
+        for done in failed:
+            done.seen = True
         if errors:
             raise errors[0]
 
@@ -283,6 +269,9 @@ class Publisher:
                 self._wake.clear()
                 await self._wake.wait()
             letter = self._queue.popleft()
+            if letter.link is not None and not letter.link.prepare():
+                self._drop_behind_failed(letter)
+                continue
             letter.sent_at = loop.time()
             letter.sent += 1
             self._window[letter.token] = letter
@@ -357,6 +346,8 @@ class Publisher:
         if letter.subject in self._under_way:
             last = self._acked.get(letter.subject, (0, 0))
             self._acked[letter.subject] = max(last, (letter.token, sequence))
+        if letter.link is not None:
+            letter.link.settle(stored=True)
         if not letter.done.done():
             letter.done.set_result(sequence)
         self._settle()
@@ -412,6 +403,8 @@ class Publisher:
             self._wake.set()
 
     def _fail(self, letter: _Letter, error: BusError) -> None:
+        if letter.link is not None:
+            letter.link.settle(stored=False)
         if not letter.done.done():
             letter.done.set_exception(error)
             # Reading the exception keeps asyncio from logging errors that only `flush` reports.
@@ -422,18 +415,21 @@ class Publisher:
     def _fail_fenced_behind(self, letter: _Letter) -> None:
         """Letters behind a fenced letter that failed must not be stored without it.
 
-        Those that are on the way carry predictions that the server refuses by itself.
+        The server refuses those that are on the way: they name the one before them.
         """
         if not letter.fenced:
             return
         kept: deque[_Letter] = deque()
         for other in self._queue:
             if other.fenced and other.stream == letter.stream and other.token > letter.token:
-                probes.WINDOW_DROPPED.fired += 1
-                self._fail(other, FencedError(f"{other.subject}: one before it failed"))
+                self._drop_behind_failed(other)
             else:
                 kept.append(other)
         self._queue = kept
+
+    def _drop_behind_failed(self, letter: _Letter) -> None:
+        probes.WINDOW_DROPPED.fired += 1
+        self._fail(letter, FencedError(f"{letter.subject}: one before it failed"))
 
     def _set_back(self, letter: _Letter, why: str) -> None:
         """Resend from this letter on, once all others in flight are acknowledged or failed."""
@@ -487,14 +483,3 @@ class Publisher:
             ),
         )
         self._fail_fenced_behind(letter)
-
-
-def stored_at(done: asyncio.Future[int]) -> int | None:
-    """Return the sequence of a successful publish, without marking its result as awaited."""
-    if done.cancelled():
-        return None
-    seen = isinstance(done, Receipt) and done.seen
-    sequence = None if done.exception() is not None else done.result()
-    if isinstance(done, Receipt):
-        done.seen = seen
-    return sequence

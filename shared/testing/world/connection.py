@@ -119,14 +119,16 @@ class _Client:
         self, subject: str, data: bytes, reply: str, headers: Mapping[str, str]
     ) -> None:
         await self._connection.wire.point(f"publish {subject}")
-        self._connection.send(lambda: self._store(subject, data, reply, headers))
+        sent = dict(headers)  # The publisher may change its own before it sends them again.
+        self._connection.send(lambda: self._store(subject, data, reply, sent))
 
     def _store(self, subject: str, data: bytes, reply: str, headers: Mapping[str, str]) -> None:
         answer: dict[str, Any]
         try:
             sequence = self._connection.server.publish(subject, data, headers)
         except FencedError as error:
-            answer = {"error": {"err_code": 10071, "description": str(error)}}
+            code = 10070 if "msg ID" in str(error) else 10071
+            answer = {"error": {"err_code": code, "description": str(error)}}
         except StreamFullError as error:
             answer = {"error": {"err_code": 10077, "description": str(error)}}
         else:

@@ -15,9 +15,10 @@ import structlog
 
 from shared.bus import headers as wire_headers
 from shared.bus.nats.large_bodies import Wholes, reference, whole_for_reading, whole_for_work
-from shared.bus.nats.publisher import Publisher, stored_at
+from shared.bus.nats.publisher import Publisher
 from shared.bus.nats.work.worker import IN_FLIGHT_MAX, Registration, Worker
 from shared.bus.order.fences import Fences
+from shared.bus.order.receipts import stored_at
 from shared.bus.order.terms import Terms, rules
 from shared.bus.port import (
     AnswerError,
@@ -357,7 +358,6 @@ class MemoryBus(Deletions):
             self._encode(message),
             {**headers, **fence},
             stream=message.stream,
-            fenced=wire_headers.EXPECT_LAST in fence,
         )
 
     def _subscribe(self, registration: Registration) -> None:

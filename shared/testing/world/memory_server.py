@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from shared.bus.headers import (
+    EXPECT_ID,
     EXPECT_LAST,
     EXPECT_SUBJECT,
     EXPECT_SUBJECT_OF,
@@ -240,6 +241,7 @@ class MemoryServer:
             expect_last=None if expect_last is None else int(expect_last),
             expect_subject=None if expect_subject is None else int(expect_subject),
             expect_subject_of=headers.get(EXPECT_SUBJECT_OF),
+            expect_id=headers.get(EXPECT_ID),
         )
         if self.world is not None:
             again = "" if stream.last > before else " (duplicate)"

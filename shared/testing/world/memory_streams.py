@@ -113,6 +113,9 @@ class Stream:
 
         self._by_subject: dict[str, int] = {}
         self._ids: dict[str, tuple[int, float]] = {}
+        self._last_id = ""
+        """Message id of the last message; empty if it had none."""
+
         self._age = config.get("max_age", 0) / _NANOSECONDS
         self._window = config.get("duplicate_window", 120 * _NANOSECONDS) / _NANOSECONDS
         self._bytes_max: int = config.get("max_bytes", -1)
@@ -141,12 +144,13 @@ class Stream:
         expect_last: int | None = None,
         expect_subject: int | None = None,
         expect_subject_of: str | None = None,
+        expect_id: str | None = None,
         origin: int | None = None,
     ) -> int:
         """Store a message; return its sequence, or that of the first copy for a duplicate.
 
-        Raises `FencedError` and `StreamFullError`. The expected
-        sequence is checked before duplicates, as nats-server does (measured on 2.15.1).
+        Raises `FencedError` and `StreamFullError`. The expected sequence is checked before duplicates, the
+        id of the last message behind them, as nats-server does (2.15.1).
         """
         self.expire(at)
         if expect_last is not None and expect_last != self.last:
@@ -157,6 +161,8 @@ class Stream:
             raise FencedError(f"wrong last sequence: {last} (10071)")
         if message_id is not None and (known := self._ids.get(message_id)) is not None:
             return known[0]
+        if expect_id is not None and expect_id != self._last_id:
+            raise FencedError(f"wrong last msg ID: {self._last_id} (10070)")
         stored = Stored(
             sequence=self.last + 1,
             origin=self.last + 1 if origin is None else origin,
@@ -169,6 +175,7 @@ class Stream:
         )
         self._make_room(stored)
         self.last = stored.sequence
+        self._last_id = message_id or ""
         if self._single and subject in self._by_subject:
             self.remove(self._by_subject[subject])
         self.messages[stored.sequence] = stored

@@ -12,7 +12,7 @@ from shared.contracts.messages.admissions import Admission, Term
 from shared.contracts.messages.base import RULING
 from shared.telemetry.metrics import VOID
 from shared.testing.waiting import eventually
-from tests.contract.bus.stage import Readings, Stage, workload
+from tests.contract.bus.stage import Readings, Stage, error_of, workload
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -228,3 +228,27 @@ async def test_decision_of_a_replaced_leader_is_refused_though_its_predicted_seq
     with pytest.raises(FencedError):
         await replaced.publish(decision("a", 1, 2), expect_last=4)
     assert await present.publish(decision("b", 2, 2), expect_last=4) == 5
+
+
+@pytest.mark.parametrize("foreign", [1, 2])
+async def test_decision_is_refused_if_the_one_before_it_was(
+    bus_factory: Stage, foreign: int
+) -> None:
+    leader, other = bus_factory.bus("leader"), bus_factory.bus("other")
+    await leader.start()
+    await other.start()
+    assert await leader.publish(term(1), expect_last=0) == 1
+    assert await leader.publish(decision("a", 1, 1), expect_last=1) == 2
+    for number in range(foreign):
+        await other.publish(decision(f"foreign-{number}", 1, 90 + number))
+
+    # Predicts 2, 3, 4 … of which all but the first come true.
+    window = [leader.publish(decision(f"w{i}", 1, 2 + i), expect_last=2 + i) for i in range(5)]
+
+    assert {type(await error_of(one)) for one in window} == {FencedError}
+    assert await leader.last_sequence("ADMISSIONS") == 2 + foreign
+    assert await leader.publish(term(2), expect_last=2 + foreign) == 3 + foreign
+    pipelined = [
+        leader.publish(decision(f"x{i}", 2, i), expect_last=3 + foreign + i) for i in range(5)
+    ]
+    assert await asyncio.gather(*pipelined) == [4 + foreign + i for i in range(5)]

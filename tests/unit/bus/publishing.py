@@ -86,14 +86,13 @@ class Table:
         self,
         subject: str,
         *,
-        fenced: bool = False,
         expect: int | None = None,
         identity: str = "",
     ) -> asyncio.Future[int]:
         headers = {MESSAGE_ID: identity or f"id-{subject}"}
         if expect is not None:
             headers[EXPECT_LAST] = str(expect)
-        return self.publisher.publish(subject, b"", headers, stream="S", fenced=fenced)
+        return self.publisher.publish(subject, b"", headers, stream="S")
 
     @property
     def subjects(self) -> list[str]:

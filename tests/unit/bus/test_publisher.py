@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from shared.bus.headers import EXPECT_LAST
 from shared.bus.port import BusError, FencedError, StreamFullError, TooLargeError, UnavailableError
 from tests.unit.bus.publishing import Table
 
@@ -109,7 +110,7 @@ async def test_refusals_raise_different_errors(
 async def test_stored_but_unanswered_message_is_found_at_its_expected_sequence(
     table: Table,
 ) -> None:
-    result = table.publish("a", fenced=True, expect=6)
+    result = table.publish("a", expect=6)
     await table.sent(1)
     table.log[7] = "id-a"
     table.connection.lose()
@@ -124,7 +125,7 @@ async def test_stored_but_unanswered_message_is_found_at_its_expected_sequence(
 async def test_message_of_another_writer_at_the_expected_sequence_refuses_this_and_later_ones(
     table: Table,
 ) -> None:
-    results = [table.publish(name, fenced=True, expect=6 + i) for i, name in enumerate("ab")]
+    results = [table.publish(name, expect=6 + i) for i, name in enumerate("ab")]
     await table.sent(2)
     table.log[7] = table.log[8] = "theirs"
     table.connection.lose()
@@ -140,7 +141,7 @@ async def test_message_of_another_writer_at_the_expected_sequence_refuses_this_a
 
 
 async def test_unanswered_lookup_is_repeated(table: Table) -> None:
-    result = table.publish("a", fenced=True, expect=6)
+    result = table.publish("a", expect=6)
     await table.sent(1)
     table.log[7] = "id-a"
     table.connection.lose()
@@ -157,7 +158,7 @@ async def test_unanswered_lookup_is_repeated(table: Table) -> None:
 
 
 async def test_refusal_of_the_first_attempt_needs_no_lookup(table: Table) -> None:
-    result = table.publish("a", fenced=True, expect=6)
+    result = table.publish("a", expect=6)
     await table.sent(1)
     table.log[7] = "id-a"
 
@@ -180,9 +181,9 @@ async def test_cluster_without_a_leader_is_asked_again(table: Table) -> None:
 
 async def test_failed_fenced_message_fails_later_ones(table: Table) -> None:
     table.connection.lose()
-    first = table.publish("a", fenced=True)
-    follower, unfenced = table.publish("b", fenced=True), table.publish("c")
-    other = table.publisher.publish("d", b"", {}, stream="ANOTHER", fenced=True)
+    first = table.publish("a", expect=6)
+    follower, unfenced = table.publish("b", expect=7), table.publish("c")
+    other = table.publisher.publish("d", b"", {EXPECT_LAST: "7"}, stream="ANOTHER")
     await asyncio.sleep(2.3)  # the whole retry time of all of them
     table.connection.regain()
 
