@@ -4,7 +4,8 @@ Each round has four steps:
 
 1. `lead` waits until this replica holds the lease.
 2. A term begins: `serve` rebuilds its state from the streams and works.
-3. The term ends because the lease is lost, or because `serve` returned or raised. After an error `lead`
+3. The term ends because the lease is lost, because `serve` returned or raised, or because a log lacks
+   what this process has published (`LogChangedError`). After an error `lead`
    pauses, still with the lease: otherwise each replica in turn would try at once what failed.
 4. `lead` releases the lease, also when it is cancelled, and starts with step 1 again.
 
@@ -18,7 +19,7 @@ from typing import Final, NoReturn
 
 import structlog
 
-from shared.bus.port import Bus, BusError, FencedError, Lease
+from shared.bus.port import Bus, BusError, FencedError, Lease, LogChangedError
 from shared.telemetry import probes
 
 log = structlog.get_logger(__name__)
@@ -43,7 +44,7 @@ async def lead(
     while True:
         lease = await bus.lease(name)
         try:
-            error = await _term(lease, name, serve)
+            error = await _term(bus, lease, name, serve)
             if error is not None:
                 _raise_or_log(error, name, survives)
                 # With the lease: what ends a term here would end the terms of the other replicas too.
@@ -65,17 +66,22 @@ def _raise_or_log(error: BaseException, name: str, survives: tuple[type[Exceptio
 
 
 async def _term(
-    lease: Lease, name: str, serve: Callable[[], Awaitable[None]]
+    bus: Bus, lease: Lease, name: str, serve: Callable[[], Awaitable[None]]
 ) -> BaseException | None:
-    """Serve until the lease is lost; return what `serve` raised, None if the lease was lost."""
+    """Serve until the lease is lost; return what ended the term, None if the lease was lost."""
     serving = asyncio.ensure_future(serve())
     losing = asyncio.ensure_future(lease.lost())
+    lacking = asyncio.ensure_future(bus.log_lost())
+    tasks = (serving, losing, lacking)
     try:
-        await asyncio.wait({serving, losing}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        lost_log = lacking.result() if lacking.done() else ""
     finally:
-        serving.cancel()
-        losing.cancel()
-        await asyncio.gather(serving, losing, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    if serving.cancelled() and lost_log:
+        return LogChangedError(f"{lost_log} lacks what this process has published")
     if serving.cancelled():
         probes.LEASE_LOST.fired += 1
         log.warning("the lease is lost", lease=name)

@@ -221,6 +221,12 @@ class Bus(Protocol):
     async def epoch(self, stream: str) -> int:
         """Return the epoch of the log: `sluice bus apply` wrote it when it made it. 0 for none."""
 
+    async def log_lost(self) -> str:
+        """Return the name of a log once it lacks what this bus has published, and had acknowledged.
+
+        It was set back or made anew. What its writer knows of it is void: read, and list, once more.
+        """
+
     async def void(self, stream: str) -> list[VoidEntry]:
         """Return each subject whose last decision that this bus has read is void.
 

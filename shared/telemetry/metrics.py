@@ -51,6 +51,11 @@ REFILLED: Final = Counter(
     "Messages that a log had lost in a power cut and that were published again from its view.",
     ["stream"],
 )
+LOST: Final = Counter(
+    "sluicegate_bus_lost_logs",
+    "How often a log lacked what it had acknowledged: it was set back or made anew.",
+    ["stream"],
+)
 REFUSED: Final = Counter(
     "sluicegate_refused_messages",
     "Messages that asked for what their sender may not ask, or what the cluster contradicts.",

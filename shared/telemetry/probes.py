@@ -56,6 +56,9 @@ TERM_VOID: Final = Probe("term-void", "a decision of a leader that had been repl
 LOG_CHANGED: Final = Probe(
     "log-changed", "a log was made anew or lost its tail: what was known of it was dropped"
 )
+ACKNOWLEDGED_LOST: Final = Probe(
+    "acknowledged-lost", "a log lacked what it had acknowledged: its writer began anew"
+)
 LOG_REFILLED: Final = Probe(
     "log-refilled", "a message that a log had lost was published again from its view"
 )

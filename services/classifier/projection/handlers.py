@@ -21,6 +21,7 @@ from shared.bus.port import (
     CaughtUp,
     Entry,
     FencedError,
+    LogChangedError,
     LogEnd,
     StreamFullError,
     UnavailableError,
@@ -59,7 +60,7 @@ class Projection:
 
     async def run(self) -> None:
         """Project whenever the lease is ours, until cancelled. Each term starts from the streams."""
-        await lead(self.bus, LEASE, self._serve, survives=(FencedError,))
+        await lead(self.bus, LEASE, self._serve, survives=(FencedError, LogChangedError))
 
     async def _serve(self) -> None:
         async with asyncio.TaskGroup() as group:

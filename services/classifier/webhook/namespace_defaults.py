@@ -16,7 +16,7 @@ from services.classifier.projection.cluster_objects import ClusterObjects
 from services.classifier.projection.policy import DEFAULT_POLICY, Policy
 from services.classifier.webhook.context import NamespaceContext
 from shared.bus.follow import follow
-from shared.bus.port import Bus, Entry
+from shared.bus.port import Bus, Entry, LogChangedError
 from shared.contracts.kube.bodies import annotations_of, spec_of
 from shared.contracts.kube.kinds import (
     ADMISSION_CHECK,
@@ -152,16 +152,21 @@ class NamespaceDefaults:
         """Observe present and future objects, until cancelled."""
         filters = [observed_filter(kind, self._cluster) for kind in _KINDS]
         admissions = [subject_filter("admission", self._cluster)]
-        async with asyncio.TaskGroup() as group:
-            group.create_task(follow(bus, {Observed: self._on_observed}, filters=filters))
-            group.create_task(
-                follow(
-                    bus,
-                    {Admission: self._on_admission},
-                    filters=admissions,
-                    on_caught_up=self.on_decisions_read,
-                )
-            )
+        while True:
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(follow(bus, {Observed: self._on_observed}, filters=filters))
+                    group.create_task(
+                        follow(
+                            bus,
+                            {Admission: self._on_admission},
+                            filters=admissions,
+                            on_caught_up=self.on_decisions_read,
+                        )
+                    )
+            except* LogChangedError as errors:
+                # The webhook goes on answering with what it knows, until it knows better.
+                log.warning("reading the streams again", because=str(errors.exceptions[0]))
 
     def _on_admission(self, admission: Admission, _entry: Entry) -> None:
         self.observe_admission(admission)

@@ -28,10 +28,12 @@ from shared.bus.nats.object_store import ObjectStore
 from shared.bus.nats.publisher import RETRY_SECONDS, Publisher
 from shared.bus.nats.reader import DirectReader, Reader, stored_entry
 from shared.bus.nats.stream_drift import until_declared
+from shared.bus.nats.tails.lost import keep_looking, look_for_lost
 from shared.bus.nats.tails.refill import fill_up_logs
 from shared.bus.nats.work import ended as ended_work
 from shared.bus.nats.work.durables import Durables
 from shared.bus.nats.work.worker import ACK_WAIT_SECONDS, Registration, Worker
+from shared.bus.order.acknowledged import Acknowledged
 from shared.bus.order.fences import Fences
 from shared.bus.order.generations import Generations
 from shared.bus.order.receipts import Receipt, stored_at
@@ -97,13 +99,15 @@ class NatsBus:
         self._connection = Connection(url=url, name=instance, access=access)
         self._server_id = access.message_ids()
         self._reads = reads
+        self._generations = Generations()
+        self._acknowledged = Acknowledged(self._generations)
         self._publisher = Publisher(
             self._connection,
             look_back=self._message_id_at,
-            before_sending=partial(fill_up_logs, self._connection, writes),
+            before_sending=partial(self._compare_logs, writes),
+            on_stored=self._acknowledged.observe,
             retry_seconds=retry_seconds,
         )
-        self._generations = Generations()
         self._terms = Terms(self._next_decision)
         self._worker = Worker(
             service=service or instance,
@@ -138,6 +142,7 @@ class NatsBus:
         self._life = uuid4().hex[:12]
         self._count = 0
         self._purges = ended_work.Purges()
+        self._looking: asyncio.Task[None] | None = None
 
     @property
     def instance(self) -> str:
@@ -169,12 +174,15 @@ class NatsBus:
         self._worker.start()
         await self._durables.start()
         self._started = True
+        self._looking = asyncio.create_task(keep_looking(self._connection, self._acknowledged))
         await self._listen_to_all()
         self._connection.up.append(self._on_up)
 
     async def stop(self) -> None:
         """Finish the handlers that run, acknowledge, flush, disconnect."""
         self._started = False
+        if self._looking is not None:
+            self._looking.cancel()
         for reader in tuple(self._readers):
             reader.close()
         await self._durables.stop()
@@ -227,6 +235,11 @@ class NatsBus:
             repeated=message_id is not None or message.message_id is not None,
         )
 
+    async def _compare_logs(self, writes: Collection[str] | None) -> None:
+        """Compare each log with its view and with what it acknowledged, before anything is sent."""
+        await fill_up_logs(self._connection, writes)
+        await look_for_lost(self._connection.nc, self._acknowledged)
+
     async def flush(self) -> None:
         """Wait for everything published; raise the first error since the last flush."""
         await self._publisher.flush()
@@ -276,6 +289,10 @@ class NatsBus:
     async def epoch(self, stream: str) -> int:
         """Return the epoch of the log; see the port."""
         return epoch_of((await call(self._connection.nc, f"STREAM.INFO.{stream}"))["config"])
+
+    async def log_lost(self) -> str:
+        """Return the name of a log once it lacks what it had acknowledged to us; see the port."""
+        return await self._acknowledged.until_lost()
 
     async def void(self, stream: str) -> list[VoidEntry]:
         """Return each subject whose last decision that was read is void; see the port."""

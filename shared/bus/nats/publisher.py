@@ -6,7 +6,7 @@ trip for each message is twelve times slower.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import uuid4
@@ -59,6 +59,9 @@ _PASSING: Final = frozenset({10004, 10005, 10006, 10008, 10009, 10164})
 """No leader or no peers just now, or a conflict with one that is on the way."""
 
 
+OnStored = Callable[[str, int, Mapping[str, str], bool], None]
+"""Called with log, sequence, headers, and whether it had been stored before."""
+
 LookBack = Callable[[str, int], Awaitable[str | None]]
 """Returns the `Nats-Msg-Id` of the message at a sequence of a stream; None without message or id.
 
@@ -107,10 +110,12 @@ class Publisher:
         *,
         look_back: LookBack,
         before_sending: Callable[[], Awaitable[None]] | None = None,
+        on_stored: OnStored | None = None,
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
         """`before_sending`: awaited on each connection before anything is sent."""
         self._before_sending = before_sending
+        self._on_stored = on_stored
         self._connection = connection
         self._look_back = look_back
         self._retry_seconds = retry_seconds
@@ -296,8 +301,9 @@ class Publisher:
         answer: dict[str, Any] = orjson.loads(message.data)
         problem = answer.get("error")
         if problem is None:
-            foreign = answer.get("duplicate") and letter.sent == 1 and not letter.repeated
-            self._rename(letter) if foreign else self._succeed(letter, answer["seq"])
+            again = bool(answer.get("duplicate"))
+            foreign = again and letter.sent == 1 and not letter.repeated
+            self._rename(letter) if foreign else self._succeed(letter, answer["seq"], again=again)
             return
         code, description = problem.get("err_code", 0), problem.get("description", "refused")
         if code in _WRONG_LAST and letter.sent > 1:
@@ -334,12 +340,14 @@ class Publisher:
             return  # It is on its way once more, and will be answered again.
         if found == letter.headers[wire.MESSAGE_ID]:
             probes.OWN_WRITE_FOUND.fired += 1
-            self._succeed(letter, int(expected) + 1)
+            self._succeed(letter, int(expected) + 1, again=True)
         else:
             self._refuse(letter, code, description)
 
-    def _succeed(self, letter: _Letter, sequence: int) -> None:
+    def _succeed(self, letter: _Letter, sequence: int, *, again: bool) -> None:
         self._take_out(letter)
+        if self._on_stored is not None:
+            self._on_stored(letter.stream, sequence, letter.headers, again)
         if letter.sent > 1 and self._is_overtaken(letter, sequence):
             self._send_anew(letter)
             return

@@ -30,6 +30,7 @@ from shared.bus.nats.jetstream_api import (
     call,
 )
 from shared.bus.nats.tails.compare import still_has, view_end, whole_log
+from shared.bus.order.acknowledged import Witness
 from shared.bus.order.generations import Generations
 from shared.bus.order.terms import Terms
 from shared.bus.port import BusError, CaughtUp, Entry, LogChangedError, UnavailableError
@@ -267,7 +268,7 @@ class Reader:
         """
         nc = self._connection.nc
         info = await whole_log(nc, self._log)
-        same = await still_has(nc, self._log, info, self._latest)
+        same = await still_has(nc, self._log, info, Witness.of(self._latest))
         lost = None if same else self._generation
         generation = self._generations.observe(self._log, identity=info["created"], lost=lost)
         if self._surveyed and generation != self._generation:

@@ -17,7 +17,9 @@ from shared.bus import headers as wire_headers
 from shared.bus.nats.large_bodies import Wholes, reference, whole_for_reading, whole_for_work
 from shared.bus.nats.publisher import Publisher
 from shared.bus.nats.work.worker import IN_FLIGHT_MAX, Registration, Worker
+from shared.bus.order.acknowledged import Acknowledged
 from shared.bus.order.fences import Fences
+from shared.bus.order.generations import Generations
 from shared.bus.order.receipts import stored_at
 from shared.bus.order.terms import Terms, rules
 from shared.bus.port import (
@@ -39,7 +41,7 @@ from shared.contracts.messages.base import Message
 from shared.testing.world import memory_server
 from shared.testing.world.connection import Connection
 from shared.testing.world.memory_feed import BATCH, Delivery, Feed, batch_after
-from shared.testing.world.memory_requests import Deletions, MemoryLease, acquire
+from shared.testing.world.memory_requests import Deletions, MemoryLease, acquire, look_for_lost
 from shared.testing.world.memory_server import MemoryServer, Reply, Subscriber, answer_of
 from shared.testing.world.memory_streams import Stored
 from shared.testing.world.wire import PlainWire, Wire, WorldWire
@@ -84,7 +86,11 @@ class MemoryBus(Deletions):
         self.connection = Connection(server, wire)
         # The publisher expects a NATS connection; this one implements the part that it uses.
         connection: Any = self.connection
-        self._publisher = Publisher(connection, look_back=self._message_id_at)
+        self._acknowledged = Acknowledged(Generations())
+        self.connection.up.append(partial(look_for_lost, server, self._acknowledged))
+        self._publisher = Publisher(
+            connection, look_back=self._message_id_at, on_stored=self._acknowledged.observe
+        )
         self._terms = Terms(self._next_decision)
         self._worker = Worker(
             service=instance.partition(".")[0],
@@ -196,6 +202,10 @@ class MemoryBus(Deletions):
     async def epoch(self, stream: str) -> int:
         """Return the log's epoch."""
         return self._server.stream(stream).epoch
+
+    async def log_lost(self) -> str:
+        """Return the name of a log once it lacks what it had acknowledged."""
+        return await self._acknowledged.until_lost()
 
     async def void(self, stream: str) -> list[VoidEntry]:
         """Return each subject whose last decision that was read is void."""

@@ -1,4 +1,4 @@
-"""What a bus in memory asks its server for: leases, and deletions of what has ended.
+"""What a bus in memory asks its server for: leases, deletions of what has ended, what a log has lost.
 
 Leases have the timing of `shared.bus.nats.lease`.
 """
@@ -9,7 +9,9 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Protocol, TypeVar
 
+from shared.bus.headers import EVENT_ID
 from shared.bus.nats.lease import LEASE_SECONDS, LOOK_SECONDS
+from shared.bus.order.acknowledged import Acknowledged
 from shared.bus.port import Entry, UnavailableError
 from shared.testing.world.memory_server import MemoryServer
 
@@ -94,6 +96,17 @@ class MemoryLease:
                 self._over.set()
                 return
             self._until = sent + LEASE_SECONDS
+
+
+def look_for_lost(server: MemoryServer, acknowledged: Acknowledged) -> None:
+    """Tell which logs lack what they had acknowledged; without a round trip, once for each connection."""
+    acknowledged.doubtful.clear()
+    for name, witness in acknowledged.witnesses().items():
+        stream = server.stream(name)
+        stored = stream.messages.get(witness.sequence)
+        other = stored is not None and stored.headers.get(EVENT_ID) != witness.event_id
+        if witness.sequence > stream.last or other:
+            acknowledged.lost(name, witness, identity=str(server.generation))
 
 
 class Deletions:

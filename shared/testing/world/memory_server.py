@@ -6,6 +6,7 @@ The server belongs to no process: it executes a request that arrived, even if th
 import asyncio
 import heapq
 from collections.abc import Awaitable, Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -123,6 +124,15 @@ class Durable:
         return deliveries
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disk:
+    """What a server has stored at one moment."""
+
+    streams: dict[str, Stream]
+    consumers: Mapping[tuple[str, str], tuple[tuple[str, ...], int, frozenset[int]]]
+    """Stream and durable to its filters, its position, and what it has not acknowledged."""
+
+
 @dataclass(slots=True, kw_only=True)
 class _Lease:
     holder: str
@@ -196,6 +206,28 @@ class MemoryServer:
         self._date_streams()
         self._logs = [one for one in self.streams.values() if one.subjects]
         self._durables.clear()
+        self._leases.clear()
+        self._sourcing.clear()
+        self.restart()
+
+    def copy_disk(self) -> Disk:
+        """Return what is stored at this moment, for `put_back`."""
+        consumers = {
+            key: (one.filters, one.position, frozenset(one.pending))
+            for key, one in self._durables.items()
+        }
+        return Disk(streams=deepcopy(self.streams), consumers=consumers)
+
+    def put_back(self, disk: Disk) -> None:
+        """Come back with a disk as it was: logs, views and consumers have lost the same tail."""
+        self.generation += 1
+        self.streams = disk.streams
+        self._logs = [one for one in self.streams.values() if one.subjects]
+        self._durables.clear()
+        for (stream, name), (filters, position, pending) in disk.consumers.items():
+            durable = Durable(name=name, stream=self.stream(stream), filters=filters)
+            durable.position = min({position, *(sequence - 1 for sequence in pending)})
+            self._durables[stream, name] = durable
         self._leases.clear()
         self._sourcing.clear()
         self.restart()

@@ -41,6 +41,12 @@ class Stage(Protocol):
     async def wipe(self) -> None:
         """Come back with an empty disk, on which `sluice bus apply` has made the streams anew."""
 
+    async def copy_disk(self, name: str) -> None:
+        """Keep a copy of what is stored."""
+
+    async def put_disk_back(self, name: str) -> None:
+        """Come back with the disk as it was when it was copied."""
+
 
 class NatsStage:
     """A real nats-server."""
@@ -80,6 +86,19 @@ class NatsStage:
         await self.server.start()
         await apply_at(self.server.url)
 
+    async def copy_disk(self, name: str) -> None:
+        await self.server.stop()
+        disk = self.server._directory / "jetstream"
+        shutil.copytree(disk, disk.with_name(name))
+        await self.server.start()
+
+    async def put_disk_back(self, name: str) -> None:
+        await self.server.kill()
+        disk = self.server._directory / "jetstream"
+        shutil.rmtree(disk)
+        disk.with_name(name).rename(disk)
+        await self.server.start()
+
     async def _limit(self, log: str, max_bytes: int) -> None:
         nc = await nats.connect(self.server.url)
         try:
@@ -101,6 +120,7 @@ class MemoryStage:
     def __init__(self) -> None:
         self._module = importlib.import_module("shared.testing.world.memory_bus")
         self._server = self._module.MemoryServer()
+        self._disks: dict[str, Any] = {}
         self._buses: list[Any] = []
 
     def bus(self, instance: str = "one") -> Bus:
@@ -121,6 +141,12 @@ class MemoryStage:
 
     async def wipe(self) -> None:
         self._server.wipe()
+
+    async def copy_disk(self, name: str) -> None:
+        self._disks[name] = self._server.copy_disk()
+
+    async def put_disk_back(self, name: str) -> None:
+        self._server.put_back(self._disks.pop(name))
 
     async def close(self) -> None:
         for bus in self._buses:

@@ -11,7 +11,7 @@ from shared.bus.port import Bus, Entry, FencedError, LogChangedError
 from shared.contracts.messages.admissions import Admission, Term
 from shared.contracts.messages.base import RULING
 from shared.telemetry.metrics import VOID
-from shared.testing.waiting import eventually
+from shared.testing.waiting import PATIENCE_SECONDS, eventually
 from tests.contract.bus.stage import Readings, Stage, error_of, workload
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
@@ -252,3 +252,29 @@ async def test_decision_is_refused_if_the_one_before_it_was(
         leader.publish(decision(f"x{i}", 2, i), expect_last=3 + foreign + i) for i in range(5)
     ]
     assert await asyncio.gather(*pipelined) == [4 + foreign + i for i in range(5)]
+
+
+@pytest.mark.parametrize("others", [0, 9], ids=["it is shorter", "others have written there"])
+async def test_writer_learns_that_the_log_lacks_what_it_acknowledged(
+    bus_factory: Stage, others: int
+) -> None:
+    writer, other = bus_factory.bus("writer"), bus_factory.bus("other")
+    await writer.start()
+    await other.start()
+    await writer.publish(workload("kept"))
+    await bus_factory.copy_disk("before")
+    if others:
+        for step in range(others):
+            await other.publish(workload("others", step=step))
+        await bus_factory.copy_disk("after")
+        await bus_factory.put_disk_back("before")
+    lost = asyncio.ensure_future(writer.log_lost())
+    for step in range(3):
+        await writer.publish(workload("lost", step=step))
+    assert (lost.done(), await writer.last_sequence("WORKLOADS")) == (False, 4)
+
+    await bus_factory.put_disk_back("after" if others else "before")
+
+    assert await writer.publish(workload("next")) == 2 + others
+    assert await asyncio.wait_for(lost, PATIENCE_SECONDS) == "WORKLOADS"
+    assert await other.publish(workload("next", step=1)) == 3 + others

@@ -7,7 +7,8 @@ from nats.aio.client import Client
 
 from shared.bus import headers as wire
 from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, ApiError, call
-from shared.bus.port import Entry, UnavailableError
+from shared.bus.order.acknowledged import Witness
+from shared.bus.port import UnavailableError
 from shared.bus.streams import view_of
 
 Json = dict[str, Any]
@@ -42,8 +43,8 @@ async def whole_log(nc: Client, log_name: str) -> Json:
     return info
 
 
-async def still_has(nc: Client, log_name: str, info: Json, seen: Entry | None) -> bool:
-    """Whether the log still has what was read of it last. True also if that is too old to be there.
+async def still_has(nc: Client, log_name: str, info: Json, seen: Witness | None) -> bool:
+    """Whether the log still has a message that it had. True also if that is too old to be there.
 
     A log that lost its tail gives the same sequences to other messages.
     """
@@ -57,4 +58,4 @@ async def still_has(nc: Client, log_name: str, info: Json, seen: Entry | None) -
         return error.code == MESSAGE_NOT_FOUND  # Deleted by hand. A gateway refuses another's.
     raw = base64.b64decode(answer["message"].get("hdrs", "")).decode("utf-8", "replace")
     # Not the id of JetStream: a message that was filled in again has another one.
-    return wire.parse(raw).get(wire.EVENT_ID) == seen.headers.get(wire.EVENT_ID)
+    return wire.parse(raw).get(wire.EVENT_ID) == seen.event_id

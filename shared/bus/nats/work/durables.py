@@ -22,6 +22,7 @@ from shared.bus.nats.tails.compare import still_has, whole_log
 from shared.bus.nats.work.backlog import follow_backlog
 from shared.bus.nats.work.pull import Pull
 from shared.bus.nats.work.worker import Registration, Worker
+from shared.bus.order.acknowledged import Witness
 from shared.bus.order.generations import Generations
 from shared.bus.order.terms import Terms, rules
 from shared.bus.port import BusError, UnavailableError
@@ -216,7 +217,7 @@ class Durables:
             self._worker.latest(registration.durable),
         )
         info = await whole_log(nc, stream)
-        same = await still_has(nc, stream, info, latest)
+        same = await still_has(nc, stream, info, Witness.of(latest))
         lost = None if same or latest is None else latest.generation
         return self._generations.observe(stream, identity=info["created"], lost=lost) != before
 

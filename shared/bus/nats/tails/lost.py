@@ -1,0 +1,43 @@
+"""Looks whether each log still has what it had acknowledged to this process."""
+
+import asyncio
+from contextlib import suppress
+
+import structlog
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+
+from shared.bus.nats.broker import Connection
+from shared.bus.nats.jetstream_api import STREAM_NOT_FOUND, ApiError, call
+from shared.bus.nats.tails.compare import still_has
+from shared.bus.order.acknowledged import CHECK_SECONDS, Acknowledged
+from shared.bus.port import BusError
+
+log = structlog.get_logger(__name__)
+
+
+async def look_for_lost(nc: Client, acknowledged: Acknowledged) -> None:
+    """Compare each log with the last message that it had acknowledged, and tell if it is not there."""
+    acknowledged.doubtful.clear()
+    for log_name, witness in acknowledged.witnesses().items():
+        try:
+            info = await call(nc, f"STREAM.INFO.{log_name}")
+            if not await still_has(nc, log_name, info, witness):
+                acknowledged.lost(log_name, witness, identity=info["created"])
+        except ApiError as error:
+            if error.code == STREAM_NOT_FOUND:  # Looked at again, until somebody has made it anew.
+                acknowledged.doubtful.set()
+            log.info("cannot compare a log with what it acknowledged", error=str(error))
+        except (BusError, NatsError) as error:
+            log.info("cannot compare a log with what it acknowledged", error=str(error))
+
+
+async def keep_looking(connection: Connection, acknowledged: Acknowledged) -> None:
+    """Look whenever an acknowledgement is doubtful, and now and then, until cancelled."""
+    while True:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CHECK_SECONDS):
+                await acknowledged.doubtful.wait()
+        await connection.wait_ready()
+        await look_for_lost(connection.nc, acknowledged)
+        await asyncio.sleep(1.0)
