@@ -146,31 +146,3 @@ async def test_replica_whose_term_failed_keeps_the_lease_while_it_pauses(
         await again.wait()
     for task in (first, second):
         await _end(task)
-
-
-async def test_term_ends_when_a_log_lacks_what_was_published(
-    bus_factory: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bus, lost, began = bus_factory.bus(), asyncio.Event(), asyncio.Event()
-    terms: list[str] = []
-
-    async def log_lost() -> str:
-        await lost.wait()
-        lost.clear()
-        return "WORKLOADS"
-
-    async def serve() -> None:
-        terms.append("term")
-        began.set()
-        await _for_ever()
-
-    monkeypatch.setattr(bus, "log_lost", log_lost)
-    await bus.start()
-    leading = _lead(bus, serve)
-    for count in (1, 2, 3):
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await began.wait()
-        began.clear()
-        assert len(terms) == count
-        lost.set()
-    await _end(leading)

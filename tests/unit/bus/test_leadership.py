@@ -24,6 +24,10 @@ class _Leases:
     def __init__(self) -> None:
         self.given: list[_Lease] = []
         self.wanted = asyncio.Semaphore(1)
+        self.lacking: asyncio.Queue[str] = asyncio.Queue()
+
+    async def log_lost(self) -> str:
+        return await self.lacking.get()
 
     async def lease(self, _name: str) -> Any:
         await self.wanted.acquire()
@@ -55,3 +59,22 @@ async def test_lost_lease_cancels_the_term_before_the_lease_is_released() -> Non
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert [lease.released for lease in leases.given] == [True, True]
+
+
+async def test_term_ends_when_a_log_lacks_what_was_published() -> None:
+    leases, serving = _Leases(), asyncio.Semaphore(0)
+
+    async def serve() -> None:
+        serving.release()
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(lead(cast("Bus", leases), "work", serve, pause_seconds=lambda: 0.0))
+    for _ in range(3):
+        await serving.acquire()
+        leases.lacking.put_nowait("OBSERVED")
+        leases.wanted.release()
+    await serving.acquire()
+
+    assert [lease.released for lease in leases.given] == [True, True, True, False]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
