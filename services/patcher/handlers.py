@@ -63,7 +63,7 @@ class Handlers:
         if (admission := handled.get("admission")) is not None:
             handled["admission"] = replace(admission, handler=self.on_retried_admission)
         retry = RetryHandler(bus=bus, now=self.now, handled=handled)
-        retry.register(self.cluster, f"patcher-{token}-retry")
+        retry.register("patcher", self.cluster, f"patcher-{token}-retry")
 
     async def on_workload(self, entry: Entry) -> None:
         """Create and update the Workload object; suspend a job that the webhook did not see."""

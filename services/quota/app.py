@@ -7,6 +7,7 @@ from importlib.metadata import version
 import structlog
 from prometheus_client import REGISTRY, CollectorRegistry
 
+from services.quota.dead_letters import register_retries
 from services.quota.decider import Decider
 from services.quota.leadership import HALTED, READING, QuotaLeader
 from services.quota.metrics import DecisionMetrics, GaugeCollector
@@ -28,6 +29,10 @@ class QuotaService:
     async def run(self) -> None:
         """Lead whenever the lease is ours, until cancelled."""
         await self._leadership.run()
+
+    def register_retries(self, bus: Bus, now: Callable[[], datetime]) -> None:
+        """Handle `sluice dead retry`. Before the bus starts."""
+        register_retries(bus=bus, now=now, try_again=self._leadership.try_again)
 
     def ready(self) -> str | None:
         """Why the service is not ready; None: it is, also while another replica leads."""
@@ -65,13 +70,15 @@ def program(overrides: Overrides = NO_OVERRIDES) -> Program:
     def build(parts: Parts) -> QuotaService:
         for warning in configuration.warnings():
             log.warning("Kueue's Configuration", file=str(settings.configuration), warning=warning)
-        return assemble(
+        service = assemble(
             settings=settings,
             bus=parts.bus,
             now=utc_now,
             configuration=configuration,
             registry=REGISTRY,
         )
+        service.register_retries(parts.bus, utc_now)
+        return service
 
     return Program(name="quota", settings=settings, build=build)
 

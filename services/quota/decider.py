@@ -102,8 +102,8 @@ class Decider:
 
     # --- in ----------------------------------------------------------------------------------------
 
-    def apply(self, message: Message) -> None:
-        """Apply one message of an input, a decision excepted.
+    def apply(self, message: Message) -> str | None:
+        """Apply one message of an input, a decision excepted; return why it cannot be used, or None.
 
         A message that fails harms its own workload only: that is held back, and everything goes on.
         """
@@ -111,7 +111,8 @@ class Decider:
             self._apply(message)
         except Exception as error:
             log.exception("isolated a message that fails", subject=message.subject)
-            self._isolate(message, f"{type(error).__name__}: {error}")
+            return self._isolate(message, error)
+        return None
 
     def _apply(self, message: Message) -> None:
         match message:
@@ -141,29 +142,33 @@ class Decider:
                 probes.GONE_WHILE_AWAY.fired += 1
                 self.engine.apply(WorkloadGone(**identity(admission)))
 
-    def restore(self, admission: Admission) -> bool:
-        """Apply a decision that is on the log already; return whether it could be used."""
+    def restore(self, admission: Admission) -> str | None:
+        """Apply a decision that is on the log already; return why it cannot be used, or None."""
         try:
             held = outbound.to_quota_held(admission) if admission.state in HOLDING else None
         except Exception as error:
             log.exception("isolated a decision that fails", subject=admission.subject)
-            self._isolate(admission, f"{type(error).__name__}: {error}")
-            return False
+            return self._isolate(admission, error)
         self._admissions[admission.ref] = admission
         self._timers.restore(admission.ref, admission)
         if held is not None:
             self._apply_fact(held)
-        return True
+        return None
 
-    def _isolate(self, message: Message, why: str) -> None:
+    def _isolate(self, message: Message, error: Exception) -> str:
+        why = f"{type(error).__name__}: {error}"
         ISOLATED.labels(stream=message.stream).inc()
         probes.ISOLATED.fired += 1
         if isinstance(message, WorkloadState | Admission):
             self.hold_back(message.ref, message.stream, why)
+        return why
 
-    def hold_back(self, ref: WorkloadRef, stream: str, why: str) -> None:
-        """Admit the workload no more, because its message on `stream` cannot be used."""
-        self.held_back.add(ref, stream, why)
+    def hold_back(self, ref: WorkloadRef, stream: str, why: str | None) -> None:
+        """Admit the workload no more, because its message on `stream` cannot be used; None: it can."""
+        if why is None and not self.held_back.lift(ref, stream):
+            return
+        if why is not None:
+            self.held_back.add(ref, stream, why)
         if (state := self._states.get(ref)) is not None:
             try:
                 self._apply_workload_changed(state)

@@ -34,9 +34,14 @@ class HeldBack:
         if outcome.result == "refused":
             self._reasons[outcome.ref] = reasons | {outcome.stream: outcome.message[:WHY_MAX]}
             return True
-        lifted = reasons.pop(outcome.stream, None) is not None
+        return self.lift(outcome.ref, outcome.stream)
+
+    def lift(self, ref: WorkloadRef, stream: str) -> bool:
+        """Hold back no more because of a message on `stream`; return whether anything changed."""
+        reasons = self._reasons.get(ref, {})
+        lifted = reasons.pop(stream, None) is not None
         if lifted and not reasons:
-            del self._reasons[outcome.ref]
+            del self._reasons[ref]
         return lifted
 
     def on_workload(self, state: WorkloadState, before: WorkloadState | None) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 import structlog
 
 from services.quota.audit.contradictions import OpenContradictions
+from services.quota.dead_letters import TryAgain
 from services.quota.decider import Decider
 from services.quota.ended_work import FORGET_SECONDS
 from services.quota.metrics import DecisionMetrics
@@ -52,6 +53,9 @@ class QuotaLeader:
         self.decider: Decider | None = None
         """State of the present term; None: another replica leads, or none."""
 
+        self._term: Term | None = None
+        """The present term, once it has begun."""
+
         self._open_contradictions = OpenContradictions()
         self._begun_anew: datetime | None = None
         """When a contradiction ended a term last."""
@@ -61,6 +65,10 @@ class QuotaLeader:
     def state(self) -> str:
         """What it does at the moment, in words."""
         return self._state
+
+    def try_again(self) -> TryAgain | None:
+        """How the present term applies a message once more; None: it is another replica's."""
+        return None if self._term is None else self._term.try_again
 
     async def run(self) -> None:
         """Lead whenever the lease is ours, until cancelled."""
@@ -74,7 +82,7 @@ class QuotaLeader:
             self._begun_anew = self._now()
             log.error("beginning anew after a contradiction", problem=str(_first_leaf(errors)))
         finally:
-            self.decider = None
+            self.decider = self._term = None
             self._state = WAITING
             HALTED_GAUGE.set(0)  # Whoever leads next says so of itself.
 
@@ -97,7 +105,7 @@ class QuotaLeader:
             group.create_task(QueryResponder(bus=self._bus, decider=decider).serve())
             group.create_task(term.watch_log_fullness())
             group.create_task(term.delete_ended())
-            self.decider = decider
+            self.decider, self._term = decider, term
             await term.decide_until_cancelled()
 
     def _may_begin_anew(self) -> bool:

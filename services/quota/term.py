@@ -13,7 +13,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import aclosing, suppress
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -22,13 +21,14 @@ import structlog
 
 from services.quota.audit.auditor import Auditor
 from services.quota.audit.contradictions import OpenContradictions
+from services.quota.dead_letters import DeadLetters
 from services.quota.decider import Decider
 from services.quota.ended_work import FORGET_SECONDS, EndedWork
 from services.quota.metrics import DecisionMetrics
 from services.quota.metrics.gauges import cohorts_of, queue_of
 from services.quota.metrics.service import AUDITS, HALTED, ISOLATED, LOG_FULLNESS, UNPLANNED
-from services.quota.wire.inbound import CONFIGURATION_KINDS, message_type
-from shared.bus.follow import read
+from services.quota.wire.inbound import CONFIGURATION_KINDS, decision_in, message_type
+from shared.bus.follow import read, why_unreadable
 from shared.bus.port import (
     ROOM_FOR_ENDS,
     Bus,
@@ -41,7 +41,7 @@ from shared.bus.port import (
 )
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.admissions import Term as TermBegan
-from shared.contracts.messages.base import Message, without_schema
+from shared.contracts.messages.base import Message, NewerSchemaError
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.queues import QueueStatus
@@ -143,7 +143,7 @@ class Term:
             decided_up_to=lambda: self._last_stored,
             forget_seconds=forget_seconds,
         )
-        self._halted = ""
+        self._letters, self._halted = DeadLetters(bus=bus, now=now), ""
         """The contradiction because of which nobody is admitted; empty: there is none."""
 
         self._is_examined = False
@@ -156,6 +156,7 @@ class Term:
             stream: group.create_task(self._read(stream, *filters.get(stream, ())))
             for stream in INPUTS
         }
+        group.create_task(self._letters.run())
         await self._all_read.wait()
         last = await self._bus.last_sequence("ADMISSIONS")
         self._term = self._next_term()
@@ -195,7 +196,7 @@ class Term:
         return [
             VoidEntry(entry=entry, valid=entry)
             for entry in last.values()
-            if Admission.is_of_newer_schema(entry.headers) and _decision_in(entry) is not None
+            if Admission.is_of_newer_schema(entry.headers) and decision_in(entry) is not None
         ]
 
     def _repair(self, void: VoidEntry) -> None:
@@ -204,7 +205,7 @@ class Term:
         The view holds the void one, which every reader drops: whoever begins to read would know of no
         decision. A workload that never had a valid one is decided about, or does not exist any more.
         """
-        message = _decision_in(void.valid or void.entry)
+        message = decision_in(void.valid or void.entry)
         if message is None:
             return
         probes.VOID_REPAIRED.fired += 1
@@ -380,23 +381,44 @@ class Term:
         for _ in range(min(len(self._inbox), limit)):
             stream, entry = self._inbox.popleft()
             self._inputs[stream] = max(self._inputs.get(stream, 0), entry.sequence)
-            kind = message_type(stream, entry.subject)
-            message = _decision_in(entry) if kind is Admission else read(entry, kind)
-            if message is not None:
-                self._apply(message, entry)
-                self._ended.observe(message, entry)
+            if (why := self._use(stream, entry)) is not None:
+                self._letters.put(entry, why)
             else:
-                self._isolate(stream, entry)
+                self._letters.on_used(entry)
 
-    def _isolate(self, stream: str, entry: Entry) -> None:
-        """Hold back the workload of an entry that cannot be read."""
+    def try_again(self, stream: str, entry: Entry) -> str | None:
+        """Apply an entry once more, unless it is a decision in force; return why that fails, or None."""
+        again = stream != "ADMISSIONS" or self._letters.is_about(entry)
+        why = self._use(stream, entry) if again else None
+        if why is None and (ref := workload_of(entry.subject)) is not None:
+            self._decider.hold_back(ref, stream, None)
+        self._arrived.set()
+        return why
+
+    def _use(self, stream: str, entry: Entry) -> str | None:
+        """Apply one entry; return why it cannot be used, or None."""
+        kind = message_type(stream, entry.subject)
+        message = decision_in(entry) if kind is Admission else read(entry, kind)
+        if message is None:
+            return self._isolate(stream, entry, kind)
+        why = self._apply(message, entry)
+        self._ended.observe(message, entry)
+        return why
+
+    def _isolate(self, stream: str, entry: Entry, kind: type[Message]) -> str | None:
+        """Hold back the workload of an entry that cannot be read; None: a newer release can."""
         ISOLATED.labels(stream=stream).inc()
         probes.ISOLATED.fired += 1
         ref = workload_of(entry.subject)
         if stream in {"ADMISSIONS", "WORKLOADS"} and ref is not None:
             self._decider.hold_back(ref, stream, f"sequence {entry.sequence} cannot be read")
+        try:
+            return why_unreadable(entry, lambda one: one.read(kind))
+        except NewerSchemaError:
+            return None
 
-    def _apply(self, message: Message, entry: Entry) -> None:
+    def _apply(self, message: Message, entry: Entry) -> str | None:
+        """Apply a message; return why it cannot be used, or None."""
         match message:
             case TermBegan():
                 if entry.sequence > self._last_sent:
@@ -407,15 +429,18 @@ class Term:
                 if entry.sequence > self._last_sent:
                     probes.DECIDER_FENCED.fired += 1
                     raise FencedError(f"{entry.subject} was decided by somebody else")
-                if self._decider.restore(message):
-                    self._remember(message)
-                    self._auditor.restore(message, entry.sequence)
-                    self._metrics.restore(message)
+                if (why := self._decider.restore(message)) is not None:
+                    return why
+                self._remember(message)
+                self._auditor.restore(message, entry.sequence)
+                self._metrics.restore(message)
             case _:
-                self._decider.apply(message)
+                why = self._decider.apply(message)
                 self._auditor.note(message)
                 if isinstance(message, Observed) and message.deleted:
                     self._metrics.remove_series(message.plural, message.namespace, message.name)
+                return why
+        return None
 
     def _remember(self, admission: Admission) -> None:
         """Keep who holds quota by the log."""
@@ -474,13 +499,6 @@ class Term:
     def _publish_status(self, status: QueueStatus) -> None:
         """Publish a queue's status. A lost one does no harm: the next one replaces it."""
         asyncio.ensure_future(self._bus.publish(status)).add_done_callback(_log_lost_status)
-
-
-def _decision_in(entry: Entry) -> Admission | None:
-    """A decision, also one of a newer release: as far as it can be read, it says who holds quota."""
-    if not Admission.is_of_newer_schema(entry.headers):
-        return read(entry, Admission)
-    return read(replace(entry, headers=without_schema(entry.headers)), Admission)
 
 
 def _log_lost_status(future: "asyncio.Future[int]") -> None:

@@ -108,6 +108,11 @@ def subject_filter(what: str, cluster: str | None = None) -> str:
     return f"{ROOT}.{what}.>" if cluster is None else f"{ROOT}.{what}.{encode(cluster)}.>"
 
 
+def retry_filter(service: str, cluster: str | None = None) -> str:
+    """A subject filter for the requests to a service to try dead letters again."""
+    return f"{ROOT}.retry.{'*' if cluster is None else encode(cluster)}.{encode(service)}.>"
+
+
 def synced_filter(cluster: str | None = None) -> str:
     """A subject filter for the `Synced` messages of one cluster, or of all."""
     return f"{ROOT}.observed.{'*' if cluster is None else encode(cluster)}.{NONE}.{NONE}.synced"

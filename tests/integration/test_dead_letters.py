@@ -36,7 +36,9 @@ class Desk:
         filters = ("sluice.workload.hub.>",)
         self.bus.work("WORKLOADS", "patcher-hub-workload", self.on_workload, filters=filters)
         handled = {"workload": Retried(stream="WORKLOADS", handler=self.on_workload)}
-        RetryHandler(bus=self.bus, now=now, handled=handled).register("hub", "patcher-hub-retry")
+        RetryHandler(bus=self.bus, now=now, handled=handled).register(
+            "patcher", "hub", "patcher-hub-retry"
+        )
         await self.bus.start()
 
     async def on_workload(self, entry: Entry) -> None:

@@ -30,6 +30,9 @@ REASON_WIDTH: Final = 100
 STREAM_OF: Final = {
     "workload": "WORKLOADS",
     "admission": "ADMISSIONS",
+    "observed": "OBSERVED",
+    "check": "CHECKS",
+    "outcome": "OUTCOMES",
     "dispatch": "DISPATCHES",
     "home": "DISPATCHES",
     "host": "HOSTS",

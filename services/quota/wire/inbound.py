@@ -15,6 +15,8 @@ from services.quota.engine import facts
 from services.quota.engine.facts import Fact
 from services.quota.engine.model.topology import NOT_ADMITTING
 from services.quota.engine.types import CheckKind
+from shared.bus.follow import read
+from shared.bus.port import Entry
 from shared.contracts import subjects
 from shared.contracts.controllers import MULTIKUEUE, OWN_CONTROLLERS, PROVISIONING
 from shared.contracts.kube import kinds
@@ -27,7 +29,7 @@ from shared.contracts.kube.quantities import (
     parse_quantity,
 )
 from shared.contracts.messages.admissions import Admission, Term
-from shared.contracts.messages.base import Message
+from shared.contracts.messages.base import Message, without_schema
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.outcomes import Outcome
@@ -105,6 +107,13 @@ def message_type(stream: str, subject: str) -> type[Message]:
             return Outcome
         case _:
             raise AssertionError(f"{stream} is no input")
+
+
+def decision_in(entry: Entry) -> Admission | None:
+    """A decision, also one of a newer release: as far as it can be read, it says who holds quota."""
+    if not Admission.is_of_newer_schema(entry.headers):
+        return read(entry, Admission)
+    return read(replace(entry, headers=without_schema(entry.headers)), Admission)
 
 
 # Configuration ---------------------------------------------------------------------------------

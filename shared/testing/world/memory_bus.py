@@ -93,7 +93,7 @@ class MemoryBus(Deletions):
         )
         self._terms = Terms(self._next_decision)
         self._worker = Worker(
-            service=instance.partition(".")[0],
+            service=instance.partition(".")[0].partition("-")[0],
             put_dead=self._put,
             now=wire.now,
             rng=self._random,

@@ -51,6 +51,7 @@ class Setup:
         service = assemble(
             settings=SETTINGS, bus=bus, now=lambda: datetime.now(UTC), registry=registry
         )
+        service.register_retries(bus, lambda: datetime.now(UTC))
         await bus.start()
         self._processes.append((asyncio.create_task(service.run()), bus))
 

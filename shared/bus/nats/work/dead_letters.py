@@ -81,9 +81,12 @@ class RetryHandler:
         self._now = now
         self._handled = handled
 
-    def register(self, cluster: str, durable: str) -> None:
-        """Subscribe; a request is never handled at the same time as its object's messages."""
-        filters = (subjects.subject_filter("retry", cluster),)
+    def register(self, service: str, cluster: str | None, durable: str) -> None:
+        """Subscribe to the requests to `service`, about one cluster or (None) about any.
+
+        A request is never handled at the same time as its object's messages.
+        """
+        filters = (subjects.retry_filter(service, cluster),)
         self._bus.work("DEAD", durable, self.on_request, filters=filters, key=self._key)
 
     def _key(self, entry: Entry) -> str:
