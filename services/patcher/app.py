@@ -36,7 +36,7 @@ from services.patcher.workloads.decision_check import DecisionCheck
 from services.patcher.workloads.reconciler import WorkloadReconciler
 from services.patcher.workloads.retention import Retention
 from services.patcher.workloads.waiting_reasons import WaitingReasons
-from shared.bus.port import Bus, LogChangedError
+from shared.bus.port import Bus
 from shared.contracts.seal import Entropy
 from shared.kube.port import Kube
 from shared.runtime.host import run_service
@@ -51,7 +51,6 @@ Loop = Callable[[], Coroutine[Any, Any, None]]
 class Patcher:
     """The background loops of one cluster's patcher. The bus calls its handlers beside them."""
 
-    bus: Bus
     cache: ObjectCache
     loops: Sequence[Loop]
     guard: Loop
@@ -62,9 +61,7 @@ class Patcher:
         async with asyncio.TaskGroup() as group:
             for loop in self.loops:
                 group.create_task(loop())
-            # The next process begins with an empty cache, and with what the log has.
-            lost = await self.bus.log_lost()
-            raise LogChangedError(f"{lost} lacks what this patcher has published")
+            group.create_task(self.cache.until_log_lost())
 
     def ready(self) -> str | None:
         """None once the cache is synced, else what it still reads."""
@@ -144,7 +141,6 @@ def assemble(
         # The cluster's own Kueue writes the status of its workloads and queues.
         workload_loops, status_loops = (), (parts.events.run,)
     return Patcher(
-        bus=bus,
         cache=cache,
         loops=(
             cache.run_observed,

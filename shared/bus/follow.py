@@ -42,7 +42,7 @@ _logged: dict[tuple[str, str], None] = {}
 
 M = TypeVar("M", bound=Message)
 
-Handlers = Mapping[type[Any], Callable[[Any, Entry], None]]
+Handlers = Mapping[type[Any], Callable[[Any, Entry], object]]
 """Message type to the function that handles a message and its entry. All types are of one stream."""
 
 

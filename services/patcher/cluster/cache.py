@@ -7,7 +7,7 @@ from typing import Final
 
 from shared.bus.follow import isolated, read
 from shared.bus.kind_follower import KindFollower
-from shared.bus.port import Bus, CaughtUp, Entry
+from shared.bus.port import Bus, CaughtUp, Entry, LogChangedError
 from shared.contracts import subjects
 from shared.contracts.controllers import OWN_CONTROLLERS
 from shared.contracts.kube import kinds, names
@@ -208,6 +208,11 @@ class ObjectCache:
     async def run_admissions(self) -> None:
         """Follow the admissions until cancelled."""
         await self._follow("ADMISSIONS", "admission", self._on_admission)
+
+    async def until_log_lost(self) -> None:
+        """Raise `LogChangedError` once a log lacks what this process has published (ADR 101)."""
+        lost = await self._bus.log_lost()
+        raise LogChangedError(f"{lost} lacks what this patcher has published")
 
     async def _follow(self, stream: str, what: str, on_entry: Callable[[Entry], None]) -> None:
         filter_ = subject_filter(what, self._cluster)
