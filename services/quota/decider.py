@@ -90,7 +90,6 @@ class Decider:
         """By cluster, facts that came before its `Synced`: a partial list is no base for decisions."""
 
         self.held_back = HeldBack()
-
         self.admission_stopped = ""
         """Why nobody is admitted at present, in words; empty: admission goes on."""
 
@@ -110,7 +109,6 @@ class Decider:
         try:
             self._apply(message)
         except Exception as error:
-            log.exception("isolated a message that fails", subject=message.subject)
             return self._isolate(message, error)
         return None
 
@@ -147,7 +145,6 @@ class Decider:
         try:
             held = outbound.to_quota_held(admission) if admission.state in HOLDING else None
         except Exception as error:
-            log.exception("isolated a decision that fails", subject=admission.subject)
             return self._isolate(admission, error)
         self._admissions[admission.ref] = admission
         self._timers.restore(admission.ref, admission)
@@ -156,6 +153,7 @@ class Decider:
         return None
 
     def _isolate(self, message: Message, error: Exception) -> str:
+        log.error("isolated a message that fails", subject=message.subject, exc_info=error)
         why = f"{type(error).__name__}: {error}"
         ISOLATED.labels(stream=message.stream).inc()
         probes.ISOLATED.fired += 1
@@ -384,9 +382,8 @@ class Decider:
     def _evict_if_tampered(self, state: WorkloadState, admission: Admission) -> None:
         """Evict a workload that somebody changed behind quota's back; for a deleted object only once."""
         why = outbound.eviction_cause(state, admission)
-        if why is None or (
-            state.deleting and self._deleted_objects.get(state.ref) == state.deleting
-        ):
+        known = state.deleting and self._deleted_objects.get(state.ref) == state.deleting
+        if why is None or known:
             return
         self._deleted_objects[state.ref] = state.deleting
         self._evict(state, *why, at=state.created_at)
