@@ -108,7 +108,7 @@ class Decider:
         """
         try:
             self._apply(message)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - it is logged, and harms its workload only
             return self._isolate(message, error)
         return None
 
@@ -144,7 +144,7 @@ class Decider:
         """Apply a decision that is on the log already; return why it cannot be used, or None."""
         try:
             held = outbound.to_quota_held(admission) if admission.state in HOLDING else None
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - it is logged, and harms its workload only
             return self._isolate(admission, error)
         self._admissions[admission.ref] = admission
         self._timers.restore(admission.ref, admission)
