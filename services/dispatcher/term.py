@@ -201,7 +201,7 @@ class Term:
         await self._follow("ADMISSIONS", [filter_])
 
     async def _follow_kinds(
-        self, cluster: str, filters: list[str], handler: Callable[[Entry | CaughtUp], None]
+        self, cluster: str, filters: list[str], handler: Callable[[Entry | CaughtUp], bool]
     ) -> None:
         """Follow objects of one cluster, also of the kinds that the hub's Integrations describe."""
         await self._own_streams_read.wait()
@@ -215,7 +215,9 @@ class Term:
             on_item=handler,
         ).run()
 
-    def _on_item(self, stream: str, item: Entry | CaughtUp) -> None:
+    def _on_item(self, stream: str, item: Entry | CaughtUp) -> bool:
+        """Apply an entry; False if it cannot be read."""
+        can_be_read = True
         if isinstance(item, CaughtUp):
             self._unread.discard(stream)
             if stream == "CHECKS":
@@ -224,11 +226,12 @@ class Term:
                 self._own_streams_read.set()
             self._store.mark_all_dirty()
         else:
-            dispatch(item, self._handlers[stream])
+            can_be_read = dispatch(item, self._handlers[stream])
             if not self._has_work.is_set() and self._store.has_work():
                 self._unread.add("ADMISSIONS")  # No plan is made before they are read.
                 self._has_work.set()
         self._wake.set()
+        return can_be_read
 
     def _on_integration(self, observed: Observed) -> None:
         self._store.observe_integration(observed)
@@ -249,14 +252,16 @@ class Term:
         filters = [observed_filter(kind, spoke) for kind in kinds]
         await self._follow_kinds(spoke, filters, partial(self._on_spoke_object, spoke))
 
-    def _on_spoke_object(self, spoke: str, item: Entry | CaughtUp) -> None:
+    def _on_spoke_object(self, spoke: str, item: Entry | CaughtUp) -> bool:
+        can_be_read = True
         if isinstance(item, CaughtUp):
             self._store.mark_loaded(spoke)
         else:
-            dispatch(
+            can_be_read = dispatch(
                 item, {Observed: lambda seen, _: self._store.observe_spoke_object(spoke, seen)}
             )
         self._wake.set()
+        return can_be_read
 
     def _follow_new_spokes(self) -> None:
         known = {*self._store.configuration.known_spokes(), *self._store.ordered_spokes()}

@@ -28,12 +28,11 @@ from services.quota.metrics import DecisionMetrics
 from services.quota.metrics.gauges import cohorts_of, queue_of
 from services.quota.metrics.service import AUDITS, HALTED, ISOLATED, LOG_FULLNESS, UNPLANNED
 from services.quota.wire.inbound import CONFIGURATION_KINDS, decision_in, message_type
-from shared.bus.follow import read, why_unreadable
+from shared.bus.follow import existing, read, why_unreadable
 from shared.bus.port import (
     ROOM_FOR_ENDS,
     Bus,
     BusError,
-    CaughtUp,
     Entry,
     FencedError,
     LogChangedError,
@@ -42,7 +41,7 @@ from shared.bus.port import (
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.admissions import Term as TermBegan
 from shared.contracts.messages.base import Message, NewerSchemaError
-from shared.contracts.messages.observed import Observed
+from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.subjects import observed_filter, subject_filter, synced_filter, workload_of
@@ -56,6 +55,7 @@ INPUTS: Final = ("OBSERVED", "ADMISSIONS", "WORKLOADS", "CHECKS", "OUTCOMES")
 Admissions come before workloads, so that a job that runs with an admission is not unplanned.
 """
 
+OBSERVED_KINDS: Final[tuple[type[Message], ...]] = (Observed, Synced)
 BATCH_MAX: Final = 2_000
 """Messages that are applied before the loop decides and lets other tasks run."""
 
@@ -363,18 +363,23 @@ class Term:
     # --- inputs ------------------------------------------------------------------------------------
 
     async def _read(self, stream: str, *filters: str) -> None:
-        async with aclosing(self._bus.watch(stream, *filters)) as items:
+        on_entry = partial(self._receive, stream)
+        items = existing(self._bus, stream, filters, kinds=OBSERVED_KINDS, on_entry=on_entry)
+        async with aclosing(items):
             async for item in items:
-                if isinstance(item, CaughtUp):
-                    self._inputs[stream] = max(self._inputs.get(stream, 0), item.sequence)
-                    self._unread.discard(stream)
-                    if not self._unread:
-                        self._all_read.set()
-                    continue
-                self._inbox.append((stream, item))
-                if stream == "ADMISSIONS":
-                    self._last_stored = max(self._last_stored, item.sequence)
-                self._arrived.set()
+                self._inputs[stream] = max(self._inputs.get(stream, 0), item.sequence)
+                self._unread.discard(stream)
+                if not self._unread:
+                    self._all_read.set()
+
+    def _receive(self, stream: str, entry: Entry) -> bool:
+        """Keep an entry for `_apply_inbox`; False: it hides an object, the last state of which is needed."""
+        self._inbox.append((stream, entry))
+        if stream == "ADMISSIONS":
+            self._last_stored = max(self._last_stored, entry.sequence)
+        self._arrived.set()
+        may_hide = stream == "OBSERVED" and stream in self._unread
+        return not may_hide or read(entry, message_type(stream, entry.subject)) is not None
 
     def _apply_inbox(self, limit: int = BATCH_MAX) -> None:
         """Apply what arrived, in the order of arrival."""

@@ -44,6 +44,12 @@ class PublishedObjects:
         else:
             objects[name] = PublishedState(uid=state.uid, resource_version=state.resource_version)
 
+    def doubt(self, kind: Kind, name: ObjectName) -> None:
+        """Let an object be published again as it is then: nobody can read the last message about it."""
+        known = self.state(kind, name)
+        if known is not None:
+            self._objects[kind.detail][name] = PublishedState(uid=known.uid, resource_version="")
+
     def state(self, kind: Kind, name: ObjectName) -> PublishedState | None:
         """The last state of an object; None if it does not exist."""
         return self._objects.get(kind.detail, {}).get(name)

@@ -176,6 +176,11 @@ class ObservedPublisher:
             return await self._shortened(message, error)
         except BusError as error:
             return self._retried(message, error)
+        if sequence <= self._fence(message):
+            # A message that nobody can read has come behind this state, which the server has had before.
+            probes.RESTATED.fired += 1
+            log.warning("saying again what cannot be read any more", subject=message.subject)
+            return message.restated()
         if message.deleted:
             self._sequences.pop(message.subject, None)
         else:

@@ -274,8 +274,16 @@ class Term:
             else:
                 sequences[entry.subject] = entry.sequence
 
+        def on_unreadable(entry: Entry) -> None:
+            """Say again what hides behind the entry: what it was, or that it is gone."""
+            sequences[entry.subject] = entry.sequence
+            if (name := subjects.observed_of(entry.subject)) is not None:
+                self._published.doubt(by_detail[entry.subject.rsplit(".", 1)[1]], ObjectName(*name))
+
         filters = [observed_filter(kind, self._cluster) for kind in by_detail.values()]
-        await recall(self._bus, {ObservedHeader: on_state}, filters=filters)
+        await recall(
+            self._bus, {ObservedHeader: on_state}, filters=filters, on_unreadable=on_unreadable
+        )
         self._publisher.add_published(sequences, bodies)
         log.info("view_read", objects=len(self._published))
         return list(bodies.values())

@@ -6,19 +6,26 @@ An entry that cannot be read is skipped, logged and counted here, each time that
 entry whose body names another object than its subject.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from typing import Any, Final, TypeVar
 
 import structlog
 
 from shared.bus.headers import TYPE
-from shared.bus.port import Bus, CaughtUp, Entry
+from shared.bus.port import Bus, BusError, CaughtUp, Entry
 from shared.contracts.messages.base import Message, NewerSchemaError, UndecodableError
 from shared.telemetry import probes
 from shared.telemetry.metrics import NEWER, UNREADABLE
 
 log = structlog.get_logger(__name__)
+
+RETRY_SECONDS: Final = 0.5
+"""Pause after the bus did not answer."""
+
+TRIES_MAX: Final = 3
+"""Attempts to read what is hidden behind a message that nobody can read. Then reading goes on without it."""
 
 NEWER_LOGGED_MAX: Final = 100
 """Different types and versions of newer releases that are logged, so that no writer floods the log."""
@@ -135,17 +142,47 @@ async def last_readable(bus: Bus, entry: Entry, kind: type[M]) -> M | None:
     One request for each message of the subject: JetStream finds the next one, not the one before. Raises
     `BusError`.
     """
+    found = await _last_readable_entry(bus, entry, (kind,))
+    return None if found is None else found.read(kind)
+
+
+async def _entry_before(bus: Bus, entry: Entry, kinds: Collection[type[Message]]) -> Entry | None:
+    """The last entry of the subject of an unreadable `entry` that is a message of one of `kinds`.
+
+    None: the log has none, or the bus does not answer.
+    """
+    for _ in range(TRIES_MAX):
+        try:
+            found = await _last_readable_entry(bus, entry, kinds)
+        except BusError as error:
+            log.warning("cannot read earlier messages", subject=entry.subject, error=str(error))
+            await asyncio.sleep(RETRY_SECONDS)
+        else:
+            probes.EARLIER_READ.fired += found is not None
+            return found
+    return None
+
+
+async def _last_readable_entry(
+    bus: Bus, entry: Entry, kinds: Collection[type[Message]]
+) -> Entry | None:
+    [stream] = {kind.stream for kind in kinds}
     found, sequence = None, 1
     while True:
-        stored = await bus.at_or_after(kind.stream, sequence, subject=entry.subject)
+        stored = await bus.at_or_after(stream, sequence, subject=entry.subject)
         if stored is None:
             return found
         sequence = stored.sequence + 1
-        found = read(stored, kind) or found
+        type_ = stored.headers.get(TYPE)
+        likely = [kind for kind in kinds if type_ in {None, kind.type}]
+        if any(read(stored, kind) is not None for kind in likely):
+            found = stored
 
 
-def dispatch(entry: Entry, handlers: Handlers) -> None:
+def dispatch(entry: Entry, handlers: Handlers) -> bool:
     """Call the handler for the type of `entry`; ignore an entry of another type.
+
+    Returns False if the entry cannot be read: it says nothing of what its subject is about.
 
     If there is only one handler, an entry without a type goes to it. A message whose contents its handler
     cannot use harms only what it is about (`isolated`).
@@ -153,10 +190,12 @@ def dispatch(entry: Entry, handlers: Handlers) -> None:
     type_ = entry.headers.get(TYPE)
     for kind, handler in handlers.items():
         if kind.type == type_ or (type_ is None and len(handlers) == 1):
-            if (message := read(entry, kind)) is not None:
+            message = read(entry, kind)
+            if message is not None:
                 with isolated(kind.stream, entry.subject):
                     handler(message, entry)
-            return
+            return message is not None
+    return type_ is not None
 
 
 async def follow(
@@ -171,23 +210,79 @@ async def follow(
     `filters` are subjects; without any, the whole stream is read. `on_caught_up` is called when all
     entries that existed at the start are handled, and again after a reconnect. An exception of a
     handler ends the reading, unless the message's contents explain it (`isolated`).
+
+    Of a subject whose latest entry cannot be read, the last one that can is handled (`existing`).
     """
-    async with aclosing(bus.watch(_stream(handlers), *filters)) as items:
-        async for item in items:
-            if not isinstance(item, CaughtUp):
-                dispatch(item, handlers)
-            elif on_caught_up is not None:
+    items = existing(
+        bus, _stream(handlers), filters, kinds=tuple(handlers), on_entry=_dispatcher(handlers)
+    )
+    async with aclosing(items):
+        async for _ in items:
+            if on_caught_up is not None:
                 on_caught_up()
 
 
-async def recall(bus: Bus, handlers: Handlers, *, filters: Sequence[str] = ()) -> int:
-    """As `follow`, but return once all existing entries are handled: the last sequence of the log."""
-    async with aclosing(bus.watch(_stream(handlers), *filters)) as items:
-        async for item in items:
-            if isinstance(item, CaughtUp):
-                return item.sequence
-            dispatch(item, handlers)
+async def recall(
+    bus: Bus,
+    handlers: Handlers,
+    *,
+    filters: Sequence[str] = (),
+    on_unreadable: Callable[[Entry], None] | None = None,
+) -> int:
+    """As `follow`, but return once all existing entries are handled: the last sequence of the log.
+
+    `on_unreadable` gets the entries that cannot be read, after what was handled in their place.
+    """
+    items = existing(
+        bus,
+        _stream(handlers),
+        filters,
+        kinds=tuple(handlers),
+        on_entry=_dispatcher(handlers),
+        on_unreadable=on_unreadable,
+    )
+    async with aclosing(items):
+        async for caught_up in items:
+            return caught_up.sequence
     raise AssertionError("a watch never ends by itself")
+
+
+async def existing(
+    bus: Bus,
+    stream: str,
+    filters: Sequence[str],
+    *,
+    kinds: Collection[type[Message]],
+    on_entry: Callable[[Entry], bool],
+    on_unreadable: Callable[[Entry], None] | None = None,
+) -> AsyncGenerator[CaughtUp, None]:
+    """Hand every entry of a view to `on_entry`, and yield each `CaughtUp`.
+
+    What nobody can read does not hide what was there before: of a subject whose latest entry cannot be
+    read when reading begins (`on_entry` returns False), the last message of `kinds` in the log is handed
+    over. Later the reader has that already.
+    """
+    unreadable: dict[str, Entry] | None = {}
+    async with aclosing(bus.watch(stream, *filters)) as items:
+        async for item in items:
+            if not isinstance(item, CaughtUp):
+                can_be_read = on_entry(item)
+                if unreadable is not None:
+                    unreadable.pop(item.subject, None)
+                    if not can_be_read:
+                        unreadable[item.subject] = item
+                continue
+            for entry in (unreadable or {}).values():
+                if (before := await _entry_before(bus, entry, kinds)) is not None:
+                    on_entry(before)
+                if on_unreadable is not None:
+                    on_unreadable(entry)
+            unreadable = None
+            yield item
+
+
+def _dispatcher(handlers: Handlers) -> Callable[[Entry], bool]:
+    return lambda entry: dispatch(entry, handlers)
 
 
 def _stream(handlers: Handlers) -> str:

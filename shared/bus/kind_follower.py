@@ -3,13 +3,17 @@
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
+from typing import Final
 
-from shared.bus.follow import isolated, skip
+from shared.bus.follow import dispatch, existing
 from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts.kube.kinds import INTEGRATION, Kind
-from shared.contracts.messages.base import UndecodableError
-from shared.contracts.messages.observed import Observed
+from shared.contracts.messages.base import Message
+from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.subjects import observed_filter
+
+KINDS: Final[tuple[type[Message], ...]] = (Observed, Synced)
+"""Messages of the stream."""
 
 
 class KindFollower:
@@ -23,7 +27,7 @@ class KindFollower:
         filters: Sequence[str],
         kinds: Callable[[], Iterable[Kind]],
         on_integration: Callable[[Observed], None],
-        on_item: Callable[[Entry | CaughtUp], None],
+        on_item: Callable[[Entry | CaughtUp], bool],
         integrations_of: str | None = None,
     ) -> None:
         """Follow one cluster, or all if `cluster` is None.
@@ -31,7 +35,8 @@ class KindFollower:
         `integrations_of`: the cluster whose Integrations count; None: those of `cluster`.
 
         `filters` are always followed. `kinds` returns the kinds that integrations define at present.
-        `on_item` gets every entry, and one `CaughtUp` when all existing entries have been read.
+        `on_item` gets every entry, and one `CaughtUp` when all existing entries have been read. It returns
+        False for what it cannot read: it then gets the last entry of the subject that can be read.
         """
         self._bus = bus
         self._cluster = cluster
@@ -45,27 +50,25 @@ class KindFollower:
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        integrations = self._bus.watch(
-            "OBSERVED", observed_filter(INTEGRATION, self._integrations_of)
-        )
-        async with asyncio.TaskGroup() as group, aclosing(integrations) as items:
-            async for item in items:
-                if not isinstance(item, CaughtUp):
-                    self._read(item)
-                elif self._followed is None:
-                    self._followed = set()
-                    filters = (*self._filters, *self._new())
-                    group.create_task(self._follow(filters, first=True))
+        async with asyncio.TaskGroup() as group:
+
+            def on_entry(entry: Entry) -> bool:
+                can_be_read = dispatch(entry, {Observed: self._on_observed_integration})
                 if self._followed is not None and (new := self._new()):
                     group.create_task(self._follow(new, first=False))
+                return can_be_read
 
-    def _read(self, entry: Entry) -> None:
-        try:
-            observed = entry.read(Observed)
-            with isolated(Observed.stream, entry.subject):
-                self._on_integration(observed)
-        except UndecodableError as error:
-            skip(Observed.stream, entry, error)
+            filters = [observed_filter(INTEGRATION, self._integrations_of)]
+            items = existing(self._bus, "OBSERVED", filters, kinds=KINDS, on_entry=on_entry)
+            async with aclosing(items):
+                async for _ in items:
+                    if self._followed is None:
+                        self._followed = set()
+                        first = (*self._filters, *self._new())
+                        group.create_task(self._follow(first, first=True))
+
+    def _on_observed_integration(self, observed: Observed, _entry: Entry) -> None:
+        self._on_integration(observed)
 
     def _new(self) -> tuple[str, ...]:
         """Filters of kinds that are not followed yet."""
@@ -76,7 +79,8 @@ class KindFollower:
         return new
 
     async def _follow(self, filters: Sequence[str], *, first: bool) -> None:
-        async with aclosing(self._bus.watch("OBSERVED", *filters)) as items:
-            async for item in items:
-                if first or not isinstance(item, CaughtUp):
-                    self._on_item(item)
+        items = existing(self._bus, "OBSERVED", filters, kinds=KINDS, on_entry=self._on_item)
+        async with aclosing(items):
+            async for caught_up in items:
+                if first:
+                    self._on_item(caught_up)

@@ -27,6 +27,9 @@ DISPATCH_TEMPLATE: Final = f"{ROOT}.dispatch.{{spoke}}.{{namespace}}.{{name}}"
 WORKLOAD_TOKENS: Final = 5
 """``sluice.<what>.<cluster>.<namespace>.<name>``."""
 
+OBSERVED_TOKENS: Final = 6
+"""``sluice.observed.<cluster>.<namespace>.<name>.<kind>``."""
+
 NAME_BYTES_MAX: Final = 253
 """The longest name that Kubernetes accepts."""
 
@@ -138,6 +141,20 @@ def rpc_subject(service: str, question: str) -> str:
 def lease_subject(name: str) -> str:
     """Subject with the holder of a lease."""
     return f"{ROOT}.lease.{name}"
+
+
+def observed_of(subject: str) -> tuple[str | None, str] | None:
+    """Namespace and name in ``sluice.observed.<cluster>.<namespace>.<name>.<kind>``.
+
+    None: it is another subject.
+    """
+    tokens = subject.split(".")
+    if len(tokens) != OBSERVED_TOKENS or tokens[1] != "observed":
+        return None
+    try:
+        return decode(tokens[3]), decode(tokens[4]) or ""
+    except ValueError:
+        return None
 
 
 def workload_of(subject: str, what: str | None = None) -> WorkloadRef | None:

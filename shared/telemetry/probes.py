@@ -44,6 +44,12 @@ LATER_STATE_STORED: Final = Probe(
 OVERTAKEN: Final = Probe(
     "overtaken", "a state was stored again because an older one had come behind it"
 )
+EARLIER_READ: Final = Probe(
+    "earlier-read", "a reader took what was before a message that nobody can read"
+)
+RESTATED: Final = Probe(
+    "restated", "a state was published again because the server took it for an earlier one"
+)
 DUPLICATE_DROPPED: Final = Probe("duplicate-dropped", "a delivery was handled already")
 NEWER_DELIVERED: Final = Probe("newer-delivered", "a delivery was skipped, a newer one waits")
 PUT_OFF: Final = Probe("put-off", "an entry is to be delivered again later")

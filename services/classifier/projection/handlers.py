@@ -178,14 +178,15 @@ class Term:
         self._projector(message.cluster).observe_machines(message)
         self._publish_if_synced(message.cluster)
 
-    def _on_item(self, item: Entry | CaughtUp) -> None:
-        if isinstance(item, CaughtUp):
-            self._caught_up = True
-            for cluster in sorted(self._synced):
-                self._projector(cluster).on_synced()
-                self._publish_changes(cluster, at_once=True)
-        else:
-            dispatch(item, {Observed: self._on_observed, Synced: self._on_synced})
+    def _on_item(self, item: Entry | CaughtUp) -> bool:
+        """Apply what was observed; False if it cannot be read."""
+        if not isinstance(item, CaughtUp):
+            return dispatch(item, {Observed: self._on_observed, Synced: self._on_synced})
+        self._caught_up = True
+        for cluster in sorted(self._synced):
+            self._projector(cluster).on_synced()
+            self._publish_changes(cluster, at_once=True)
+        return True
 
     def _on_observed(self, observed: Observed, _entry: Entry | None = None) -> None:
         self._projector(observed.cluster).observe(observed)

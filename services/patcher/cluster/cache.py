@@ -194,7 +194,7 @@ class ObjectCache:
             filters=filters,
             kinds=self.integrations.added_kinds,
             on_integration=self._on_integration,
-            on_item=lambda item: self._on_item("OBSERVED", item, self._on_observed),
+            on_item=self._on_observed_item,
         ).run()
 
     def _on_integration(self, observed: Observed) -> None:
@@ -229,10 +229,18 @@ class ObjectCache:
             with isolated(stream, item.subject):
                 on_entry(item)
 
-    def _on_observed(self, entry: Entry) -> None:
-        observed = read(entry, Observed)
-        if observed is None:
-            return
+    def _on_observed_item(self, item: Entry | CaughtUp) -> bool:
+        """Apply an entry of OBSERVED; False if it cannot be read."""
+        if isinstance(item, CaughtUp):
+            self._unread.discard(Observed.stream)
+            return True
+        if (observed := read(item, Observed)) is None:
+            return False
+        with isolated(Observed.stream, item.subject):
+            self._on_observed(observed)
+        return True
+
+    def _on_observed(self, observed: Observed) -> None:
         detail = f"{observed.plural}_{observed.group.replace('.', '_')}"
         key = (detail, observed.namespace, observed.name)
         known = self._objects.get(key)
