@@ -57,6 +57,15 @@ class _Queued:
     """Place in the order of all messages that were put."""
 
 
+class _Restated(Observed):
+    """An observation under an id of its own: the server would take it for the first one, and drop it."""
+
+    @property
+    def message_id(self) -> str | None:
+        """None: the publisher makes one."""
+        return None
+
+
 class ObservedPublisher:
     """Publishes one message of each object at a time; later ones of the same object are coalesced."""
 
@@ -180,7 +189,7 @@ class ObservedPublisher:
             # A message that nobody can read has come behind this state, which the server has had before.
             probes.RESTATED.fired += 1
             log.warning("saying again what cannot be read any more", subject=message.subject)
-            return message.restated()
+            return _Restated.model_construct(**message.__dict__)
         if message.deleted:
             self._sequences.pop(message.subject, None)
         else:

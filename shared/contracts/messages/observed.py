@@ -87,10 +87,6 @@ class Observed(ObservedHeader):
         """The same observation with a part of the object. `ref`: the reference to the whole message."""
         return self.model_copy(update={"object": obj, "object_ref": ref})
 
-    def restated(self) -> "Observed":
-        """The same observation, to be published once more, behind a message that nobody can read."""
-        return RestatedObserved.model_construct(**self.__dict__)
-
     @property
     def ref(self) -> ObjectRef:
         """The observed object."""
@@ -106,15 +102,6 @@ class Observed(ObservedHeader):
         """A relist or a second watcher publishes the same state under the same id."""
         gone = GONE if self.deleted else ""
         return f"{self.cluster}:{self.uid}:{self.resource_version}:{self.version}{gone}"
-
-
-class RestatedObserved(Observed):
-    """An observation under an id of its own: the server would take it for the first one, and drop it."""
-
-    @property
-    def message_id(self) -> str | None:
-        """None: the publisher makes one."""
-        return None
 
 
 def _problem_of(obj: Mapping[str, Any], header: ObservedHeader) -> str | None:
