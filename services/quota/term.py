@@ -24,18 +24,18 @@ from services.quota.audit.contradictions import OpenContradictions
 from services.quota.dead_letters import DeadLetters
 from services.quota.decider import Decider
 from services.quota.ended_work import FORGET_SECONDS, EndedWork
+from services.quota.log_room import LogRoom
 from services.quota.metrics import DecisionMetrics
 from services.quota.metrics.gauges import cohorts_of, queue_of
-from services.quota.metrics.service import AUDITS, HALTED, ISOLATED, LOG_FULLNESS, UNPLANNED
+from services.quota.metrics.service import AUDITS, HALTED, ISOLATED, UNPLANNED
 from services.quota.wire.inbound import CONFIGURATION_KINDS, decision_in, message_type
 from shared.bus.follow import existing, read, why_unreadable
 from shared.bus.port import (
-    ROOM_FOR_ENDS,
     Bus,
-    BusError,
     Entry,
     FencedError,
     LogChangedError,
+    LogEnd,
     VoidEntry,
 )
 from shared.contracts.messages.admissions import HOLDING, Admission
@@ -67,14 +67,6 @@ REST_SECONDS_MAX: Final = 0.05
 
 AHEAD_SECONDS: Final = 30 * 86_400
 """An Outcome whose term is so far ahead is a lie, or of a clock that was set wrong by a month."""
-
-FULLNESS_INTERVAL_SECONDS: Final = 5.0
-
-NEEDED_BY_ENDS: Final = ("ADMISSIONS", "WORKLOADS", "OUTCOMES")
-"""Logs that take a message before a workload's quota is free."""
-
-FULL: Final = ROOM_FOR_ENDS
-"""Fullness of such a log from which on nobody is admitted: the rest is for workloads that end."""
 
 PROBLEMS_MAX: Final = 20
 """Contradictions that one examination logs."""
@@ -132,10 +124,12 @@ class Term:
         """Stream to the last sequence of it that was applied."""
 
         self._publish_error: BaseException | None = None
-        self._full = ""
-        """Which log is nearly full, in words; empty: none is."""
-
-        self._fullness_of: dict[str, float] = {}
+        self._room = LogRoom(
+            bus=bus,
+            last_stored=lambda: self._last_stored,
+            check_end=self._check_end,
+            on_change=self._on_room,
+        )
         self._ended = EndedWork(
             bus=bus,
             decider=decider,
@@ -182,6 +176,7 @@ class Term:
         self._inbox = self._latest_in_order()
         self._apply_inbox(len(self._inbox))
         self._auditor.check_order()
+        await self._room.look()
         for one in void:
             self._repair(one)
         self._note_stopped()
@@ -277,48 +272,27 @@ class Term:
         """Delete ended workloads from the views, and from logs that are nearly full."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._ended.sweep_objects())
-            group.create_task(self._ended.run(lambda stream: self._fullness_of.get(stream, 0.0)))
+            group.create_task(self._ended.run(self._room.fullness))
 
-    async def watch_log_fullness(self) -> None:
-        """Stop admitting while a log that an end needs is nearly full; go on once it has room again.
-
-        A full log would refuse what gives quota back, which holds up every workload.
-        """
-        while True:
-            fullest = {stream: await self._fullness(stream) for stream in NEEDED_BY_ENDS}
-            full = [
-                f"{stream} is {used:.0%} full" for stream, used in fullest.items() if used >= FULL
-            ]
-            why = f"{' and '.join(full)}; the rest is kept for work that ends" if full else ""
-            if bool(why) != bool(self._full):
-                log.error("room in the logs", full=full, admitting=not (full or self._halted))
-                probes.ADMISSION_STOPPED.fired += bool(why)
-                self._arrived.set()
-            self._full = why
-            self._note_stopped()
-            await asyncio.sleep(FULLNESS_INTERVAL_SECONDS)
+    async def watch_log_room(self) -> None:
+        """Stop admitting while a log that an end needs is nearly full; go on once it has room again."""
+        await self._room.watch()
 
     @property
     def _admits(self) -> bool:
-        return self._is_examined and not (self._full or self._halted)
+        return self._is_examined and not (self._room.why_none() or self._halted)
 
-    async def _fullness(self, stream: str) -> float:
-        """How full a log is; while the bus does not say, as full as it said last."""
-        stored = self._last_stored
-        try:
-            end = await self._bus.log_end(stream)
-        except BusError as error:
-            log.debug("fullness of a log is unknown", stream=stream, error=str(error))
-        else:
-            self._fullness_of[stream] = end.fullness
-            if stream == "ADMISSIONS" and end.last > self._last_sent:
-                # Three servers cannot refuse a stale leader: the next term repairs what it wrote.
-                raise FencedError(f"{stream} ends at {end.last}, we sent up to {self._last_sent}")
-            if stream == "ADMISSIONS" and end.last < stored:
-                raise LogChangedError(f"{stream} ends at {end.last}, it had {stored}")
-        fullness = self._fullness_of.get(stream, 0.0)
-        LOG_FULLNESS.labels(stream=stream).set(fullness)
-        return fullness
+    def _check_end(self, end: LogEnd, stored: int) -> None:
+        """Compare the end of `ADMISSIONS` with what we sent, and with what was `stored` before."""
+        if end.last > self._last_sent:
+            # Three servers cannot refuse a stale leader: the next term repairs what it wrote.
+            raise FencedError(f"ADMISSIONS ends at {end.last}, we sent up to {self._last_sent}")
+        if end.last < stored:
+            raise LogChangedError(f"ADMISSIONS ends at {end.last}, it had {stored}")
+
+    def _on_room(self) -> None:
+        self._note_stopped()
+        self._arrived.set()
 
     def _note_stopped(self) -> None:
         """Look whether the auditor stops admission, and say why nobody is admitted."""
@@ -330,8 +304,9 @@ class Term:
         stopped = (
             f"the log and quota's own state contradict each other ({problem})" if problem else ""
         )
-        self._decider.admission_stopped = stopped or self._full
-        self._on_stopped(problem, self._full)
+        full = self._room.why_none()
+        self._decider.admission_stopped = stopped or full
+        self._on_stopped(problem, full)
 
     def _examine(self) -> bool:
         """Have the auditor examine what was read and decided; return whether admission stops or goes on.

@@ -81,7 +81,7 @@ class Hub:
 async def hub(server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Hub]:
     for name, seconds in (("SWEEP", 0.1), ("AGAIN", 0.1), ("PAUSE", 0.01)):
         monkeypatch.setattr(f"services.quota.ended_work.{name}_SECONDS", seconds)
-    monkeypatch.setattr("services.quota.term.FULLNESS_INTERVAL_SECONDS", 0.1)
+    monkeypatch.setattr("services.quota.log_room.INTERVAL_SECONDS", 0.1)
     hub = Hub(server.url)
     await hub.bus.start()
     await hub.furnish()

@@ -52,7 +52,7 @@ def everything_fits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def replaced_leaders_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Terms, "is_void", lambda _self, _entry: False)
-    monkeypatch.setattr("services.quota.term.FULLNESS_INTERVAL_SECONDS", 0.02)
+    monkeypatch.setattr("services.quota.log_room.INTERVAL_SECONDS", 0.02)
 
 
 FORGOTTEN = 7

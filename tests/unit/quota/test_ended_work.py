@@ -27,7 +27,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("services.quota.ended_work.AGAIN_SECONDS", 0.0)
     monkeypatch.setattr("services.quota.ended_work.PAUSE_SECONDS", 0.0)
     monkeypatch.setattr("services.quota.ended_work.TRIM_AGAIN", timedelta(0))
-    monkeypatch.setattr("services.quota.term.FULLNESS_INTERVAL_SECONDS", 0.02)
+    monkeypatch.setattr("services.quota.log_room.INTERVAL_SECONDS", 0.02)
     short = SETTINGS.model_copy(update={"forget_seconds": 0.05})
     monkeypatch.setattr("tests.unit.quota.service_setup.SETTINGS", short)
 

@@ -14,7 +14,7 @@ from tests.unit.quota.service_setup import Setup, became, explained
 async def test_nearly_full_log_stops_admission_until_it_has_room(
     setup: Setup, monkeypatch: pytest.MonkeyPatch, log: str
 ) -> None:
-    monkeypatch.setattr("services.quota.term.FULLNESS_INTERVAL_SECONDS", 0.02)
+    monkeypatch.setattr("services.quota.log_room.INTERVAL_SECONDS", 0.02)
     used = {log: 0.85}
 
     monkeypatch.setattr(Stream, "fullness", property(lambda stream: used.get(stream.name, 0.0)))

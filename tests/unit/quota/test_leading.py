@@ -106,7 +106,7 @@ async def test_new_leader_applies_only_last_decision_of_each_workload(
 async def test_decisions_of_stale_leader_are_repaired_by_the_next(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.quota.term.FULLNESS_INTERVAL_SECONDS", 0.02)
+    monkeypatch.setattr("services.quota.log_room.INTERVAL_SECONDS", 0.02)
     await setup.cluster()
     await setup.start_quota()
     await setup.workload("x")
@@ -159,7 +159,7 @@ async def test_term_grows_although_log_lost_its_term_messages(
 async def test_nearly_full_log_accepts_releases_but_no_admissions(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.quota.term.FULLNESS_INTERVAL_SECONDS", 0.02)
+    monkeypatch.setattr("services.quota.log_room.INTERVAL_SECONDS", 0.02)
     await setup.cluster(cpus=30)
     await setup.start_quota()
     for number in range(29):

@@ -37,7 +37,10 @@ BURST_SECONDS: Final = 5.0
 KEPT: Final = 5
 """Newest messages of a log that a truncation leaves."""
 
-GARBAGE: Final = ("OUTCOMES", "CHECKS", "DISPATCHES", "HOSTS", "WORKLOADS", "QUEUES", "ADMISSIONS")
+GARBAGE: Final = (
+    *("OUTCOMES", "CHECKS", "DISPATCHES", "HOSTS", "WORKLOADS", "QUEUES", "ADMISSIONS"),
+    "OBSERVED",
+)
 
 
 class Disturbances:

@@ -182,6 +182,7 @@ FOCUSES: Final[Mapping[str, dict[str, Any]]] = {
         "faults": {"hold_every_seconds": 4.0, "lost_answer": 0.05, "kill_every_seconds": 10.0},
     },
     "disks": {"full_disks": True},
+    "garbage": {"garbage": True},
 }
 """By name, what is always on. Each is a scenario of that name."""
 
