@@ -1,0 +1,88 @@
+"""Over both buses: a message that nobody can read hides no object from whoever begins to read."""
+
+import asyncio
+
+from shared.bus.follow import follow, recall
+from shared.bus.port import Bus, Entry
+from shared.contracts.messages.observed import Observed
+from shared.testing.waiting import PATIENCE_SECONDS
+from tests.contract.bus.stage import Stage
+
+
+class Garbage(Observed):
+    """Under the subject of an object, and no observation."""
+
+    @property
+    def message_id(self) -> str | None:
+        return None
+
+    def encode(self) -> bytes:
+        return b'{"what": "ever"'
+
+
+def seen(name: str, version: str, kind: type[Observed] = Observed) -> Observed:
+    return kind(
+        cluster="hub", group="batch", version="v1", plural="jobs", kind="Job",
+        namespace="team", name=name, uid=f"u-{name}", resource_version=version, object={},
+    )  # fmt: skip
+
+
+async def recalled(bus: Bus) -> tuple[list[tuple[str, str]], list[int]]:
+    """Name and version of each object that is there for whoever begins to read; what cannot be read."""
+    found, unreadable = list[tuple[str, str]](), list[int]()
+
+    def on_observed(message: Observed, _entry: Entry) -> None:
+        found.append((message.name, message.resource_version))
+
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await recall(
+            bus,
+            {Observed: on_observed},
+            on_unreadable=lambda entry: unreadable.append(entry.sequence),
+        )
+    return sorted(found), unreadable
+
+
+async def test_last_state_that_can_be_read_is_found_behind_garbage(bus_factory: Stage) -> None:
+    bus = bus_factory.bus()
+    await bus.start()
+    for message in (
+        *(seen("a", "1"), seen("b", "1"), seen("a", "2")),
+        *(seen("a", "", Garbage), seen("a", "", Garbage), seen("never", "", Garbage)),
+    ):
+        last = await bus.publish(message)
+
+    assert await recalled(bus) == ([("a", "2"), ("b", "1")], [last - 1, last])
+
+
+async def test_later_state_is_what_counts(bus_factory: Stage) -> None:
+    bus = bus_factory.bus()
+    await bus.start()
+    for message in (seen("a", "1"), seen("a", "", Garbage), seen("a", "2")):
+        await bus.publish(message)
+
+    assert await recalled(bus) == ([("a", "2")], [])
+
+
+async def test_who_reads_already_skips_garbage(bus_factory: Stage) -> None:
+    bus = bus_factory.bus()
+    await bus.start()
+    await bus.publish(seen("a", "1"))
+    found: list[str] = []
+    began, done = asyncio.Event(), asyncio.Event()
+
+    def on_observed(message: Observed, _entry: Entry) -> None:
+        found.append(message.resource_version)
+        if message.resource_version == "2":
+            done.set()
+
+    following = asyncio.create_task(follow(bus, {Observed: on_observed}, on_caught_up=began.set))
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await began.wait()
+        await bus.publish(seen("a", "", Garbage))
+        await bus.publish(seen("a", "2"))
+        await done.wait()
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+
+    assert found == ["1", "2"]

@@ -1,0 +1,75 @@
+"""A message that nobody can read under the subject of an object: the next watcher says the object again."""
+
+import asyncio
+
+from shared.contracts.kube.kinds import JOB
+from shared.contracts.messages.base import UndecodableError
+from shared.contracts.messages.observed import Observed
+from tests.unit.watcher.harness import Harness, run_harness
+
+
+def of_jobs(harness: Harness) -> list[Observed | None]:
+    """Every message about a Job, oldest first; None for one that cannot be read."""
+    found: list[Observed | None] = []
+    for entry in harness.log():
+        if entry.subject.endswith(JOB.detail):
+            try:
+                found.append(entry.read(Observed))
+            except UndecodableError:
+                found.append(None)
+    return found
+
+
+async def hidden_job(harness: Harness) -> None:
+    """A job whose last message nobody can read, and no watcher."""
+    await harness.job("j")
+    await harness.start()
+    await asyncio.sleep(5)
+    await harness.kill()
+    subject = next(entry.subject for entry in harness.log() if entry.subject.endswith(JOB.detail))
+    harness.server.publish(subject, b'{"what": "ever"', {})
+
+
+def test_object_is_said_again_although_it_has_not_changed() -> None:
+    async def drive(harness: Harness) -> None:
+        await hidden_job(harness)
+        await harness.start()
+        await asyncio.sleep(60)
+        first, garbage, again = of_jobs(harness)
+        assert garbage is None
+        assert first is not None
+        assert again is not None
+        assert (again.uid, again.resource_version) == (first.uid, first.resource_version)
+        await harness.kill()
+        await harness.start()
+        await asyncio.sleep(60)
+        assert len(of_jobs(harness)) == 3, "once is enough"
+
+    run_harness(drive)
+
+
+def test_object_that_is_gone_gets_its_tombstone() -> None:
+    async def drive(harness: Harness) -> None:
+        await hidden_job(harness)
+        await harness.delete("j")
+        await harness.start()
+        await asyncio.sleep(60)
+        last = of_jobs(harness)[-1]
+        assert last is not None
+        assert last.deleted
+
+    run_harness(drive)
+
+
+def test_object_that_changed_meanwhile_is_said_as_it_is() -> None:
+    async def drive(harness: Harness) -> None:
+        await hidden_job(harness)
+        await harness.touch("j", "yes")
+        await harness.start()
+        await asyncio.sleep(60)
+        last = of_jobs(harness)[-1]
+        assert last is not None
+        assert last.object is not None
+        assert last.object["metadata"]["labels"]["touched"] == "yes"
+
+    run_harness(drive)
