@@ -23,7 +23,7 @@ class Garbage(Observed):
 def seen(name: str, version: str, kind: type[Observed] = Observed) -> Observed:
     return kind(
         cluster="hub", group="batch", version="v1", plural="jobs", kind="Job",
-        namespace="team", name=name, uid=f"u-{name}", resource_version=version, object={},
+        namespace="team", name=name, uid=f"u-{name}", resource_version=version,
     )  # fmt: skip
 
 
