@@ -44,7 +44,13 @@ from shared.contracts.messages.base import Message, NewerSchemaError
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.queues import QueueStatus
-from shared.contracts.subjects import observed_filter, subject_filter, synced_filter, workload_of
+from shared.contracts.subjects import (
+    encode,
+    observed_filter,
+    subject_filter,
+    synced_filter,
+    workload_of,
+)
 from shared.telemetry import probes
 
 log = structlog.get_logger(__name__)
@@ -130,6 +136,9 @@ class Term:
             check_end=self._check_end,
             on_change=self._on_room,
         )
+        self._newer: set[str] = set()
+        """Clusters whose queues a newer release describes, until somebody of this one has listed them."""
+
         self._ended = EndedWork(
             bus=bus,
             decider=decider,
@@ -280,7 +289,7 @@ class Term:
 
     @property
     def _admits(self) -> bool:
-        return self._is_examined and not (self._room.why_none() or self._halted)
+        return self._is_examined and not (self._room.why_none() or self._halted or self._newer)
 
     def _check_end(self, end: LogEnd, stored: int) -> None:
         """Compare the end of `ADMISSIONS` with what we sent, and with what was `stored` before."""
@@ -305,6 +314,8 @@ class Term:
             f"the log and quota's own state contradict each other ({problem})" if problem else ""
         )
         full = self._room.why_none()
+        if self._newer:
+            full = f"a newer release writes OBSERVED of {', '.join(sorted(self._newer))}: upgrade quota"
         self._decider.admission_stopped = stopped or full
         self._on_stopped(problem, full)
 
@@ -395,6 +406,9 @@ class Term:
         try:
             return why_unreadable(entry, lambda one: one.read(kind))
         except NewerSchemaError:
+            if stream == Observed.stream:
+                self._newer.add(entry.subject.split(".")[2])
+                self._note_stopped()
             return None
 
     def _apply(self, message: Message, entry: Entry) -> str | None:
@@ -417,6 +431,9 @@ class Term:
             case _:
                 why = self._decider.apply(message)
                 self._auditor.note(message)
+                if isinstance(message, Synced) and encode(message.cluster) in self._newer:
+                    self._newer.discard(encode(message.cluster))
+                    self._note_stopped()
                 if isinstance(message, Observed) and message.deleted:
                     self._metrics.remove_series(message.plural, message.namespace, message.name)
                 return why
