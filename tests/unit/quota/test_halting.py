@@ -20,7 +20,6 @@ async def test_nearly_full_log_stops_admission_until_it_has_room(
     monkeypatch.setattr(Stream, "fullness", property(lambda stream: used.get(stream.name, 0.0)))
     await setup.cluster(cpus=1)
     await setup.start_quota()
-    await asyncio.sleep(0.3)
     await setup.workload("y")
     await asyncio.sleep(0.2)
     assert await setup.states("y") == []

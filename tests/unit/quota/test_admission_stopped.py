@@ -1,0 +1,87 @@
+"""Nobody is admitted by what is not known: the room in the logs, queues that a newer release describes."""
+
+import asyncio
+
+import pytest
+
+from shared.bus.headers import TYPE
+from shared.bus.port import LogEnd, UnavailableError
+from shared.contracts.kube import kinds
+from shared.contracts.messages.base import SCHEMA_VERSION
+from shared.contracts.messages.observed import Observed, Synced
+from shared.testing.waiting import eventually
+from shared.testing.world.memory_bus import MemoryBus
+from tests.unit.quota.service_setup import NOON, Setup, became, explained
+
+
+class Silent(MemoryBus):
+    """Does not say how full a log is."""
+
+    says = False
+    asked = 0
+
+    async def log_end(self, stream: str) -> LogEnd:
+        self.asked += 1
+        if not self.says:
+            raise UnavailableError("no answer")
+        return await super().log_end(stream)
+
+
+async def asked_again(bus: Silent) -> None:
+    seen = bus.asked
+    await eventually(lambda: bus.asked > seen + 6)
+
+
+async def says(setup: Setup, name: str, what: str) -> None:
+    async def so() -> bool:
+        items = (await explained(setup, name)).items
+        return any(what in item.message for item in items)
+
+    await eventually(so)
+
+
+async def test_nobody_is_admitted_before_the_room_in_the_logs_is_known_and_once_it_is_not(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.quota.log_room.INTERVAL_SECONDS", 0.02)
+    monkeypatch.setattr("services.quota.log_room.KNOWN_SECONDS", 0.1)
+    await setup.cluster(cpus=3)
+    bus = Silent(setup.server, instance="quota-a")
+    await setup.start_quota(bus=bus)
+    await setup.workload("x")
+    await says(setup, "x", "NATS does not say how full ADMISSIONS and WORKLOADS and OUTCOMES is")
+    assert await setup.states("x") == []
+
+    bus.says = True
+    await became(setup, "x", "admitted")
+
+    bus.says = False
+    await asyncio.sleep(0.15)
+    await setup.workload("y")
+    await asked_again(bus)
+    assert await setup.states("y") == []
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["it led before", "it begins to lead"])
+async def test_queues_of_a_newer_release_count_once_this_one_has_listed_them(
+    setup: Setup, before: bool
+) -> None:
+    await setup.cluster()
+    if before:
+        await setup.start_quota()
+        await setup.workload("w")
+        await became(setup, "w", "admitted")
+    newer = {TYPE: Observed.type, SCHEMA_VERSION: "99"}
+    detail = kinds.CLUSTER_QUEUE.detail
+    setup.server.publish(f"sluice.observed.hub._.cq.{detail}", b"{}", newer)
+    setup.server.publish("sluice.observed.hub._._.synced", b"{}", newer | {TYPE: Synced.type})
+    if not before:
+        await setup.start_quota()
+    await setup.workload("x")
+    if before:
+        await says(setup, "x", "a newer release writes OBSERVED of hub: upgrade quota")
+    await asyncio.sleep(0.2)
+    assert await setup.states("x") == []
+
+    await setup.bus.publish(Synced(cluster="hub", epoch="2", kinds=[], at=NOON))
+    await became(setup, "x", "admitted")
