@@ -69,9 +69,7 @@ class LogRoom:
             return f"{' and '.join(full)}; the rest is kept for work that ends"
         oldest = asyncio.get_running_loop().time() - KNOWN_SECONDS
         unknown = [
-            stream
-            for stream in NEEDED_BY_ENDS
-            if self._asked_at.get(stream, -math.inf) < oldest
+            stream for stream in NEEDED_BY_ENDS if self._asked_at.get(stream, -math.inf) < oldest
         ]
         return f"NATS does not say how full {' and '.join(unknown)} is" if unknown else ""
 
