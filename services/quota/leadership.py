@@ -103,7 +103,7 @@ class QuotaLeader:
         async with asyncio.TaskGroup() as group:
             await term.begin(group)
             group.create_task(QueryResponder(bus=self._bus, decider=decider).serve())
-            group.create_task(term.watch_log_room())
+            group.create_task(term.room.watch())
             group.create_task(term.delete_ended())
             self.decider, self._term = decider, term
             await term.decide_until_cancelled()

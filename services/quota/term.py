@@ -130,7 +130,7 @@ class Term:
         """Stream to the last sequence of it that was applied."""
 
         self._publish_error: BaseException | None = None
-        self._room = LogRoom(
+        self.room = LogRoom(
             bus=bus,
             last_stored=lambda: self._last_stored,
             check_end=self._check_end,
@@ -185,7 +185,7 @@ class Term:
         self._inbox = self._latest_in_order()
         self._apply_inbox(len(self._inbox))
         self._auditor.check_order()
-        await self._room.look()
+        await self.room.look()
         for one in void:
             self._repair(one)
         self._note_stopped()
@@ -281,15 +281,11 @@ class Term:
         """Delete ended workloads from the views, and from logs that are nearly full."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._ended.sweep_objects())
-            group.create_task(self._ended.run(self._room.fullness))
-
-    async def watch_log_room(self) -> None:
-        """Stop admitting while a log that an end needs is nearly full; go on once it has room again."""
-        await self._room.watch()
+            group.create_task(self._ended.run(self.room.fullness))
 
     @property
     def _admits(self) -> bool:
-        return self._is_examined and not (self._room.why_none() or self._halted or self._newer)
+        return self._is_examined and not (self.room.why_none() or self._halted or self._newer)
 
     def _check_end(self, end: LogEnd, stored: int) -> None:
         """Compare the end of `ADMISSIONS` with what we sent, and with what was `stored` before."""
@@ -313,7 +309,7 @@ class Term:
         stopped = (
             f"the log and quota's own state contradict each other ({problem})" if problem else ""
         )
-        full = self._room.why_none()
+        full = self.room.why_none()
         if self._newer:
             full = f"a newer release writes OBSERVED of {', '.join(sorted(self._newer))}: upgrade quota"
         self._decider.admission_stopped = stopped or full
