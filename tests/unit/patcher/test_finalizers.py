@@ -89,11 +89,21 @@ async def test_deleted_queue_goes_when_nothing_holds_its_quota(cluster: Cluster)
     await cluster.quota_says(0, reason="Ready")
     await eventually(partial(cluster.shows, 0))
     await cluster.delete(*QUEUE)
+    for reserving in (3, 0):
+        await cluster.quota_says(reserving, reason="Ready")
+        await eventually(partial(cluster.shows, reserving))
+    assert await cluster.has_finalizer(*QUEUE), "quota has not seen that it is deleted"
     await cluster.quota_says(2)
     await eventually(partial(cluster.shows, 2))
     assert await cluster.has_finalizer(*QUEUE)
     await cluster.quota_says(0)
     await eventually(partial(cluster.is_gone, *QUEUE))
+
+
+async def test_queue_that_lives_keeps_its_finalizer_whatever_quota_says(cluster: Cluster) -> None:
+    await cluster.quota_says(0)
+    await eventually(partial(cluster.shows, 0))
+    assert await cluster.has_finalizer(*QUEUE)
 
 
 @pytest.mark.parametrize("named", [FLAVOR, CHECK], ids=["flavor", "check"])

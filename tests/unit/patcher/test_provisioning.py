@@ -8,6 +8,7 @@ import pytest
 from services.patcher.provisioning.answers import INACTIVE
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import Body, as_body
+from shared.contracts.kube.conditions import MESSAGE_MAX
 from shared.contracts.messages.observed import Synced
 from shared.kube.port import NotFoundError
 from shared.testing.builders import observed_object
@@ -26,7 +27,7 @@ class Cluster(Setup):
         await self.observe(kind, made)
         return made
 
-    async def reserve(self) -> Body:
+    async def reserve(self, *, at: str = "2026-01-01T12:00:00Z") -> Body:
         """The Workload, as it is observed once its quota is reserved."""
         template = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
         spec = {"podSets": [{"name": "main", "count": 1, "template": template}], "queueName": "q"}
@@ -37,7 +38,7 @@ class Cluster(Setup):
         assigned = {"name": "main", "count": 1, "flavors": {"cpu": "spot"}}
         held = {
             "type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "message": "",
-            "lastTransitionTime": "2026-01-01T12:00:00Z",
+            "lastTransitionTime": at,
         }  # fmt: skip
         status = {
             "admission": {"clusterQueue": "cq", "podSetAssignments": [assigned]},
@@ -64,6 +65,17 @@ class Cluster(Setup):
         obj = await self.kube.get(kinds.WORKLOAD, "default", "wl")
         (state,) = obj["status"]["admissionChecks"]
         return state["state"], state.get("message", "")
+
+    async def looks(self) -> None:
+        """Return when the controller has looked at a check that is new."""
+        other = {"metadata": {"name": "other"}, "spec": CHECK["spec"]}
+        await self.observed(kinds.ADMISSION_CHECK, other)
+
+        async def looked() -> bool:
+            obj = await self.kube.get(kinds.ADMISSION_CHECK, None, "other")
+            return bool((obj.get("status") or {}).get("conditions"))
+
+        await eventually(looked)
 
     async def until(self, state: str, message: str) -> None:
         async def told() -> bool:
@@ -95,8 +107,8 @@ async def asked(cluster: Cluster) -> Body:
     return made
 
 
-async def provisioned(cluster: Cluster) -> Body:
-    condition = {"type": "Provisioned", "status": "True", "reason": "Done", "message": "done"}
+async def provisioned(cluster: Cluster, message: str = "done") -> Body:
+    condition = {"type": "Provisioned", "status": "True", "reason": "Done", "message": message}
     return await cluster.kube.patch(
         kinds.PROVISIONING_REQUEST, "default", "wl-capacity-1",
         {"status": {"conditions": [condition]}}, subresource="status",
@@ -118,6 +130,55 @@ async def test_request_that_is_deleted_meanwhile_admits_nothing(cluster: Cluster
     assert (await cluster.check())[0] == "Pending"
     await cluster.observe(kinds.PROVISIONING_REQUEST, await provisioned(cluster))
     await cluster.until("Ready", "done")
+
+
+async def test_request_that_is_going_admits_nothing(cluster: Cluster) -> None:
+    """The autoscaler has a finalizer on it: it is there until that goes."""
+    await cluster.reserve()
+    first = await asked(cluster)
+    where = (kinds.PROVISIONING_REQUEST, "default", "wl-capacity-1")
+    await cluster.kube.patch(*where, {"metadata": {"finalizers": ["example.com/autoscaler"]}})
+    answered = await provisioned(cluster)
+    await cluster.kube.delete(*where)
+    await cluster.observe(kinds.PROVISIONING_REQUEST, answered)
+    await cluster.looks()
+    assert (await cluster.check())[0] == "Pending"
+    await cluster.kube.patch(*where, {"metadata": {"finalizers": None}})
+    await cluster.bus.publish(observed_object(kinds.PROVISIONING_REQUEST, answered, deleted=True))
+
+    async def again() -> bool:
+        made = await cluster.request()
+        return made is not None and made["metadata"]["uid"] != first["metadata"]["uid"]
+
+    await eventually(again)
+    assert (await cluster.check())[0] == "Pending"
+
+
+async def test_request_of_the_same_name_is_not_the_one_that_was_answered(cluster: Cluster) -> None:
+    await cluster.reserve()
+    first = await asked(cluster)
+    answered = await provisioned(cluster, "first")
+    await cluster.kube.delete(kinds.PROVISIONING_REQUEST, "default", "wl-capacity-1")
+    kept = ("name", "namespace", "labels", "ownerReferences")
+    metadata = {name: value for name, value in first["metadata"].items() if name in kept}
+    await cluster.kube.create(kinds.PROVISIONING_REQUEST, as_body({**first, "metadata": metadata}))
+    await cluster.observe(kinds.PROVISIONING_REQUEST, answered)
+    await cluster.looks()
+    await cluster.observe(kinds.PROVISIONING_REQUEST, await provisioned(cluster, "second"))
+    await cluster.until("Ready", "second")
+
+
+async def test_answer_is_no_older_than_the_reservation_and_no_longer_than_allowed(
+    cluster: Cluster,
+) -> None:
+    reserved_at = "2026-01-01T12:00:05Z"  # The clock of this patcher says twelve.
+    await cluster.reserve(at=reserved_at)
+    await asked(cluster)
+    text = "x" * (MESSAGE_MAX + 1)
+    await cluster.observe(kinds.PROVISIONING_REQUEST, await provisioned(cluster, text))
+    await cluster.until("Ready", text[:MESSAGE_MAX])
+    obj = await cluster.kube.get(kinds.WORKLOAD, "default", "wl")
+    assert obj["status"]["admissionChecks"][0]["lastTransitionTime"] == reserved_at
 
 
 async def test_request_is_made_once_by_two_processes(cluster: Cluster) -> None:
