@@ -178,6 +178,8 @@ class HostedApart:
             if self._loop is not None and self._task is not None:
                 self._loop.call_soon_threadsafe(self._task.cancel)
             await asyncio.wait([ended])
+            if not ended.cancelled():
+                ended.exception()  # Looked at: else asyncio logs it as one that nobody saw.
             raise
 
     def _thread(self) -> None:
