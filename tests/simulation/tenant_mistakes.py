@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from services.classifier.projection.owners.naming import Naming
 from services.classifier.projection.projector import Projector
 from services.classifier.webhook import updates
 from services.classifier.webhook.draft import MutationResult
@@ -70,10 +71,10 @@ def fixes_nothing(*_: Any, **__: Any) -> None:
     """Let a tenant change what rules gave."""
 
 
-def takes_over_any_workload(self: Any, job: Any, job_ref: Any, integration: Any) -> WorkloadRef:
+def takes_over_any_workload(self: Any, job: Any, integration: Any, before: Any) -> WorkloadRef:
     """Give a job the Workload that its labels name, whoever has it."""
-    del job_ref
-    own = self._own_ref(job, integration)
+    del before
+    own = self.own_ref(job, integration)
     labels = job["metadata"].get("labels") or {}
     name = labels.get(PREBUILT_WORKLOAD) if ORIGIN in labels else None
     return WorkloadRef(own.cluster, own.namespace, name) if name else own
@@ -110,7 +111,7 @@ MISTAKES: dict[str, Mistake] = {
         JobController, "stop", stops_only_with_a_workload, 49, "runs on though it is evicted"
     ),
     "a copy's labels": Mistake(
-        Projector, "_ref_of", takes_over_any_workload, 6, "runs and holds no quota"
+        Naming, "ref_of", takes_over_any_workload, 6, "is given back while it runs"
     ),
 }
 """By what is believed."""
