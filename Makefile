@@ -8,7 +8,7 @@ SEEDS  ?= 200
 SCENARIO ?= basic
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser screenshots record-metrics fmt lint types imports test test-long test-cluster test-kueue contracts conformance classification simulate mutants faults demo dev docs audit release ci bench bench-engine bench-webhook bench-bus bench-whatif bench-startup bench-restart bench-rest bench-cluster bench-spokes attack fuzz clean
+.PHONY: help setup browser screenshots record-metrics fmt lint types imports test test-long test-cluster test-kueue contracts conformance classification simulate mutants faults demo dev docs audit release ci bench bench-engine bench-webhook bench-bus bench-console bench-whatif bench-startup bench-restart bench-rest bench-cluster bench-spokes attack fuzz clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2}'
@@ -109,6 +109,9 @@ bench-restart: setup ## Measure a start after history: 1,000,000 ended, 50,000 w
 
 bench-rest: setup ## Measure `sluice dev` while nothing happens: CPU in % of a core, PSS in MiB (MINUTES=10)
 	$(RUN)/python -m services.ctl.bench.rest --minutes $(or $(MINUTES),10)
+
+bench-console: setup ## Measure the console: CPU and memory with 10,000 workloads, 50 open pages and 50 changes a second
+	$(RUN)/python -m services.console.bench
 
 bench-startup: setup ## Measure the start of quick commands: CPU ms of help, completion and get
 	$(RUN)/python -m services.ctl.bench_startup

@@ -195,8 +195,8 @@ class QueryService:
     def in_order(self, is_visible: NamespaceFilter) -> list[Ident]:
         """The visible workloads: those that finished last, within each the youngest first."""
         found = [
-            (state.phase == "finished", -state.created_at.timestamp(), _ident(state))
-            for state, _ in self.view.workloads()
+            (state.phase == "finished", -state.created_at.timestamp(), ident)
+            for ident, state in self.view.states()
             if is_visible(state.namespace)
         ]
         return [ident for _, _, ident in sorted(found)]

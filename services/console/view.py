@@ -370,12 +370,9 @@ class View:
         """The time that ages are computed with."""
         return self._now()
 
-    def workloads(self) -> Iterator[tuple[WorkloadState, Admission | None]]:
-        """All workloads, each with the decision in force about it."""
-        for ident in self._reading.workloads:
-            found = self.workload(ident)
-            if found is not None:
-                yield found
+    def states(self) -> Iterator[tuple[Ident, WorkloadState]]:
+        """All workloads, without decisions. The names are the view's own: who keeps them copies nothing."""
+        yield from self._reading.workloads.items()
 
     def workload(self, ident: Ident) -> tuple[WorkloadState, Admission | None] | None:
         """One workload with the decision in force; None if there is none of this name."""

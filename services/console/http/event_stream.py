@@ -18,9 +18,9 @@ HEARTBEAT_SECONDS: Final = 15.0
 SETTLE_SECONDS: Final = 1.0
 """How long changes are collected, so that a page gets at most one event a second."""
 
-SNAPSHOT_ROWS: Final = 1_000
+SNAPSHOT_ROWS: Final = 250
 """Workloads in one event. More of them follow in further events, so that a page shows the first ones at
-once, and no stream holds all of them as one text."""
+once, and fifty that open together do not each hold all of them as one text."""
 
 ROWS_MAX: Final = 20_000
 """Workloads that a page is told at most. It says how many more there are."""
@@ -39,6 +39,7 @@ async def events(
     version = queries.view.version
     for event in _snapshot(queries, visibility):
         yield event
+    del event  # It may be long, and this stream lives as long as a page is open.
     loop = asyncio.get_running_loop()
     asked = loop.time()
     while True:
@@ -53,6 +54,7 @@ async def events(
                 version = queries.view.version
                 for event in _snapshot(queries, now):
                     yield event
+                del event
             visibility, asked = now, loop.time()
         try:
             async with asyncio.timeout(HEARTBEAT_SECONDS):
@@ -65,6 +67,7 @@ async def events(
         if changes is None:
             for event in _snapshot(queries, visibility):
                 yield event
+            del event
         elif told := _change(queries, visibility, changes):
             yield _event("change", version_now, told)
         version = version_now

@@ -217,9 +217,11 @@ class _EventStream(StreamingResponse):
             await super().__call__(scope, receive, send)
 
 
-async def _prepended(first: str, rest: AsyncGenerator[str]) -> AsyncGenerator[str]:
+async def _prepended(first: list[str], rest: AsyncGenerator[str]) -> AsyncGenerator[str]:
+    """`first` is emptied: its long text need not stay as long as the stream."""
     async with aclosing(rest):
-        yield first
+        while first:
+            yield first.pop()
         async for event in rest:
             yield event
 
@@ -344,7 +346,7 @@ class _Handlers:
             slot.enter_context(self._slot())
             happening = events(self._queries, _token(request), namespace)
             # A `StatusError` before the first event becomes a response, not a broken stream.
-            first = await anext(happening)
+            first = [await anext(happening)]
             return _EventStream(_prepended(first, happening), slot.pop_all())
 
     @contextmanager

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from services.console import view
+from services.console.http import event_stream
 from services.console.http.event_stream import HEARTBEAT_SECONDS, SETTLE_SECONDS, events
 from services.console.query_service import QueryService
 from services.console.status_error import StatusError
@@ -112,6 +113,23 @@ def test_quick_changes_of_one_object_make_one_event() -> None:
         await others.publish(decision(first, "waiting", 2, reason="ExceedsMaxQuota"))
         _, told = await coming
         assert [row["reason"] for row in told["workloads"]] == ["ExceedsMaxQuota"]
+
+    following(scene)
+
+
+def test_long_snapshot_comes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_stream, "SNAPSHOT_ROWS", 2)
+    monkeypatch.setattr(event_stream, "ROWS_MAX", 5)
+
+    async def scene(page: Following) -> None:
+        await page.stage.say(*(workload(f"w{number}") for number in range(6)))
+        parts = [await page.next() for _ in range(3)]
+        assert [name for name, _ in parts] == ["snapshot", "rows", "rows"]
+        assert [len(told["workloads"]) for _, told in parts] == [2, 2, 1]
+        assert [len(told["queues"]) for _, told in parts] == [2, 0, 0]
+        assert {told["omitted"] for _, told in parts} == {2}
+        shown = [name for _, told in parts for name in names(told["workloads"])]
+        assert len(set(shown)) == 5
 
     following(scene)
 

@@ -68,7 +68,7 @@ def test_idle_view_stops_reading_and_drops_its_state() -> None:
         assert stage.view.workload(FIRST) is not None
         await asyncio.sleep(2.0)
         assert not stage.reading
-        assert [*stage.view.workloads(), *stage.view.queues(), *stage.view.replica.states()] == []
+        assert [*stage.view.states(), *stage.view.queues(), *stage.view.replica.states()] == []
         assert stage.view.history.count_of(workload("done")) == 0
 
     play(scene, idle_seconds=IDLE_SECONDS)

@@ -54,6 +54,9 @@ export const status = (of) => element("span", { class: "status", "data-of": of }
 
 export const note = (text) => element("p", { class: "empty" }, text);
 
+// It has a key of its own, so that no other paragraph takes its place on the page.
+export const asking = () => element("p", { class: "empty", "data-at": "asking" }, "asking…");
+
 export const problem = (text) => element("p", { class: "problem" }, text);
 
 export function section(title, ...children) {

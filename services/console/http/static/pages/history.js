@@ -1,5 +1,5 @@
 // The recent past: admissions, preemptions and waits by priority, counted by the console from the logs.
-import { element, note, number, problem, section, table } from "/dom.js";
+import { asking, element, note, number, problem, section, table } from "/dom.js";
 import { asked } from "/asked.js";
 
 const SPANS = { "1h": "last hour", "24h": "last 24 hours", "7d": "last 7 days" };
@@ -11,15 +11,16 @@ export function history(query) {
   const { answer, problem: why } = asked(`/api/v1/trends?span=${span}`);
   const choice = element("ul", { class: "choice", "aria-label": "How far back" }, Object.entries(SPANS).map(([name, title]) =>
     element("li", {}, element("a", { href: `/history?span=${name}`, "aria-current": name === span ? "true" : null }, title))));
-  return [element("h2", {}, "History"), choice, why ? problem(why) : null, ...(answer ? shown(answer) : why ? [] : [note("asking…")])];
+  const reading = answer && !answer.complete
+    ? `The logs are being read${answer.readUntil ? `, up to ${time(answer.readUntil)}` : ""}: the figures grow still.` : "";
+  return [element("h2", {}, "History"), element("div", { class: "row" }, choice, element("p", { class: "sub", role: "status" }, reading)), why ? problem(why) : null, ...(answer ? shown(answer) : why ? [] : [asking()])];
 }
 
-function shown({ points, seconds, complete, readUntil }) {
+function shown({ points, seconds }) {
   const sum = (field) => points.reduce((total, point) => total + point[field], 0);
   const tiers = [...new Set(points.flatMap((point) => point.waits.map((wait) => wait.priority)))]
     .sort((a, b) => (Number.isNaN(Number(a)) ? 1 : Number.isNaN(Number(b)) ? -1 : Number(b) - Number(a)));
   return [
-    complete ? null : note(`The logs are being read${readUntil ? `, up to ${time(readUntil)}` : ""}: the figures grow still.`),
     section(`Admissions: ${sum("admitted")}`, chart("Admissions", points, (point) => point.admitted, "used")),
     section(`Preemptions: ${sum("preempted")}`, chart("Preemptions", points, (point) => point.preempted, "over")),
     section("Waits by priority", tiers.length ? tiers.map((tier) => [element("h3", {}, `Priority ${tier}`),

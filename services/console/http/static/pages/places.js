@@ -1,5 +1,5 @@
 // Spokes, and the build machines of each platform.
-import { cell, element, link, note, number, problem, section, since, table, toMachines, toSpoke, toWorkload, titleOf, status, key } from "/dom.js";
+import { asking, cell, element, key, link, note, number, problem, section, since, status, table, titleOf, toMachines, toSpoke, toWorkload } from "/dom.js";
 import { asked } from "/asked.js";
 import { inCluster, inOrder, state } from "/state.js";
 
@@ -7,7 +7,7 @@ const SHOWN_MAX = 200;
 
 export function spokes() {
   const { answer, problem: why } = asked("/api/v1/spokes");
-  return [element("h2", {}, "Spokes"), why ? problem(why) : null, !answer ? (why ? null : note("asking…"))
+  return [element("h2", {}, "Spokes"), why ? problem(why) : null, !answer ? (why ? null : asking())
     : answer.items.length ? table("Spokes", ["Spoke", "State", "#Offered", "#Chosen", "#Withdrawing", "#Latency", "#Failures", "Free quota"], answer.items.map(spokeLine))
       : note("No MultiKueueCluster names a spoke.")];
 }
@@ -38,7 +38,7 @@ export function spoke(cluster, name) {
 
 export function machines() {
   const { answer, problem: why } = asked("/api/v1/machines");
-  return [element("h2", {}, "Machines"), why ? problem(why) : null, !answer ? (why ? null : note("asking…"))
+  return [element("h2", {}, "Machines"), why ? problem(why) : null, !answer ? (why ? null : asking())
     : answer.items.length ? table("Platforms", ["Platform", "#Slots in use", "#Kept", "#Machines", "#Starting", "#Refused"], answer.items.map((each) =>
       element("tr", { "data-at": each.platform }, element("th", { scope: "row" }, link(toMachines(each), each.platform)),
         number(each.slots.filter((slot) => slot.state !== "held").length), number(each.slots.filter((slot) => slot.state === "held").length),
@@ -49,7 +49,7 @@ export function machines() {
 export function platform(cluster, name) {
   const { answer, problem: why } = asked("/api/v1/machines");
   const known = answer?.items.find((each) => each.cluster === cluster && each.platform === name);
-  if (!known) return [element("h2", {}, name), why ? problem(why) : note(answer ? "There is no such platform." : "asking…")];
+  if (!known) return [element("h2", {}, name), why ? problem(why) : answer ? note("There is no such platform.") : asking()];
   return [
     element("div", { class: "title" }, element("h2", {}, name), element("p", { class: "sub" }, "Platform of build machines", inCluster({ cluster }))),
     section("Machines", known.machines.length ? table("Machines", ["Machine", "Provider", "State", "For", "#Age"], known.machines.map((each) =>

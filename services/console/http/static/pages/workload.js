@@ -1,5 +1,5 @@
 // One workload: how it stands, why, since when, and the commands that tell more.
-import { age, copyable, element, key, link, note, problem, requests, section, since, status, titleOf, toNamespace, toQueue } from "/dom.js";
+import { age, asking, copyable, element, key, link, note, problem, requests, section, since, status, titleOf, toNamespace, toQueue } from "/dom.js";
 import { inCluster, state } from "/state.js";
 import { asked } from "/asked.js";
 import { ask } from "/stream.js";
@@ -26,8 +26,8 @@ export function workload(cluster, namespace, name) {
       element("p", { class: "sub" }, row.job ? `${row.job.kind} · Workload ${row.name}` : "Workload",
         inCluster(row))),
     times(row),
-    section("Why", element("div", { id: "why" }, ...why.shown.map((each) => each.cloneNode(true)))),
-    section("What it asks", element("p", {}, requests(row))),
+    section("What it asks", element("p", { class: "asks" }, requests(row))),
+    section("Why", element("div", { id: "why", class: row.status === "PENDING" ? "roomy" : null }, ...why.shown.map((each) => each.cloneNode(true)))),
     timeline(answer, told),
     section("Look further", links(answer), ...commands(row).map(copyable)),
   ];
@@ -48,7 +48,7 @@ function changed(row) {
 }
 
 function timeline(answer, why) {
-  if (!answer) return why ? section("Timeline", problem(why)) : null;
+  if (!answer) return section("Timeline", why ? problem(why) : element("div", { class: "roomy" }, asking()));
   const first = answer.items[0] ? Date.parse(answer.items[0].at) : 0;
   const line = (each, at) => element("li", { "data-at": `line-${at}`, "data-what": each.what },
     element("time", { datetime: each.at, title: each.at, "data-fixed": "" }, `+${age(answer.items[0].at, Math.max(first, Date.parse(each.at)))}`), element("span", {}, each.text));
@@ -90,7 +90,7 @@ const commands = (row) => [
 
 // Facts at once and every few seconds; the forecast is long work for the console, so it is asked seldom.
 async function explain(row) {
-  if (why.of !== key(row)) why = { of: key(row), shown: [note("asking…")], row: null, asked: 0, foretold: 0 };
+  if (why.of !== key(row)) why = { of: key(row), shown: [asking()], row: null, asked: 0, foretold: 0 };
   const mine = why;
   const isOther = mine.row?.status !== row.status || mine.row?.reason !== row.reason;
   if (mine.asking || !(isOther || (row.status === "PENDING" && Date.now() - mine.asked > AGAIN_MS))) return;
