@@ -1,8 +1,8 @@
 """`make bench-rest`: what `sluice dev` costs while nothing happens.
 
 It starts `sluice dev`, waits until it is ready and has settled, and measures all of its processes,
-nats-server and the simulated cluster included. The last line is
-``rest: <CPU> % of a core, <PSS> MiB``.
+nats-server and the simulated cluster included. The line before the last leaves out what only a laptop has,
+the simulated cluster and the supervisor. The last line is ``rest: <CPU> % of a core, <PSS> MiB``.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from services.ctl.bench.processes import Usage, tree, usage
@@ -22,6 +22,9 @@ SETTLE_SECONDS: Final = 20.0
 """From ready to the first look: views are read and statuses written once after a start."""
 
 START_SECONDS: Final = 300.0
+
+LAPTOP_ONLY: Final = frozenset({"dev", "run simulator"})
+"""What `sluice run all` in a cluster does not have."""
 
 
 async def measured(arguments: Sequence[str], *, minutes: float) -> tuple[float, list[str], str]:
@@ -93,9 +96,16 @@ def report(
         cpu, pss, woken = (sum(column) for column in zip(*each, strict=True))
         title = name if len(each) == 1 else f"{name} ({len(each)})"
         lines.append(f"{title:<32}{cpu:>12.2f}{pss:>10.1f}{woken:>12.1f}")
-    every = [row for each in rows.values() for row in each]
-    cpu, pss, _ = (sum(column) for column in zip(*every, strict=True))
-    return lines, f"rest: {cpu:.2f} % of a core, {pss:.0f} MiB"
+    deployed = [name for name in rows if name not in LAPTOP_ONLY]
+    lines.append(f"services and nats-server: {_sum(rows, deployed)}")
+    return lines, f"rest: {_sum(rows, rows)}"
+
+
+def _sum(rows: Mapping[str, list[tuple[float, float, float]]], names: Iterable[str]) -> str:
+    """CPU and memory of these processes, in words."""
+    found = [row for name in names for row in rows[name]]
+    cpu, pss = (sum(row[column] for row in found) for column in (0, 1))
+    return f"{cpu:.2f} % of a core, {pss:.0f} MiB"
 
 
 def _arguments() -> Namespace:

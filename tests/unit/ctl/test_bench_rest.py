@@ -18,7 +18,8 @@ def test_the_last_line_sums_what_all_processes_used_between_two_looks() -> None:
     after = {1: used(5.1, 40, 110), 2: used(1.5, 20, 400), 3: used(0.5, 10, 0), 4: used(0.2, 10, 0)}
     lines, last = report(names, before, after, seconds=100)
     assert last == "rest: 0.80 % of a core, 80 MiB"
-    assert [line.split() for line in lines[1:]] == [
+    assert lines[-1] == "services and nats-server: 0.70 % of a core, 40 MiB"
+    assert [line.split() for line in lines[1:-1]] == [
         ["dev", "0.10", "40.0", "1.0"],
         ["nats-server", "0.50", "20.0", "4.0"],
         ["worker", "(2)", "0.20", "20.0", "0.0"],
