@@ -182,7 +182,7 @@ def _carry_out_decisions(
     owner_notices = OwnerNotices(
         kube=parts.kube, cache=cache, events=events, annotated=settings.annotated_creators
     )
-    checks = CheckStates(bus=parts.bus, cluster=settings.cluster)
+    checks = CheckStates(bus=parts.bus, cluster=settings.cluster, controller_of=cache.controller_of)
     workloads = WorkloadReconciler(
         cache=cache,
         writer=parts.writer,

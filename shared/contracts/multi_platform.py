@@ -4,6 +4,7 @@ A build task has a parameter PLATFORM and mounts the secret of its TaskRun. The 
 the task builds, so the pod starts once the secret exists.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 from shared.contracts.kube.bodies import Body, status_of
@@ -21,6 +22,8 @@ PLATFORM_PARAMETER: Final = "PLATFORM"
 """Parameter of a TaskRun: the platform to build on, for instance `linux/arm64`."""
 
 SECRET_PREFIX: Final = "multi-platform-ssh-"  # noqa: S105 - a name, no secret
+_OWN_NAME: Final = "$(context.taskRun.name)"
+"""What a Task writes for the name of its TaskRun."""
 
 
 def secret_name(task_run: str) -> str:
@@ -28,11 +31,19 @@ def secret_name(task_run: str) -> str:
     return f"{SECRET_PREFIX}{task_run}"
 
 
-def waits_for_secret(task_run: Body) -> bool:
-    """Whether the task that Tekton resolved (`status.taskSpec`) mounts a secret that names a host.
+def mounts_secret(task_run: Body, name: str | None = None) -> bool:
+    """Whether the task that Tekton resolved mounts the secret of a host: only then does a pod wait for it.
 
-    Only then does a pod wait for one.
+    With `name`, that of this TaskRun: its own one, also while Tekton has not filled in the name.
     """
+    found = set(_mounted(task_run))
+    if name is None:
+        return any(secret.startswith(SECRET_PREFIX) for secret in found)
+    return bool(found & {secret_name(name), secret_name(_OWN_NAME)})
+
+
+def _mounted(task_run: Body) -> Iterator[str]:
+    """The names of the secrets in the volumes of `status.taskSpec`."""
     spec = status_of(task_run).get("taskSpec") or {}
-    secrets = (volume.get("secret") or {} for volume in spec.get("volumes") or [])
-    return any((secret.get("secretName") or "").startswith(SECRET_PREFIX) for secret in secrets)
+    for volume in spec.get("volumes") or []:
+        yield str((volume.get("secret") or {}).get("secretName") or "")

@@ -55,8 +55,14 @@ class Hub:
         await self.make(
             kinds.WORKLOAD, "job-runs", namespace=TENANT, metadata=metadata, spec={"podSets": []}
         )
-        made = await self.make(kinds.TASK_RUN, "build", namespace=TENANT, spec={"taskSpec": {}})
-        self.uids["build"] = made["metadata"]["uid"]
+        for name, mounted in (("build", "multi-platform-ssh-build"), ("plain", "ssh-keys")):
+            made = await self.make(kinds.TASK_RUN, name, namespace=TENANT, spec={"taskSpec": {}})
+            self.uids[name] = made["metadata"]["uid"]
+            volume = {"name": "ssh", "secret": {"secretName": mounted}}
+            status = {"status": {"taskSpec": {"volumes": [volume]}}}
+            await self.cluster.kube.patch(
+                kinds.TASK_RUN, TENANT, name, status, subresource="status"
+            )
         theirs = {"controllerName": "example.com/scanner"}
         await self.make(kinds.ADMISSION_CHECK, "theirs", spec=theirs)
         await self.make(kinds.ADMISSION_CHECK, "ours", spec={"controllerName": MULTIKUEUE})
@@ -121,6 +127,15 @@ def check(**more: Any) -> CheckCondition:
 REFUSALS: dict[str, tuple[Any, str]] = {
     "a build's secret has a key that no build reads": (
         lambda hub: host(hub, secret={"host": "u@h", ".dockerconfigjson": "{}"}), "no build reads"),
+    "a TaskRun that waits for no host has one": (
+        lambda hub: host(hub, "plain"), "does not mount Secret multi-platform-ssh-plain"),
+    "a TaskRun that waits for no host is released": (
+        lambda hub: host(hub, "plain", state="released", secret=None), "does not mount"),
+    "a TaskRun in kube-system has a host": (
+        lambda hub: host(hub, "kube-build", namespace="kube-system"), "excluded here"),
+    "a secret in kube-system is deleted": (
+        lambda hub: host(hub, "made-up", namespace="kube-system", state="released", secret=None),
+        "excluded here"),
     "a job that runs here has succeeded on a spoke": (
         lambda hub: home(hub, "runs", status=DONE), "runs here"),
     "somebody else's Workload runs on a spoke": (
@@ -144,7 +159,6 @@ async def test_forged_message_becomes_a_dead_letter_and_changes_nothing(
 
 IGNORED: dict[str, Any] = {
     "the secret of a TaskRun that does not exist": lambda hub: host(hub, "made-up"),
-    "a secret in kube-system": lambda hub: host(hub, "made-up", namespace="kube-system"),
     "the secret of a TaskRun of another uid": lambda hub: host(hub, uid="another"),
     "the release of a TaskRun of another uid": lambda hub: host(hub, uid="another", state="released"),
     "a job of another uid has succeeded": lambda hub: home(

@@ -18,11 +18,12 @@ from services.patcher.cluster.events import EventRecorder, EventType
 from services.patcher.cluster.refusals import refused
 from services.patcher.cluster.writer import get_or_none
 from services.patcher.machines.seal_key import SealKeyStore
+from shared.bus.port import NeverError
 from shared.contracts.kube.bodies import Body, status_of
 from shared.contracts.kube.kinds import POD, SECRET, TASK_RUN
 from shared.contracts.kube.names import MACHINE_READY
 from shared.contracts.messages.hosts import HostState
-from shared.contracts.multi_platform import FINALIZER, secret_name, waits_for_secret
+from shared.contracts.multi_platform import FINALIZER, mounts_secret, secret_name
 from shared.contracts.seal import SealError, host_context
 from shared.kube.port import AlreadyExistsError, Kube, KubeError, NotFoundError, RefusedError
 
@@ -131,6 +132,17 @@ def _uses_machine(host: HostState) -> bool:
     return host.state in {"launching", "ready"} and bool(host.provider)
 
 
+def _is_build(task_run: Body, host: HostState) -> bool:
+    """Whether the TaskRun waits for this host, or has our finalizer on it and is to be rid of it."""
+    finalizers = task_run["metadata"].get("finalizers") or []
+    is_left = host.state == "released" and FINALIZER in finalizers
+    return is_left or mounts_secret(task_run, host.name)
+
+
+def _refused(host: HostState, reason: str, text: str) -> NeverError:
+    return refused("host", reason, f"host of {host.namespace}/{host.name}: {text}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineSecrets:
     """Writes what follows from the host states of one cluster."""
@@ -138,38 +150,34 @@ class MachineSecrets:
     kube: Kube
     events: EventRecorder
     seal_keys: SealKeyStore
-    excluded: tuple[str, ...] = ()
-    """Patterns of namespaces in which no message makes a secret."""
+    excluded: tuple[str, ...]
+    """Patterns of namespaces in which nothing is made, changed or deleted."""
 
     async def apply(self, host: HostState) -> None:
         """Create the secret, or delete it with the release of the host. Can be repeated.
 
-        Raises `LaterError`.
+        Raises `LaterError`; `NeverError` for what no build waits for.
         """
+        if any(fnmatchcase(host.namespace, pattern) for pattern in self.excluded):
+            text = (
+                "namespace: excluded here (SLUICE_EXCLUDED_NAMESPACES): builds get no hosts in it"
+            )
+            raise _refused(host, "excluded", text)
         content = self._content(host) if host.secret is not None else {}
         if unknown := sorted(content.keys() - SECRET_KEYS):
-            text = (
-                f"host of {host.namespace}/{host.name}: secret: no build reads {', '.join(unknown)}"
-            )
-            raise refused("host", "secret", text)
-        if content and any(fnmatchcase(host.namespace, pattern) for pattern in self.excluded):
-            text = (
-                f"host of {host.namespace}/{host.name}: secret: the namespace is excluded "
-                f"(SLUICE_EXCLUDED_NAMESPACES)"
-            )
-            raise refused("host", "secret", text)
+            raise _refused(host, "secret", f"secret: no build reads {', '.join(unknown)}")
         with retry_later():
             task_run = await get_or_none(self.kube, TASK_RUN, host.namespace, host.name)
             if task_run is not None and task_run["metadata"]["uid"] != host.uid:
                 return  # Another TaskRun of that name, with a secret of its own.
+            if task_run is not None and not _is_build(task_run, host):
+                text = f"uid: this TaskRun does not mount Secret {secret_name(host.name)}"
+                raise _refused(host, "no-build", text)
             if host.state == "released":
                 await self._delete(host)
             if task_run is None:
                 return  # The TaskRun is gone, and its secret with it.
             if host.state != "released" and content:
-                if not waits_for_secret(task_run):
-                    text = f"host of {host.namespace}/{host.name}: secret: the TaskRun mounts none"
-                    raise refused("host", "secret", text)
                 await self._create(host, content)
             await self._update_task_run(host, task_run)
 

@@ -22,7 +22,7 @@ from shared.contracts.multi_platform import (
     FINALIZER,
     PLATFORM_PARAMETER,
     TASK_TYPE_LABEL,
-    waits_for_secret,
+    mounts_secret,
 )
 
 _EPOCH: Final = datetime.fromtimestamp(0, tz=UTC)
@@ -78,7 +78,7 @@ def to_host_request(task_run: Body) -> HostRequest | None:
     mounts the secret: only then does a pod wait for it.
     """
     metadata = task_run["metadata"]
-    if TASK_TYPE_LABEL in labels_of(task_run) or not waits_for_secret(task_run):
+    if TASK_TYPE_LABEL in labels_of(task_run) or not mounts_secret(task_run):
         return None
     params = spec_of(task_run).get("params") or []
     platform = next(

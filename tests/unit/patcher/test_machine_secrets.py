@@ -27,6 +27,7 @@ from shared.testing.world.memory_bus import MemoryBus, MemoryServer
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 PREFIX = "build.appstudio.redhat.com/"
 ENTROPY = Random(7).randbytes
+MOUNTED = "multi-platform-ssh-build"
 
 
 class Setup:
@@ -47,21 +48,24 @@ class Setup:
             entropy=ENTROPY,
         )  # fmt: skip
 
-    async def task_run(self, *, secret: str = "multi-platform-ssh-build") -> None:
-        body = {"metadata": {"name": "build", "namespace": "default"}, "spec": {"taskSpec": {}}}
-        created = await self.kube.create(TASK_RUN, body)
-        self.uid = created["metadata"]["uid"]
-        await self.mounts(secret)
-
-    async def mounts(self, secret: str) -> None:
-        spec = {"volumes": [{"name": "ssh", "secret": {"secretName": secret}}]}
-        patch = {"status": {"taskSpec": spec}}
-        await self.kube.patch(TASK_RUN, "default", "build", patch, subresource="status")
+    async def task_run(
+        self, name: str = "build", *, namespace: str = "default", mounts: str | None = MOUNTED
+    ) -> str:
+        """A TaskRun whose task mounts the Secret `mounts`; return its uid."""
+        metadata = {"name": name, "namespace": namespace}
+        created = await self.kube.create(TASK_RUN, {"metadata": metadata, "spec": {"taskSpec": {}}})
+        if mounts is not None:
+            status = {"taskSpec": {"volumes": [{"name": "ssh", "secret": {"secretName": mounts}}]}}
+            await self.kube.patch(
+                TASK_RUN, namespace, name, {"status": status}, subresource="status"
+            )
+        uid: str = created["metadata"]["uid"]
+        return uid
 
     def said(self, state: Any, **more: Any) -> HostState:
         return HostState(
-            cluster="hub", name="build", uid=self.uid, state=state, at=NOON,
-            **{"namespace": "default", "platform": "linux/arm64", **more},
+            cluster="hub", namespace="default", name="build", uid=self.uid, state=state, at=NOON,
+            **{"platform": "linux/arm64", **more},
         )  # fmt: skip
 
     async def marks(self) -> tuple[dict[str, str], dict[str, str], list[str]]:
@@ -69,6 +73,10 @@ class Setup:
         fields = [metadata.get("labels") or {}, metadata.get("annotations") or {}]
         short = [{k.removeprefix(PREFIX): v for k, v in one.items()} for one in fields]
         return short[0], short[1], metadata.get("finalizers") or []
+
+    async def contents(self) -> list[list[Any]]:
+        """All TaskRuns and Secrets."""
+        return [(await self.kube.list(kind)).items for kind in (TASK_RUN, SECRET)]
 
     async def secret(self) -> dict[str, str]:
         data = (await self.kube.get(SECRET, "default", "multi-platform-ssh-build"))["data"]
@@ -84,7 +92,7 @@ class Setup:
 async def setup() -> AsyncIterator[Setup]:
     setup = Setup()
     await setup.bus.start()
-    await setup.task_run()
+    setup.uid = await setup.task_run()
     yield setup
     await setup.bus.stop()
 
@@ -122,19 +130,6 @@ async def test_task_run_shows_each_state_of_its_host(setup: Setup) -> None:
         await setup.secret()
 
 
-async def test_no_secret_is_made_for_a_task_run_that_mounts_none(setup: Setup) -> None:
-    await setup.mounts("another")
-    with pytest.raises(NeverError, match="default/build: secret: the TaskRun mounts none"):
-        await setup.machines.apply(setup.said("ready", **READY))
-    with pytest.raises(NotFoundError):
-        await setup.secret()
-
-
-async def test_no_secret_is_made_in_an_excluded_namespace(setup: Setup) -> None:
-    with pytest.raises(NeverError, match="SLUICE_EXCLUDED_NAMESPACES"):
-        await setup.machines.apply(setup.said("ready", **{**READY, "namespace": "kube-system"}))
-
-
 async def test_static_host_gets_no_cloud_annotations(setup: Setup) -> None:
     await setup.machines.apply(setup.said("ready", host="power-1", address="10.0.0.1"))
     assert await setup.marks() == ({**ALWAYS, "assigned-host": "power-1"}, {}, [FINALIZER])
@@ -162,6 +157,49 @@ async def test_another_task_run_of_the_name_is_not_changed(setup: Setup) -> None
     other = setup.said("launching", **MACHINE).model_copy(update={"uid": "another"})
     await setup.machines.apply(other)
     assert await setup.marks() == ({}, {}, [])
+
+
+NO_BUILDS: dict[str, tuple[dict[str, Any], str]] = {
+    "it mounts nothing": ({"mounts": None}, "does not mount Secret multi-platform-ssh-other"),
+    "it mounts another secret": ({"mounts": "ssh-keys"}, "does not mount"),
+    "it mounts the secret of another build": ({"mounts": MOUNTED}, "does not mount"),
+    "its namespace is excluded": (
+        {"namespace": "kube-system", "mounts": "multi-platform-ssh-other"},
+        "SLUICE_EXCLUDED_NAMESPACES",
+    ),
+}
+STATES: dict[str, dict[str, Any]] = {
+    "waiting": {}, "launching": MACHINE, "ready": READY, "failed": {"secret": {"error": "no"}},
+    "released": {},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize(("made", "why"), NO_BUILDS.values(), ids=NO_BUILDS)
+async def test_task_run_that_waits_for_no_host_is_left_alone(
+    setup: Setup, made: dict[str, Any], why: str, state: str
+) -> None:
+    uid = await setup.task_run("other", **made)
+    where = {"name": "other", "uid": uid, "namespace": made.get("namespace", "default")}
+    before = await setup.contents()
+    with pytest.raises(NeverError, match=why):
+        await setup.machines.apply(setup.said(state, **STATES[state]).model_copy(update=where))
+    assert await setup.contents() == before
+
+
+async def test_task_run_whose_task_is_gone_is_rid_of_its_finalizer(setup: Setup) -> None:
+    await setup.machines.apply(setup.said("ready", **READY))
+    gone: dict[str, Any] = {"status": {"taskSpec": None}}
+    await setup.kube.patch(TASK_RUN, "default", "build", gone, subresource="status")
+    await setup.machines.apply(setup.said("released", **SEATED))
+    assert (await setup.marks())[2] == []
+
+
+async def test_secret_of_a_task_that_tekton_has_not_filled_in_yet_is_made(setup: Setup) -> None:
+    uid = await setup.task_run("other", mounts="multi-platform-ssh-$(context.taskRun.name)")
+    other = setup.said("ready", **READY).model_copy(update={"name": "other", "uid": uid})
+    await setup.machines.apply(other)
+    assert await setup.kube.get(SECRET, "default", "multi-platform-ssh-other")
 
 
 def test_invalid_label_value_is_left_out(setup: Setup) -> None:
