@@ -21,6 +21,7 @@ from services.dispatcher.spokes.copies import (
     read_remote_workload,
 )
 from services.dispatcher.spokes.liveness import SpokeHealth
+from shared.contracts.controllers import MULTIKUEUE, may_answer
 from shared.contracts.kube.kinds import WORKLOAD
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.base import Message
@@ -94,8 +95,8 @@ class Store:
         """The last answer of the MultiKueue check. It may be of another check until it is known which
         checks are MultiKueue's."""
 
-        self.check_states: dict[WorkloadRef, dict[str, CheckState]] = {}
-        """The last state of every check, by its name."""
+        self.check_states: dict[WorkloadRef, dict[tuple[str, str], CheckState]] = {}
+        """The last state of every check, by its name and by who answers."""
 
         self.orders: dict[WorkloadRef, dict[str, Record[Dispatch]]] = {}
         """By spoke."""
@@ -154,12 +155,13 @@ class Store:
         self._dirty[workload] = None
 
     def observe_check(self, check: CheckState, sequence: int) -> None:
-        """Record a check state of this term, of an earlier one, or of another controller."""
+        """Record a check state of this term, of an earlier one, or of another service."""
         workload = check.ref
-        self.check_states.setdefault(workload, {})[check.check] = check
+        self.check_states.setdefault(workload, {})[check.check, check.service] = check
         if not self.configuration.is_multikueue_check(check.check):
             self.mark_dirty(workload)
-        self.record_answer(check, sequence)
+        if may_answer(MULTIKUEUE, check.service):
+            self.record_answer(check, sequence)
 
     def observe_heartbeat(self, beat: Beat, sequence: int) -> None:
         """Record a heartbeat of a spoke."""
@@ -389,8 +391,9 @@ class Store:
         since = admission.decided_at.replace(microsecond=0)
         ready = {
             name
-            for name, check in states.items()
+            for (name, _), check in states.items()
             if check.state == "Ready" and check.uid == admission.uid and check.at >= since
+            if may_answer(self.configuration.controller_of(name), check.service)
         }
         is_ours = self.configuration.is_multikueue_check
         return tuple(n for n in admission.checks if n not in ready and not is_ours(n))

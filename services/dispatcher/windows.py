@@ -16,7 +16,7 @@ from shared.bus.fencing import publish_fenced
 from shared.bus.follow import follow
 from shared.bus.port import Bus, Entry
 from shared.contracts import subjects
-from shared.contracts.controllers import WINDOW
+from shared.contracts.controllers import ANSWERED_BY, WINDOW
 from shared.contracts.kube.bodies import annotations_of, spec_of
 from shared.contracts.kube.kinds import ADMISSION_CHECK
 from shared.contracts.messages.admissions import Admission
@@ -28,6 +28,7 @@ from shared.contracts.windows import Windows, WindowsError, read_windows
 
 log = structlog.get_logger(__name__)
 
+SERVICE: Final = ANSWERED_BY[WINDOW]
 UNREADABLE_SECONDS: Final = 300.0
 """Delay of the Retry of a check whose windows cannot be read."""
 
@@ -96,7 +97,7 @@ class WindowChecks:
                 follow(
                     self._bus,
                     {CheckState: self._on_check_state},
-                    filters=[f"{root}.check.{token}.>"],
+                    filters=subjects.check_filters(self._cluster, SERVICE),
                     on_caught_up=partial(self._mark_read, "CHECKS"),
                 )
             )
@@ -180,6 +181,7 @@ class WindowChecks:
             check,
             answer.state,
             answer.message,
+            service=SERVICE,
             now=now,
             requeue_after_seconds=answer.requeue_after_seconds,
         )

@@ -256,7 +256,7 @@ class Term:
         await follow(
             self._bus,
             {CheckState: self._on_check_state},
-            filters=[f"{subjects.ROOT}.check.{subjects.encode(self._cluster)}.>"],
+            filters=subjects.check_filters(self._cluster, "provisioner"),
             on_caught_up=lambda: self._caught_up("CHECKS"),
         )
 

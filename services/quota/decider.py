@@ -31,8 +31,9 @@ from services.quota.metrics.service import ISOLATED
 from services.quota.policy import policy_of
 from services.quota.publishing.queue_status import QueueStatusPublisher
 from services.quota.publishing.reasons import ReasonSchedule
-from services.quota.recorded_checks import RecordedChecks
 from services.quota.settings import QuotaSettings
+from services.quota.trust.check_answers import CheckAnswers
+from services.quota.trust.outcomes import is_believed, is_late
 from services.quota.wire import inbound, outbound
 from services.quota.wire.workloads import bounded, identity, workload_changed
 from shared.contracts.kube.numbers import is_at_least
@@ -54,8 +55,15 @@ log = structlog.get_logger(__name__)
 class Decider:
     """The state of one term: the engine, and of each workload the last state and the last decision."""
 
-    def __init__(self, settings: QuotaSettings, configuration: Configuration | None = None) -> None:
-        self._settings = settings
+    def __init__(
+        self,
+        settings: QuotaSettings,
+        configuration: Configuration | None = None,
+        *,
+        follows: bool = False,
+    ) -> None:
+        """`follows`: another process decides. What this one does not believe it may not have read yet."""
+        self._settings, self._counts_refusals = settings, not follows
         configuration = configuration or Configuration()
         self._timers = LifecycleTimers(LifecycleRules(pods_ready=configuration.pods_ready))
         self._on_bypass, self._on_missed = settings.on_bypass, settings.on_missed
@@ -73,13 +81,7 @@ class Decider:
         self._deleted_objects: dict[WorkloadRef, str] = {}
         """Uid of the deleted Workload object that caused the last eviction for such a reason."""
 
-        self._checks: dict[WorkloadRef, dict[str, CheckState]] = {}
-        """Latest state of each admission check, by name. For queries."""
-
-        self._recorded_checks = RecordedChecks()
-        self._spokes: dict[WorkloadRef, tuple[str, str]] = {}
-        """(uid of the workload, the spoke that it runs on)."""
-
+        self._checks = CheckAnswers(is_known=self.is_known, counts=not follows)
         self._adopted: dict[WorkloadRef, QuotaHeld] = {}
         """Admissions that only the cluster has on record, until they are on the log again."""
 
@@ -121,7 +123,8 @@ class Decider:
             case WorkloadState():
                 self._on_workload(message)
             case CheckState():
-                self._on_check(message)
+                for fact in self._checks.facts(message):
+                    self._apply_fact(fact)
             case Outcome():
                 self._on_outcome(message)
             case _:
@@ -139,6 +142,12 @@ class Decider:
             if holds and not self.is_known(admission.ref):  # It ended unwatched.
                 probes.GONE_WHILE_AWAY.fired += 1
                 self.engine.apply(WorkloadGone(**identity(admission)))
+
+    def on_sent(self, admission: Admission) -> None:
+        """Record the number that a decision was sent with: outcomes name it."""
+        last = self._admissions.get(admission.ref)
+        if last is not None and last.uid == admission.uid:
+            self._admissions[admission.ref] = admission
 
     def restore(self, admission: Admission) -> str | None:
         """Apply a decision that is on the log already; return why it cannot be used, or None."""
@@ -264,8 +273,7 @@ class Decider:
 
     def checks_of(self, state: WorkloadState) -> dict[str, CheckState]:
         """The latest state of each admission check of this workload, by name."""
-        checks = self._checks.get(state.ref, {})
-        return {name: check for name, check in checks.items() if check.uid == state.uid}
+        return self._checks.of(state.ref, state.uid)
 
     def state_of(self, admission: Admission) -> WorkloadState | None:
         """The workload of a decision; None: it is gone."""
@@ -306,7 +314,7 @@ class Decider:
             # The last valid state of the object stays in force.
             log.warning("an object that cannot be used is ignored", error=str(error))
             return
-        for fact in facts:
+        for fact in (*facts, *self._checks.observe(observed, self._states.values())):
             self._apply_fact(fact)
 
     def _on_workload(self, state: WorkloadState) -> None:
@@ -352,7 +360,7 @@ class Decider:
         if why is not None:  # The engine counts it already.
             probes.BYPASS_FOUND.fired += 1
             self._evict(state, *why, at=state.created_at)
-        for check in self._recorded_checks.facts(state):
+        for check in self._checks.recorded_facts(state):
             self._apply_fact(check)
         self._drain(ref)
 
@@ -362,12 +370,12 @@ class Decider:
             self._admissions.pop(ref, None)
         self._reasons.forget(ref)
         of_workloads: tuple[dict[WorkloadRef, Any], ...] = (
-            *(self._states, self._adopted, self._checks, self._spokes),
-            *(self._refused_releases, self._deleted_objects, self._suspended_versions),
+            *(self._states, self._adopted, self._suspended_versions),
+            *(self._refused_releases, self._deleted_objects),
         )
         for known in of_workloads:
             known.pop(ref, None)
-        self._recorded_checks.forget(ref)
+        self._checks.forget(ref)
 
     def _apply_workload_changed(self, state: WorkloadState) -> None:
         ref = state.ref
@@ -388,23 +396,16 @@ class Decider:
         self._deleted_objects[state.ref] = state.deleting
         self._evict(state, *why, at=state.created_at)
 
-    def _on_check(self, check: CheckState) -> None:
-        if self.is_known(check.ref):
-            self._checks.setdefault(check.ref, {})[check.check] = check
-            if check.spoke:
-                self._spokes[check.ref] = (check.uid, check.spoke)
-        self._apply_fact(outbound.to_check_fact(check))
-
     def _on_outcome(self, outcome: Outcome) -> None:
         ref = outcome.ref
         admission, state = self._admissions.get(ref), self._states.get(ref)
         if admission is None or state is None or outcome.uid != state.uid:
             return
-        if outcome.term == 0 and outcome.at < admission.decided_at:
-            return  # Nobody could read of which decision it is, only that it is an earlier one.
-        if outcome.term and (outcome.term, outcome.number) < (admission.term, admission.number):
+        if is_late(outcome, admission):
             probes.EARLIER_OUTCOME.fired += 1
-            return  # The outcome of an earlier decision.
+            return
+        if not is_believed(outcome, admission, counts=self._counts_refusals):
+            return
         if outcome.action == "suspend" and outcome.result == "applied":
             self._suspended_versions[ref] = outcome.version
             self._drain(ref)
@@ -480,8 +481,8 @@ class Decider:
                 "generation": state.generation,
                 "traceparent": state.traceparent,
             }
-        uid, spoke = self._spokes.get(ref, ("", None))
-        if fields["state"] == "admitted" and uid == fields["uid"]:
+        spoke = self._checks.spoke_of(ref, fields["uid"])
+        if fields["state"] == "admitted" and spoke is not None:
             fields["spoke"] = spoke
             self._timers.mark_on_spoke(ref)
         follows = last is not None and last.uid == fields["uid"]
@@ -494,7 +495,7 @@ class Decider:
         if admission.state == "evicted" and (last is None or last.state != "evicted"):
             self._suspended_versions.pop(ref, None)
         self._admissions[ref] = admission
-        self._recorded_checks.on_decision(admission, state)
+        self._checks.on_decision(admission, state)
         if admission.state == "released" and state is None:
             del self._admissions[ref]
         return admission

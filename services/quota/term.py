@@ -28,6 +28,7 @@ from services.quota.log_room import LogRoom
 from services.quota.metrics import DecisionMetrics
 from services.quota.metrics.gauges import cohorts_of, queue_of
 from services.quota.metrics.service import AUDITS, HALTED, ISOLATED, UNPLANNED
+from services.quota.trust.terms import next_term
 from services.quota.wire.inbound import CONFIGURATION_KINDS, decision_in, message_type
 from shared.bus.follow import existing, read, why_unreadable
 from shared.bus.port import (
@@ -42,7 +43,6 @@ from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.admissions import Term as TermBegan
 from shared.contracts.messages.base import Message, NewerSchemaError
 from shared.contracts.messages.observed import Observed, Synced
-from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.subjects import (
     encode,
@@ -70,9 +70,6 @@ REST: Final = 3.0
 one evaluation of a queue serves all of them; other tasks carry out what was decided."""
 
 REST_SECONDS_MAX: Final = 0.05
-
-AHEAD_SECONDS: Final = 30 * 86_400
-"""An Outcome whose term is so far ahead is a lie, or of a clock that was set wrong by a month."""
 
 PROBLEMS_MAX: Final = 20
 """Contradictions that one examination logs."""
@@ -162,7 +159,7 @@ class Term:
         group.create_task(self._letters.run())
         await self._all_read.wait()
         last = await self._bus.last_sequence("ADMISSIONS")
-        self._term = self._next_term()
+        self._term = next_term(self._inbox, self._now())
         self._epoch = await self._bus.epoch("ADMISSIONS")
         began = TermBegan(
             epoch=self._epoch,
@@ -220,24 +217,6 @@ class Term:
         state = self._decider.state_of(message)
         if state is None or state.phase == "finished":
             self._send(message.replace(state="released", decided_at=self._now()))
-
-    def _next_term(self) -> int:
-        """A number above every term that anybody may have seen (ADR 94).
-
-        Log and view may have lost the same tail, and with it a `Term` and decisions that were carried out.
-        Outcomes of them may be on the log or on their way, and name that term: the present second is above
-        it, where the clocks agree. A spoke writes Outcomes, too: a term of the far future is not believed.
-        """
-        present = int(self._now().timestamp())
-        seen = [present]
-        for stream, entry in self._inbox:
-            if stream in {"ADMISSIONS", "OUTCOMES"}:
-                message = read(entry, message_type(stream, entry.subject))
-                if isinstance(message, Outcome) and message.term > present + AHEAD_SECONDS:
-                    continue
-                if isinstance(message, TermBegan | Admission | Outcome):
-                    seen.append(message.term + 1)
-        return max(seen)
 
     def _latest_in_order(self) -> deque[tuple[str, Entry]]:
         """The last entry of each subject, in the order of `INPUTS`.
@@ -457,6 +436,7 @@ class Term:
         )
         future = self._bus.publish(admission, expect_last=self._last_sent)
         self._last_sent += 1
+        self._decider.on_sent(admission)
         self._auditor.note(admission)
         stored = partial(self._on_published, admission, self._last_sent)
         asyncio.ensure_future(future).add_done_callback(stored)

@@ -19,6 +19,7 @@ from shared.contracts.messages.base import Message, NewerSchemaError, Undecodabl
 from shared.contracts.messages.observed import Synced
 from shared.telemetry import probes
 from shared.telemetry.metrics import NEWER, UNREADABLE
+from shared.telemetry.once import Once
 
 log = structlog.get_logger(__name__)
 
@@ -46,7 +47,7 @@ CONTENT_ERRORS: Final = (
 """What comes of contents that no correct writer makes: a list in the place of a text, no namespace."""
 
 _newer_logged: set[str] = set()
-_logged: dict[tuple[str, str], None] = {}
+_logged: Final = Once(LOGGED_MAX)
 
 M = TypeVar("M", bound=Message)
 
@@ -96,7 +97,7 @@ def skip(stream: str, entry: Entry, error: UndecodableError) -> None:
     """
     if not isinstance(error, NewerSchemaError):
         UNREADABLE.labels(stream=stream).inc()
-        if _is_news(entry.subject, str(error)):
+        if _logged.is_new((entry.subject, str(error))):
             log.warning(
                 "skipping an entry that cannot be read", subject=entry.subject, error=str(error)
             )
@@ -122,19 +123,8 @@ def isolated(stream: str, subject: str) -> Iterator[None]:
         raise
     except CONTENT_ERRORS as error:
         UNREADABLE.labels(stream=stream).inc()
-        if _is_news(subject, repr(error)):
+        if _logged.is_new((subject, repr(error))):
             log.exception("skipping a message whose contents cannot be used", subject=subject)
-
-
-def _is_news(subject: str, error: str) -> bool:
-    """Whether to log it: each error of a subject once, as long as it is remembered."""
-    key = (subject, error)
-    if key in _logged:
-        return False
-    while len(_logged) >= LOGGED_MAX:
-        _logged.pop(next(iter(_logged)))
-    _logged[key] = None
-    return True
 
 
 async def last_readable(bus: Bus, entry: Entry, kind: type[M]) -> M | None:

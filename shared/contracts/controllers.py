@@ -1,6 +1,7 @@
 """Controllers of admission checks: `spec.controllerName` of the AdmissionChecks that Sluicegate answers."""
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, Literal
 
 MACHINES: Final = "sluicegate.dev/machines"
 """Answered by the provisioner: a run starts when its machines are ready."""
@@ -20,4 +21,24 @@ It is none of `OWN_CONTROLLERS`: the patcher answers in the Workload's status, a
 WINDOW: Final = "sluicegate.dev/window"
 """Answered by the dispatcher: a job starts only in certain hours."""
 
-OWN_CONTROLLERS: Final = frozenset({MACHINES, MULTIKUEUE, WINDOW})
+CheckService = Literal["dispatcher", "provisioner"]
+"""A service that answers admission checks on the bus."""
+
+ANSWERED_BY: Final[Mapping[str, CheckService]] = {
+    MACHINES: "provisioner",
+    MULTIKUEUE: "dispatcher",
+    WINDOW: "dispatcher",
+}
+"""Controller to the service that answers its checks. The service stands in the subject of the answer, so
+that its user of NATS can publish no other one."""
+
+OWN_CONTROLLERS: Final = frozenset(ANSWERED_BY)
+
+
+def may_answer(controller: str, service: CheckService | Literal[""]) -> bool:
+    """Whether a service answers the checks of a controller on the bus.
+
+    Empty: an earlier release wrote the answer. Its subject did not say which service did, and nobody may
+    publish to it any more.
+    """
+    return controller in ANSWERED_BY and service in {"", ANSWERED_BY[controller]}

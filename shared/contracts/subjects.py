@@ -20,7 +20,7 @@ NONE: Final = "_"
 
 OBSERVED_TEMPLATE: Final = f"{ROOT}.observed.{{cluster}}.{{namespace}}.{{name}}.{{resource}}"
 ADMISSION_TEMPLATE: Final = f"{ROOT}.admission.{{cluster}}.{{namespace}}.{{name}}"
-CHECK_TEMPLATE: Final = f"{ROOT}.check.{{cluster}}.{{namespace}}.{{name}}.{{check}}"
+CHECK_TEMPLATE: Final = f"{ROOT}.check.{{cluster}}.{{namespace}}.{{name}}.{{check}}.{{service}}"
 DISPATCH_TEMPLATE: Final = f"{ROOT}.dispatch.{{spoke}}.{{namespace}}.{{name}}"
 """Attribute `messaging.destination.template` of spans about messages with such a subject."""
 
@@ -109,6 +109,12 @@ def observed_filter(kind: Kind, cluster: str | None = None, namespace: str | Non
 def subject_filter(what: str, cluster: str | None = None) -> str:
     """A subject filter for every message of one sort, in one cluster or in all: ``sluice.host.>``."""
     return f"{ROOT}.{what}.>" if cluster is None else f"{ROOT}.{what}.{encode(cluster)}.>"
+
+
+def check_filters(cluster: str, service: str) -> list[str]:
+    """Subject filters for the answers of one service to admission checks, earlier releases included."""
+    every = f"{ROOT}.check.{encode(cluster)}.*.*.*"
+    return [every, f"{every}.{service}"]
 
 
 def retry_filter(service: str, cluster: str | None = None) -> str:

@@ -67,10 +67,14 @@ class MultiKueueConfiguration:
         """Whether a watcher has listed `spoke`."""
         return spoke in self._listed
 
-    def is_multikueue_check(self, check: str) -> bool:
-        """Whether the dispatcher answers the AdmissionCheck `check`."""
+    def controller_of(self, check: str) -> str:
+        """The controller that the AdmissionCheck `check` names; empty if there is no such check."""
         found = self._objects.get((ADMISSION_CHECK.plural, check))
-        return spec_of(found).get("controllerName") == MULTIKUEUE
+        return str(spec_of(found).get("controllerName") or "")
+
+    def is_multikueue_check(self, check: str) -> bool:
+        """Whether it is a MultiKueue check, which the dispatcher answers."""
+        return self.controller_of(check) == MULTIKUEUE
 
     def multikueue_checks(self) -> list[str]:
         """The AdmissionChecks that the dispatcher answers, by name."""

@@ -14,6 +14,7 @@ from services.dispatcher.planning.plan import Answer
 from services.dispatcher.store import Store
 from shared.bus.fencing import publish_fenced
 from shared.bus.port import Bus
+from shared.contracts.controllers import ANSWERED_BY, MULTIKUEUE
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.checks import CheckState
 
@@ -80,6 +81,7 @@ class CheckStatePublisher:
             name,
             state,
             message,
+            service=ANSWERED_BY[MULTIKUEUE],
             now=self._now(),
             spoke=spoke,
             requeue_after_seconds=requeue_after_seconds,

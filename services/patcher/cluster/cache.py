@@ -74,13 +74,18 @@ class ObjectCache:
         """All cached objects of a kind. The caller awaits nothing between two of them."""
         return (obj for key, obj in self._objects.items() if key[0] == kind.detail)
 
+    def controller_of(self, check: str) -> str | None:
+        """The controller that an AdmissionCheck names; None if the check is not known."""
+        found = self.object(kinds.ADMISSION_CHECK, None, check)
+        return None if found is None else str(spec_of(found).get("controllerName") or "")
+
     def foreign_checks(self, names: Iterable[str]) -> set[str]:
         """Those of these AdmissionChecks that other controllers answer."""
-        checks = ((name, self.object(kinds.ADMISSION_CHECK, None, name)) for name in names)
+        controllers = ((name, self.controller_of(name)) for name in names)
         return {
             name
-            for name, check in checks
-            if check is not None and spec_of(check).get("controllerName") not in OWN_CONTROLLERS
+            for name, controller in controllers
+            if controller is not None and controller not in OWN_CONTROLLERS
         }
 
     def preemptor_of(self, admission: Admission) -> Body | None:

@@ -15,6 +15,7 @@ from services.patcher.cluster.pacing import Backlog, RateLimiter, drain
 from shared.bus.follow import follow, read
 from shared.bus.port import Bus, BusError, Entry
 from shared.contracts import subjects
+from shared.contracts.controllers import ANSWERED_BY, may_answer
 from shared.contracts.kube.conditions import MESSAGE_MAX, timestamp
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.checks import CheckState
@@ -137,8 +138,12 @@ def _whole_seconds(at: datetime) -> datetime:
 class CheckStates:
     """Reads the answers of the checks of one cluster's workloads. Keeps none: the bus does."""
 
-    def __init__(self, *, bus: Bus, cluster: str) -> None:
+    def __init__(
+        self, *, bus: Bus, cluster: str, controller_of: Callable[[str], str | None]
+    ) -> None:
+        """`controller_of`: the controller that an AdmissionCheck names, None if it is not known."""
         self._bus = bus
+        self._controller_of = controller_of
         self._cluster = cluster
         self._filter = subjects.subject_filter("check", cluster)
         self._backlog: Backlog[_Name, None] = Backlog()
@@ -147,15 +152,22 @@ class CheckStates:
         """The latest answer of each check of this workload; none without quota. Raises `BusError`."""
         if admission.state not in HOLDING:
             return []
-        found = []
-        for check in admission.checks[:CHECKS_MAX]:
-            subject = subjects.join(
-                "check", self._cluster, admission.namespace, admission.name, check
-            )
-            answer = read(await self._bus.latest("CHECKS", subject), CheckState)
-            if answer is not None:
-                found.append(answer)
-        return found
+        latest = [await self._latest(admission, check) for check in admission.checks[:CHECKS_MAX]]
+        return [answer for answer in latest if answer is not None]
+
+    async def _latest(self, admission: Admission, check: str) -> CheckState | None:
+        """The latest answer of the service that answers the check; None for a check of somebody else.
+
+        An AdmissionCheck that is not known yet contradicts nobody.
+        """
+        controller = self._controller_of(check)
+        names = (self._cluster, admission.namespace, admission.name, check)
+        for service in (*dict.fromkeys(ANSWERED_BY.values()), ""):
+            if controller is None or may_answer(controller, service):
+                subject = subjects.join("check", *names, detail=service or None)
+                if (entry := await self._bus.latest("CHECKS", subject)) is not None:
+                    return read(entry, CheckState)
+        return None
 
     async def run(self, write: Callable[[str, str], Awaitable[bool]]) -> None:
         """Call `write` for each workload with a new answer, until cancelled.

@@ -10,6 +10,7 @@ from services.provisioner.checks.reservations import CheckAnswer, Reservations
 from services.provisioner.config.host_config import HostConfig
 from shared.bus.fencing import publish_fenced
 from shared.bus.port import Bus
+from shared.contracts.controllers import ANSWERED_BY, MACHINES
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.checks import CheckState
 
@@ -41,6 +42,7 @@ class CheckPublisher:
             check,
             answer.state,
             answer.message,
+            service=ANSWERED_BY[MACHINES],
             now=self.now(),
             requeue_after_seconds=self.retry_seconds if answer.state == "Retry" else None,
         )

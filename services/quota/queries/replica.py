@@ -46,7 +46,7 @@ class ReadReplica:
     def __init__(
         self, settings: QuotaSettings | None = None, configuration: Configuration | None = None
     ) -> None:
-        self._decider = Decider(settings or QuotaSettings(), configuration)
+        self._decider = Decider(settings or QuotaSettings(), configuration, follows=True)
         self._explainer = Explainer(self._decider)
         self.admissions: dict[Ident, Admission] = {}
         """The last decision about each workload."""

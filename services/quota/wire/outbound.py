@@ -61,7 +61,7 @@ STOPPED: Final = {
 """Reasons of a release after which the workload waits for its queue, with their messages."""
 
 NOT_COMPARED: Final = frozenset(
-    {"term", "number", "decided_at", "inputs", "traceparent", "generation"}
+    {"epoch", "term", "number", "decided_at", "inputs", "traceparent", "generation"}
 )
 """Fields of a decision whose change alone is not worth a message."""
 

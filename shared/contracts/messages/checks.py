@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import ClassVar, Literal
 
 from shared.contracts import subjects
+from shared.contracts.controllers import CheckService
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.base import WorkloadMessage
 
@@ -16,6 +17,9 @@ class CheckState(WorkloadMessage):
 
     uid: str
     check: str
+    service: CheckService | Literal[""] = ""
+    """Who answers; part of the subject. Empty in answers of earlier releases."""
+
     state: Literal["Pending", "Ready", "Retry", "Rejected"]
     message: str = ""
     requeue_after_seconds: float | None = None
@@ -35,6 +39,7 @@ class CheckState(WorkloadMessage):
         state: Literal["Pending", "Ready", "Retry", "Rejected"],
         message: str,
         *,
+        service: CheckService,
         now: datetime,
         spoke: str | None = None,
         requeue_after_seconds: float | None = None,
@@ -46,6 +51,7 @@ class CheckState(WorkloadMessage):
             name=admission.name,
             uid=admission.uid,
             check=check,
+            service=service,
             state=state,
             message=message,
             requeue_after_seconds=requeue_after_seconds,
@@ -66,5 +72,6 @@ class CheckState(WorkloadMessage):
 
     @property
     def subject(self) -> str:
-        """``sluice.check.<cluster>.<namespace>.<workload>.<check>``."""
-        return subjects.join("check", self.cluster, self.namespace, self.name, self.check)
+        """``sluice.check.<cluster>.<namespace>.<workload>.<check>.<service>``."""
+        names = (self.cluster, self.namespace, self.name, self.check)
+        return subjects.join("check", *names, detail=self.service or None)

@@ -261,7 +261,8 @@ class Harness:
     async def last_check(self, name: str = "train", *, uid: str | None = None) -> CheckState | None:
         """The last state of the MultiKueue check; None if there is none."""
         entry = self.server.latest(
-            "CHECKS", f"sluice.check.hub.{NAMESPACE}.{workload_of(name, uid=uid)}.{CHECK}"
+            "CHECKS",
+            f"sluice.check.hub.{NAMESPACE}.{workload_of(name, uid=uid)}.{CHECK}.dispatcher",
         )
         return CheckState.decode(entry.data) if entry else None
 

@@ -2,10 +2,11 @@
 
 import asyncio
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
+from shared.contracts.controllers import MACHINES
 from shared.contracts.kube import kinds
 from shared.contracts.messages.admissions import AdmissionState
 from shared.contracts.messages.checks import CheckState
@@ -163,28 +164,35 @@ def test_workload_without_multikueue_check_is_ignored() -> None:
 def test_no_offer_before_other_checks_are_ready() -> None:
     with Harness() as harness:
 
-        async def publish_window(state: Literal["Pending", "Ready"], *, late: float = 0.0) -> None:
+        async def publish_machines(
+            state: Literal["Pending", "Ready"], *, late: float = 0.0, service: Any = "provisioner"
+        ) -> None:
             state_message = CheckState(
-                cluster="hub", namespace="team-a", name=workload_of(), uid="uid-train", check="window",
-                state=state, at=harness.world.now() - timedelta(seconds=late),
+                cluster="hub", namespace="team-a", name=workload_of(), uid="uid-train", check="machines",
+                service=service, state=state, at=harness.world.now() - timedelta(seconds=late),
             )  # fmt: skip
             await harness.bus.publish(state_message)
 
         async def drive() -> None:
+            check = {"metadata": {"name": "machines"}, "spec": {"controllerName": MACHINES}}
+            await harness.observe(kinds.ADMISSION_CHECK, check)
             train = job()
             await harness.submit(train)
             await asyncio.sleep(30)
-            await publish_window("Ready", late=5.0)
-            await harness.decide(train, "reserved", CHECK, "window")
+            await publish_machines("Ready", late=5.0)
+            await harness.decide(train, "reserved", CHECK, "machines")
             pending = await harness.until_check("Pending")
-            assert pending.message == "The workload waits for other admission checks: window"
-            await publish_window("Pending")
+            assert pending.message == "The workload waits for other admission checks: machines"
+            await publish_machines("Pending")
             await asyncio.sleep(30)
             assert await harness.last_order("east") is None, (
                 "it was ready for an earlier reservation"
             )
+            await publish_machines("Ready", service="dispatcher")
+            await asyncio.sleep(30)
+            assert await harness.last_order("east") is None, "another service said so"
 
-            await publish_window("Ready")
+            await publish_machines("Ready")
             east = await harness.until_order("east", "offered")
             await harness.observe_copy("east", east)
             await harness.observe_remote_workload("east", east)

@@ -65,7 +65,7 @@ class QuotaHarness(ProvisionerHarness):
         return admission
 
     async def check_state(self, name: str = RUN) -> CheckState | None:
-        entry = self.server.latest("CHECKS", f"sluice.check.hub.team-a.{name}.machines")
+        entry = self.server.latest("CHECKS", f"sluice.check.hub.team-a.{name}.machines.provisioner")
         return CheckState.decode(entry.data) if entry else None
 
     async def wait_for_check(

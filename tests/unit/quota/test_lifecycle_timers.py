@@ -85,6 +85,7 @@ class Desk:
         for admission in self.decider.decide(self.now):
             self._number += 1
             said.append(admission.model_copy(update={"term": 1, "number": self._number}))
+            self.decider.on_sent(said[-1])
         self.log += said
         list(self.decider.queue_statuses(self.now))
         return said
@@ -120,9 +121,10 @@ class Desk:
 
     def stopped(self, name: str, **more: Any) -> list[Admission]:
         """Its job was suspended, and its pods are gone."""
+        last = self.last(name)
         outcome = Outcome(
             cluster="hub", namespace="team", name=name, uid=f"u-{name}", action="suspend",
-            result="applied", term=9, number=1, version="1", at=self.now,
+            result="applied", term=last.term, number=last.number, version="1", at=self.now,
         )  # fmt: skip
         self.decider.apply(outcome)
         return self.see(name, **more)

@@ -83,9 +83,9 @@ async def test_term_is_above_what_outcomes_name_although_the_log_lost_its_tail()
     await setup.bus.start()
     await setup.cluster()
     await setup.workload("x")
+    term = int(datetime.now(UTC).timestamp()) + 1_800  # By a clock that is half an hour ahead.
     lost = Admission(
-        cluster="hub", namespace="team", name="x", uid="u-x", state="evicted", number=9,
-        term=int(datetime.now(UTC).timestamp()) + 86_400,
+        cluster="hub", namespace="team", name="x", uid="u-x", state="evicted", term=term, number=9,
         decided_at=(await setup.workload("w")).created_at, cluster_queue="cq",
     )  # fmt: skip
     await setup.outcome(lost, "suspend", "applied")

@@ -183,7 +183,7 @@ def test_admission_checks_have_parallel_spans() -> None:
     assert ("wait AdmissionCheck machines", 5.01, 15.01) in named(spans)
     assert ("wait AdmissionCheck spokes", 5.01, 25.01) in named(spans)
     assert "wait AdmissionChecks" not in names, "something lies under it"
-    assert "process sluice.check.{cluster}.{namespace}.{name}.{check}" in names
+    assert "process sluice.check.{cluster}.{namespace}.{name}.{check}.{service}" in names
     assert covered(spans) == pytest.approx(1.0)
 
 

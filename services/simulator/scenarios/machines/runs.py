@@ -117,9 +117,8 @@ class Runs:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + ANSWER_SECONDS
         while loop.time() < deadline:
-            stored = self._system.server.latest(
-                "CHECKS", subjects.join("check", CLUSTER, NAMESPACE, name, CHECK)
-            )
+            subject = subjects.join("check", CLUSTER, NAMESPACE, name, CHECK, detail="provisioner")
+            stored = self._system.server.latest("CHECKS", subject)
             said = CheckState.decode(stored.data) if stored is not None else None
             if said is not None and said.attempt >= asked and said.state != "Pending":
                 return said.state

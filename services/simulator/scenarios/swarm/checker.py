@@ -4,18 +4,23 @@ It may change its mind about what runs already, which evicts it.
 """
 
 import asyncio
-from contextlib import aclosing
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from random import Random
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
-from services.simulator.scenarios.swarm.load import CHECK
+from services.simulator.scenarios.swarm.load import CHECK, CHECK_CONTROLLER
 from services.simulator.scenarios.system import System
 from shared.bus.follow import read
 from shared.bus.headers import TYPE
 from shared.bus.port import BusError, CaughtUp
+from shared.contracts.controllers import ANSWERED_BY, CheckService
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.checks import CheckState
 from shared.testing.world.memory_bus import MemoryBus
+
+SERVICE: Final = "dispatcher"
+"""In whose place it answers."""
 
 DELAY_SECONDS: Final = (0.1, 6.0)
 RETRY_SECONDS: Final = 3.0
@@ -32,7 +37,7 @@ async def check_reservations(system: System, *, changes_its_mind: bool) -> None:
     bus = MemoryBus(system.server, instance="checker")
     await bus.start()
     tasks: set[asyncio.Task[None]] = set()
-    async with aclosing(bus.watch(Admission.stream)) as items:
+    async with _known_to_quota(), aclosing(bus.watch(Admission.stream)) as items:
         async for item in items:
             if isinstance(item, CaughtUp) or item.headers.get(TYPE) != Admission.type:
                 continue
@@ -48,6 +53,17 @@ async def check_reservations(system: System, *, changes_its_mind: bool) -> None:
             task = asyncio.create_task(answering)
             tasks.add(task)
             task.add_done_callback(tasks.discard)
+
+
+@asynccontextmanager
+async def _known_to_quota() -> AsyncIterator[None]:
+    """Let the checker answer on the bus, as only our own services may."""
+    answered_by = cast("dict[str, CheckService]", ANSWERED_BY)
+    answered_by[CHECK_CONTROLLER] = SERVICE
+    try:
+        yield
+    finally:
+        answered_by.pop(CHECK_CONTROLLER, None)
 
 
 async def _answer(system: System, bus: MemoryBus, admission: Admission, random: Random) -> None:
@@ -77,6 +93,7 @@ async def _publish(
         CHECK,
         state,
         "it is fine" if state == "Ready" else "not yet",
+        service=SERVICE,
         now=system.world.now(),
         requeue_after_seconds=retry_seconds if state == "Retry" else None,
     )

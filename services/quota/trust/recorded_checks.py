@@ -4,7 +4,7 @@ Our own services answer on the bus instead. What a Workload records is older tha
 until its controller has seen that decision: an answer to an earlier reservation must not admit the next one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from services.quota.engine.facts import CheckStateChanged
 from services.quota.wire.inbound import nanoseconds
@@ -19,7 +19,9 @@ SECOND = 1_000_000_000
 class RecordedChecks:
     """The recorded answers of one term. Keeps those that an eviction has made void."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_foreign: Callable[[str, str], bool]) -> None:
+        """`is_foreign`: whether a cluster's check is answered in the Workload's status."""
+        self._is_foreign = is_foreign
         self._void: dict[WorkloadRef, list[RecordedCheck]] = {}
 
     def facts(self, state: WorkloadState) -> Iterator[CheckStateChanged]:
@@ -28,6 +30,8 @@ class RecordedChecks:
             return
         self._void.pop(state.ref, None)
         for check in () if state.evicted else state.checks:
+            if not self._is_foreign(state.cluster, check.check):
+                continue
             yield CheckStateChanged(
                 **identity(state),
                 check=check.check,

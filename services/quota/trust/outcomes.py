@@ -1,0 +1,39 @@
+"""Which outcomes count: those of the last decision about a workload.
+
+A patcher writes about its own cluster what it likes. So an outcome is compared with what quota has decided:
+one of an earlier decision is late, one of a decision that nobody took is a lie, or the log has lost it.
+"""
+
+from services.quota.trust.refusals import refuse
+from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.outcomes import Outcome
+
+_OF_UNREADABLE = frozenset({("release", "refused"), ("hold", "refused")})
+"""Action and result of outcomes that may name no decision: a patcher cannot read it."""
+
+
+def is_late(outcome: Outcome, last: Admission) -> bool:
+    """Whether it is of an earlier decision. If nobody could read of which one, its time tells."""
+    if outcome.term == 0:
+        return outcome.at < last.decided_at
+    return (outcome.term, outcome.number) < (last.term, last.number)
+
+
+def is_believed(outcome: Outcome, last: Admission, *, counts: bool) -> bool:
+    """Whether it can be of the last decision. If not, it is refused; `counts`: count and log that."""
+    if outcome.term == 0:
+        if (outcome.action, outcome.result) in _OF_UNREADABLE:
+            return True
+        reason = "no-decision"
+        text = f"term: 0: {outcome.action} {outcome.result} must name the decision that it is about"
+    elif (outcome.term, outcome.number) > (last.term, last.number):
+        reason = "unknown-decision"
+        text = (
+            f"term, number: {outcome.term}, {outcome.number}: the last decision about "
+            f"{outcome.ref.path} is {last.number} of term {last.term}"
+        )
+    else:
+        return True
+    if counts:
+        refuse(outcome, "outcome", reason, text)
+    return False

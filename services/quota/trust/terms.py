@@ -1,0 +1,71 @@
+"""The number of the next term (ADR 94).
+
+Log and view may have lost the same tail, and with it a `Term` and decisions that were carried out. Outcomes
+of them may be on the log or on their way, and name that term: a new one must be above it. The present second
+is above it, where the clocks agree. Where they do not, an outcome is believed within bounds.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final
+
+from services.quota.trust.refusals import refuse
+from services.quota.wire.inbound import decision_in, message_type
+from shared.bus.follow import read
+from shared.bus.port import Entry
+from shared.contracts.messages.admissions import Admission, Term
+from shared.contracts.messages.outcomes import Outcome
+from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.subjects import workload_of
+
+AHEAD_SECONDS_MAX: Final = 3_600
+"""How far above the present second an outcome may raise the term: clocks that differ by more are broken.
+
+Whoever raises it gains nothing: the next term is above it, and has as many digits.
+"""
+
+
+def next_term(inbox: Iterable[tuple[str, Entry]], now: datetime) -> int:
+    """A number above every term that anybody may have seen.
+
+    `inbox`: stream and entry of what was read. Of outcomes, only those count that are about a workload which
+    exists: its cluster's patcher was sent the decision, and nobody else can publish under its name.
+    """
+    entries = list(inbox)
+    present = int(now.timestamp())
+    decided = (_term_of(entry) for stream, entry in entries if stream == "ADMISSIONS")
+    highest = max(present - 1, *decided, 0)
+    outcomes = [
+        outcome
+        for stream, entry in entries
+        if stream == "OUTCOMES"
+        and (outcome := read(entry, Outcome)) is not None
+        and outcome.term > highest
+    ]
+    if not outcomes:
+        return highest + 1
+    named = {outcome.ref for outcome in outcomes}
+    states = {
+        ref: entry
+        for stream, entry in entries
+        if stream == "WORKLOADS" and (ref := workload_of(entry.subject)) in named
+    }
+    for outcome in outcomes:
+        if outcome.term > present + AHEAD_SECONDS_MAX:
+            text = (
+                f"term: {outcome.term}: more than {AHEAD_SECONDS_MAX} s above the clock ({present}): "
+                "compare the clocks of quota's replicas if none of the patchers lies"
+            )
+            refuse(outcome, "outcome", "term-ahead", text)
+            continue
+        state = read(states.get(outcome.ref), WorkloadState)
+        if state is not None and state.uid == outcome.uid:
+            highest = max(highest, outcome.term)
+    return highest + 1
+
+
+def _term_of(entry: Entry) -> int:
+    """The term in an entry of `ADMISSIONS`; 0 if it cannot be read."""
+    kind = message_type("ADMISSIONS", entry.subject)
+    message = decision_in(entry) if kind is Admission else read(entry, Term)
+    return message.term if message is not None else 0

@@ -1,0 +1,247 @@
+"""What quota believes of spokes, patchers and services that answer checks."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY
+
+from services.quota.decider import Decider
+from services.quota.settings import QuotaSettings
+from shared.contracts.controllers import MACHINES, MULTIKUEUE, WINDOW
+from shared.contracts.kube import kinds
+from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.checks import CheckState
+from shared.contracts.messages.observed import Synced
+from shared.contracts.messages.outcomes import Outcome
+from shared.contracts.messages.workloads import RecordedCheck, WorkloadState
+from shared.testing.builders import cluster_queue_spec, observed, workload
+from tests.unit.quota.service_setup import NOON, Setup, became
+
+FOREIGN = "example.com/scanner"
+
+
+def refused(message: str) -> float:
+    """How many messages of a sort were refused so far."""
+    [metric] = [m for m in REGISTRY.collect() if m.name == "sluicegate_refused_messages"]
+    ours = (s for s in metric.samples if s.name.endswith("_total"))
+    return sum(s.value for s in ours if s.labels["message"] == message)
+
+
+def report(cluster: str = "hub", **more: Any) -> Outcome:
+    usual = {
+        "namespace": "team", "name": "x", "uid": "u-x", "result": "applied", "action": "suspend",
+        "term": 1, "number": 1, "at": NOON,
+    }  # fmt: skip
+    return Outcome(cluster=cluster, **{**usual, **more})
+
+
+# Terms -----------------------------------------------------------------------------------------
+
+FAR = 10**18
+TERMS: dict[str, tuple[dict[str, Any], bool]] = {
+    "a spoke about its own work": ({"cluster": "west", "term": FAR}, True),
+    "the hub's patcher": ({"term": FAR}, True),
+    "more digits than a header has": ({"term": 10**40}, True),
+    "an hour and a minute ahead": ({"ahead": 3_660}, True),
+    "a little ahead, about a workload that does not exist": ({"ahead": 600, "name": "none"}, False),
+    "a little ahead, about another of that name": ({"ahead": 600, "uid": "another"}, False),
+    "a little ahead, a spoke about a job of the hub": (
+        {"ahead": 600, "cluster": "west", "uid": "u-x"}, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("said", "counts"), TERMS.values(), ids=TERMS)
+async def test_outcome_does_not_move_the_term(
+    setup: Setup, said: dict[str, Any], counts: bool
+) -> None:
+    await setup.cluster()
+    await setup.workload("x")
+    await setup.bus.publish(workload("x", cluster="west", uid="u-west"))
+    said = {"cluster": "hub", "uid": "u-west" if "cluster" in said else "u-x", **said}
+    if (ahead := said.pop("ahead", None)) is not None:
+        said["term"] = int(datetime.now(UTC).timestamp()) + ahead
+    before = refused("outcome")
+    await setup.bus.publish(report(**said))
+    await setup.start_quota()
+    await became(setup, "x", "admitted")
+    assert (await setup.last("x")).term <= datetime.now(UTC).timestamp()
+    assert refused("outcome") - before == counts
+
+
+# Decisions to come, and checks -----------------------------------------------------------------
+
+
+class Desk:
+    """A decider of a queue of one cpu with one check; its decisions are numbered as a term does."""
+
+    def __init__(self, controller: str | None = None) -> None:
+        self.decider = Decider(QuotaSettings(reason_delay_seconds=0))
+        self._number = 0
+        self.sent: list[Admission] = []
+        checks = [{"name": "check"}] if controller is not None else []
+        if controller is not None:
+            self.observe_check(controller)
+        queue = cluster_queue_spec(1, admissionChecksStrategy={"admissionChecks": checks})
+        for message in (
+            observed(kinds.NAMESPACE, "team"),
+            observed(kinds.RESOURCE_FLAVOR, "default"),
+            observed(kinds.CLUSTER_QUEUE, "cq", queue),
+            observed(kinds.LOCAL_QUEUE, "main", {"clusterQueue": "cq"}, "team"),
+            Synced(cluster="hub", epoch="1", kinds=[], at=NOON),
+            workload("x"),
+        ):
+            self.decider.apply(message)
+        self.decide()
+
+    def observe_check(self, controller: str) -> None:
+        active = {"type": "Active", "status": "True", "reason": "Up", "message": ""}
+        status = {"conditions": [active]}
+        spec = {"controllerName": controller}
+        self.decider.apply(observed(kinds.ADMISSION_CHECK, "check", spec, status=status))
+
+    def decide(self) -> None:
+        for draft in self.decider.decide(NOON):
+            self._number += 1
+            admission = draft.numbered(epoch=5, term=7, number=self._number, inputs={})
+            self.decider.on_sent(admission)
+            self.sent.append(admission)
+
+    def apply(self, message: Outcome | CheckState | WorkloadState) -> None:
+        assert self.decider.apply(message) is None
+        self.decide()
+
+    @property
+    def last(self) -> Admission:
+        return self.sent[-1]
+
+    @property
+    def state(self) -> str:
+        return self.last.state
+
+
+REFUSED_RELEASE = {"action": "release", "result": "refused", "message": "immutable"}
+BEYOND: dict[str, Callable[[Admission], dict[str, Any]]] = {
+    "the next decision": lambda last: {"number": last.number + 1},
+    "a decision far ahead": lambda _: {"number": 10**30},
+    "the next term": lambda last: {"term": last.term + 1, "number": 0},
+    "a term far ahead": lambda last: {"term": 10**30, "number": last.number},
+}
+
+
+@pytest.mark.parametrize("said", BEYOND.values(), ids=BEYOND)
+@pytest.mark.parametrize(
+    "what", [REFUSED_RELEASE, {"action": "hold", "result": "refused"}], ids=["release", "hold"]
+)
+def test_outcome_of_a_decision_that_nobody_took_is_refused(what: Any, said: Any) -> None:
+    desk = Desk()
+    before, last = refused("outcome"), desk.last
+    desk.apply(report(**{"term": last.term, "number": last.number, **what, **said(last)}))
+    assert refused("outcome") == before + 1
+    assert desk.last == last
+    assert desk.decider.held_back.why(last.ref) is None
+
+
+def test_outcome_of_a_decision_to_come_frees_nothing_once_it_is_taken() -> None:
+    desk = Desk()
+    last = desk.last
+    desk.apply(report(term=last.term, number=last.number + 1, version="0"))
+    desk.apply(workload("x", active=False, generation=1, held=True))
+    assert (desk.state, desk.last.number) == ("evicted", last.number + 1)
+    desk.apply(workload("x", active=False, generation=1, held=True, version="9"))
+    assert desk.state == "evicted", "nobody has suspended its job yet"
+    desk.apply(report(term=last.term, number=last.number + 1, version="9"))
+    assert desk.state == "waiting"
+
+
+def test_outcome_of_an_earlier_decision_of_this_term_does_not_count() -> None:
+    desk = Desk()
+    first = desk.last
+    desk.apply(workload("x", active=False, generation=1, held=True))
+    desk.apply(report(term=first.term, number=first.number, version="0"))
+    assert desk.state == "evicted"
+
+
+def test_outcome_of_an_unreadable_decision_lets_go_of_it_and_suspends_nothing() -> None:
+    desk = Desk()
+    late = NOON + timedelta(seconds=1)
+    before = refused("outcome")
+    desk.apply(report(term=0, number=0, at=late))
+    assert (refused("outcome"), desk.state) == (before + 1, "admitted")
+    desk.apply(report(term=0, number=0, at=late, **REFUSED_RELEASE))
+    assert "evicted" in [each.state for each in desk.sent]
+
+
+def test_decision_that_was_sent_is_not_sent_again() -> None:
+    desk = Desk()
+    desk.decide()
+    desk.apply(workload("x", version="2"))
+    assert len(desk.sent) == 1
+
+
+def answered(service: Any, **more: Any) -> CheckState:
+    usual = {"check": "check", "state": "Ready", "uid": "u-x", "at": NOON}
+    return CheckState(
+        cluster="hub", namespace="team", name="x", service=service, **{**usual, **more}
+    )
+
+
+ANSWERS: dict[str, tuple[str, Any, dict[str, Any], bool]] = {
+    "the dispatcher about a spoke": (MULTIKUEUE, "dispatcher", {"spoke": "west"}, True),
+    "the dispatcher about a window": (WINDOW, "dispatcher", {}, True),
+    "the provisioner about machines": (MACHINES, "provisioner", {}, True),
+    "an earlier release": (MACHINES, "", {}, True),
+    "the provisioner about a spoke": (MULTIKUEUE, "provisioner", {"spoke": "west"}, False),
+    "the provisioner about a window": (WINDOW, "provisioner", {}, False),
+    "the dispatcher about machines": (MACHINES, "dispatcher", {}, False),
+    "a spoke for a window": (WINDOW, "dispatcher", {"spoke": "west"}, False),
+    "a spoke for machines": (MACHINES, "provisioner", {"spoke": "west"}, False),
+    "the dispatcher for somebody else": (FOREIGN, "dispatcher", {}, False),
+    "the provisioner for somebody else": (FOREIGN, "provisioner", {}, False),
+    "an earlier release for somebody else": (FOREIGN, "", {}, False),
+}
+
+
+@pytest.mark.parametrize("early", [False, True], ids=["after the check", "before the check"])
+@pytest.mark.parametrize(("controller", "service", "more", "counts"), ANSWERS.values(), ids=ANSWERS)
+def test_only_its_own_controller_answers_a_check(
+    controller: str, service: Any, more: dict[str, Any], counts: bool, early: bool
+) -> None:
+    desk = Desk("example.com/not-yet" if early else controller)
+    if early:
+        desk = Desk(None)
+        desk.decider.apply(answered(service, **more))
+        desk.observe_check(controller)
+        checks = {"admissionChecks": [{"name": "check"}]}
+        queue = cluster_queue_spec(1, admissionChecksStrategy=checks)
+        desk.decider.apply(observed(kinds.CLUSTER_QUEUE, "cq", queue))
+        desk.decider.apply(workload("y"))
+        assert bool(desk.decider.checks_of(workload("x"))) == counts
+        return
+    before = refused("check")
+    assert desk.state == "reserved"
+    desk.apply(answered(service, **more))
+    assert desk.state == ("admitted" if counts else "reserved")
+    assert desk.last.spoke == (more.get("spoke") if counts else None)
+    assert refused("check") == before + (not counts)
+
+
+RECORDED = {FOREIGN: "admitted", MACHINES: "reserved", MULTIKUEUE: "reserved", WINDOW: "reserved"}
+
+
+@pytest.mark.parametrize(("controller", "state"), RECORDED.items())
+def test_status_of_a_workload_answers_for_controllers_of_others_only(
+    controller: str, state: str
+) -> None:
+    desk = Desk(controller)
+    assigned = {
+        "name": "main",
+        "count": 1,
+        "flavors": {"cpu": "default"},
+        "resourceUsage": {"cpu": "1"},
+    }
+    recorded = {"clusterQueue": "cq", "podSetAssignments": [assigned]}
+    ready = RecordedCheck(check="check", state="Ready", at=NOON + timedelta(seconds=1))
+    desk.apply(workload("x", admission=recorded, checks=[ready], version="2"))
+    assert desk.state == state
