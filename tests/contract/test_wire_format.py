@@ -71,7 +71,9 @@ EXAMPLES: dict[str, Message] = {
     "outcome": Outcome(
         **ONE, result="refused", action="release", term=2, number=41, message="spec is immutable", at=NOON
     ),
-    "check": CheckState(**ONE, check="machines", state="Retry", requeue_after_seconds=60, at=NOON),
+    "check": CheckState(
+        **ONE, check="machines", service="provisioner", state="Retry", requeue_after_seconds=60, at=NOON
+    ),
     "dispatch": Dispatch(
         spoke="west", cluster="hub", namespace="team-a", name="job-train-3f2a1", uid="u-1",
         state="withdrawn", number=1767268800000, attempt=41, started=True, at=NOON,
