@@ -22,7 +22,6 @@ from shared.bus.admin.permissions import reads_of, writes_of
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.follow import read
 from shared.bus.nats.bus import NatsBus
-from shared.bus.port import BusError
 from shared.contracts.controllers import MACHINES, MULTIKUEUE
 from shared.contracts.kube import kinds
 from shared.contracts.messages.admissions import Admission
@@ -159,24 +158,6 @@ async def test_lie_is_counted_and_changes_no_decision(
     await stage.say(user, lie(held))
     await eventually(lambda: refused(*counted) == before + 1)
     assert await stage.last() == held
-
-
-ANOTHERS: dict[str, tuple[str, str, Any]] = {
-    "provisioner as the dispatcher": ("provisioner", "elsewhere", "dispatcher"),
-    "dispatcher as the provisioner": ("dispatcher", "machines", "provisioner"),
-    "patcher as the dispatcher": ("patcher", "elsewhere", "dispatcher"),
-}
-
-
-@pytest.mark.parametrize(("user", "check", "service"), ANOTHERS.values(), ids=ANOTHERS)
-async def test_nobody_answers_under_the_name_of_another(
-    stage: Stage, user: str, check: str, service: Any
-) -> None:
-    held = await stage.became("reserved")
-    lie = answer(held, check, service)
-    with pytest.raises(BusError):
-        await stage.say(user, lie)
-    assert await stage.buses["quota"].latest("CHECKS", lie.subject) is None
 
 
 async def test_own_answers_admit(stage: Stage) -> None:
