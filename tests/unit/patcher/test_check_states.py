@@ -8,7 +8,7 @@ import pytest
 
 from services.patcher.workloads.status import status_for
 from services.simulator.local import LocalKube
-from shared.contracts.controllers import MACHINES
+from shared.contracts.controllers import WINDOW
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import as_body
 from shared.contracts.messages.admissions import Admission, AdmissionState
@@ -282,14 +282,14 @@ async def test_decision_with_checks_is_one_write(setup: Setup, checks: list[str]
 
 
 async def test_answer_of_another_service_is_not_written(setup: Setup) -> None:
-    machines = {"metadata": {"name": "machines"}, "spec": {"controllerName": MACHINES}}
-    await setup.observe(kinds.ADMISSION_CHECK, machines)
+    check = {"metadata": {"name": "machines"}, "spec": {"controllerName": WINDOW}}
+    await setup.observe(kinds.ADMISSION_CHECK, check)
     await setup.flavor()
     state = await setup.submit()
     await setup.decide(state, "reserved", checks=["machines"])
     await eventually(become(setup, state, ("Pending", "")))
-    for service in ("dispatcher", "provisioner"):
+    for service in ("provisioner", "dispatcher"):
         about = {"namespace": "default", "name": state.name, "service": service}
         answer = says("Ready", 0, f"by the {service}", uid=state.uid)
         await setup.bus.publish(answer.model_copy(update=about))
-    await eventually(become(setup, state, ("Ready", "by the provisioner")))
+    await eventually(become(setup, state, ("Ready", "by the dispatcher")))

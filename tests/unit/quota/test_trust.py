@@ -1,6 +1,6 @@
 """What quota believes of spokes, patchers and services that answer checks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -76,7 +76,7 @@ async def test_outcome_does_not_move_the_term(
 class Desk:
     """A decider of a queue of one cpu with one check; its decisions are numbered as a term does."""
 
-    def __init__(self, controller: str | None = None) -> None:
+    def __init__(self, controller: str | None = None, *, before: Sequence[Admission] = ()) -> None:
         self.decider = Decider(QuotaSettings(reason_delay_seconds=0))
         self._number = 0
         self.sent: list[Admission] = []
@@ -90,9 +90,12 @@ class Desk:
             observed(kinds.CLUSTER_QUEUE, "cq", queue),
             observed(kinds.LOCAL_QUEUE, "main", {"clusterQueue": "cq"}, "team"),
             Synced(cluster="hub", epoch="1", kinds=[], at=NOON),
-            workload("x"),
         ):
             self.decider.apply(message)
+        for state in (workload("x"), *(workload(each.name) for each in before)):
+            self.decider.apply(state)
+        for decision in before:
+            assert self.decider.restore(decision) is None
         self.decide()
 
     def observe_check(self, controller: str) -> None:
@@ -173,11 +176,12 @@ def test_outcome_of_an_unreadable_decision_lets_go_of_it_and_suspends_nothing() 
     assert "evicted" in [each.state for each in desk.sent]
 
 
-def test_decision_that_was_sent_is_not_sent_again() -> None:
+def test_decisions_that_stand_on_the_log_are_not_sent_again_by_the_next_leader() -> None:
     desk = Desk()
-    desk.decide()
-    desk.apply(workload("x", version="2"))
-    assert len(desk.sent) == 1
+    desk.apply(workload("y"))
+    assert [each.state for each in desk.sent] == ["admitted", "waiting"]
+    successor = Desk(before=desk.sent)
+    assert successor.sent == []
 
 
 def answered(service: Any, **more: Any) -> CheckState:
