@@ -33,7 +33,7 @@ from services.quota.publishing.queue_status import QueueStatusPublisher
 from services.quota.publishing.reasons import ReasonSchedule
 from services.quota.settings import QuotaSettings
 from services.quota.trust.check_answers import CheckAnswers
-from services.quota.trust.outcomes import is_believed, is_late
+from services.quota.trust.outcomes import is_believed
 from services.quota.wire import inbound, outbound
 from services.quota.wire.workloads import bounded, identity, workload_changed
 from shared.contracts.kube.numbers import is_at_least
@@ -400,9 +400,6 @@ class Decider:
         ref = outcome.ref
         admission, state = self._admissions.get(ref), self._states.get(ref)
         if admission is None or state is None or outcome.uid != state.uid:
-            return
-        if is_late(outcome, admission):
-            probes.EARLIER_OUTCOME.fired += 1
             return
         if not is_believed(outcome, admission, counts=self._counts_refusals):
             return

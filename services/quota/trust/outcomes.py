@@ -7,20 +7,20 @@ one of an earlier decision is late, one of a decision that nobody took is a lie,
 from services.quota.trust.refusals import refuse
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.outcomes import Outcome
+from shared.telemetry import probes
 
 _OF_UNREADABLE = frozenset({("release", "refused"), ("hold", "refused")})
 """Action and result of outcomes that may name no decision: a patcher cannot read it."""
 
 
-def is_late(outcome: Outcome, last: Admission) -> bool:
-    """Whether it is of an earlier decision. If nobody could read of which one, its time tells."""
-    if outcome.term == 0:
-        return outcome.at < last.decided_at
-    return (outcome.term, outcome.number) < (last.term, last.number)
-
-
 def is_believed(outcome: Outcome, last: Admission, *, counts: bool) -> bool:
-    """Whether it can be of the last decision. If not, it is refused; `counts`: count and log that."""
+    """Whether it can be of the last decision.
+
+    One of an earlier decision is dropped, any other one is refused; `counts`: count and log refusals.
+    """
+    if _is_late(outcome, last):
+        probes.EARLIER_OUTCOME.fired += 1
+        return False
     if outcome.term == 0:
         if (outcome.action, outcome.result) in _OF_UNREADABLE:
             return True
@@ -37,3 +37,10 @@ def is_believed(outcome: Outcome, last: Admission, *, counts: bool) -> bool:
     if counts:
         refuse(outcome, "outcome", reason, text)
     return False
+
+
+def _is_late(outcome: Outcome, last: Admission) -> bool:
+    """Whether it is of an earlier decision. If nobody could read of which one, its time tells."""
+    if outcome.term == 0:
+        return outcome.at < last.decided_at
+    return (outcome.term, outcome.number) < (last.term, last.number)
