@@ -35,7 +35,7 @@ that its user of NATS can publish no other one."""
 OWN_CONTROLLERS: Final = frozenset(ANSWERED_BY)
 
 
-def may_answer(controller: str, service: CheckService | Literal[""]) -> bool:
+def may_answer(controller: str, service: str) -> bool:
     """Whether a service answers the checks of a controller on the bus.
 
     Empty: an earlier release wrote the answer. Its subject did not say which service did, and nobody may
