@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from services.patcher.provisioning import controller
 from services.patcher.provisioning.answers import INACTIVE
+from services.patcher.provisioning.requests import owner_reference
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import Body, as_body
 from shared.contracts.kube.conditions import MESSAGE_MAX
@@ -198,6 +200,53 @@ async def test_name_that_somebody_else_has_is_told(cluster: Cluster) -> None:
     await cluster.kube.create(kinds.PROVISIONING_REQUEST, as_body(theirs))
     await cluster.reserve()
     await cluster.until("Pending", TAKEN)
+
+
+async def test_request_that_cannot_be_made_is_told_and_tried_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller, "REFUSED_SECONDS", 0.05)
+    flavor = await cluster.kube.get(kinds.RESOURCE_FLAVOR, None, "spot")
+    gone = observed_object(kinds.RESOURCE_FLAVOR, flavor, deleted=True)
+    await cluster.bus.publish(gone)
+    await cluster.reserve()
+    await cluster.until(
+        "Pending",
+        'Error creating PodTemplate "ppt-wl-capacity-1-main": ResourceFlavor spot: not found',
+    )
+    back = await cluster.kube.patch(
+        kinds.RESOURCE_FLAVOR, None, "spot", {"spec": {"nodeLabels": {}}}
+    )
+    await cluster.observe(kinds.RESOURCE_FLAVOR, back)
+    await asked(cluster)
+
+
+async def test_templates_go_with_the_request_and_keep_their_other_owners(cluster: Cluster) -> None:
+    workload = await cluster.reserve()
+    made = await asked(cluster)
+    name = "ppt-wl-capacity-1-main"
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "theirs", "uid": "theirs"}
+
+    async def owners() -> list[Any]:
+        found = await cluster.kube.get(kinds.POD_TEMPLATE, "default", name)
+        return list(found["metadata"]["ownerReferences"])
+
+    async def handed_over() -> bool:
+        return [one["uid"] for one in await owners()] == [made["metadata"]["uid"]]
+
+    await eventually(handed_over)
+    # As before the hand-over, and with somebody else's reference: another process finds it so.
+    ours = owner_reference(kinds.WORKLOAD, workload)
+    await cluster.kube.patch(
+        kinds.POD_TEMPLATE, "default", name, {"metadata": {"ownerReferences": [ours, other]}}
+    )
+    await cluster.kill_patcher()
+    await cluster.start_patcher()
+
+    async def again() -> bool:
+        return [one["uid"] for one in await owners()] == [made["metadata"]["uid"], "theirs"]
+
+    await eventually(again)
 
 
 async def test_check_without_parameters_says_so(cluster: Cluster) -> None:
