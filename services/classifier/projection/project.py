@@ -101,7 +101,7 @@ def project_job(
         enlarged=stoppable and _enlarged(raw, holder, resolve),
         on_eviction=_on_eviction(job, integration, queue=queue, cluster_objects=cluster_objects),
         held=held,
-        was_held=(held and on_hold is None) or _was_held(job, last),
+        was_held=(held and on_hold is None) or _was_held(job, last) or _was_let_go(job, held=held),
         on_hold=on_hold,
         pods_active=active,
         pods_ready=integration.ready(job),
@@ -347,6 +347,16 @@ def _on_hold(job: Body) -> str | None:
 
 def _was_held(job: Body, last: WorkloadState | None) -> bool:
     return last is not None and last.uid == job["metadata"]["uid"] and last.was_held
+
+
+def _was_let_go(job: Body, *, held: bool) -> bool:
+    """Return whether our hold was taken off before anybody observed it.
+
+    The API server counts a generation for each change of the spec, and the webhook keeps its mark where
+    somebody takes the hold off. The mark alone may have come with a copied manifest.
+    """
+    changed = int(job["metadata"].get("generation") or 0) > 1
+    return not held and changed and annotations_of(job).get(names.USER_PENDING) == "false"
 
 
 def _owner(job: Body, integration: Integration) -> JobRef:

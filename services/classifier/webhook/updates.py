@@ -36,21 +36,24 @@ def review_update(
     2. Anybody else's start is refused, except the patcher's, and unless decisions are not read yet. To
        cancel it is no start.
     3. What stays held keeps the mark of our hold where label or controller change.
+    4. What somebody lets go nevertheless keeps that mark, too: who has not seen the hold reads it there.
 
     Raises `RefusedError`.
     """
     unchanged = MutationResult(object=obj, patch=())
     for each in (obj, old):
         _check(each)
-    if not (context.managed and integration.matches(old)):
+    if not context.managed:
         return unchanged
     if integration.propagates:
-        return propagated(obj, integration)
-    if queue_of(obj):
+        return propagated(obj, integration) if integration.matches(old) else unchanged
+    if integration.matches(old) and queue_of(obj):
         _check_refusals(obj, old, integration)
     if user not in context.patchers:
         _check_label(obj, old, integration)
     if not integration.held(old):
+        return _marked(obj) if _has_our_mark(old) and not _has_our_mark(obj) else unchanged
+    if not integration.matches(old):
         return unchanged
     if context.is_admitted(_uid(old)) or not _is_ours(old, integration, context):
         return unchanged
@@ -60,8 +63,10 @@ def review_update(
         return unchanged
     if integration.remember_pause and annotations_of(old).get(names.USER_PENDING) == "true":
         return _held(obj, integration)
-    if not context.patchers or user in context.patchers or not context.knows_decisions:
+    if user in context.patchers:
         return unchanged
+    if not context.patchers or not context.knows_decisions:
+        return _marked(obj) if integration.remember_pause and not _has_our_mark(obj) else unchanged
     raise RefusedError(FORBIDDEN, _why(old, integration), cause=_CAUSE)
 
 
@@ -127,6 +132,10 @@ def _keeps_mark(obj: Object, old: Object) -> bool:
     if names.USER_PENDING in annotations_of(old):
         return False
     return controller_uid(obj) == controller_uid(old) and queue_of(obj) == queue_of(old)
+
+
+def _has_our_mark(obj: Object) -> bool:
+    return annotations_of(obj).get(names.USER_PENDING) == "false"
 
 
 def _marked(obj: Object) -> MutationResult:

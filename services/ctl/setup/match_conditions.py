@@ -8,7 +8,12 @@ labels and annotations of other controllers, and every status. Texts are evaluat
 from typing import Final
 
 from shared.contracts.coscheduling import PLACEHOLDER_PER_CLAIM, PLACEHOLDERS_ANNOTATION
-from shared.contracts.kube.names import PRIORITY_CLASS_LABEL, QUEUE, REQUESTS_PREFIX
+from shared.contracts.kube.names import (
+    PRIORITY_CLASS_LABEL,
+    QUEUE,
+    REQUESTS_PREFIX,
+    USER_PENDING,
+)
 from shared.contracts.webhook import PATCHER_USER
 
 _OURS: Final = "kueue.x-k8s.io/"
@@ -26,10 +31,10 @@ def _spec(of: str, field: str) -> str:
     return f"(has({of}.spec) && has({of}.spec.{field}) ? {of}.spec.{field} : {_SPEC[field]})"
 
 
-def _label(of: str, key: str) -> str:
-    """The value of a label; '-', which no label can have, if it is absent."""
-    labels = f"{of}.metadata.labels"
-    return f"(has({labels}) && '{key}' in {labels} ? {labels}['{key}'] : '-')"
+def _value(of: str, field: str, key: str) -> str:
+    """The value of a label or annotation; '-', which no label can have, if it is absent."""
+    values = f"{of}.metadata.{field}"
+    return f"(has({values}) && '{key}' in {values} ? {values}['{key}'] : '-')"
 
 
 def _metadata(of: str, field: str, otherwise: str) -> str:
@@ -69,13 +74,18 @@ CHANGES_ADMISSION: Final = {
     "name": "changes-admission",
     "expression": _any(
         *(f"{_spec(_NEW, field)} != {_spec(_OLD, field)}" for field in _SPEC),
-        *(f"{_label(_NEW, key)} != {_label(_OLD, key)}" for key in (QUEUE, PRIORITY_CLASS_LABEL)),
+        *(
+            f"{_value(_NEW, 'labels', key)} != {_value(_OLD, 'labels', key)}"
+            for key in (QUEUE, PRIORITY_CLASS_LABEL)
+        ),
         f"{_metadata(_NEW, 'ownerReferences', '[]')} != {_metadata(_OLD, 'ownerReferences', '[]')}",
         _changed_keys("annotations", REQUESTS_PREFIX),
+        f"({_value(_OLD, 'annotations', USER_PENDING)} == 'false' && "
+        f"{_value(_NEW, 'annotations', USER_PENDING)} != 'false')",
     ),
 }
 """Of all changes of jobs, only those of what decides about admission: whether it waits, its queue and
-priority, what it requests, and its controller."""
+priority, what it requests, its controller, and the end of our mark."""
 
 CHANGES_SPEC: Final = {
     "name": "changes-spec-or-queue",

@@ -214,7 +214,9 @@ class _Webhook:
         old = request.old
         if integration is None or old is None:
             return obj
-        if integration.gate is not None or integration.propagates or integration.held(old):
+        marks = [annotations_of(one).get(USER_PENDING) for one in (old, obj)]
+        has_hold = integration.gate is not None or integration.propagates or integration.held(old)
+        if has_hold or marks[0] != marks[1]:
             obj = self._reviewed_start(request, obj, old, integration)
         if self._system.fixes_requests:
             check_fixed(obj, old, integration, users=frozenset(), exempt=frozenset())

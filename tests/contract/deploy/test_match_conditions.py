@@ -87,6 +87,11 @@ ASKED: dict[str, tuple[Json, Json]] = {
     "its jobs": (a_job(), changed("spec/replicatedJobs", [{"name": "a"}])),
     "its controller": (a_job(), a_job(ownerReferences=[OWNER])),
     "no controller": (a_job(ownerReferences=[OWNER]), a_job()),
+    "the mark of our hold goes": (a_job(annotations={USER_PENDING: "false"}), a_job()),
+    "the mark of our hold becomes another": (
+        a_job(annotations={USER_PENDING: "false"}),
+        a_job(annotations={USER_PENDING: "true"}),
+    ),
 }
 
 PASSES: dict[str, tuple[Json, Json]] = {
@@ -105,9 +110,13 @@ PASSES: dict[str, tuple[Json, Json]] = {
         QUEUED,
         changed("metadata/annotations", {CPU: "1", "results.tekton.dev/log": "x"}, QUEUED),
     ),
-    "our own mark": (
+    "our own mark comes": (
         QUEUED,
         changed("metadata/annotations", {CPU: "1", USER_PENDING: "false"}, QUEUED),
+    ),
+    "another annotation beside our mark": (
+        a_job(annotations={USER_PENDING: "false"}),
+        a_job(annotations={USER_PENDING: "false", "a": "b"}),
     ),
     "its status": (QUEUED, changed("status/active", 1, QUEUED)),
     "its deletion": (QUEUED, changed("metadata/deletionTimestamp", "2026-01-01T00:00:00Z", QUEUED)),

@@ -186,6 +186,27 @@ def test_run_paused_by_its_user_is_on_hold(projector: Projector) -> None:
     assert state.on_hold is not None
 
 
+FIRST_SEEN_RUNNING: dict[str, tuple[str | None, int, bool]] = {
+    "under our mark, and its spec was changed": ("false", 2, True),
+    "under our mark, as it was created: somebody copied a manifest": ("false", 1, False),
+    "under the mark of its user's own pause": ("true", 2, False),
+    "without a mark": (None, 2, False),
+}
+
+
+@pytest.mark.parametrize(
+    ("mark", "generation", "was_held"), FIRST_SEEN_RUNNING.values(), ids=FIRST_SEEN_RUNNING
+)
+def test_run_that_was_let_go_before_it_was_observed_was_held(
+    projector: Projector, mark: str | None, generation: int, was_held: bool
+) -> None:
+    annotations = {} if mark is None else {"sluicegate.dev/user-pending": mark}
+    run = job(metadata={"annotations": annotations, "generation": generation})
+    run["spec"], run["status"] = {}, {"startTime": "2026-01-01T00:00:01Z"}
+    [state] = states(projector, seen(kinds.PIPELINE_RUN, run))
+    assert (state.pods_active, state.was_held) == (True, was_held)
+
+
 def foreign(**status: Any) -> Json:
     template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]}}
     return {

@@ -83,12 +83,17 @@ STARTS = {
     ),
     "a run": (a_run(), a_run(None)),
     "a run with an empty queue label": (a_run(labels={QUEUE: ""}), a_run(None, labels={})),
-    "a run without any label": (a_run(labels={}), a_run(None, labels={}, mark=None)),
+    "a run without any label": (a_run(labels={}), a_run(None, labels={})),
     "a run that is to run its finally tasks": (a_run(), a_run("CancelledRunFinally")),
 }
 
 
-@pytest.mark.parametrize(("old", "new"), STARTS.values(), ids=STARTS)
+REFUSED = STARTS | {
+    "a run without any label or mark": (a_run(labels={}), a_run(None, labels={}, mark=None))
+}
+
+
+@pytest.mark.parametrize(("old", "new"), REFUSED.values(), ids=REFUSED)
 def test_start_without_admission_is_refused_with_the_field_and_what_to_do(
     old: Json, new: Json
 ) -> None:
@@ -114,6 +119,26 @@ ALLOWED: dict[str, Json] = {
 @pytest.mark.parametrize(("old", "new"), STARTS.values(), ids=STARTS)
 def test_start_is_allowed(old: Json, new: Json, context: Json) -> None:
     assert answer(old, new, **context).outcome is Outcome.UNCHANGED
+
+
+LET_GO: dict[str, tuple[Json, Json]] = {
+    "the mark goes with the hold": (a_run(), a_run(None, mark=None)),
+    "the mark becomes that of an own pause": (a_run(), a_run(None, mark="true")),
+    "the mark went before": (a_run(mark=None), a_run(None, mark=None)),
+    "the mark goes from what runs": (a_run(None), a_run(None, mark=None)),
+    "the mark of what runs changes": (a_run(None), a_run(None, mark="true")),
+}
+
+
+@pytest.mark.parametrize("context", [{"patchers": frozenset()}, {"knows_decisions": False}], ids=str)
+@pytest.mark.parametrize(("old", "new"), LET_GO.values(), ids=LET_GO)
+def test_run_that_nobody_refuses_to_start_keeps_the_mark_of_our_hold(
+    old: Json, new: Json, context: Json
+) -> None:
+    reply = answer(old, new, **context)
+    assert reply.outcome is Outcome.MUTATED
+    [mark] = patch_of(reply)
+    assert mark["value"] in ("false", {USER_PENDING: "false"})
 
 
 NOT_OURS = {
