@@ -209,11 +209,12 @@ class WorkloadReconciler:
     ) -> None:
         """Give the quota back: the workload waits again, with the API server's answer as reason.
 
-        One that was to stop may still run, and one that runs unplanned was never released: they keep
-        their quota, with the same reason.
+        One that was to stop may still run, one that runs unplanned was never released, and one of a kind
+        that cannot be suspended runs on: they keep their quota, with the same reason.
         """
         if state is not None and admission is not None and admission.state in HOLDING:
-            keeps = admission.state == "evicted" or admission.unplanned
+            runs_on = not state.held and state.on_eviction != "suspend"
+            keeps = admission.state == "evicted" or admission.unplanned or runs_on
             action = "hold" if keeps else "release"
             await self.jobs.report(state, admission, "refused", action, message=str(error))
 

@@ -20,7 +20,7 @@ from shared.kube.port import (
     UnavailableError,
 )
 from shared.testing.waiting import eventually
-from tests.unit.patcher.stage import Setup
+from tests.unit.patcher.stage import Setup, projected
 
 Write = tuple[str, str, str]
 """Verb, kind, subresource."""
@@ -187,6 +187,26 @@ async def test_refused_workload_object_gives_quota_back(setup: Setup) -> None:
     assert "too large" in (await setup.outcomes())[0].message
     assert (await setup.job())["spec"]["suspend"] is True
     assert ("Job", "ErrWorkloadCompose") in {news[:2] for news in await setup.events()}
+
+
+@pytest.mark.parametrize(
+    ("on_eviction", "action"), [("suspend", "release"), ("recreate", "hold"), ("run-on", "hold")]
+)
+async def test_refused_workload_object_takes_no_quota_from_what_runs_on(
+    setup: Setup, on_eviction: str, action: str
+) -> None:
+    """Its user deleted the Workload of a run, and wrote requests into it that the API server refuses."""
+    faulty(setup).answers[CREATE] = [RefusedError("requests[tasks]: Invalid value", status=422)] * 9
+    await setup.submit(suspend=False)
+    state = projected(await setup.job(), on_eviction=on_eviction, pods_active=True)
+    await setup.bus.publish(state)
+    await setup.decide(state, "admitted")
+
+    async def told() -> bool:
+        return bool(await setup.outcomes())
+
+    await eventually(told)
+    assert {(o.action, o.result) for o in await setup.outcomes()} == {(action, "refused")}
 
 
 async def test_job_deleted_before_its_release_is_no_error(setup: Setup) -> None:
