@@ -1,13 +1,14 @@
 """What the judge of running work lets pass and what it does not, on histories small enough to read."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 
 import pytest
 
 from services.simulator.cluster.api import Api
-from services.simulator.judge import tenants
+from services.simulator.judge import tenants, waits
 from services.simulator.judge.message_logs import MessageLogs, Record
 from services.simulator.judge.running_work import Change, Job, RunningWork
 from shared.contracts.messages.admissions import Admission, PodSetAssignment
@@ -229,13 +230,66 @@ def test_judge_finds_what_runs_without_quota_and_nothing_else(
         assert found == []
 
 
-@pytest.mark.parametrize(
-    ("seconds", "found"), [(9.0, 0), (11.0, 1), (None, 1)], ids=["within", "beyond", "never"]
-)
-def test_wait_counts_as_longer_only_beyond_the_bound(seconds: float | None, found: int) -> None:
+def starts_after(seconds: float) -> Callable[[History], None]:
+    return lambda history: history.runs(seconds, "a", 1)
+
+
+def starts_when_another_ends(history: History) -> None:
+    history.runs(1, "b", 2)
+    history.runs(60, "b", 0)
+    history.runs(61, "a", 1)
+
+
+def starts_behind_one_that_does_not_fit(history: History) -> None:
+    history.runs(1, "b", 1)
+    history.runs(60, "b", 0)
+    history.runs(61, "c", 2)
+    history.runs(70, "c", 0)
+    history.runs(71, "a", 1)
+
+
+WAITS: dict[str, tuple[Callable[[History], None], bool, str]] = {
+    "a start within the bound": (starts_after(9), False, ""),
+    "a start beyond the bound": (starts_after(11), False, "waited 11.0 s, 11.0 s of them beside"),
+    "never": (lambda history: history.runs(1, "b", 1), False, "never ran"),
+    "a late start while another has the quota": (starts_when_another_ends, False, ""),
+    "a late start behind the first of a strict queue": (
+        starts_behind_one_that_does_not_fit,
+        True,
+        "",
+    ),
+    "such a start where nobody holds up others": (
+        starts_behind_one_that_does_not_fit,
+        False,
+        "beside room",
+    ),
+}
+
+
+@pytest.mark.parametrize(("tell", "strict", "problem"), WAITS.values(), ids=WAITS.keys())
+def test_wait_is_longer_only_beyond_the_bound_and_beside_room(
+    tell: Callable[[History], None], strict: bool, problem: str
+) -> None:
     alone, attacked = History(), History()
     alone.runs(0, "a", 1)
-    attacked.runs(seconds or 0, "a", 1 if seconds else 0)
-    bound = timedelta(seconds=10)
-    problems = tenants.waits_kept(attacked.work, alone.work, ("team",), bound=bound)
-    assert len(problems) == found
+    alone.runs(1, "a", 0)
+    attacked.work.jobs["a"] = alone.work.jobs["a"]
+    tell(attacked)
+    pools = [replace(POOLS[0], strict=strict)]
+    found = waits.waits_kept(attacked.work, alone.work, pools, bound=timedelta(seconds=10))
+    assert [problem in text for text in found] == [True] * bool(problem)
+
+
+def renamed(history: History, *, decided: float, logged: float) -> list[str]:
+    history.decide(1, "a", "admitted")
+    history.runs(2, "a", 1)
+    history.decide(10, "a", "released")
+    history.decide(decided, "a", "admitted", unplanned=True)
+    last = history.message_logs.admissions.pop()
+    history.message_logs.admissions.append(replace(last, time=AT + timedelta(seconds=logged)))
+    return tenants.released_when_gone(history.work, history.message_logs, ("team",))
+
+
+def test_release_under_one_name_counts_with_the_admission_of_the_same_moment() -> None:
+    assert renamed(History(), decided=10, logged=10.01) == []
+    assert len(renamed(History(), decided=10.01, logged=10.01)) == 1

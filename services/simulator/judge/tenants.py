@@ -33,6 +33,9 @@ class Pool:
     nominal: Amounts
     """Resource to billionths: the sum over its queues."""
 
+    strict: bool = False
+    """Whether who comes first holds up the others (`StrictFIFO`)."""
+
 
 @dataclass(slots=True)
 class _Moment:
@@ -106,7 +109,9 @@ def released_when_gone(
 ) -> list[str]:
     """No quota in `namespaces` is given back while the pods that it was for still run or end.
 
-    Who starts a stopped job again in the moment before is not seen yet, but counted again soon.
+    Who starts a stopped job again in the moment before is not seen yet, but counted again soon. A workload
+    that gets another name is counted under it in the same moment: the log has both decisions, one after
+    the other.
     """
     within = frozenset(namespaces)
     wrong: dict[int, str] = {}
@@ -127,16 +132,15 @@ def released_when_gone(
         before = held.pop(one.uid, None)
         if one.state in HOLDING:
             held[one.uid] = one
-            sequence, by = doubtful.pop(one.uid, (0, record.time))
-            if record.time <= by:
+            sequence, by = doubtful.pop(one.uid, (0, one.decided_at))
+            if one.decided_at <= by:
                 wrong.pop(sequence, None)
         elif before is not None and one.namespace in within and one.uid in running:
             now = running[one.uid]
             if not now.steady and not now.ending:
                 continue
-            # Under another name it is counted again at once.
             is_news = record.time - idle_until[one.uid] <= _MOMENT
-            doubtful[one.uid] = (record.sequence, record.time + _AGAIN * is_news)
+            doubtful[one.uid] = (record.sequence, one.decided_at + _AGAIN * is_news)
             wrong[record.sequence] = (
                 f"ADMISSIONS {record.sequence}: the quota of {_name(work.jobs[one.uid])} is given back "
                 f"while it runs {_shown(now.steady)} and ends {_shown(now.ending)}"
@@ -156,40 +160,6 @@ def priorities_given(message_logs: MessageLogs, expected: Mapping[str, int]) -> 
                 f"{one.priority}, and the rules gave it {given}"
             )
     return list(wrong.values())
-
-
-def waits_kept(
-    work: RunningWork, alone: RunningWork, namespaces: Iterable[str], *, bound: timedelta
-) -> list[str]:
-    """Everybody in `namespaces` starts at most `bound` later than where they were `alone`."""
-    wrong: list[str] = []
-    now, before = (_waits(one, frozenset(namespaces)) for one in (work, alone))
-    for name, was in before.items():
-        if was is None:
-            continue
-        wait = now.get(name)
-        if wait is None:
-            wrong.append(f"{name} never ran; alone it ran after {was.total_seconds():.1f} s")
-        elif wait > was + bound:
-            wrong.append(
-                f"{name} waited {wait.total_seconds():.1f} s; alone it waited "
-                f"{was.total_seconds():.1f} s"
-            )
-    return wrong
-
-
-def _waits(work: RunningWork, namespaces: frozenset[str]) -> dict[str, timedelta | None]:
-    first: dict[str, datetime] = {}
-    for change in work.changes:
-        if change.steady:
-            first.setdefault(change.uid, change.at)
-    return {
-        f"{job.kind} {job.namespace}/{job.name}": (
-            first[uid] - job.created_at if uid in first else None
-        )
-        for uid, job in work.jobs.items()
-        if job.namespace in namespaces
-    }
 
 
 def _lasting(

@@ -61,27 +61,32 @@ def draw_queues(random: Random) -> Queues:
         slots = random.randint(1, 4)
         nominal[name] = {TEKTON_SLOT: str(slots), TASKS: str(slots + random.randint(0, 3))}
         members[name] = spaces
-    return Queues(
-        objects=list(_objects(random, nominal, runs)),
-        pools=[
-            _pool("jobs of honest tenants", HONEST, nominal["honest"]),
-            _pool("jobs of the adversary", (ADVERSARY,), nominal[ADVERSARY], nominal["more"]),
-            *(_pool(name, spaces, nominal[name]) for name, spaces in runs.items()),
-        ],
-        alone=alone,
-    )
+    objects = list(_objects(random, nominal, runs))
+    strict = {
+        obj["metadata"]["name"]: obj["spec"]["queueingStrategy"] == "StrictFIFO"
+        for kind, obj in objects
+        if kind == kinds.CLUSTER_QUEUE
+    }
+    pools = [
+        _pool("jobs of honest tenants", HONEST, nominal["honest"], strict=strict["honest"]),
+        _pool("jobs of the adversary", (ADVERSARY,), nominal[ADVERSARY], nominal["more"]),
+        *(_pool(name, members[name], nominal[name], strict=strict[name]) for name in runs),
+    ]
+    return Queues(objects=objects, pools=pools, alone=alone)
 
 
 def _cpu(random: Random, low: int, high: int) -> dict[str, str]:
     return {"cpu": str(random.randint(low, high)), "memory": f"{random.randint(4, 8)}Gi"}
 
 
-def _pool(name: str, namespaces: tuple[str, ...], *nominal: Mapping[str, str]) -> Pool:
+def _pool(
+    name: str, namespaces: tuple[str, ...], *nominal: Mapping[str, str], strict: bool = False
+) -> Pool:
     total: dict[str, int] = {}
     for one in nominal:
         for resource, text in one.items():
             total[resource] = total.get(resource, 0) + parse_quantity(text)
-    return Pool(name=name, namespaces=frozenset(namespaces), nominal=total)
+    return Pool(name=name, namespaces=frozenset(namespaces), nominal=total, strict=strict)
 
 
 def _objects(

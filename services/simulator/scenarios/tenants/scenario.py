@@ -6,7 +6,7 @@ from datetime import timedelta
 from random import Random
 from typing import Final
 
-from services.simulator.judge import checks, tenants
+from services.simulator.judge import checks, tenants, waits
 from services.simulator.judge.running_work import RunningWork
 from services.simulator.scenarios.port import Verdict, run_world
 from services.simulator.scenarios.system import System
@@ -37,8 +37,8 @@ END_SECONDS: Final = 600.0
 """Everything honest has ended by then."""
 
 WAIT_BOUND: Final = timedelta(seconds=10)
-"""How much later honest work may start because of the adversary: never for want of quota, only while
-services read what the adversary wrote."""
+"""How much later honest work may start beside room because of the adversary: never for want of quota, only
+while services read what the adversary wrote."""
 
 SERVICES: Final = ("watcher", "classifier", "quota", "patcher")
 _WRITES: Final = {**JOB_WRITES, **RUN_WRITES, **WORKLOAD_WRITES, **METADATA_WRITES}
@@ -59,8 +59,10 @@ def play(seed: int) -> Verdict:
     verdict = Verdict(seed=seed)
     verdict.problems += [f"without the adversary: {problem}" for problem in quiet.problems]
     work = _play(seed, verdict, is_attacked=True)
-    honest = HONEST if draw_queues(Random(f"tenants/{seed}")).alone else ()
-    verdict.problems += tenants.waits_kept(work, alone, honest, bound=WAIT_BOUND)
+    queues = draw_queues(Random(f"tenants/{seed}"))
+    if queues.alone:
+        honest = [pool for pool in queues.pools if pool.namespaces == frozenset(HONEST)]
+        verdict.problems += waits.waits_kept(work, alone, honest, bound=WAIT_BOUND)
     return verdict
 
 

@@ -130,7 +130,9 @@ LET_GO: dict[str, tuple[Json, Json]] = {
 }
 
 
-@pytest.mark.parametrize("context", [{"patchers": frozenset()}, {"knows_decisions": False}], ids=str)
+@pytest.mark.parametrize(
+    "context", [{"patchers": frozenset()}, {"knows_decisions": False}], ids=str
+)
 @pytest.mark.parametrize(("old", "new"), LET_GO.values(), ids=LET_GO)
 def test_run_that_nobody_refuses_to_start_keeps_the_mark_of_our_hold(
     old: Json, new: Json, context: Json
