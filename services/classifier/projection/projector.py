@@ -23,8 +23,7 @@ from services.classifier.projection.nesting import (
 from services.classifier.projection.owners.naming import Naming
 from services.classifier.projection.owners.ownership import (
     asks_to_wait,
-    is_orphan,
-    job_owner,
+    is_of_a_job,
     left_behind,
     was_external,
     was_of_a_job,
@@ -84,6 +83,9 @@ class Projector:
         """Jobs in namespaces that are not managed. A change of a namespace's labels can manage them."""
 
         self._workloads: dict[WorkloadRef, Body] = {}
+        self._outlived: dict[WorkloadRef, str] = {}
+        """Uid of each Workload object that was there when its job ended: it is nobody's."""
+
         self._published: dict[WorkloadRef, WorkloadState] = {}
         self._naming = Naming(
             cluster=cluster,
@@ -194,6 +196,7 @@ class Projector:
         body = observed.body
         if observed.deleted or body is None:
             self._workloads.pop(ref, None)
+            self._outlived.pop(ref, None)
         else:
             self._workloads[ref] = body
         self._dirty[ref] = None
@@ -442,6 +445,9 @@ class Projector:
             state = state.with_generation(last.generation + is_new)
         if state.phase == "gone":
             self._published.pop(ref, None)
+            workload = self._workloads.get(ref)
+            if workload is not None and was_of_a_job(last, workload):
+                self._outlived[ref] = workload["metadata"]["uid"]
         else:
             self._published[ref] = state
         return state
@@ -468,9 +474,8 @@ class Projector:
         if workload is not None and (
             was_external(last, workload)
             or not (
-                job_owner(workload, self._integrations)
-                or was_of_a_job(last, workload)
-                or is_orphan(workload)
+                self._outlived.get(ref) == workload["metadata"]["uid"]
+                or is_of_a_job(last, workload, self._integrations)
             )
         ):
             return project_external(

@@ -8,7 +8,7 @@ from shared.contracts.kube.bodies import Body, OwnerReference, annotations_of, l
 from shared.contracts.messages.spokes import ORIGIN
 from shared.contracts.messages.workloads import JobRef, WorkloadState
 from shared.contracts.refs import WorkloadRef
-from shared.integrations import Integration, Integrations, queue_of
+from shared.integrations import Integration, Integrations, controller_uid, queue_of
 
 
 def asks_to_wait(job: Body, integration: Integration) -> bool:
@@ -36,23 +36,39 @@ def may_claim(job: Body, workload: Body, *, kind: str) -> bool:
 
 
 def was_of_a_job(last: WorkloadState | None, workload: Body) -> bool:
-    """Return whether the Workload lost its job: who deletes a job may let its dependants outlive it."""
+    """Return whether the Workload is that of the job of `last`, which may be gone.
+
+    The name with the job's uid can be nobody else's, whatever its user writes into it. The name of a copy's
+    Workload comes from its hub: the label counts.
+    """
     if last is None or last.owner is None:
         return False
-    return labels_of(workload).get(names.JOB_UID_LABEL) == last.owner.uid
+    owner = last.owner
+    own = names.workload_name(kind=owner.kind, group=owner.group, name=owner.name, uid=owner.uid)
+    return last.name == own or labels_of(workload).get(names.JOB_UID_LABEL) == owner.uid
 
 
 def is_orphan(workload: Body) -> bool:
-    """Return whether the Workload was a job's that is gone: its label names one, and nothing owns it.
+    """Return whether the Workload was a job's that is gone: its label names one, and nothing controls it.
 
-    Source: isOrphanedWorkload of kubernetes-sigs/kueue pkg/controller/core/workload_controller.go. A Workload
-    that a hub with Kueue mirrored waits for its job. One that has neither our finalizer nor quota is new: its
-    user wrote the label.
+    Source: isOrphanedWorkload of kubernetes-sigs/kueue pkg/controller/core/workload_controller.go. An owner
+    that is no controller is its user's. A Workload that a hub with Kueue mirrored waits for its job. One that
+    has neither our finalizer nor quota is new: its user wrote the label.
     """
-    labels, metadata = labels_of(workload), workload["metadata"]
-    if not labels.get(names.JOB_UID_LABEL) or ORIGIN in labels or metadata.get("ownerReferences"):
+    labels = labels_of(workload)
+    if not labels.get(names.JOB_UID_LABEL) or ORIGIN in labels or controller_uid(workload):
         return False
-    return names.RESOURCE_IN_USE in (metadata.get("finalizers") or []) or has_quota(workload)
+    finalizers = workload["metadata"].get("finalizers") or []
+    return names.RESOURCE_IN_USE in finalizers or has_quota(workload)
+
+
+def is_of_a_job(last: WorkloadState | None, workload: Body, integrations: Integrations) -> bool:
+    """Return whether the Workload is or was a job's, so that it holds nothing without that job."""
+    return (
+        job_owner(workload, integrations) is not None
+        or was_of_a_job(last, workload)
+        or is_orphan(workload)
+    )
 
 
 def was_external(last: WorkloadState | None, workload: Body) -> bool:

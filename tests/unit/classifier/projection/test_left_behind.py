@@ -1,4 +1,4 @@
-"""A Workload that came after the end of its job, and that our finalizer keeps."""
+"""A Workload without its job: what came after the end of the job, and what outlives it."""
 
 from typing import Any
 
@@ -6,8 +6,8 @@ import pytest
 
 from services.classifier.projection.projector import Projector
 from shared.contracts.kube import kinds
-from shared.contracts.kube.names import RESOURCE_IN_USE, workload_name
-from tests.unit.classifier.projection.objects import Json, job, seen
+from shared.contracts.kube.names import JOB_UID_LABEL, RESOURCE_IN_USE, workload_name
+from tests.unit.classifier.projection.objects import Json, job, seen, with_quota
 
 NAME = workload_name(kind="Job", group="batch", name="train", uid="u-1")
 DELETED = {"deletionTimestamp": "2026-01-01T00:00:05Z"}
@@ -58,3 +58,50 @@ def test_job_that_lives_is_not_gone() -> None:
     projector.observe(seen(kinds.WORKLOAD, workload(**DELETED, **KEPT, **OWNED)))
     assert "gone" not in {change.state.phase for change in projector.changes()}
     assert change.state.uid == "u-1"
+
+
+LABEL = {"labels": {JOB_UID_LABEL: "u-1"}}
+FRIEND = {"ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "c"}]}
+OUTLIVES: dict[str, Json] = {
+    "as --cascade=orphan leaves it": LABEL,
+    "its user gave it an owner that is no controller": LABEL | FRIEND,
+    "its user gave it a controller": LABEL
+    | {"ownerReferences": [FRIEND["ownerReferences"][0] | {"controller": True}]},
+    "its user took label and owner off": {"labels": {}},
+    "its user wrote another label": {"labels": {JOB_UID_LABEL: "u-2"}} | FRIEND,
+}
+
+
+@pytest.mark.parametrize("metadata", OUTLIVES.values(), ids=OUTLIVES)
+def test_workload_that_outlives_its_job_holds_nothing(metadata: Json) -> None:
+    projector = Projector("hub")
+    observations = [seen(kinds.JOB, job()), seen(kinds.WORKLOAD, with_quota("train", "u-1", 1))]
+    for observation in observations:
+        projector.observe(observation)
+    assert {change.state.uid for change in projector.changes()} == {"u-1"}
+    body = with_quota("train", "u-1", 1)
+    del body["metadata"]["ownerReferences"]
+    body["metadata"] |= metadata
+    projector.observe(seen(kinds.WORKLOAD, body))
+    [*_] = projector.changes()
+    projector.observe(seen(kinds.JOB, job(), deleted=True))
+    [end] = projector.changes()
+    assert (end.state.phase, end.state.uid) == ("gone", "u-1")
+    body["metadata"] |= {"finalizers": [], "resourceVersion": "99"}
+    projector.observe(seen(kinds.WORKLOAD, body))
+    assert [*projector.changes()] == []
+    # Another object of that name is its user's own.
+    projector.observe(seen(kinds.WORKLOAD, body, deleted=True))
+    body["metadata"] |= {"uid": "w-2", "labels": {}, "ownerReferences": []}
+    projector.observe(seen(kinds.WORKLOAD, body))
+    assert [change.state.uid for change in projector.changes()] == ["w-2"]
+
+
+@pytest.mark.parametrize("metadata", [LABEL, LABEL | FRIEND], ids=["orphan", "of no controller"])
+def test_workload_of_a_job_that_nobody_has_seen_holds_nothing(metadata: Json) -> None:
+    body = with_quota("train", "u-1", 1)
+    del body["metadata"]["ownerReferences"]
+    body["metadata"] |= metadata
+    projector = Projector("hub")
+    projector.observe(seen(kinds.WORKLOAD, body))
+    assert [*projector.changes()] == []

@@ -319,23 +319,6 @@ def test_workload_object_of_a_job_is_no_second_workload(projector: Projector) ->
     assert (joined.name, joined.uid, joined.active) == (state.name, "u-1", False)
 
 
-@pytest.mark.parametrize("restarted", [False, True], ids=["", "read anew"])
-def test_workload_that_outlives_its_job_holds_nothing(
-    projector: Projector, restarted: bool
-) -> None:
-    """As `kubectl delete job --cascade=orphan` leaves it."""
-    [state] = states(projector, seen(kinds.JOB, job()))
-    body = with_quota("train", state.uid, 1)
-    del body["metadata"]["ownerReferences"]
-    body["metadata"]["labels"] = {JOB_UID_LABEL: state.uid}
-    gone = seen(kinds.JOB, job(), deleted=True)
-    ended = states(projector, seen(kinds.WORKLOAD, body), gone)
-    assert ended[-1].phase == "gone"
-    projector = Projector("hub") if restarted else projector
-    body["metadata"] |= {"finalizers": [], "resourceVersion": "99"}
-    assert states(projector, seen(kinds.WORKLOAD, body)) == []
-
-
 def test_new_workload_with_the_label_of_a_job_waits_like_any_other(projector: Projector) -> None:
     body = foreign()
     body["metadata"]["labels"] = {JOB_UID_LABEL: "made-up"}
