@@ -27,6 +27,11 @@ def name_of(owner: JobRef) -> str:
     return names.workload_name(kind=owner.kind, group=owner.group, name=owner.name, uid=owner.uid)
 
 
+def has_name_of_job(state: WorkloadState) -> bool:
+    """True if the uid of its job is in the name: whatever is written into the object, it is nobody else's."""
+    return state.owner is not None and state.name == name_of(state.owner)
+
+
 def workload_object(
     state: WorkloadState,
     job: Body,

@@ -298,7 +298,7 @@ class WorkloadReconciler:
         # Without our finalizer the garbage collector removes it, if its job is gone.
         await self.writer.patch(WORKLOAD, obj, manifest.without_our_finalizer)
         is_deleted = "deletionTimestamp" in obj["metadata"]
-        if not is_deleted and state.name == manifest.name_of(state.owner):
+        if not is_deleted and manifest.has_name_of_job(state):
             text = f"Deleted Workload {state.name}: another object controls it"
             await self.writer.delete(WORKLOAD, obj)
             self.events.record(
@@ -453,10 +453,11 @@ class WorkloadReconciler:
             await self.writer.delete(WORKLOAD, after)
         elif (
             after is not None
-            and manifest.belongs_to(after, state)
+            and (manifest.belongs_to(after, state) or manifest.has_name_of_job(state))
             and is_kept(after, obj, state.uid)
         ):
-            # Its user keeps it with a finalizer or another owner: what was given back must not be on record.
+            # Its user keeps it with a finalizer or another owner: what was given back must not be on record,
+            # or the next job that claims the Workload would have it.
             with suppress(NotFoundError):
                 await self.writer.patch(WORKLOAD, after, self._orphaned_patch, subresource="status")
         self.cache.forget(state.namespace, state.name)
