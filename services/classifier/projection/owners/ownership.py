@@ -48,7 +48,7 @@ def was_of_a_job(last: WorkloadState | None, workload: Body) -> bool:
     return last.name == own or labels_of(workload).get(names.JOB_UID_LABEL) == owner.uid
 
 
-def is_orphan(workload: Body) -> bool:
+def _is_orphan(workload: Body) -> bool:
     """Return whether the Workload was a job's that is gone: its label names one, and nothing controls it.
 
     Source: isOrphanedWorkload of kubernetes-sigs/kueue pkg/controller/core/workload_controller.go. An owner
@@ -67,7 +67,7 @@ def is_of_a_job(last: WorkloadState | None, workload: Body, integrations: Integr
     return (
         job_owner(workload, integrations) is not None
         or was_of_a_job(last, workload)
-        or is_orphan(workload)
+        or _is_orphan(workload)
     )
 
 
