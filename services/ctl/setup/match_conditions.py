@@ -37,6 +37,10 @@ def _value(of: str, field: str, key: str) -> str:
     return f"(has({values}) && '{key}' in {values} ? {values}['{key}'] : '-')"
 
 
+def _changes(field: str, key: str) -> str:
+    return f"{_value(_NEW, field, key)} != {_value(_OLD, field, key)}"
+
+
 def _metadata(of: str, field: str, otherwise: str) -> str:
     return f"(has({of}.metadata.{field}) ? {of}.metadata.{field} : {otherwise})"
 
@@ -54,6 +58,12 @@ def _changed_keys(field: str, prefix: str) -> str:
 def _any(*parts: str) -> str:
     return " || ".join(parts)
 
+
+_MARK_ENDS: Final = (
+    f"({_value(_OLD, 'annotations', USER_PENDING)} == 'false' && "
+    f"{_value(_NEW, 'annotations', USER_PENDING)} != 'false')"
+)
+"""The mark of our hold is taken off, or becomes that of an own pause."""
 
 COSCHEDULED_BY_CLAIM: Final = {
     "name": "coscheduled-by-claim",
@@ -74,14 +84,10 @@ CHANGES_ADMISSION: Final = {
     "name": "changes-admission",
     "expression": _any(
         *(f"{_spec(_NEW, field)} != {_spec(_OLD, field)}" for field in _SPEC),
-        *(
-            f"{_value(_NEW, 'labels', key)} != {_value(_OLD, 'labels', key)}"
-            for key in (QUEUE, PRIORITY_CLASS_LABEL)
-        ),
+        *(_changes("labels", key) for key in (QUEUE, PRIORITY_CLASS_LABEL)),
         f"{_metadata(_NEW, 'ownerReferences', '[]')} != {_metadata(_OLD, 'ownerReferences', '[]')}",
         _changed_keys("annotations", REQUESTS_PREFIX),
-        f"({_value(_OLD, 'annotations', USER_PENDING)} == 'false' && "
-        f"{_value(_NEW, 'annotations', USER_PENDING)} != 'false')",
+        _MARK_ENDS,
     ),
 }
 """Of all changes of jobs, only those of what decides about admission: whether it waits, its queue and
@@ -91,8 +97,9 @@ CHANGES_SPEC: Final = {
     "name": "changes-spec-or-queue",
     "expression": _any(
         "object.spec != oldObject.spec",
-        *(f"{_label(_NEW, key)} != {_label(_OLD, key)}" for key in (QUEUE, PRIORITY_CLASS_LABEL)),
+        *(_changes("labels", key) for key in (QUEUE, PRIORITY_CLASS_LABEL)),
         f"{_metadata(_NEW, 'ownerReferences', '[]')} != {_metadata(_OLD, 'ownerReferences', '[]')}",
+        _MARK_ENDS,
     ),
 }
 """Of all changes of kinds that only an Integration describes: where it holds them is not known here."""
