@@ -98,7 +98,7 @@ MISTAKES: dict[str, Mistake] = {
         Integration, "makes", believes_that_all_controllers_make_jobs, 3, "has priority 1000"
     ),
     "a removed or empty queue label": Mistake(
-        Projector, "_is_ours", believes_the_label, 1, "runs on though nobody admitted it"
+        Projector, "_is_ours", believes_the_label, 11, "runs and holds no quota"
     ),
     "running without admission": Mistake(
         outbound, "bypass_cause", is_content_with_counting, 1, "runs on though it is evicted"
@@ -108,7 +108,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "another priority": Mistake(system, "check_fixed", fixes_nothing, 6, "has priority"),
     "a Workload that its user changed": Mistake(
-        JobController, "stop", stops_only_with_a_workload, 49, "runs on though it is evicted"
+        JobController, "stop", stops_only_with_a_workload, 33, "runs on though it is evicted"
     ),
     "a copy's labels": Mistake(
         Naming, "ref_of", takes_over_any_workload, 6, "is given back while it runs"
