@@ -5,9 +5,10 @@ them, or those with that word.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from services.classifier.projection import projector
 from services.classifier.projection.owners.naming import Naming
 from services.classifier.projection.projector import Projector
 from services.classifier.webhook import updates
@@ -71,10 +72,19 @@ def fixes_nothing(*_: Any, **__: Any) -> None:
     """Let a tenant change what rules gave."""
 
 
-def takes_over_any_workload(self: Any, job: Any, integration: Any, before: Any) -> WorkloadRef:
+def sees_no_growth(*_: Any) -> Iterator[str]:
+    """Let a running job ask for more pods than it was given."""
+    return iter(())
+
+
+def forgets_whose_it_was(*_: Any) -> bool:
+    """Take a Workload that outlives its job for its user's own, with the admission on record."""
+    return False
+
+
+def takes_over_any_workload(self: Any, job: Any, integration: Any, _before: Any) -> WorkloadRef:
     """Give a job the Workload that its labels name, whoever has it."""
-    del before
-    own = self.own_ref(job, integration)
+    own: WorkloadRef = self.own_ref(job, integration)
     labels = job["metadata"].get("labels") or {}
     name = labels.get(PREBUILT_WORKLOAD) if ORIGIN in labels else None
     return WorkloadRef(own.cluster, own.namespace, name) if name else own
@@ -89,29 +99,35 @@ async def stops_only_with_a_workload(self: Any, state: Any, admission: Any, work
 
 MISTAKES: dict[str, Mistake] = {
     "an owner that nobody looks for": Mistake(
-        Projector, "_is_ours", believes_any_owner, 14, "runs and holds no quota"
+        Projector, "_is_ours", believes_any_owner, 9, "runs and holds no quota"
     ),
     "an owner without admission": Mistake(
-        Projector, "_is_ours", believes_an_owner_that_waits, 14, "runs and holds no quota"
+        Projector, "_is_ours", believes_an_owner_that_waits, 9, "runs and holds no quota"
     ),
     "an owner that makes no jobs": Mistake(
-        Integration, "makes", believes_that_all_controllers_make_jobs, 3, "has priority 1000"
+        Integration, "makes", believes_that_all_controllers_make_jobs, 11, "has priority 1000"
     ),
     "a removed or empty queue label": Mistake(
-        Projector, "_is_ours", believes_the_label, 11, "runs and holds no quota"
+        Projector, "_is_ours", believes_the_label, 12, "runs and holds no quota"
     ),
     "running without admission": Mistake(
-        outbound, "bypass_cause", is_content_with_counting, 1, "runs on though it is evicted"
+        outbound, "bypass_cause", is_content_with_counting, 45, "runs on though it is evicted"
     ),
     "the end of an own pause": Mistake(
-        updates, "_held", takes_the_end_of_a_pause_for_a_start, 2, "nobody admitted it"
+        updates, "_held", takes_the_end_of_a_pause_for_a_start, 32, "nobody admitted it"
     ),
     "another priority": Mistake(system, "check_fixed", fixes_nothing, 6, "has priority"),
     "a Workload that its user changed": Mistake(
-        JobController, "stop", stops_only_with_a_workload, 33, "runs on though it is evicted"
+        JobController, "stop", stops_only_with_a_workload, 25, "runs on though it is evicted"
+    ),
+    "more pods than were admitted": Mistake(
+        outbound, "_excess", sees_no_growth, 174, "runs more than it was given"
+    ),
+    "a Workload that outlives its job": Mistake(
+        projector, "was_of_a_job", forgets_whose_it_was, 158, "any is free"
     ),
     "a copy's labels": Mistake(
-        Naming, "ref_of", takes_over_any_workload, 6, "is given back while it runs"
+        Naming, "ref_of", takes_over_any_workload, 6, "runs and holds no quota"
     ),
 }
 """By what is believed."""

@@ -48,6 +48,9 @@ async def _create(tenant: Tenant) -> None:
         spec["managedBy"] = MULTIKUEUE
     if random.random() < 1 / 8:
         spec["ttlSecondsAfterFinished"] = 0
+    if random.random() < 1 / 2:
+        # More of them may run at a time once its parallelism is raised.
+        spec["completions"] = _PARALLELISM_MAX
     await tenant.create(kinds.JOB, obj)
 
 

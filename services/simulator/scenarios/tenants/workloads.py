@@ -95,6 +95,29 @@ async def _resize(tenant: Tenant) -> None:
     await tenant.patch(kinds.WORKLOAD, workload["metadata"]["name"], patch)
 
 
+async def _outlive(tenant: Tenant) -> None:
+    """Delete a job and keep its Workload, with what says whose it was or without."""
+    random = tenant.random
+    job = await tenant.some(random.choice((kinds.JOB, kinds.PIPELINE_RUN)))
+    found = [one for one in await tenant.list(kinds.WORKLOAD) if _is_of(one, job)]
+    if job is None or not found:
+        return
+    friend = {**await some_owner(tenant), "controller": False}
+    metadata: Object = {"ownerReferences": random.choice(([friend], [friend], None))}
+    if random.random() < 1 / 2:
+        metadata["labels"] = {names.JOB_UID_LABEL: None}
+    if random.random() < 1 / 2:
+        metadata["finalizers"] = ["example.com/keep", names.RESOURCE_IN_USE]
+    await tenant.patch(kinds.WORKLOAD, found[0]["metadata"]["name"], {"metadata": metadata})
+    kind = kinds.JOB if job["kind"] == kinds.JOB.kind else kinds.PIPELINE_RUN
+    await tenant.delete(kind, job["metadata"]["name"])
+
+
+def _is_of(workload: Object, job: Object | None) -> bool:
+    owners = workload["metadata"].get("ownerReferences") or []
+    return job is not None and any(owner["uid"] == job["metadata"]["uid"] for owner in owners)
+
+
 WORKLOAD_WRITES: Final[dict[Callable[[Tenant], Awaitable[None]], int]] = {
     _create: 3,
     _delete: 1,
@@ -102,5 +125,6 @@ WORKLOAD_WRITES: Final[dict[Callable[[Tenant], Awaitable[None]], int]] = {
     _activate: 2,
     _move: 1,
     _resize: 1,
+    _outlive: 2,
 }
 """Writes and how often each is drawn."""
