@@ -63,6 +63,7 @@ class History:
         cpu: str = "1",
         unplanned: bool = False,
         priority: int = 0,
+        name: str = "",
     ) -> None:
         number = len(self.message_logs.admissions) + 1
         at = AT + timedelta(seconds=seconds)
@@ -70,7 +71,7 @@ class History:
             {
                 "cluster": "hub",
                 "namespace": "team",
-                "name": uid,
+                "name": name or uid,
                 "uid": uid,
                 "state": state,
                 "term": 1,
@@ -288,6 +289,17 @@ def renamed(history: History, *, decided: float, logged: float) -> list[str]:
     last = history.message_logs.admissions.pop()
     history.message_logs.admissions.append(replace(last, time=AT + timedelta(seconds=logged)))
     return tenants.released_when_gone(history.work, history.message_logs, ("team",))
+
+
+def test_release_of_an_earlier_name_gives_nothing_back() -> None:
+    history = History()
+    history.decide(1, "a", "admitted")
+    history.runs(2, "a", 1)
+    history.decide(10, "a", "admitted", name="b")
+    history.decide(10, "a", "released")
+    assert history.problems() == []
+    history.decide(20, "a", "released", name="b")
+    assert any("is given back" in problem for problem in history.problems())
 
 
 def test_release_under_one_name_counts_with_the_admission_of_the_same_moment() -> None:

@@ -110,8 +110,7 @@ def released_when_gone(
     """No quota in `namespaces` is given back while the pods that it was for still run or end.
 
     Who starts a stopped job again in the moment before is not seen yet, but counted again soon. A workload
-    that gets another name is counted under it in the same moment: the log has both decisions, one after
-    the other.
+    that gets another name is counted under it in the same moment: the log has both decisions, in any order.
     """
     within = frozenset(namespaces)
     wrong: dict[int, str] = {}
@@ -120,7 +119,7 @@ def released_when_gone(
     idle_until: dict[str, datetime] = {}
     coming = iter(work.changes)
     upcoming = next(coming, None)
-    held: dict[str, Admission] = {}
+    held: dict[str, set[str]] = {}
     for record in message_logs.admissions:
         while upcoming is not None and upcoming.at <= record.time:
             before_it = running.get(upcoming.uid)
@@ -129,13 +128,15 @@ def released_when_gone(
             running[upcoming.uid] = upcoming
             upcoming = next(coming, None)
         one = record.message
-        before = held.pop(one.uid, None)
+        under = held.setdefault(one.uid, set())
+        was_held = one.name in under
+        under.discard(one.name)
         if one.state in HOLDING:
-            held[one.uid] = one
+            under.add(one.name)
             sequence, by = doubtful.pop(one.uid, (0, one.decided_at))
             if one.decided_at <= by:
                 wrong.pop(sequence, None)
-        elif before is not None and one.namespace in within and one.uid in running:
+        elif was_held and not under and one.namespace in within and one.uid in running:
             now = running[one.uid]
             if not now.steady and not now.ending:
                 continue
@@ -193,6 +194,7 @@ def _moments(
 ) -> Iterator[_Moment]:
     """Yield the state after each change and each decision, in the order of time; the same object."""
     moment = _Moment(at=end)
+    under: dict[str, dict[str, Admission]] = {}
     happenings: list[tuple[datetime, Change | Admission]] = [(one.at, one) for one in changes]
     happenings += [(record.time, record.message) for record in message_logs.admissions]
     for at, one in sorted(happenings, key=lambda happening: happening[0]):
@@ -204,9 +206,13 @@ def _moments(
             if one.steady:
                 moment.steady[one.uid] = one.steady
         else:
-            moment.held.pop(one.uid, None)
+            holders = under.setdefault(one.uid, {})
+            holders.pop(one.name, None)
             if one.state in HOLDING:
-                moment.held[one.uid] = one
+                holders[one.name] = one
+            moment.held.pop(one.uid, None)
+            if holders:
+                moment.held[one.uid] = [*holders.values()][-1]
         yield moment
 
 
