@@ -10,7 +10,7 @@ from shared.contracts.kube.names import JOB_UID_LABEL, TRUNCATED, workload_name
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.spokes import ORIGIN, PREBUILT_WORKLOAD
 from shared.contracts.messages.workloads import WorkloadState
-from tests.unit.classifier.projection.objects import QUEUE, Json, job, seen, with_quota
+from tests.unit.classifier.projection.objects import QUEUE, Json, job, seen
 
 
 @pytest.fixture
