@@ -49,7 +49,7 @@ def review_update(
         return propagated(obj, integration) if integration.matches(old) else unchanged
     if integration.matches(old) and queue_of(obj):
         _check_refusals(obj, old, integration)
-    if user not in context.patchers:
+    if integration.matches(old) and user not in context.patchers:
         _check_label(obj, old, integration)
     if not integration.held(old):
         return _marked(obj) if _has_our_mark(old) and not _has_our_mark(obj) else unchanged
