@@ -171,6 +171,7 @@ EITHER: Final = {
     "moves and empties the Workload of a waiting {kind}": writes.moves_the_workload,
     "replaces the Workload of a waiting {kind} by one that asks for nothing": writes.is_there_first,
     "starts a waiting {kind} each second": writes.starts_again_and_again,
+    "starts a {kind} while all services restart": writes.starts_while_services_are_away,
     "holds a running {kind} and starts it at once": writes.holds_and_starts,
     "deletes a running {kind} and creates its name again": writes.recreates,
     "takes the queue off all that a running {kind} made": writes.strips_the_children,
@@ -204,9 +205,6 @@ def _of(act: Callable[[Field, str], Awaitable[None]], kind: str) -> Act:
 
 
 SINGLE: Final[dict[str, Act]] = {
-    "starts a Job while all services restart": lambda field: writes.starts_while_services_are_away(
-        field, "Job"
-    ),
     "lets an admitted Job grow": writes.grows,
     "lets a Job grow that was admitted without pods": writes.grows_from_nothing,
     "lets a Job of an admitted JobSet grow": writes.grows_a_child,

@@ -36,7 +36,8 @@ def review_update(
     2. Anybody else's start is refused, except the patcher's, and unless decisions are not read yet. To
        cancel it is no start.
     3. What stays held keeps the mark of our hold where label or controller change.
-    4. What somebody lets go nevertheless keeps that mark, too: who has not seen the hold reads it there.
+    4. What somebody lets go nevertheless keeps that mark, too, if nothing else in it tells that it is ours:
+       who has not seen the hold reads it there.
 
     Raises `RefusedError`.
     """
@@ -66,7 +67,8 @@ def review_update(
     if user in context.patchers:
         return unchanged
     if not context.patchers or not context.knows_decisions:
-        return _marked(obj) if integration.remember_pause and not _has_our_mark(obj) else unchanged
+        marks = integration.remember_pause or not _keeps_mark(obj, old)
+        return _marked(obj) if marks and not _has_our_mark(obj) else unchanged
     raise RefusedError(FORBIDDEN, _why(old, integration), cause=_CAUSE)
 
 

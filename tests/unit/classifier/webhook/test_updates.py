@@ -127,6 +127,11 @@ LET_GO: dict[str, tuple[Json, Json]] = {
     "the mark went before": (a_run(mark=None), a_run(None, mark=None)),
     "the mark goes from what runs": (a_run(None), a_run(None, mark=None)),
     "the mark of what runs changes": (a_run(None), a_run(None, mark="true")),
+    "a Job's queue goes with the hold": (a_job(), a_job(labels={}, suspend=False)),
+    "a Job's controller comes as it is let go": (
+        a_job(),
+        a_job(suspend=False, ownerReferences=[JOB_SET]),
+    ),
 }
 
 
