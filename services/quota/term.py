@@ -94,7 +94,7 @@ class Term:
         metrics: DecisionMetrics,
         forget_seconds: float = FORGET_SECONDS,
     ) -> None:
-        """`standing`: contradictions of terms before; while there is any, nobody is admitted.
+        """`open_contradictions`: those of terms before; while there is any, nobody is admitted.
 
         `on_stopped` gets why nobody is admitted, twice empty when admission goes on: what the auditor
         found, and which log is nearly full. `may_begin_anew`: whether a contradiction may end the term.
