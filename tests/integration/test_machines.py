@@ -72,6 +72,8 @@ class Setup:
         created = await self.kube.create(
             TASK_RUN, {key: wanted[key] for key in ("apiVersion", "kind", "metadata", "spec")}
         )
+        status = {"status": wanted["status"]}
+        await self.kube.patch(TASK_RUN, "team-a", name, status, subresource="status")
         obj = {**wanted, "metadata": created["metadata"]}
         await self.observe(TASK_RUN, obj)
         return obj
