@@ -26,9 +26,7 @@ from shared.contracts.messages.workloads import Finish, WorkloadState
 from shared.runtime.command import CommandError, Exit
 from shared.testing.builders import cluster_queue_spec, observed, workload
 from shared.testing.nats_server import nats_server
-from shared.testing.waiting import PATIENCE_SECONDS
-
-SETTLED_SECONDS = PATIENCE_SECONDS
+from shared.testing.waiting import eventually
 
 Json = dict[str, Any]
 
@@ -76,10 +74,15 @@ async def decisions(url: str) -> list[Any]:
 
 
 async def until(url: str, wanted: dict[str, str]) -> None:
+    """The last decision about each workload: its state and reason."""
     found: dict[str, str] = {}
-    async with asyncio.timeout(SETTLED_SECONDS):
-        while found != wanted:
-            found = {seen.body["name"]: seen.body["state"] for seen in await decisions(url)}
+
+    async def shown() -> bool:
+        bodies = [seen.body for seen in await decisions(url)]
+        found.update({one["name"]: f"{one['state']} {one['reason']}".strip() for one in bodies})
+        return found == wanted
+
+    await eventually(shown, lambda: found)
 
 
 async def sluice(url: str, *arguments: str) -> Result:
@@ -93,7 +96,7 @@ async def test_services_continue_from_a_backup_in_an_empty_server(tmp_path: Path
         async with deciding(old.url) as bus:
             for message in world():
                 await bus.publish(message)
-            await until(old.url, {"first": "admitted", "second": "waiting"})
+            await until(old.url, {"first": "admitted", "second": "waiting WaitingForQuota"})
             done = await sluice(old.url, "bus", "backup", target)
             assert "ADMISSIONS: " in done.stdout, done
             assert "LEASES" not in done.stdout
@@ -112,7 +115,7 @@ async def test_services_continue_from_a_backup_in_an_empty_server(tmp_path: Path
             assert after == before, "nothing is decided twice"
             finish = Finish(success=True, message="done", at=now())
             await bus.publish(waiting("first", 60, phase="finished", finish=finish))
-            await until(new.url, {"first": "released", "second": "admitted"})
+            await until(new.url, {"first": "released Finished", "second": "admitted"})
         terms = {seen.body["name"]: seen.body["term"] for seen in await decisions(new.url)}
         assert terms["second"] > before["first"]["term"], "a term is never used again"
 

@@ -4,6 +4,7 @@ Each stream is a folder with `backup.json` (configuration and state) and `stream
 it, consumers included): the layout of `nats stream backup`, so that either tool reads what the other wrote.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any, Final
 
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
+from nats.errors import NoRespondersError
 
 from shared.bus.nats.jetstream_api import STREAM_NOT_FOUND, ApiError, call
 from shared.bus.port import UnavailableError
@@ -150,12 +152,27 @@ async def load_stream(nc: Client, folder: Path) -> Saved:
         with (folder / DATA_FILE).open("rb") as file:
             while chunk := file.read(CHUNK_BYTES):
                 size += len(chunk)
-                _accepted(name, (await nc.request(subject, chunk, timeout=SILENCE_SECONDS)).data)
-        last = await nc.request(subject, b"", timeout=SILENCE_SECONDS)
+                _accepted(name, await _delivered(nc, subject, chunk))
+        last = await _delivered(nc, subject, b"")
     except NatsError as error:
         raise UnavailableError(f"restoring {name}: {error}") from error
-    _accepted(name, last.data)
+    _accepted(name, last)
     return Saved(stream=name, messages=int(kept["state"]["messages"]), size=size)
+
+
+async def _delivered(nc: Client, subject: str, chunk: bytes) -> bytes:
+    """The answer to a chunk. Of three servers ours may learn late that another one listens.
+
+    What nobody listened to nobody has, so that it can be sent again.
+    """
+    deadline = asyncio.get_running_loop().time() + SILENCE_SECONDS
+    while True:
+        try:
+            return bytes((await nc.request(subject, chunk, timeout=SILENCE_SECONDS)).data)
+        except NoRespondersError:
+            if asyncio.get_running_loop().time() > deadline:
+                raise
+            await asyncio.sleep(0.05)
 
 
 def _accepted(name: str, reply: bytes) -> None:
