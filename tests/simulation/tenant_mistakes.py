@@ -118,7 +118,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "another priority": Mistake(system, "check_fixed", fixes_nothing, 6, "has priority"),
     "a Workload that its user changed": Mistake(
-        JobController, "stop", stops_only_with_a_workload, 25, "runs on though it is evicted"
+        JobController, "stop", stops_only_with_a_workload, 51, "runs on though it is evicted"
     ),
     "more pods than were admitted": Mistake(
         outbound, "_excess", sees_no_growth, 174, "runs more than it was given"
