@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from operator import methodcaller
 from random import Random
 from typing import Any, Final, Protocol, TypeVar
 
@@ -43,7 +42,6 @@ from shared.contracts.kube.bodies import annotations_of, as_body
 from shared.contracts.kube.names import USER_PENDING
 from shared.contracts.kueue.definitions import STORAGE
 from shared.contracts.messages.admissions import Admission
-from shared.contracts.messages.base import Message
 from shared.contracts.webhook import PATCHER_USER
 from shared.integrations import SHIPPED, Integration, controller_uid
 from shared.settings.base import ServiceSettings
@@ -51,6 +49,7 @@ from shared.settings.configuration import Configuration
 from shared.telemetry.tracing import new_traceparent
 from shared.testing.world.kube import WorldKube
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
+from shared.testing.world.memory_streams import PLAIN, Dialect
 from shared.testing.world.world import Process, ProcessContext, World
 
 S = TypeVar("S", bound=ServiceSettings)
@@ -109,6 +108,9 @@ class System:
         self.refuses_starts = refuses_starts
         self.fixes_requests = fixes_requests or refuses_starts
         self.server = MemoryServer(world=world, replicated=replicated)
+        self.newest = PLAIN
+        """Reads what any release of this world wrote."""
+
         random = Random(f"cluster/{world.seed}")
         self.api = Api(now=world.now, random=random)
         self.api.admission.plugins.append(_Webhook(self, parse_rules(rules, CelEngine()), random))
@@ -123,17 +125,17 @@ class System:
         service: str,
         *,
         replica: int = 1,
-        encode: Callable[[Message], bytes] = methodcaller("encode"),
+        dialect: Callable[[], Dialect] = lambda: PLAIN,
     ) -> Process:
         """Start a replica of `service` as a process that faults may crash.
 
-        `encode`: how its release writes messages.
+        `dialect`: how the release that it starts with writes and reads messages.
         """
         build = SERVICES[service]
 
         async def start(context: ProcessContext) -> None:
             bus = MemoryBus(
-                self.server, instance=context.instance, random=context.random, encode=encode
+                self.server, instance=context.instance, random=context.random, dialect=dialect()
             )
             running = build(self, context, bus)
             await bus.start()
@@ -249,7 +251,7 @@ class _Webhook:
         controller = None if obj is None else controller_uid(obj)
         if with_decisions or controller:
             view = self._system.server.view(Admission.stream)
-            for message in view.messages.values():
+            for message in map(self._system.newest.read, view.messages.values()):
                 decided = message.headers.get(TYPE) == Admission.type
                 if not with_decisions:  # Reading them all would make large worlds slow.
                     decided = decided and str(controller).encode() in message.data

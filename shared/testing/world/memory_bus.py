@@ -7,7 +7,6 @@ retries, acknowledgements, ordering by key and dead letters are production code.
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from functools import partial
-from operator import methodcaller
 from random import Random
 from typing import Any, Final, TypeVar
 
@@ -43,7 +42,7 @@ from shared.testing.world.connection import Connection
 from shared.testing.world.memory_feed import BATCH, Delivery, Feed, batch_after
 from shared.testing.world.memory_requests import Deletions, MemoryLease, acquire, look_for_lost
 from shared.testing.world.memory_server import MemoryServer, Reply, Subscriber, answer_of
-from shared.testing.world.memory_streams import Stored
+from shared.testing.world.memory_streams import PLAIN, Dialect, Stored
 from shared.testing.world.wire import PlainWire, Wire, WorldWire
 
 __all__ = ["MemoryBus", "MemoryServer"]
@@ -67,9 +66,9 @@ class MemoryBus(Deletions):
         instance: str,
         wire: Wire | None = None,
         random: Random | None = None,
-        encode: Callable[[Message], bytes] = methodcaller("encode"),
+        dialect: Dialect = PLAIN,
     ) -> None:
-        """`encode`: how this release writes messages, for worlds of several releases."""
+        """`dialect`: how this release writes and reads messages, for worlds of several releases."""
         if wire is None:
             wire = PlainWire() if server.world is None else WorldWire(server.world, "bus")
         server.connections += 1
@@ -80,7 +79,7 @@ class MemoryBus(Deletions):
         self._server = server
         self._wire = wire
         self._count = 0
-        self._encode = encode
+        self._dialect = dialect
         self._fences = Fences()
         self._random = random if random is not None else Random(self.holder)
         self.connection = Connection(server, wire)
@@ -214,7 +213,9 @@ class MemoryBus(Deletions):
     async def _next_decision(self, subject: str, after: int) -> Entry | None:
         # Without a round trip: the answer of a moment later would hold no other Term before the entry.
         stored = self._server.stream(Term.stream).after(after, (subject,))
-        return None if stored is None else stored.entry(generation=self._server.generation)
+        if stored is None:
+            return None
+        return self._dialect.read(stored.entry(generation=self._server.generation))
 
     async def log_end(self, stream: str) -> LogEnd:
         """Return how far the log is, and how full."""
@@ -225,10 +226,15 @@ class MemoryBus(Deletions):
         stored = await self.ask(lambda server: server.stream(stream).messages.get(sequence))
         return None if stored is None else stored.headers.get(wire_headers.MESSAGE_ID)
 
+    async def at_or_after(self, stream: str, sequence: int, *, subject: str = ">") -> Entry | None:
+        """Return the first entry of the log from `sequence` on."""
+        entry = await super().at_or_after(stream, sequence, subject=subject)
+        return None if entry is None else self._dialect.read(entry)
+
     async def latest(self, stream: str, subject: str) -> Entry | None:
         """Return the last message of a subject in the log."""
         entry = await self.ask(lambda server: server.latest(stream, subject))
-        return None if entry is None else await whole_for_reading(self, entry)
+        return None if entry is None else await whole_for_reading(self, self._dialect.read(entry))
 
     def work(
         self,
@@ -363,11 +369,9 @@ class MemoryBus(Deletions):
         headers = wire_headers.build(
             message, message_id=identity, source=self._instance, now=self._wire.now()
         )
+        data, told = self._dialect.written(message.encode(), headers, stream=message.stream)
         return self._publisher.publish(
-            message.subject,
-            self._encode(message),
-            {**headers, **fence},
-            stream=message.stream,
+            message.subject, data, {**told, **fence}, stream=message.stream
         )
 
     def _subscribe(self, registration: Registration) -> None:
@@ -377,8 +381,9 @@ class MemoryBus(Deletions):
         tasks: set[asyncio.Task[None]] = set()
 
         def deliver(stored: Stored, deliveries: int) -> None:
+            read = self._dialect.read(stored)
             for _ in range(1 + self._wire.doubles()):
-                delivery = Delivery(self.connection, durable, stored, deliveries)
+                delivery = Delivery(self.connection, durable, read, deliveries)
                 self.connection.answer(partial(begin, delivery))
 
         def begin(delivery: Delivery) -> None:
@@ -456,7 +461,7 @@ class MemoryBus(Deletions):
                     await self._terms.refresh(self._server.generation)
                 batch, feed.position, done = given
                 for stored in batch:
-                    entry = stored.entry(generation=generation)
+                    entry = self._dialect.read(stored.entry(generation=generation))
                     if rules(log_name) and self._terms.is_void(entry):
                         continue
                     for _ in range(1 + (view and self._wire.doubles())):

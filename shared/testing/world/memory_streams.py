@@ -9,12 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from shared.bus.headers import taken_at
 from shared.bus.port import ROOM_FOR_ENDS, Entry, FencedError, StreamFullError
 
 Config = Mapping[str, Any]
+
+M = TypeVar("M", "Stored", Entry)
 
 _NANOSECONDS: Final = 10**9
 _OVERHEAD_BYTES: Final = 34
@@ -75,6 +77,24 @@ class Stored:
             generation=generation,
             deliveries=deliveries,
         )
+
+
+class Dialect:
+    """How a release writes and reads messages. This one writes and reads them as they are."""
+
+    def written(
+        self, data: bytes, headers: Mapping[str, str], *, stream: str
+    ) -> tuple[bytes, Mapping[str, str]]:
+        """Return body and headers as this release publishes them."""
+        del stream
+        return data, headers
+
+    def read(self, one: M) -> M:
+        """Return what is stored as this release understands it."""
+        return one
+
+
+PLAIN: Final = Dialect()
 
 
 def _size(subject: str, headers: Mapping[str, str], data: bytes) -> int:

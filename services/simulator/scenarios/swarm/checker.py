@@ -34,7 +34,7 @@ MIND_SECONDS: Final = (0.4, 5.0)
 async def check_reservations(system: System, *, changes_its_mind: bool) -> None:
     """Answer every reservation that asks for the check, until cancelled."""
     random = Random(f"checker/{system.world.seed}")
-    bus = MemoryBus(system.server, instance="checker")
+    bus = MemoryBus(system.server, instance="checker", dialect=system.newest)
     await bus.start()
     tasks: set[asyncio.Task[None]] = set()
     async with _known_to_quota(), aclosing(bus.watch(Admission.stream)) as items:

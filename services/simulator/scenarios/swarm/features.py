@@ -73,6 +73,12 @@ class Features:
     mixed_versions: bool = False
     """Some processes are of a release that adds fields to every message."""
 
+    upgrade: bool = False
+    """Processes are replaced, one by one, by those of a release that raised the schema of messages."""
+
+    downgrade: bool = False
+    """The same, and then all of them by those of this release again."""
+
     garbage: bool = False
     """A program that is not ours writes messages that nobody can read."""
 
@@ -120,7 +126,13 @@ def drawn(random: Random, later: Random) -> Features:
         handovers=handovers,
         checks=features.checks or handovers,
         slow_views=later.random() < 1 / 3,
+        **_rollout(later.random()),
     )
+
+
+def _rollout(drawn: float) -> dict[str, bool]:
+    """Every sixth world has an upgrade, every twelfth one that is taken back."""
+    return {"upgrade": drawn < 1 / 12, "downgrade": 1 / 12 <= drawn < 1 / 6}
 
 
 def focused(features: Features, focus: str) -> Features:
@@ -183,6 +195,8 @@ FOCUSES: Final[Mapping[str, dict[str, Any]]] = {
     },
     "disks": {"full_disks": True},
     "garbage": {"garbage": True},
+    "upgrades": {"upgrade": True, "downgrade": False, "replicas": dict.fromkeys(SERVICES, 2)},
+    "downgrades": {"upgrade": False, "downgrade": True, "replicas": dict.fromkeys(SERVICES, 2)},
 }
 """By name, what is always on. Each is a scenario of that name."""
 

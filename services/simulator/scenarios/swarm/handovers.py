@@ -59,7 +59,7 @@ class Handovers:
             return False
         if stored is None or stored.headers.get(TYPE) != Admission.type:
             return True
-        admission = read(stored.entry(), Admission)
+        admission = read(self._system.newest.read(stored).entry(), Admission)
         if admission is not None:
             self._on_decision(admission)
         return True

@@ -1,9 +1,8 @@
 """Plays one world of the swarm: draws its features, disturbs it, and judges logs, views and cluster."""
 
 import asyncio
-import json
 from collections.abc import Callable
-from operator import methodcaller
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -22,14 +21,15 @@ from services.simulator.scenarios.swarm.disturbances import Disturbances
 from services.simulator.scenarios.swarm.features import SERVICES, Features, drawn, focused
 from services.simulator.scenarios.swarm.handovers import Handovers
 from services.simulator.scenarios.swarm.history import write_history
+from services.simulator.scenarios.swarm.releases import AddsField, Rollout
 from services.simulator.scenarios.system import System
 from shared.bus.follow import why_unreadable
 from shared.bus.port import Entry
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.conditions import timestamp
 from shared.contracts.kube.kinds import Object
-from shared.contracts.messages.base import Message
 from shared.integrations import INTEGRATIONS, TEKTON_SLOT
+from shared.testing.world.memory_streams import Dialect
 from shared.testing.world.world import World
 
 LOAD_SECONDS: Final = 60.0
@@ -84,6 +84,12 @@ class _Scene:
             pool_of=_pool_of,
             pool_name=lambda queue: TEAMS if queue in load.TEAMS else queue,
         )
+        self._processes: list[str] = []
+        self._disturbing: list[asyncio.Task[None]] = []
+        self._rollout: Rollout | None = None
+        if features.upgrade or features.downgrade:
+            later = Random(f"rollout/{system.world.seed}")
+            self._rollout = Rollout(system, later, back=features.downgrade)
         if features.refusals:
             system.api.admission.plugins.append(_Refuser())
 
@@ -97,9 +103,12 @@ class _Scene:
         if self._features.handovers:
             random = Random(f"handovers/{self._system.world.seed}")
             Handovers(self._system, random, self._features.replicas).start()
+        if self._rollout is not None:
+            rolling = asyncio.create_task(self._rollout.run(self._processes))
+            self._disturbing.append(rolling)
         disturbing = asyncio.create_task(self._disturbances.run())
         await self._submit()
-        await disturbing
+        await asyncio.gather(disturbing, *self._disturbing)
         ended = await self._until_ended()
         if ended:
             await asyncio.sleep(SETTLE_SECONDS)
@@ -127,8 +136,12 @@ class _Scene:
         for service in SERVICES:
             for replica in range(1, self._features.replicas[service] + 1):
                 newer = self._features.mixed_versions and self._random.random() < 1 / 2
-                encode = _encode_newer if newer else methodcaller("encode")
-                self._system.serve(service, replica=replica, encode=encode)
+                dialect: Callable[[], Dialect] = AddsField if newer else Dialect
+                if self._rollout is not None:
+                    dialect = partial(self._rollout.dialect_of, f"{service}-{replica}")
+                self._processes.append(
+                    self._system.serve(service, replica=replica, dialect=dialect).name
+                )
 
     async def _checker(self, context: object) -> None:
         del context
@@ -210,7 +223,7 @@ class _Scene:
                 *self._disturbances.lost.get(log, []),
                 *self._system.server.streams[log].messages.values(),
             ]
-            entries += [one.entry() for one in stored]
+            entries += [self._system.newest.read(one.entry()) for one in stored]
         message_logs = read_logs(entry for entry in entries if _is_readable(entry))
         return without_void(message_logs) if self._features.replicated else message_logs
 
@@ -237,12 +250,6 @@ def _pool_of(job: Object) -> SharedQuota:
     if queue == "pipelines-queue":
         return SharedQuota("pipelines", TEKTON_SLOT)
     return SharedQuota(load.BACKLOG_QUEUE if queue == load.BACKLOG_QUEUE else TEAMS, "cpu")
-
-
-def _encode_newer(message: Message) -> bytes:
-    """Write a message as a release does that added an optional field."""
-    body = json.loads(message.encode())
-    return json.dumps({**body, "addedByNextRelease": {"since": "2.0"}}).encode()
 
 
 class _Refuser:
