@@ -248,6 +248,9 @@ class MemoryServer:
 
     def _finish_restart(self) -> None:
         self.up = True
+        for log in self._logs:
+            if (view := self.streams.get(view_of(log.name))) and view.sourced < log.last:
+                self._source(log.name)  # It lost more than its log.
         for name in self.streams:
             self._notify(name)
 
@@ -340,11 +343,8 @@ class MemoryServer:
     def trim(self, log: str, subject: str, up_to: int) -> int:
         """Remove the messages of `subject` up to a sequence from `log`."""
         stream = self.stream(log)
-        old = [
-            s.sequence
-            for s in stream.messages.values()
-            if s.subject == subject and s.sequence <= up_to
-        ]
+        found = stream.messages.values()
+        old = [s.sequence for s in found if s.subject == subject and s.sequence <= up_to]
         for sequence in old:
             stream.remove(sequence)
         return len(old)

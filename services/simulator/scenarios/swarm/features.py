@@ -79,6 +79,9 @@ class Features:
     downgrade: bool = False
     """The same, and then all of them by those of this release again."""
 
+    power_cuts: bool = False
+    """The server loses its power, and each log and view another part of what was stored last."""
+
     garbage: bool = False
     """A program that is not ours writes messages that nobody can read."""
 
@@ -127,6 +130,7 @@ def drawn(random: Random, later: Random) -> Features:
         checks=features.checks or handovers,
         slow_views=later.random() < 1 / 3,
         **_rollout(later.random()),
+        power_cuts=later.random() < 1 / 8,
     )
 
 
@@ -195,6 +199,7 @@ FOCUSES: Final[Mapping[str, dict[str, Any]]] = {
     },
     "disks": {"full_disks": True},
     "garbage": {"garbage": True},
+    "power-cuts": {"power_cuts": True},
     "upgrades": {"upgrade": True, "downgrade": False, "replicas": dict.fromkeys(SERVICES, 2)},
     "downgrades": {"upgrade": False, "downgrade": True, "replicas": dict.fromkeys(SERVICES, 2)},
 }

@@ -1,0 +1,99 @@
+"""NATS loses its power: what was not written to the disk yet is gone, of each stream another part.
+
+The server is told to write once a second (`sync_interval`). A log may come back without its last messages
+while its view still has them, or the other way round, and a consumer may be further than its view. Before
+anybody publishes, the writers fill up a log that is behind its view (ADR 85); here that is done at once.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from random import Random
+from typing import Final
+
+from services.simulator.scenarios.swarm.features import FAULT_SECONDS
+from services.simulator.scenarios.system import System
+from shared.bus.headers import MESSAGE_ID, SOURCE
+from shared.bus.streams import view_of
+from shared.contracts.subjects import join
+from shared.testing.world.memory_server import Disk
+from shared.testing.world.memory_streams import Stored, Stream
+
+CUT_EVERY_SECONDS: Final = 40.0
+UNWRITTEN_SECONDS: Final = (0.1, 0.5)
+"""Between two of the moments that a stream may come back from."""
+
+MOMENTS: Final = 4
+TERMS: Final = join("term", "quota")
+
+
+class PowerCuts:
+    """Cuts the power of the server now and then."""
+
+    def __init__(self, system: System, random: Random) -> None:
+        self._world = system.world
+        self._server = system.server
+        self._random = random
+
+    async def run(self) -> None:
+        """Cut until the time of faults is over."""
+        loop, random = asyncio.get_running_loop(), self._random
+        while True:
+            await asyncio.sleep(random.expovariate(1 / CUT_EVERY_SECONDS))
+            if loop.time() >= FAULT_SECONDS:
+                return
+            moments = [self._server.copy_disk()]
+            for _ in range(MOMENTS - 1):
+                await asyncio.sleep(random.uniform(*UNWRITTEN_SECONDS))
+                moments.append(self._server.copy_disk())
+            self._world.note("the server loses its power")
+            self._server.put_back(self._what_is_left(moments))
+
+    def _what_is_left(self, moments: list[Disk]) -> Disk:
+        random = self._random
+        streams = {name: random.choice(moments).streams[name] for name in sorted(moments[0].streams)}
+        for name, log in streams.items():
+            view = streams.get(view_of(name))
+            if view is None:
+                continue
+            before = moments[-1].streams[name].last
+            self._world.note(f"{name} ends at {log.last} of {before}, view {view.last}")
+            restore_view(view)
+            fill_up(log, view, at=self._server.seconds(), time=self._server.now())
+        consumers = {
+            key: (filters, min(position, streams[key[0]].last), pending)
+            for key, (filters, position, pending) in random.choice(moments).consumers.items()
+        }
+        return Disk(streams=streams, consumers=consumers)
+
+
+def restore_view(view: Stream) -> None:
+    """Find out how far a view is, as a server does that starts: by its last message."""
+    view.sourced = max((one.origin for one in view.messages.values()), default=0)
+
+
+def fill_up(log: Stream, view: Stream, *, at: float, time: datetime) -> None:
+    """Publish in the log what its view has behind the end of it, as `shared.bus.nats.tails.refill` does."""
+    lost = {one.origin: one for one in view.messages.values() if one.origin > log.last}
+    for sequence in range(log.last + 1, view.sourced + 1):
+        stored = lost.get(sequence) or _stand_in(lost, sequence)
+        headers = {name: value for name, value in stored.headers.items() if name != SOURCE}
+        identity = f"{headers.get(MESSAGE_ID, '')}:refill:{sequence}"
+        log.append(
+            subject=stored.subject,
+            data=stored.data,
+            headers=headers | {MESSAGE_ID: identity},
+            at=at,
+            time=time,
+            message_id=identity,
+        )
+
+
+def _stand_in(lost: dict[int, Stored], sequence: int) -> Stored:
+    """The next message behind a sequence that is gone; a `Term` last."""
+    order: Callable[[int], tuple[bool, bool, int]] = lambda other: (
+        lost[other].subject == TERMS,
+        other < sequence,
+        abs(other - sequence),
+    )
+    return lost[min(lost, key=order)]
