@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from shared.bus.port import FencedError, StreamFullError
 from shared.testing.world.memory_server import MemoryServer
+from shared.testing.world.memory_streams import NoLeaderError
 from shared.testing.world.wire import Wire
 
 RECONNECT_SECONDS: Final = 0.5
@@ -131,6 +132,8 @@ class _Client:
             answer = {"error": {"err_code": code, "description": str(error)}}
         except StreamFullError as error:
             answer = {"error": {"err_code": 10077, "description": str(error)}}
+        except NoLeaderError:
+            return
         else:
             answer = {"seq": sequence}
         body = b"" if answer == {"seq": None} else json.dumps(answer).encode()

@@ -42,7 +42,7 @@ from shared.testing.world.connection import Connection
 from shared.testing.world.memory_feed import BATCH, Delivery, Feed, batch_after
 from shared.testing.world.memory_requests import Deletions, MemoryLease, acquire, look_for_lost
 from shared.testing.world.memory_server import MemoryServer, Reply, Subscriber, answer_of
-from shared.testing.world.memory_streams import PLAIN, Dialect, Stored
+from shared.testing.world.memory_streams import PLAIN, Dialect, NoLeaderError, Stored
 from shared.testing.world.wire import PlainWire, Wire, WorldWire
 
 __all__ = ["MemoryBus", "MemoryServer"]
@@ -53,6 +53,7 @@ log = structlog.get_logger(__name__)
 
 ASK_SECONDS: Final = 5.0
 NO_FENCE: Final[Mapping[str, str]] = {}
+NO_LEADER_SECONDS: Final = 0.25
 STOP_SECONDS: Final = 20.0
 
 
@@ -196,7 +197,7 @@ class MemoryBus(Deletions):
 
     async def last_sequence(self, stream: str) -> int:
         """The log's last sequence."""
-        return await self.ask(lambda server: server.stream(stream).last)
+        return await self.ask(lambda server: server.stream(stream).led().last)
 
     async def epoch(self, stream: str) -> int:
         """Return the log's epoch."""
@@ -219,11 +220,11 @@ class MemoryBus(Deletions):
 
     async def log_end(self, stream: str) -> LogEnd:
         """Return how far the log is, and how full."""
-        found = await self.ask(lambda server: server.stream(stream))
+        found = await self.ask(lambda server: server.stream(stream).led())
         return LogEnd(last=found.last, fullness=found.fullness)
 
     async def _message_id_at(self, stream: str, sequence: int) -> str | None:
-        stored = await self.ask(lambda server: server.stream(stream).messages.get(sequence))
+        stored = await self.ask(lambda server: server.stream(stream).led().messages.get(sequence))
         return None if stored is None else stored.headers.get(wire_headers.MESSAGE_ID)
 
     async def at_or_after(self, stream: str, sequence: int, *, subject: str = ">") -> Entry | None:
@@ -433,7 +434,7 @@ class MemoryBus(Deletions):
     ) -> AsyncGenerator[Entry | CaughtUp, None]:
         name = view_of(log_name) if view else log_name
         stream, generation = self._server.stream(name), self._server.generation
-        target = await self._retry(lambda server: server.stream(log_name).last)
+        target = await self._retry(lambda server: server.stream(log_name).led().last)
         feed = Feed(
             connection=self.connection,
             alive=self._alive,
@@ -485,6 +486,8 @@ class MemoryBus(Deletions):
                 return await self.ask(question)
             except UnavailableError as error:
                 log.debug("reading starts again", because=str(error))
+                if isinstance(error, NoLeaderError):
+                    await asyncio.sleep(NO_LEADER_SECONDS)
 
 
 def _resolve(future: "asyncio.Future[T]", result: T) -> None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from shared.testing.world.connection import Connection
-from shared.testing.world.memory_server import Durable, MemoryServer
-from shared.testing.world.memory_streams import Stored, Stream, matches
+from shared.testing.world.memory_server import MemoryServer
+from shared.testing.world.memory_streams import Durable, NoLeaderError, Stored, Stream, matches
 
 BATCH: Final = 64
 """Most messages of one batch."""
@@ -58,8 +58,12 @@ class Feed:
         if self.on_the_way:
             self.more = True
         elif self.waiting and not self.wake.is_set() and self.connection.open:
+            try:
+                given = self.next_batch(self.position)(self.connection.server)
+            except NoLeaderError:
+                self.wake.set()
+                return True
             self.on_the_way = True
-            given = self.next_batch(self.position)(self.connection.server)
             self.connection.answer(lambda: self._arrive(given))
         else:
             self.wake.set()
@@ -89,7 +93,7 @@ def batch_after(
     server: MemoryServer,
 ) -> Given:
     """Return the batch after `position`, the new position, and whether `target` is reached."""
-    stream.expire(server.seconds())
+    stream.led().expire(server.seconds())
     batch: list[Stored] = []
     while len(batch) < BATCH:
         stored = stream.after(position, filters)

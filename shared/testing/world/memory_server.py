@@ -4,12 +4,11 @@ The server belongs to no process: it executes a request that arrived, even if th
 """
 
 import asyncio
-import heapq
 from collections.abc import Awaitable, Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from shared.bus.headers import (
     EXPECT_ID,
@@ -25,16 +24,23 @@ from shared.bus.port import AnswerError, BusError, Entry
 from shared.bus.streams import OBJECTS, load, view_of
 from shared.telemetry import probes
 from shared.testing.world.memory_bodies import Bodies
-from shared.testing.world.memory_streams import Stored, Stream, matches
+from shared.testing.world.memory_streams import (
+    Durable,
+    NoLeaderError,
+    Stream,
+    Subscriber,
+    matches,
+)
 from shared.testing.world.world import World
 
 __all__ = ["ACK_WAIT_SECONDS", "Durable", "MemoryServer", "Reply", "Subscriber", "answer_of"]
 
-ACK_PENDING_MAX: Final = 1000
 UNREACHABLE_RETRY_SECONDS: Final = 0.5
 SOURCING_SECONDS: Final = 0.0003
 """Delay of a view behind its log in seconds, measured on nats-server 2.14."""
 
+UNHEARD_SECONDS: Final = 0.05
+"""At the begin of an election: what is stored then is acknowledged to nobody."""
 
 Reply = Callable[[bytes | AnswerError], object]
 Responder = Callable[[bytes, Reply], None]
@@ -49,79 +55,6 @@ async def answer_of(
         return await answer(data)
     except AnswerError as error:
         return error
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Subscriber:
-    """One receiver of a durable's deliveries."""
-
-    credit: int
-    alive: Callable[[], bool]
-    reaches: Callable[[], bool]
-    deliver: Callable[[Stored, int], None]
-    """Called with the message of the view and its number of deliveries."""
-
-
-@dataclass(slots=True, kw_only=True)
-class _Pending:
-    deliveries: int
-    due: float
-    """Loop time of the next delivery."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Durable:
-    """A durable consumer of a view: its deliveries and acknowledgements."""
-
-    name: str
-    stream: Stream
-    filters: tuple[str, ...]
-    position: int = 0
-    pending: dict[int, _Pending] = field(default_factory=dict)
-    due: list[tuple[float, int]] = field(default_factory=list)
-    """A heap; entries whose time differs from that in `pending` are outdated."""
-
-    subscribers: list[Subscriber] = field(default_factory=list)
-    turn: int = 0
-    retrying: bool = False
-
-    def next_delivery(self, now: float) -> tuple[Stored, int] | None:
-        """Return the next message to deliver and its number of deliveries, or None."""
-        while self.due and self.due[0][0] <= now:
-            due, sequence = heapq.heappop(self.due)
-            pending = self.pending.get(sequence)
-            if pending is None or pending.due != due:
-                continue
-            stored = self.stream.messages.get(sequence)
-            if stored is None:
-                del self.pending[sequence]  # Superseded: the newer message is delivered instead.
-                continue
-            return stored, self._give(sequence, now, pending.deliveries + 1)
-        if len(self.pending) >= ACK_PENDING_MAX:
-            return None
-        stored = self.stream.after(self.position, self.filters)
-        if stored is None:
-            self.position = self.stream.last
-            return None
-        self.position = stored.sequence
-        return stored, self._give(stored.sequence, now, 1)
-
-    def awaits(self, stored: Stored) -> bool:
-        """Whether a message was not handled yet."""
-        passed = stored.sequence <= self.position and stored.sequence not in self.pending
-        return not passed and matches(stored.subject, self.filters)
-
-    def postpone(self, sequence: int, until: float) -> None:
-        """Deliver it again at `until`, unless it is acknowledged by then."""
-        pending = self.pending.get(sequence)
-        if pending is not None:
-            pending.due = until
-            heapq.heappush(self.due, (until, sequence))
-
-    def _give(self, sequence: int, now: float, deliveries: int) -> int:
-        self.pending[sequence] = _Pending(deliveries=deliveries, due=now)
-        self.postpone(sequence, now + ACK_WAIT_SECONDS)
-        return deliveries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,23 +181,45 @@ class MemoryServer:
 
     def _finish_restart(self) -> None:
         self.up = True
-        for log in self._logs:
-            if (view := self.streams.get(view_of(log.name))) and view.sourced < log.last:
-                self._source(log.name)  # It lost more than its log.
+        self._source_all()
         for name in self.streams:
             self._notify(name)
+
+    def _source_all(self) -> None:
+        """Let views go on that are behind their logs."""
+        for log in self._logs:
+            view = self.streams.get(view_of(log.name))
+            if view is not None and view.sourced < log.last:
+                self._source(log.name)
+
+    def elect(self, name: str, *, seconds: float) -> None:
+        """Let nobody lead a stream for a while. What it stores at first is stored, and nobody hears of it."""
+        stream = self.stream(name)
+        if stream.election:
+            return
+        stream.election = "begins"
+        self.later(min(seconds, UNHEARD_SECONDS), self._set_election, stream, "lasts")
+        self.later(seconds, self._set_election, stream, "")
+
+    def _set_election(self, stream: Stream, election: Literal["", "lasts"]) -> None:
+        stream.election = election
+        if not election:
+            self._source_all()
+            self._notify(stream.name)
 
     # Streams
 
     def publish(self, subject: str, data: bytes, headers: Mapping[str, str]) -> int | None:
         """Store a message; return its sequence, or None if no stream has its subject.
 
-        Raises `FencedError` and `StreamFullError` as the server does.
+        Raises `FencedError` and `StreamFullError` as the server does, and `NoLeaderError` if it does not answer.
         """
         stream = next((one for one in self._logs if matches(subject, one.subjects)), None)
         if stream is None:
             return None
         before = stream.last
+        if stream.election == "lasts":
+            raise NoLeaderError(f"nobody leads {stream.name}")
         expect_last, expect_subject = headers.get(EXPECT_LAST), headers.get(EXPECT_SUBJECT)
         sequence = stream.append(
             subject=subject,
@@ -286,6 +241,8 @@ class MemoryServer:
         if stream.last > before:
             self._notify(stream.name, (subject,))
             self._source(stream.name)
+        if stream.election:
+            raise NoLeaderError(f"{stream.name} stored {sequence}, and nobody hears of it")
         return sequence
 
     def stream(self, name: str) -> Stream:
@@ -301,7 +258,7 @@ class MemoryServer:
 
     def latest(self, log: str, subject: str) -> Entry | None:
         """Return the last message of `subject` in `log`."""
-        stored = self.stream(log).latest(subject, at=self.seconds())
+        stored = self.stream(log).led().latest(subject, at=self.seconds())
         return None if stored is None else stored.entry()
 
     def purge(self, log: str, subject: str, up_to: int) -> None:
@@ -337,7 +294,7 @@ class MemoryServer:
 
     def at_or_after(self, log: str, sequence: int, subject: str) -> Entry | None:
         """Return the first entry of `log` from `sequence` on whose subject matches."""
-        stored = self.stream(log).after(sequence - 1, (subject,))
+        stored = self.stream(log).led().after(sequence - 1, (subject,))
         return None if stored is None else stored.entry(generation=self.generation)
 
     def trim(self, log: str, subject: str, up_to: int) -> int:
@@ -385,6 +342,8 @@ class MemoryServer:
     def _sync_view(self, log: str) -> None:
         self._sourcing.discard(log)
         stream, view = self.streams[log], self.view(log)
+        if stream.election or view.election:
+            return  # It goes on once both are led.
         subjects: list[str] = []
         for sequence in range(view.sourced + 1, stream.last + 1):
             stored = stream.messages.get(sequence)
@@ -418,7 +377,7 @@ class MemoryServer:
         """Deliver what can be delivered, and schedule the next redelivery."""
         durable.subscribers = [one for one in durable.subscribers if one.alive()]
         now = self.seconds()
-        while self.up:
+        while self.up and not durable.stream.election:
             willing = [one for one in durable.subscribers if one.credit > 0]
             reachable = [one for one in willing if one.reaches()]
             if not reachable:

@@ -4,21 +4,24 @@ Configured with the same data as the real server (`shared.bus.streams`), in JetS
 Plain data structures: time is an argument, and nothing waits.
 """
 
+import heapq
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, Self, TypeVar
 
 from shared.bus.headers import taken_at
-from shared.bus.port import ROOM_FOR_ENDS, Entry, FencedError, StreamFullError
+from shared.bus.nats.work.worker import ACK_WAIT_SECONDS
+from shared.bus.port import ROOM_FOR_ENDS, Entry, FencedError, StreamFullError, UnavailableError
 
 Config = Mapping[str, Any]
 
 M = TypeVar("M", "Stored", Entry)
 
 _NANOSECONDS: Final = 10**9
+ACK_PENDING_MAX: Final = 1000
 _OVERHEAD_BYTES: Final = 34
 """Bytes that the file store adds to a message."""
 
@@ -79,6 +82,10 @@ class Stored:
         )
 
 
+class NoLeaderError(UnavailableError):
+    """Nobody leads the stream, so that nobody answers."""
+
+
 class Dialect:
     """How a release writes and reads messages. This one writes and reads them as they are."""
 
@@ -127,6 +134,9 @@ class Stream:
 
         self.crowded = False
         """True to report that only the room for ends is left."""
+
+        self.election: Literal["", "begins", "lasts"] = ""
+        """Servers elect who leads it. At first its leader still stores, and nobody hears of it."""
 
         self._matching: dict[tuple[str, ...], list[int]] = {}
         """Sequences of `messages` by the filters that somebody reads with: nobody looks through a log."""
@@ -208,6 +218,12 @@ class Stream:
             self._ids[message_id] = (stored.sequence, at)
         return stored.sequence
 
+    def led(self) -> Self:
+        """Return the stream itself. Raises `NoLeaderError` while nobody leads it."""
+        if self.election:
+            raise NoLeaderError(f"{self.name} has no leader")
+        return self
+
     def latest(self, subject: str, *, at: float) -> Stored | None:
         """Return the last message of `subject`, or None."""
         self.expire(at)
@@ -272,3 +288,76 @@ class Stream:
             messages -= 1
             size -= self.messages[known].size
         return (0 <= self._messages_max < messages) or (0 <= self._bytes_max < size)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Subscriber:
+    """One receiver of a durable's deliveries."""
+
+    credit: int
+    alive: Callable[[], bool]
+    reaches: Callable[[], bool]
+    deliver: Callable[[Stored, int], None]
+    """Called with the message of the view and its number of deliveries."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Pending:
+    deliveries: int
+    due: float
+    """Loop time of the next delivery."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Durable:
+    """A durable consumer of a view: its deliveries and acknowledgements."""
+
+    name: str
+    stream: Stream
+    filters: tuple[str, ...]
+    position: int = 0
+    pending: dict[int, _Pending] = field(default_factory=dict)
+    due: list[tuple[float, int]] = field(default_factory=list)
+    """A heap; entries whose time differs from that in `pending` are outdated."""
+
+    subscribers: list[Subscriber] = field(default_factory=list)
+    turn: int = 0
+    retrying: bool = False
+
+    def next_delivery(self, now: float) -> tuple[Stored, int] | None:
+        """Return the next message to deliver and its number of deliveries, or None."""
+        while self.due and self.due[0][0] <= now:
+            due, sequence = heapq.heappop(self.due)
+            pending = self.pending.get(sequence)
+            if pending is None or pending.due != due:
+                continue
+            stored = self.stream.messages.get(sequence)
+            if stored is None:
+                del self.pending[sequence]  # Superseded: the newer message is delivered instead.
+                continue
+            return stored, self._give(sequence, now, pending.deliveries + 1)
+        if len(self.pending) >= ACK_PENDING_MAX:
+            return None
+        stored = self.stream.after(self.position, self.filters)
+        if stored is None:
+            self.position = self.stream.last
+            return None
+        self.position = stored.sequence
+        return stored, self._give(stored.sequence, now, 1)
+
+    def awaits(self, stored: Stored) -> bool:
+        """Whether a message was not handled yet."""
+        passed = stored.sequence <= self.position and stored.sequence not in self.pending
+        return not passed and matches(stored.subject, self.filters)
+
+    def postpone(self, sequence: int, until: float) -> None:
+        """Deliver it again at `until`, unless it is acknowledged by then."""
+        pending = self.pending.get(sequence)
+        if pending is not None:
+            pending.due = until
+            heapq.heappush(self.due, (until, sequence))
+
+    def _give(self, sequence: int, now: float, deliveries: int) -> int:
+        self.pending[sequence] = _Pending(deliveries=deliveries, due=now)
+        self.postpone(sequence, now + ACK_WAIT_SECONDS)
+        return deliveries

@@ -13,6 +13,7 @@ from services.simulator.scenarios.system import System
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.bodies import Metadata
 from shared.contracts.kube.kinds import Kind
+from shared.bus.streams import view_of
 from shared.kube.port import AlreadyExistsError, ConflictError, NotFoundError
 from shared.testing.world.memory_streams import Stored
 
@@ -29,6 +30,9 @@ HELD_SECONDS: Final = (4.5, 12.0)
 LAGGING: Final = ("OBSERVED", "ADMISSIONS", "WORKLOADS", "CHECKS", "OUTCOMES")
 LAG_SECONDS: Final = (0.3, 6.0)
 LAGGING_SECONDS: Final = (3.0, 12.0)
+ELECTION_SECONDS: Final = (0.3, 12.0)
+"""Servers notice after four seconds or more that their leader is gone; one that steps down is replaced at once."""
+
 
 BURST: Final = (4, 12)
 BURST_SECONDS: Final = 5.0
@@ -81,6 +85,8 @@ class Disturbances:
                 group.create_task(self._repeat(15.0, self._slow_views))
             if features.full_disks:
                 group.create_task(self._repeat(15.0, self._fill_a_log))
+            if features.elections:
+                group.create_task(self._repeat(8.0, self._elect))
             if features.truncation:
                 group.create_task(self._repeat(12.0, self._truncate_a_log))
             if features.garbage:
@@ -200,6 +206,14 @@ class Disturbances:
                 self._world.note(f"view of {log} is up to {most:.3f} s late")
                 self._system.server.lags[log] = most
                 self._world.later(self._world.between(LAGGING_SECONDS), self._end_lag, log)
+
+    async def _elect(self) -> None:
+        """Let the leader of some streams go: those that one server led."""
+        for name in (*FILLED, *map(view_of, FILLED)):
+            if self._random.random() < 1 / 3:
+                seconds = self._world.between(ELECTION_SECONDS)
+                self._world.note(f"nobody leads {name} for {seconds:.3f} s")
+                self._system.server.elect(name, seconds=seconds)
 
     def _end_lag(self, log: str) -> None:
         self._world.note(f"view of {log} is late no more")

@@ -79,6 +79,9 @@ class Features:
     downgrade: bool = False
     """The same, and then all of them by those of this release again."""
 
+    elections: bool = False
+    """Three servers elect anew who leads a log, or a view: for a while nobody stores or reads there."""
+
     power_cuts: bool = False
     """The server loses its power, and each log and view another part of what was stored last."""
 
@@ -131,6 +134,7 @@ def drawn(random: Random, later: Random) -> Features:
         slow_views=later.random() < 1 / 3,
         **_rollout(later.random()),
         power_cuts=later.random() < 1 / 8,
+        elections=features.replicated and later.random() < 1 / 2,
     )
 
 
@@ -200,6 +204,7 @@ FOCUSES: Final[Mapping[str, dict[str, Any]]] = {
     "disks": {"full_disks": True},
     "garbage": {"garbage": True},
     "power-cuts": {"power_cuts": True},
+    "elections": {"elections": True, "replicated": True, "replicas": {"quota": 3}},
     "upgrades": {"upgrade": True, "downgrade": False, "replicas": dict.fromkeys(SERVICES, 2)},
     "downgrades": {"upgrade": False, "downgrade": True, "replicas": dict.fromkeys(SERVICES, 2)},
 }
