@@ -24,8 +24,13 @@ def stored(server: EmbeddedServer, stream: str) -> Path:
 
 
 @asynccontextmanager
-async def power_cut(server: EmbeddedServer, *streams: str) -> AsyncIterator[None]:
-    """What is stored inside of the block is lost by these streams, and kept by all others."""
+async def power_cut(
+    server: EmbeddedServer, *streams: str, keep_consumers: bool = False
+) -> AsyncIterator[None]:
+    """What is stored inside of the block is lost by these streams, and kept by all others.
+
+    `keep_consumers`: their consumers do not forget what they delivered.
+    """
     await server.stop()
     for stream in streams:
         shutil.copytree(stored(server, stream), server._directory / "before" / stream)
@@ -33,9 +38,12 @@ async def power_cut(server: EmbeddedServer, *streams: str) -> AsyncIterator[None
     yield
     await server.kill()
     for stream in streams:
-        place = stored(server, stream)
+        place, before = stored(server, stream), server._directory / "before" / stream
+        if keep_consumers and (place / "obs").exists():
+            shutil.rmtree(before / "obs", ignore_errors=True)
+            shutil.copytree(place / "obs", before / "obs")
         shutil.rmtree(place)
-        shutil.copytree(server._directory / "before" / stream, place)
+        shutil.copytree(before, place)
     await server.start()
 
 
@@ -182,4 +190,32 @@ async def test_writer_of_some_subjects_fills_up_with_its_own(server: EmbeddedSer
     assert await late.publish(workload("mine", step=4)) == 4
     found = {step_of(entry) for entry in await listed(late)}
     assert found == {("mine", 4), ("other", 3)}
+    await late.stop()
+
+
+async def test_consumer_that_is_further_than_its_view_skips_nothing(server: EmbeddedServer) -> None:
+    """Log and view have lost the same tail, and the process that had handled it is gone, too."""
+    handled = list[tuple[str, int]]()
+
+    async def handle(entry: Entry) -> None:
+        handled.append(step_of(entry))
+
+    def worker(instance: str) -> NatsBus:
+        bus = make(server, instance)
+        bus.work("WORKLOADS", "worker", handle)
+        return bus
+
+    first, late = worker("first"), worker("late")
+    await first.start()
+    await publish(first, "a", step=1)
+    await eventually(lambda: ("a", 1) in handled)
+    async with power_cut(server, "WORKLOADS", "WORKLOADS_NOW", keep_consumers=True):
+        await eventually(lambda: first.connected)
+        await publish(first, "b", "c", "d", "e", step=2)
+        await eventually(lambda: ("e", 2) in handled)
+        await first.stop()
+    await late.start()
+    await publish(late, "f", "g", step=3)
+
+    await eventually(lambda: {("f", 3), ("g", 3)} <= set(handled))
     await late.stop()
