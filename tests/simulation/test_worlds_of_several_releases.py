@@ -22,7 +22,7 @@ def written(message: Message, by: Dialect) -> Entry:
     return Entry(subject=message.subject, data=data, headers=told, sequence=1, time=AT)
 
 
-def test_this_release_reads_nothing_of_it_but_epoch_and_term() -> None:
+def test_this_release_reads_a_term_only_where_it_fences() -> None:
     entry = written(TERM, NextRelease(frozenset({"ADMISSIONS"})))
     with pytest.raises(NewerSchemaError):
         entry.read(Term)

@@ -10,10 +10,10 @@ from services.simulator.scenarios import basic
 from services.simulator.scenarios.swarm import load
 from services.simulator.scenarios.swarm.features import FAULT_SECONDS, Features
 from services.simulator.scenarios.system import System
+from shared.bus.streams import view_of
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.bodies import Metadata
 from shared.contracts.kube.kinds import Kind
-from shared.bus.streams import view_of
 from shared.kube.port import AlreadyExistsError, ConflictError, NotFoundError
 from shared.testing.world.memory_streams import Stored
 

@@ -51,7 +51,9 @@ class PowerCuts:
 
     def _what_is_left(self, moments: list[Disk]) -> Disk:
         random = self._random
-        streams = {name: random.choice(moments).streams[name] for name in sorted(moments[0].streams)}
+        streams = {
+            name: random.choice(moments).streams[name] for name in sorted(moments[0].streams)
+        }
         for name, log in streams.items():
             view = streams.get(view_of(name))
             if view is None:

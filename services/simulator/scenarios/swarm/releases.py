@@ -11,7 +11,6 @@ from random import Random
 from typing import Final
 
 from services.simulator.scenarios.system import System
-from shared.bus.headers import TYPE
 from shared.contracts.messages.admissions import Term
 from shared.contracts.messages.base import SCHEMA_VERSION, without_schema
 from shared.testing.world.memory_streams import Dialect, M
@@ -48,12 +47,14 @@ class NextRelease(Dialect):
     def written(
         self, data: bytes, headers: Mapping[str, str], *, stream: str
     ) -> tuple[bytes, Mapping[str, str]]:
-        """Return a body in which nothing is where it was, but what tells a leader's term (ADR 85)."""
+        """Return a body in which nothing is where it was, but in a decision and in a `Term`.
+
+        The release before holds the quota that such a decision gives, and is fenced by such a term.
+        """
         if stream not in self._raised:
             return data, headers
         body = json.loads(data)
-        kept = ("epoch", "term") if headers[TYPE] == Term.type else ()
-        told = {_INSIDE: body} | {name: body[name] for name in kept}
+        told = {_INSIDE: body} | (body if stream == Term.stream else {})
         return json.dumps(told).encode(), {**headers, SCHEMA_VERSION: NEXT}
 
     def read(self, one: M) -> M:
@@ -61,7 +62,9 @@ class NextRelease(Dialect):
         if one.headers.get(SCHEMA_VERSION) != NEXT:
             return one
         body = json.loads(one.data)
-        data = json.dumps(body[_INSIDE]).encode() if _INSIDE in body else one.data  # Or a large body.
+        data = (
+            json.dumps(body[_INSIDE]).encode() if _INSIDE in body else one.data
+        )  # Or a large body.
         return replace(one, data=data, headers=without_schema(one.headers))
 
 
