@@ -212,7 +212,7 @@ class MemoryServer:
     def publish(self, subject: str, data: bytes, headers: Mapping[str, str]) -> int | None:
         """Store a message; return its sequence, or None if no stream has its subject.
 
-        Raises `FencedError` and `StreamFullError` as the server does, and `NoLeaderError` if it does not answer.
+        Raises `FencedError` and `StreamFullError` as the server does; `NoLeaderError`: it does not answer.
         """
         stream = next((one for one in self._logs if matches(subject, one.subjects)), None)
         if stream is None:

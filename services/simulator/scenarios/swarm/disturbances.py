@@ -31,7 +31,7 @@ LAGGING: Final = ("OBSERVED", "ADMISSIONS", "WORKLOADS", "CHECKS", "OUTCOMES")
 LAG_SECONDS: Final = (0.3, 6.0)
 LAGGING_SECONDS: Final = (3.0, 12.0)
 ELECTION_SECONDS: Final = (0.3, 12.0)
-"""Servers notice after four seconds or more that their leader is gone; one that steps down is replaced at once."""
+"""Servers notice after four seconds or more that a leader is gone, and at once that it steps down."""
 
 
 BURST: Final = (4, 12)

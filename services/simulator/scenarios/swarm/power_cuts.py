@@ -6,7 +6,6 @@ anybody publishes, the writers fill up a log that is behind its view (ADR 85); h
 """
 
 import asyncio
-from collections.abc import Callable
 from datetime import datetime
 from random import Random
 from typing import Final
@@ -54,6 +53,9 @@ class PowerCuts:
         streams = {
             name: random.choice(moments).streams[name] for name in sorted(moments[0].streams)
         }
+        for name, stream in streams.items():
+            now = self._server.streams[name]
+            stream.full, stream.crowded, stream.election = now.full, now.crowded, ""
         for name, log in streams.items():
             view = streams.get(view_of(name))
             if view is None:
@@ -93,9 +95,8 @@ def fill_up(log: Stream, view: Stream, *, at: float, time: datetime) -> None:
 
 def _stand_in(lost: dict[int, Stored], sequence: int) -> Stored:
     """The next message behind a sequence that is gone; a `Term` last."""
-    order: Callable[[int], tuple[bool, bool, int]] = lambda other: (
-        lost[other].subject == TERMS,
-        other < sequence,
-        abs(other - sequence),
-    )
+
+    def order(other: int) -> tuple[bool, bool, int]:
+        return lost[other].subject == TERMS, other < sequence, abs(other - sequence)
+
     return lost[min(lost, key=order)]
