@@ -127,20 +127,17 @@ def drawn(random: Random, later: Random) -> Features:
         leader_holds=on(),
     )
     handovers = later.random() < 1 / 6
+    slow_views, rollout = later.random() < 1 / 3, later.random()
     return replace(
         features,
         handovers=handovers,
         checks=features.checks or handovers,
-        slow_views=later.random() < 1 / 3,
-        **_rollout(later.random()),
+        slow_views=slow_views,
+        upgrade=rollout < 1 / 12,
+        downgrade=1 / 12 <= rollout < 1 / 6,
         power_cuts=later.random() < 1 / 8,
         elections=features.replicated and later.random() < 1 / 2,
     )
-
-
-def _rollout(drawn: float) -> dict[str, bool]:
-    """Every sixth world has an upgrade, every twelfth one that is taken back."""
-    return {"upgrade": drawn < 1 / 12, "downgrade": 1 / 12 <= drawn < 1 / 6}
 
 
 def focused(features: Features, focus: str) -> Features:
