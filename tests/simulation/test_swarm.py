@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from services.simulator.scenarios.swarm.features import Features, drawn
-from services.simulator.scenarios.swarm.scenario import play, play_with
+from services.simulator.scenarios.swarm.features import FOCUSES, Features, drawn
+from services.simulator.scenarios.swarm.scenario import play, play_focused, play_with
 from shared.testing.world.world import Faults
 from tests.simulation.long import long
 
@@ -24,6 +24,19 @@ PLAIN = Features(
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_world_loses_repeats_or_exceeds_anything(seed: int) -> None:
     assert play(seed).problems == []
+
+
+@pytest.mark.parametrize(
+    ("focus", "seed"),
+    [
+        ("power-cuts", 4),
+        ("elections", 4),
+        ("downgrades", 2),
+        *(pytest.param(focus, 1, marks=pytest.mark.long) for focus in FOCUSES),
+    ],
+)
+def test_world_of_a_focus_loses_repeats_and_exceeds_nothing(focus: str, seed: int) -> None:
+    assert play_focused(focus, seed).problems == []
 
 
 def test_world_of_a_seed_repeats_itself() -> None:
