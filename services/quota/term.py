@@ -29,7 +29,7 @@ from services.quota.metrics import DecisionMetrics
 from services.quota.metrics.gauges import cohorts_of, queue_of
 from services.quota.metrics.service import AUDITS, HALTED, ISOLATED, UNPLANNED
 from services.quota.trust.terms import next_term
-from services.quota.wire.inbound import CONFIGURATION_KINDS, decision_in, message_type
+from services.quota.wire.inbound import CONFIGURATION_KINDS, decision_in, message_type, ruling_in
 from shared.bus.follow import existing, read, why_unreadable
 from shared.bus.port import (
     Bus,
@@ -364,7 +364,7 @@ class Term:
     def _use(self, stream: str, entry: Entry) -> str | None:
         """Apply one entry; return why it cannot be used, or None."""
         kind = message_type(stream, entry.subject)
-        message = decision_in(entry) if kind is Admission else read(entry, kind)
+        message = ruling_in(entry, kind) if stream == "ADMISSIONS" else read(entry, kind)
         if message is None:
             return self._isolate(stream, entry, kind)
         why = self._apply(message, entry)

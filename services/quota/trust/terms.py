@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from services.quota.trust.refusals import refuse
-from services.quota.wire.inbound import decision_in, message_type
+from services.quota.wire.inbound import message_type, ruling_in
 from shared.bus.follow import read
 from shared.bus.port import Entry
 from shared.contracts.messages.admissions import Admission, Term
@@ -67,5 +67,5 @@ def next_term(inbox: Iterable[tuple[str, Entry]], now: datetime) -> int:
 def _term_of(entry: Entry) -> int:
     """The term in an entry of `ADMISSIONS`; 0 if it cannot be read."""
     kind = message_type("ADMISSIONS", entry.subject)
-    message = decision_in(entry) if kind is Admission else read(entry, Term)
+    message = ruling_in(entry, Admission if kind is Admission else Term)
     return message.term if message is not None else 0

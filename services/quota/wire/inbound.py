@@ -7,7 +7,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Final, NoReturn, TypedDict
+from typing import Any, Final, NoReturn, TypedDict, TypeVar
 
 import structlog
 
@@ -37,6 +37,8 @@ from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.reasons import TERMINATING
 
 log = structlog.get_logger(__name__)
+
+R = TypeVar("R", bound=Message)
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -111,9 +113,14 @@ def message_type(stream: str, subject: str) -> type[Message]:
 
 def decision_in(entry: Entry) -> Admission | None:
     """A decision, also one of a newer release: as far as it can be read, it says who holds quota."""
-    if not Admission.is_of_newer_schema(entry.headers):
-        return read(entry, Admission)
-    return read(replace(entry, headers=without_schema(entry.headers)), Admission)
+    return ruling_in(entry, Admission)
+
+
+def ruling_in(entry: Entry, kind: type[R]) -> R | None:
+    """A decision or a term, also of a newer release: a term says who leads, whoever wrote it."""
+    if not kind.is_of_newer_schema(entry.headers):
+        return read(entry, kind)
+    return read(replace(entry, headers=without_schema(entry.headers)), kind)
 
 
 # Configuration ---------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import pytest
 from shared.bus.headers import TYPE
 from shared.bus.port import LogEnd, UnavailableError
 from shared.contracts.kube import kinds
+from shared.contracts.messages.admissions import Term
 from shared.contracts.messages.base import SCHEMA_VERSION
 from shared.contracts.messages.observed import Observed, Synced
 from shared.testing.waiting import eventually
@@ -85,3 +86,15 @@ async def test_queues_of_a_newer_release_count_once_this_one_has_listed_them(
 
     await setup.bus.publish(Synced(cluster="hub", epoch="2", kinds=[], at=NOON))
     await became(setup, "x", "admitted")
+
+
+async def test_term_is_above_one_of_a_newer_release_whose_clock_is_ahead(setup: Setup) -> None:
+    ahead = int(NOON.timestamp()) + (1 << 32)
+    began = Term(term=ahead, holder="newer", began_at=NOON)
+    newer = {TYPE: Term.type, SCHEMA_VERSION: "99"}
+    setup.server.publish(began.subject, began.encode(), newer)
+    await setup.cluster()
+    await setup.start_quota()
+    await setup.workload("x")
+    await became(setup, "x", "admitted")
+    assert (await setup.last("x")).term > ahead
