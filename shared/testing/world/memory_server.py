@@ -158,7 +158,7 @@ class MemoryServer:
         self._logs = [one for one in self.streams.values() if one.subjects]
         self._durables.clear()
         for (stream, name), (filters, position, pending) in disk.consumers.items():
-            durable = Durable(name=name, stream=self.stream(stream), filters=filters)
+            durable = self._made(stream, name, filters)
             durable.position = min({position, *(sequence - 1 for sequence in pending)})
             self._durables[stream, name] = durable
         self._leases.clear()
@@ -368,10 +368,14 @@ class MemoryServer:
         stream = view_of(log)
         durable = self._durables.get((stream, name))
         if durable is None:
-            durable = Durable(name=name, stream=self.stream(stream), filters=filters)
+            durable = self._made(stream, name, filters)
             self._durables[stream, name] = durable
         durable.filters = filters
         return durable
+
+    def _made(self, stream: str, name: str, filters: tuple[str, ...]) -> Durable:
+        found = self.stream(stream)
+        return Durable(name=name, stream=found, filters=filters, ack_wait_seconds=ACK_WAIT_SECONDS)
 
     def pump(self, durable: Durable) -> None:
         """Deliver what can be delivered, and schedule the next redelivery."""

@@ -13,7 +13,6 @@ from functools import lru_cache
 from typing import Any, Final, Literal, Self, TypeVar
 
 from shared.bus.headers import taken_at
-from shared.bus.nats.work.worker import ACK_WAIT_SECONDS
 from shared.bus.port import ROOM_FOR_ENDS, Entry, FencedError, StreamFullError, UnavailableError
 
 Config = Mapping[str, Any]
@@ -315,6 +314,7 @@ class Durable:
     name: str
     stream: Stream
     filters: tuple[str, ...]
+    ack_wait_seconds: float
     position: int = 0
     pending: dict[int, _Pending] = field(default_factory=dict)
     due: list[tuple[float, int]] = field(default_factory=list)
@@ -359,5 +359,5 @@ class Durable:
 
     def _give(self, sequence: int, now: float, deliveries: int) -> int:
         self.pending[sequence] = _Pending(deliveries=deliveries, due=now)
-        self.postpone(sequence, now + ACK_WAIT_SECONDS)
+        self.postpone(sequence, now + self.ack_wait_seconds)
         return deliveries
