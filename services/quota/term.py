@@ -29,7 +29,13 @@ from services.quota.metrics import DecisionMetrics
 from services.quota.metrics.gauges import cohorts_of, queue_of
 from services.quota.metrics.service import AUDITS, HALTED, ISOLATED, UNPLANNED
 from services.quota.trust.terms import next_term
-from services.quota.wire.inbound import CONFIGURATION_KINDS, decision_in, message_type, ruling_in
+from services.quota.wire.inbound import (
+    CONFIGURATION_KINDS,
+    HIDING,
+    decision_in,
+    message_type,
+    ruling_in,
+)
 from shared.bus.follow import existing, read, why_unreadable
 from shared.bus.port import (
     Bus,
@@ -61,7 +67,6 @@ INPUTS: Final = ("OBSERVED", "ADMISSIONS", "WORKLOADS", "CHECKS", "OUTCOMES")
 Admissions come before workloads, so that a job that runs with an admission is not unplanned.
 """
 
-OBSERVED_KINDS: Final[tuple[type[Message], ...]] = (Observed, Synced)
 BATCH_MAX: Final = 2_000
 """Messages that are applied before the loop decides and lets other tasks run."""
 
@@ -131,7 +136,7 @@ class Term:
             bus=bus,
             last_stored=lambda: self._last_stored,
             check_end=self._check_end,
-            on_change=self._on_room,
+            on_change=self._note_stopped,
         )
         self._newer: set[str] = set()
         """Clusters whose queues a newer release describes, until somebody of this one has listed them."""
@@ -274,10 +279,6 @@ class Term:
         if end.last < stored:
             raise LogChangedError(f"ADMISSIONS ends at {end.last}, it had {stored}")
 
-    def _on_room(self) -> None:
-        self._note_stopped()
-        self._arrived.set()
-
     def _note_stopped(self) -> None:
         """Look whether the auditor stops admission, and say why nobody is admitted."""
         problem = self._auditor.problem()
@@ -293,6 +294,7 @@ class Term:
             full = f"a newer release writes OBSERVED of {', '.join(sorted(self._newer))}: upgrade quota"
         self._decider.admission_stopped = stopped or full
         self._on_stopped(problem, full)
+        self._arrived.set()
 
     def _examine(self) -> bool:
         """Have the auditor examine what was read and decided; return whether admission stops or goes on.
@@ -325,7 +327,8 @@ class Term:
 
     async def _read(self, stream: str, *filters: str) -> None:
         on_entry = partial(self._receive, stream)
-        items = existing(self._bus, stream, filters, kinds=OBSERVED_KINDS, on_entry=on_entry)
+        kinds = HIDING.get(stream, ())
+        items = existing(self._bus, stream, filters, kinds=kinds, on_entry=on_entry)
         async with aclosing(items):
             async for item in items:
                 self._inputs[stream] = max(self._inputs.get(stream, 0), item.sequence)
@@ -339,7 +342,7 @@ class Term:
         if stream == "ADMISSIONS":
             self._last_stored = max(self._last_stored, entry.sequence)
         self._arrived.set()
-        may_hide = stream == "OBSERVED" and stream in self._unread
+        may_hide = stream in HIDING and stream in self._unread
         return not may_hide or read(entry, message_type(stream, entry.subject)) is not None
 
     def _apply_inbox(self, limit: int = BATCH_MAX) -> None:

@@ -16,6 +16,7 @@ import structlog
 from shared.bus.headers import TYPE
 from shared.bus.port import Bus, BusError, CaughtUp, Entry
 from shared.contracts.messages.base import Message, NewerSchemaError, UndecodableError
+from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.observed import Synced
 from shared.telemetry import probes
 from shared.telemetry.metrics import NEWER, UNREADABLE
@@ -140,11 +141,12 @@ async def last_readable(bus: Bus, entry: Entry, kind: type[M]) -> M | None:
 async def _entry_before(bus: Bus, entry: Entry, kinds: Collection[type[Message]]) -> Entry | None:
     """The last entry of the subject of an unreadable `entry` that is a message of one of `kinds`.
 
-    None: the log has none, or the bus does not answer, or a newer release says that it has listed a cluster:
-    what it has listed before, this one cannot read either.
+    None: the log has none, or the bus does not answer, or a newer release took back what was said before:
+    that a cluster was listed, or an admission check's answer.
     """
-    if entry.headers.get(TYPE) == Synced.type and Synced.is_of_newer_schema(entry.headers):
-        return None
+    for kind in (Synced, CheckState):
+        if entry.headers.get(TYPE) == kind.type and kind.is_of_newer_schema(entry.headers):
+            return None
     for _ in range(TRIES_MAX):
         try:
             found = await _last_readable_entry(bus, entry, kinds)

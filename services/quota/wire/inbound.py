@@ -56,6 +56,12 @@ CONFIGURATION_KINDS: Final = (
 )
 """The kinds that decide about workloads. Each kind refers only to kinds before it."""
 
+HIDING: Final[Mapping[str, tuple[type[Message], ...]]] = {
+    "OBSERVED": (Observed, Synced),
+    "CHECKS": (CheckState,),
+}
+"""Inputs whose last readable message counts for a new leader, behind one that nobody can read."""
+
 _CHECK_KINDS: Final[Mapping[str, CheckKind]] = {
     MULTIKUEUE: "MultiKueue",
     PROVISIONING: "ProvisioningRequest",

@@ -9,6 +9,7 @@ from shared.bus.port import LogEnd, UnavailableError
 from shared.contracts.kube import kinds
 from shared.contracts.messages.admissions import Term
 from shared.contracts.messages.base import SCHEMA_VERSION
+from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.observed import Observed, Synced
 from shared.testing.waiting import eventually
 from shared.testing.world.memory_bus import MemoryBus
@@ -98,3 +99,25 @@ async def test_term_is_above_one_of_a_newer_release_whose_clock_is_ahead(setup: 
     await setup.workload("x")
     await became(setup, "x", "admitted")
     assert (await setup.last("x")).term > ahead
+
+
+@pytest.mark.parametrize("schema", ["garbage", "99"])
+async def test_answer_of_a_check_counts_behind_garbage_but_not_behind_a_newer_release(
+    setup: Setup, schema: str
+) -> None:
+    await setup.cluster(checks=["safe"])
+    await setup.start_quota()
+    await setup.workload("x")
+    await became(setup, "x", "reserved")
+    await setup.stop_quota()
+    reserved = await setup.last("x")
+    ready = CheckState.answer(reserved, "safe", "Ready", "", now=reserved.decided_at)
+    await setup.bus.publish(ready)
+    newer = {} if schema == "garbage" else {TYPE: CheckState.type, SCHEMA_VERSION: schema}
+    setup.server.publish(ready.subject, b'{"what": "ever"', newer)
+    await setup.start_quota("b")
+    await setup.workload("y")
+    await became(setup, "y", "reserved")
+    if schema == "garbage":
+        await became(setup, "x", "admitted")
+    assert ("admitted" in await setup.states("x")) == (schema == "garbage")
