@@ -29,13 +29,7 @@ from services.quota.metrics import DecisionMetrics
 from services.quota.metrics.gauges import cohorts_of, queue_of
 from services.quota.metrics.service import AUDITS, HALTED, ISOLATED, UNPLANNED
 from services.quota.trust.terms import next_term
-from services.quota.wire.inbound import (
-    CONFIGURATION_KINDS,
-    HIDING,
-    decision_in,
-    message_type,
-    ruling_in,
-)
+from services.quota.wire.inbound import CONFIGURATION_KINDS, HIDING, message_type, ruling_in
 from shared.bus.follow import existing, read, why_unreadable
 from shared.bus.port import (
     Bus,
@@ -202,7 +196,8 @@ class Term:
         return [
             VoidEntry(entry=entry, valid=entry)
             for entry in last.values()
-            if Admission.is_of_newer_schema(entry.headers) and decision_in(entry) is not None
+            if Admission.is_of_newer_schema(entry.headers)
+            and ruling_in(entry, Admission) is not None
         ]
 
     def _repair(self, void: VoidEntry) -> None:
@@ -211,7 +206,7 @@ class Term:
         The view holds the void one, which every reader drops: whoever begins to read would know of no
         decision. A workload that never had a valid one is decided about, or does not exist any more.
         """
-        message = decision_in(void.valid or void.entry)
+        message = ruling_in(void.valid or void.entry, Admission)
         if message is None:
             return
         probes.VOID_REPAIRED.fired += 1

@@ -117,13 +117,8 @@ def message_type(stream: str, subject: str) -> type[Message]:
             raise AssertionError(f"{stream} is no input")
 
 
-def decision_in(entry: Entry) -> Admission | None:
-    """A decision, also one of a newer release: as far as it can be read, it says who holds quota."""
-    return ruling_in(entry, Admission)
-
-
 def ruling_in(entry: Entry, kind: type[R]) -> R | None:
-    """A decision or a term, also of a newer release: a term says who leads, whoever wrote it."""
+    """A decision or a term, also of a newer release: as far as it can be read, it says who holds quota or leads."""
     if not kind.is_of_newer_schema(entry.headers):
         return read(entry, kind)
     return read(replace(entry, headers=without_schema(entry.headers)), kind)
