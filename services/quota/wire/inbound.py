@@ -118,7 +118,7 @@ def message_type(stream: str, subject: str) -> type[Message]:
 
 
 def ruling_in(entry: Entry, kind: type[R]) -> R | None:
-    """A decision or a term, also of a newer release: as far as it can be read, it says who holds quota or leads."""
+    """A decision or a term, also of a newer release: it says who holds quota, and who leads."""
     if not kind.is_of_newer_schema(entry.headers):
         return read(entry, kind)
     return read(replace(entry, headers=without_schema(entry.headers)), kind)
