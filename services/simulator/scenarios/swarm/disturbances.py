@@ -242,10 +242,17 @@ class Disturbances:
     def _empty_a_log(self, name: str, field: str) -> None:
         self._world.note(f"{name} is {field} no more")
         setattr(self._system.server.streams[name], field, False)
+        now = self._world.now()  # What was filled twice is empty sooner than it was to be.
+        self.crowded = [
+            (log, since, min(until, now) if log == name else until)
+            for log, since, until in self.crowded
+        ]
 
     async def _truncate_a_log(self) -> None:
         stream = self._system.server.streams[self._random.choice(TRUNCATED)]
-        lost = stream.truncate(KEPT)
+        # What is lost is old: a view that is late has it.
+        behind = stream.last - self._system.server.view(stream.name).sourced
+        lost = stream.truncate(KEPT + behind)
         self._world.note(f"{stream.name} loses its oldest {len(lost)} messages")
         self.lost.setdefault(stream.name, []).extend(lost)
 
