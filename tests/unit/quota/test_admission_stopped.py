@@ -111,7 +111,9 @@ async def test_answer_of_a_check_counts_behind_garbage_but_not_behind_a_newer_re
     await became(setup, "x", "reserved")
     await setup.stop_quota()
     reserved = await setup.last("x")
-    ready = CheckState.answer(reserved, "safe", "Ready", "", now=reserved.decided_at)
+    ready = CheckState.answer(
+        reserved, "safe", "Ready", "", service="dispatcher", now=reserved.decided_at
+    )
     await setup.bus.publish(ready)
     newer = {} if schema == "garbage" else {TYPE: CheckState.type, SCHEMA_VERSION: schema}
     setup.server.publish(ready.subject, b'{"what": "ever"', newer)
