@@ -67,5 +67,5 @@ def next_term(inbox: Iterable[tuple[str, Entry]], now: datetime) -> int:
 def _term_of(entry: Entry) -> int:
     """The term in an entry of `ADMISSIONS`; 0 if it cannot be read."""
     kind = message_type("ADMISSIONS", entry.subject)
-    message = ruling_in(entry, Admission if kind is Admission else Term)
+    message = ruling_in(entry, Admission) if kind is Admission else ruling_in(entry, Term)
     return message.term if message is not None else 0
