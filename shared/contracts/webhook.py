@@ -2,8 +2,17 @@
 
 from typing import Final
 
+from shared.contracts.kube.kinds import CLUSTER_QUEUE, RESOURCE_FLAVOR
+
 PATCHER_USER: Final = "system:serviceaccount:sluicegate:patcher"
 """Name of the user that starts and stops jobs in a cluster with our manifests."""
+
+FIELD_MANAGER: Final = "sluicegate"
+"""Field manager of our writes. It says who wrote a field; anybody may name it, so it proves nothing."""
+
+KEPT_IN_USE: Final = (CLUSTER_QUEUE, RESOURCE_FLAVOR)
+"""Kinds that get their finalizer as they are created, as with Kueue. Where the webhook did not answer, the
+patcher adds it."""
 
 MUTATE_PATH: Final = "/mutate"
 """Mutation of every kind that can be held."""

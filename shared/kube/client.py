@@ -11,6 +11,7 @@ import structlog
 
 from shared.contracts.kube.bodies import Body, as_body
 from shared.contracts.kube.kinds import SECRET, Kind
+from shared.contracts.webhook import FIELD_MANAGER
 from shared.kube.answers import decoded, encoded, error_from, error_from_status
 from shared.kube.config import OpenAccess, from_settings, plain
 from shared.kube.connections import READ_BYTES, Connections
@@ -49,7 +50,6 @@ CONNECTIONS_MAX: Final = 16
 REOPEN_SECONDS: Final = 30.0
 """Shortest interval at which refused credentials are read again."""
 
-_FIELD_MANAGER: Final = "sluicegate"
 _WATCH_TYPES: Final = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK"})
 
 _JSON: Final = "application/json"
@@ -155,7 +155,7 @@ class HttpKube:
         if kind.namespaced and not namespace:
             raise RefusedError(f"create {kind.plural}: metadata.namespace is missing")
         body = {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
-        query = {"fieldManager": _FIELD_MANAGER}
+        query = {"fieldManager": FIELD_MANAGER}
         stored = await self._call("POST", _path(kind, namespace), query=query, body=body)
         return as_body(stored)
 
@@ -175,7 +175,7 @@ class HttpKube:
             tests = any(operation.get("op") == "test" for operation in patch)
         else:
             content, tests = "application/merge-patch+json", False
-        query = {"fieldManager": _FIELD_MANAGER}
+        query = {"fieldManager": FIELD_MANAGER}
         return as_body(
             await self._call("PATCH", path, query=query, body=patch, content=content, tests=tests)
         )

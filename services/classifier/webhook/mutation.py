@@ -33,6 +33,7 @@ from shared.contracts.coscheduling import AFFINITY_ANNOTATION, CoscheduleError
 from shared.contracts.kube import names
 from shared.contracts.kube.kinds import PIPELINE_RUN, Object
 from shared.contracts.messages.spokes import MANAGER
+from shared.contracts.webhook import KEPT_IN_USE
 from shared.integrations import Integration, Integrations, controller_uid, queue_of
 
 __all__ = [
@@ -75,7 +76,7 @@ def mutate(
     """
     integration = integration_of(obj, context.integrations)
     if integration is None:
-        return _with_affinity(obj)
+        return _with_finalizer(obj) if _is_kept_in_use(obj) else _with_affinity(obj)
     if not context.managed or not integration.matches(obj):
         return MutationResult(object=obj, patch=())
     if integration.propagates:
@@ -163,6 +164,27 @@ def _check_stays_here(obj: Object, integration: Integration, context: NamespaceC
     if integration.gate is not None and context.uses_multikueue(queue):
         where = f"{described(obj, integration)}: metadata.labels[{names.QUEUE}]"
         raise RefusedError(FORBIDDEN, f"{where}: {queue!r}: {_NOT_ELSEWHERE}", cause=UNCOUNTED)
+
+
+_KEPT_IN_USE: Final = frozenset((kind.group, kind.kind) for kind in KEPT_IN_USE)
+
+
+def _is_kept_in_use(obj: Object) -> bool:
+    return (str(obj["apiVersion"]).rpartition("/")[0], obj["kind"]) in _KEPT_IN_USE
+
+
+def _with_finalizer(obj: Object) -> MutationResult:
+    """Add the finalizer that keeps a queue or a flavor while it is in use, as Kueue's webhook does."""
+    metadata = read_object(obj, "metadata")
+    given = metadata.get("finalizers")
+    finalizers = [str(one) for one in given] if isinstance(given, list) else []
+    if names.RESOURCE_IN_USE in finalizers:
+        return MutationResult(object=obj, patch=())
+    finalizers.append(names.RESOURCE_IN_USE)
+    return MutationResult(
+        object={**obj, "metadata": {**metadata, "finalizers": finalizers}},
+        patch=({"op": "add", "path": "/metadata/finalizers", "value": finalizers},),
+    )
 
 
 def _with_affinity(obj: Object) -> MutationResult:

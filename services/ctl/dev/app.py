@@ -334,7 +334,12 @@ class _Starter:
             url = f"https://{HOST}:{webhook_port}"
             authority = (certificates / "ca.crt").read_bytes()
             mutating = webhook_manifest(url=f"{url}{MUTATE_PATH}", authority=authority)
-            validating = validating_manifest(url=f"{url}{VALIDATE_PATH}", authority=authority)
+            # In a simulated cluster nobody else writes statuses, and requests name no field manager.
+            validating = validating_manifest(
+                url=f"{url}{VALIDATE_PATH}",
+                authority=authority,
+                statuses=self._options.kubeconfig is not None,
+            )
             manifests = [mutating, validating]
             configuration = read_configuration(ServiceSettings().configuration)
             if any(opted_documents(configuration.integrations.frameworks or ())):

@@ -14,7 +14,7 @@ from shared.contracts.kube.names import (
     REQUESTS_PREFIX,
     USER_PENDING,
 )
-from shared.contracts.webhook import PATCHER_USER
+from shared.contracts.webhook import FIELD_MANAGER, PATCHER_USER
 
 _OURS: Final = "kueue.x-k8s.io/"
 """Prefix of the labels and annotations that validation reads."""
@@ -79,6 +79,16 @@ NOT_OUR_OWN: Final = {
     "expression": f"request.userInfo.username != '{PATCHER_USER}'",
 }
 """The patcher's writes carry out decisions, one for each: nobody has to be asked about them."""
+
+NOT_OUR_STATUS: Final = {
+    "name": "not-our-own",
+    "expression": (
+        "!has(request.options) || !has(request.options.fieldManager) "
+        f"|| request.options.fieldManager != '{FIELD_MANAGER}'"
+    ),
+}
+"""As `NOT_OUR_OWN`, where all clients have one user name (`sluice dev`). Only for statuses, which no
+command of ours writes."""
 
 CHANGES_ADMISSION: Final = {
     "name": "changes-admission",

@@ -10,18 +10,19 @@ from services.ctl.setup.match_conditions import (
     CHANGES_SPEC,
     CHANGES_TEMPLATE,
     COSCHEDULED_BY_CLAIM,
+    NOT_OUR_STATUS,
 )
 from services.whatif.manifests import Manifest
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import Body
-from shared.contracts.kube.kinds import MUTATING_WEBHOOK, VALIDATING_WEBHOOK
+from shared.contracts.kube.kinds import MUTATING_WEBHOOK, VALIDATING_WEBHOOK, Kind
 from shared.contracts.kube.names import (
     CLASSIFIER_WEBHOOK,
     MANAGED_LABEL,
     PODS_WEBHOOK,
     QUEUE,
 )
-from shared.contracts.webhook import KIND_UPDATES
+from shared.contracts.webhook import KEPT_IN_USE, KIND_UPDATES
 from shared.integrations import INTEGRATIONS, WHERE_SERVED
 
 TIMEOUT_SECONDS: Final = 5
@@ -98,7 +99,8 @@ def pods_manifest(*, url: str, authority: bytes) -> Manifest:
 def webhook_manifest(*, url: str, authority: bytes) -> Manifest:
     """The configuration for a classifier at `url`; `authority` is its CA as PEM.
 
-    Fails closed: a job that was not classified would run without quota.
+    Fails closed: a job that was not classified would run without quota. Only the finalizers of queues and
+    flavors may be missing.
     """
     jobs = [integration.kind for integration in INTEGRATIONS]
     obj: Body = {
@@ -144,18 +146,35 @@ def webhook_manifest(*, url: str, authority: bytes) -> Manifest:
                     [kind for kind in jobs if kind in WHERE_SERVED],
                     {"matchConditions": [CHANGES_SPEC]},
                 ),
+                (
+                    "finalizers.classifier.sluicegate.dev",
+                    "CREATE",
+                    KEPT_IN_USE,
+                    {"failurePolicy": "Ignore"},
+                ),
             )
         ],
     }
     return Manifest(source="the webhook configuration", kind=MUTATING_WEBHOOK, object=obj)
 
 
-def validating_manifest(*, url: str, authority: bytes) -> Manifest:
+def validating_manifest(*, url: str, authority: bytes, statuses: bool = True) -> Manifest:
     """The configuration for a classifier that validates at `url`.
 
-    Status is left out: a match condition cannot tell our own frequent writes from others, because all
-    clients have one name here.
+    `statuses`: also what others write in the status of a Workload.
     """
+    hooks: list[tuple[str, list[Kind], str, Body]] = [
+        ("validation.sluicegate.dev", [kind for kind in VALIDATED if kind != kinds.JOB], "", {}),
+        (
+            "jobs.validation.sluicegate.dev",
+            [kinds.JOB],
+            "",
+            {"matchConditions": [CHANGES_RULES]},
+        ),
+    ]
+    if statuses:
+        only = {"matchConditions": [NOT_OUR_STATUS]}
+        hooks.append(("statuses.validation.sluicegate.dev", [kinds.WORKLOAD], "/status", only))
     obj: Body = {
         "apiVersion": VALIDATING_WEBHOOK.api_version,
         "kind": VALIDATING_WEBHOOK.kind,
@@ -173,24 +192,13 @@ def validating_manifest(*, url: str, authority: bytes) -> Manifest:
                         "apiGroups": [kind.group],
                         "apiVersions": [kind.version],
                         "operations": ["CREATE", "UPDATE"],
-                        "resources": [kind.plural],
+                        "resources": [f"{kind.plural}{subresource}"],
                     }
                     for kind in shown
                 ],
                 **only,
             }
-            for name, shown, only in (
-                (
-                    "validation.sluicegate.dev",
-                    [kind for kind in VALIDATED if kind != kinds.JOB],
-                    {},
-                ),
-                (
-                    "jobs.validation.sluicegate.dev",
-                    [kinds.JOB],
-                    {"matchConditions": [CHANGES_RULES]},
-                ),
-            )
+            for name, shown, subresource, only in hooks
         ],
     }
     return Manifest(

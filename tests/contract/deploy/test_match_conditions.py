@@ -19,6 +19,7 @@ from services.ctl.setup.match_conditions import (
     CHANGES_TEMPLATE,
     COSCHEDULED_BY_CLAIM,
     NOT_OUR_OWN,
+    NOT_OUR_STATUS,
 )
 from services.simulator.http.match_conditions import ConditionError, match
 from shared.contracts.kube.names import (
@@ -29,7 +30,7 @@ from shared.contracts.kube.names import (
     REQUESTS_PREFIX,
     USER_PENDING,
 )
-from shared.contracts.webhook import PATCHER_USER
+from shared.contracts.webhook import FIELD_MANAGER, PATCHER_USER
 
 KUBERNETES = Path(__file__).parents[3] / "deploy/kubernetes"
 MANIFESTS = ("base/webhook/classifier.yaml", "components/pods/webhook.yaml")
@@ -213,6 +214,19 @@ def test_patcher_is_not_asked_about() -> None:
         assert is_asked(NOT_OUR_OWN, review(a_job(), a_job(), user=user)) is asked
 
 
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [({}, True), ({"fieldManager": "x"}, True), ({"fieldManager": FIELD_MANAGER}, False)],
+)
+def test_our_statuses_are_not_asked_about_where_all_have_one_name(
+    options: Json, *, asked: bool
+) -> None:
+    write = review(a_job(), a_job()) | {"options": options}
+    assert is_asked(NOT_OUR_STATUS, write) is asked
+    del write["options"]
+    assert is_asked(NOT_OUR_STATUS, write), "whoever does not say who writes is asked about"
+
+
 def test_large_annotations_cost_nothing_where_they_do_not_change() -> None:
     """An API server gives all conditions a budget; who exceeds it would block finalizers, too."""
     many = {f"{n}": "" for n in range(50_000)}
@@ -245,6 +259,7 @@ def test_manifests_have_these_conditions() -> None:
         "pods.classifier.sluicegate.dev": [],
         "updates.pods.classifier.sluicegate.dev": [NOT_OUR_OWN, CHANGES_GATE],
         "templates.pods.classifier.sluicegate.dev": [CHANGES_TEMPLATE],
+        "finalizers.classifier.sluicegate.dev": [],
         "validation.sluicegate.dev": [NOT_OUR_OWN],
         "jobs.validation.sluicegate.dev": [CHANGES_RULES],
     }
