@@ -148,8 +148,7 @@ def _set_waiting(status: dict[str, Any], conditions: Conditions, admission: Admi
     had_quota = conditions.is_true(QUOTA_RESERVED)
     status.pop("admission", None)
     conditions.set(QUOTA_RESERVED, False, admission.reason or "Pending", admission.message)
-    if conditions.get(ADMITTED) is not None:
-        conditions.set(ADMITTED, False, "NoReservation", "The workload has no reservation")
+    conditions.set(ADMITTED, False, "NoReservation", "The workload has no reservation")
     if had_quota and conditions.is_true(EVICTED):
         # Its quota is free again. It queues, unless the reason of the eviction makes it wait first.
         evicted = conditions.get(EVICTED)

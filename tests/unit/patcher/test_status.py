@@ -56,7 +56,7 @@ def test_admission_sets_both_conditions_in_one_status() -> None:
 CONDITIONS = {
     "who waits is told why": (
         [decided("waiting", reason="WaitingForQuota", message="2 more needed")],
-        {"QuotaReserved": ("False", "WaitingForQuota")},
+        {"QuotaReserved": ("False", "WaitingForQuota"), "Admitted": ("False", "NoReservation")},
     ),
     "a reservation with pending checks is not admitted": (
         [decided("reserved", checks=["machines"])],
@@ -281,8 +281,9 @@ def test_writing_the_same_decision_again_changes_nothing() -> None:
 def test_transition_time_moves_only_with_the_status() -> None:
     first = decided("waiting", reason="WaitingForQuota")
     later = decided("waiting", reason="ExceedsMaxQuota", after_seconds=60)
-    [condition] = after(first, later)["conditions"]
+    [condition, admitted_] = after(first, later)["conditions"]
     assert condition["reason"] == "ExceedsMaxQuota"
+    assert admitted_["lastTransitionTime"] == condition["lastTransitionTime"]
     assert condition["lastTransitionTime"] == "2026-01-01T12:00:00Z"
 
 
