@@ -53,8 +53,8 @@ test-long: setup ## Run the long worlds that `make test` leaves out (TENTH=7: a 
 test-cluster: setup ## Run the cluster suite: KUBEBUILDER_ASSETS=folder, or Docker
 	$(RUN)/pytest -n 0 -m cluster tests/contract/kubernetes tests/contract/deploy tests/e2e
 
-test-kueue: setup ## Run Kueue's suites that are built in a tree of Kueue (KUEUE=tree, KUBEBUILDER_ASSETS=folder)
-	$(RUN)/python -m tests.kueue $(KUEUE)
+test-kueue: setup ## Build and run Kueue's suites in a tree of Kueue (KUEUE=tree, KUBEBUILDER_ASSETS=folder, RECORD=1)
+	$(RUN)/python -m tests.kueue $(KUEUE) $(if $(RECORD),--record)
 
 demo: setup ## Run the whole system, show its work and check the result (SEED=1 SPOKES=3)
 	$(RUN)/sluice demo --seed $(SEED) $(if $(SPOKES),--spokes $(SPOKES))
@@ -120,6 +120,7 @@ contracts: setup ## Regenerate docs/reference, dashboards and deploy/nats/{strea
 	$(RUN)/python -m services.reference.write
 	$(RUN)/python -m services.ctl.setup.nats_files
 	$(RUN)/python -m services.reference.dashboards
+	$(RUN)/python -m tests.kueue.record
 	git diff --exit-code -- docs/reference services/console/http/static/reasons.js docs/explanation/faults.md deploy/nats/streams deploy/nats/contexts deploy/grafana/dashboards
 
 record-metrics: setup ## Record the metrics of the services again, for the tests of dashboards and rules

@@ -33,8 +33,9 @@ _MORE: Final[dict[str, Any]] = {
     "workload": {
         "admission": objects.WORKLOAD["status"]["admission"], "requeue_at": objects.NOON,
         "evicted_at": objects.NOON, "evicted_reason": "Preempted", "max_execution_seconds": 60,
-        "outgrown": {"main": 4}, "inadmissible": "why", "on_hold": "paused", "labels": {"a": "b"},
-        "coschedule": "preferred", "trace_parent": "b7ad6b7169203331", "pods_ready_at": objects.NOON,
+        "outgrown": {"main": 4}, "inadmissible": "why", "on_hold": "paused", "gated": "g",
+        "labels": {"a": "b"}, "coschedule": "preferred", "trace_parent": "b7ad6b7169203331",
+        "pods_ready_at": objects.NOON,
         "pod_sets": [{
             "name": "main", "count": 3, "min_count": 1, "requests": {"cpu": "1500m"}, "reclaimable": 1,
             "tolerations": objects.POD["tolerations"], "node_selector": {"a": "b"},

@@ -1,19 +1,41 @@
-"""`make test-kueue KUEUE=tree`: runs the suites that are built in a tree of Kueue, one after another.
+"""`make test-kueue KUEUE=tree`: builds the suites in a tree of Kueue and runs them, one after another.
 
-A suite is built if its folder contains a program `suite.test`. KUBEBUILDER_ASSETS names the folder with
-kube-apiserver and etcd.
+Where Go is on the PATH, each suite is built as `suite.test` in its folder; else only those that were built
+so run. KUBEBUILDER_ASSETS names the folder with kube-apiserver and etcd.
 """
 
+import argparse
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Final
 
-from tests.kueue.report import exclusions, read, specs, summary
+from tests.kueue.record import add
+from tests.kueue.report import Spec, exclusions, read, results, skip_pattern, specs, summary
 
-SUITES: Final = Path("test/integration/singlecluster")
+INTEGRATION: Final = Path("test/integration")
+FOLDERS: Final = ("singlecluster", ".")
+"""Where suites are, below the folder of integration tests."""
+
+SUITES: Final = (
+    "conversion",
+    "webhook/core",
+    "controller/core",
+    "controller/admissionchecks/provisioning",
+    "scheduler",
+    "scheduler/delayedadmission",
+    "scheduler/excluderesources",
+    "scheduler/fairsharing",
+    "scheduler/inadmissible",
+    "scheduler/podsready",
+    "scheduler/quotacheckstrategy",
+    "scheduler/resourcetransformations",
+    "kueuectl",
+    "multikueue",
+)
 PROGRAM: Final = "suite.test"
 MINUTES_MAX: Final = 100
 
@@ -24,7 +46,26 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def run(program: Path, folder: Path) -> Path:
+def folder_of(tree: Path, suite: str) -> Path | None:
+    """Where the sources of a suite are; None if the tree has none of this name."""
+    folders = (tree / INTEGRATION / each / suite for each in FOLDERS)
+    return next((folder for folder in folders if any(folder.glob("*_test.go"))), None)
+
+
+def build(tree: Path, folder: Path) -> Path | None:
+    """Build a suite, if Go is there; return its program, None if there is none."""
+    program = folder / PROGRAM
+    if shutil.which("go"):
+        package = f"./{folder.relative_to(tree).as_posix()}"
+        environment = {"GOFLAGS": "-mod=vendor", "GOTOOLCHAIN": "local", **os.environ}
+        argv = ["go", "test", "-vet=off", "-c", "-ldflags=-s -w", "-o", str(program), package]
+        built = subprocess.run(argv, cwd=tree, env=environment, check=False)
+        if built.returncode != 0:
+            program.unlink(missing_ok=True)  # An older program would be taken for this one.
+    return program if program.exists() else None
+
+
+def run(program: Path, folder: Path, flags: list[str]) -> Path:
     """Run one suite in its own folder; return where its report is."""
     report = folder / "report.json"
     environment = {"KUEUE_IT_KEEP": "1", "KUEUE_IT_METRICS": "scrape", **os.environ}
@@ -41,7 +82,8 @@ def run(program: Path, folder: Path) -> Path:
                 f"--ginkgo.json-report={report}",
                 f"--ginkgo.timeout={MINUTES_MAX}m",
                 f"-test.timeout={MINUTES_MAX + 5}m",
-                *sys.argv[2:],
+                f"--ginkgo.skip={skip_pattern(exclusions())}",
+                *flags,
             ],
             cwd=program.parent,
             env=environment,
@@ -52,30 +94,50 @@ def run(program: Path, folder: Path) -> Path:
     return report
 
 
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="make test-kueue", description=__doc__)
+    made.add_argument("tree", type=Path, help="a tree of Kueue, changed to start `sluice dev`")
+    made.add_argument("--suite", action="append", choices=SUITES, help="only these suites")
+    made.add_argument("--record", action="store_true", help="keep the results in recorded.json")
+    made.add_argument("flags", nargs="*", help="flags for Ginkgo, behind `--`")
+    return made
+
+
 def main() -> int:
-    """Run all suites of the tree that the first argument names; 0 if every applicable spec passes."""
-    if len(sys.argv) < 2:
-        sys.stderr.write("usage: make test-kueue KUEUE=tree\n")
-        return 2
-    tree = Path(sys.argv[1]).resolve()
-    programs = sorted((tree / SUITES).rglob(PROGRAM))
-    if not programs:
-        sys.stderr.write(f"{tree / SUITES}: no suite is built there ({PROGRAM})\n")
-        return 2
-    known, found = exclusions(), []
-    folder = Path(tempfile.mkdtemp(prefix="kueue-suites-"))
-    for program in programs:
-        name = program.parent.relative_to(tree / SUITES).as_posix()
-        here = folder / name.replace("/", "_")
+    """Run the suites of the tree; 0 if every spec that counts passes."""
+    arguments = parser().parse_args()
+    tree: Path = arguments.tree.resolve()
+    known = exclusions()
+    found: list[Spec] = []
+    missing: list[str] = []
+    out = Path(tempfile.mkdtemp(prefix="kueue-suites-"))
+    for suite in arguments.suite or SUITES:
+        sources = folder_of(tree, suite)
+        program = build(tree, sources) if sources is not None else None
+        if program is None:
+            missing.append(suite)
+            say(f"{suite}: not built")
+            continue
+        here = out / suite.replace("/", "_")
         here.mkdir()
-        ran = specs(read(run(program, here)), known)
+        ended = results(read(run(program, here, arguments.flags)))
+        if arguments.record:
+            add(suite, ended)
+        ran = specs(ended, known)
         found += ran
-        say(f"{name}: {summary(ran).partition(': ')[2]} ({here})")
+        say(f"{suite}: {summary(ran).partition(': ')[2]} ({here})")
         for spec in ran:
-            if spec.verdict == "failed":
-                say(f"  {spec.name}: {spec.why}")
+            if spec.verdict in {"failed", "not run"}:
+                say(f"  {spec.name}: {spec.why or spec.verdict}")
+    if missing:
+        say(f"not built, so not counted: {', '.join(missing)}")
     say(summary(found))
-    return 0 if found and all(spec.verdict != "failed" for spec in found) else 1
+    return 0 if found and not missing and _is_clean(found) else 1
+
+
+def _is_clean(found: list[Spec]) -> bool:
+    return all(spec.verdict in {"passed", "not applicable"} for spec in found)
 
 
 if __name__ == "__main__":

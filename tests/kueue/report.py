@@ -1,6 +1,7 @@
-"""Reads the JSON reports that the suites write. Pure."""
+"""Reads the JSON reports that the suites write, and says what counts. Pure."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,10 +9,28 @@ from typing import Any, Final, Literal
 
 import yaml
 
-Verdict = Literal["passed", "failed", "not applicable"]
+Verdict = Literal["passed", "failed", "not applicable", "not run"]
+Results = dict[str, str]
+"""Name of each spec of a suite to `passed`, `not run`, or the first line of its failure."""
 
+PASSED: Final = "passed"
+NOT_RUN: Final = "not run"
 NOT_APPLICABLE: Final = Path(__file__).with_name("not_applicable.yaml")
+SEPARATOR: Final = " / "
+WHY_CHARACTERS_MAX: Final = 160
 _UNRUN: Final = frozenset({"skipped", "pending"})
+_VOLATILE: Final = re.compile(r"0x[0-9a-f]+|\d+\.\d+s\b|\S*/test/integration/")
+"""Addresses, durations and folders: what differs from run to run and from machine to machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exclusion:
+    """Specs that do not count, and why."""
+
+    heading: str
+    reason: str
+    specs: tuple[str, ...]
+    """Parts of the specs' full names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,37 +43,75 @@ class Spec:
     """Of a failure: its first line. Of one that is not applicable: the heading of its exclusion."""
 
 
-def specs(report: Iterable[Mapping[str, Any]], exclusions: Mapping[str, list[str]]) -> list[Spec]:
-    """The specs that ran, and those that are excluded whether they ran or not."""
-    return [
-        spec
-        for suite in report
-        for each in suite.get("SpecReports") or []
-        if each.get("LeafNodeType") == "It"
-        for spec in _spec(each, exclusions)
-    ]
-
-
-def _spec(report: Mapping[str, Any], exclusions: Mapping[str, list[str]]) -> Iterator[Spec]:
-    containers = report.get("ContainerHierarchyTexts") or []
-    name = " / ".join([*containers, str(report.get("LeafNodeText"))])
-    for heading, parts in exclusions.items():
-        if any(part in name for part in parts):
-            yield Spec(name=name, verdict="not applicable", why=heading)
-            return
-    state = report.get("State")
-    if state in _UNRUN:
-        return
-    message = str((report.get("Failure") or {}).get("Message", "")).strip()
-    why = message.splitlines()[0] if message else str(state)
-    passed = state == "passed"
-    yield Spec(name=name, verdict="passed" if passed else "failed", why="" if passed else why)
-
-
-def exclusions() -> dict[str, list[str]]:
-    """Heading to the parts of names that `not_applicable.yaml` lists."""
-    found: dict[str, list[str]] = yaml.safe_load(NOT_APPLICABLE.read_text())
+def results(report: Iterable[Mapping[str, Any]]) -> Results:
+    """Name to result of each spec; a name that comes again gets a number."""
+    found: Results = {}
+    for suite in report:
+        for each in suite.get("SpecReports") or []:
+            if each.get("LeafNodeType") == "It":
+                found[_unused(_name(each), found)] = _result(each)
     return found
+
+
+def _name(report: Mapping[str, Any]) -> str:
+    containers = report.get("ContainerHierarchyTexts") or []
+    return SEPARATOR.join([*containers, str(report.get("LeafNodeText"))])
+
+
+def _unused(name: str, found: Results) -> str:
+    number, unused = 1, name
+    while unused in found:
+        number += 1
+        unused = f"{name} #{number}"
+    return unused
+
+
+def _result(report: Mapping[str, Any]) -> str:
+    state = str(report.get("State"))
+    if state == PASSED or state in _UNRUN:
+        return PASSED if state == PASSED else NOT_RUN
+    message = str((report.get("Failure") or {}).get("Message", "")).strip()
+    first = _VOLATILE.sub("", message.splitlines()[0]) if message else ""
+    return f"{state}: {first[:WHY_CHARACTERS_MAX]}" if first else state
+
+
+def merged(before: Mapping[str, str], after: Mapping[str, str]) -> Results:
+    """What is known after a run of some of a suite's specs: the others keep their results."""
+    known = {name: before.get(name, NOT_RUN) for name in after}
+    return known | {name: result for name, result in after.items() if result != NOT_RUN}
+
+
+def specs(found: Mapping[str, str], excluded: Iterable[Exclusion]) -> list[Spec]:
+    """Each spec with its verdict; what is excluded does not count whether it ran or not."""
+    return list(_specs(found, tuple(excluded)))
+
+
+def _specs(found: Mapping[str, str], excluded: tuple[Exclusion, ...]) -> Iterator[Spec]:
+    for name, result in found.items():
+        for exclusion in excluded:
+            if any(part in name for part in exclusion.specs):
+                yield Spec(name=name, verdict="not applicable", why=exclusion.heading)
+                break
+        else:
+            if result in {PASSED, NOT_RUN}:
+                yield Spec(name=name, verdict="passed" if result == PASSED else "not run")
+            else:
+                yield Spec(name=name, verdict="failed", why=result)
+
+
+def exclusions() -> tuple[Exclusion, ...]:
+    """What `not_applicable.yaml` lists."""
+    document: dict[str, Any] = yaml.safe_load(NOT_APPLICABLE.read_text())
+    return tuple(
+        Exclusion(heading=heading, reason=one["reason"], specs=tuple(one["specs"]))
+        for heading, one in document.items()
+    )
+
+
+def skip_pattern(excluded: Iterable[Exclusion]) -> str:
+    """A regular expression for `--ginkgo.skip`: Ginkgo joins containers and text by spaces."""
+    parts = (part for exclusion in excluded for part in exclusion.specs)
+    return "|".join(re.escape(part.replace(SEPARATOR, " ")).replace("\\ ", " ") for part in parts)
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -63,11 +120,17 @@ def read(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def summary(found: Iterable[Spec]) -> str:
-    """The last line of a run."""
-    counts = dict.fromkeys(("passed", "failed", "not applicable"), 0)
+def counts(found: Iterable[Spec]) -> dict[Verdict, int]:
+    """How many specs have each verdict."""
+    number: dict[Verdict, int] = dict.fromkeys(("passed", "failed", "not applicable", "not run"), 0)
     for spec in found:
-        counts[spec.verdict] += 1
-    applicable = counts["passed"] + counts["failed"]
-    excluded = counts["not applicable"]
-    return f"kueue suites: {counts['passed']} of {applicable} specs pass, {excluded} not applicable"
+        number[spec.verdict] += 1
+    return number
+
+
+def summary(found: Iterable[Spec]) -> str:
+    """The last line of a run. A spec that did not run has not passed."""
+    number = counts(found)
+    applicable = number["passed"] + number["failed"] + number["not run"]
+    excluded = number["not applicable"]
+    return f"kueue suites: {number['passed']} of {applicable} specs pass, {excluded} not applicable"

@@ -13,6 +13,7 @@ _REQUESTED: Final = (
     "inadmissible",
     "unresolved",
     "on_hold",
+    "gated",
     "max_execution_seconds",
     "coschedule",
 )

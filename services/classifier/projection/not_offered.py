@@ -43,15 +43,6 @@ def requests_not_offered(
 
 def _of_metadata(obj: Body, workload: Body | None) -> Iterator[str]:
     """Annotations of the job and of its Workload object."""
-    for one in (obj, workload):
-        if one is None:
-            continue
-        annotations = annotations_of(one)
-        if gates := annotations.get(names.GATED_BY):
-            yield (
-                f"annotation {names.GATED_BY}: {gates}: it is admitted when nobody is named there"
-            )
-            break
     for found in (annotations_of(obj), labels_of(obj)):
         if found.get(names.ELASTIC_JOB) == "true":
             yield _sentence(names.ELASTIC_JOB, "a job cannot change its size while it runs")

@@ -103,6 +103,7 @@ def project_job(
         held=held,
         was_held=(held and on_hold is None) or _was_held(job, last) or _was_let_go(job, held=held),
         on_hold=on_hold,
+        gated=None if finish or active else _gates(job, workload),
         pods_active=active,
         pods_ready=integration.ready(job),
         finish=finish,
@@ -163,6 +164,7 @@ def project_external(
         inadmissible="; ".join(problems) or None,
         # Its controller waits for the condition, so without quota it is held.
         held=not has_quota(workload),
+        gated=None if finish else _gates(workload, workload),
         pods_ready=is_true(workload, PODS_READY),
         finish=finish,
         max_execution_seconds=spec.get("maximumExecutionTimeSeconds"),
@@ -343,6 +345,14 @@ def _uncontrolled(workload: Body | None) -> str:
 def _on_hold(job: Body) -> str | None:
     paused = annotations_of(job).get(names.USER_PENDING) == "true"
     return f"its user created it paused (annotation {names.USER_PENDING})" if paused else None
+
+
+def _gates(obj: Body, workload: Body | None) -> str | None:
+    """Gates that keep it out of every queue, by the job or its Workload; None once it has quota."""
+    if workload is not None and has_quota(workload):
+        return None
+    found = (annotations_of(one).get(names.GATED_BY) for one in (obj, workload) if one is not None)
+    return next((gates for gates in found if gates), None)
 
 
 def _was_held(job: Body, last: WorkloadState | None) -> bool:

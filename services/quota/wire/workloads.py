@@ -88,6 +88,7 @@ def workload_changed(
         unresolved=state.unresolved,
         preemptible=state.on_eviction != "run-on",
         on_hold=state.on_hold,
+        gated=state.gated,
         requeue_at=None if state.requeue_at is None else nanoseconds(state.requeue_at),
     )
 

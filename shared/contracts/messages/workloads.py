@@ -158,6 +158,9 @@ class WorkloadState(WorkloadMessage):
     on_hold: str | None = None
     """Why it must not start although it may be admitted, in words: its user paused it."""
 
+    gated: str | None = None
+    """Names of admission gates that are still closed. None: it may enter a queue, or it did."""
+
     pods_active: bool = False
     """A pod runs or terminates, or a started run has not ended: its quota is in use."""
 

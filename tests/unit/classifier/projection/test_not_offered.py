@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
+from services.classifier.projection.cluster_objects import ClusterObjects
 from services.classifier.projection.not_offered import requests_not_offered
+from services.classifier.projection.project import project_external
 from shared.contracts.kube.bodies import as_body
 from tests.unit.classifier.projection.objects import job
 
@@ -70,15 +72,6 @@ CASES: dict[str, tuple[Json, Json | None, list[Json], list[str]]] = {
         [f"{K}/elastic-job: a job cannot change its size while it runs; take it away"],
     ),
     "a job that does not want to change its size": (annotated(elastic_job="false"), None, [], []),
-    "a job behind a gate": (
-        annotated(admission_gated_by="example.com/budget"), None, [],
-        [f"annotation {K}/admission-gated-by: example.com/budget: it is admitted when nobody is named there"],
-    ),
-    "a Workload behind a gate": (
-        job(), workload({f"{K}/admission-gated-by": "example.com/budget"}), [],
-        [f"annotation {K}/admission-gated-by: example.com/budget: it is admitted when nobody is named there"],
-    ),
-    "a job whose last gate is gone": (annotated(admission_gated_by=""), None, [], []),
     "a Workload with a boost": (
         job(), workload({f"{K}/priority-boost": "100"}), [],
         [f"annotation {K}/priority-boost of its Workload: use a WorkloadPriorityClass; take it away"],
@@ -100,3 +93,27 @@ def test_request_waits_with_a_reason(case: str) -> None:
     obj, of_job, pod_sets, said = CASES[case]
     given = None if of_job is None else as_body(of_job)
     assert list(requests_not_offered(as_body(obj), given, pod_sets)) == said
+
+
+GATE = {f"{K}/admission-gated-by": "example.com/budget"}
+RESERVED = {"status": {"conditions": [{"type": "QuotaReserved", "status": "True"}]}}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "status", "gated"),
+    [
+        (GATE, {}, "example.com/budget"),
+        ({f"{K}/admission-gated-by": ""}, {}, None),
+        ({}, {}, None),
+        (GATE, RESERVED, None),
+    ],
+    ids=["behind a gate", "whose last gate is gone", "without gates", "that has quota"],
+)
+def test_gates_keep_a_workload_out_until_it_has_quota(
+    annotations: Json, status: Json, gated: str | None
+) -> None:
+    metadata = {**job()["metadata"], "annotations": annotations}
+    obj = as_body({"metadata": metadata, "spec": {"queueName": "q"}, **status})
+    state = project_external(obj, cluster="hub", cluster_objects=ClusterObjects())
+    assert state.gated == gated
+    assert "gated" not in str(state.inadmissible)

@@ -207,6 +207,17 @@ def test_run_that_was_let_go_before_it_was_observed_was_held(
     assert (state.pods_active, state.was_held) == (True, was_held)
 
 
+def test_gate_of_a_run_counts_until_it_ran(projector: Projector) -> None:
+    gate = {"annotations": {"kueue.x-k8s.io/admission-gated-by": "example.com/budget"}}
+    for started, gated in (
+        ({}, "example.com/budget"),
+        ({"startTime": "2026-01-01T12:00:00Z"}, None),
+    ):
+        run = job(metadata=gate) | {"status": started}
+        [state] = states(projector, seen(kinds.PIPELINE_RUN, run))
+        assert state.gated == gated
+
+
 def foreign(**status: Any) -> Json:
     template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]}}
     return {
