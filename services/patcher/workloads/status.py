@@ -296,8 +296,9 @@ def _set_resource_requests(
 
 
 def _requests_of(pod_set: PodSet) -> dict[str, Any]:
+    count = max(0, pod_set.count - pod_set.reclaimable)
     total = {
-        resource: format_amount(resource, recorded_amount(resource, each) * pod_set.count)
+        resource: format_amount(resource, recorded_amount(resource, each) * count)
         for resource, each in pod_set.requests.items()
     }
     return {"name": pod_set.name, **({"resources": total} if total else {})}

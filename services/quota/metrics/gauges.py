@@ -98,6 +98,8 @@ def _cluster_queue(cq: ClusterQueue) -> Iterator[Sample]:
     root = cq.node.ancestors[-1].name if cq.node.ancestors else ""
     yield "kueue_cluster_queue_info", (cq.name, cohort, root), 1
     status = "active" if cq.inactive is None else "pending"
+    if cq.fact.terminating:
+        status = "terminating"
     for each in QUEUE_STATUSES:
         yield "kueue_cluster_queue_status", (cq.name, each), float(each == status)
     yield "kueue_reserving_active_workloads", (cq.name,), view.reserving
@@ -120,19 +122,19 @@ def _cluster_queue(cq: ClusterQueue) -> Iterator[Sample]:
 
 
 def _pending(cq: ClusterQueue) -> Iterator[Sample]:
-    asked: Counter[str] = Counter()
+    asked: Counter[str] = Counter({resource: 0 for _, resource in cq.node.quotas})
     statuses = Counter(dict.fromkeys(("active", "inadmissible"), 0))
     shapes: dict[str, set[int]] = {status: set() for status in statuses}
     reasons: Counter[str] = Counter()
     for w in cq.waiting.values():
-        status = _status(w)
+        status = _status(w, cq)
         statuses[status] += 1
         if w.shape is not None:
             shapes[status].add(w.shape.number)
         reasons[_reason(w)] += 1
         for pod_set in w.fact.pod_sets if w.fact is not None else ():
             for resource, amount in pod_set.requests.items():
-                asked[resource] += amount * pod_set.count
+                asked[resource] += amount * max(0, pod_set.count - pod_set.reclaimable)
     reasons["UnsatisfiedAdmissionChecks"] += sum(not w.admitted for w in cq.holders.values())
     for status, count in statuses.items():
         yield "kueue_pending_workloads", (cq.name, status), count
@@ -155,9 +157,11 @@ def _reason(w: Workload) -> str:
     return "PendingEvaluation" if wait_reason is None else wait_reason.reason
 
 
-def _status(w: Workload) -> str:
+def _status(w: Workload, cq: ClusterQueue | None) -> str:
+    """In a queue that admits nobody, everybody waits for a change."""
     parked = w.phase is Phase.PARKED or (w.waiting_class is not None and w.waiting_class.parked)
-    return "inadmissible" if parked else "active"
+    is_inactive = cq is not None and cq.inactive is not None
+    return "inadmissible" if parked or is_inactive else "active"
 
 
 def _cohort(node: Node) -> Iterator[Sample]:
@@ -197,8 +201,9 @@ def _local_queue(local_queue: LocalQueue, shard: Shard) -> Iterator[Sample]:
     labels = (queue_name, namespace)
     holders = [w for w in local_queue.members.values() if w.phase is Phase.HOLDING]
     waiting = [w for w in local_queue.members.values() if w.phase is not Phase.HOLDING]
+    cq = shard.queues.get(local_queue.fact.cluster_queue)
     statuses = Counter({"active": 0, "inadmissible": 0})
-    statuses.update(_status(w) for w in waiting)
+    statuses.update(_status(w, cq) for w in waiting)
     for status, count in statuses.items():
         yield "kueue_local_queue_pending_workloads", (*labels, status), count
     reasons = Counter(_reason(w) for w in waiting)
@@ -208,7 +213,6 @@ def _local_queue(local_queue: LocalQueue, shard: Shard) -> Iterator[Sample]:
     yield "kueue_local_queue_reserving_active_workloads", labels, len(holders)
     admitted = [w for w in holders if w.admitted]
     yield "kueue_local_queue_admitted_active_workloads", labels, len(admitted)
-    cq = shard.queues.get(local_queue.fact.cluster_queue)
     active = cq is not None and cq.inactive is None and local_queue.fact.stop == "None"
     for each, is_so in (("True", active), ("False", not active)):
         yield "kueue_local_queue_status", (*labels, each), float(is_so)

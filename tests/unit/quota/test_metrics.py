@@ -1,5 +1,6 @@
 """The metrics that dashboards made for Kueue ask for: names, labels, and what they count."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -204,30 +205,35 @@ class Leading:
         group = ResourceGroup(
             covered=("cpu",), flavors=(FlavorQuotas(name="default", quotas=quotas),)
         )
+        self.queue = ClusterQueueChanged(
+            cluster="hub", name="cq", cohort="near", groups=(group,), namespaces=Selector()
+        )
         for fact in (
             NamespaceChanged(cluster="hub", name="team"),
             FlavorChanged(cluster="hub", name="default"),
             CohortChanged(cluster="hub", name="root"),
             CohortChanged(cluster="hub", name="near", parent="root"),
-            ClusterQueueChanged(
-                cluster="hub", name="cq", cohort="near", groups=(group,), namespaces=Selector()
-            ),
+            self.queue,
             LocalQueueChanged(cluster="hub", namespace="team", name="lq", cluster_queue="cq"),
-            self._workload("a", 3000),
-            self._workload("b", 3000),
-            self._workload("c", 100, unresolved="PriorityClass team/urgent is not there"),
+            self.workload("a", 3000),
+            self.workload("b", 3000),
+            self.workload("c", 100, unresolved="PriorityClass team/urgent is not there"),
         ):
             self.engine.apply(fact)
         self.engine.decide(0)
 
-    def _workload(self, name: str, cpu: int, unresolved: str | None = None) -> WorkloadChanged:
+    def workload(
+        self, name: str, cpu: int, unresolved: str | None = None, reclaimable: int = 0
+    ) -> WorkloadChanged:
         return WorkloadChanged(
             cluster="hub",
             namespace="team",
             name=name,
             uid=name,
             queue="lq",
-            pod_sets=(PodSet(name="main", count=1, requests={"cpu": cpu}),),
+            pod_sets=(
+                PodSet(name="main", count=1, requests={"cpu": cpu}, reclaimable=reclaimable),
+            ),
             unresolved=unresolved,
         )
 
@@ -323,6 +329,31 @@ def test_gauges_at_scrape(
 ) -> None:
     name, labels = sample
     assert scraped.get_sample_value(name, {**dict(labels), **LABELS}) == value
+
+
+INACTIVE: dict[str, dict[str, Any]] = {
+    "pending": {"stop": "Hold"},
+    "terminating": {"terminating": True, "inactive": ("Terminating", "no")},
+}
+
+
+@pytest.mark.parametrize("status", INACTIVE)
+def test_nobody_is_active_in_a_queue_that_admits_nobody(status: str) -> None:
+    leading, registry = Leading(), CollectorRegistry()
+    leading.engine.apply(replace(leading.queue, **INACTIVE[status]))
+    leading.engine.apply(leading.workload("d", 1000, reclaimable=1))
+    leading.engine.decide(0)
+    registry.register(GaugeCollector(lambda: leading, version="1"))
+
+    def value(metric: str, **labels: str) -> float | None:
+        return registry.get_sample_value(metric, {"cluster_queue": "cq", **labels, **LABELS})
+
+    assert value("kueue_cluster_queue_status", status=status) == 1
+    assert value("kueue_cluster_queue_status", status="active") == 0
+    assert value("kueue_pending_workloads", status="active") == 0
+    assert value("kueue_pending_workloads", status="inadmissible") == 2
+    asked = value("kueue_cluster_queue_resource_pending", resource="cpu")
+    assert asked == 3, "finished pods of who waits ask for nothing"
 
 
 def test_standby_publishes_build_info_only() -> None:
