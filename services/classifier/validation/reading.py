@@ -1,7 +1,7 @@
 """Reads objects leniently: an old object may have been stored under other rules."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.quantities import QuantityError, parse_quantity
@@ -54,3 +54,34 @@ def quantity(value: Any) -> int | None:
         return parse_quantity(str(value))
     except QuantityError:
         return None
+
+
+_QUANTITIES: Final = frozenset({"requests", "limits", "resourceUsage"})
+"""Fields whose values are quantities by resource."""
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two values mean the same: quantities count by amount, and what is empty counts as absent.
+
+    That is how an API server compares (`equality.Semantic` of k8s.io/apimachinery). Clients in Go leave out
+    what is empty, and write quantities in a form of their own.
+    """
+    return one == other or bool(_meaning(one) == _meaning(other))
+
+
+def _meaning(value: Any, *, of_quantities: bool = False) -> Any:
+    if isinstance(value, dict):
+        known = {
+            key: _meaning(each, of_quantities=key in _QUANTITIES) for key, each in value.items()
+        }
+        if of_quantities:
+            known = {key: _amount(each) for key, each in value.items()}
+        return {key: each for key, each in known.items() if each is not None} or None
+    if isinstance(value, list):
+        return [_meaning(each) for each in value] or None
+    return value
+
+
+def _amount(value: Any) -> Any:
+    amount = quantity(value)
+    return value if amount is None else amount

@@ -18,6 +18,7 @@ from services.classifier.validation.problems import (
 from services.classifier.validation.reading import (
     at,
     indexed,
+    is_same,
     keyed,
     listed,
     mapping,
@@ -253,20 +254,22 @@ def _pod_sets_update(obj: Object, old: Object) -> Iterator[Problem]:
     for index, (was, is_) in enumerate(zip(before, now, strict=True)):
         if is_elastic(obj) and _is_scaled_down(was, is_):
             continue
-        if was != is_:
+        if not is_same(was, is_):
             yield invalid(f"{_SPEC}[{index}]", is_, IMMUTABLE)
 
 
 def _is_scaled_down(was: Any, is_: Any) -> bool:
     if number(is_, "count", 1) > number(was, "count", 1):
         return False
-    return bool({**mapping(is_), "count": 0} == {**mapping(was), "count": 0})
+    return is_same({**mapping(is_), "count": 0}, {**mapping(was), "count": 0})
 
 
 def _admission_update(obj: Object, old: Object) -> Iterator[Problem]:
     """An admission is set and removed as a whole. Only the topology may be added later."""
     before, now = at(old, "status", "admission"), at(obj, "status", "admission")
-    if before is None or now is None or _without_topology(before) == _without_topology(now):
+    if before is None or now is None:
+        return
+    if is_same(_without_topology(before), _without_topology(now)):
         return
     yield invalid("status.admission", now, IMMUTABLE)
 
@@ -310,7 +313,7 @@ def _check_states_update(obj: Object, old: Object) -> Iterator[Problem]:
         state = now.get(str(was.get("name")), {})
         if was.get("state") == state.get("state") == "Ready":
             updates = listed(state, "podSetUpdates")
-            if updates != listed(was, "podSetUpdates"):
+            if not is_same(updates, listed(was, "podSetUpdates")):
                 yield invalid(f"{field}.podSetUpdates", updates, IMMUTABLE)
 
 

@@ -23,7 +23,7 @@ BURST: Final = 20
 
 
 def queue_status(obj: Body, queue: QueueStatus, *, at: datetime) -> dict[str, Any]:
-    """The fields of the status that Sluicegate writes; other fields stay as they are."""
+    """The fields of the status that Sluicegate writes, None to remove one; others stay as they are."""
     conditions = Conditions.of(obj, at=at)
     conditions.set(ACTIVE, queue.active, queue.reason, queue.message)
     fair_sharing = {}
@@ -36,8 +36,8 @@ def queue_status(obj: Body, queue: QueueStatus, *, at: datetime) -> dict[str, An
         "pendingWorkloads": queue.pending,
         "reservingWorkloads": queue.reserving,
         "admittedWorkloads": queue.admitted,
-        "flavorsReservation": [_flavor(f, queue) for f in queue.reservation],
-        "flavorsUsage": [_flavor(f, queue) for f in queue.usage],
+        "flavorsReservation": [_flavor(f, queue) for f in queue.reservation] or None,
+        "flavorsUsage": [_flavor(f, queue) for f in queue.usage] or None,
         "conditions": conditions.items,
     }
 

@@ -67,6 +67,11 @@ def test_counts_and_usage_are_in_kueues_fields(kind: str) -> None:
     }
 
 
+def test_queue_without_flavors_shows_no_usage() -> None:
+    status = queue_status(OBJ, told(kind="LocalQueue", reservation=[], usage=[]), at=NOON)
+    assert status["flavorsReservation"] is status["flavorsUsage"] is None
+
+
 def test_weighted_share_is_in_kueues_field() -> None:
     status = queue_status(OBJ, told(kind="ClusterQueue", weighted_share=125), at=NOON)
     assert status["fairSharing"] == {"weightedShare": 125}

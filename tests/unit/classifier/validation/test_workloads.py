@@ -171,12 +171,12 @@ HELD: Final[dict[str, tuple[Object, Object, list[str]]]] = {
     "nothing": (holding(workload()), holding(workload()), []),
     "its pods": (
         holding(workload(pods())),
-        holding(workload(pods(topologyRequest={}))),
+        holding(workload(pods(topologyRequest={"required": "rack"}))),
         [
             (
                 "spec.podSets[0]: Invalid value: "
                 '{"name": "main", "count": 3, "template": {"spec": {"containers": [{"name": "c", '
-                '"resources": {"requests": {"cpu": "1"}}}]}}, "topologyRequest": {}}: '
+                '"resources": {"requests": {"cpu": "1"}}}]}}, "topologyRequest": {"required": "rack"}}: '
                 "field is immutable"
             )
         ],
@@ -278,6 +278,34 @@ def test_admission_is_immutable_except_for_topology() -> None:
     (problem,) = said(moved, old)
     assert problem.startswith('status.admission: Invalid value: {"clusterQueue": "other"')
     assert problem.endswith("field is immutable")
+
+
+@pytest.mark.parametrize(
+    ("change", "problems"),
+    [
+        ({"resourceUsage": {"cpu": "3000m"}}, 0),
+        ({"resourceUsage": {"cpu": 3}, "delayedTopologyRequest": None}, 0),
+        ({"resourceUsage": {"cpu": "3"}}, 0),
+        ({"resourceUsage": {"cpu": "6"}}, 1),
+        ({"resourceUsage": {}}, 1),
+        ({"flavors": {"cpu": "3"}}, 1),
+    ],
+)
+def test_admission_is_the_same_however_it_is_written(change: Object, problems: int) -> None:
+    old = holding(workload())
+    new = deepcopy(old)
+    new["status"]["admission"]["podSetAssignments"][0] |= change
+    assert len(said(new, old)) == problems
+    assert len(said(old, new)) == problems
+
+
+@pytest.mark.parametrize("empty", [{}, None])
+def test_what_is_empty_counts_as_absent(empty: Object | None) -> None:
+    old, new = holding(workload()), holding(workload(pods(topologyRequest=empty)))
+    for one in (old, new):
+        one["status"]["admission"]["podSetAssignments"] = [{"name": "main", "count": 3}]
+    new["status"]["admission"]["podSetAssignments"][0] |= {"resourceUsage": empty, "flavors": empty}
+    assert said(new, old) == said(old, new) == []
 
 
 def test_elastic_workload_may_scale_down_while_it_runs() -> None:
