@@ -1,7 +1,7 @@
 """Webhook configurations: the API server asks the classifier about jobs, and about objects of our kinds."""
 
 import base64
-from typing import Final
+from typing import Any, Final
 
 from services.ctl.setup.match_conditions import (
     CHANGES_ADMISSION,
@@ -163,7 +163,7 @@ def validating_manifest(*, url: str, authority: bytes, statuses: bool = True) ->
 
     `statuses`: also what others write in the status of a Workload.
     """
-    hooks: list[tuple[str, list[Kind], str, Body]] = [
+    hooks: list[tuple[str, list[Kind], str, dict[str, Any]]] = [
         ("validation.sluicegate.dev", [kind for kind in VALIDATED if kind != kinds.JOB], "", {}),
         (
             "jobs.validation.sluicegate.dev",
@@ -173,8 +173,8 @@ def validating_manifest(*, url: str, authority: bytes, statuses: bool = True) ->
         ),
     ]
     if statuses:
-        only = {"matchConditions": [NOT_OUR_STATUS]}
-        hooks.append(("statuses.validation.sluicegate.dev", [kinds.WORKLOAD], "/status", only))
+        ours: dict[str, Any] = {"matchConditions": [NOT_OUR_STATUS]}
+        hooks.append(("statuses.validation.sluicegate.dev", [kinds.WORKLOAD], "/status", ours))
     obj: Body = {
         "apiVersion": VALIDATING_WEBHOOK.api_version,
         "kind": VALIDATING_WEBHOOK.kind,
