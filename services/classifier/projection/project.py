@@ -86,7 +86,6 @@ def project_job(
     # A job that another cluster runs never starts here, whatever its user writes into it.
     held = integration.held(job) or integration.runs_elsewhere(job)
     on_hold = _on_hold(job)
-    stoppable = not held and integration.can_stop
     limit = _read_or(problems, lambda: _max_execution_seconds(job, holder), None)
     return WorkloadState(
         cluster=cluster,
@@ -98,7 +97,7 @@ def project_job(
         pod_sets=with_reclaimed(pod_sets, reclaimed, holder, known),
         inadmissible="; ".join(problems) or None,
         outgrown=None if held else _outgrown(current, holder),
-        enlarged=stoppable and _enlarged(raw, holder, resolve),
+        enlarged=not held and integration.can_stop and _enlarged(raw, holder, resolve),
         on_eviction=_on_eviction(job, integration, queue=queue, cluster_objects=cluster_objects),
         held=held,
         was_held=(held and on_hold is None) or _was_held(job, last) or _was_let_go(job, held=held),
