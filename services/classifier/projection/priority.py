@@ -22,6 +22,7 @@ from shared.contracts.kube.names import (
     WORKLOAD_PRIORITY_SOURCE,
 )
 from shared.contracts.kube.numbers import INT32_MAX
+from shared.contracts.messages.spokes import ORIGIN
 
 _SOURCES: Final = {class_: source for source, class_ in PRIORITY_CLASS_SOURCES.items()}
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}")
@@ -81,9 +82,19 @@ def job_priority(
 
 
 def external_priority(workload: Body, cluster_objects: ClusterObjects) -> Priority:
-    """Return the priority of an external Workload: the one in its spec, else its queue's default."""
+    """Return the priority of an external Workload: the one in its spec, else its queue's default.
+
+    The value of a WorkloadPriorityClass that its spec names goes before the number beside it, as Kueue
+    keeps it (kubernetes-sigs/kueue pkg/controller/core/workloadpriorityclass_controller.go). A deleted
+    class leaves the number as it was. So does a copy from a hub with stock Kueue: the hub writes the number.
+    """
     recorded = _recorded(workload)
     if recorded is not None:
+        is_copy = ORIGIN in labels_of(workload)
+        if recorded.source == WORKLOAD_PRIORITY_SOURCE and recorded.name and not is_copy:
+            found = cluster_objects.workload_priority_class(recorded.name)
+            if found is not None:
+                return _of_class(found, WORKLOAD_PRIORITY_SOURCE)
         return recorded
     queue = str(spec_of(workload).get("queueName") or "")
     return _of_queue(workload["metadata"]["namespace"], queue, cluster_objects) or Priority()

@@ -69,7 +69,10 @@ def _pending_or(name: str, present: _State | None, admission: Admission) -> _Sta
 def reset_states(
     listed: Iterable[_State], admission: Admission, answers: Sequence[CheckState] = ()
 ) -> list[_State]:
-    """The states after quota is lost: each check that had answered is Pending again."""
+    """The states after quota is lost: each check that had answered is Pending again.
+
+    Its delay stays until its next answer, as with Kueue: it says for how long the workload backs off.
+    """
     by_check = {one.check: one for one in answers if one.uid == admission.uid}
     return [
         _reset_state(dict(one), by_check.get(str(one.get("name"))), admission) for one in listed
@@ -116,7 +119,6 @@ def _reset_state(state: _State, answer: CheckState | None, admission: Admission)
     if before == "Pending":
         return state
     retries = int(state.get("retryCount") or 0) + (before == "Retry")
-    state.pop("requeueAfterSeconds", None)
     # From the answered state, also if it was never written, so that the transition time moves.
     answered = {**state, "state": before}
     at = _whole_seconds(admission.decided_at)

@@ -185,7 +185,7 @@ class WorkloadReconciler:
                 await self.jobs.hold(state, admission)
 
     async def _carry_out_foreign(self, state: WorkloadState, admission: Admission) -> None:
-        """Write the decision only: the controller of a foreign Workload starts and stops its job."""
+        """Write priority and decision only: the controller of a foreign Workload starts and stops its job."""
         obj = self.cache.object(WORKLOAD, state.namespace, state.name)
         if obj is None and admission.state == "waiting":
             self.reasons.enqueue(state.namespace, state.name, foreign=True)
@@ -195,6 +195,7 @@ class WorkloadReconciler:
         if obj is None or not manifest.belongs_to(obj, state):
             return
         try:
+            obj = await self._update_priority(obj, state)
             obj = await self._write_decision(obj, state, admission)
         except NotFoundError:
             return  # Deleted; the state will say so.
@@ -325,12 +326,11 @@ class WorkloadReconciler:
         return restored
 
     async def _update_priority(self, obj: Body, state: WorkloadState) -> Body:
-        """Write the job's new priority class: the only part of the spec that may change with quota."""
-        assert state.owner is not None
+        """Write the new priority of its class: the only part of the spec that may change with quota."""
         after = await self.writer.patch(
             WORKLOAD, obj, lambda current: manifest.priority_patch(current, state)
         )
-        if after is not obj:
+        if after is not obj and state.owner is not None:
             text = f"Updated workload priority class: {state.namespace}/{state.name}"
             self.events.record(*manifest.job_reference(state, state.owner), "UpdatedWorkload", text)
         return after

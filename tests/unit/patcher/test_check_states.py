@@ -70,6 +70,10 @@ def entry(state: str, second: int, message: str = "", **more: Any) -> Json:
     }  # fmt: skip
 
 
+def put_back(second: int, **more: Any) -> Json:
+    return entry("Pending", second, "Reset to Pending after eviction. Previously: Retry", **more)
+
+
 LIVES: dict[str, tuple[list[Step], list[Json] | None]] = {
     "without a check nothing is there": ([(decided("admitted", 10), [])], None),
     "who waits for quota has none yet": ([(decided("waiting", 5), [])], None),
@@ -108,11 +112,11 @@ LIVES: dict[str, tuple[list[Step], list[Json] | None]] = {
     ),
     "an eviction puts it back, and counts the try": (
         [(RESERVED, [RETRY]), (EVICTED, [RETRY])],
-        [entry("Pending", 21, "Reset to Pending after eviction. Previously: Retry", retryCount=1)],
+        [put_back(21, retryCount=1, requeueAfterSeconds=60)],
     ),
     "also where the retry was not written before the eviction": (
         [(RESERVED, []), (EVICTED, [RETRY])],
-        [entry("Pending", 21, "Reset to Pending after eviction. Previously: Retry", retryCount=1)],
+        [put_back(21, retryCount=1, requeueAfterSeconds=60)],
     ),
     "a preemption puts it back, and counts none": (
         [(RESERVED, [READY]), (decided("evicted", 30, "machines", preempted_by="a/b"), [READY])],
@@ -120,7 +124,7 @@ LIVES: dict[str, tuple[list[Step], list[Json] | None]] = {
     ),
     "while it waits it is as it was put back": (
         [(RESERVED, [RETRY]), (EVICTED, [RETRY]), (decided("waiting", 25), [])],
-        [entry("Pending", 21, "Reset to Pending after eviction. Previously: Retry", retryCount=1)],
+        [put_back(21, retryCount=1, requeueAfterSeconds=60)],
     ),
     "quota lost without an eviction puts it back, too": (
         [(RESERVED, [READY]), (decided("waiting", 25), [])],
@@ -131,7 +135,11 @@ LIVES: dict[str, tuple[list[Step], list[Json] | None]] = {
             (RESERVED, [RETRY]), (EVICTED, [RETRY]), (AGAIN, [RETRY]),
             (decided("evicted", 99, "machines"), [says("Retry", 95, "still none")]),
         ],
-        [entry("Pending", 99, "Reset to Pending after eviction. Previously: Retry", retryCount=2)],
+        [put_back(99, retryCount=2)],
+    ),
+    "the next answer ends the delay of the last one": (
+        [(RESERVED, [RETRY]), (EVICTED, [RETRY]), (AGAIN, [says("Ready", 95, "there")])],
+        [entry("Ready", 95, "there", retryCount=1)],
     ),
     "a check that the queue does not name any more goes": (
         [(RESERVED, [READY]), (decided("admitted", 40), [])], None,

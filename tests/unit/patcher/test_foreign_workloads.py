@@ -1,4 +1,7 @@
-"""Workloads that another program created: each decision is one write to their status, and no other write."""
+"""Workloads that another program created: each decision is one write to their status, and no other write.
+
+Only the value of the priority class that they name is written into their spec.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,13 +16,16 @@ from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.messages.workloads import WorkloadState
 from shared.kube.port import Patch
 from shared.testing.waiting import eventually
+from tests.unit.classifier.observations import seen
 from tests.unit.patcher.stage import Setup
 
 
 class Theirs(Setup):
     """Plays their controller too: it creates a Workload, waits for conditions, and sets some."""
 
-    async def make(self) -> WorkloadState:
+    classes = ClusterObjects()
+
+    async def make(self, **spec: object) -> WorkloadState:
         containers = [{"name": "c", "image": "none", "resources": {"requests": {"cpu": "1"}}}]
         template = {"spec": {"restartPolicy": "Never", "containers": containers}}
         pod_sets = [{"name": "main", "count": 1, "template": template}]
@@ -28,7 +34,7 @@ class Theirs(Setup):
                 kinds.WORKLOAD,
                 {
                     "metadata": {"name": "theirs", "namespace": "default"},
-                    "spec": {"queueName": "main", "podSets": pod_sets},
+                    "spec": {"queueName": "main", "podSets": pod_sets, **spec},
                 },
             )
         )
@@ -36,7 +42,7 @@ class Theirs(Setup):
     async def project(self, obj: Object) -> WorkloadState:
         """Observe it as it is, and publish what the classifier makes of it."""
         await self.observe(kinds.WORKLOAD, obj)
-        state = project_external(obj, cluster="hub", cluster_objects=ClusterObjects())
+        state = project_external(obj, cluster="hub", cluster_objects=self.classes)
         await self.bus.publish(state)
         return state
 
@@ -183,3 +189,38 @@ async def test_decision_about_an_earlier_workload_of_the_name_is_ignored(theirs:
     await theirs.decide(state, "admitted")
     await asyncio.sleep(0.3)
     assert not await theirs.is_true("Admitted")
+
+
+async def test_value_of_its_class_is_written_waiting_or_with_quota(theirs: Theirs) -> None:
+    theirs.classes = ClusterObjects()
+
+    async def classed(value: int) -> None:
+        theirs.classes.observe(seen(kinds.WORKLOAD_PRIORITY_CLASS, "urgent", value=value))
+        await theirs.project(await theirs.now())
+
+    async def priority() -> tuple[int, str]:
+        spec = (await theirs.now())["spec"]
+        return spec["priority"], spec["priorityClassRef"]["name"]
+
+    async def is_now(*wanted: object) -> None:
+        async def reached() -> bool:
+            return await priority() == wanted
+
+        await eventually(reached)
+
+    named = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "urgent"}
+    state = await theirs.make(priority=200, priorityClassRef=named)
+    await theirs.decide(state, "waiting", reason="WaitingForQuota", message="1 more needed")
+    await classed(150)
+    await is_now(150, "urgent")
+    await theirs.decide(state, "admitted")
+    await eventually(lambda: theirs.is_true("Admitted"))
+    await classed(300)
+    await is_now(300, "urgent")
+
+    # Its controller takes another class: what the state still says of the first one is not written.
+    other = {"spec": {"priority": 7, "priorityClassRef": {**named, "name": "other"}}}
+    await theirs.kube.patch(kinds.WORKLOAD, "default", "theirs", other)
+    await theirs.decide(state, "evicted", reason="InClusterQueue", preempted_by="team/x")
+    await eventually(lambda: theirs.is_true("Evicted"))
+    assert await priority() == (7, "other")

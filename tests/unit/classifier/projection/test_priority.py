@@ -11,6 +11,7 @@ from shared.contracts.kube import kinds, names
 from shared.contracts.kube.bodies import as_body
 from shared.contracts.kube.kinds import Object
 from shared.contracts.messages.observed import Observed
+from shared.contracts.messages.spokes import ORIGIN
 from tests.unit.classifier.observations import queue, seen
 
 # Priority ------------------------------------------------------------------------------------------
@@ -144,6 +145,36 @@ def test_external_workload_has_its_own_priority_or_its_queues() -> None:
 
     assert external_priority(workload(9), cluster_objects).value == 9
     assert external_priority(workload(None), cluster_objects) == Priority(value=50)
+
+
+POD_CLASS_REF = {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": "urgent"}
+
+
+
+def copied(obj: Object) -> Object:
+    return {**obj, "metadata": {**obj["metadata"], "labels": {ORIGIN: "hub"}}}
+
+
+EXTERNAL = {
+    "its class goes before its number": (workload(9, "urgent"), 100),
+    "with quota too": (workload(9, "urgent", reserves=True), 100),
+    "without a number the class does not count, as with Kueue": (workload(None, "urgent"), 50),
+    "a class that is not there leaves its number": (workload(9, "nonesuch"), 9),
+    "nor is it looked for elsewhere": (workload(9, "batch"), 9),
+    "a hub writes the number of its copy": (copied(workload(9, "urgent")), 9),
+    "a class of pods leaves its number": (
+        {**workload(9), "spec": {"priority": 9, "priorityClassRef": POD_CLASS_REF}},
+        9,
+    ),
+}
+
+
+@pytest.mark.parametrize(("obj", "wants"), EXTERNAL.values(), ids=EXTERNAL)
+def test_external_workload_follows_the_class_that_it_names(obj: Object, wants: int) -> None:
+    cluster_objects = ClusterObjects()
+    for one in (CLASS, POD_CLASS, queue("plain", priority="50")):
+        cluster_objects.observe(one)
+    assert external_priority(as_body(obj), cluster_objects).value == wants
 
 
 def test_queue_status_is_no_relevant_change() -> None:
