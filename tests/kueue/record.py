@@ -16,7 +16,9 @@ from tests.kueue.report import (
     Results,
     Spec,
     counts,
+    differences,
     exclusions,
+    explains,
     merged,
     read,
     results,
@@ -61,12 +63,20 @@ def write(record: Mapping[str, Results]) -> None:
     RECORD.write_text(json.dumps(ordered, indent=1, ensure_ascii=False) + "\n")
 
 
-def page(record: Mapping[str, Results], excluded: tuple[Exclusion, ...]) -> str:
+def page(
+    record: Mapping[str, Results],
+    excluded: tuple[Exclusion, ...],
+    explained: tuple[Exclusion, ...] = (),
+) -> str:
     """The page as Markdown."""
-    return "\n".join(_lines(record, excluded)) + "\n"
+    return "\n".join(_lines(record, excluded, explained)) + "\n"
 
 
-def _lines(record: Mapping[str, Results], excluded: tuple[Exclusion, ...]) -> Iterator[str]:
+def _lines(
+    record: Mapping[str, Results],
+    excluded: tuple[Exclusion, ...],
+    explained: tuple[Exclusion, ...],
+) -> Iterator[str]:
     by_suite = {suite: specs(found, excluded) for suite, found in record.items()}
     every = [spec for found in by_suite.values() for spec in found]
     yield _HEAD
@@ -78,22 +88,35 @@ def _lines(record: Mapping[str, Results], excluded: tuple[Exclusion, ...]) -> It
         number = counts(found)
         shown = (number[v] for v in ("passed", "failed", "not run", "not applicable"))
         yield f"| `{suite}` | {len(found)} | {' | '.join(map(str, shown))} |"
-    yield from _failures(by_suite)
+    yield from _failures(by_suite, explained)
     for exclusion in excluded:
         yield from _excluded(exclusion, by_suite)
 
 
-def _failures(by_suite: Mapping[str, list[Spec]]) -> Iterator[str]:
+def _failures(
+    by_suite: Mapping[str, list[Spec]], explained: tuple[Exclusion, ...]
+) -> Iterator[str]:
     yield ""
     yield "## Specs that fail"
     yield ""
-    yield "What applies to us and does not pass yet, with the first line of its failure."
-    for suite, found in by_suite.items():
-        failed = [spec for spec in found if spec.verdict == "failed"]
-        if failed:
-            yield f"\n### `{suite}`\n"
-        for spec in failed:
-            yield f"- {_text(spec.name)}: {_text(spec.why)}"
+    yield "What applies to us and does not pass, with the first line of its failure, and the reason from"
+    yield "`tests/kueue/differences.yaml`."
+    failed = [
+        (suite, spec)
+        for suite, found in by_suite.items()
+        for spec in found
+        if spec.verdict == "failed"
+    ]
+    for difference in explained:
+        yield f"\n### {difference.heading}\n\n{difference.reason}\n"
+        for suite, spec in failed:
+            if explains(difference, spec.name):
+                yield f"- `{suite}`: {_text(spec.name)}: {_text(spec.why)}"
+    rest = [one for one in failed if not any(explains(each, one[1].name) for each in explained)]
+    if rest:
+        yield "\n### not explained yet\n"
+    for suite, spec in rest:
+        yield f"- `{suite}`: {_text(spec.name)}: {_text(spec.why)}"
 
 
 def _excluded(exclusion: Exclusion, by_suite: Mapping[str, list[Spec]]) -> Iterator[str]:
@@ -123,7 +146,7 @@ def main(arguments: list[str]) -> int:
         for path in paths:
             add(suite, results(read(Path(path))))
     record = recorded()
-    PAGE.write_text(page(record, exclusions()))
+    PAGE.write_text(page(record, exclusions(), differences()))
     unrun = sum(result == NOT_RUN for found in record.values() for result in found.values())
     every = [spec for found in record.values() for spec in specs(found, exclusions())]
     sys.stdout.write(f"{unrun} specs of the record were never run\n{summary(every)}\n")

@@ -16,6 +16,7 @@ Results = dict[str, str]
 PASSED: Final = "passed"
 NOT_RUN: Final = "not run"
 NOT_APPLICABLE: Final = Path(__file__).with_name("not_applicable.yaml")
+DIFFERENCES: Final = Path(__file__).with_name("differences.yaml")
 SEPARATOR: Final = " / "
 WHY_CHARACTERS_MAX: Final = 160
 _UNRUN: Final = frozenset({"skipped", "pending"})
@@ -25,7 +26,7 @@ _VOLATILE: Final = re.compile(r"0x[0-9a-f]+|\d+\.\d+s\b|\S*/test/integration/")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exclusion:
-    """Specs that do not count, and why."""
+    """Specs that do not count, or count and do not pass, and why."""
 
     heading: str
     reason: str
@@ -89,7 +90,7 @@ def specs(found: Mapping[str, str], excluded: Iterable[Exclusion]) -> list[Spec]
 def _specs(found: Mapping[str, str], excluded: tuple[Exclusion, ...]) -> Iterator[Spec]:
     for name, result in found.items():
         for exclusion in excluded:
-            if any(part in name for part in exclusion.specs):
+            if explains(exclusion, name):
                 yield Spec(name=name, verdict="not applicable", why=exclusion.heading)
                 break
         else:
@@ -101,7 +102,21 @@ def _specs(found: Mapping[str, str], excluded: tuple[Exclusion, ...]) -> Iterato
 
 def exclusions() -> tuple[Exclusion, ...]:
     """What `not_applicable.yaml` lists."""
-    document: dict[str, Any] = yaml.safe_load(NOT_APPLICABLE.read_text())
+    return _listed(NOT_APPLICABLE)
+
+
+def differences() -> tuple[Exclusion, ...]:
+    """What `differences.yaml` lists: specs that count and do not pass, with the reason."""
+    return _listed(DIFFERENCES)
+
+
+def explains(reason: Exclusion, name: str) -> bool:
+    """Whether the spec of this full name is listed under this reason."""
+    return any(part in name for part in reason.specs)
+
+
+def _listed(path: Path) -> tuple[Exclusion, ...]:
+    document: dict[str, Any] = yaml.safe_load(path.read_text()) or {}
     return tuple(
         Exclusion(heading=heading, reason=one["reason"], specs=tuple(one["specs"]))
         for heading, one in document.items()

@@ -9,7 +9,9 @@ from tests.kueue.record import PAGE, page, recorded
 from tests.kueue.report import (
     Exclusion,
     Spec,
+    differences,
     exclusions,
+    explains,
     merged,
     results,
     skip_pattern,
@@ -72,8 +74,8 @@ def test_specs_that_do_not_count_are_not_run() -> None:
     assert not re.search(pattern, "A b c")
 
 
-def test_exclusions_have_reasons_and_names() -> None:
-    found = exclusions()
+@pytest.mark.parametrize("found", [exclusions(), differences()], ids=["excluded", "explained"])
+def test_lists_of_specs_have_reasons_and_names(found: tuple[Exclusion, ...]) -> None:
     assert len({one.heading for one in found}) == len(found)
     for one in found:
         assert one.reason.endswith(".")
@@ -89,8 +91,33 @@ def test_each_exclusion_is_of_a_recorded_spec() -> None:
     assert unknown == []
 
 
+def test_each_recorded_failure_is_explained_once() -> None:
+    failed = [
+        spec.name
+        for found in recorded().values()
+        for spec in specs(found, exclusions())
+        if spec.verdict == "failed"
+    ]
+    by = {name: sum(explains(one, name) for one in differences()) for name in failed}
+    assert {name: number for name, number in by.items() if number != 1} == {}
+    outdated = [
+        part for one in differences() for part in one.specs if not any(part in n for n in failed)
+    ]
+    assert outdated == []
+
+
+def test_failure_is_shown_under_its_reason() -> None:
+    record = {"s": {"a / b": "failed: x", "c": "failed: y"}}
+    shown = page(record, (), (Exclusion(heading="why", reason="Because.", specs=("a / b",)),))
+    explained, _, rest = shown.partition("### not explained yet")
+    assert "### why\n\nBecause.\n\n- `s`: a / b: failed: x" in explained
+    assert "- `s`: c: failed: y" in rest
+    assert "a / b" not in rest
+
+
 def test_page_tells_what_is_recorded() -> None:
-    assert PAGE.read_text() == page(recorded(), exclusions()), "make contracts writes it anew"
+    written = page(recorded(), exclusions(), differences())
+    assert PAGE.read_text() == written, "make contracts writes it anew"
 
 
 @pytest.mark.parametrize("part", ["`", "|", "<b>", "[a](b)"])
