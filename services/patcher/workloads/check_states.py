@@ -96,10 +96,15 @@ def _held_state(
     elif answer is None or _whole_seconds(answer.at) < since:
         return _pending_or(name, present, admission)
     state = _updated(present, name, answer.state, answer.message, _whole_seconds(answer.at))
-    state.pop("requeueAfterSeconds", None)
-    if answer.requeue_after_seconds is not None and answer.state == "Retry":
-        state["requeueAfterSeconds"] = max(0, round(answer.requeue_after_seconds))
-    return state
+    return _with_delay(state, answer)
+
+
+def _with_delay(state: _State, answer: CheckState) -> _State:
+    """The entry with the delay of this answer, and of no earlier one."""
+    without = {key: value for key, value in state.items() if key != "requeueAfterSeconds"}
+    if answer.requeue_after_seconds is None or answer.state != "Retry":
+        return without
+    return {**without, "requeueAfterSeconds": max(0, round(answer.requeue_after_seconds))}
 
 
 def _updated(present: _State | None, name: str, state: str, message: str, at: datetime) -> _State:
@@ -115,7 +120,7 @@ def _updated(present: _State | None, name: str, state: str, message: str, at: da
 def _reset_state(state: _State, answer: CheckState | None, admission: Admission) -> _State:
     before = str(state.get("state"))
     if before == "Pending" and answer is not None and _is_unwritten(state, answer):
-        before = answer.state
+        before, state = answer.state, _with_delay(state, answer)
     if before == "Pending":
         return state
     retries = int(state.get("retryCount") or 0) + (before == "Retry")
