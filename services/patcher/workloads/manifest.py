@@ -141,7 +141,9 @@ def priority_patch(workload: Body, state: WorkloadState) -> dict[str, Any] | Non
     ):
         return None
     if state.owner is None and reference.get("name") != state.priority_class:
-        return None  # Its controller named another class meanwhile, which the state does not know yet.
+        return (
+            None  # Its controller named another class meanwhile, which the state does not know yet.
+        )
     return _merge_patch(workload, {"priority": state.priority, **_priority_class_ref(state)})
 
 

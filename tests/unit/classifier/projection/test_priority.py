@@ -150,7 +150,6 @@ def test_external_workload_has_its_own_priority_or_its_queues() -> None:
 POD_CLASS_REF = {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": "urgent"}
 
 
-
 def copied(obj: Object) -> Object:
     return {**obj, "metadata": {**obj["metadata"], "labels": {ORIGIN: "hub"}}}
 
