@@ -16,6 +16,7 @@ INTEGRATIONS: Final = "services/patcher/cluster/integrations.py"
 ELSEWHERE: Final = "as with Jobs: services/patcher/jobs/controller.py, multikueue/hub_status.py"
 COPIES: Final = "as with Jobs: services/patcher/multikueue/copies.py"
 RECREATION: Final = "services/patcher/jobs/recreation.py"
+FINALIZERS: Final = "where the webhook did not answer: services/patcher/cluster/finalizers.py"
 PROVISIONING: Final = "services/patcher/provisioning/controller.py"
 REQUESTS: Final = ("autoscaling.x-k8s.io", "provisioningrequests")
 JOBSETS: Final = ("jobset.x-k8s.io", "jobsets")
@@ -33,6 +34,9 @@ BY_ALL_PATCHERS: Final[dict[Right, str]] = {
     ("patch", "admissionregistration.k8s.io", "mutatingwebhookconfigurations"): INTEGRATIONS,
     ("patch", "sluicegate.dev", "integrations/status"): INTEGRATIONS,
     ("get", "apiextensions.k8s.io", "customresourcedefinitions"): INTEGRATIONS,
+    ("get", "kueue.x-k8s.io", "resourceflavors"): FINALIZERS,
+    ("patch", "kueue.x-k8s.io", "resourceflavors"): FINALIZERS,
+    ("patch", "kueue.x-k8s.io", "clusterqueues"): FINALIZERS,
     ("get", *JOBSETS): ELSEWHERE,
     ("patch", *JOBSETS): ELSEWHERE,
     ("patch", "jobset.x-k8s.io", "jobsets/status"): ELSEWHERE,
