@@ -108,7 +108,7 @@ MISTAKES: dict[str, Mistake] = {
         Integration, "makes", believes_that_all_controllers_make_jobs, 11, "has priority 1000"
     ),
     "a removed or empty queue label": Mistake(
-        Projector, "_is_ours", believes_the_label, 12, "runs and holds no quota"
+        Projector, "_is_ours", believes_the_label, 14, "runs and holds no quota"
     ),
     "running without admission": Mistake(
         outbound, "bypass_cause", is_content_with_counting, 45, "runs on though it is evicted"

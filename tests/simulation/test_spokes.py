@@ -58,7 +58,7 @@ def believes(*_: Any) -> list[str]:
     [
         pytest.param(CopyReconciler, "may_start", starts_anything, (4, 15), id="no fence"),
         pytest.param(CopyReconciler, "stop", stops_nothing, (5, 59, 63), id="no lease"),
-        pytest.param(plan, "may_still_run", believes, (54,), id="no confirmation"),
+        pytest.param(plan, "may_still_run", believes, (60, 68), id="no confirmation"),
     ],
 )
 def test_judge_finds_two_running_copies(
