@@ -9,7 +9,7 @@ from tests.attacks.tenants import attacks
 
 @pytest.mark.long
 @pytest.mark.parametrize("refuses_starts", [True, False], ids=["refused", "let pass"])
-@pytest.mark.parametrize("attack", attacks(), ids=str)
+@pytest.mark.parametrize("attack", list(attacks()), ids=str)
 def test_tenant_runs_nothing_uncounted(attack: Attack, *, refuses_starts: bool) -> None:
     assert attack.raid is not None
     assert raid(attack.raid, refuses_starts=refuses_starts) is None

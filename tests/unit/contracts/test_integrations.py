@@ -113,7 +113,9 @@ def test_job_gives_back_pods_that_will_not_run_again(
 
 
 def test_releasing_a_job_puts_the_flavors_nodes_into_its_template_in_the_same_write() -> None:
+    least = {"annotations": {"kueue.x-k8s.io/job-min-parallelism": "1"}}
     held = job(suspend=True, parallelism=3)
+    held["metadata"] = held["metadata"] | least
     info = PodSetInfo(
         name="main", count=2, node_selector={"pool": "spot"}, tolerations=({"key": "spot"},)
     )
