@@ -21,4 +21,4 @@ def test_judge_finds_a_leader_that_skips_timers_of_its_predecessors(
         "from_workload_state",
         classmethod(lambda _, state: WorkloadLifecycle(uid=state.uid)),
     )
-    assert any(SCENARIOS["lives"](seed).problems for seed in (1, 4, 6))
+    assert any(SCENARIOS["lives"](seed).problems for seed in (5, 9, 12))
