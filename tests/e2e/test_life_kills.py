@@ -149,7 +149,7 @@ async def test_back_off_timeouts_and_execution_time_survive_kill_9_of_quota_and_
             await stuck.kill("quota")
             status = (await stuck.workload())["status"]
             assert "requeueState" not in status
-            told = await decisions(system, "job-stuck-")
+            told = await decisions_until_confirmed(system, "job-stuck-")
             long_evicted = await long.until_put_out("MaximumExecutionTimeExceeded")
             assert (long_evicted - long_admitted).total_seconds() >= LIMIT_SECONDS - 1
         finally:
