@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from services.dispatcher.hub.configuration import MultiKueueConfiguration
 from services.dispatcher.hub.jobs import HubJobs
+from services.dispatcher.hub.other_checks import OtherChecks
 from services.dispatcher.spokes.capacity import Capacity, LocalQueueName, requested_amounts
 from services.dispatcher.spokes.copies import (
     Copy,
@@ -95,8 +96,7 @@ class Store:
         """The last answer of the MultiKueue check. It may be of another check until it is known which
         checks are MultiKueue's."""
 
-        self.check_states: dict[WorkloadRef, dict[tuple[str, str], CheckState]] = {}
-        """The last state of every check, by its name and by who answers."""
+        self.other_checks = OtherChecks(self.configuration)
 
         self.orders: dict[WorkloadRef, dict[str, Record[Dispatch]]] = {}
         """By spoke."""
@@ -148,7 +148,7 @@ class Store:
         if admission.checks and admission.state in {"reserved", "admitted"}:
             self.admissions[workload] = admission
         else:
-            self.check_states.pop(workload, None)
+            self.other_checks.on_quota_lost(workload)
             if self.admissions.pop(workload, None) is None and workload not in self.orders:
                 return
         # Dirty even if nothing of it is left: a plan for it may be in progress.
@@ -157,11 +157,16 @@ class Store:
     def observe_check(self, check: CheckState, sequence: int) -> None:
         """Record a check state of this term, of an earlier one, or of another service."""
         workload = check.ref
-        self.check_states.setdefault(workload, {})[check.check, check.service] = check
+        self.other_checks.observe_answer(check)
         if not self.configuration.is_multikueue_check(check.check):
             self.mark_dirty(workload)
         if may_answer(MULTIKUEUE, check.service):
             self.record_answer(check, sequence)
+
+    def observe_workload(self, state: WorkloadState) -> None:
+        """Record what controllers of other checks answered in the Workload's status."""
+        if state.cluster == self._cluster and self.other_checks.observe_workload(state):
+            self.mark_dirty(state.ref)
 
     def observe_heartbeat(self, beat: Beat, sequence: int) -> None:
         """Record a heartbeat of a spoke."""
@@ -381,22 +386,6 @@ class Store:
     def multikueue_check(self, admission: Admission) -> str | None:
         """The MultiKueue check of an admission: it has one at most; None if it has none."""
         return next(filter(self.configuration.is_multikueue_check, admission.checks), None)
-
-    def pending_checks(self, admission: Admission) -> tuple[str, ...]:
-        """Checks of other controllers that are not ready for this reservation.
-
-        As in quota, the times of answers are compared in whole seconds.
-        """
-        states = self.check_states.get(admission.ref, {})
-        since = admission.decided_at.replace(microsecond=0)
-        ready = {
-            name
-            for (name, _), check in states.items()
-            if check.state == "Ready" and check.uid == admission.uid and check.at >= since
-            if may_answer(self.configuration.controller_of(name), check.service)
-        }
-        is_ours = self.configuration.is_multikueue_check
-        return tuple(n for n in admission.checks if n not in ready and not is_ours(n))
 
     def live_orders(self, workload: WorkloadRef) -> list[Dispatch]:
         """Orders by which a copy may exist."""

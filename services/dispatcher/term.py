@@ -118,6 +118,10 @@ class Term:
         self._has_work = asyncio.Event()
         """Set once a decision of quota may matter: until then, `ADMISSIONS` is not read."""
 
+        self._has_foreign_check = asyncio.Event()
+        """Set once work may wait for a check that is answered in its Workload's status: until then,
+        `WORKLOADS` is not read."""
+
         self._own_streams_read = asyncio.Event()
         self._followed_spokes: dict[str, None] = {}
         self._timers: dict[WorkloadRef, asyncio.TimerHandle] = {}
@@ -151,6 +155,7 @@ class Term:
                 on_observed = partial(self._on_item, "OBSERVED")
                 group.create_task(self._follow_kinds(self._cluster, observed, on_observed))
                 group.create_task(self._follow_admissions(f"{root}.admission.{token}.>"))
+                group.create_task(self._follow_workloads(f"{root}.workload.{token}.>"))
                 for stream, filters in (
                     ("CHECKS", [f"{root}.check.{token}.>"]),
                     ("DISPATCHES", dispatches),
@@ -175,6 +180,7 @@ class Term:
                 Synced: lambda synced, _: store.mark_listed(synced.cluster),
             },
             "ADMISSIONS": {Admission: lambda admission, _: store.observe_admission(admission)},
+            "WORKLOADS": {WorkloadState: lambda state, _: store.observe_workload(state)},
             "CHECKS": {CheckState: lambda check, entry: store.observe_check(check, entry.sequence)},
             "DISPATCHES": {
                 Dispatch: self._on_order,
@@ -199,6 +205,10 @@ class Term:
     async def _follow_admissions(self, filter_: str) -> None:
         await self._has_work.wait()
         await self._follow("ADMISSIONS", [filter_])
+
+    async def _follow_workloads(self, filter_: str) -> None:
+        await self._has_foreign_check.wait()
+        await self._follow("WORKLOADS", [filter_])
 
     async def _follow_kinds(
         self, cluster: str, filters: list[str], handler: Callable[[Entry | CaughtUp], bool]
@@ -230,6 +240,10 @@ class Term:
             if not self._has_work.is_set() and self._store.has_work():
                 self._unread.add("ADMISSIONS")  # No plan is made before they are read.
                 self._has_work.set()
+            foreign = self._store.configuration.has_foreign_check and self._has_work.is_set()
+            if foreign and not self._has_foreign_check.is_set():
+                self._unread.add("WORKLOADS")
+                self._has_foreign_check.set()
         self._wake.set()
         return can_be_read
 

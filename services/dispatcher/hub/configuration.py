@@ -7,7 +7,7 @@ WorkloadPriorityClasses.
 from dataclasses import dataclass
 from typing import Final
 
-from shared.contracts.controllers import MULTIKUEUE
+from shared.contracts.controllers import MULTIKUEUE, OWN_CONTROLLERS
 from shared.contracts.kube.bodies import Body, annotations_of, labels_of, spec_of
 from shared.contracts.kube.kinds import (
     ADMISSION_CHECK,
@@ -43,6 +43,8 @@ class MultiKueueConfiguration:
         """By plural and name."""
 
         self._listed: dict[str, None] = {}
+        self.has_foreign_check = False
+        """Whether there is or was a check whose controller answers in the Workload's status."""
 
     def observe(self, observed: Observed) -> bool:
         """Record an object of the hub; return whether it is of one of these kinds."""
@@ -52,6 +54,8 @@ class MultiKueueConfiguration:
             self._objects.pop((observed.plural, observed.name), None)
         else:
             self._objects[observed.plural, observed.name] = observed.body
+            if observed.plural == ADMISSION_CHECK.plural and self.is_foreign_check(observed.name):
+                self.has_foreign_check = True
         return True
 
     def mark_listed(self, cluster: str) -> None:
@@ -75,6 +79,11 @@ class MultiKueueConfiguration:
     def is_multikueue_check(self, check: str) -> bool:
         """Whether it is a MultiKueue check, which the dispatcher answers."""
         return self.controller_of(check) == MULTIKUEUE
+
+    def is_foreign_check(self, check: str) -> bool:
+        """Whether a controller that is none of ours answers the check; False if there is no such check."""
+        controller = self.controller_of(check)
+        return bool(controller) and controller not in OWN_CONTROLLERS
 
     def multikueue_checks(self) -> list[str]:
         """The AdmissionChecks that the dispatcher answers, by name."""

@@ -94,7 +94,7 @@ class SituationReader:
             unwanted,
             wanted=True,
             awaits_check=reserved,
-            pending_checks=store.pending_checks(admission) if reserved else (),
+            pending_checks=store.other_checks.pending(admission) if reserved else (),
             rules=self.rules,
             candidates=spokes.candidates,
             external=store.jobs.nominated.get(workload, ()),
