@@ -113,7 +113,7 @@ def program(overrides: Overrides = NO_OVERRIDES) -> Program:
                 per_address_max=settings.webhook_connections_per_address,
                 header_seconds=settings.webhook_header_seconds,
                 request_seconds=REQUEST_SECONDS,
-                on_refused=lambda cause: REVIEWS_REFUSED.labels(cause=cause).inc(),
+                on_refused=lambda rule: REVIEWS_REFUSED.labels(cause=rule.label).inc(),
             ),
             host=settings.webhook_host,
             port=settings.webhook_port,

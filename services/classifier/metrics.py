@@ -36,7 +36,7 @@ REVIEW_SECONDS: Final = Histogram(
 
 REVIEWS_REFUSED: Final = Counter(
     "sluicegate_webhook_refused",
-    "Admission reviews and connections refused: they cost too much, or start a job without admission.",
+    "Admission reviews and connections refused, by rule: docs/reference/refusals.md.",
     ["cause"],
 )
 EVALUATIONS_CUT_OFF: Final = Counter(

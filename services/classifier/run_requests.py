@@ -9,16 +9,12 @@ from typing import Final
 
 import orjson
 
-from services.classifier.refusal import BAD_REQUEST, FORBIDDEN, RefusedError, read_strings
+from services.classifier.refusal import RefusedError, WebhookRule, read_strings
 from shared.contracts.kube import names
 from shared.contracts.kube.bodies import annotations_of, labels_of
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.quantities import QuantityError, amount
 from shared.integrations import Integration, queue_of
-
-_INVALID: Final = "invalid-request"
-_FIXED: Final = "fixed-while-waiting"
-"""Causes of refusals, for metrics."""
 
 _Change = tuple[str, str | None, str | None]
 """Field, old and new value."""
@@ -76,11 +72,12 @@ def _check_changes(
 ) -> None:
     for field, was, becomes in changes:
         raise RefusedError(
-            FORBIDDEN,
-            f"{_where(old, integration)}: {field}: may not be changed from {_shown(was)} to "
-            f"{_shown(becomes)} while it {doing}: delete the run and create it anew, or ask somebody whom "
-            "SLUICE_REQUEST_EDITORS names",
-            cause=_FIXED,
+            WebhookRule.FIXED,
+            of=_where(old, integration),
+            field=field,
+            was=_shown(was),
+            becomes=_shown(becomes),
+            doing=doing,
         )
 
 
@@ -112,13 +109,12 @@ def _check(key: str, value: str) -> None:
     """Raise `RefusedError` unless quota can count the value of this annotation."""
     field, resource = f"metadata.annotations[{key}]", key.removeprefix(names.REQUESTS_PREFIX)
     if not resource:
-        raise RefusedError(
-            BAD_REQUEST, f"{field}: must name a resource behind the dash", cause=_INVALID
-        )
+        problem = "must name a resource behind the dash"
+        raise RefusedError(WebhookRule.REQUEST, field=field, problem=problem)
     try:
         amount(resource, value)
     except QuantityError as error:
-        raise RefusedError(BAD_REQUEST, f"{field}: {error}", cause=_INVALID) from error
+        raise RefusedError(WebhookRule.REQUEST, field=field, problem=error) from error
 
 
 def _recorded(obj: Object) -> Iterator[tuple[str, str]]:

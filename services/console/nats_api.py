@@ -19,7 +19,7 @@ from services.console.documents import (
     SimulateRequest,
 )
 from services.console.query_service import QueryService
-from services.console.status_error import StatusError
+from services.console.status_error import ConsoleRule, StatusError
 from shared.bus.nats.nats_service import Endpoint, MicroService
 from shared.bus.port import AnswerError
 from shared.contracts.subjects import rpc_subject
@@ -115,8 +115,8 @@ def _endpoint(
             raise AnswerError(str(refusal), code=refusal.code) from refusal
         told = json.dumps(document.wire()).encode()
         if len(told) > ANSWER_BYTES_MAX:
-            text = f"the answer has {len(told)} bytes, which no message holds: ask for less, or over HTTP"
-            raise AnswerError(text, code=413)
+            rule = ConsoleRule.LONG_ANSWER
+            raise AnswerError(rule.says(size=len(told)), code=rule.code)
         return told
 
     return Endpoint(name=name, subject=rpc_subject("console", name), answer=answered, about=about)
@@ -132,4 +132,4 @@ async def _pending(queries: QueryService, question: _Pending) -> PendingWorkload
         case _Pending(cluster_queue=None, namespace=str(namespace), local_queue=str(name)):
             return await queries.pending_in_local_queue(user, cluster, namespace, name, **page)
         case _:
-            raise StatusError(400, "name a cluster_queue, or a namespace and a local_queue")
+            raise StatusError(ConsoleRule.NO_QUEUE)

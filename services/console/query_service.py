@@ -29,7 +29,7 @@ from services.console.documents import (
     WorkloadList,
 )
 from services.console.rows import queue_row, workload_row
-from services.console.status_error import StatusError, not_found
+from services.console.status_error import ConsoleRule, StatusError, not_found
 from services.console.view import View
 from services.quota.forecast import BUDGET_SECONDS, RECENT, Budget
 from services.quota.queries.replica import Ident
@@ -45,10 +45,6 @@ log = structlog.get_logger(__name__)
 
 _WHATIF: Final = "services.console.whatif"
 
-NOT_LOADED: Final = (
-    "what simulates cannot be loaded; the console's log says why. "
-    "If the program was replaced while it ran, start the console again"
-)
 
 ROWS_MAX: Final = 2000
 SIMULATIONS_MAX: Final = 8
@@ -95,7 +91,7 @@ class QueryService:
         """
         user = await self.authorizer.authenticate(token)
         if not await self.view.wait_until_read(READ_SECONDS):
-            raise StatusError(503, "the streams are not read to the end yet", retry_after_seconds=2)
+            raise StatusError(ConsoleRule.NOT_READ, retry_after_seconds=2)
         return user
 
     # --- pending workloads ---------------------------------------------------------------------------
@@ -266,7 +262,7 @@ class QueryService:
                 return await asyncio.to_thread(import_module, _WHATIF)
             except Exception as error:
                 log.exception("cannot import what simulates", module=_WHATIF)
-                raise StatusError(500, NOT_LOADED) from error
+                raise StatusError(ConsoleRule.NOT_LOADED) from error
 
     async def _simulate(self, playing: Callable[[], Any]) -> Any:
         """Run one simulation at a time in a thread, because its CPU time is missing for everybody else.
@@ -274,7 +270,7 @@ class QueryService:
         Raises `StatusError` 429 if too many wait already.
         """
         if self._queued >= SIMULATIONS_MAX:
-            raise StatusError(429, "too many futures are being played", retry_after_seconds=5)
+            raise StatusError(ConsoleRule.BUSY, retry_after_seconds=5)
         self._queued += 1
         try:
             async with self._simulating:

@@ -1,6 +1,10 @@
-"""Errors as Kubernetes words them (`metav1.Status`)."""
+"""Errors as Kubernetes words them (`metav1.Status`), and the rules by which the console refuses."""
 
 from typing import Any, Final
+
+from services.console.metrics import REQUESTS
+from shared.contracts.reasons import RefusalRule
+from shared.telemetry.refusals import series_name
 
 _REASONS: Final = {
     400: "BadRequest",
@@ -16,12 +20,91 @@ _REASONS: Final = {
 }
 
 
-class StatusError(Exception):
-    """An answer with an HTTP status of its own."""
+_AGAIN: Final = "Try again after the time that `Retry-After` says."
+_SEND_ONE: Final = "Send a token of this cluster, for instance of `kubectl create token`."
+HOW_TO_GET_ONE: Final = "send one of this cluster, for instance of `kubectl create token`"
 
-    def __init__(self, code: int, message: str, *, retry_after_seconds: int | None = None) -> None:
-        super().__init__(message)
+
+class ConsoleRule(RefusalRule):
+    """A question to the console, over HTTP or NATS."""
+
+    PARAMETER = (400, "{what}: {problem}", "Correct the parameter.")
+    NO_QUEUE = (
+        400,
+        "name a cluster_queue, or a namespace and a local_queue",
+        "Name one of them.",
+    )
+    TOO_MANY_NAMESPACES = (400, "there are {count} namespaces: name one", "Name a namespace.")
+    NO_TOKEN = (401, f"a bearer token is needed: {HOW_TO_GET_ONE}", _SEND_ONE)
+    LONG_TOKEN = (401, f"the token is too long to be one: {HOW_TO_GET_ONE}", _SEND_ONE)
+    UNKNOWN_TOKEN = (
+        401,
+        f"the cluster does not know this token, or no more: {HOW_TO_GET_ONE}",
+        _SEND_ONE,
+    )
+    RIGHT = (
+        403,
+        'User "{user}" cannot {what}: a role that allows it must be bound to them',
+        "Bind a role: [Who may see what](../how-to/console.md).",
+    )
+    LOCAL_ONLY = (
+        403,
+        "without authorisation only localhost is answered",
+        "Ask for it by `localhost`, or switch authorisation on.",
+    )
+    NOT_FOUND = (
+        404,
+        "{what} not found",
+        "Correct the name; it may also be of a namespace that you may not see.",
+    )
+    NO_PATH = (404, "there is no such path", "[The paths](console.openapi.yaml).")
+    NO_METHOD = (405, "the path does not take this method", "[The paths](console.openapi.yaml).")
+    LONG_QUESTION = (413, "a question has at most {most} bytes", "Ask for less at a time.")
+    LONG_ANSWER = (
+        413,
+        "the answer has {size} bytes, which no message holds: ask for less, or over HTTP",
+        "Ask for less, or over HTTP.",
+    )
+    CHANGE = (422, "{problem}", "Correct the change that is to be simulated.")
+    BUSY = (429, "too many futures are being played", _AGAIN)
+    FAILED = (500, "the console failed; its log says why", "Read the log of the console.")
+    NOT_LOADED = (
+        500,
+        (
+            "what simulates cannot be loaded; the console's log says why. "
+            "If the program was replaced while it ran, start the console again"
+        ),
+        "Restart the console.",
+    )
+    NOT_READ = (503, "the streams are not read to the end yet", _AGAIN)
+    NO_ANSWER = (503, "the cluster does not say who may see this", _AGAIN)
+    STREAMS = (503, "too many pages follow what happens", _AGAIN)
+    SLOW = (503, "the simulation took too long: ask for less", "Ask for a shorter horizon.")
+    SLOW_LOG = (
+        503,
+        "the log was not read within {seconds:g} s; may the console's NATS user read it?",
+        "`sluice doctor` looks for rights that are missing.",
+    )
+
+    def __init__(self, code: int, text: str, remedy: str) -> None:
+        """`code`: HTTP status of the refusal."""
+        super().__init__(str(code), text, remedy)
         self.code = code
+
+    @property
+    def series(self) -> str:
+        """The time series in which a refusal is counted, for each route."""
+        return series_name(REQUESTS, code=self.label)
+
+
+class StatusError(Exception):
+    """A question is refused, by a rule."""
+
+    def __init__(
+        self, rule: ConsoleRule, *, retry_after_seconds: int | None = None, **values: object
+    ) -> None:
+        super().__init__(rule.says(**values))
+        self.code = rule.code
         self.retry_after_seconds = retry_after_seconds
 
     def status(self) -> dict[str, Any]:
@@ -39,16 +122,14 @@ class StatusError(Exception):
 
 def forbidden(user: str, what: str) -> StatusError:
     """Status 403: the user is authenticated, but not allowed to do `what`."""
-    return StatusError(
-        403, f'User "{user}" cannot {what}: a role that allows it must be bound to them'
-    )
+    return StatusError(ConsoleRule.RIGHT, user=user, what=what)
 
 
 def not_found(what: str) -> StatusError:
     """Status 404: there is no such object, or the user may not know of it."""
-    return StatusError(404, f"{what} not found")
+    return StatusError(ConsoleRule.NOT_FOUND, what=what)
 
 
 def bad_request(what: str, problem: str) -> StatusError:
     """Status 400: a parameter is malformed."""
-    return StatusError(400, f"{what}: {problem}")
+    return StatusError(ConsoleRule.PARAMETER, what=what, problem=problem)

@@ -8,7 +8,7 @@ import structlog
 from services.classifier.projection.policy import Policy
 from services.console.access.authorizer import ChangeScope
 from services.console.documents import CourseFigures, SimulateAnswer, SimulateRequest
-from services.console.status_error import StatusError
+from services.console.status_error import ConsoleRule, StatusError
 from services.quota.forecast import History, Simulation, Snapshot
 from services.quota.wire.inbound import nanoseconds
 from services.whatif.changes import Changes, removable, with_quota
@@ -88,16 +88,15 @@ class ProposedChange:
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             # The code that reads objects expects those that an API server has validated.
             log.warning("cannot read the objects of a simulation", error=repr(error))
-            raise StatusError(422, f"an API server would not take this change: {error}") from error
+            problem = f"an API server would not take this change: {error}"
+            raise StatusError(ConsoleRule.CHANGE, problem=problem) from error
         problems = [problem for problem in changed.problems if problem not in snapshot.problems]
         for course in (before, after):
             course.run(done=_until(over))
             if over():
-                raise StatusError(
-                    503, "the simulation took too long: ask for less", retry_after_seconds=60
-                )
+                raise StatusError(ConsoleRule.SLOW, retry_after_seconds=60)
         if problems:
-            raise StatusError(422, problems[0])
+            raise StatusError(ConsoleRule.CHANGE, problem=problems[0])
         new = [after.results[ident] for ident in changes.added if ident in after.results]
         start = nanoseconds(snapshot.at)
         was, is_ = (
@@ -127,7 +126,8 @@ class ProposedChange:
 
 
 def _refused(error: CommandError) -> StatusError:
-    return StatusError(422, f"{error}{f' ({error.hint})' if error.hint else ''}")
+    problem = f"{error} ({error.hint})" if error.hint else str(error)
+    return StatusError(ConsoleRule.CHANGE, problem=problem)
 
 
 def _until(over: Callable[[], bool]) -> Callable[[Simulation], bool]:

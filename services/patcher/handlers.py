@@ -7,7 +7,6 @@ from datetime import datetime
 import structlog
 
 from services.patcher.cluster.cache import ObjectCache
-from services.patcher.cluster.refusals import refused
 from services.patcher.jobs.controller import JobController
 from services.patcher.machines.secrets import MachineSecrets
 from services.patcher.multikueue.copies import CopyReconciler
@@ -116,11 +115,9 @@ class Handlers:
         """Tell the hub, so that it sends the workload elsewhere. No correct hub gives a forged order."""
         if refusal.tells_hub:
             await self.copies.refuse(dispatch, refusal.text)
-        error = refused(
-            "dispatch", refusal.reason, f"order for {dispatch.ref.path}: {refusal.text}"
-        )
+        refusal.rule.count()
         if not refusal.by_setup:
-            raise error
+            raise NeverError(f"order for {dispatch.ref.path}: {refusal.text}")
         log.warning("an order is refused", workload=dispatch.ref.path, error=refusal.text)
 
     async def on_home(self, entry: Entry) -> None:

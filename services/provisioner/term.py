@@ -46,6 +46,7 @@ from services.provisioner.config.systems import System
 from services.provisioner.controllers import ControllerSet, Dependencies
 from services.provisioner.hosts.maintenance import HostMaintenance
 from services.provisioner.hosts.port import Hosts
+from services.provisioner.keys.seal_key import why_refused
 from services.provisioner.settings import ProvisionerSettings
 from services.provisioner.store import Store
 from services.provisioner.telemetry import Telemetry
@@ -60,7 +61,6 @@ from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.seal import is_public_key
 from shared.contracts.subjects import observed_filter
 from shared.telemetry import probes
-from shared.telemetry.metrics import REFUSED
 
 log = structlog.get_logger(__name__)
 
@@ -173,8 +173,7 @@ class Term:
             self._store.seal_key = key.public_key
             return
         # The earlier one stays: nothing can be sealed to this, and hosts would never be ready.
-        REFUSED.labels(message="seal", reason="invalid").inc()
-        log.error("a key to seal to is refused", error=f"public_key: {key.public_key[:80]!r}")
+        log.error("a key to seal to is refused", error=why_refused(key.public_key))
 
     def _on_platform_state(self, state: PlatformState, entry: Entry) -> None:
         """Apply a record while reading for the first time. Later it must be one of this term."""

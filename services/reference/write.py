@@ -29,6 +29,7 @@ from services.reference.integrations import integration_page
 from services.reference.lifecycle import lifecycle_page
 from services.reference.metrics import metrics_page
 from services.reference.reasons import reasons_page, reasons_script
+from services.reference.refusals import refusals_page
 from services.tracer.settings import TracerSettings
 from services.watcher.settings import WatcherSettings
 from services.whatif.inputs import OBSERVED_KINDS
@@ -286,6 +287,7 @@ def main() -> int:
         "settings.md": _settings_page(),
         "cli.md": cli_page(GENERATED),
         "reasons.md": reasons_page(GENERATED),
+        "refusals.md": refusals_page(GENERATED),
         "lifecycle.md": lifecycle_page(GENERATED),
         "integration.md": integration_page(GENERATED),
         "metrics.md": metrics_page(GENERATED),

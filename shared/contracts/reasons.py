@@ -1,5 +1,6 @@
 """Reasons that one service writes and another one reads, and the status words that users see."""
 
+from enum import Enum
 from typing import Final, Literal
 
 DEACTIVATED: Final = "Deactivated"
@@ -43,3 +44,26 @@ TOO_LARGE: Final = frozenset({"ExceedsMaxQuota", "NoMatchingFlavor"})
 
 HOPELESS: Final = TOO_LARGE | {"Misconfigured"}
 """Waiting reasons that only a change of the job or of the configuration ends."""
+
+
+class RefusalRule(Enum):
+    """The rules of one place that refuses: a subclass, whose docstring says what is refused there.
+
+    Name, text and remedy of a rule stand once, in the code that refuses. `docs/reference/refusals.md` is
+    generated from the subclasses.
+    """
+
+    def __init__(self, label: str, text: str, remedy: str) -> None:
+        """`label`: value in metrics. `text`: what the refused party reads. `remedy`: what to do."""
+        self.label = label
+        self.text = text
+        self.remedy = remedy
+
+    @property
+    def series(self) -> str:
+        """The time series in which a refusal is counted; empty if its caller says where."""
+        return ""
+
+    def says(self, **values: object) -> str:
+        """Return the text with these values, among which are all that it names."""
+        return self.text.format(**values)

@@ -21,6 +21,7 @@ import structlog
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from shared.contracts.reasons import RefusalRule
 from shared.runtime.sleeping import SleepingServer
 
 log = structlog.get_logger(__name__)
@@ -34,7 +35,19 @@ PART_BYTES_MIN: Final = 1024
 megabyte in chunks of a byte costs ten seconds of CPU."""
 
 
-def _ignore(_cause: str) -> None:
+_LATER: Final = "Open fewer connections, or send faster. The setting is the operator's."
+
+
+class ConnectionRule(RefusalRule):
+    """A connection, which is closed without an answer."""
+
+    TOO_MANY = ("connections", "too many connections of this address, or of all", _LATER)
+    HANDSHAKE = ("handshake deadline", "the TLS handshake took too long", _LATER)
+    HEADERS = ("header deadline", "the headers of a request took too long", _LATER)
+    REQUEST = ("request deadline", "a request and its answer took too long", _LATER)
+
+
+def _ignore(_rule: ConnectionRule) -> None:
     pass
 
 
@@ -69,8 +82,8 @@ class ConnectionLimits:
     request_seconds: float | None = None
     """From the headers to the last byte of the answer. None: answers are streams without an end."""
 
-    on_refused: Callable[[str], None] = _ignore
-    """Called with the cause for each connection that is closed by these limits."""
+    on_refused: Callable[[ConnectionRule], None] = _ignore
+    """Called with the rule for each connection that is closed by these limits."""
 
 
 class _Place:
@@ -124,7 +137,7 @@ class _Places:
         for place in self._open:
             if place.address == address and not place.busy:
                 self.leave(place)
-                self._limits.on_refused("connections")
+                self._limits.on_refused(ConnectionRule.TOO_MANY)
                 place.close()
                 return True
         return False
@@ -170,7 +183,7 @@ class LimitedProtocol(H11Protocol):
         super().connection_made(transport)
         if self.place is not None:
             self.place.close = transport.abort
-        self._arm(self.limits.header_seconds, "header deadline")
+        self._arm(self.limits.header_seconds, ConnectionRule.HEADERS)
 
     def data_received(self, data: bytes) -> None:
         """Parse, then choose the deadline that holds now."""
@@ -207,23 +220,23 @@ class LimitedProtocol(H11Protocol):
             if not was_busy:
                 self._disarm()
                 if self.limits.request_seconds is not None:
-                    self._arm(self.limits.request_seconds, "request deadline")
+                    self._arm(self.limits.request_seconds, ConnectionRule.REQUEST)
         elif self._timer is None and self.conn.trailing_data[0]:
-            self._arm(self.limits.header_seconds, "header deadline")
+            self._arm(self.limits.header_seconds, ConnectionRule.HEADERS)
 
-    def _arm(self, seconds: float, cause: str) -> None:
+    def _arm(self, seconds: float, rule: ConnectionRule) -> None:
         self._disarm()
-        self._timer = self.loop.call_later(seconds, self._too_slow, cause)
+        self._timer = self.loop.call_later(seconds, self._too_slow, rule)
 
     def _disarm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _too_slow(self, cause: str) -> None:
+    def _too_slow(self, rule: ConnectionRule) -> None:
         self._timer = None
         if not self.transport.is_closing():
-            self.limits.on_refused(cause)
+            self.limits.on_refused(rule)
             self.transport.abort()
 
 
@@ -280,7 +293,7 @@ class LimitedServer(SleepingServer):
                 continue
             place = self._places.enter(str(peer[0]))
             if place is None:
-                self._limits.on_refused("connections")
+                self._limits.on_refused(ConnectionRule.TOO_MANY)
                 accepted.close()
                 continue
             with contextlib.suppress(OSError):
@@ -315,7 +328,7 @@ class LimitedServer(SleepingServer):
             )
             opened = True
         except ConnectionAbortedError:
-            self._limits.on_refused("handshake deadline")
+            self._limits.on_refused(ConnectionRule.HANDSHAKE)
         except (OSError, ssl.SSLError):
             pass  # A port scan, a probe without TLS, or a client that trusts another certificate.
         finally:

@@ -7,20 +7,14 @@ times as much as one with 1,000. So the size of a list is limited, not only the 
 from dataclasses import dataclass
 from typing import Any, Final
 
+from services.classifier.refusal import RefusedError, WebhookRule
+
 _TOKENS_PER_VALUE: Final = 4
 """A script has commas and brackets too, so the count before parsing allows more than `values_max`."""
 
 _TOKENS: Final = (b",", b"[", b"{")
 
 PATH_CHARS_MAX: Final = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Excess:
-    """What was too much: a sentence for the user, and the cause for metrics."""
-
-    cause: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,48 +47,41 @@ class Budget:
 
     levels_max: int = 100
 
-    def check_body(self, body: bytes) -> Excess | None:
-        """Return what is too much in a body, before anything is made of it."""
+    def check_body(self, body: bytes) -> RefusedError | None:
+        """Return the refusal of a body, before anything is made of it."""
         tokens = sum(map(body.count, _TOKENS))
         most = self.values_max * _TOKENS_PER_VALUE
         if tokens <= most:
             return None
-        return Excess(
-            "values",
-            f"the review has {tokens} commas and brackets, at most {most} are allowed: "
-            f"make the object smaller, or raise SLUICE_WEBHOOK_VALUES (now {self.values_max})",
-        )
+        return RefusedError(WebhookRule.TOKENS, count=tokens, most=most, now=self.values_max)
 
-    def check_object(self, found: Measure) -> Excess | None:
-        """Return what is too much in an object of any kind."""
+    def check_object(self, found: Measure) -> RefusedError | None:
+        """Return the refusal of an object of any kind."""
         if found.levels > self.levels_max:
-            return Excess(
-                "levels",
-                f"{found.deepest_path}: nested {found.levels} levels deep, at most "
-                f"{self.levels_max} are allowed",
+            return RefusedError(
+                WebhookRule.LEVELS,
+                path=found.deepest_path,
+                count=found.levels,
+                most=self.levels_max,
             )
         return _too_many(found, self.values_max, "SLUICE_WEBHOOK_VALUES")
 
-    def check_expressions(self, found: Measure) -> Excess | None:
-        """Return what is too much in an object on which expressions are to be evaluated."""
+    def check_expressions(self, found: Measure) -> RefusedError | None:
+        """Return the refusal of an object on which expressions are to be evaluated."""
         if found.longest > self.items_max:
-            return Excess(
-                "items",
-                f"{found.longest_path}: {found.longest} items, at most {self.items_max} are allowed "
-                "in an object that is classified: split it into several, or ask an operator to raise "
-                "SLUICE_WEBHOOK_ITEMS",
+            return RefusedError(
+                WebhookRule.ITEMS,
+                path=found.longest_path,
+                count=found.longest,
+                most=self.items_max,
             )
         return _too_many(found, self.expression_values_max, "SLUICE_WEBHOOK_EXPRESSION_VALUES")
 
 
-def _too_many(found: Measure, most: int, setting: str) -> Excess | None:
+def _too_many(found: Measure, most: int, setting: str) -> RefusedError | None:
     if found.values <= most:
         return None
-    return Excess(
-        "values",
-        f"the object has {found.values} values, at most {most} are allowed: split it into several, "
-        f"or ask an operator to raise {setting}",
-    )
+    return RefusedError(WebhookRule.VALUES, count=found.values, most=most, setting=setting)
 
 
 _Path = tuple[Any, Any] | None

@@ -1,7 +1,6 @@
 """The expressions of a configuration on one object: decode, check as Tekton does, evaluate. Pure."""
 
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from typing import Any, Final, Self
 
 from services.classifier.cel import (
@@ -13,6 +12,7 @@ from services.classifier.cel import (
     SetLabel,
     Variables,
 )
+from services.classifier.refusal import RefusedError, WebhookRule
 from services.classifier.tekton.defaulting import as_it_is, decode
 from services.classifier.tekton.reading import InvalidPipelineRunError
 from services.classifier.tekton.validation import validate
@@ -21,30 +21,6 @@ from shared.contracts.kube.kinds import Object
 MUTATIONS_MAX: Final = 1_000
 """Limit for what all expressions return for one object. Each becomes a label or an annotation, and an
 object may have 256 KiB of annotations."""
-
-
-class Refusal(StrEnum):
-    """Why there is no result. The value is the cause in metrics."""
-
-    INVALID = "invalid"
-    """Tekton would refuse the object."""
-
-    FAILED = "failed"
-    """An expression failed."""
-
-    CPU = "cpu"
-    MEMORY = "memory"
-    MUTATIONS = "mutations"
-    BUSY = "busy"
-    """Too much waits: try again later."""
-
-
-class EvaluationRefusedError(Exception):
-    """There is no result. The message is for the user."""
-
-    def __init__(self, refusal: Refusal, message: str) -> None:
-        super().__init__(message)
-        self.refusal = refusal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +52,7 @@ class Evaluation:
 
 
 def evaluate(programs: Programs, evaluation: Evaluation) -> list[Mutation]:
-    """Return the mutations of all expressions. Raises `EvaluationRefusedError`."""
+    """Return the mutations of all expressions. Raises `RefusedError`."""
     try:
         if evaluation.is_run:
             visible = decode(evaluation.object)
@@ -91,15 +67,11 @@ def evaluate(programs: Programs, evaluation: Evaluation) -> list[Mutation]:
         )
         mutations = programs.evaluate(variables)
     except InvalidPipelineRunError as error:
-        raise EvaluationRefusedError(Refusal.INVALID, str(error)) from error
+        raise RefusedError(WebhookRule.INVALID_RUN, problem=error) from error
     except EvaluationError as error:
-        raise EvaluationRefusedError(Refusal.FAILED, str(error)) from error
+        raise RefusedError(WebhookRule.EXPRESSION, problem=error) from error
     if len(mutations) > MUTATIONS_MAX:
-        raise EvaluationRefusedError(
-            Refusal.MUTATIONS,
-            f"cel.expressions: {len(mutations)} labels, annotations and requests for one object, at "
-            f"most {MUTATIONS_MAX} are allowed: split it into several",
-        )
+        raise RefusedError(WebhookRule.MUTATIONS, count=len(mutations), most=MUTATIONS_MAX)
     return mutations
 
 

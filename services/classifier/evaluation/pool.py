@@ -18,14 +18,10 @@ import orjson
 import structlog
 
 from services.classifier.cel import Mutation, Programs
-from services.classifier.evaluation.expressions import (
-    Evaluation,
-    EvaluationRefusedError,
-    Refusal,
-    mutations_from_json,
-)
+from services.classifier.evaluation.expressions import Evaluation, mutations_from_json
 from services.classifier.evaluation.frames import EVALUATES, HEADER, VALIDATES
 from services.classifier.metrics import EVALUATIONS_CUT_OFF
+from services.classifier.refusal import RefusedError, WebhookRule
 from services.classifier.validation import Problem
 from services.classifier.validation.problems import Rule
 from shared.contracts.kube.kinds import Object
@@ -61,9 +57,9 @@ class _Job:
 class _CutOffError(Exception):
     """The child ended during a job."""
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, rule: WebhookRule) -> None:
         super().__init__()
-        self.refusal = refusal
+        self.rule = rule
 
 
 class _Child:
@@ -92,9 +88,9 @@ class _Child:
         except (EOFError, ConnectionError, TimeoutError) as error:
             status = await self.close()
             raise _CutOffError(
-                Refusal.CPU
+                WebhookRule.CPU
                 if isinstance(error, TimeoutError) or status == -signal.SIGPROF
-                else Refusal.MEMORY
+                else WebhookRule.MEMORY
             ) from error
         except asyncio.CancelledError:
             await self.close()
@@ -172,17 +168,19 @@ class _Lane:
         self._wake = asyncio.Condition()
 
     async def submit(self, job: _Job) -> dict[str, Any]:
-        """Wait for the result. Raises `EvaluationRefusedError` or `_CutOffError`."""
+        """Wait for the result. Raises `RefusedError` or `_CutOffError`."""
         queue = self._queues.setdefault(job.namespace, deque())
         waiting = sum(each.size for each in queue)
         if len(queue) >= self._waiting_max or (
             queue and waiting + job.size > self._namespace_bytes_max
         ):
-            raise EvaluationRefusedError(
-                Refusal.BUSY,
-                f"namespace {job.namespace!r}: {len(queue)} reviews with {waiting} bytes wait already, "
-                f"at most {self._waiting_max} with {self._namespace_bytes_max} bytes may: "
-                "create fewer objects at a time, or try again later",
+            raise RefusedError(
+                WebhookRule.BUSY,
+                namespace=job.namespace,
+                count=len(queue),
+                size=waiting,
+                most=self._waiting_max,
+                bytes_most=self._namespace_bytes_max,
             )
         queue.append(job)
         async with self._wake:
@@ -191,9 +189,7 @@ class _Lane:
             async with asyncio.timeout(self._wait_seconds):
                 return await job.result
         except TimeoutError as error:
-            raise EvaluationRefusedError(
-                Refusal.BUSY, f"not evaluated within {self._wait_seconds:g} s: try again later"
-            ) from error
+            raise RefusedError(WebhookRule.LATE, seconds=self._wait_seconds) from error
         finally:
             if (queue := self._queues.get(job.namespace, queue)) and job in queue:
                 queue.remove(job)
@@ -211,7 +207,7 @@ class _Lane:
                 try:
                     answer = await child.ask(job)
                 except _CutOffError as error:
-                    EVALUATIONS_CUT_OFF.labels(self._name, error.refusal).inc()
+                    EVALUATIONS_CUT_OFF.labels(self._name, error.rule.label).inc()
                     if not job.result.done():
                         job.result.set_exception(error)
                     await self._restart(child)
@@ -306,7 +302,7 @@ class EvaluationPool:
     async def evaluate(
         self, programs: Programs, evaluation: Evaluation, *, size: int, heavy: bool
     ) -> list[Mutation]:
-        """Return the mutations for an object of `size` bytes. Raises `EvaluationRefusedError`."""
+        """Return the mutations for an object of `size` bytes. Raises `RefusedError`."""
         answer = await self._run(
             evaluation.namespace,
             {"do": "evaluate", "evaluation": evaluation.to_json()},
@@ -319,7 +315,7 @@ class EvaluationPool:
     async def validate(
         self, namespace: str, obj: Object, old: Object | None, *, size: int
     ) -> list[Problem]:
-        """Return the problems of a large object. Raises `EvaluationRefusedError`."""
+        """Return the problems of a large object. Raises `RefusedError`."""
         message = {"do": "validate", "object": obj, "old": old}
         answer = await self._run(namespace, message, size=size, heavy=True)
         return [
@@ -343,9 +339,11 @@ class EvaluationPool:
         try:
             answer = await self._in_lane(job, namespace, heavy=heavy)
         except _CutOffError as error:
-            raise EvaluationRefusedError(error.refusal, self._explain(error.refusal)) from error
+            cpu = error.rule is WebhookRule.CPU
+            most = self._cpu_seconds if cpu else self._memory_bytes
+            raise RefusedError(error.rule, most=most) from error
         if "refusal" in answer:
-            raise EvaluationRefusedError(Refusal(answer["refusal"]), answer["message"])
+            raise RefusedError.quoted(WebhookRule[answer["refusal"]], answer["message"])
         return answer
 
     async def _in_lane(
@@ -361,14 +359,3 @@ class EvaluationPool:
                 self._expensive[namespace] = now() + HEAVY_AFTER_CUT_OFF_SECONDS
                 log.warning("a namespace's reviews are expensive", namespace=namespace)
         return await self._heavy.submit(job())
-
-    def _explain(self, refusal: Refusal) -> str:
-        if refusal is Refusal.CPU:
-            return (
-                f"the object needs more than {self._cpu_seconds:g} s of CPU: make it smaller, or ask an "
-                "operator to simplify cel.expressions or to raise SLUICE_WEBHOOK_CPU_SECONDS"
-            )
-        return (
-            f"the object needs more than {self._memory_bytes} bytes of memory: make it smaller, or ask "
-            "an operator to simplify cel.expressions or to raise SLUICE_WEBHOOK_MEMORY_BYTES"
-        )

@@ -20,11 +20,11 @@ import orjson
 from services.classifier.cel import CelEngine, Programs
 from services.classifier.evaluation.expressions import (
     Evaluation,
-    EvaluationRefusedError,
     evaluate,
     mutations_to_json,
 )
 from services.classifier.evaluation.frames import HEADER, VALIDATES
+from services.classifier.refusal import RefusedError, WebhookRule
 
 
 class _Worker:
@@ -75,10 +75,13 @@ def main(arguments: Sequence[str]) -> int:
                 signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
             try:
                 result = worker.answer(job)
-            except EvaluationRefusedError as error:
-                result = {"refusal": error.refusal, "message": str(error)}
+            except RefusedError as error:
+                result = {"refusal": error.rule.name, "message": str(error)}
             except RecursionError:
-                result = {"refusal": "invalid", "message": "object: nested too deeply"}
+                result = {
+                    "refusal": WebhookRule.TOO_DEEP.name,
+                    "message": WebhookRule.TOO_DEEP.says(),
+                }
             except MemoryError:
                 return 1
             signal.setitimer(signal.ITIMER_PROF, 0)

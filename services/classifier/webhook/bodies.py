@@ -4,24 +4,20 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
 
 from starlette.requests import ClientDisconnect, Request
 
-from services.classifier.refusal import TOO_LARGE
-
-_TIMEOUT: Final = 408
-_UNSUPPORTED: Final = 415
-_UNAVAILABLE: Final = 503
+from services.classifier.refusal import UNAVAILABLE, WebhookRule
 
 
 class UnreadableBodyError(Exception):
     """The body is not taken. The connection has to be closed, because the rest of it may still come."""
 
-    def __init__(self, status: int, cause: str, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.cause = cause
+    def __init__(self, rule: WebhookRule | None, **values: object) -> None:
+        """`rule`: None if the client has gone, and reads no answer."""
+        super().__init__("the client disconnected" if rule is None else rule.says(**values))
+        self.status = UNAVAILABLE if rule is None else rule.code
+        self.cause = "" if rule is None else rule.label
 
 
 class _Body:
@@ -72,8 +68,7 @@ class BodyBudget:
             except TimeoutError:
                 raise self._cut_off(body) from None
             except ClientDisconnect:
-                # The client does not read this answer.
-                raise UnreadableBodyError(_UNAVAILABLE, "", "the client disconnected") from None
+                raise UnreadableBodyError(None) from None
             body.complete = True
             whole = b"".join(body.parts)
             body.parts.clear()
@@ -88,10 +83,7 @@ class BodyBudget:
                 raise _too_large(bytes_max)
             if not self._make_room(body, len(part)):
                 raise UnreadableBodyError(
-                    _UNAVAILABLE,
-                    "bytes in flight",
-                    f"reviews with {self.size} bytes are not answered yet, at most "
-                    f"{self._bytes_max} are allowed (SLUICE_WEBHOOK_BYTES_IN_FLIGHT): try again later",
+                    WebhookRule.IN_FLIGHT, size=self.size, most=self._bytes_max
                 )
             body.size += len(part)
             self.size += len(part)
@@ -120,32 +112,19 @@ class BodyBudget:
 
     def _cut_off(self, body: _Body) -> UnreadableBodyError:
         if body.gave_way:
-            return UnreadableBodyError(
-                _UNAVAILABLE,
-                "bytes in flight",
-                f"the body gave way to others, because all reviews together may have "
-                f"{self._bytes_max} bytes (SLUICE_WEBHOOK_BYTES_IN_FLIGHT): send it faster",
-            )
-        return UnreadableBodyError(
-            _TIMEOUT,
-            "body deadline",
-            f"the body did not arrive within {self._seconds:g} s (SLUICE_WEBHOOK_BODY_SECONDS)",
-        )
+            return UnreadableBodyError(WebhookRule.GAVE_WAY, most=self._bytes_max)
+        return UnreadableBodyError(WebhookRule.BODY_DEADLINE, seconds=self._seconds)
 
 
 def _check_headers(request: Request, bytes_max: int) -> None:
     """Refuse by the headers what could not be read: before a byte of the body is taken."""
     encoding = request.headers.get("content-encoding", "identity")
     if encoding != "identity":
-        raise UnreadableBodyError(
-            _UNSUPPORTED,
-            "encoding",
-            f"content-encoding: {encoding[:40]!r}: send the review uncompressed",
-        )
+        raise UnreadableBodyError(WebhookRule.ENCODING, given=encoding[:40])
     length = request.headers.get("content-length", "")
     if length.isdecimal() and len(length) < 20 and int(length) > bytes_max:
         raise _too_large(bytes_max)
 
 
 def _too_large(bytes_max: int) -> UnreadableBodyError:
-    return UnreadableBodyError(TOO_LARGE, "bytes", f"body: larger than {bytes_max} bytes")
+    return UnreadableBodyError(WebhookRule.BYTES, most=bytes_max)

@@ -9,6 +9,7 @@ from typing import Any, Final
 import orjson
 
 from services.classifier.conversion.convert import ConversionError, convert
+from services.classifier.refusal import WebhookRule
 from services.classifier.webhook.review import (
     HTTP_OK,
     Outcome,
@@ -53,6 +54,7 @@ async def answer_conversion(body: bytes) -> Reply:
         body=answer,
         outcome=outcome,
         message=message,
+        cause=WebhookRule.CONVERSION.label if message else "",
         request={"uid": request["uid"]},
     )
 

@@ -8,8 +8,8 @@ import orjson
 
 from services.classifier.cel import AddRequest, Mutation, SetAnnotation, SetLabel
 from services.classifier.refusal import (
-    INTERNAL_ERROR,
     RefusedError,
+    WebhookRule,
     read_finalizers,
     read_object,
     read_strings,
@@ -43,11 +43,6 @@ class MutationResult:
     object: Object
     patch: tuple[Object, ...]
     """JSON patch from the original object; empty if nothing changes."""
-
-
-def evaluation_failed(problem: str) -> RefusedError:
-    """Return the refusal of an object on which an expression failed."""
-    return RefusedError(INTERNAL_ERROR, f"CEL evaluation failed: {problem}")
 
 
 class Draft:
@@ -84,7 +79,7 @@ class Draft:
         try:
             operations = integration.hold({**self._original, "metadata": metadata})
         except ObjectError as error:
-            raise RefusedError(INTERNAL_ERROR, str(error)) from error
+            raise RefusedError(WebhookRule.HOLD, problem=error) from error
         for operation in operations:
             if operation["op"] != "test":
                 path = tokens(operation["path"])
@@ -193,10 +188,11 @@ class Draft:
         existing = self.annotations.get(request.key, "0")
         amount = _parse_int64(existing)
         if amount is None:
-            raise evaluation_failed(
+            problem = (
                 f"failed to parse existing resource value {existing!r} as integer for key "
                 f"{request.key!r}: whole numbers only, because {request.amount} is added to it"
             )
+            raise RefusedError(WebhookRule.EXPRESSION, problem=problem)
         # tekton-kueue adds 64-bit integers in Go, which wrap around.
         wrapped = (amount + request.amount + _INT64 // 2) % _INT64 - _INT64 // 2
         return str(wrapped)

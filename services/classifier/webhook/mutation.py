@@ -9,26 +9,19 @@ from collections.abc import Callable
 from typing import Final
 
 from services.classifier.cel import Mutation
-from services.classifier.evaluation.expressions import (
-    Evaluation,
-    EvaluationRefusedError,
-    Refusal,
-    evaluate,
-)
+from services.classifier.evaluation.expressions import Evaluation, evaluate
 from services.classifier.metrics import EVALUATIONS, FAILURE, MUTATIONS, SUCCESS, counted
 from services.classifier.refusal import (
-    BAD_REQUEST,
-    FORBIDDEN,
-    TOO_LARGE,
-    TOO_MANY,
     RefusedError,
+    WebhookRule,
+    malformed,
     read_object,
     read_strings,
 )
 from services.classifier.rules import Rules
 from services.classifier.webhook.context import DEFAULT_CONTEXT, NamespaceContext
 from services.classifier.webhook.coscheduling import apply_coscheduling, task_run_affinity_patch
-from services.classifier.webhook.draft import Draft, MutationResult, evaluation_failed
+from services.classifier.webhook.draft import Draft, MutationResult
 from shared.contracts.coscheduling import AFFINITY_ANNOTATION, CoscheduleError
 from shared.contracts.kube import names
 from shared.contracts.kube.kinds import PIPELINE_RUN, Object
@@ -46,7 +39,7 @@ __all__ = [
 ]
 
 Evaluate = Callable[[Rules, Evaluation], list[Mutation]]
-"""Evaluates all expressions. May raise `EvaluationRefusedError`."""
+"""Evaluates all expressions. May raise `RefusedError`."""
 
 
 def evaluate_here(rules: Rules, evaluation: Evaluation) -> list[Mutation]:
@@ -93,7 +86,7 @@ def mutate(
     if not classify and not (named or default or context.manage_without_queue):
         return MutationResult(object=obj, patch=())
     for refusal in integration.refusals(obj):
-        raise RefusedError(FORBIDDEN, f"{described(obj, integration)}: {refusal}", cause=UNCOUNTED)
+        raise not_countable(obj, integration, refusal)
     _check_stays_here(obj, integration, context)
     draft = Draft(obj)
     draft.record_user_pending(integration, held_apart=bool(controller) and not integration.gate)
@@ -113,7 +106,7 @@ def mutate(
     try:
         apply_coscheduling(draft.annotations, draft.spec, is_run=is_run)
     except CoscheduleError as error:
-        raise RefusedError(BAD_REQUEST, str(error)) from error
+        raise RefusedError(WebhookRule.COSCHEDULING, problem=error) from error
     if names.PRIORITY_CLASS_LABEL not in draft.labels:
         class_ = context.default_priority_class(draft.labels.get(names.QUEUE, ""))
         if class_:
@@ -125,8 +118,6 @@ def mutate(
 _NOT_ELSEWHERE: Final = (
     "that queue leads to other clusters, where objects of this kind cannot run; name another one"
 )
-UNCOUNTED: Final = "not-countable"
-"""Cause of a refusal, for metrics: what the object runs could not be counted or stopped."""
 
 
 def propagated(obj: Object, integration: Integration) -> MutationResult:
@@ -137,7 +128,7 @@ def propagated(obj: Object, integration: Integration) -> MutationResult:
     if not queue_of(obj):
         return MutationResult(object=obj, patch=())
     for refusal in integration.refusals(obj):
-        raise RefusedError(FORBIDDEN, f"{described(obj, integration)}: {refusal}", cause=UNCOUNTED)
+        raise not_countable(obj, integration, refusal)
     draft = Draft(obj)
     draft.propagate(integration.propagate)
     return draft.result()
@@ -147,6 +138,12 @@ def described(obj: Object, integration: Integration) -> str:
     """Kind, namespace and name of an object, for messages."""
     metadata = obj.get("metadata") or {}
     return f"{integration.kind.kind} {metadata.get('namespace') or ''}/{metadata.get('name') or ''}"
+
+
+def not_countable(obj: Object, integration: Integration, problem: str) -> RefusedError:
+    """Return the refusal of an object that could not be counted or stopped."""
+    where = described(obj, integration)
+    return RefusedError(WebhookRule.NOT_COUNTABLE, of=where, problem=problem)
 
 
 def _is_left_alone(obj: Object, integration: Integration, context: NamespaceContext) -> bool:
@@ -162,8 +159,8 @@ def _check_stays_here(obj: Object, integration: Integration, context: NamespaceC
     """Raise `RefusedError` for a pod in a queue that leads to other clusters."""
     queue = queue_of(obj)
     if integration.gate is not None and context.uses_multikueue(queue):
-        where = f"{described(obj, integration)}: metadata.labels[{names.QUEUE}]"
-        raise RefusedError(FORBIDDEN, f"{where}: {queue!r}: {_NOT_ELSEWHERE}", cause=UNCOUNTED)
+        problem = f"metadata.labels[{names.QUEUE}]: {queue!r}: {_NOT_ELSEWHERE}"
+        raise not_countable(obj, integration, problem)
 
 
 _KEPT_IN_USE: Final = frozenset((kind.group, kind.kind) for kind in KEPT_IN_USE)
@@ -192,7 +189,7 @@ def _with_affinity(obj: Object) -> MutationResult:
     try:
         patch = task_run_affinity_patch(obj)
     except CoscheduleError as error:
-        raise RefusedError(BAD_REQUEST, str(error)) from error
+        raise RefusedError(WebhookRule.COSCHEDULING, problem=error) from error
     if not patch:
         return MutationResult(object=obj, patch=())
     metadata = obj["metadata"]
@@ -206,13 +203,14 @@ def integration_of(obj: Object, integrations: Integrations) -> Integration | Non
     """Return the integration of the object's kind; None if it cannot be held. Raises `RefusedError`."""
     api_version, kind = obj.get("apiVersion"), obj.get("kind")
     if not isinstance(api_version, str) or not isinstance(kind, str):
-        raise RefusedError(BAD_REQUEST, "apiVersion and kind: must be strings")
+        raise malformed("apiVersion and kind", "strings", [api_version, kind])
     integration = integrations.find(group=api_version.rpartition("/")[0], kind=kind)
     if integration is not None and api_version != integration.kind.api_version:
         raise RefusedError(
-            BAD_REQUEST,
-            f"apiVersion: a {kind} must come as {integration.kind.api_version}, got {api_version!r} "
-            "(the webhook's matchPolicy must be Equivalent)",
+            WebhookRule.VERSION,
+            kind=kind,
+            wanted=integration.kind.api_version,
+            given=api_version,
         )
     return integration
 
@@ -223,7 +221,7 @@ def controller_of(obj: Object) -> str:
     if owners is None:
         return ""
     if not isinstance(owners, list) or not all(isinstance(owner, dict) for owner in owners):
-        raise RefusedError(BAD_REQUEST, "metadata.ownerReferences: must be a list of objects")
+        raise malformed("metadata.ownerReferences", "a list of objects", owners)
     return controller_uid(obj)
 
 
@@ -239,13 +237,10 @@ def _is_covered(obj: Object, integration: Integration, context: NamespaceContext
     return context.is_admitted_as(str(owner.get("uid")), str(owner.get("kind")))
 
 
-_CODES: Final = {
-    Refusal.INVALID: BAD_REQUEST,
-    Refusal.BUSY: TOO_MANY,
-    Refusal.CPU: TOO_LARGE,
-    Refusal.MEMORY: TOO_LARGE,
-    Refusal.MUTATIONS: TOO_LARGE,
-}
+_NOT_EVALUATED: Final = frozenset(
+    {WebhookRule.INVALID_RUN, WebhookRule.TOO_DEEP, WebhookRule.ITEMS, WebhookRule.VALUES}
+)
+"""Refusals of an object before an expression sees it."""
 
 
 def _evaluate(
@@ -264,13 +259,9 @@ def _evaluate(
     )
     try:
         mutations = evaluation(rules, wanted)
-    except EvaluationRefusedError as error:
-        if error.refusal is not Refusal.INVALID:
+    except RefusedError as error:
+        if error.rule not in _NOT_EVALUATED:
             EVALUATIONS.labels(FAILURE).inc()
-        if error.refusal is Refusal.FAILED:
-            raise evaluation_failed(str(error)) from error
-        code = _CODES[error.refusal]
-        cause = "" if code == BAD_REQUEST else error.refusal.value
-        raise RefusedError(code, str(error), cause=cause) from error
+        raise
     EVALUATIONS.labels(SUCCESS).inc()
     return mutations

@@ -13,7 +13,6 @@ from typing import Any, Final
 import orjson
 
 from services.classifier.conversion.convert import GROUP, ConversionError, convert
-from services.classifier.evaluation.budget import Excess
 from services.classifier.refusal import (
     BAD_REQUEST,
     FORBIDDEN,
@@ -21,6 +20,7 @@ from services.classifier.refusal import (
     TOO_LARGE,
     TOO_MANY,
     RefusedError,
+    WebhookRule,
 )
 from services.classifier.rules import Rules
 from services.classifier.run_requests import check_fixed, check_requests
@@ -66,7 +66,6 @@ _TEXTS: Final = ("operation", "subResource", "namespace", "name")
 """Fields of a request that are strings."""
 
 Check = Callable[[Object, Object | None], list[Problem]]
-_TOO_DEEP: Final = "object: nested too deeply"
 _UNCHANGED: Final = MutationResult(object={}, patch=())
 
 
@@ -95,7 +94,7 @@ class Reply:
     """Why the request was refused; empty if it was allowed."""
 
     cause: str = ""
-    """What was too much, for metrics; empty if nothing was."""
+    """The rule by which it was refused, for metrics; empty if it was allowed, or is no review."""
 
     request: Object | None = None
     """The request, for logs; None if it could not be read."""
@@ -144,7 +143,7 @@ def answer_mutation(
     except RefusedError as error:
         return refused_reply(request, error)
     except RecursionError:
-        return _denied(request, BAD_REQUEST, _TOO_DEEP)
+        return refused_reply(request, RefusedError(WebhookRule.TOO_DEEP))
     return _allowed(request, result)
 
 
@@ -182,9 +181,9 @@ def answer_validation(review: bytes | Object, check: Check = validate) -> Reply:
     except RefusedError as error:
         return refused_reply(request, error)
     except ConversionError as error:
-        return _denied(request, BAD_REQUEST, str(error))
+        return refused_reply(request, RefusedError(WebhookRule.CONVERSION, problem=error))
     except RecursionError:
-        return _denied(request, BAD_REQUEST, _TOO_DEEP)
+        return refused_reply(request, RefusedError(WebhookRule.TOO_DEEP))
     return _invalid(request, obj, problems) if problems else _allowed(request, _UNCHANGED)
 
 
@@ -205,18 +204,17 @@ def malformed_reply(error: ValueError) -> Reply:
     )
 
 
-def too_large_reply(body: bytes, excess: Excess) -> Reply:
+def too_large_reply(body: bytes, error: RefusedError) -> Reply:
     """Return the refusal of a body that is not even parsed. Only the request's uid is looked for."""
     found = _UID.search(body, 0, UID_WITHIN_BYTES)
     if found is None:
         return Reply(
             status=TOO_LARGE,
-            body=excess.message.encode(),
+            body=str(error).encode(),
             outcome=Outcome.MALFORMED,
-            message=excess.message,
-            cause=excess.cause,
+            message=str(error),
+            cause=error.cause,
         )
-    error = RefusedError(TOO_LARGE, excess.message, cause=excess.cause)
     return refused_reply({"uid": found[1].decode()}, error)
 
 
@@ -262,11 +260,9 @@ def parse_request(body: bytes, api_version: str, kind: str) -> Object:
 def _object_of(request: Object, kind: Kind | None) -> Object:
     obj = request.get("object")
     if not isinstance(obj, dict):
-        raise RefusedError(BAD_REQUEST, "request.object: must be an object")
+        raise RefusedError(WebhookRule.NO_OBJECT)
     if kind is not None and obj.get("kind") != kind.kind:
-        raise RefusedError(
-            BAD_REQUEST, f"expected a {kind.kind} object but got {obj.get('kind')!r}"
-        )
+        raise RefusedError(WebhookRule.OTHER_KIND, wanted=kind.kind, given=obj.get("kind"))
     return obj
 
 
@@ -309,11 +305,12 @@ def _invalid(request: Object, obj: Object, problems: Sequence[Problem]) -> Reply
     name = str(request.get("name") or given or "")
     listed = ", ".join(map(str, problems))
     several = f"[{listed}]" if len(problems) > 1 else listed
+    rule = WebhookRule.RULES_OF_KIND
     is_of_the_definition = bool(shape_problems(obj, kind))
     status = {
         "code": _UNPROCESSABLE if is_of_the_definition else FORBIDDEN,
         "reason": "Invalid" if is_of_the_definition else _REASONS[FORBIDDEN],
-        "message": f'{kind}.{group} "{name}" is invalid: {several}',
+        "message": rule.says(kind=kind, group=group, name=name, problems=several),
         "details": {
             "name": name,
             "group": group,
@@ -321,7 +318,7 @@ def _invalid(request: Object, obj: Object, problems: Sequence[Problem]) -> Reply
             "causes": [problem.cause for problem in problems],
         },
     }
-    return _failure(request, Outcome.REFUSED, status)
+    return replace(_failure(request, Outcome.REFUSED, status), cause=rule.label)
 
 
 def _failure(request: Object, outcome: Outcome, status: dict[str, Any]) -> Reply:

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from services.classifier.cel import Mutation
 from services.classifier.evaluation.budget import Budget, Measure, measure
-from services.classifier.evaluation.expressions import Evaluation, EvaluationRefusedError, Refusal
+from services.classifier.evaluation.expressions import Evaluation
 from services.classifier.evaluation.pool import EvaluationPool
-from services.classifier.refusal import TOO_LARGE, TOO_MANY, RefusedError
+from services.classifier.refusal import RefusedError
 from services.classifier.rules import Rules
 from services.classifier.validation import Problem, validate
 from services.classifier.webhook.context import NamespaceContext, default_context
@@ -74,7 +74,7 @@ class Reviewer:
         def first(rules: Rules, evaluation: Evaluation) -> list[Mutation]:
             found = measure(evaluation.object)
             if excess := self.budget.check_expressions(found):
-                raise RefusedError(TOO_LARGE, excess.message, cause=excess.cause)
+                raise excess
             pool = self.pool
             if pool is None:
                 return evaluate_here(rules, evaluation)
@@ -110,11 +110,7 @@ class Reviewer:
             result = await _outcome(pending.ask)
 
         def second(_obj: Object, _old: Object | None) -> list[Problem]:
-            try:
-                problems: list[Problem] = result()
-            except EvaluationRefusedError as error:
-                code = TOO_MANY if error.refusal is Refusal.BUSY else TOO_LARGE
-                raise RefusedError(code, str(error), cause=error.refusal) from error
+            problems: list[Problem] = result()
             return problems
 
         return answer_validation(request, second)
@@ -132,8 +128,7 @@ class Reviewer:
             if excess := self.budget.check_object(measure(request.get(field))):
                 if _is_being_deleted(request):  # Its finalizers must be removable.
                     return allowed_reply(request), size
-                refusal = RefusedError(TOO_LARGE, excess.message, cause=excess.cause)
-                return refused_reply(request, refusal), size
+                return refused_reply(request, excess), size
         return request, size
 
 
@@ -154,7 +149,7 @@ async def _outcome(ask: Callable[[], Awaitable[Any]]) -> Callable[[], Any]:
     """Return a function that returns the answer, or raises its refusal, when the second pass asks."""
     try:
         answer = await ask()
-    except EvaluationRefusedError as error:
+    except RefusedError as error:
         refusal = error
 
         def refuse() -> Any:

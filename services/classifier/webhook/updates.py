@@ -4,15 +4,13 @@ This is the first of two lines. What passes here, because the webhook was away o
 stopped by quota once it is observed (ADR 32).
 """
 
-from typing import Final
-
-from services.classifier.refusal import FORBIDDEN, RefusedError, read_object, read_strings
+from services.classifier.refusal import RefusedError, WebhookRule, read_object, read_strings
 from services.classifier.webhook.context import NamespaceContext
 from services.classifier.webhook.draft import Draft, MutationResult
 from services.classifier.webhook.mutation import (
-    UNCOUNTED,
     controller_of,
     described,
+    not_countable,
     propagated,
 )
 from shared.contracts.kube import names
@@ -20,9 +18,6 @@ from shared.contracts.kube.bodies import annotations_of, labels_of
 from shared.contracts.kube.kinds import Object
 from shared.integrations import Integration, controller_uid, queue_of
 from shared.integrations.pointers import found, tokens
-
-_CAUSE: Final = "not-admitted"
-"""Of a refusal, for metrics."""
 
 
 def review_update(
@@ -69,7 +64,7 @@ def review_update(
     if not context.patchers or not context.knows_decisions:
         marks = integration.remember_pause or not _keeps_mark(obj, old)
         return _marked(obj) if marks and not _has_our_mark(obj) else unchanged
-    raise RefusedError(FORBIDDEN, _why(old, integration), cause=_CAUSE)
+    raise _not_admitted(old, integration)
 
 
 def _check_refusals(obj: Object, old: Object, integration: Integration) -> None:
@@ -77,8 +72,7 @@ def _check_refusals(obj: Object, old: Object, integration: Integration) -> None:
     before = integration.refusals(old) if queue_of(old) else []
     for refusal in integration.refusals(obj):
         if refusal not in before:
-            text = f"{described(obj, integration)}: {refusal}"
-            raise RefusedError(FORBIDDEN, text, cause=UNCOUNTED)
+            raise not_countable(obj, integration, refusal)
 
 
 def _check_label(obj: Object, old: Object, integration: Integration) -> None:
@@ -88,12 +82,8 @@ def _check_label(obj: Object, old: Object, integration: Integration) -> None:
         return
     if labels_of(obj).get(gate.label) == "true" or integration.finish(old) is not None:
         return
-    raise RefusedError(
-        FORBIDDEN,
-        f'{described(obj, integration)}: metadata.labels[{gate.label}]: must stay "true" until it has '
-        "ended: its quota is counted by that label. Delete it instead",
-        cause=_CAUSE,
-    )
+    of = described(obj, integration)
+    raise RefusedError(WebhookRule.COUNTED_BY_LABEL, of=of, label=gate.label)
 
 
 def _check(obj: Object) -> None:
@@ -153,14 +143,10 @@ def _held(obj: Object, integration: Integration) -> MutationResult:
     return draft.result()
 
 
-def _why(old: Object, integration: Integration) -> str:
-    """Name object, field, value and what to do."""
-    where = described(old, integration)
+def _not_admitted(old: Object, integration: Integration) -> RefusedError:
     paths = [o["path"] for o in integration.hold(old) if o["op"] != "test"]
     field = paths[0].strip("/").replace("/", ".") if paths else "spec"
     queue = queue_of(old)
     waits = f"it waits in LocalQueue {queue!r}" if queue else "it names no LocalQueue"
-    return (
-        f"{where}: {field}: may not be changed to start it: {waits} and is not admitted. Sluicegate "
-        f"starts it when there is quota; `sluice explain` says what it waits for"
-    )
+    of = described(old, integration)
+    return RefusedError(WebhookRule.NOT_ADMITTED, of=of, field=field, waits=waits)

@@ -11,7 +11,7 @@ from typing import Final
 
 from services.console.access.reviews import ResourceAttributes, Reviewer, User
 from services.console.documents import VISIBILITY_GROUP
-from services.console.status_error import StatusError, forbidden
+from services.console.status_error import ConsoleRule, StatusError, forbidden
 
 NAMESPACES_MAX: Final = 500
 """Up to so many namespaces are checked one by one; with more, the request must name one."""
@@ -87,7 +87,7 @@ class Authorizer:
         names = sorted({*self._namespaces()})
         if len(names) > NAMESPACES_MAX:
             if not of:
-                raise StatusError(400, f"there are {len(names)} namespaces: name one")
+                raise StatusError(ConsoleRule.TOO_MANY_NAMESPACES, count=len(names))
             names = sorted(of)
         answers = await asyncio.gather(
             *(self._access.is_allowed(user, _workloads_in(name)) for name in names)

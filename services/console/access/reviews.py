@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import structlog
 
-from services.console.status_error import StatusError
+from services.console.status_error import ConsoleRule, StatusError
 from shared.contracts.kube.kinds import SUBJECT_ACCESS_REVIEW, TOKEN_REVIEW, Kind
 from shared.kube.port import Kube, KubeError
 
@@ -28,8 +28,6 @@ DENIED_SECONDS: Final = 5.0
 CACHE_MAX: Final = 10_000
 TOKEN_CHARACTERS_MAX: Final = 16_384
 ANSWER_SECONDS: Final = 10.0
-
-HOW_TO_GET_ONE: Final = "send one of this cluster, for instance of `kubectl create token`"
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -146,15 +144,13 @@ class KubeReviewer:
     async def authenticate(self, token: str | None) -> User:
         """The user of a token. Raises `StatusError` 401 if the cluster does not know it."""
         if not token:
-            raise StatusError(401, f"a bearer token is needed: {HOW_TO_GET_ONE}")
+            raise StatusError(ConsoleRule.NO_TOKEN)
         if len(token) > TOKEN_CHARACTERS_MAX:
-            raise StatusError(401, f"the token is too long to be one: {HOW_TO_GET_ONE}")
+            raise StatusError(ConsoleRule.LONG_TOKEN)
         digest = hashlib.sha256(token.encode()).digest()
         user = await self._users.get(digest, lambda: self._review_token(token))
         if user is None:
-            raise StatusError(
-                401, f"the cluster does not know this token, or no more: {HOW_TO_GET_ONE}"
-            )
+            raise StatusError(ConsoleRule.UNKNOWN_TOKEN)
         return user
 
     async def _review_token(self, token: str) -> tuple[User | None, float]:
@@ -205,7 +201,5 @@ class KubeReviewer:
                 review = await self._kube.create(kind, {"metadata": {}, "spec": spec})
         except (KubeError, TimeoutError) as error:
             log.warning("the cluster does not say who may", kind=kind.kind, error=str(error))
-            raise StatusError(
-                503, "the cluster does not say who may see this", retry_after_seconds=5
-            ) from error
+            raise StatusError(ConsoleRule.NO_ANSWER, retry_after_seconds=5) from error
         return review.get("status") or {}

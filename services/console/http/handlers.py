@@ -30,7 +30,7 @@ from services.console.http.sign_in import CALLBACK, SignIn
 from services.console.metrics import REQUESTS, STREAMS
 from services.console.pages.service import PageService
 from services.console.query_service import QueryService
-from services.console.status_error import StatusError, bad_request, not_found
+from services.console.status_error import ConsoleRule, StatusError, bad_request, not_found
 from shared.contracts.refs import WorkloadRef
 
 log = structlog.get_logger(__name__)
@@ -139,7 +139,7 @@ def _with_errors_handled(
     async def guarded(request: Request) -> Response:
         try:
             if local_only and not _is_local(request.headers.get("host", "")):
-                raise StatusError(403, "without authorisation only localhost is answered")
+                raise StatusError(ConsoleRule.LOCAL_ONLY)
             response = await answer(request)
         except StatusError as refusal:
             response = _refused(refusal)
@@ -147,7 +147,7 @@ def _with_errors_handled(
             response = _refused(bad_request("body", "it did not come to its end"))
         except Exception:
             log.exception("no answer", path=path)
-            response = _refused(StatusError(500, "the console failed; its log says why"))
+            response = _refused(StatusError(ConsoleRule.FAILED))
         REQUESTS.labels(route=path, code=str(response.status_code)).inc()
         for name, value in headers.items():
             response.headers.setdefault(name, value)
@@ -172,9 +172,8 @@ def _refused(refusal: StatusError) -> Response:
 
 async def _no_such_route(_request: Request, error: Exception) -> Response:
     """A path or a method that does not exist."""
-    code = error.status_code if isinstance(error, HTTPException) else 500
-    text = "there is no such path" if code == 404 else "the path does not take this method"
-    response = _refused(StatusError(code, text))
+    found = isinstance(error, HTTPException) and error.status_code == ConsoleRule.NO_METHOD.code
+    response = _refused(StatusError(ConsoleRule.NO_METHOD if found else ConsoleRule.NO_PATH))
     response.headers.update(SECURITY_HEADERS)
     return response
 
@@ -352,7 +351,7 @@ class _Handlers:
     @contextmanager
     def _slot(self) -> Iterator[None]:
         if self._streams >= self._streams_max:
-            raise StatusError(503, "too many pages follow what happens", retry_after_seconds=30)
+            raise StatusError(ConsoleRule.STREAMS, retry_after_seconds=30)
         self._streams += 1
         STREAMS.inc()
         try:
@@ -402,7 +401,7 @@ async def _body(request: Request) -> bytes:
     async for part in request.stream():
         size += len(part)
         if size > BODY_BYTES_MAX:
-            raise StatusError(413, f"a question has at most {BODY_BYTES_MAX} bytes")
+            raise StatusError(ConsoleRule.LONG_QUESTION, most=BODY_BYTES_MAX)
         parts.append(part)
     return b"".join(parts)
 

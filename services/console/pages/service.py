@@ -10,7 +10,7 @@ from services.console.pages.places import flavor_detail, platforms, spokes
 from services.console.pages.timeline import Links, timeline
 from services.console.pages.trends import SPANS, Trends
 from services.console.query_service import QueryService
-from services.console.status_error import StatusError, bad_request, not_found
+from services.console.status_error import ConsoleRule, StatusError, bad_request, not_found
 from shared.bus.port import Bus
 from shared.contracts.kube import kinds
 from shared.contracts.refs import WorkloadRef
@@ -90,5 +90,6 @@ class PageService:
             async with asyncio.timeout(READ_SECONDS), self._reading:
                 return await reading()
         except TimeoutError as error:
-            text = f"the log was not read within {READ_SECONDS:g} s; may the console's NATS user read it?"
-            raise StatusError(503, text, retry_after_seconds=30) from error
+            raise StatusError(
+                ConsoleRule.SLOW_LOG, seconds=READ_SECONDS, retry_after_seconds=30
+            ) from error

@@ -15,7 +15,7 @@ import structlog
 
 from services.patcher.cluster.errors import retry_later
 from services.patcher.cluster.events import EventRecorder, EventType
-from services.patcher.cluster.refusals import refused
+from services.patcher.cluster.refusals import PatcherRule, refused
 from services.patcher.cluster.writer import get_or_none
 from services.patcher.machines.seal_key import SealKeyStore
 from shared.bus.port import NeverError
@@ -139,8 +139,8 @@ def _is_build(task_run: Body, host: HostState) -> bool:
     return is_left or mounts_secret(task_run, host.name)
 
 
-def _refused(host: HostState, reason: str, text: str) -> NeverError:
-    return refused("host", reason, f"host of {host.namespace}/{host.name}: {text}")
+def _refused(host: HostState, rule: PatcherRule, **values: str) -> NeverError:
+    return refused(rule, of=f"{host.namespace}/{host.name}", **values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,20 +159,17 @@ class MachineSecrets:
         Raises `LaterError`; `NeverError` for what no build waits for.
         """
         if any(fnmatchcase(host.namespace, pattern) for pattern in self.excluded):
-            text = (
-                "namespace: excluded here (SLUICE_EXCLUDED_NAMESPACES): builds get no hosts in it"
-            )
-            raise _refused(host, "excluded", text)
+            raise _refused(host, PatcherRule.HOST_EXCLUDED)
         content = self._content(host) if host.secret is not None else {}
         if unknown := sorted(content.keys() - SECRET_KEYS):
-            raise _refused(host, "secret", f"secret: no build reads {', '.join(unknown)}")
+            raise _refused(host, PatcherRule.HOST_SECRET, keys=", ".join(unknown))
         with retry_later():
             task_run = await get_or_none(self.kube, TASK_RUN, host.namespace, host.name)
             if task_run is not None and task_run["metadata"]["uid"] != host.uid:
                 return  # Another TaskRun of that name, with a secret of its own.
             if task_run is not None and not _is_build(task_run, host):
-                text = f"uid: this TaskRun does not mount Secret {secret_name(host.name)}"
-                raise _refused(host, "no-build", text)
+                secret = secret_name(host.name)
+                raise _refused(host, PatcherRule.HOST_NO_BUILD, secret=secret)
             if host.state == "released":
                 await self._delete(host)
             if task_run is None:

@@ -17,6 +17,7 @@ import structlog
 from services.patcher.cluster.errors import is_transient_refusal, retry_later
 from services.patcher.cluster.patches import if_unchanged, remove_finalizer
 from services.patcher.cluster.writer import get_or_none
+from services.patcher.multikueue.orders import OrderRule
 from services.patcher.multikueue.priority import PriorityUpdater
 from shared.bus.follow import read
 from shared.bus.port import Bus, BusError, Entry, LaterError
@@ -38,7 +39,6 @@ from shared.contracts.refs import WorkloadRef
 from shared.integrations import Integrations
 from shared.kube.port import AlreadyExistsError, Kube, NotFoundError, RefusedError
 from shared.telemetry import probes
-from shared.telemetry.metrics import REFUSED
 
 log = structlog.get_logger(__name__)
 
@@ -332,11 +332,11 @@ class CopyReconciler:
         try:
             found: Body = await self._kube.get(integration.kind, dispatch.namespace, target.name)
             if not _is_copy_of_order(found, dispatch):
-                self._log_refused(dispatch, f"{target.name} is no copy of this order")
+                self._refuse_change(dispatch, OrderRule.NOT_ITS_COPY, name=target.name)
                 return
             allowed = integration.ending_changes(found, changes)
             if refused := sorted(changes.keys() - allowed.keys()):
-                self._log_refused(dispatch, f"wish: {', '.join(refused)}: does not end the copy")
+                self._refuse_change(dispatch, OrderRule.NO_END, fields=", ".join(refused))
             spec = spec_of(found)
             changed = {name: value for name, value in allowed.items() if spec.get(name) != value}
             if not changed or integration.finish(found) is not None:
@@ -354,9 +354,10 @@ class CopyReconciler:
         except RefusedError as error:
             log.warning("the cluster refuses a spec change", name=target.name, error=str(error))
 
-    def _log_refused(self, dispatch: Dispatch, why: str) -> None:
-        REFUSED.labels(message="dispatch", reason="change").inc()
-        log.warning("a spec change is refused", workload=dispatch.ref.path, error=why)
+    def _refuse_change(self, dispatch: Dispatch, rule: OrderRule, **values: str) -> None:
+        rule.count()
+        text = rule.says(**values)
+        log.warning("a spec change is refused", workload=dispatch.ref.path, error=text)
 
     async def refuse(self, dispatch: Dispatch, why: str) -> None:
         """Tell the hub that the order is not carried out. Raises `LaterError`."""

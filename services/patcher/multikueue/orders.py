@@ -7,7 +7,6 @@ and the namespaces that an operator excluded.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
@@ -27,61 +26,111 @@ from shared.contracts.messages.spokes import (
 )
 from shared.integrations import Integration, queue_of
 from shared.kube.port import Kube
+from shared.telemetry.refusals import MessageRule
 
 _OBJECT_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata", "spec"})
 _METADATA_FIELDS: Final = frozenset({"name", "namespace", "labels", "annotations", "finalizers"})
 """Fields of the metadata of a copy. With `ownerReferences` it would pass for a part of another job."""
 
 
-class RefusalReason(StrEnum):
-    """Why an order is refused; a label of `sluicegate_refused_messages_total`."""
-
-    ADDRESSEE = "addressee"
-    """It is of another hub, or addressed to the hub's own cluster."""
-
-    MALFORMED = "malformed"
-    MARKS = "marks"
-    """An object does not carry the marks of the order."""
-
-    NAMESPACE = "namespace"
-    """An object is in another namespace than the order says."""
-
-    NOT_HELD = "not-held"
-    KIND = "kind"
-    """No Integration of this cluster has the kind."""
-
-    EXCLUDED = "excluded"
-    """The operator of this cluster excluded the namespace."""
-
-    QUEUE = "queue"
-    """The LocalQueue does not exist in this cluster."""
+_FORGED: Final = "No correct dispatcher sends this: find out who has its key, and rotate it."
+_HUB: Final = (
+    "Upgrade the hub, if it is older or newer; otherwise as for a forged order: rotate its key."
+)
 
 
-_SETUP: Final = frozenset({RefusalReason.KIND, RefusalReason.EXCLUDED, RefusalReason.QUEUE})
+class OrderRule(MessageRule):
+    """An order of a hub to this cluster's patcher. The hub sends the workload elsewhere."""
+
+    OTHER_CLUSTER = (
+        "addressee",
+        "spoke: {spoke!r}: this is the patcher of {cluster!r}",
+        _FORGED,
+    )
+    HUB_ITSELF = (
+        "addressee",
+        "spoke: {spoke!r} is the hub itself: its patcher makes no copies",
+        _FORGED,
+    )
+    OTHER_HUB = (
+        "addressee",
+        "cluster: {given!r}: this cluster carries out orders of {hub!r} only; SLUICE_HUB names its hub",
+        "Set `SLUICE_HUB` of the spoke's patcher to the name of its hub.",
+    )
+    MALFORMED = ("malformed", "{field}: {problem}", _HUB)
+    OTHER_OBJECT = ("marks", "{field}: {found!r}: must be {wanted}", _FORGED)
+    NAMESPACE = (
+        "namespace",
+        "{field}.metadata.namespace: {found!r}: the order is for {wanted!r}",
+        _FORGED,
+    )
+    NOT_HELD = (
+        "not-held",
+        "job.spec: a copy must be created held, and this {kind} is not",
+        _FORGED,
+    )
+    KIND = (
+        "kind",
+        "{kind} of {group} is nothing that can wait here",
+        "Create the hub's Integration of that kind on the spoke, or install the kind there.",
+    )
+    VERSION = (
+        "kind",
+        "{field}: {found!r}: must be {wanted!r}",
+        "Give hub and spoke the same Integration of that kind.",
+    )
+    NO_KUEUE = (
+        "kind",
+        "workload: this cluster has no Kueue of its own that would admit it",
+        "Set `SLUICE_SPOKE_QUOTA=kueue` for the patcher of the spoke if a Kueue runs there.",
+    )
+    EXCLUDED = (
+        "excluded",
+        "namespace: {namespace}: excluded on cluster {cluster} (SLUICE_EXCLUDED_NAMESPACES)",
+        "Use another namespace, or take it out of `SLUICE_EXCLUDED_NAMESPACES` of the spoke's patcher.",
+    )
+    NO_QUEUE_NAMED = ("queue", "{field}: names no LocalQueue", _FORGED)
+    NO_QUEUE = (
+        "queue",
+        "{field}: LocalQueue {namespace}/{queue} does not exist on cluster {cluster}: create it there",
+        "Create the LocalQueue on the spoke.",
+    )
+    NOT_ITS_COPY = ("change", "{name} is no copy of this order", _FORGED)
+    NO_END = (
+        "change",
+        "wish: {fields}: does not end the copy",
+        "Delete the hub's job and create it anew: a copy that runs is only stopped or cancelled.",
+    )
+
+    def __init__(self, label: str, text: str, remedy: str) -> None:
+        super().__init__("dispatch", label, text, remedy)
+
+
+_SETUP: Final = frozenset({"kind", "excluded", "queue"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderRefusal:
     """Why an order is not carried out."""
 
-    reason: RefusalReason
+    rule: OrderRule
     text: str
 
     @property
     def by_setup(self) -> bool:
         """True if a correct hub may send such an order, because the two clusters are set up differently."""
-        return self.reason in _SETUP
+        return self.rule.label in _SETUP
 
     @property
     def tells_hub(self) -> bool:
         """True if the hub is told, so that it sends the workload elsewhere."""
-        return self.reason is not RefusalReason.ADDRESSEE
+        return self.rule.label != "addressee"
 
 
 class _RefusedError(Exception):
-    def __init__(self, reason: RefusalReason, text: str) -> None:
-        super().__init__(text)
-        self.reason = reason
+    def __init__(self, rule: OrderRule, **values: object) -> None:
+        super().__init__(rule.says(**values))
+        self.rule = rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,22 +159,16 @@ class OrderCheck:
                 self._check_contents(order)
                 await self._check_queues(order)
         except _RefusedError as error:
-            return OrderRefusal(reason=error.reason, text=str(error))
+            return OrderRefusal(rule=error.rule, text=str(error))
         return None
 
     def _check_addressee(self, order: Dispatch) -> None:
         if order.spoke != self.cluster:
-            text = f"spoke: {order.spoke!r}: this is the patcher of {self.cluster!r}"
-            raise _RefusedError(RefusalReason.ADDRESSEE, text)
+            raise _RefusedError(OrderRule.OTHER_CLUSTER, spoke=order.spoke, cluster=self.cluster)
         if self.cluster in {self.hub, order.cluster}:
-            text = f"spoke: {order.spoke!r} is the hub itself: its patcher makes no copies"
-            raise _RefusedError(RefusalReason.ADDRESSEE, text)
+            raise _RefusedError(OrderRule.HUB_ITSELF, spoke=order.spoke)
         if order.cluster != self.hub:
-            text = (
-                f"cluster: {order.cluster!r}: this cluster carries out orders of {self.hub!r} only; "
-                "SLUICE_HUB names its hub"
-            )
-            raise _RefusedError(RefusalReason.ADDRESSEE, text)
+            raise _RefusedError(OrderRule.OTHER_HUB, given=order.cluster, hub=self.hub)
 
     def _check_reference(self, order: Dispatch) -> None:
         """Check what a withdrawn order deletes: a copy of this hub, of this workload."""
@@ -140,17 +183,15 @@ class OrderCheck:
         _check_mark(labels, PREBUILT_WORKLOAD, order.name, "job.metadata.labels")
         mark = _strings(metadata, "annotations", "job").get(ORDER, "")
         if mark.rpartition("/")[0] != self.hub:
-            text = f"job.metadata.annotations[{ORDER}]: {mark!r}: must name the hub {self.hub!r}"
-            raise _RefusedError(RefusalReason.MARKS, text)
+            field = f"job.metadata.annotations[{ORDER}]"
+            raise _RefusedError(
+                OrderRule.OTHER_OBJECT, field=field, found=mark, wanted=f"an order of {self.hub!r}"
+            )
 
     def _check_contents(self, order: Dispatch) -> None:
         """Check what the order makes or changes."""
         if any(fnmatchcase(order.namespace, pattern) for pattern in self.excluded):
-            text = (
-                f"namespace: {order.namespace}: excluded on cluster {self.cluster} "
-                "(SLUICE_EXCLUDED_NAMESPACES)"
-            )
-            raise _RefusedError(RefusalReason.EXCLUDED, text)
+            raise _RefusedError(OrderRule.EXCLUDED, namespace=order.namespace, cluster=self.cluster)
         if order.job is not None:
             self._check_job(order, order.job)
         if order.workload is not None:
@@ -165,54 +206,53 @@ class OrderCheck:
         labels = _strings(metadata, "labels", "job")
         _check_mark(labels, PREBUILT_WORKLOAD, order.name, "job.metadata.labels")
         if not isinstance(job.get("spec"), dict):
-            raise _RefusedError(RefusalReason.MALFORMED, "job.spec: must be an object")
+            raise _malformed("job.spec", "must be an object")
         problems = integration.problems(job)
         if problems:
-            text = f"job: cannot be read: {'; '.join(problems)}"
-            raise _RefusedError(RefusalReason.MALFORMED, text)
+            raise _malformed("job", f"cannot be read: {'; '.join(problems)}")
         if not integration.held(job) or not integration.matches(job):
-            text = f"job.spec: a copy must be created held, and this {integration.kind.kind} is not"
-            raise _RefusedError(RefusalReason.NOT_HELD, text)
+            raise _RefusedError(OrderRule.NOT_HELD, kind=integration.kind.kind)
 
     def _check_workload(self, order: Dispatch, workload: dict[str, Any]) -> None:
         if not self.own_kueue:
-            text = "workload: this cluster has no Kueue of its own that would admit it"
-            raise _RefusedError(RefusalReason.KIND, text)
+            raise _RefusedError(OrderRule.NO_KUEUE)
         metadata = _metadata_of(workload, "workload")
-        version, kind = workload.get("apiVersion"), workload.get("kind")
-        if (version, kind) != (WORKLOAD.api_version, WORKLOAD.kind):
-            text = f"workload: {version} {kind}: must be {WORKLOAD.api_version} {WORKLOAD.kind}"
-            raise _RefusedError(RefusalReason.KIND, text)
+        found = f"{workload.get('apiVersion')} {workload.get('kind')}"
+        wanted = f"{WORKLOAD.api_version} {WORKLOAD.kind}"
+        if found != wanted:
+            raise _RefusedError(OrderRule.VERSION, field="workload", found=found, wanted=wanted)
         _check_copy(order, workload, metadata, "workload")
         if metadata["name"] != order.name:
-            text = f"workload.metadata.name: {metadata['name']!r}: must be {order.name!r}"
-            raise _RefusedError(RefusalReason.MARKS, text)
+            raise _other_object("workload.metadata.name", metadata["name"], order.name)
         spec = workload.get("spec")
         if not isinstance(spec, dict) or not isinstance(spec.get("priority"), int):
-            text = "workload.spec.priority: must be a number"
-            raise _RefusedError(RefusalReason.MALFORMED, text)
+            raise _malformed("workload.spec.priority", "must be a number")
         if order.reranked and not isinstance(spec.get("priorityClassRef"), dict):
-            text = "workload.spec.priorityClassRef: must be an object"
-            raise _RefusedError(RefusalReason.MALFORMED, text)
+            raise _malformed("workload.spec.priorityClassRef", "must be an object")
 
     def _check_target(self, order: Dispatch) -> None:
         """Check that the job to change is the one that the order made."""
         target, job = order.target, order.job
         assert target is not None
         if job is not None and job["metadata"]["name"] != target.name:
-            text = f"target.name: {target.name!r}: the job is {job['metadata']['name']!r}"
-            raise _RefusedError(RefusalReason.MARKS, text)
+            raise _other_object("target.name", target.name, job["metadata"]["name"])
         found = self._find(target.group, target.kind)
         if found.kind.plural != target.plural:
-            text = f"target.plural: {target.plural!r}: must be {found.kind.plural!r}"
-            raise _RefusedError(RefusalReason.KIND, text)
+            raise _RefusedError(
+                OrderRule.VERSION,
+                field="target.plural",
+                found=target.plural,
+                wanted=found.kind.plural,
+            )
 
     def _integration_of(self, job: Mapping[str, Any]) -> Integration:
         version = str(job.get("apiVersion") or "")
         found = self._find(version.rpartition("/")[0], str(job.get("kind") or ""))
         if found.kind.api_version != version:
-            text = f"job.apiVersion: {version!r}: must be {found.kind.api_version!r}"
-            raise _RefusedError(RefusalReason.KIND, text)
+            wanted = found.kind.api_version
+            raise _RefusedError(
+                OrderRule.VERSION, field="job.apiVersion", found=version, wanted=wanted
+            )
         return found
 
     def _find(self, group: str, kind: str) -> Integration:
@@ -221,8 +261,7 @@ class OrderCheck:
             return found
         if (unsynced := self.cache.not_synced()) is not None:
             raise LaterError(unsynced)
-        text = f"{kind} of {group or 'the core group'} is nothing that can wait here"
-        raise _RefusedError(RefusalReason.KIND, text)
+        raise _RefusedError(OrderRule.KIND, kind=kind, group=group or "the core group")
 
     async def _check_queues(self, order: Dispatch) -> None:
         """Check that each LocalQueue exists here: in a queue that nobody made, nothing is ever decided."""
@@ -233,13 +272,15 @@ class OrderCheck:
             queues["workload.spec.queueName"] = str(order.workload["spec"].get("queueName") or "")
         for field, queue in queues.items():
             if not queue:
-                raise _RefusedError(RefusalReason.QUEUE, f"{field}: names no LocalQueue")
+                raise _RefusedError(OrderRule.NO_QUEUE_NAMED, field=field)
             if not await self._queue_exists(order.namespace, queue):
-                text = (
-                    f"{field}: LocalQueue {order.namespace}/{queue} does not exist on cluster "
-                    f"{self.cluster}: create it there"
+                raise _RefusedError(
+                    OrderRule.NO_QUEUE,
+                    field=field,
+                    namespace=order.namespace,
+                    queue=queue,
+                    cluster=self.cluster,
                 )
-                raise _RefusedError(RefusalReason.QUEUE, text)
 
     async def _queue_exists(self, namespace: str, name: str) -> bool:
         if self.cache.object(LOCAL_QUEUE, namespace, name) is not None:
@@ -248,14 +289,24 @@ class OrderCheck:
             return await get_or_none(self.kube, LOCAL_QUEUE, namespace, name) is not None
 
 
+def _malformed(field: str, problem: str) -> _RefusedError:
+    return _RefusedError(OrderRule.MALFORMED, field=field, problem=problem)
+
+
+def _other_object(field: str, found: str, wanted: str | None) -> _RefusedError:
+    """`wanted`: None if any value but an empty one would do."""
+    text = "set" if wanted is None else repr(wanted)
+    return _RefusedError(OrderRule.OTHER_OBJECT, field=field, found=found, wanted=text)
+
+
 def _metadata_of(obj: Mapping[str, Any], field: str) -> Mapping[str, Any]:
     """Return the metadata with a name in it. Raises `_RefusedError`."""
     metadata = obj.get("metadata")
     if not isinstance(metadata, dict):
-        raise _RefusedError(RefusalReason.MALFORMED, f"{field}.metadata: must be an object")
+        raise _malformed(f"{field}.metadata", "must be an object")
     name = metadata.get("name")
     if not isinstance(name, str) or not name:
-        raise _RefusedError(RefusalReason.MALFORMED, f"{field}.metadata.name: must be a name")
+        raise _malformed(f"{field}.metadata.name", "must be a name")
     return metadata
 
 
@@ -265,40 +316,37 @@ def _check_copy(
     """Check what is the same for a job and a Workload that an order makes."""
     _check_namespace(order, metadata, field)
     for unknown in _unknown(obj, metadata):
-        raise _RefusedError(RefusalReason.MALFORMED, f"{field}.{unknown}: no copy has this field")
+        raise _malformed(f"{field}.{unknown}", "no copy has this field")
     if metadata.get("finalizers", []) not in ([], [COPY_FINALIZER]):
-        text = f"{field}.metadata.finalizers: only {COPY_FINALIZER} is allowed"
-        raise _RefusedError(RefusalReason.MALFORMED, text)
+        raise _malformed(f"{field}.metadata.finalizers", f"only {COPY_FINALIZER} is allowed")
     _check_mark(_strings(metadata, "labels", field), ORIGIN, None, f"{field}.metadata.labels")
     annotations = _strings(metadata, "annotations", field)
     mark = f"{order.cluster}/{order.number}"
     _check_mark(annotations, ORDER, mark, f"{field}.metadata.annotations")
     if LEASE in annotations and lease_seconds_of(obj) is None:
-        text = f"{field}.metadata.annotations[{LEASE}]: {annotations[LEASE]!r}: must be seconds"
-        raise _RefusedError(RefusalReason.MALFORMED, text)
+        where = f"{field}.metadata.annotations[{LEASE}]"
+        raise _malformed(where, f"{annotations[LEASE]!r}: must be seconds")
 
 
 def _check_namespace(order: Dispatch, metadata: Mapping[str, Any], field: str) -> None:
     namespace = metadata.get("namespace")
     if namespace != order.namespace:
-        text = f"{field}.metadata.namespace: {namespace!r}: the order is for {order.namespace!r}"
-        raise _RefusedError(RefusalReason.NAMESPACE, text)
+        raise _RefusedError(
+            OrderRule.NAMESPACE, field=field, found=namespace, wanted=order.namespace
+        )
 
 
 def _check_mark(marks: Mapping[str, str], key: str, wanted: str | None, field: str) -> None:
     """Check that the mark is there; with `wanted`, that it is this one."""
     found = marks.get(key, "")
     if not found or (wanted is not None and found != wanted):
-        text = f"{field}[{key}]: {found!r}: must be {'set' if wanted is None else repr(wanted)}"
-        raise _RefusedError(RefusalReason.MARKS, text)
+        raise _other_object(f"{field}[{key}]", found, wanted)
 
 
 def _strings(metadata: Mapping[str, Any], name: str, field: str) -> dict[str, str]:
     value = metadata.get(name) or {}
     if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
-        raise _RefusedError(
-            RefusalReason.MALFORMED, f"{field}.metadata.{name}: must be a map of strings"
-        )
+        raise _malformed(f"{field}.metadata.{name}", "must be a map of strings")
     return value
 
 

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 import structlog
 
 from services.patcher.cluster.cache import ObjectCache
+from services.patcher.cluster.refusals import DecisionRule
 from shared.bus.port import LaterError
 from shared.contracts.kube.bodies import Body, spec_of
 from shared.contracts.kube.kinds import CLUSTER_QUEUE, LOCAL_QUEUE
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
-from shared.telemetry.metrics import REFUSED
 
 log = structlog.get_logger(__name__)
 
@@ -37,9 +37,9 @@ class DecisionCheck:
         decision = (admission.term, admission.number)
         if self._reported.get(state.ref) != decision:
             self._reported[state.ref] = decision
-            REFUSED.labels(message="admission", reason="contradiction").inc()
+            DecisionRule.CONTRADICTION.count()
             log.error("the cluster contradicts a decision", workload=state.ref.path, error=why)
-        raise LaterError(f"the cluster contradicts the decision: {why}")
+        raise LaterError(DecisionRule.CONTRADICTION.says(problem=why))
 
     def forget(self, state: WorkloadState) -> None:
         """Forget a workload that has ended."""

@@ -10,7 +10,7 @@ from typing import Final
 
 from services.quota.engine.facts import CheckStateChanged
 from services.quota.trust.recorded_checks import RecordedChecks
-from services.quota.trust.refusals import refuse
+from services.quota.trust.refusals import AnswerRule, refuse
 from services.quota.wire.outbound import to_check_fact
 from shared.contracts.controllers import MULTIKUEUE, OWN_CONTROLLERS, may_answer
 from shared.contracts.kube.bodies import spec_of
@@ -71,9 +71,13 @@ class CheckAnswers:
         if controller is None and len(self._early) < EARLY_MAX:
             self._early[answer.ref, answer.check] = answer
             return
-        if (why := _refusal_of(answer, controller)) is not None:
+        if (rule := _broken_rule(answer, controller)) is not None:
             if self._counts:
-                refuse(answer, "check", *why)
+                service = answer.service or "no service"
+                refuse(
+                    answer, rule, check=answer.check, controller=controller, service=service,
+                    spoke=answer.spoke,
+                )  # fmt: skip
             return
         if self._is_known(answer.ref):
             self._latest.setdefault(answer.ref, {})[answer.check] = answer
@@ -111,16 +115,10 @@ class CheckAnswers:
         return controller is not None and controller not in OWN_CONTROLLERS
 
 
-def _refusal_of(answer: CheckState, controller: str | None) -> tuple[str, str] | None:
-    """Reason and text of a refusal; None: the answer counts."""
+def _broken_rule(answer: CheckState, controller: str | None) -> AnswerRule | None:
+    """The rule by which an answer is refused; None: it counts."""
     if controller is None:
-        return "unknown-check", f"AdmissionCheck {answer.check}: there is none of that name"
-    check = f"AdmissionCheck {answer.check}: spec.controllerName: {controller!r}"
+        return AnswerRule.UNKNOWN_CHECK
     if not may_answer(controller, answer.service):
-        return (
-            "answerer",
-            f"{check}: {answer.service or 'no service'} does not answer it on the bus",
-        )
-    if answer.spoke and controller != MULTIKUEUE:
-        return "spoke", f"{check}: it sends no work to spokes, and names {answer.spoke!r}"
-    return None
+        return AnswerRule.ANSWERER
+    return AnswerRule.SPOKE if answer.spoke and controller != MULTIKUEUE else None

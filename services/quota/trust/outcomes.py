@@ -4,7 +4,7 @@ A patcher writes about its own cluster what it likes. So an outcome is compared 
 one of an earlier decision is late, one of a decision that nobody took is a lie, or the log has lost it.
 """
 
-from services.quota.trust.refusals import refuse
+from services.quota.trust.refusals import OutcomeRule, refuse
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.outcomes import Outcome
 from shared.telemetry import probes
@@ -24,18 +24,21 @@ def is_believed(outcome: Outcome, last: Admission, *, counts: bool) -> bool:
     if outcome.term == 0:
         if (outcome.action, outcome.result) in _OF_UNREADABLE:
             return True
-        reason = "no-decision"
-        text = f"term: 0: {outcome.action} {outcome.result} must name the decision that it is about"
-    elif (outcome.term, outcome.number) > (last.term, last.number):
-        reason = "unknown-decision"
-        text = (
-            f"term, number: {outcome.term}, {outcome.number}: the last decision about "
-            f"{outcome.ref.path} is {last.number} of term {last.term}"
-        )
-    else:
+        if counts:
+            refuse(outcome, OutcomeRule.NO_DECISION, action=outcome.action, result=outcome.result)
+        return False
+    if (outcome.term, outcome.number) <= (last.term, last.number):
         return True
     if counts:
-        refuse(outcome, "outcome", reason, text)
+        refuse(
+            outcome,
+            OutcomeRule.UNKNOWN_DECISION,
+            term=outcome.term,
+            number=outcome.number,
+            of=outcome.ref.path,
+            last_number=last.number,
+            last_term=last.term,
+        )
     return False
 
 

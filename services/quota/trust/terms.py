@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
-from services.quota.trust.refusals import refuse
+from services.quota.trust.refusals import OutcomeRule, refuse
 from services.quota.wire.inbound import message_type, ruling_in
 from shared.bus.follow import read
 from shared.bus.port import Entry
@@ -52,11 +52,13 @@ def next_term(inbox: Iterable[tuple[str, Entry]], now: datetime) -> int:
     }
     for outcome in outcomes:
         if outcome.term > present + AHEAD_SECONDS_MAX:
-            text = (
-                f"term: {outcome.term}: more than {AHEAD_SECONDS_MAX} s above the clock ({present}): "
-                "compare the clocks of quota's replicas if none of the patchers lies"
+            refuse(
+                outcome,
+                OutcomeRule.TERM_AHEAD,
+                term=outcome.term,
+                seconds=AHEAD_SECONDS_MAX,
+                present=present,
             )
-            refuse(outcome, "outcome", "term-ahead", text)
             continue
         state = read(states.get(outcome.ref), WorkloadState)
         if state is not None and state.uid == outcome.uid:

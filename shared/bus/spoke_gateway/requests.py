@@ -27,9 +27,9 @@ from shared.bus.admin.accounts import DOOR, SpokeAccess, spoke_access
 from shared.bus.nats.bus import NatsBus
 from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, ApiError, call
 from shared.bus.port import BusError
+from shared.bus.spoke_gateway.refusals import GatewayRule
 from shared.bus.streams import load, view_of
 from shared.contracts import subjects
-from shared.telemetry.metrics import REFUSED as REFUSED_MESSAGES
 
 log = structlog.get_logger(__name__)
 
@@ -114,12 +114,12 @@ class SpokeRequests:
     async def _on_request(self, message: Msg) -> None:
         token = message.subject.split(".")[2]
         if len(message.data) > REQUEST_BYTES_MAX:
-            self._count_refusal(token, "too large", f"{len(message.data)} bytes")
-            await self._respond(token, message, _error(REFUSED, "the request is too large"))
+            text = self._refuse(token, GatewayRule.TOO_LARGE, size=len(message.data))
+            await self._respond(token, message, _error(REFUSED, text))
             return
         if self._asking[token] >= SPOKE_REQUESTS_MAX:
-            self._count_refusal(token, "too many", message.subject)
-            await self._respond(token, message, _error(BUSY, "too many requests at once"))
+            text = self._refuse(token, GatewayRule.TOO_MANY, subject=message.subject)
+            await self._respond(token, message, _error(BUSY, text))
             return
         self._asking[token] += 1
         await self._slots.acquire()
@@ -132,8 +132,7 @@ class SpokeRequests:
         try:
             answer = await self._ask(spoke_access(token), what, message.data)
         except (RefusedError, ValueError) as error:
-            self._count_refusal(token, "not permitted", f"{message.subject}: {error}")
-            answer = _error(REFUSED, f"a spoke may not ask this: {error}")
+            answer = _error(REFUSED, self._refuse(token, GatewayRule.NOT_PERMITTED, problem=error))
         except ApiError as error:
             answer = _error(error.code, str(error))
         except BusError as error:
@@ -146,12 +145,14 @@ class SpokeRequests:
                 del self._asking[token]
         await self._respond(token, message, answer)
 
-    def _count_refusal(self, token: str, reason: str, detail: str) -> None:
-        """Count it; say it once for each spoke and reason."""
-        REFUSED_MESSAGES.labels(message="gateway", reason=reason).inc()
-        if (token, reason) not in self._logged and len(self._logged) < LOGGED_MAX:
-            self._logged.add((token, reason))
-            log.warning("a spoke was refused", spoke=token, why=reason, detail=detail[:200])
+    def _refuse(self, token: str, rule: GatewayRule, **values: object) -> str:
+        """Count it, and log it once for each spoke and reason; return what the spoke is told."""
+        rule.count()
+        text = rule.says(**values)
+        if (token, rule.label) not in self._logged and len(self._logged) < LOGGED_MAX:
+            self._logged.add((token, rule.label))
+            log.warning("a spoke was refused", spoke=token, why=rule.label, detail=text[:200])
+        return text
 
     async def _respond(self, token: str, message: Msg, answer: Json) -> None:
         try:

@@ -25,9 +25,9 @@ from shared.bus.nats.bus import NatsBus
 from shared.bus.nats.jetstream_api import ask, call
 from shared.bus.port import BusError
 from shared.bus.spoke_gateway.budget import Budget, Limits
+from shared.bus.spoke_gateway.refusals import GatewayRule
 from shared.bus.spoke_gateway.shares import ViewShare
 from shared.bus.streams import load
-from shared.telemetry.metrics import REFUSED as REFUSED_MESSAGES
 
 log = structlog.get_logger(__name__)
 
@@ -208,7 +208,8 @@ class _Lane:
     async def _on_message(self, message: Msg) -> None:
         if len(self._queue) >= QUEUE_MAX or self._bytes > QUEUE_BYTES_MAX:
             if not self._overrun.is_set():
-                self._count_refusal("too fast", f"more than {QUEUE_MAX} messages wait")
+                token = self._connection.token
+                self._log_refusal(GatewayRule.TOO_FAST, spoke=token, most=QUEUE_MAX)
                 self._overrun.set()
             return
         self._queue.append(message)
@@ -235,11 +236,10 @@ class _Lane:
         loop = asyncio.get_running_loop()
         budget = self._budgets.get(token) or await self._budget(token, loop.time())
         if budget.lacks(size, loop.time()):
-            why = f"{token} has written its part of {self._log}"
-            return await self._refuse(message, "part of the log", why)
+            return await self._refuse(message, GatewayRule.PART, spoke=token)
         await asyncio.sleep(budget.wait(loop.time()))
         if crowded := await self._share(token).refusal(subject, size, loop.time()):
-            return await self._refuse(message, "share of the view", f"{token} {crowded}")
+            return await self._refuse(message, GatewayRule.SHARE, spoke=token, problem=crowded)
         budget.charge(size)
         return await self._connection.publish(message, subject)
 
@@ -255,23 +255,21 @@ class _Lane:
             self._shares[token] = ViewShare(self._bus, self._log, own, spokes=self._spokes)
         return self._shares[token]
 
-    async def _refuse(self, message: Msg, reason: str, detail: str) -> None:
-        self._count_refusal(reason, detail)
-        text = (
-            f"{detail}: it waits until there is room again; raise max_gib of {self._log} in "
-            f"deploy/nats/streams.yaml if the spoke needs more (docs/how-to/spokes.md)"
-        )
+    async def _refuse(self, message: Msg, rule: GatewayRule, **values: str) -> None:
+        text = self._log_refusal(rule, log=self._log, **values)
         error = {"code": 503, "err_code": FULL, "description": text}
         await self._connection.answer(message, {"error": error, "stream": self._log, "seq": 0})
 
-    def _count_refusal(self, reason: str, detail: str) -> None:
-        """Count it; say it once for each lane and reason."""
-        REFUSED_MESSAGES.labels(message="gateway", reason=reason).inc()
-        if reason not in self._logged:
-            self._logged.add(reason)
+    def _log_refusal(self, rule: GatewayRule, **values: object) -> str:
+        """Count it, and log it once for each lane and reason; return what the spoke is told."""
+        rule.count()
+        text = rule.says(**values)
+        if rule.label not in self._logged:
+            self._logged.add(rule.label)
             log.warning(
-                "a spoke was refused", spoke=self._connection.token, why=reason, detail=detail
+                "a spoke was refused", spoke=self._connection.token, why=rule.label, detail=text
             )
+        return text
 
 
 def _named(pattern: str, token: str) -> str:

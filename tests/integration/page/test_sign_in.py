@@ -23,7 +23,7 @@ from typing_extensions import override
 
 from services.console.access.reviews import User
 from services.console.http.sign_in import CALLBACK, SignIn
-from services.console.status_error import StatusError
+from services.console.status_error import ConsoleRule, StatusError
 from shared.testing.waiting import PATIENCE_SECONDS
 from tests.integration.browser import Page
 from tests.integration.console_stage import Place, console
@@ -55,7 +55,7 @@ class Tokens(People):
     async def authenticate(self, token: str | None) -> User:
         parts = (token or "").split(".")
         if len(parts) != 3:
-            raise StatusError(401, "a bearer token is needed")
+            raise StatusError(ConsoleRule.NO_TOKEN)
         head, claims = (json.loads(decoded(part)) for part in parts[:2])
         keys_of = f"{self._issuer}/jwks"
         async with aiohttp.ClientSession() as session, session.get(keys_of) as response:
@@ -67,7 +67,7 @@ class Tokens(People):
             public = RSAPublicNumbers(e, n).public_key()
             public.verify(decoded(parts[2]), signed, PKCS1v15(), SHA256())
         except InvalidSignature as error:
-            raise StatusError(401, "the cluster does not know this token") from error
+            raise StatusError(ConsoleRule.UNKNOWN_TOKEN) from error
         assert (claims["iss"], claims["aud"]) == (self._issuer, "console")
         return User(name=claims["sub"])
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from services.console.access.reviews import ResourceAttributes, User
-from services.console.status_error import StatusError
+from services.console.status_error import ConsoleRule, StatusError
 
 __all__ = ["People"]
 
@@ -21,9 +21,9 @@ class People:
 
     async def authenticate(self, token: str | None) -> User:
         if not self.answers:
-            raise StatusError(503, "the cluster does not answer")
+            raise StatusError(ConsoleRule.NO_ANSWER)
         if token not in self.authorizer:
-            raise StatusError(401, "nobody has this token")
+            raise StatusError(ConsoleRule.UNKNOWN_TOKEN)
         return User(name=token)
 
     async def is_allowed(self, user: User, attributes: ResourceAttributes) -> bool:

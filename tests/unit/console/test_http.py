@@ -14,8 +14,8 @@ from services.console.access.reviews import User
 from services.console.documents import SimulateRequest
 from services.console.http.handlers import PAGES, SECURITY_HEADERS, console_app
 from services.console.pages.service import PageService
-from services.console.query_service import NOT_LOADED, QueryService
-from services.console.status_error import StatusError
+from services.console.query_service import QueryService
+from services.console.status_error import ConsoleRule, StatusError
 from tests.unit.console.people import People
 from tests.unit.console.stage import Stage, play
 
@@ -210,7 +210,7 @@ async def test_simulation_whose_files_do_not_fit_says_what_to_do(
         replaced.setitem(sys.modules, "services.console.whatif", None)
         with pytest.raises(StatusError) as refused:
             await queries.simulate(User(name="dana"), SimulateRequest())
-    assert (refused.value.code, str(refused.value)) == (500, NOT_LOADED)
+    assert (refused.value.code, str(refused.value)) == (500, ConsoleRule.NOT_LOADED.text)
 
     answer = await queries.simulate(User(name="dana"), SimulateRequest())
     assert answer.changes == []

@@ -17,7 +17,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from shared.runtime.certificates import CertificateFolder
-from shared.runtime.connections import ConnectionLimits
+from shared.runtime.connections import ConnectionLimits, ConnectionRule
 from shared.runtime.web import WebServer
 from shared.testing.waiting import eventually
 
@@ -89,8 +89,8 @@ async def listener(
 ) -> AsyncIterator[Listener]:
     counted: Counter[str] = Counter() if causes is None else causes
 
-    def on_refused(cause: str) -> None:
-        counted[cause] += 1
+    def on_refused(rule: ConnectionRule) -> None:
+        counted[rule.label] += 1
 
     folder = None if path is None else CertificateFolder(path, ["127.0.0.1"])
     server = WebServer(

@@ -27,9 +27,9 @@ def test_deep_nesting_is_refused_without_recursion(kind: str) -> None:
     excess = BUDGET.check_object(measure(nested(5_000, kind)))
     assert excess is not None
     assert excess.cause == "levels"
-    assert "5000 levels" in excess.message
-    assert "at most 100" in excess.message
-    assert len(excess.message) < 500
+    assert "5000 levels" in str(excess)
+    assert "at most 100" in str(excess)
+    assert len(str(excess)) < 500
 
 
 WIDE = {
@@ -48,9 +48,9 @@ def test_long_list_is_refused_for_expressions_with_path_limit_and_advice(obj: An
     excess = BUDGET.check_expressions(found)
     assert excess is not None
     assert excess.cause == "items"
-    assert excess.message.startswith(found.longest_path)
-    assert "at most 1000" in excess.message
-    assert "SLUICE_WEBHOOK_ITEMS" in excess.message
+    assert str(excess).startswith(found.longest_path)
+    assert "at most 1000" in str(excess)
+    assert "SLUICE_WEBHOOK_ITEMS" in str(excess)
     assert BUDGET.check_object(found) is None
 
 
@@ -58,7 +58,7 @@ def test_many_short_lists_are_refused_by_their_sum() -> None:
     tasks = [{"name": "t", "params": [{"name": "p", "value": "v"}] * 20} for _ in range(900)]
     excess = BUDGET.check_expressions(measure({"spec": {"tasks": tasks}}))
     assert excess is not None
-    assert (excess.cause, "at most 20000" in excess.message) == ("values", True)
+    assert (excess.cause, "at most 20000" in str(excess)) == ("values", True)
 
 
 @pytest.mark.parametrize("unit", [b"[],", b"{},", b"0,", b'"",'])

@@ -11,13 +11,9 @@ import pytest
 from prometheus_client import REGISTRY
 
 from services.classifier.cel import CelEngine, Programs, SetLabel
-from services.classifier.evaluation.expressions import (
-    MUTATIONS_MAX,
-    Evaluation,
-    EvaluationRefusedError,
-    Refusal,
-)
+from services.classifier.evaluation.expressions import MUTATIONS_MAX, Evaluation
 from services.classifier.evaluation.pool import EvaluationPool
+from services.classifier.refusal import RefusedError, WebhookRule
 from shared.testing.waiting import PATIENCE_SECONDS
 
 ENGINE = CelEngine()
@@ -79,22 +75,22 @@ async def test_new_rules_are_compiled_before_the_next_evaluation() -> None:
 
 async def test_failing_expression_keeps_its_message() -> None:
     async with pool(light_workers=1) as made:
-        with pytest.raises(EvaluationRefusedError, match="no such key: nope") as error:
+        with pytest.raises(RefusedError, match="no such key: nope") as error:
             await made.evaluate(
                 programs("label('a', pipelineRun.nope)"), evaluation(), size=1, heavy=False
             )
-    assert error.value.refusal is Refusal.FAILED
+    assert error.value.rule is WebhookRule.EXPRESSION
 
 
 async def test_string_function_in_many_loops_is_cut_off_and_the_lane_goes_on() -> None:
     items = ["a" * 40] * 90
     before = cut_off("light", "cpu"), cut_off("heavy", "cpu")
     async with pool(cpu_seconds=0.3) as made:
-        with pytest.raises(EvaluationRefusedError, match=r"more than 0\.3 s of CPU") as error:
+        with pytest.raises(RefusedError, match=r"more than 0\.3 s of CPU") as error:
             await made.evaluate(
                 programs(LOOPS), evaluation(event="a" * 400_000, l=items), size=1, heavy=False
             )
-        assert error.value.refusal is Refusal.CPU
+        assert error.value.rule is WebhookRule.CPU
         found = await made.evaluate(programs(QUICK), evaluation("other"), size=1, heavy=False)
         assert len(found) == 1
     after = cut_off("light", "cpu"), cut_off("heavy", "cpu")
@@ -106,7 +102,7 @@ async def test_namespace_that_was_cut_off_stays_in_the_heavy_lane() -> None:
     async with pool(cpu_seconds=0.3) as made:
         before = cut_off("light", "cpu"), cut_off("heavy", "cpu")
         for _ in range(3):
-            with pytest.raises(EvaluationRefusedError):
+            with pytest.raises(RefusedError):
                 await made.evaluate(programs(LOOPS), costly, size=1, heavy=False)
         after = cut_off("light", "cpu"), cut_off("heavy", "cpu")
     assert (after[0] - before[0], after[1] - before[1]) == (1, 3)
@@ -114,9 +110,9 @@ async def test_namespace_that_was_cut_off_stays_in_the_heavy_lane() -> None:
 
 async def test_memory_beyond_the_limit_is_refused_and_the_lane_goes_on() -> None:
     async with pool(cpu_seconds=5, memory_bytes=64 * 2**20) as made:
-        with pytest.raises(EvaluationRefusedError, match="bytes of memory") as error:
+        with pytest.raises(RefusedError, match="bytes of memory") as error:
             await made.evaluate(programs(GROWS), evaluation(event="a" * 30_000), size=1, heavy=True)
-        assert error.value.refusal is Refusal.MEMORY
+        assert error.value.rule is WebhookRule.MEMORY
         assert await made.evaluate(programs(QUICK), evaluation("other"), size=1, heavy=True)
 
 
@@ -124,9 +120,9 @@ async def test_too_many_mutations_are_refused() -> None:
     many = [str(n) for n in range(600)]
     twice = "pipelineRun.l.map(x, label('a' + x, 'b'))"
     async with pool(light_workers=1) as made:
-        with pytest.raises(EvaluationRefusedError, match=f"at most {MUTATIONS_MAX}") as error:
+        with pytest.raises(RefusedError, match=f"at most {MUTATIONS_MAX}") as error:
             await made.evaluate(programs(twice, twice), evaluation(l=many), size=1, heavy=True)
-    assert error.value.refusal is Refusal.MUTATIONS
+    assert error.value.rule is WebhookRule.MUTATIONS
 
 
 async def test_one_namespace_may_not_fill_the_heavy_lane() -> None:
@@ -136,8 +132,8 @@ async def test_one_namespace_may_not_fill_the_heavy_lane() -> None:
         async def ask(namespace: str) -> str:
             try:
                 await made.evaluate(rules, evaluation(namespace), size=1, heavy=True)
-            except EvaluationRefusedError as error:
-                return error.refusal
+            except RefusedError as error:
+                return error.cause
             return "done"
 
         flood = [asyncio.create_task(ask("greedy")) for _ in range(50)]
@@ -149,7 +145,7 @@ async def test_one_namespace_may_not_fill_the_heavy_lane() -> None:
             task.add_done_callback(lambda task: done.append(task.result()))
         await asyncio.gather(honest, *flood)
         assert await honest == "done"
-    assert done.count(Refusal.BUSY) >= 40
+    assert done.count(WebhookRule.BUSY.label) >= 40
     # Eight of the greedy one waited before; the honest one waited for one of them at most.
     assert done[: done.index("honest")].count("done") <= 2
 
@@ -162,7 +158,7 @@ async def test_large_object_of_waiting_namespace_is_refused_by_bytes() -> None:
             for _ in range(6)
         ]
         results = await asyncio.gather(*asked, return_exceptions=True)
-    refused = [each for each in results if isinstance(each, EvaluationRefusedError)]
+    refused = [each for each in results if isinstance(each, RefusedError)]
     assert refused
     assert "1000 bytes may" in str(refused[0])
 
