@@ -288,7 +288,6 @@ def _write_status(parts: _Dependencies) -> tuple[Loop, ...]:
     finalizers = ConfigurationFinalizers(
         bus=parts.bus,
         kube=parts.kube,
-        cache=parts.cache,
         cluster=parts.settings.cluster,
         load=parts.load,
     )

@@ -152,6 +152,9 @@ EARLIER_WORKLOAD: Final = Probe(
     "earlier-workload", "the Workload of an earlier job had to go first"
 )
 CREATED_BEFORE: Final = Probe("created-before", "a create had succeeded and its answer was lost")
+QUEUES_AWAITED: Final = Probe(
+    "queues-awaited", "a flavor or check was kept: not all queues had been read that may name it"
+)
 WRITES_PAUSED: Final = Probe("writes-paused", "writes paused because the API server asked for it")
 
 # --- copies on spokes ---

@@ -15,18 +15,23 @@ from typing import Final
 import structlog
 
 from services.patcher.cluster.writer import create_or_get, get_or_none
+from shared.bus.follow import read
 from shared.bus.port import Bus, BusError, LaterError
 from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.kinds import SECRET
 from shared.contracts.messages.hosts import SealKey
 from shared.contracts.seal import KEY_BYTES, Entropy, SealError, open_sealed, public_key_of
 from shared.kube.port import Kube, KubeError
+from shared.telemetry.once import Once
 
 log = structlog.get_logger(__name__)
 
 SECRET_NAME: Final = "sluicegate-seal"  # noqa: S105 - a name, no secret
 FIELD: Final = "x25519"
 RETRY_SECONDS: Final = 5.0
+LOGGED_MAX: Final = 20
+"""Reasons why there is no key that are logged, each once: it is tried again without end."""
+
 
 
 class SealKeyStore:
@@ -50,6 +55,7 @@ class SealKeyStore:
         self._now = now
         self._entropy = entropy
         self._private_key: bytes | None = None
+        self._logged = Once(LOGGED_MAX)
 
     async def run(self) -> None:
         """Read or create the key, publish its public half, then wait to be cancelled."""
@@ -58,12 +64,14 @@ class SealKeyStore:
                 self._private_key = await self._read_or_create()
                 key = public_key_of(self._private_key)
                 message = SealKey(cluster=self._cluster, public_key=key, at=self._now())
-                latest = await self._bus.latest("HOSTS", message.subject)
-                if latest is None or SealKey.decode(latest.data).public_key != key:
+                # What nobody can read says no key: it is said again, in the place of that.
+                said = read(await self._bus.latest(SealKey.stream, message.subject), SealKey)
+                if said is None or said.public_key != key:
                     await self._bus.publish(message)
                 break
             except (KubeError, BusError, ValueError) as error:
-                log.warning("no key to seal to yet", namespace=self._namespace, error=str(error))
+                if self._logged.is_new(str(error)):
+                    log.warning("no key to seal to yet", namespace=self._namespace, error=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
         await asyncio.Event().wait()
 

@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 
+from shared.bus.headers import TYPE
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import as_body
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.kube.names import RESOURCE_IN_USE
+from shared.contracts.messages.base import SCHEMA_VERSION
+from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.queues import QueueStatus
 from shared.kube.port import NotFoundError
 from shared.testing.builders import observed_object
@@ -57,6 +60,10 @@ class Cluster(Setup):
     async def is_gone(self, kind: Kind, name: str) -> bool:
         return await self.get(kind, name) is None
 
+    async def list_all(self) -> None:
+        """What the watcher says once it has listed everything."""
+        await self.bus.publish(Synced(cluster="hub", epoch="1", kinds=[], at=NOON))
+
     async def quota_says(self, reserving: int, reason: str = "Terminating") -> None:
         await self.bus.publish(
             QueueStatus(
@@ -75,6 +82,7 @@ async def cluster() -> AsyncIterator[Cluster]:
     subject = Cluster()
     await subject.bus.start()
     await subject.start_patcher()
+    await subject.list_all()
     for kind, name in (FLAVOR, CHECK, QUEUE):
         await subject.kube.create(kind, as_body({"metadata": {"name": name}, "spec": SPECS[kind]}))
         await subject.see(kind, name)
@@ -126,3 +134,47 @@ async def test_deleted_flavor_or_check_goes_when_no_queue_names_it(
         assert obj is not None
         await cluster.bus.publish(observed_object(QUEUE[0], obj, deleted=True))
     await eventually(partial(cluster.is_gone, *named))
+
+
+UNREAD = {
+    "the log is new": (),
+    "a newer release describes the queue": (QUEUE,),
+}
+
+
+@pytest.mark.parametrize("named", [FLAVOR, CHECK], ids=["flavor", "check"])
+@pytest.mark.parametrize("newer", UNREAD.values(), ids=UNREAD.keys())
+async def test_flavor_or_check_stays_until_all_queues_are_read(
+    named: tuple[Kind, str], newer: tuple[tuple[Kind, str], ...]
+) -> None:
+    cluster = Cluster()
+    await cluster.bus.start()
+    for kind, name in (named, QUEUE):
+        metadata = {"name": name, "finalizers": [RESOURCE_IN_USE]}
+        await cluster.kube.create(kind, as_body({"metadata": metadata, "spec": SPECS[kind]}))
+    if newer:
+        await cluster.list_all()
+    for kind, name in newer:
+        said = observed_object(kind, await cluster.kube.get(kind, None, name))
+        cluster.server.publish(said.subject, b"{}", {TYPE: Observed.type, SCHEMA_VERSION: "99"})
+    await cluster.delete(*named)
+    await cluster.start_patcher()
+    other = (kinds.RESOURCE_FLAVOR, "other")
+    await cluster.kube.create(other[0], as_body({"metadata": {"name": "other"}, "spec": {}}))
+    await cluster.see(*other)
+    await eventually(partial(cluster.has_finalizer, *other))  # The deletion was handled before.
+    assert await cluster.has_finalizer(*named)
+
+    await cluster.see(*QUEUE)
+    await cluster.list_all()
+    another = (kinds.RESOURCE_FLAVOR, "another")
+    await cluster.kube.create(another[0], as_body({"metadata": {"name": "another"}, "spec": {}}))
+    await cluster.see(*another)
+    await eventually(partial(cluster.has_finalizer, *another))
+    assert await cluster.has_finalizer(*named), "the queue names it"
+    obj = await cluster.get(*QUEUE)
+    assert obj is not None
+    await cluster.bus.publish(observed_object(QUEUE[0], obj, deleted=True))
+    await eventually(partial(cluster.is_gone, *named))
+    await cluster.kill_patcher()
+    await cluster.bus.stop()

@@ -9,8 +9,10 @@ from random import Random
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from services.patcher.cluster.events import EventRecorder
+from services.patcher.machines import seal_key
 from services.patcher.machines.seal_key import SECRET_NAME, SealKeyStore
 from services.patcher.machines.secrets import NOT_OPENED, MachineSecrets, task_run_patch
 from services.simulator.cluster.api import Api
@@ -22,6 +24,7 @@ from shared.contracts.messages.hosts import HostState, SealKey
 from shared.contracts.multi_platform import FINALIZER
 from shared.contracts.seal import SealError, open_sealed, public_key_of, seal
 from shared.kube.port import NotFoundError
+from shared.testing.waiting import eventually
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -254,6 +257,44 @@ async def test_secret_without_a_key_is_not_used(setup: Setup) -> None:
     await setup.kube.create(SECRET, {"metadata": metadata, "data": {"x25519": "c2hvcnQ="}})
     await run_once(setup.keeper)
     assert await setup.bus.latest("HOSTS", "sluice.seal.hub._._") is None
+
+
+@pytest.mark.parametrize("garbage", [b"", b"{", b"[]", b'{"cluster": "hub"}'])
+async def test_key_is_said_in_the_place_of_what_nobody_can_read(
+    setup: Setup, garbage: bytes
+) -> None:
+    setup.server.publish("sluice.seal.hub._._", garbage, {})
+    task = asyncio.create_task(setup.keeper.run())
+
+    async def is_said() -> bool:
+        entry = await setup.bus.latest("HOSTS", "sluice.seal.hub._._")
+        return entry is not None and entry.data != garbage
+
+    await eventually(is_said)
+    task.cancel()
+    assert seal(b"x", to=await published(setup), context="x", entropy=ENTROPY)
+
+
+async def test_reason_why_there_is_no_key_is_logged_once(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seal_key, "RETRY_SECONDS", 0.0)
+    metadata = {"name": SECRET_NAME, "namespace": "default"}
+    await setup.kube.create(SECRET, {"metadata": metadata, "data": {"x25519": "c2hvcnQ="}})
+    tries, get = iter(range(10)), setup.kube.get
+    over = asyncio.Event()
+
+    async def counted(*arguments: Any) -> Any:
+        if next(tries, None) is None:
+            over.set()
+        return await get(*arguments)
+
+    monkeypatch.setattr(setup.kube, "get", counted)
+    with capture_logs() as logs:
+        task = asyncio.create_task(setup.keeper.run())
+        await over.wait()
+        task.cancel()
+    assert [line["event"] for line in logs] == ["no key to seal to yet"]
 
 
 @pytest.mark.parametrize("box", ["", "!", "AAAA", base64.b64encode(bytes(64)).decode()])
