@@ -231,14 +231,19 @@ class Bus(Protocol):
         """Return each subject whose last decision that this bus has read is void.
 
         A decision is void if its leader had been replaced before it was stored: `watch`, `replay` and
-        `work` drop it.
+        `work` drop it. Raises `UnavailableError` where the answer may be old.
         """
 
     async def log_end(self, stream: str) -> LogEnd:
-        """Return how far the log is, and how full."""
+        """Return how far the log is, and how full. Raises `UnavailableError` where that may be old."""
 
-    async def latest(self, stream: str, subject: str) -> Entry | None:
-        """Return the last message of one subject in the log."""
+    async def latest(self, stream: str, subject: str, *, current: bool = False) -> Entry | None:
+        """Return the last message of one subject in the log.
+
+        `current`: raise `UnavailableError` where the answer may be old, because it is of one of several
+        servers that was cut off and does not know yet that another one leads the log. Costs one more
+        request on several servers.
+        """
 
     def work(
         self,

@@ -157,10 +157,11 @@ class JobController:
         1. This process stops for a while, with a decision in its hands. Its cache learns nothing.
         2. Other replicas carry out that decision and newer ones. Quota gives away what it frees.
         3. This process goes on: the decision that it has would start the job again.
-        Whoever finds that an object was changed meanwhile, or has had a decision for long, therefore asks.
+        Whoever finds that an object was changed meanwhile, or has had a decision for long, therefore asks: a
+        server that knows the answer, not one that was cut off from the others as this process was.
         """
         try:
-            entry = await self.bus.latest(Admission.stream, admission.subject)
+            entry = await self.bus.latest(Admission.stream, admission.subject, current=True)
         except BusError as error:
             raise LaterError(f"cannot ask for the last decision: {error}") from error
         last = None if entry is None else read(entry, Admission)

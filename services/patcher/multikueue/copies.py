@@ -255,7 +255,7 @@ class CopyReconciler:
         """True if the log has the end of this copy. An earlier process may have reported it."""
         subject = subjects.join("copy", self._cluster, dispatch.namespace, dispatch.name)
         try:
-            last = read(await self._bus.latest("DISPATCHES", subject), CopyState)
+            last = read(await self._bus.latest("DISPATCHES", subject, current=True), CopyState)
         except BusError as error:
             raise LaterError(f"cannot ask what was reported: {error}") from error
         return last is not None and last.number == dispatch.number and last.ended is not None

@@ -28,6 +28,7 @@ from shared.bus.nats.object_store import ObjectStore
 from shared.bus.nats.publisher import RETRY_SECONDS, Publisher
 from shared.bus.nats.reader import DirectReader, Reader, stored_entry
 from shared.bus.nats.stream_drift import until_declared
+from shared.bus.nats.tails.compare import led_info
 from shared.bus.nats.tails.lost import keep_looking, look_for_lost
 from shared.bus.nats.tails.refill import fill_up_logs
 from shared.bus.nats.work import ended as ended_work
@@ -296,11 +297,15 @@ class NatsBus:
 
     async def void(self, stream: str) -> list[VoidEntry]:
         """Return each subject whose last decision that was read is void; see the port."""
-        return await self._terms.void_entries() if rules(stream) else []
+        if not rules(stream):
+            return []
+        if not self._single_server:
+            await led_info(self._connection.nc, stream)
+        return await self._terms.void_entries()
 
     async def log_end(self, stream: str) -> LogEnd:
         """Return how far the log is, and how full; see the port."""
-        info = await call(self._connection.nc, f"STREAM.INFO.{stream}")
+        info = await led_info(self._connection.nc, stream)
         state, most = info["state"], int(info["config"]["max_bytes"])
         fullness = int(state["bytes"]) / most if most > 0 else 0.0
         return LogEnd(last=int(state["last_seq"]), fullness=fullness)
@@ -312,8 +317,10 @@ class NatsBus:
         headers = wire.parse(base64.b64decode(stored.get("hdrs", "")).decode())
         return headers.get(wire.MESSAGE_ID)
 
-    async def latest(self, stream: str, subject: str) -> Entry | None:
-        """Return the last message of one subject in the log."""
+    async def latest(self, stream: str, subject: str, *, current: bool = False) -> Entry | None:
+        """Return the last message of one subject in the log; see the port."""
+        if current and not self._single_server:
+            await led_info(self._connection.nc, stream)
         stored = await self._get(stream, {"last_by_subj": subject})
         if stored is None:
             return None

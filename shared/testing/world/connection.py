@@ -3,13 +3,15 @@
 import asyncio
 import contextvars
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Final
 
+from shared.bus.nats.tails import compare
 from shared.bus.port import FencedError, StreamFullError
 from shared.testing.world.memory_server import MemoryServer
-from shared.testing.world.memory_streams import NoLeaderError
+from shared.testing.world.memory_streams import NoLeaderError, SilentError, Stream
 from shared.testing.world.wire import Wire
 
 RECONNECT_SECONDS: Final = 0.5
@@ -18,8 +20,10 @@ RECONNECT_SECONDS: Final = 0.5
 class Connection:
     """An ordered connection to the server. When it breaks, all packets on their way are lost."""
 
-    def __init__(self, server: MemoryServer, wire: Wire) -> None:
+    def __init__(self, server: MemoryServer, wire: Wire, *, owner: str = "") -> None:
+        """`owner`: the process."""
         self.server = server
+        self._owner = owner
         self.wire = wire
         self.nc = _Client(self)
         self.up: list[Callable[[], None]] = []
@@ -31,6 +35,11 @@ class Connection:
         self._epoch = (0, 0)
         self._clear = {"request": 0.0, "answer": 0.0}
         """Arrival time of the last packet in each direction: no later packet overtakes it."""
+
+    @property
+    def peer(self) -> MemoryServer:
+        """Who answers on this connection."""
+        return self.server.deposed.get(self._owner, self.server)
 
     def connect(self) -> None:
         """Connect as soon as the server is up, then call the `up` listeners."""
@@ -96,6 +105,65 @@ class Connection:
         act()
 
 
+class Deposed(MemoryServer):
+    """One server of several that is cut off from the others, and does not know yet that they lead.
+
+    It answers who reads what it led as it was. Nobody hears of anything else: what is written is not
+    stored, nothing new is delivered. After some ten seconds it knows, and answers nothing any more.
+    """
+
+    def __init__(
+        self, server: MemoryServer, led: Collection[str], *, silent_seconds: float = 0.0
+    ) -> None:
+        """`led`: names of the streams that it led. `silent_seconds`: since it heard from the others."""
+        self.world = server.world
+        self.generation = server.generation
+        self.streams = {name: deepcopy(server.streams[name]) for name in led}
+        self.bodies = _Silence()  # type: ignore[assignment]
+        self._since = server.seconds() - silent_seconds
+
+    def stream(self, name: str) -> Stream:
+        """Return what it led, as it was."""
+        found = self.streams.get(name)
+        if found is None:
+            raise SilentError(f"{name} is led by another server")
+        return found
+
+    def known(self, name: str) -> Stream:
+        """What it led, unless it says itself that it has not heard from the others."""
+        found, silent = self.stream(name), int((self.seconds() - self._since) * 1e9)
+        if not compare.is_led({"cluster": {"replicas": 2 * [{"active": silent}]}}):
+            raise NoLeaderError(f"{name}: the server that answers has not heard from the others")
+        return found
+
+    def fed(self, name: str) -> Stream:
+        """Nothing new comes."""
+        raise SilentError(f"nothing is delivered from {name}")
+
+    def responder(self, subject: str) -> None:
+        """Nobody else is there."""
+        del subject
+
+    def ack(self, *_delivery: object, **_more: object) -> None:
+        """Nobody hears of it."""
+
+    def nak(self, *_delivery: object, **_more: object) -> None:
+        """Nobody hears of it."""
+
+    def in_progress(self, *_delivery: object, **_more: object) -> None:
+        """Nobody hears of it."""
+
+    def _silent(self, *_request: object, **_options: object) -> Any:
+        raise SilentError("what is written is not stored")
+
+    publish = acquire = release = purge = sweep = trim = respond = _silent
+
+
+class _Silence:
+    def __getattr__(self, name: str) -> Any:
+        raise SilentError(f"bodies: {name}")
+
+
 class _Client:
     """The part of a NATS client that the publisher uses."""
 
@@ -126,7 +194,7 @@ class _Client:
     def _store(self, subject: str, data: bytes, reply: str, headers: Mapping[str, str]) -> None:
         answer: dict[str, Any]
         try:
-            sequence = self._connection.server.publish(subject, data, headers)
+            sequence = self._connection.peer.publish(subject, data, headers)
         except FencedError as error:
             code = 10070 if "msg ID" in str(error) else 10071
             answer = {"error": {"err_code": code, "description": str(error)}}

@@ -5,7 +5,8 @@ retries, acknowledgements, ordering by key and dead letters are production code.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from random import Random
 from typing import Any, Final, TypeVar
@@ -13,7 +14,7 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from shared.bus import headers as wire_headers
-from shared.bus.nats.large_bodies import Wholes, reference, whole_for_reading, whole_for_work
+from shared.bus.nats.large_bodies import Wholes, whole_for_reading, whole_for_work
 from shared.bus.nats.publisher import Publisher
 from shared.bus.nats.work.worker import IN_FLIGHT_MAX, Registration, Worker
 from shared.bus.order.acknowledged import Acknowledged
@@ -40,9 +41,9 @@ from shared.contracts.messages.base import Message
 from shared.testing.world import memory_server
 from shared.testing.world.connection import Connection
 from shared.testing.world.memory_feed import BATCH, Delivery, Feed, batch_after
-from shared.testing.world.memory_requests import Deletions, MemoryLease, acquire, look_for_lost
+from shared.testing.world.memory_requests import MemoryLease, Requests, acquire, look_for_lost
 from shared.testing.world.memory_server import MemoryServer, Reply, Subscriber, answer_of
-from shared.testing.world.memory_streams import PLAIN, Dialect, NoLeaderError, Stored
+from shared.testing.world.memory_streams import PLAIN, Dialect, NoLeaderError, SilentError, Stored
 from shared.testing.world.wire import PlainWire, Wire, WorldWire
 
 __all__ = ["MemoryBus", "MemoryServer"]
@@ -57,7 +58,7 @@ NO_LEADER_SECONDS: Final = 0.25
 STOP_SECONDS: Final = 20.0
 
 
-class MemoryBus(Deletions):
+class MemoryBus(Requests):
     """Implements `shared.bus.port.Bus`. In a world, create it in the process that uses it."""
 
     def __init__(
@@ -83,11 +84,11 @@ class MemoryBus(Deletions):
         self._dialect = dialect
         self._fences = Fences()
         self._random = random if random is not None else Random(self.holder)
-        self.connection = Connection(server, wire)
+        self.connection = Connection(server, wire, owner=instance.partition(".")[0])
         # The publisher expects a NATS connection; this one implements the part that it uses.
         connection: Any = self.connection
         self._acknowledged = Acknowledged(Generations())
-        self.connection.up.append(partial(look_for_lost, server, self._acknowledged))
+        self.connection.up.append(lambda: look_for_lost(self.connection.peer, self._acknowledged))
         self._publisher = Publisher(
             connection, look_back=self._message_id_at, on_stored=self._acknowledged.observe
         )
@@ -209,18 +210,27 @@ class MemoryBus(Deletions):
 
     async def void(self, stream: str) -> list[VoidEntry]:
         """Return each subject whose last decision that was read is void."""
-        return await self._terms.void_entries() if rules(stream) else []
+        if not rules(stream):
+            return []
+        if self._server.replicated:
+            await self.ask(lambda server: server.led(stream))
+        return await self._terms.void_entries()
 
     async def _next_decision(self, subject: str, after: int) -> Entry | None:
         # Without a round trip: the answer of a moment later would hold no other Term before the entry.
-        stored = self._server.stream(Term.stream).after(after, (subject,))
+        stored = None
+        while True:
+            with suppress(SilentError):
+                stored = self.connection.peer.stream(Term.stream).after(after, (subject,))
+                break
+            await asyncio.sleep(NO_LEADER_SECONDS)
         if stored is None:
             return None
         return self._dialect.read(stored.entry(generation=self._server.generation))
 
     async def log_end(self, stream: str) -> LogEnd:
         """Return how far the log is, and how full."""
-        found = await self.ask(lambda server: server.stream(stream).led())
+        found = await self.ask(lambda server: server.led(stream))
         return LogEnd(last=found.last, fullness=found.fullness)
 
     async def _message_id_at(self, stream: str, sequence: int) -> str | None:
@@ -232,8 +242,10 @@ class MemoryBus(Deletions):
         entry = await super().at_or_after(stream, sequence, subject=subject)
         return None if entry is None else self._dialect.read(entry)
 
-    async def latest(self, stream: str, subject: str) -> Entry | None:
+    async def latest(self, stream: str, subject: str, *, current: bool = False) -> Entry | None:
         """Return the last message of a subject in the log."""
+        if current and self._server.replicated:
+            await self.ask(lambda server: server.led(stream))
         entry = await self.ask(lambda server: server.latest(stream, subject))
         return None if entry is None else await whole_for_reading(self, self._dialect.read(entry))
 
@@ -272,7 +284,7 @@ class MemoryBus(Deletions):
                 future.set_exception(UnavailableError(f"{subject}: {answer or 'nobody answers'}"))
 
         def arrived() -> None:
-            responder = self._server.responder(subject)
+            responder = self.connection.peer.responder(subject)
             if responder is None:
                 self.connection.answer(lambda: replied(None))
             else:
@@ -308,7 +320,7 @@ class MemoryBus(Deletions):
         withdrawn = False
 
         def reaches() -> bool:
-            return self.connected and not withdrawn
+            return self._is_heard() and not withdrawn
 
         async def withdraw() -> None:
             nonlocal withdrawn
@@ -317,31 +329,6 @@ class MemoryBus(Deletions):
 
         await self.ask(lambda server: server.respond(subject, reaches, receive))
         return withdraw
-
-    async def put_body(self, name: str, data: bytes) -> str:
-        """Store a body that is too large for a message."""
-        ref = reference(name, data)
-        await self.ask(lambda server: server.bodies.put(ref, data, at=server.seconds()))
-        return ref
-
-    async def get_body(self, ref: str) -> bytes | None:
-        """Return the body of a reference; None if it is deleted."""
-        return await self.ask(lambda server: server.bodies.get(ref))
-
-    async def drop_body(self, ref: str) -> None:
-        """Delete a body."""
-        await self.ask(lambda server: server.bodies.drop(ref))
-
-    async def keep_bodies(
-        self, prefix: str, refs: Collection[str], *, older_than_seconds: float
-    ) -> int:
-        """Delete bodies without a reference."""
-        kept = frozenset(refs)
-        return await self.ask(
-            lambda server: server.bodies.keep(
-                prefix, kept, before=server.seconds() - older_than_seconds
-            )
-        )
 
     async def ask(self, question: Callable[[MemoryServer], T]) -> T:
         """One round trip. Raises `UnavailableError` when it is lost."""
@@ -359,7 +346,9 @@ class MemoryBus(Deletions):
 
     def _settle(self, future: "asyncio.Future[T]", question: Callable[[MemoryServer], T]) -> None:
         try:
-            act = partial(_resolve, future, question(self._server))
+            act = partial(_resolve, future, question(self.connection.peer))
+        except SilentError:
+            return
         except BusError as error:
             act = partial(_fail, future, error)
         self.connection.answer(act)
@@ -403,7 +392,7 @@ class MemoryBus(Deletions):
         subscriber = Subscriber(
             credit=IN_FLIGHT_MAX,
             alive=self._alive,
-            reaches=lambda: self.connected,
+            reaches=self._is_heard,
             deliver=deliver,
         )
 
@@ -426,6 +415,10 @@ class MemoryBus(Deletions):
         self.connection.up.append(ask)
         ask()
 
+    def _is_heard(self) -> bool:
+        """Whether the server that leads reaches this bus."""
+        return self.connected and self.connection.peer is self._server
+
     def _alive(self) -> bool:
         return not self.connection.closed and self._wire.alive()
 
@@ -433,18 +426,19 @@ class MemoryBus(Deletions):
         self, log_name: str, filters: tuple[str, ...], *, view: bool, start: int
     ) -> AsyncGenerator[Entry | CaughtUp, None]:
         name = view_of(log_name) if view else log_name
-        stream, generation = self._server.stream(name), self._server.generation
-        target = await self._retry(lambda server: server.stream(log_name).led().last)
+        self._server.stream(name)  # It has to exist.
+        generation = self._server.generation
+        target = await self._retry(lambda server: server.led(log_name).last)
         feed = Feed(
             connection=self.connection,
             alive=self._alive,
-            next_batch=lambda at: partial(batch_after, stream, at, filters, target, view),
+            next_batch=lambda at: partial(batch_after, name, at, filters, target, view),
             position=start - 1,
             filters=filters,
         )
         if view and (late := self._server.lag_seconds(log_name)):
             await asyncio.sleep(late)  # Each view answers a new reader at its own time.
-        self._server.listen(stream.name, feed.on_messages)
+        self._server.listen(name, feed.on_messages)
         self.connection.down.append(feed.on_down)
         stopped = asyncio.create_task(self._stopped.wait())
         stopped.add_done_callback(lambda _: feed.wake.set())

@@ -7,7 +7,7 @@ from typing import Final
 
 from shared.testing.world.connection import Connection
 from shared.testing.world.memory_server import MemoryServer
-from shared.testing.world.memory_streams import Durable, NoLeaderError, Stored, Stream, matches
+from shared.testing.world.memory_streams import Durable, NoLeaderError, Stored, matches
 
 BATCH: Final = 64
 """Most messages of one batch."""
@@ -59,7 +59,7 @@ class Feed:
             self.more = True
         elif self.waiting and not self.wake.is_set() and self.connection.open:
             try:
-                given = self.next_batch(self.position)(self.connection.server)
+                given = self.next_batch(self.position)(self.connection.peer)
             except NoLeaderError:
                 self.wake.set()
                 return True
@@ -85,7 +85,7 @@ class Feed:
 
 
 def batch_after(
-    stream: Stream,
+    name: str,
     position: int,
     filters: tuple[str, ...],
     target: int,
@@ -93,7 +93,8 @@ def batch_after(
     server: MemoryServer,
 ) -> Given:
     """Return the batch after `position`, the new position, and whether `target` is reached."""
-    stream.led().expire(server.seconds())
+    stream = server.fed(name)
+    stream.expire(server.seconds())
     batch: list[Stored] = []
     while len(batch) < BATCH:
         stored = stream.after(position, filters)
@@ -145,4 +146,4 @@ class Delivery:
     async def _answer(self, what: str, act: Callable[[MemoryServer], None]) -> None:
         connection = self._connection
         await connection.wire.point(f"{what} {self.subject}")
-        connection.send(lambda: act(connection.server))
+        connection.send(lambda: act(connection.peer))

@@ -1,4 +1,4 @@
-"""What a bus in memory asks its server for: leases, deletions of what has ended, what a log has lost.
+"""What a bus in memory asks its server for: leases, deletions, large bodies, what a log has lost.
 
 Leases have the timing of `shared.bus.nats.lease`.
 """
@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Protocol, TypeVar
 
 from shared.bus.headers import EVENT_ID
+from shared.bus.nats.large_bodies import reference
 from shared.bus.nats.lease import LEASE_SECONDS, LOOK_SECONDS
 from shared.bus.order.acknowledged import Acknowledged
 from shared.bus.port import Entry, UnavailableError
@@ -102,15 +103,18 @@ def look_for_lost(server: MemoryServer, acknowledged: Acknowledged) -> None:
     """Tell which logs lack what they had acknowledged; without a round trip, once for each connection."""
     acknowledged.doubtful.clear()
     for name, witness in acknowledged.witnesses().items():
-        stream = server.stream(name)
+        try:
+            stream = server.known(name)
+        except UnavailableError:
+            continue
         stored = stream.messages.get(witness.sequence)
         other = stored is not None and stored.headers.get(EVENT_ID) != witness.event_id
         if witness.sequence > stream.last or other:
             acknowledged.lost(name, witness, identity=str(server.generation))
 
 
-class Deletions:
-    """Deletions, as requests to the server. `MemoryBus` is one."""
+class Requests:
+    """Requests of one round trip: deletions, single messages, large bodies. `MemoryBus` makes them."""
 
     async def ask(self, question: Callable[[MemoryServer], T]) -> T:
         """One round trip."""
@@ -135,3 +139,28 @@ class Deletions:
     async def tombstones(self, stream: str, *, before: datetime, most: int) -> dict[str, int]:
         """Return the tombstones of a view that are older than `before`."""
         return await self.ask(lambda server: server.tombstones(stream, before, most))
+
+    async def put_body(self, name: str, data: bytes) -> str:
+        """Store a body that is too large for a message."""
+        ref = reference(name, data)
+        await self.ask(lambda server: server.bodies.put(ref, data, at=server.seconds()))
+        return ref
+
+    async def get_body(self, ref: str) -> bytes | None:
+        """Return the body of a reference; None if it is deleted."""
+        return await self.ask(lambda server: server.bodies.get(ref))
+
+    async def drop_body(self, ref: str) -> None:
+        """Delete a body."""
+        await self.ask(lambda server: server.bodies.drop(ref))
+
+    async def keep_bodies(
+        self, prefix: str, refs: Collection[str], *, older_than_seconds: float
+    ) -> int:
+        """Delete bodies without a reference."""
+        kept = frozenset(refs)
+        return await self.ask(
+            lambda server: server.bodies.keep(
+                prefix, kept, before=server.seconds() - older_than_seconds
+            )
+        )

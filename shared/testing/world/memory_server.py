@@ -110,6 +110,9 @@ class MemoryServer:
         self._listeners: dict[str, list[Callable[[tuple[str, ...]], bool]]] = {}
         self._responders: dict[str, list[tuple[Callable[[], bool], Responder]]] = {}
         self._sourcing: set[str] = set()
+        self.deposed: dict[str, MemoryServer] = {}
+        """Process to the server that it is connected to, where that one is cut off from the others."""
+
         self.lags: dict[str, float] = {}
         """Log to the most seconds by which its view is behind at present, where that is unusual."""
 
@@ -176,6 +179,7 @@ class MemoryServer:
         if self.world is not None:
             self.world.note(f"bus restarts, away for {down_seconds:.3f} s")
         self.up = False
+        self.deposed.clear()
         self.epoch += 1
         self.later(down_seconds, self._finish_restart)
 
@@ -251,6 +255,18 @@ class MemoryServer:
         if stream is None:
             raise BusError(f"stream {name} does not exist (10059)")
         return stream
+
+    def known(self, name: str) -> Stream:
+        """Return a stream as whoever knows that it leads has it, even while nobody does."""
+        return self.stream(name)
+
+    def led(self, name: str) -> Stream:
+        """Return a stream. Raises `UnavailableError` unless who answers has just heard from the others."""
+        return self.known(name).led()
+
+    def fed(self, name: str) -> Stream:
+        """Return a stream from which readers are fed."""
+        return self.stream(name).led()
 
     def view(self, log: str) -> Stream:
         """Return the view of `log`, with all messages that were sourced so far."""

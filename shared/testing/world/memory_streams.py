@@ -85,6 +85,10 @@ class NoLeaderError(UnavailableError):
     """Nobody leads the stream, so that nobody answers."""
 
 
+class SilentError(NoLeaderError):
+    """Nobody hears the question, or the answer."""
+
+
 class Dialect:
     """How a release writes and reads messages. This one writes and reads them as they are."""
 

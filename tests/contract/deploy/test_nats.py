@@ -2,8 +2,9 @@
 
 import asyncio
 import json
+import signal
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -161,6 +162,32 @@ async def test_three_servers_store_stale_decision_and_every_reader_drops_it(fold
         assert all(one.state == "admitted" for one in handled)
         [void] = await tracer.void("ADMISSIONS")
         assert (void.entry.sequence, void.valid and void.valid.sequence) == (stale, 2)
+        await no_answer_counts_without_the_others(servers, (old, new, patcher))
+
+
+async def no_answer_counts_without_the_others(
+    servers: Sequence[EmbeddedServer], buses: Sequence[NatsBus]
+) -> None:
+    """The leader of a log that hears from no other server goes on answering for some seconds."""
+    subject = decision("c", 2, "admitted").subject
+    info = await call(buses[0].connection.nc, "STREAM.INFO.ADMISSIONS")
+    leader = int(info["cluster"]["leader"].removeprefix("nats-"))
+    others = [one for number, one in enumerate(servers) if number != leader]
+
+    async def is_refused() -> bool:
+        try:
+            return await buses[leader].latest("ADMISSIONS", subject, current=True) is None
+        except UnavailableError as error:
+            return "has not heard from the others" in str(error)
+
+    assert await buses[leader].latest("ADMISSIONS", subject, current=True) is not None
+    for one in others:
+        one.signal(signal.SIGSTOP)
+    try:
+        await eventually(is_refused)
+    finally:
+        for one in others:
+            one.signal(signal.SIGCONT)
 
 
 USERS: Final = ("quota", "quota", "patcher", "tracer")

@@ -15,6 +15,7 @@ from shared.contracts.kube import kinds, names
 from shared.contracts.kube.bodies import Metadata
 from shared.contracts.kube.kinds import Kind
 from shared.kube.port import AlreadyExistsError, ConflictError, NotFoundError
+from shared.testing.world.connection import Deposed
 from shared.testing.world.memory_streams import Stored
 
 LEASES: Final = ("quota", "quota", "quota", "classifier-projection", "watcher-hub")
@@ -33,6 +34,11 @@ LAGGING_SECONDS: Final = (3.0, 12.0)
 ELECTION_SECONDS: Final = (0.3, 12.0)
 """Servers notice after four seconds or more that a leader is gone, and at once that it steps down."""
 
+SUCCEEDED_SECONDS: Final = (3.0, 6.0)
+"""After which others lead what a server led that is cut off."""
+
+DEPOSED_SECONDS: Final = (7.0, 10.0)
+"""After which such a server knows that it leads nothing any more."""
 
 BURST: Final = (4, 12)
 BURST_SECONDS: Final = 5.0
@@ -70,6 +76,7 @@ class Disturbances:
         self._world = system.world
         self._features = features
         self._random = random
+        self._stale = Random(f"stale/{system.world.seed}")
 
     async def run(self) -> None:
         """Disturb until the time of faults is over."""
@@ -87,6 +94,8 @@ class Disturbances:
                 group.create_task(self._repeat(15.0, self._fill_a_log))
             if features.elections:
                 group.create_task(self._repeat(8.0, self._elect))
+            if features.stale_reads:
+                group.create_task(self._repeat(14.0, self._cut_off_a_server))
             if features.truncation:
                 group.create_task(self._repeat(12.0, self._truncate_a_log))
             if features.garbage:
@@ -214,6 +223,32 @@ class Disturbances:
                 seconds = self._world.between(ELECTION_SECONDS)
                 self._world.note(f"nobody leads {name} for {seconds:.3f} s")
                 self._system.server.elect(name, seconds=seconds)
+
+    async def _cut_off_a_server(self) -> None:
+        """Cut one server of three off from the others, with the processes that are connected to it.
+
+        Until it knows that others lead, it answers reads with what it had. Some connect to it later.
+        """
+        random, server = self._stale, self._system.server
+        replicas = self._features.replicas.items()
+        processes = [f"{name}-{number + 1}" for name, count in replicas for number in range(count)]
+        there = [name for name in processes if random.random() < 1 / 3]
+        led = [one for one in (*FILLED, *map(view_of, FILLED)) if random.random() < 2 / 3]
+        if server.deposed or any(server.stream(name).election for name in led):
+            return
+        self._world.note(f"cut off: {', '.join(there)} and a server that led {', '.join(led)}")
+        deposed = Deposed(server, led)
+        for name in led:
+            server.elect(name, seconds=random.uniform(*SUCCEEDED_SECONDS))
+        await asyncio.sleep(random.choice((0.0, 0.0, random.uniform(0.0, 3.0))))
+        server.deposed.update(dict.fromkeys(there, deposed))
+        self._world.later(random.uniform(*DEPOSED_SECONDS), self._join, deposed)
+
+    def _join(self, deposed: Deposed) -> None:
+        server = self._system.server
+        if deposed in server.deposed.values():
+            self._world.note("the server that was cut off joins the others")
+            server.deposed.clear()
 
     def _end_lag(self, log: str) -> None:
         self._world.note(f"view of {log} is late no more")

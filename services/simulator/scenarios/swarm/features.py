@@ -82,6 +82,9 @@ class Features:
     elections: bool = False
     """Three servers elect anew who leads a log, or a view: for a while nobody stores or reads there."""
 
+    stale_reads: bool = False
+    """One of three servers is cut off, and answers with what it had until it knows that others lead."""
+
     power_cuts: bool = False
     """The server loses its power, and each log and view another part of what was stored last."""
 
@@ -137,6 +140,7 @@ def drawn(random: Random, later: Random) -> Features:
         downgrade=1 / 12 <= rollout < 1 / 6,
         power_cuts=later.random() < 1 / 8,
         elections=features.replicated and later.random() < 1 / 2,
+        stale_reads=features.replicated and later.random() < 1 / 3,
     )
 
 
@@ -200,8 +204,17 @@ FOCUSES: Final[Mapping[str, dict[str, Any]]] = {
     },
     "disks": {"full_disks": True},
     "garbage": {"garbage": True},
+    "refusals": {"refusals": True},
     "power-cuts": {"power_cuts": True},
     "elections": {"elections": True, "replicated": True, "replicas": {"quota": 3}},
+    "stale-reads": {
+        "stale_reads": True,
+        "replicated": True,
+        "preemption": True,
+        "deactivation": True,
+        "replicas": {"quota": 2, "patcher": 3},
+        "faults": {"hold_every_seconds": 6.0, "delay": 0.1},
+    },
     "upgrades": {"upgrade": True, "downgrade": False, "replicas": dict.fromkeys(SERVICES, 2)},
     "downgrades": {"upgrade": False, "downgrade": True, "replicas": dict.fromkeys(SERVICES, 2)},
 }

@@ -1,7 +1,7 @@
 """Compares a log with its view, and with what was read of it before."""
 
 import base64
-from typing import Any
+from typing import Any, Final
 
 from nats.aio.client import Client
 
@@ -12,6 +12,32 @@ from shared.bus.port import UnavailableError
 from shared.bus.streams import view_of
 
 Json = dict[str, Any]
+
+HEARD_SECONDS: Final = 2.0
+"""Longest time since the server that answers heard from the others. They elect another leader three seconds
+after they heard from it, or later (nats-server 2.15: heartbeats every second, elections after four)."""
+
+
+async def led_info(nc: Client, name: str) -> Json:
+    """Return `STREAM.INFO` of a stream. Raises `UnavailableError` if who answers may lead it no more.
+
+    A server that is cut off from the others answers for some ten seconds with what it had.
+    """
+    info = await call(nc, f"STREAM.INFO.{name}")
+    if not is_led(info):
+        raise UnavailableError(f"{name}: the server that answers has not heard from the others")
+    return info
+
+
+def is_led(info: Json) -> bool:
+    """Whether the server that answered has heard from so many others that nobody else leads the stream."""
+    others = (info.get("cluster") or {}).get("replicas") or []
+    heard = [
+        one
+        for one in others
+        if not one.get("offline") and int(one.get("active", 0)) < HEARD_SECONDS * 1e9
+    ]
+    return len(heard) >= (len(others) + 1) // 2
 
 
 async def view_end(nc: Client, log_name: str) -> tuple[int, int]:
@@ -29,12 +55,12 @@ async def view_end(nc: Client, log_name: str) -> tuple[int, int]:
 
 
 async def whole_log(nc: Client, log_name: str) -> Json:
-    """Return `STREAM.INFO` of a log. Raises `UnavailableError` while its view is ahead of it.
+    """Return `led_info` of a log. Raises `UnavailableError` while its view is ahead of it.
 
     Until a writer has filled up the log (`refill`), nothing that is compared with its end means anything.
     """
     _, taken = await view_end(nc, log_name)
-    info = await call(nc, f"STREAM.INFO.{log_name}")
+    info = await led_info(nc, log_name)
     last = int(info["state"]["last_seq"])
     if taken > last:
         raise UnavailableError(

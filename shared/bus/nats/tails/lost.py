@@ -8,8 +8,8 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
 from shared.bus.nats.broker import Connection
-from shared.bus.nats.jetstream_api import STREAM_NOT_FOUND, ApiError, call
-from shared.bus.nats.tails.compare import still_has
+from shared.bus.nats.jetstream_api import STREAM_NOT_FOUND, ApiError
+from shared.bus.nats.tails.compare import led_info, still_has
 from shared.bus.order.acknowledged import CHECK_SECONDS, Acknowledged
 from shared.bus.port import BusError
 
@@ -21,7 +21,7 @@ async def look_for_lost(nc: Client, acknowledged: Acknowledged) -> None:
     acknowledged.doubtful.clear()
     for log_name, witness in acknowledged.witnesses().items():
         try:
-            info = await call(nc, f"STREAM.INFO.{log_name}")
+            info = await led_info(nc, log_name)
             if not await still_has(nc, log_name, info, witness):
                 acknowledged.lost(log_name, witness, identity=info["created"])
         except ApiError as error:

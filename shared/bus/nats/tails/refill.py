@@ -28,7 +28,7 @@ from shared.bus.nats.jetstream_api import (
     Json,
     call,
 )
-from shared.bus.nats.tails.compare import view_end
+from shared.bus.nats.tails.compare import led_info, view_end
 from shared.bus.port import DeniedError, UnavailableError
 from shared.bus.streams import load, view_of
 from shared.contracts.subjects import join
@@ -76,7 +76,7 @@ async def refill(nc: Client, log_name: str, *, writes: Collection[str] | None = 
     """
     while True:
         view_last, taken = await view_end(nc, log_name)
-        last = int((await call(nc, f"STREAM.INFO.{log_name}"))["state"]["last_seq"])
+        last = int((await led_info(nc, log_name))["state"]["last_seq"])
         if taken <= last:
             return
         log.warning("filling up a log that lost its tail", log=log_name, ends_at=last, view=taken)

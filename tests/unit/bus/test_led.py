@@ -1,0 +1,38 @@
+"""Who answers for a stream says whether it has heard from the others."""
+
+from typing import Any
+
+import pytest
+
+from shared.bus.nats.tails.compare import is_led
+
+SECOND = 10**9
+
+
+def others(*seconds: float, **more: Any) -> dict[str, Any]:
+    replicas = [{"name": "s", "active": int(each * SECOND), **more} for each in seconds]
+    return {"cluster": {"leader": "s0", "replicas": replicas}}
+
+
+LED = {
+    "one server": {},
+    "one server of a cluster": {"cluster": {"leader": "s0"}},
+    "three, both others were heard": others(0.2, 0.9),
+    "three, one other was heard": others(0.2, 60.0),
+    "five, two others were heard": others(0.2, 1.1, 60.0, 60.0),
+}
+CUT_OFF = {
+    "three, none was heard": others(2.5, 7.0),
+    "three, both are offline": others(0.1, 0.1, offline=True),
+    "five, one other was heard": others(0.2, 7.0, 60.0, 60.0),
+}
+
+
+@pytest.mark.parametrize("info", LED.values(), ids=LED.keys())
+def test_leader_with_most_others_leads(info: dict[str, Any]) -> None:
+    assert is_led(info)
+
+
+@pytest.mark.parametrize("info", CUT_OFF.values(), ids=CUT_OFF.keys())
+def test_leader_without_most_others_may_be_deposed(info: dict[str, Any]) -> None:
+    assert not is_led(info)

@@ -1,0 +1,94 @@
+"""A server that was cut off from the others answers with what it had, and is not believed for long."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from shared.bus.port import CaughtUp, UnavailableError
+from shared.contracts.messages.admissions import Admission
+from shared.testing.builders import admission, workload
+from shared.testing.waiting import eventually
+from shared.testing.world.connection import Deposed
+from shared.testing.world.memory_bus import MemoryBus, MemoryServer
+
+
+@pytest.fixture
+async def server() -> MemoryServer:
+    return MemoryServer(replicated=True)
+
+
+@pytest.fixture
+async def leader(server: MemoryServer) -> AsyncIterator[MemoryBus]:
+    bus = MemoryBus(server, instance="quota-1")
+    await bus.start()
+    yield bus
+    await bus.stop()
+
+
+@pytest.fixture
+async def cut_off(server: MemoryServer, leader: MemoryBus) -> AsyncIterator[MemoryBus]:
+    """Connected to a server that has the first of two decisions only."""
+    bus = MemoryBus(server, instance="patcher-1")
+    await bus.start()
+    await leader.publish(decision(1))
+    server.deposed["patcher-1"] = Deposed(server, ["ADMISSIONS"])
+    await leader.publish(decision(2))
+    yield bus
+    server.deposed.clear()
+    await bus.stop()
+
+
+def decision(number: int) -> Admission:
+    return admission(workload("train"), number=number)
+
+
+async def test_it_answers_with_what_it_had(leader: MemoryBus, cut_off: MemoryBus) -> None:
+    subject = decision(1).subject
+    numbers = [
+        Admission.decode(entry.data).number
+        for bus in (leader, cut_off)
+        if (entry := await bus.latest("ADMISSIONS", subject)) is not None
+    ]
+    assert numbers == [2, 1]
+
+
+async def test_it_says_when_it_has_not_heard_from_the_others(
+    server: MemoryServer, cut_off: MemoryBus
+) -> None:
+    subject = decision(1).subject
+    assert await cut_off.latest("ADMISSIONS", subject, current=True) is not None
+    server.deposed["patcher-1"] = Deposed(server, ["ADMISSIONS"], silent_seconds=10.0)
+    with pytest.raises(UnavailableError, match="not heard from the others"):
+        await cut_off.latest("ADMISSIONS", subject, current=True)
+    with pytest.raises(UnavailableError, match="not heard from the others"):
+        await cut_off.log_end("ADMISSIONS")
+    with pytest.raises(UnavailableError, match="not heard from the others"):
+        await cut_off.void("ADMISSIONS")
+
+
+async def test_what_is_written_there_is_stored_once_it_is_back(
+    server: MemoryServer, leader: MemoryBus, cut_off: MemoryBus
+) -> None:
+    stored = cut_off.publish(decision(3))
+    server.deposed.clear()
+    assert await stored == 3
+    assert await leader.last_sequence("ADMISSIONS") == 3
+
+
+async def test_reader_gets_what_it_missed(server: MemoryServer, cut_off: MemoryBus) -> None:
+    server.deposed.clear()
+    items = cut_off.watch("ADMISSIONS")
+    assert [await anext(items), await anext(items)][1] == CaughtUp(sequence=2)
+    server.deposed["patcher-1"] = Deposed(server, ["ADMISSIONS"])
+    server.publish(decision(3).subject, decision(3).encode(), {})
+    view = server.view("ADMISSIONS")
+
+    async def is_in_view() -> bool:
+        return view.sourced == 3
+
+    await eventually(is_in_view)
+    server.deposed.clear()
+    entry = await anext(items)
+    assert not isinstance(entry, CaughtUp)
+    assert entry.sequence == 3
+    await items.aclose()
