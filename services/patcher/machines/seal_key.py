@@ -33,7 +33,6 @@ LOGGED_MAX: Final = 20
 """Reasons why there is no key that are logged, each once: it is tried again without end."""
 
 
-
 class SealKeyStore:
     """Holds the private key, once `run` has read or created it."""
 
@@ -71,7 +70,9 @@ class SealKeyStore:
                 break
             except (KubeError, BusError, ValueError) as error:
                 if self._logged.is_new(str(error)):
-                    log.warning("no key to seal to yet", namespace=self._namespace, error=str(error))
+                    log.warning(
+                        "no key to seal to yet", namespace=self._namespace, error=str(error)
+                    )
                 await asyncio.sleep(RETRY_SECONDS)
         await asyncio.Event().wait()
 
