@@ -4,11 +4,13 @@
 them, or those with that word.
 """
 
+import asyncio
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from services.classifier.projection import projector
+from services.classifier.projection.owners import naming
 from services.classifier.projection.owners.naming import Naming
 from services.classifier.projection.projector import Projector
 from services.classifier.webhook import updates
@@ -16,6 +18,7 @@ from services.classifier.webhook.draft import MutationResult
 from services.patcher.jobs.controller import JobController
 from services.quota.wire import outbound
 from services.simulator.scenarios import SCENARIOS, system
+from services.simulator.scenarios.tenants.load import ADVERSARY
 from shared.contracts.messages.spokes import ORIGIN, PREBUILT_WORKLOAD
 from shared.contracts.refs import WorkloadRef
 from shared.integrations import Integration, controller_uid, queue_of
@@ -34,8 +37,16 @@ class Mistake(NamedTuple):
     """Part of what the judge says."""
 
 
+LARGE = 50_000
+"""Characters of an annotation."""
+
+SLOWLY = 15.0
+"""Seconds, longer than an honest tenant's work may start late."""
+
 _is_ours = Projector._is_ours
+_observe = Projector.observe
 _stop = JobController.stop
+_release = JobController.release
 
 
 def believes_any_owner(self: Any, job: Any, integration: Any, ref: Any) -> bool:
@@ -97,6 +108,30 @@ async def stops_only_with_a_workload(self: Any, state: Any, admission: Any, work
         await _stop(self, state, admission, workload)
 
 
+def sees_whatever_label(*_: Any) -> None:
+    """Let a tenant take away the label by which a pod is seen."""
+
+
+def fits_any_workload(*_: Any) -> None:
+    """Give a job the Workload that it names, whatever that asks for."""
+    return
+
+
+async def releases_behind_others(self: Any, state: Any, *more: Any, **how: Any) -> None:
+    """Start nobody's job before what another tenant has was looked at."""
+    others = [one for one in self.cache.admissions() if one.namespace == ADVERSARY]
+    await asyncio.sleep(SLOWLY if others else 0.0)
+    await _release(self, state, *more, **how)
+
+
+def ends_of_a_large_object(self: Any, observed: Any) -> None:
+    """End with an object that is larger than usual."""
+    metadata = {} if observed.body is None else observed.body["metadata"]
+    if any(len(text) > LARGE for text in (metadata.get("annotations") or {}).values()):
+        raise MemoryError(observed.name)
+    _observe(self, observed)
+
+
 MISTAKES: dict[str, Mistake] = {
     "an owner that nobody looks for": Mistake(
         Projector, "_is_ours", believes_any_owner, 9, "runs and holds no quota"
@@ -128,6 +163,18 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "a copy's labels": Mistake(
         Naming, "ref_of", takes_over_any_workload, 6, "runs and holds no quota"
+    ),
+    "a label by which a pod is seen": Mistake(
+        updates, "_check_label", sees_whatever_label, 1, "is given back while it runs"
+    ),
+    "a Workload that asks for less": Mistake(
+        naming, "why_not", fits_any_workload, 1, "runs more than it was given"
+    ),
+    "work of one tenant before that of another": Mistake(
+        JobController, "release", releases_behind_others, 2, "of them beside room"
+    ),
+    "an object that a service ends of": Mistake(
+        Projector, "observe", ends_of_a_large_object, 2, "ended by itself"
     ),
 }
 """By what is believed."""

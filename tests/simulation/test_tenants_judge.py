@@ -1,17 +1,21 @@
 """What the judge of running work lets pass and what it does not, on histories small enough to read."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
+from typing import Any, Final
 
 import pytest
 
 from services.simulator.cluster.api import Api
+from services.simulator.cluster.kinds.catalogue import PODS
 from services.simulator.judge import tenants, waits
 from services.simulator.judge.message_logs import MessageLogs, Record
 from services.simulator.judge.running_work import Change, Job, RunningWork
 from shared.contracts.messages.admissions import Admission, PodSetAssignment
+from tests.simulation.pods import GATE, pod
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 CPU = 10**9
@@ -305,3 +309,42 @@ def test_release_of_an_earlier_name_gives_nothing_back() -> None:
 def test_release_under_one_name_counts_with_the_admission_of_the_same_moment() -> None:
     assert renamed(History(), decided=10, logged=10.01) == []
     assert len(renamed(History(), decided=10.01, logged=10.01)) == 1
+
+
+def owned(kind: str) -> dict[str, Any]:
+    owner = {"apiVersion": "v1", "kind": kind, "name": "o", "uid": "u", "controller": True}
+    return {"ownerReferences": [owner]}
+
+
+RUNS: Final = [(CPU, 0), (0, CPU)]
+"""What a pod of one CPU runs and ends, once it is let go and once it is deleted."""
+
+
+@pytest.mark.parametrize(
+    ("obj", "pods_wait", "expected"),
+    [
+        pytest.param(pod("p"), True, RUNS, id="that names a queue"),
+        pytest.param(pod("p", **owned("Deployment")), True, RUNS, id="of a Deployment"),
+        pytest.param(pod("p", None), True, [], id="without a queue"),
+        pytest.param(pod("p", **owned("TaskRun")), True, [], id="of a TaskRun"),
+        pytest.param(pod("p"), False, [], id="where pods do not wait"),
+    ],
+)
+def test_pod_counts_by_itself_from_its_gate_to_its_end(
+    obj: dict[str, Any], pods_wait: bool, expected: list[tuple[int, int]]
+) -> None:
+    api = Api(now=lambda: AT, random=Random(1))
+    api.graceful_pods = True
+    work = RunningWork(api, lambda: AT, pods_wait=pods_wait)
+    gated = {**obj, "spec": {**obj["spec"], "schedulingGates": [{"name": GATE}]}}
+
+    async def live() -> None:
+        await api.create(PODS, "v1", "team-a", gated)
+        ungated = {"spec": {"schedulingGates": None}}
+        await api.patch(PODS, "v1", "team-a", "p", ungated, "merge")
+        await api.delete(PODS, "team-a", "p")
+
+    asyncio.run(live())
+    found = [(one.steady.get("cpu", 0), one.ending.get("cpu", 0)) for one in work.changes]
+    assert found == expected
+    assert all(job.is_managed(AT) for job in work.jobs.values())

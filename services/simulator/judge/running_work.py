@@ -2,7 +2,7 @@
 
 Nothing here reads a label, an annotation or an ownerReference that a user can write later: the owner of a
 pod is the one that its controller gave it at its creation, and what a PipelineRun needs follows from its
-spec, which cannot change.
+spec, which cannot change. So is the queue of a pod that waits by itself the one of its creation.
 """
 
 from collections.abc import Callable
@@ -23,6 +23,9 @@ TASKS: Final = "tasks"
 
 Amounts = dict[str, int]
 """Resource to billionths."""
+
+_OWN_QUEUE: Final = frozenset({"", "Deployment"})
+"""Kinds of controllers whose pods wait by themselves; empty: none."""
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _UNIT: Final = 10**9
@@ -66,6 +69,8 @@ class Change:
 class _Pod:
     owner: str
     requests: Amounts
+    waits: bool
+    """It waits by itself, at its gate."""
 
 
 @dataclass(slots=True)
@@ -78,14 +83,18 @@ class _Running:
 class RunningWork:
     """Follows all pods, Jobs and PipelineRuns of a cluster from their creation."""
 
-    def __init__(self, api: Api, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, api: Api, now: Callable[[], datetime], *, pods_wait: bool = False
+    ) -> None:
+        """`pods_wait`: pods that name a queue are jobs of their own."""
         self.jobs: dict[str, Job] = {}
-        """Every Job and PipelineRun that there was, by uid."""
+        """Every Job and PipelineRun that there was, by uid, and every pod that waits by itself."""
 
         self.changes: list[Change] = []
         """In the order of time."""
 
         self._now = now
+        self._pods_wait = pods_wait
         self._pods: dict[str, _Pod] = {}
         self._running: dict[str, _Running] = {}
         api.store.subscribe(JOBS, self._on_job)
@@ -125,23 +134,36 @@ class RunningWork:
     def _on_pod(self, event: Event) -> None:
         obj, uid = event.stored.obj, event.stored.uid
         if event.before is None and event.type != "DELETED":
-            owners = obj["metadata"].get("ownerReferences") or []
-            owner = next((one["uid"] for one in owners if one.get("controller")), "")
-            if owner not in self.jobs:
-                return  # The pod of a TaskRun, whose run is counted, or one that its user made.
-            self._pods[uid] = _Pod(owner=owner, requests=_requests_of_pod(obj))
+            self._on_new_pod(obj)
         pod = self._pods.get(uid)
         if pod is None:
             return
-        ended = event.type == "DELETED" or (obj.get("status") or {}).get("phase") in _ENDED
+        has_ended = (obj.get("status") or {}).get("phase") in _ENDED
+        ended = event.type == "DELETED" or has_ended
         is_ending = "deletionTimestamp" in obj["metadata"]
         # A pod whose grace is over runs no more; finalizers may keep the object.
         ended = ended or (is_ending and not obj["metadata"].get("deletionGracePeriodSeconds"))
         runs = {} if ended else pod.requests
+        if pod.waits:
+            self.jobs[uid].finished |= has_ended
+            if obj["spec"].get("schedulingGates"):
+                runs = {}
         if is_ending:
             self._set(pod.owner, uid, steady={}, ending=runs)
         else:
             self._set(pod.owner, uid, steady=runs, ending={})
+
+    def _on_new_pod(self, obj: Obj) -> None:
+        """Follow a pod of a Job, or one that waits by itself; not that of a TaskRun, whose run is counted."""
+        uid = str(obj["metadata"]["uid"])
+        owners = obj["metadata"].get("ownerReferences") or []
+        controller = next((one for one in owners if one.get("controller")), {})
+        owner = self.jobs.get(str(controller.get("uid")))
+        if owner is not None:
+            self._pods[uid] = _Pod(owner=owner.uid, requests=_requests_of_pod(obj), waits=False)
+        elif self._pods_wait and queue_of(obj) and controller.get("kind", "") in _OWN_QUEUE:
+            self._job(obj).managed_at = self._now()
+            self._pods[uid] = _Pod(owner=uid, requests=_requests_of_pod(obj), waits=True)
 
     def _set(self, job: str, part: str, *, steady: Amounts, ending: Amounts) -> None:
         running = self._running.setdefault(job, _Running())

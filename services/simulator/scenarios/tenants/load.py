@@ -32,6 +32,8 @@ cel:
 """What every PipelineRun gets: the judge knows the same by itself."""
 
 LOAD_SECONDS: Final = 60.0
+IN_FORCE_SECONDS: Final = 10.0
+"""By then pods are a kind that waits, where they are one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +123,8 @@ def _objects(
         yield kinds.LOCAL_QUEUE, local
 
 
-def arrivals(random: Random) -> list[Arrival]:
-    """Return the work of the honest tenants, in the order of its creation."""
+def arrivals(random: Random, *, pods_wait: bool) -> list[Arrival]:
+    """Return the work of the honest tenants, in the order of its creation. `pods_wait`: some of it is pods."""
     coming = []
     for number in range(random.randint(3, 7)):
         obj = job(
@@ -139,20 +141,37 @@ def arrivals(random: Random) -> list[Arrival]:
             f"run-{number}", random.choice(HONEST), tasks=1, seconds=random.randint(5, 30)
         )
         coming.append(Arrival(at=random.uniform(0, LOAD_SECONDS), kind=kinds.PIPELINE_RUN, job=run))
+    for number in range(random.randint(1, 3) if pods_wait else 0):
+        obj = pod(f"pod-{number}", random.choice(HONEST), cpu="1", seconds=random.randint(5, 30))
+        obj["metadata"]["labels"] = {names.QUEUE: LOCAL_QUEUES[0]}
+        at = random.uniform(IN_FORCE_SECONDS, LOAD_SECONDS)
+        coming.append(Arrival(at=at, kind=kinds.POD, job=obj))
     return sorted(coming, key=lambda one: one.at)
 
 
 def job(name: str, namespace: str, *, cpu: str, pods: int = 1, seconds: float) -> Object:
     """Return a Job without labels; `cpu` "" asks for nothing."""
-    container: Object = {"name": "work", "image": "none"}
-    if cpu:
-        container["resources"] = {"requests": {"cpu": cpu, "memory": "256Mi"}}
     template = {
         "metadata": {"annotations": {DURATION: f"{seconds:g}s"}},
-        "spec": {"restartPolicy": "Never", "containers": [container]},
+        "spec": pod_spec(cpu=cpu),
     }
     spec = {"parallelism": pods, "completions": pods, "template": template}
     return _object(kinds.JOB, name, namespace=namespace, spec=spec)
+
+
+def pod(name: str, namespace: str, *, cpu: str, seconds: float) -> Object:
+    """Return a Pod without labels; `cpu` "" asks for nothing."""
+    made = _object(kinds.POD, name, namespace=namespace, spec=pod_spec(cpu=cpu))
+    made["metadata"]["annotations"] = {DURATION: f"{seconds:g}s"}
+    return made
+
+
+def pod_spec(*, cpu: str) -> Object:
+    """Return the spec of a pod that ends; `cpu` "" asks for nothing."""
+    container: Object = {"name": "work", "image": "none"}
+    if cpu:
+        container["resources"] = {"requests": {"cpu": cpu, "memory": "256Mi"}}
+    return {"restartPolicy": "Never", "containers": [container]}
 
 
 def pipeline_run(name: str, namespace: str, *, tasks: int, seconds: float) -> Object:

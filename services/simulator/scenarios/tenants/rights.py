@@ -17,6 +17,7 @@ _EDITABLE: Final = frozenset(
         kinds.PIPELINE_RUN,
         kinds.TASK_RUN,
         kinds.POD,
+        kinds.DEPLOYMENT,
         kinds.WORKLOAD,
         JOB_SET.kind,
     )

@@ -9,11 +9,12 @@ from typing import Final
 from services.simulator.judge import checks, tenants, waits
 from services.simulator.judge.running_work import RunningWork
 from services.simulator.scenarios.port import Verdict, run_world
-from services.simulator.scenarios.system import System
+from services.simulator.scenarios.system import DEFAULTS, System
 from services.simulator.scenarios.tenants.jobs import JOB_WRITES
 from services.simulator.scenarios.tenants.load import (
     ADVERSARY,
     HONEST,
+    IN_FORCE_SECONDS,
     PRIORITIES,
     RULES,
     Queues,
@@ -21,10 +22,13 @@ from services.simulator.scenarios.tenants.load import (
     draw_queues,
 )
 from services.simulator.scenarios.tenants.metadata import METADATA_WRITES
+from services.simulator.scenarios.tenants.pods import FRAMEWORKS, POD_WRITES
+from services.simulator.scenarios.tenants.prebuilt import PREBUILT_WRITES
 from services.simulator.scenarios.tenants.rights import Tenant
 from services.simulator.scenarios.tenants.runs import RUN_WRITES
-from services.simulator.scenarios.tenants.workloads import WORKLOAD_WRITES
+from services.simulator.scenarios.tenants.workloads import MORE_WORKLOAD_WRITES, WORKLOAD_WRITES
 from shared.contracts.kube import kinds
+from shared.settings.configuration import Configuration
 from shared.testing.world.world import World
 
 WRITES_SECONDS: Final = 90.0
@@ -41,7 +45,12 @@ WAIT_BOUND: Final = timedelta(seconds=10)
 while services read what the adversary wrote."""
 
 SERVICES: Final = ("watcher", "classifier", "quota", "patcher")
+PODS_WAIT_EVERY: Final = 3
+"""In one of so many worlds pods wait, too, and the adversary writes whatever there is."""
+
 _WRITES: Final = {**JOB_WRITES, **RUN_WRITES, **WORKLOAD_WRITES, **METADATA_WRITES}
+_MORE_WRITES: Final = {**_WRITES, **POD_WRITES, **PREBUILT_WRITES, **MORE_WORKLOAD_WRITES}
+_PODS_WAIT: Final = Configuration.model_validate({"integrations": {"frameworks": FRAMEWORKS}})
 _CHECKS: Final = (
     checks.decided_in_order,
     checks.next_leader_can_read,
@@ -71,15 +80,23 @@ def _play(seed: int, verdict: Verdict, *, is_attacked: bool) -> RunningWork:
     with World(seed) as world:
         queues = draw_queues(random)
         system = System(
-            world, rules=RULES, refuses_starts=random.random() < 1 / 2, fixes_requests=True
+            world,
+            rules=RULES,
+            configuration=_PODS_WAIT if _pods_wait(seed) else DEFAULTS,
+            refuses_starts=random.random() < 1 / 2,
+            fixes_requests=True,
         )
-        work = RunningWork(system.api, world.now)
+        work = RunningWork(system.api, world.now, pods_wait=_pods_wait(seed))
         run_world(
             world,
             lambda: _drive(system, queues, random, work, verdict, is_attacked=is_attacked),
             verdict,
         )
     return work
+
+
+def _pods_wait(seed: int) -> bool:
+    return seed % PODS_WAIT_EVERY == 1
 
 
 async def _drive(
@@ -97,17 +114,19 @@ async def _drive(
     for service in SERVICES:
         system.serve(service)
     tenant = Tenant(system.kube, ADVERSARY, random=Random(f"adversary/{world.seed}"), world=world)
-    coming = arrivals(random)
+    coming = arrivals(random, pods_wait=_pods_wait(world.seed))
     if random.random() < 1 / 2:
         await asyncio.sleep(3.0)  # Otherwise the first jobs exist before the services start.
     async with asyncio.TaskGroup() as group:
         if is_attacked:
-            group.create_task(_attack(tenant))
+            group.create_task(_attack(tenant, pods_wait=_pods_wait(world.seed)))
         for one in coming:
             await asyncio.sleep(max(0.0, one.at - loop.time()))
             await system.kube.create(one.kind, one.job)
     # Where runs share a queue, the adversary's may hold it for as long as they like.
-    judged = (kinds.JOB.kind, kinds.PIPELINE_RUN.kind) if queues.alone else (kinds.JOB.kind,)
+    judged = {kinds.JOB.kind, kinds.POD.kind}
+    if queues.alone:
+        judged.add(kinds.PIPELINE_RUN.kind)
     if not await _until_over(work, judged):
         verdict.problems.append(f"after {END_SECONDS:g} s not all honest work has ended")
     if is_attacked:
@@ -116,11 +135,15 @@ async def _drive(
     _judge(system, queues, work, verdict)
 
 
-async def _attack(tenant: Tenant) -> None:
+async def _attack(tenant: Tenant, *, pods_wait: bool) -> None:
     """Write at a rate that is drawn: a write each few seconds, or some at once."""
     random, loop = tenant.random, asyncio.get_running_loop()
     every = random.choice((0.7, 1.5, 4.0))
-    writes, weights = list(_WRITES), list(_WRITES.values())
+    table = _WRITES
+    if pods_wait:
+        table = _MORE_WRITES
+        await asyncio.sleep(IN_FORCE_SECONDS - loop.time())
+    writes, weights = list(table), list(table.values())
     while loop.time() < WRITES_SECONDS:
         await asyncio.sleep(random.choice((0.0, random.expovariate(1 / every))))
         [write] = random.choices(writes, weights)

@@ -1,6 +1,7 @@
 """Writes to Workloads: foreign ones, and those that Sluicegate made for the tenant's jobs."""
 
 from collections.abc import Awaitable, Callable
+from copy import deepcopy
 from typing import Any, Final
 
 from services.simulator.scenarios.tenants.load import LOCAL_QUEUES
@@ -95,6 +96,30 @@ async def _resize(tenant: Tenant) -> None:
     await tenant.patch(kinds.WORKLOAD, workload["metadata"]["name"], patch)
 
 
+async def _prioritize(tenant: Tenant) -> None:
+    """Give a Workload another priority, by a number or by a class."""
+    workload = await tenant.some(kinds.WORKLOAD)
+    if workload is None:
+        return
+    kind = kinds.WORKLOAD_PRIORITY_CLASS
+    high = {"group": kind.group, "kind": kind.kind, "name": "high"}
+    spec = tenant.random.choice(({"priority": INT32_MAX}, {"priorityClassRef": high}))
+    await tenant.patch(kinds.WORKLOAD, workload["metadata"]["name"], {"spec": spec})
+
+
+async def _shrink(tenant: Tenant) -> None:
+    """Let the pods of a Workload ask for next to nothing, while those of the job stay as they are."""
+    workload = await tenant.some(kinds.WORKLOAD)
+    if workload is None:
+        return
+    pod_sets = deepcopy(workload["spec"]["podSets"])
+    for pod_set in pod_sets:
+        for container in pod_set["template"]["spec"].get("containers") or []:
+            container["resources"] = {"requests": {"cpu": tenant.random.choice(("0", "1m"))}}
+    patch = {"spec": {"podSets": pod_sets}}
+    await tenant.patch(kinds.WORKLOAD, workload["metadata"]["name"], patch)
+
+
 async def _outlive(tenant: Tenant) -> None:
     """Delete a job and keep its Workload, with what says whose it was or without."""
     random = tenant.random
@@ -128,3 +153,9 @@ WORKLOAD_WRITES: Final[dict[Callable[[Tenant], Awaitable[None]], int]] = {
     _outlive: 2,
 }
 """Writes and how often each is drawn."""
+
+MORE_WORKLOAD_WRITES: Final[dict[Callable[[Tenant], Awaitable[None]], int]] = {
+    _prioritize: 2,
+    _shrink: 1,
+}
+"""Those of the worlds where pods wait."""
