@@ -342,7 +342,7 @@ def test_pod_counts_by_itself_from_its_gate_to_its_end(
         await api.create(PODS, "v1", "team-a", gated)
         ungated = {"spec": {"schedulingGates": None}}
         await api.patch(PODS, "v1", "team-a", "p", ungated, "merge")
-        await api.delete(PODS, "team-a", "p")
+        api.delete_now(api.get(PODS, "team-a", "p"))
 
     asyncio.run(live())
     found = [(one.steady.get("cpu", 0), one.ending.get("cpu", 0)) for one in work.changes]

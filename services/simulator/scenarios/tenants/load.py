@@ -124,7 +124,7 @@ def _objects(
 
 
 def arrivals(random: Random, *, pods_wait: bool) -> list[Arrival]:
-    """Return the work of the honest tenants, in the order of its creation. `pods_wait`: some of it is pods."""
+    """Return the work of the honest tenants, in the order of its creation. `pods_wait`: pods, too."""
     coming = []
     for number in range(random.randint(3, 7)):
         obj = job(
