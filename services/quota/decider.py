@@ -341,10 +341,7 @@ class Decider:
         self._apply_workload_changed(state)
         if admission is not None:
             self._evict_if_tampered(state, admission)
-        # Without a decision on the log, adopt the admission that the cluster records; so also for a job that
-        # takes a Workload with quota: the decision was about the Workload.
-        inherits = admission is not None and state.adopts == admission.uid != state.uid
-        adopted = outbound.recorded_holding(state) if admission is None or inherits else None
+        adopted = outbound.adopted_holding(state, admission)
         if adopted is not None:
             probes.ADOPTED.fired += 1
             self._adopted[ref] = adopted

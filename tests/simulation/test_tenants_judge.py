@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from services.simulator.cluster.api import Api
-from services.simulator.cluster.kinds.catalogue import PODS
+from services.simulator.cluster.kinds.catalogue import NAMESPACES, PODS
 from services.simulator.judge import tenants, waits
 from services.simulator.judge.message_logs import MessageLogs, Record
 from services.simulator.judge.running_work import Change, Job, RunningWork
@@ -311,37 +311,43 @@ def test_release_under_one_name_counts_with_the_admission_of_the_same_moment() -
     assert len(renamed(History(), decided=10.01, logged=10.01)) == 1
 
 
-def owned(kind: str) -> dict[str, Any]:
-    owner = {"apiVersion": "v1", "kind": kind, "name": "o", "uid": "u", "controller": True}
-    return {"ownerReferences": [owner]}
-
-
 RUNS: Final = [(CPU, 0), (0, CPU)]
 """What a pod of one CPU runs and ends, once it is let go and once it is deleted."""
 
+DEPLOYMENT: Final = ("apps", "v1", "deployments")
+TASK_RUN: Final = ("tekton.dev", "v1", "taskruns")
+
 
 @pytest.mark.parametrize(
-    ("obj", "pods_wait", "expected"),
+    ("queue", "owner", "pods_wait", "expected"),
     [
-        pytest.param(pod("p"), True, RUNS, id="that names a queue"),
-        pytest.param(pod("p", **owned("Deployment")), True, RUNS, id="of a Deployment"),
-        pytest.param(pod("p", None), True, [], id="without a queue"),
-        pytest.param(pod("p", **owned("TaskRun")), True, [], id="of a TaskRun"),
-        pytest.param(pod("p"), False, [], id="where pods do not wait"),
+        pytest.param("q", None, True, RUNS, id="that names a queue"),
+        pytest.param("q", DEPLOYMENT, True, RUNS, id="of a Deployment"),
+        pytest.param(None, None, True, [], id="without a queue"),
+        pytest.param("q", TASK_RUN, True, [], id="of a TaskRun"),
+        pytest.param("q", None, False, [], id="where pods do not wait"),
     ],
 )
 def test_pod_counts_by_itself_from_its_gate_to_its_end(
-    obj: dict[str, Any], pods_wait: bool, expected: list[tuple[int, int]]
+    queue: str | None, owner: tuple[str, str, str] | None, pods_wait: bool, expected: list[Any]
 ) -> None:
     api = Api(now=lambda: AT, random=Random(1))
     api.graceful_pods = True
     work = RunningWork(api, lambda: AT, pods_wait=pods_wait)
-    gated = {**obj, "spec": {**obj["spec"], "schedulingGates": [{"name": GATE}]}}
+    obj = pod("p", queue)
+    obj["spec"]["schedulingGates"] = [{"name": GATE}]
 
     async def live() -> None:
-        await api.create(PODS, "v1", "team-a", gated)
-        ungated = {"spec": {"schedulingGates": None}}
-        await api.patch(PODS, "v1", "team-a", "p", ungated, "merge")
+        await api.create(NAMESPACES, "v1", "", {"metadata": {"name": "team-a"}})
+        if owner is not None:
+            kind = api.kinds.find(*owner)
+            assert kind is not None
+            made = await api.create(kind, "v1", "team-a", {"metadata": {"name": "o"}, "spec": {}})
+            named = {"apiVersion": kind.api_version("v1"), "kind": kind.kind, "name": "o"}
+            obj["metadata"]["ownerReferences"] = [{**named, "uid": made.uid, "controller": True}]
+        await api.create(PODS, "v1", "team-a", obj)
+        for spec in ({"schedulingGates": None}, {"nodeName": "node-1"}):
+            await api.patch(PODS, "v1", "team-a", "p", {"spec": spec}, "merge")
         api.delete_now(api.get(PODS, "team-a", "p"))
 
     asyncio.run(live())

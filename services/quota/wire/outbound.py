@@ -36,7 +36,7 @@ from shared.contracts.kube.quantities import (
     recorded_amount,
 )
 from shared.contracts.kueue.assignments import amounts, from_status
-from shared.contracts.messages.admissions import Admission, PodSetAssignment
+from shared.contracts.messages.admissions import HOLDING, Admission, PodSetAssignment
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.workloads import PodSet, WorkloadState
 from shared.contracts.reasons import NOT_ADMITTED, NOT_ADMITTED_HELD
@@ -213,7 +213,17 @@ def held_fields(held: QuotaHeld, now: datetime) -> Fields:
     }
 
 
-def recorded_holding(state: WorkloadState) -> QuotaHeld | None:
+def adopted_holding(state: WorkloadState, last: Admission | None) -> QuotaHeld | None:
+    """The admission that the cluster records, where it counts; None: what was decided `last` counts.
+
+    It counts without a decision on the log, and for a job that takes a Workload that holds quota: the
+    decision was about the Workload. What that Workload has given back is another's.
+    """
+    inherits = last is not None and last.state in HOLDING and state.adopts == last.uid != state.uid
+    return _recorded_holding(state) if last is None or inherits else None
+
+
+def _recorded_holding(state: WorkloadState) -> QuotaHeld | None:
     """The admission that the status of the Workload object records; None: it records none.
 
     Where an amount of it is out of range (-1, 12E), what the workload asks counts in its place.

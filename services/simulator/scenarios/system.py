@@ -160,10 +160,13 @@ class System:
 
         world.start_faults(parties=("bus", CLUSTER), bus_restart=bus_restart)
 
-    def message_logs(self) -> MessageLogs:
-        """Return all messages of the streams."""
+    def message_logs(self, *, besides: str | None = None) -> MessageLogs:
+        """Return all messages of the streams. `besides`: a cluster whose own messages are left out."""
         return read_logs(
-            stored.entry() for log in LOGS for stored in self.server.streams[log].messages.values()
+            stored.entry()
+            for log in LOGS
+            for stored in self.server.streams[log].messages.values()
+            if stored.subject.split(".")[2] != besides
         )
 
     async def _live(self, context: ProcessContext) -> None:

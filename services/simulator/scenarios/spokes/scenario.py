@@ -219,7 +219,8 @@ async def _judge_others(
         if liar.spoke in places:
             verdict.problems.append(f"{NAMESPACE}/{name} ran on {liar.spoke} without an order")
     system.world.note(f"judged {len(others)} of {len(submitted)} beside the liar")
-    message_logs = system.hub.message_logs()
+    # What quota decides about the liar's own cluster follows from what the liar shows there.
+    message_logs = system.hub.message_logs(besides=liar.spoke)
     for check in (checks.decided_in_order, checks.none_admitted_twice, checks.quotas_respected):
         verdict.problems += check(message_logs)
 
