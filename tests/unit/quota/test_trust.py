@@ -259,7 +259,7 @@ def test_job_inherits_quota_of_its_workload_only(gave_back: bool) -> None:
     desk = Desk()
     holder = desk.last
     assert (holder.name, holder.state) == ("x", "admitted")
-    desk.apply(workload("rival"))
+    desk.apply(workload("rival", priority=1))
     assigned = {"name": "main", "count": 1, "flavors": {"cpu": "default"}}
     pod_sets = [{**assigned, "resourceUsage": {"cpu": "1"}}]
     record = {"clusterQueue": "cq", "podSetAssignments": pod_sets}
