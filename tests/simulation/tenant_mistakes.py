@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from services.classifier.projection import projector
-from services.classifier.projection.owners import naming
 from services.classifier.projection.owners.naming import Naming
 from services.classifier.projection.projector import Projector
 from services.classifier.webhook import updates
@@ -108,15 +107,6 @@ async def stops_only_with_a_workload(self: Any, state: Any, admission: Any, work
         await _stop(self, state, admission, workload)
 
 
-def sees_whatever_label(*_: Any) -> None:
-    """Let a tenant take away the label by which a pod is seen."""
-
-
-def fits_any_workload(*_: Any) -> None:
-    """Give a job the Workload that it names, whatever that asks for."""
-    return
-
-
 async def releases_behind_others(self: Any, state: Any, *more: Any, **how: Any) -> None:
     """Start nobody's job before what another tenant has was looked at."""
     others = [one for one in self.cache.admissions() if one.namespace == ADVERSARY]
@@ -164,17 +154,11 @@ MISTAKES: dict[str, Mistake] = {
     "a copy's labels": Mistake(
         Naming, "ref_of", takes_over_any_workload, 6, "runs and holds no quota"
     ),
-    "a label by which a pod is seen": Mistake(
-        updates, "_check_label", sees_whatever_label, 1, "is given back while it runs"
-    ),
-    "a Workload that asks for less": Mistake(
-        naming, "why_not", fits_any_workload, 1, "runs more than it was given"
-    ),
     "work of one tenant before that of another": Mistake(
         JobController, "release", releases_behind_others, 2, "of them beside room"
     ),
     "an object that a service ends of": Mistake(
-        Projector, "observe", ends_of_a_large_object, 2, "ended by itself"
+        Projector, "observe", ends_of_a_large_object, 1, "ended by itself"
     ),
 }
 """By what is believed."""

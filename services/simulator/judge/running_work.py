@@ -83,9 +83,7 @@ class _Running:
 class RunningWork:
     """Follows all pods, Jobs and PipelineRuns of a cluster from their creation."""
 
-    def __init__(
-        self, api: Api, now: Callable[[], datetime], *, pods_wait: bool = False
-    ) -> None:
+    def __init__(self, api: Api, now: Callable[[], datetime], *, pods_wait: bool = False) -> None:
         """`pods_wait`: pods that name a queue are jobs of their own."""
         self.jobs: dict[str, Job] = {}
         """Every Job and PipelineRun that there was, by uid, and every pod that waits by itself."""

@@ -229,6 +229,20 @@ def test_pending_wait_reason_does_not_override_adopted_admission() -> None:
     assert desk.after(60) == []
 
 
+@pytest.mark.parametrize("gave_back", [False, True], ids=["that holds it", "that gave it back"])
+def test_job_inherits_only_quota_that_its_workload_holds(gave_back: bool) -> None:
+    desk = Desk(delay=1)
+    [holder] = desk.see("x")
+    desk.see("rival", created_at=at(-100))
+    assigned = {"name": "main", "count": 1, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "1"}}
+    record = {"clusterQueue": "cq", "podSetAssignments": [assigned]}
+    if gave_back:  # The Workload is not observed with its quota yet.
+        desk.see("x", uid="u-job")
+    desk.see("x", uid="u-job", adopts=holder.uid, admission=record)
+    last = {one.uid: one.state for one in desk.log}
+    assert [uid for uid in last if last[uid] in HOLDING] == ["u-rival" if gave_back else "u-job"]
+
+
 def test_admission_recorded_by_cluster_only_is_logged_with_its_timers() -> None:
     desk = Desk()
     assigned = {"name": "main", "count": 1, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "1"}}

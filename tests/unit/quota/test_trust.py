@@ -249,23 +249,3 @@ def test_status_of_a_workload_answers_for_controllers_of_others_only(
     ready = RecordedCheck(check="check", state="Ready", at=NOON + timedelta(seconds=1))
     desk.apply(workload("x", admission=recorded, checks=[ready], version="2"))
     assert desk.state == state
-
-
-# What a job takes over from the Workload that it names ----------------------------------------
-
-
-@pytest.mark.parametrize("gave_back", [False, True], ids=["that holds it", "that gave it back"])
-def test_job_inherits_quota_of_its_workload_only(gave_back: bool) -> None:
-    desk = Desk()
-    holder = desk.last
-    assert (holder.name, holder.state) == ("x", "admitted")
-    desk.apply(workload("rival", priority=1))
-    assigned = {"name": "main", "count": 1, "flavors": {"cpu": "default"}}
-    pod_sets = [{**assigned, "resourceUsage": {"cpu": "1"}}]
-    record = {"clusterQueue": "cq", "podSetAssignments": pod_sets}
-    if gave_back:  # The Workload is not observed with its quota yet.
-        desk.apply(workload("x", uid="u-job"))
-    desk.apply(workload("x", uid="u-job", adopts=holder.uid, admission=record))
-    last = {one.uid: one.state for one in desk.sent}
-    holding = sorted(uid for uid, state in last.items() if state in {"reserved", "admitted"})
-    assert holding == (["u-rival"] if gave_back else ["u-job"])
