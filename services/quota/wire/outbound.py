@@ -220,10 +220,10 @@ def adopted_holding(state: WorkloadState, last: Admission | None) -> QuotaHeld |
     decision was about the Workload. What that Workload has given back is another's.
     """
     inherits = last is not None and last.state in HOLDING and state.adopts == last.uid != state.uid
-    return _recorded_holding(state) if last is None or inherits else None
+    return recorded_holding(state) if last is None or inherits else None
 
 
-def _recorded_holding(state: WorkloadState) -> QuotaHeld | None:
+def recorded_holding(state: WorkloadState) -> QuotaHeld | None:
     """The admission that the status of the Workload object records; None: it records none.
 
     Where an amount of it is out of range (-1, 12E), what the workload asks counts in its place.

@@ -155,7 +155,7 @@ class RunningWork:
         """Follow a pod of a Job, or one that waits by itself; not that of a TaskRun, whose run is counted."""
         uid = str(obj["metadata"]["uid"])
         owners = obj["metadata"].get("ownerReferences") or []
-        controller = next((one for one in owners if one.get("controller")), {})
+        controller: Obj = next((one for one in owners if one.get("controller")), {})
         owner = self.jobs.get(str(controller.get("uid")))
         if owner is not None:
             self._pods[uid] = _Pod(owner=owner.uid, requests=_requests_of_pod(obj), waits=False)
