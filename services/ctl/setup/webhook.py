@@ -1,6 +1,7 @@
 """Webhook configurations: the API server asks the classifier about jobs, and about objects of our kinds."""
 
 import base64
+from collections.abc import Sequence
 from typing import Any, Final
 
 from services.ctl.setup.match_conditions import (
@@ -45,55 +46,26 @@ VALIDATED: Final = (
 def pods_manifest(*, url: str, authority: bytes) -> Manifest:
     """The configuration for pods, where they wait. It selects by label: no other pod depends on it."""
     has_queue = {"matchExpressions": [{"key": QUEUE, "operator": "Exists"}]}
-    obj: Body = {
-        "apiVersion": MUTATING_WEBHOOK.api_version,
-        "kind": MUTATING_WEBHOOK.kind,
-        "metadata": {"name": PODS_WEBHOOK},
-        "webhooks": [
-            {
-                "name": name,
-                "admissionReviewVersions": ["v1"],
-                "sideEffects": "None",
-                "failurePolicy": "Fail",
-                "timeoutSeconds": TIMEOUT_SECONDS,
-                "clientConfig": {"url": url, "caBundle": base64.b64encode(authority).decode()},
-                "rules": [
-                    {
-                        "apiGroups": [kind.group],
-                        "apiVersions": [kind.version],
-                        "operations": operations,
-                        "resources": [kind.plural],
-                    }
-                    for kind in shown
-                ],
-                **only,
-            }
-            for name, shown, operations, only in (
-                (
-                    "pods.classifier.sluicegate.dev",
-                    (kinds.POD,),
-                    ["CREATE"],
-                    {"objectSelector": has_queue},
-                ),
-                (
-                    "templates.pods.classifier.sluicegate.dev",
-                    (kinds.DEPLOYMENT, kinds.STATEFUL_SET, kinds.LEADER_WORKER_SET),
-                    ["CREATE", "UPDATE"],
-                    {"objectSelector": has_queue, "matchConditions": [CHANGES_TEMPLATE]},
-                ),
-                (
-                    "updates.pods.classifier.sluicegate.dev",
-                    (kinds.POD,),
-                    ["UPDATE"],
-                    {
-                        "objectSelector": {"matchLabels": {MANAGED_LABEL: "true"}},
-                        "matchConditions": [CHANGES_GATE],
-                    },
-                ),
-            )
-        ],
-    }
-    return Manifest(source="the webhook configuration of pods", kind=MUTATING_WEBHOOK, object=obj)
+    templates = (kinds.DEPLOYMENT, kinds.STATEFUL_SET, kinds.LEADER_WORKER_SET)
+    hooks = [
+        _hook("pods.classifier.sluicegate.dev", (kinds.POD,), ["CREATE"], objectSelector=has_queue),
+        _hook(
+            "templates.pods.classifier.sluicegate.dev",
+            templates,
+            ["CREATE", "UPDATE"],
+            objectSelector=has_queue,
+            matchConditions=[CHANGES_TEMPLATE],
+        ),
+        _hook(
+            "updates.pods.classifier.sluicegate.dev",
+            (kinds.POD,),
+            ["UPDATE"],
+            objectSelector={"matchLabels": {MANAGED_LABEL: "true"}},
+            matchConditions=[CHANGES_GATE],
+        ),
+    ]
+    source = "the webhook configuration of pods"
+    return _configuration(source, MUTATING_WEBHOOK, PODS_WEBHOOK, hooks, url, authority)
 
 
 def webhook_manifest(*, url: str, authority: bytes) -> Manifest:
@@ -103,59 +75,35 @@ def webhook_manifest(*, url: str, authority: bytes) -> Manifest:
     flavors may be missing.
     """
     jobs = [integration.kind for integration in INTEGRATIONS]
-    obj: Body = {
-        "apiVersion": MUTATING_WEBHOOK.api_version,
-        "kind": MUTATING_WEBHOOK.kind,
-        "metadata": {"name": CLASSIFIER_WEBHOOK},
-        "webhooks": [
-            {
-                "name": name,
-                "admissionReviewVersions": ["v1"],
-                "sideEffects": "None",
-                "failurePolicy": "Fail",
-                "timeoutSeconds": TIMEOUT_SECONDS,
-                "clientConfig": {"url": url, "caBundle": base64.b64encode(authority).decode()},
-                "rules": [
-                    {
-                        "apiGroups": [kind.group],
-                        "apiVersions": [kind.version],
-                        "operations": [operation],
-                        "resources": [kind.plural],
-                    }
-                    for kind in shown
-                ],
-                **only,
-            }
-            for name, operation, shown, only in (
-                ("classifier.sluicegate.dev", "CREATE", jobs, {}),
-                (
-                    "tasks.classifier.sluicegate.dev",
-                    "CREATE",
-                    [kinds.TASK_RUN],
-                    {"matchConditions": [COSCHEDULED_BY_CLAIM]},
-                ),
-                (
-                    "updates.classifier.sluicegate.dev",
-                    "UPDATE",
-                    [kind for kind in jobs if kind not in WHERE_SERVED],
-                    {"matchConditions": [CHANGES_ADMISSION]},
-                ),
-                (
-                    KIND_UPDATES,
-                    "UPDATE",
-                    [kind for kind in jobs if kind in WHERE_SERVED],
-                    {"matchConditions": [CHANGES_SPEC]},
-                ),
-                (
-                    "finalizers.classifier.sluicegate.dev",
-                    "CREATE",
-                    KEPT_IN_USE,
-                    {"failurePolicy": "Ignore"},
-                ),
-            )
-        ],
-    }
-    return Manifest(source="the webhook configuration", kind=MUTATING_WEBHOOK, object=obj)
+    hooks = [
+        _hook("classifier.sluicegate.dev", jobs, ["CREATE"]),
+        _hook(
+            "tasks.classifier.sluicegate.dev",
+            [kinds.TASK_RUN],
+            ["CREATE"],
+            matchConditions=[COSCHEDULED_BY_CLAIM],
+        ),
+        _hook(
+            "updates.classifier.sluicegate.dev",
+            [kind for kind in jobs if kind not in WHERE_SERVED],
+            ["UPDATE"],
+            matchConditions=[CHANGES_ADMISSION],
+        ),
+        _hook(
+            KIND_UPDATES,
+            [kind for kind in jobs if kind in WHERE_SERVED],
+            ["UPDATE"],
+            matchConditions=[CHANGES_SPEC],
+        ),
+        _hook(
+            "finalizers.classifier.sluicegate.dev",
+            KEPT_IN_USE,
+            ["CREATE"],
+            failurePolicy="Ignore",
+        ),
+    ]
+    source = "the webhook configuration"
+    return _configuration(source, MUTATING_WEBHOOK, CLASSIFIER_WEBHOOK, hooks, url, authority)
 
 
 def validating_manifest(*, url: str, authority: bytes, statuses: bool = True) -> Manifest:
@@ -163,44 +111,68 @@ def validating_manifest(*, url: str, authority: bytes, statuses: bool = True) ->
 
     `statuses`: also what others write in the status of a Workload.
     """
-    hooks: list[tuple[str, list[Kind], str, dict[str, Any]]] = [
-        ("validation.sluicegate.dev", [kind for kind in VALIDATED if kind != kinds.JOB], "", {}),
-        (
-            "jobs.validation.sluicegate.dev",
-            [kinds.JOB],
-            "",
-            {"matchConditions": [CHANGES_RULES]},
+    writes = ["CREATE", "UPDATE"]
+    others = [kind for kind in VALIDATED if kind != kinds.JOB]
+    hooks = [
+        _hook("validation.sluicegate.dev", others, writes),
+        _hook(
+            "jobs.validation.sluicegate.dev", [kinds.JOB], writes, matchConditions=[CHANGES_RULES]
         ),
     ]
     if statuses:
-        ours: dict[str, Any] = {"matchConditions": [NOT_OUR_STATUS]}
-        hooks.append(("statuses.validation.sluicegate.dev", [kinds.WORKLOAD], "/status", ours))
-    obj: Body = {
-        "apiVersion": VALIDATING_WEBHOOK.api_version,
-        "kind": VALIDATING_WEBHOOK.kind,
-        "metadata": {"name": CLASSIFIER_WEBHOOK},
-        "webhooks": [
-            {
-                "name": name,
-                "admissionReviewVersions": ["v1"],
-                "sideEffects": "None",
-                "failurePolicy": "Fail",
-                "timeoutSeconds": TIMEOUT_SECONDS,
-                "clientConfig": {"url": url, "caBundle": base64.b64encode(authority).decode()},
-                "rules": [
-                    {
-                        "apiGroups": [kind.group],
-                        "apiVersions": [kind.version],
-                        "operations": ["CREATE", "UPDATE"],
-                        "resources": [f"{kind.plural}{subresource}"],
-                    }
-                    for kind in shown
-                ],
-                **only,
-            }
-            for name, shown, subresource, only in hooks
-        ],
+        hooks.append(
+            _hook(
+                "statuses.validation.sluicegate.dev",
+                [kinds.WORKLOAD],
+                writes,
+                subresource="/status",
+                matchConditions=[NOT_OUR_STATUS],
+            )
+        )
+    source = "the validating webhook configuration"
+    return _configuration(source, VALIDATING_WEBHOOK, CLASSIFIER_WEBHOOK, hooks, url, authority)
+
+
+def _hook(
+    name: str,
+    asked_about: Sequence[Kind],
+    operations: list[str],
+    *,
+    subresource: str = "",
+    **fields: Any,
+) -> dict[str, Any]:
+    """One webhook of a configuration; `fields` as in `MutatingWebhook`."""
+    rules = [
+        {
+            "apiGroups": [kind.group],
+            "apiVersions": [kind.version],
+            "operations": operations,
+            "resources": [f"{kind.plural}{subresource}"],
+        }
+        for kind in asked_about
+    ]
+    return {"name": name, "rules": rules, **fields}
+
+
+def _configuration(
+    source: str,
+    kind: Kind,
+    name: str,
+    hooks: list[dict[str, Any]],
+    url: str,
+    authority: bytes,
+) -> Manifest:
+    common = {
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "failurePolicy": "Fail",
+        "timeoutSeconds": TIMEOUT_SECONDS,
+        "clientConfig": {"url": url, "caBundle": base64.b64encode(authority).decode()},
     }
-    return Manifest(
-        source="the validating webhook configuration", kind=VALIDATING_WEBHOOK, object=obj
-    )
+    obj: Body = {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": {"name": name},
+        "webhooks": [common | hook for hook in hooks],
+    }
+    return Manifest(source=source, kind=kind, object=obj)
