@@ -48,12 +48,15 @@ CONVERSION_SECONDS: Final = 30.0
 BYTES_IN_FLIGHT_MAX: Final = 64 * 1024 * 1024
 CONVERSION_BYTES_IN_FLIGHT_MAX: Final = 160 * 1024 * 1024
 
-
 LOG_SECONDS: Final = 60.0
 """A namespace's refusals of one cause are logged once in this time, and counted always."""
 
 LOGGED_MAX: Final = 1_000
 _logged: Final[dict[tuple[str, str], float]] = {}
+
+
+OnMutation = Callable[[Reply, str, float], None]
+"""Called for each answered mutation with reply, path, and seconds."""
 
 
 def _ignore_mutation(_reply: Reply, _path: str, _seconds: float) -> None:
@@ -66,70 +69,98 @@ def webhook_app(
     reviewer: Reviewer | None = None,
     bytes_in_flight_max: int = BYTES_IN_FLIGHT_MAX,
     body_seconds: float = BODY_SECONDS,
-    on_mutation: Callable[[Reply, str, float], None] = _ignore_mutation,
+    on_mutation: OnMutation = _ignore_mutation,
 ) -> Starlette:
     """Build the app. Each request uses the rules that are in force when it arrives.
 
     `reviewer` answers reviews; the default one has no child processes. `bytes_in_flight_max` limits the
     bodies of all reviews that are not answered, `body_seconds` the time in which a body must arrive.
-    `on_mutation` is called for each answered mutation with reply, path, and seconds.
     """
-    reviewing = reviewer or Reviewer()
     bodies = BodyBudget(bytes_max=bytes_in_flight_max, seconds=body_seconds)
-    lists = BodyBudget(bytes_max=CONVERSION_BYTES_IN_FLIGHT_MAX, seconds=CONVERSION_SECONDS)
-    BYTES_IN_FLIGHT.set_function(lambda: bodies.size + lists.size)
-    conversion_lock = asyncio.Lock()
+    webhook = _Webhook(rules, reviewer or Reviewer(), bodies, on_mutation)
+    BYTES_IN_FLIGHT.set_function(webhook.bytes_in_flight)
+    return Starlette(
+        routes=[
+            *(Route(path, webhook.mutate, methods=["POST"]) for path in _KINDS),
+            Route(VALIDATE_PATH, webhook.validate, methods=["POST"]),
+            Route(CONVERT_PATH, webhook.convert, methods=["POST"]),
+            Route("/healthz", _live),
+            Route("/readyz", webhook.ready),
+        ]
+    )
 
-    async def mutate(request: Request) -> Response:
-        current = rules.current
+
+class _Webhook:
+    """Answers requests within a budget of bytes."""
+
+    def __init__(
+        self,
+        rules: RulesHolder,
+        reviewer: Reviewer,
+        bodies: BodyBudget,
+        on_mutation: OnMutation,
+    ) -> None:
+        self._rules = rules
+        self._reviewer = reviewer
+        self._bodies = bodies
+        self._on_mutation = on_mutation
+        self._lists = BodyBudget(
+            bytes_max=CONVERSION_BYTES_IN_FLIGHT_MAX, seconds=CONVERSION_SECONDS
+        )
+        self._conversion = asyncio.Lock()
+
+    def bytes_in_flight(self) -> int:
+        """Bytes of all bodies that are not answered."""
+        return self._bodies.size + self._lists.size
+
+    async def mutate(self, request: Request) -> Response:
+        """Classify a job, by the rules that are in force when its review arrives."""
+        current = self._rules.current
         if current is None:
-            return PlainTextResponse(_not_loaded(rules), status_code=_UNAVAILABLE)
-        loop = asyncio.get_running_loop()
+            return self._not_loaded()
+        loop, path = asyncio.get_running_loop(), request.url.path
         try:
-            async with bodies.read(request, REVIEW_BYTES_MAX) as body:
+            async with self._bodies.read(request, REVIEW_BYTES_MAX) as body:
                 started = loop.time()
-                reply = await reviewing.mutate(body, current, _KINDS[request.url.path])
+                reply = await self._reviewer.mutate(body, current, _KINDS[path])
         except UnreadableBodyError as error:
             return _unread(error)
         seconds = loop.time() - started
         REVIEW_SECONDS.observe(seconds)
-        on_mutation(reply, request.url.path, seconds)
+        self._on_mutation(reply, path, seconds)
         return _response(reply)
 
-    async def validate(request: Request) -> Response:
+    async def validate(self, request: Request) -> Response:
+        """Validate an object of one of our kinds."""
         loop = asyncio.get_running_loop()
         try:
-            async with bodies.read(request, REVIEW_BYTES_MAX) as body:
+            async with self._bodies.read(request, REVIEW_BYTES_MAX) as body:
                 started = loop.time()
-                reply = await reviewing.validate(body)
+                reply = await self._reviewer.validate(body)
         except UnreadableBodyError as error:
             return _unread(error)
         REVIEW_SECONDS.observe(loop.time() - started)
         return _response(reply)
 
-    async def convert(request: Request) -> Response:
+    async def convert(self, request: Request) -> Response:
+        """Convert objects between two versions of their kind."""
         try:
             # A list may be large: two at a time would double the memory.
-            async with lists.read(request, CONVERSION_BYTES_MAX) as body, conversion_lock:
+            async with self._lists.read(request, CONVERSION_BYTES_MAX) as body, self._conversion:
                 reply = await answer_conversion(body)
         except UnreadableBodyError as error:
             return _unread(error)
         return _response(reply)
 
-    async def ready(_request: Request) -> Response:
-        if rules.current is None:
-            return PlainTextResponse(_not_loaded(rules), status_code=_UNAVAILABLE)
+    async def ready(self, _request: Request) -> Response:
+        """200 once a configuration is loaded."""
+        if self._rules.current is None:
+            return self._not_loaded()
         return PlainTextResponse("ok\n")
 
-    return Starlette(
-        routes=[
-            *(Route(path, mutate, methods=["POST"]) for path in _KINDS),
-            Route(VALIDATE_PATH, validate, methods=["POST"]),
-            Route(CONVERT_PATH, convert, methods=["POST"]),
-            Route("/healthz", _live),
-            Route("/readyz", ready),
-        ]
-    )
+    def _not_loaded(self) -> Response:
+        error = self._rules.error or "none was given yet"
+        return PlainTextResponse(f"no configuration is loaded: {error}\n", status_code=_UNAVAILABLE)
 
 
 async def _live(_request: Request) -> Response:
@@ -154,10 +185,6 @@ def _unread(error: UnreadableBodyError) -> Response:
     return PlainTextResponse(
         f"{error}\n", status_code=error.status, headers={"connection": "close"}
     )
-
-
-def _not_loaded(rules: RulesHolder) -> str:
-    return f"no configuration is loaded: {rules.error or 'none was given yet'}\n"
 
 
 def _is_news(reply: Reply) -> bool:
