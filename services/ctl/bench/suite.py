@@ -23,6 +23,7 @@ BENCHMARKS: Final = {
     "startup": ("services.ctl.bench_startup",),
     "rest": ("services.ctl.bench.rest", "--minutes", "2"),
     "cluster": ("services.ctl.bench_cluster", "--load", "baseline", "--scale", "0.1"),
+    "latency": ("services.ctl.bench.latency", "--minutes", "1"),
     "spokes": ("services.simulator.bench.spokes",),
     "whatif": ("services.whatif.bench",),
     "restart": ("services.ctl.bench_restart", "--scale", "0.1"),
