@@ -17,7 +17,7 @@ from services.quota.forecast import Snapshot
 from services.quota.forecast.snapshot import Id
 from services.quota.wire.inbound import CONFIGURATION_KINDS, TranslateError, observed_facts
 from services.whatif.manifests import Manifest
-from services.whatif.problems import refuse_bad_quantities
+from services.whatif.problems import refuse_bad_quantities, refuse_invalid
 from services.whatif.spokes import remove_spoke
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import Body, as_body, spec_of
@@ -79,11 +79,12 @@ class Changes:
 
     def _configure(self, snapshot: Snapshot, manifest: Manifest, cluster: str) -> None:
         observed = _observed(manifest.kind, manifest.object, cluster)
+        last = snapshot.observed.get(observed.subject)
+        refuse_invalid(manifest, None if last is None else as_body(last.object or {}))
         try:
             observed_facts(observed)
         except TranslateError as error:
             raise CommandError(manifest.source, str(error)) from error
-        last = snapshot.observed.get(observed.subject)
         snapshot.observe(observed)
         if last is None:
             self.notes.append(f"added {manifest.title}")
@@ -99,6 +100,7 @@ class Changes:
         number: int,
     ) -> None:
         refuse_bad_quantities(manifest)
+        refuse_invalid(manifest, None)
         obj = _as_created(manifest.object, snapshot.at, number)
         if manifest.kind.kind == kinds.WORKLOAD.kind:
             state = project_external(

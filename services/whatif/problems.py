@@ -1,20 +1,77 @@
-"""Finds what is wrong with new jobs: what an API server refuses, and what can never start."""
+"""Finds what is wrong with a change: what an API server refuses, and what can never start."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
+from itertools import chain
 from typing import Any, Final
 
+from services.classifier.conversion.convert import GROUP, convert
+from services.classifier.validation import validate
+from services.classifier.validation.names import subdomain
+from services.quota.engine.views.explanation import INACTIVE_REMEDIES
 from services.quota.forecast import Simulation, Snapshot
 from services.quota.forecast.snapshot import Id
+from services.simulator.cluster.unknown_fields import BUILT_IN, unknown_fields
 from services.whatif.manifests import Manifest
 from shared.contracts.kube import kinds
+from shared.contracts.kube.bodies import Body, as_body
 from shared.contracts.kube.names import QUEUE
 from shared.contracts.kube.quantities import QuantityError, parse_quantity
+from shared.contracts.kueue.definitions import STORAGE, shipped_schema
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.reasons import HOPELESS
 from shared.runtime.command import CommandError
 
+_OPEN: Final[Body] = {"x-kubernetes-preserve-unknown-fields": True}
+_ANY_OBJECT: Final = dict.fromkeys(("apiVersion", "kind", "metadata", "status"), _OPEN)
+_REMEDIES: Final = {
+    **INACTIVE_REMEDIES,
+    "ClusterQueueDoesNotExist": "create its ClusterQueue, or name one that exists",
+}
+_NO_PROBLEM: Final = frozenset({"Stopped", "ClusterQueueIsInactive"})
+"""Reasons of queues that somebody stopped, or whose ClusterQueue is named itself."""
+
+_QUEUES: Final = (kinds.CLUSTER_QUEUE.kind, kinds.LOCAL_QUEUE.kind)
+_INDEX: Final = re.compile(r"\[\d+\]")
 _RESOURCES: Final = frozenset({"resources", "computeResources"})
+
+
+def refuse_invalid(manifest: Manifest, old: Body | None) -> None:
+    """Raise `CommandError` for what the webhook refuses, and for fields that an API server would drop.
+
+    `old`: the object as it is now, if there is one.
+    """
+    obj = manifest.object
+    for path in _unknown(manifest):
+        parent = _INDEX.sub("", f"{manifest.kind.plural}.{path}").rpartition(".")[0]
+        raise CommandError(
+            manifest.source,
+            f"{manifest.title}: {path}: {manifest.kind.kind} has no such field",
+            hint=f"`kubectl explain {parent}` lists the fields that there are",
+        )
+    name = str(obj["metadata"].get("name") or "")
+    if manifest.kind.group == GROUP:
+        obj, old = _as_stored(obj), None if old is None else _as_stored(old)
+    for problem in chain(subdomain("metadata.name", name) if name else (), validate(obj, old)):
+        raise CommandError(manifest.source, f"{manifest.title}: {problem}")
+
+
+def _as_stored(obj: Body) -> Body:
+    """The object in the version whose rules are known."""
+    return as_body(convert(obj, f"{GROUP}/{STORAGE}"))
+
+
+def _unknown(manifest: Manifest) -> Iterator[str]:
+    """Paths of the fields that the kind does not have, as far as its schema is known here."""
+    kind = manifest.kind
+    schema = shipped_schema(kind.group, kind.plural, kind.version) or BUILT_IN.get(
+        f"{kind.plural}.{kind.group}"
+    )
+    if schema is None:
+        return iter(())
+    properties = {**(schema.get("properties") or {}), **_ANY_OBJECT}
+    return unknown_fields({**schema, "properties": properties}, manifest.object)
 
 
 def refuse_bad_quantities(manifest: Manifest) -> None:
@@ -48,6 +105,23 @@ def _quantities(path: str, node: Any) -> Iterator[tuple[str, str]]:
                     yield f"{below}.{part}.{resource}", str(amount)
         else:
             yield from _quantities(below, value)
+
+
+def not_admitting(before: Simulation, after: Simulation, cluster: str) -> Iterator[str]:
+    """One sentence for each queue that a change makes inactive, or adds and never activates."""
+    known = {id_ for id_, _ in _inactive(before, cluster)}
+    for ident, (reason, message) in _inactive(after, cluster):
+        if ident not in known and reason not in _NO_PROBLEM:
+            remedy = _REMEDIES.get(reason, "correct what the message names")
+            yield f"{ident} would admit nothing: {message.rstrip('. ')}; {remedy}"
+
+
+def _inactive(course: Simulation, cluster: str) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Each queue that admits nothing, with reason and message."""
+    for kind, queues in zip(_QUEUES, course.engine.snapshot(cluster), strict=True):
+        for queue in queues:
+            if queue.inactive is not None:
+                yield f"{kind} {queue.name}", queue.inactive
 
 
 def never_starting(

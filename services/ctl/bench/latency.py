@@ -20,13 +20,13 @@ from typing import Final
 from services.ctl.connect.bus import connected
 from services.ctl.dev.app import DevOptions, Running, running
 from services.simulator.bench.report import percentile
-from shared.bus.filters import subject_filter
 from shared.bus.port import CaughtUp
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.names import QUEUE
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.simulation import DURATION
+from shared.contracts.subjects import subject_filter
 from shared.kube.port import AlreadyExistsError, Kube
 from shared.kube.reflector import Changed, Listed, Reflector
 from shared.runtime.command import CommandError, Exit

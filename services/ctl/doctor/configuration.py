@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from services.ctl.doctor.findings import Finding
 from services.ctl.get.snapshot import ObjectKey, Snapshot
+from services.quota.engine.views.explanation import INACTIVE_REMEDIES
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import spec_of
 from shared.contracts.kube.kinds import Kind
@@ -69,20 +70,10 @@ def _cluster_queues(snapshot: Snapshot) -> Iterator[Finding]:
             yield Finding(
                 where=f"ClusterQueue {ident.name}",
                 problem=f"is inactive: {status.get('reason')}: {status.get('message')}",
-                advice=_ADVICE.get(str(status.get("reason")), "correct what the message names"),
+                advice=INACTIVE_REMEDIES.get(
+                    str(status.get("reason")), "correct what the message names"
+                ),
             )
-
-
-_ADVICE: Final = {
-    "FlavorNotFound": "create the ResourceFlavor, or take it out of the queue",
-    "AdmissionCheckNotFound": "create the AdmissionCheck, or take it out of the queue",
-    "AdmissionCheckInactive": "start the controller of the check, or correct its parameters",
-    "MultipleMultiKueueAdmissionChecks": "leave one MultiKueue check in the queue",
-    "MultiKueueAdmissionCheckAppliedPerFlavor": "take onFlavors off the MultiKueue check",
-    "MultiKueueWithProvisioningRequest": "leave one of the two checks in the queue",
-    "TopologyNotFound": "take topologyName out of the ResourceFlavor",
-    "ConcurrentAdmissionNotSupported": "make the queue anew without the policy",
-}
 
 
 def _references(snapshot: Snapshot) -> Iterator[Finding]:

@@ -20,7 +20,7 @@ from services.quota.policy import policy_of
 from services.quota.wire.inbound import nanoseconds
 from services.whatif.changes import Changes, removable
 from services.whatif.manifests import Manifest, load_manifests
-from services.whatif.problems import never_starting
+from services.whatif.problems import never_starting, not_admitting
 from services.whatif.reading import (
     LOCAL,
     LoadedState,
@@ -86,7 +86,7 @@ async def simulate(what: WhatIf, *, output: str, save_to: Path | None) -> Exit:
         outcome_of(course, start=comparison.start) for course in (comparison.before.run(), after)
     )
     new = [after.results[ident] for ident in changes.added if ident in after.results]
-    problems = list(never_starting(after, comparison.changed, changes.added))
+    problems = list(comparison.problems(after))
     status = Exit.FAILED if problems else Exit.OK
     if output == "json":
         answer = {
@@ -116,7 +116,7 @@ async def plan(what: WhatIf, *, output: str) -> Exit:
         course.run(until=comparison.start) for course in (comparison.before, comparison.after)
     )
     found = differences(before, after)
-    problems = list(never_starting(after, comparison.changed, comparison.changes.added))
+    problems = list(comparison.problems(after))
     if output == "json":
         listed = [
             *(one.as_json() for one in found),
@@ -150,8 +150,14 @@ class _Comparison:
     changes: Changes
     changed: Snapshot
     start: int
+    cluster: str
     guessed: bool
     """True if no workload has ended, so that run times are a guess."""
+
+    def problems(self, after: Simulation) -> Iterator[str]:
+        """What the change leaves without a chance: queues, and new jobs."""
+        yield from not_admitting(self.before, after, self.cluster)
+        yield from never_starting(after, self.changed, self.changes.added)
 
 
 async def _prepare(what: WhatIf, *, save_to: Path | None) -> _Comparison:
@@ -194,6 +200,7 @@ async def _prepare(what: WhatIf, *, save_to: Path | None) -> _Comparison:
         changes=changes,
         changed=changed,
         start=start,
+        cluster=cluster,
         guessed=loaded.history.is_empty,
     )
 

@@ -1,12 +1,11 @@
 """The part of OpenAPI that kubectl needs: server-side field validation, and `kubectl explain`."""
 
-from functools import cache
 from typing import Any, Final
 
 from services.simulator.cluster.errors import bad_request
 from services.simulator.cluster.kinds.registry import Kind, KindRegistry, Obj
 from services.simulator.cluster.unknown_fields import BUILT_IN, unknown_fields
-from shared.contracts.kueue.definitions import ALL_DEFINITIONS, crd
+from shared.contracts.kueue.definitions import shipped_schema
 
 _TYPE_META: Final = {
     "apiVersion": "Group and version of this object's schema.",
@@ -101,21 +100,9 @@ def warning_header(text: str) -> bytes:
 
 def _schema(kind: Kind, version: str) -> Obj:
     """Return the schema of the kind's definition, or a plain object without one."""
-    found = kind.schemas.get(version) or _shipped(kind.group, kind.plural, version)
+    found = kind.schemas.get(version) or shipped_schema(kind.group, kind.plural, version)
     if found is None:
         return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     meta = {name: {"type": "string", "description": text} for name, text in _TYPE_META.items()}
     properties = meta | {"metadata": _BY_SERVER} | (found.get("properties") or {})
     return {**found, "properties": properties}
-
-
-@cache
-def _shipped(group: str, plural: str, version: str) -> Obj | None:
-    for definition in ALL_DEFINITIONS:
-        if (definition.kind.group, definition.kind.plural) == (group, plural):
-            served = crd(definition, webhook=True)["spec"]["versions"]
-            for one in served:
-                if one["name"] == version:
-                    schema: Obj = one["schema"]["openAPIV3Schema"]
-                    return schema
-    return None

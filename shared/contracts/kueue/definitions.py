@@ -5,6 +5,7 @@ Names and columns are those of Kueue, so that what people type and what they see
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final
 
 from shared.contracts.kube import kinds
@@ -368,3 +369,15 @@ ALL_DEFINITIONS: Final = (
     ),
 )
 """All kinds, with our own."""
+
+
+@cache
+def shipped_schema(group: str, plural: str, version: str) -> Schema | None:
+    """The OpenAPI schema of a kind of ours in one of its versions; None: there is none."""
+    for definition in ALL_DEFINITIONS:
+        if (definition.kind.group, definition.kind.plural) == (group, plural):
+            for served in crd(definition, webhook=True)["spec"]["versions"]:
+                if served["name"] == version:
+                    schema: Schema = served["schema"]["openAPIV3Schema"]
+                    return schema
+    return None

@@ -51,6 +51,37 @@ def planned(*objects: dict[str, Any], says: tuple[str, ...], status: Exit = Exit
     return Case(arguments=arguments, objects=objects, says=says, status=status)
 
 
+def cohort(name: str, parent: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Cohort",
+        "metadata": {"name": name},
+        "spec": {"parentName": parent},
+    }
+
+
+def with_flavors(*names: str) -> dict[str, Any]:
+    queue = cluster_queue(4)
+    [flavor] = queue["spec"]["resourceGroups"][0]["flavors"]
+    queue["spec"]["resourceGroups"][0]["flavors"] = [{**flavor, "name": name} for name in names]
+    return queue
+
+
+def local_queue(target: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "LocalQueue",
+        "metadata": {"name": "other", "namespace": "team"},
+        "spec": {"clusterQueue": target},
+    }
+
+
+def said(*arguments: str, says: tuple[str, ...]) -> Case:
+    return Case(arguments=arguments, says=says)
+
+
+SELECTOR = {"matchExpressions": [{"key": "team", "operator": "Is"}]}
+QUOTA = "spec.resourceGroups[0].flavors[0].resources[0]"
 REQUEST = "spec.template.spec.containers[0].resources.requests"
 
 CASES: dict[str, Case] = {
@@ -115,6 +146,109 @@ CASES: dict[str, Case] = {
     ),
     "a queueing strategy that does not exist": planned(
         cluster_queue(4, queueingStrategy="Fast"), says=("queueingStrategy", "Fast")
+    ),
+    "borrowing without a cohort": planned(
+        limited(borrowingLimit=2),
+        says=(
+            f"ClusterQueue cq: {QUOTA}.borrowingLimit: ",
+            '"2": must be nil when cohort is empty',
+        ),
+    ),
+    "lending without a cohort": planned(
+        limited(lendingLimit=2), says=(f"{QUOTA}.lendingLimit: ", '"2": must be nil when cohort')
+    ),
+    "lending more than there is": planned(
+        {**limited(lendingLimit=9), "spec": {**limited(lendingLimit=9)["spec"], "cohortName": "a"}},
+        says=(f"{QUOTA}.lendingLimit: ", '"9": must be less than or equal to the nominalQuota'),
+    ),
+    "a cycle of cohorts": planned(
+        *(cohort("a", "b"), cohort("b", "a"), cluster_queue(4, cohortName="a")),
+        says=("! ClusterQueue cq would admit nothing: ", "cohort a is part of a cycle"),
+        status=Exit.FAILED,
+    ),
+    "a flavor that is not there": planned(
+        with_flavors("ff"),
+        says=("references missing ResourceFlavor(s): ff; create the ResourceFlavor, or take it",),
+        status=Exit.FAILED,
+    ),
+    "a flavor twice": planned(
+        with_flavors("f", "f"), says=("ClusterQueue cq: spec.resourceGroups[0].flavors", '"f"')
+    ),
+    "an admission check that is not there": planned(
+        cluster_queue(4, admissionChecksStrategy={"admissionChecks": [{"name": "scan"}]}),
+        says=("! ClusterQueue cq would admit nothing: ", "scan; create the AdmissionCheck"),
+        status=Exit.FAILED,
+    ),
+    "a LocalQueue without its ClusterQueue": planned(
+        local_queue("gone"),
+        says=("! LocalQueue team/other would admit nothing: ", "name one that exists"),
+        status=Exit.FAILED,
+    ),
+    "a typo in a field": planned(
+        limited(nominalQuotas=3),
+        says=(
+            f"ClusterQueue cq: {QUOTA}.nominalQuotas: ClusterQueue has no such field",
+            "`kubectl explain clusterqueues.spec.resourceGroups.flavors.resources` lists the fields",
+        ),
+    ),
+    "a typo in a field of a job": planned(
+        {**job("one", 1), "spec": {**job("one", 1)["spec"], "paralellism": 2}},
+        says=("Job team/one: spec.paralellism: Job has no such field", "kubectl explain jobs.spec"),
+    ),
+    "a preemption policy that does not exist": planned(
+        cluster_queue(4, preemption={"withinClusterQueue": "Always"}),
+        says=("spec.preemption.withinClusterQueue: ", '"Always"', "LowerPriority"),
+    ),
+    "a selector with an operator that does not exist": planned(
+        cluster_queue(4, namespaceSelector=SELECTOR),
+        says=("spec.namespaceSelector.matchExpressions[0].operator: ", '"Is"'),
+    ),
+    "a name that Kubernetes refuses": planned(
+        {**cluster_queue(4), "metadata": {"name": "My_Queue"}},
+        says=("metadata.name: ", '"My_Queue": must be a lowercase RFC 1123 subdomain'),
+    ),
+    "a scenario that is not there": said(
+        *("simulate-world", "--scenario", "nope"),
+        says=("--scenario nope: there is none of this name", "basic, coscheduling"),
+    ),
+    "fewer worlds than one": said(
+        *("simulate-world", "--seeds", "0"), says=("'--seeds': 0 is not in the range x>=1",)
+    ),
+    "time that stands still": said(
+        *("dev", "--speed", "0"), says=("'--speed': 0.0 is not in the range x>=0.001",)
+    ),
+    "more spokes than a laptop has room for": said(
+        *("dev", "--spokes", "21"), says=("'--spokes': 21 is not in the range 0<=x<=20",)
+    ),
+    "a shell that is not known": said(*("completion", "tcsh"), says=("tcsh", "bash, zsh, fish")),
+    "a typo in a service": said(*("run", "qouta"), says=("'qouta' is not one of 'watcher', ",)),
+    "a typo in a command": said(
+        *("expalin", "team/one"), says=("No such command 'expalin'. Did you mean 'explain'?",)
+    ),
+    "a typo in an option": said(
+        *("get", "wl", "--namspace", "x"), says=("No such option: --namspace", "--namespace")
+    ),
+    "a key of nobody, to rotate": said(
+        *("bus", "permissions", "--keys", "{folder}", "--rotate", "nobody"),
+        says=("--rotate: ", "nobody has no key in this folder"),
+    ),
+    "a spoke with a name that no cluster has": said(
+        *("bus", "permissions", "--keys", "{folder}", "--spoke", "No.Good"),
+        says=("--spoke: 'No.Good' is no name of a cluster",),
+    ),
+    "dead letters that are not named": said(
+        "dead", "drop", says=("LETTER must say which letters are meant", "`sluice dead list`")
+    ),
+    "a definition that is not there": said(
+        *("integration", "init", "nofile"), says=("sluice: nofile: there is no such file\n",)
+    ),
+    "a migration that is neither planned nor done": said(
+        *("bus", "migrate", "--from", "nats://127.0.0.1:9"),
+        says=("migrate: needs --plan or --yes",),
+    ),
+    "a kubeconfig that is not there, to stop a queue": said(
+        *("stop", "clusterqueue", "cq", "--kubeconfig", "/nonexistent"),
+        says=("--kubeconfig: '/nonexistent': there is no such file",),
     ),
     "a manifest that is not there": Case(
         arguments=("plan", "-f", "nofile"),

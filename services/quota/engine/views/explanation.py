@@ -160,7 +160,7 @@ def _rank(cq: ClusterQueue, w: Workload) -> tuple[object, ...]:
     return (w is not cq.sticky_workload, -w.priority, w.queued_at, w.uid)
 
 
-_INACTIVE_REMEDIES: Final = {
+INACTIVE_REMEDIES: Final = {
     "Stopped": "resume the ClusterQueue",
     "Terminating": "name another queue: this one is being deleted",
     "FlavorNotFound": "create the ResourceFlavor, or take it out of the ClusterQueue",
@@ -208,7 +208,7 @@ def _not_admitting(shard: Shard, cq: ClusterQueue, reason: str, why: str) -> _Wa
     ]
     text = " ".join((f"ClusterQueue {cq.name} is inactive: {why}", "; ".join(messages))).rstrip()
     return _WaitingState(
-        "Suspended", text, _INACTIVE_REMEDIES.get(reason, "correct what the message names")
+        "Suspended", text, INACTIVE_REMEDIES.get(reason, "correct what the message names")
     )
 
 
