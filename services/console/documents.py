@@ -233,6 +233,9 @@ class SimulateAnswer(Document):
     submitted: list[str]
     """One sentence for each workload of the change: when it starts, or why it does not."""
 
+    problems: list[str] = []
+    """One sentence for each queue that would admit nothing and each workload that could never start."""
+
 
 class TimelineLine(Document):
     """One thing that happened to a workload."""

@@ -247,7 +247,9 @@ class QueryService:
         snapshot, history = self.view.snapshot(), self.view.history
         ends = monotonic() + self._simulation_seconds
         answer = await self._simulate(
-            lambda: change.simulate(snapshot, history, over=lambda: monotonic() > ends)
+            lambda: change.simulate(
+                snapshot, history, shows=is_visible, over=lambda: monotonic() > ends
+            )
         )
         return answer if all_of_it else _visible_part(answer, is_visible)
 
@@ -297,4 +299,5 @@ def _visible_part(answer: SimulateAnswer, is_visible: NamespaceFilter) -> Simula
         before=visible(answer.before),
         after=visible(answer.after),
         submitted=answer.submitted,
+        problems=answer.problems,
     )

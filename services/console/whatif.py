@@ -6,7 +6,7 @@ from typing import Final
 import structlog
 
 from services.classifier.projection.policy import Policy
-from services.console.access.authorizer import ChangeScope
+from services.console.access.authorizer import ChangeScope, NamespaceFilter
 from services.console.documents import CourseFigures, SimulateAnswer, SimulateRequest
 from services.console.status_error import ConsoleRule, StatusError
 from services.quota.forecast import History, Simulation, Snapshot
@@ -14,6 +14,7 @@ from services.quota.wire.inbound import nanoseconds
 from services.whatif.changes import Changes, removable, with_quota
 from services.whatif.expected_start import with_forecast
 from services.whatif.manifests import Manifest, to_manifest
+from services.whatif.problems import never_starting, not_admitting
 from services.whatif.report import as_json, outcome_of, submission_sentences
 from shared.contracts.kube.kinds import Kind
 from shared.runtime.command import CommandError
@@ -73,10 +74,16 @@ class ProposedChange:
         )
 
     def simulate(
-        self, snapshot: Snapshot, history: History, *, over: Callable[[], bool]
+        self,
+        snapshot: Snapshot,
+        history: History,
+        *,
+        shows: NamespaceFilter,
+        over: Callable[[], bool],
     ) -> SimulateAnswer:
         """Change a copy, simulate both, and compare. `over` tells whether the time limit is reached.
 
+        Problems of queues are told of namespaces that `shows` allows.
         Raises `StatusError` 422 for a change that an API server would refuse, 503 at the time limit.
         """
         changes, changed = Changes(policy=self._policy), snapshot.copy()
@@ -90,13 +97,13 @@ class ProposedChange:
             log.warning("cannot read the objects of a simulation", error=repr(error))
             problem = f"an API server would not take this change: {error}"
             raise StatusError(ConsoleRule.CHANGE, problem=problem) from error
-        problems = [problem for problem in changed.problems if problem not in snapshot.problems]
+        unusable = [problem for problem in changed.problems if problem not in snapshot.problems]
         for course in (before, after):
             course.run(done=_until(over))
             if over():
                 raise StatusError(ConsoleRule.SLOW, retry_after_seconds=60)
-        if problems:
-            raise StatusError(ConsoleRule.CHANGE, problem=problems[0])
+        if unusable:
+            raise StatusError(ConsoleRule.CHANGE, problem=unusable[0])
         new = [after.results[ident] for ident in changes.added if ident in after.results]
         start = nanoseconds(snapshot.at)
         was, is_ = (
@@ -108,6 +115,14 @@ class ProposedChange:
             before=was,
             after=is_,
             submitted=list(submission_sentences(new)),
+            problems=[
+                *(
+                    problem
+                    for namespace, problem in not_admitting(before, after, self._cluster)
+                    if namespace is None or shows(namespace)
+                ),
+                *never_starting(after, changed, changes.added),
+            ],
         )
 
     def _apply(self, changes: Changes, snapshot: Snapshot, changed: Snapshot) -> None:

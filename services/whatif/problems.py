@@ -23,7 +23,7 @@ from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.reasons import HOPELESS
 from shared.runtime.command import CommandError
 
-_OPEN: Final[Body] = {"x-kubernetes-preserve-unknown-fields": True}
+_OPEN: Final[dict[str, Any]] = {"x-kubernetes-preserve-unknown-fields": True}
 _ANY_OBJECT: Final = dict.fromkeys(("apiVersion", "kind", "metadata", "status"), _OPEN)
 _REMEDIES: Final = {
     **INACTIVE_REMEDIES,
@@ -32,7 +32,6 @@ _REMEDIES: Final = {
 _NO_PROBLEM: Final = frozenset({"Stopped", "ClusterQueueIsInactive"})
 """Reasons of queues that somebody stopped, or whose ClusterQueue is named itself."""
 
-_QUEUES: Final = (kinds.CLUSTER_QUEUE.kind, kinds.LOCAL_QUEUE.kind)
 _INDEX: Final = re.compile(r"\[\d+\]")
 _RESOURCES: Final = frozenset({"resources", "computeResources"})
 
@@ -107,21 +106,26 @@ def _quantities(path: str, node: Any) -> Iterator[tuple[str, str]]:
             yield from _quantities(below, value)
 
 
-def not_admitting(before: Simulation, after: Simulation, cluster: str) -> Iterator[str]:
-    """One sentence for each queue that a change makes inactive, or adds and never activates."""
-    known = {id_ for id_, _ in _inactive(before, cluster)}
-    for ident, (reason, message) in _inactive(after, cluster):
-        if ident not in known and reason not in _NO_PROBLEM:
+def not_admitting(
+    before: Simulation, after: Simulation, cluster: str
+) -> Iterator[tuple[str | None, str]]:
+    """Each queue that admits nothing because of a change: its namespace if it has one, and a sentence."""
+    known = {title for title, _ in _inactive(before, cluster)}
+    for title, (reason, message) in _inactive(after, cluster):
+        if title not in known and reason not in _NO_PROBLEM:
+            kind, _, name = title.partition(" ")
+            namespace = name.partition("/")[0] if kind == kinds.LOCAL_QUEUE.kind else None
             remedy = _REMEDIES.get(reason, "correct what the message names")
-            yield f"{ident} would admit nothing: {message.rstrip('. ')}; {remedy}"
+            yield namespace, f"{title} would admit nothing: {message.rstrip('. ')}; {remedy}"
 
 
 def _inactive(course: Simulation, cluster: str) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Each queue that admits nothing, with reason and message."""
-    for kind, queues in zip(_QUEUES, course.engine.snapshot(cluster), strict=True):
+    """Kind and name of each queue that admits nothing, and reason and message."""
+    cluster_queues, local_queues = course.engine.snapshot(cluster)
+    for kind, queues in ((kinds.CLUSTER_QUEUE, cluster_queues), (kinds.LOCAL_QUEUE, local_queues)):
         for queue in queues:
             if queue.inactive is not None:
-                yield f"{kind} {queue.name}", queue.inactive
+                yield f"{kind.kind} {queue.name}", queue.inactive
 
 
 def never_starting(

@@ -15,14 +15,13 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from services.ctl.connect.bus import connected
 from services.ctl.dev.app import DevOptions, Running, running
 from services.simulator.bench.report import percentile
 from shared.bus.port import CaughtUp
 from shared.contracts.kube import kinds
-from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.names import QUEUE
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.simulation import DURATION
@@ -134,7 +133,7 @@ async def _create_one(kube: Kube, times: Times, number: int) -> None:
     times.requested[uid], times.created[uid] = at, time.time()
 
 
-def _job(number: int) -> Body:
+def _job(number: int) -> dict[str, Any]:
     requests = {"cpu": "1m"}
     container = {"name": "c", "image": "none", "resources": {"requests": requests}}
     return {

@@ -156,7 +156,8 @@ class _Comparison:
 
     def problems(self, after: Simulation) -> Iterator[str]:
         """What the change leaves without a chance: queues, and new jobs."""
-        yield from not_admitting(self.before, after, self.cluster)
+        for _, problem in not_admitting(self.before, after, self.cluster):
+            yield problem
         yield from never_starting(after, self.changed, self.changes.added)
 
 

@@ -281,6 +281,23 @@ async def test_simulation_shows_the_effect_of_more_quota(place: Place) -> None:
     assert "makespanSeconds" not in cut.body["after"]
 
 
+async def test_simulation_names_queues_without_a_chance_where_the_user_may_look(
+    place: Place,
+) -> None:
+    told = {
+        user: (await place.ask("/api/v1/simulate", user, {"remove": ["ClusterQueue/cq"]})).body
+        for user in (ROOT, DANA)
+    }
+    gone = "would admit nothing: Can't submit new workloads to clusterQueue"
+    assert {each.partition(gone)[0].strip() for each in told[ROOT]["problems"]} == {
+        "LocalQueue team/main",
+        "LocalQueue others/main",
+    }
+    assert {each.partition(gone)[0].strip() for each in told[DANA]["problems"]} == {
+        "LocalQueue team/main"
+    }
+
+
 BAD: list[tuple[Any, int, str]] = [
     (b"{", 400, "body: is no JSON"),
     ([1], 400, "body: Input should be a valid dictionary"),

@@ -93,6 +93,7 @@ function answered(answer) {
   });
   const [was, is] = [answer.before.makespanSeconds, answer.after.makespanSeconds].map(seconds);
   return [section(answer.changes.join(", ") || "Nothing changes",
+    ...(answer.problems || []).map((each) => problem(each)),
     answer.submitted.length ? element("ul", {}, answer.submitted.map((each) => element("li", {}, each))) : null,
     table("Before and after", ["LocalQueue", "#Workloads", "#Admitted", "#Wait, median", "#Wait, 95 %", "#Preemptions", "#Never"], rows),
     answer.before.makespanSeconds === undefined ? null
