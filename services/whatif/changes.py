@@ -80,7 +80,7 @@ class Changes:
     def _configure(self, snapshot: Snapshot, manifest: Manifest, cluster: str) -> None:
         observed = _observed(manifest.kind, manifest.object, cluster)
         last = snapshot.observed.get(observed.subject)
-        refuse_invalid(manifest, None if last is None else as_body(last.object or {}))
+        refuse_invalid(manifest, last)
         try:
             observed_facts(observed)
         except TranslateError as error:

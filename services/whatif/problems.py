@@ -15,10 +15,10 @@ from services.quota.forecast.snapshot import Id
 from services.simulator.cluster.unknown_fields import BUILT_IN, unknown_fields
 from services.whatif.manifests import Manifest
 from shared.contracts.kube import kinds
-from shared.contracts.kube.bodies import Body, as_body
 from shared.contracts.kube.names import QUEUE
 from shared.contracts.kube.quantities import QuantityError, parse_quantity
 from shared.contracts.kueue.definitions import STORAGE, shipped_schema
+from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.reasons import HOPELESS
 from shared.runtime.command import CommandError
@@ -36,12 +36,11 @@ _INDEX: Final = re.compile(r"\[\d+\]")
 _RESOURCES: Final = frozenset({"resources", "computeResources"})
 
 
-def refuse_invalid(manifest: Manifest, old: Body | None) -> None:
+def refuse_invalid(manifest: Manifest, last: Observed | None) -> None:
     """Raise `CommandError` for what the webhook refuses, and for fields that an API server would drop.
 
-    `old`: the object as it is now, if there is one.
+    `last`: the object as it is now, if there is one.
     """
-    obj = manifest.object
     for path in _unknown(manifest):
         parent = _INDEX.sub("", f"{manifest.kind.plural}.{path}").rpartition(".")[0]
         raise CommandError(
@@ -49,16 +48,20 @@ def refuse_invalid(manifest: Manifest, old: Body | None) -> None:
             f"{manifest.title}: {path}: {manifest.kind.kind} has no such field",
             hint=f"`kubectl explain {parent}` lists the fields that there are",
         )
-    name = str(obj["metadata"].get("name") or "")
-    if manifest.kind.group == GROUP:
-        obj, old = _as_stored(obj), None if old is None else _as_stored(old)
+    obj = _as_stored(manifest.kind.api_version, manifest.kind.kind, manifest.object)
+    old = None
+    if last is not None and last.object is not None:
+        old = _as_stored(f"{last.group}/{last.version}", last.kind, last.object)
+    name = str(manifest.object["metadata"].get("name") or "")
     for problem in chain(subdomain("metadata.name", name) if name else (), validate(obj, old)):
         raise CommandError(manifest.source, f"{manifest.title}: {problem}")
 
 
-def _as_stored(obj: Body) -> Body:
-    """The object in the version whose rules are known."""
-    return as_body(convert(obj, f"{GROUP}/{STORAGE}"))
+def _as_stored(api_version: str, kind: str, obj: Mapping[str, Any]) -> dict[str, Any]:
+    """The object in the version whose rules are known. Items of a list lack version and kind."""
+    whole = {**obj, "apiVersion": api_version, "kind": kind}
+    ours = api_version.startswith(f"{GROUP}/")
+    return convert(whole, f"{GROUP}/{STORAGE}") if ours else whole
 
 
 def _unknown(manifest: Manifest) -> Iterator[str]:

@@ -162,17 +162,21 @@ def _configuration(
     url: str,
     authority: bytes,
 ) -> Manifest:
-    common = {
-        "admissionReviewVersions": ["v1"],
-        "sideEffects": "None",
-        "failurePolicy": "Fail",
-        "timeoutSeconds": TIMEOUT_SECONDS,
-        "clientConfig": {"url": url, "caBundle": base64.b64encode(authority).decode()},
-    }
+    bundle = base64.b64encode(authority).decode()
     obj: Body = {
         "apiVersion": kind.api_version,
         "kind": kind.kind,
         "metadata": {"name": name},
-        "webhooks": [common | hook for hook in hooks],
+        "webhooks": [
+            {
+                "admissionReviewVersions": ["v1"],
+                "sideEffects": "None",
+                "failurePolicy": "Fail",
+                "timeoutSeconds": TIMEOUT_SECONDS,
+                "clientConfig": {"url": url, "caBundle": bundle},
+                **hook,
+            }
+            for hook in hooks
+        ],
     }
     return Manifest(source=source, kind=kind, object=obj)
