@@ -81,13 +81,14 @@ class Page:
     publishes: tuple[type[Message], ...] = ()
 
 
-class _Recorder:
+class Recorder:
     """A bus that only records registrations."""
 
     def __init__(self) -> None:
         self.registrations: list[Registration] = []
 
     def work(self, stream: str, durable: str, handler: Any, **options: Any) -> None:
+        """Record it."""
         self.registrations.append(
             Registration(
                 stream=stream,
@@ -227,7 +228,7 @@ def _pages_for_people() -> tuple[Page, ...]:
 
 
 def _patcher_works() -> tuple[Registration, ...]:
-    recorder: Any = _Recorder()
+    recorder: Any = Recorder()
     parts: dict[str, Any] = dict.fromkeys(inspect.signature(PatcherHandlers).parameters)
     PatcherHandlers(**{**parts, "cluster": "hub"}).register(recorder)
     return tuple(recorder.registrations)

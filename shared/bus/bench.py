@@ -20,12 +20,13 @@ import structlog
 
 from shared.bus.admin.accounts import hub_configuration
 from shared.bus.admin.apply import apply_at
-from shared.bus.admin.permissions import reads_of, rights_of, writes_of
+from shared.bus.admin.permissions import consumers_of, reads_of, rights_of, writes_of
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats.bus import NatsBus
 from shared.bus.port import CaughtUp, Entry
 from shared.bus.streams import DATA
 from shared.contracts.messages.workloads import PodSet, WorkloadState
+from shared.contracts.subjects import subject_filter
 from shared.settings.access import Access, new_key
 
 MESSAGES: Final = 20_000
@@ -63,6 +64,7 @@ class _Site:
             access=self.access(user),
             reads=None if self.keys is None else reads_of(user),
             writes=None if self.keys is None else writes_of(user, "hub"),
+            consumers=consumers_of(user),
         )
 
 
@@ -82,7 +84,7 @@ async def _server(*, users: bool) -> AsyncIterator[_Site]:
         server = await EmbeddedServer(folder, config=config).start()
         site = _Site(url=server.url, keys=keys)
         try:
-            await apply_at(server.url, access=site.access("bus"))
+            await apply_at(server.url, access=site.access("bus"), cluster="hub" if users else None)
             yield site
         finally:
             await server.stop()
@@ -149,7 +151,9 @@ async def _work(site: _Site, count: int) -> None:
         if handled == count:
             done.set()
 
-    bus.work("WORKLOADS", "patcher-hub-workload", handle)
+    bus.work(
+        "WORKLOADS", "patcher-hub-workload", handle, filters=(subject_filter("workload", "hub"),)
+    )
     with _Measure("durable work", count):
         await bus.start()
         await done.wait()

@@ -7,24 +7,24 @@ no workers and no publisher: it reads streams and sends requests.
 import asyncio
 import json
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from shared.bus.direct_look import DirectLook, SilentError, StreamReaderError
 from shared.settings.access import OPEN, Access, denial, user_of
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
-    from nats.aio.subscription import Subscription
+
+__all__ = ["SilentError", "StreamReaderError"]
 
 CONNECT_SECONDS: Final = 5.0
 AGAIN_SECONDS: Final = 0.1
 CALL_SECONDS: Final = 5.0
-BATCH: Final = 2048
-BATCH_BYTES: Final = 8 << 20
 POLL_SECONDS: Final = 0.3
 """Between two looks for new messages, for who follows a stream."""
 
@@ -32,14 +32,6 @@ SUFFIX: Final = "_NOW"
 """Suffix of a view's name, as in `shared.bus.streams`, whose import would cost more than this module."""
 
 Json = dict[str, Any]
-
-
-class StreamReaderError(Exception):
-    """Base of all errors that the reader raises."""
-
-
-class SilentError(StreamReaderError):
-    """No answer: no server, no JetStream, or no service on a subject."""
 
 
 class JetStreamError(StreamReaderError):
@@ -201,114 +193,12 @@ class StreamReader:
         while True:
             for message in await look.more():
                 yield _seen(message)
+            if look.pending:
+                continue
             if not caught_up:
                 caught_up = True
                 yield None
             await asyncio.sleep(POLL_SECONDS)
-
-
-class DirectLook:
-    """Reads a stream from a sequence on, without a consumer.
-
-    Who may make consumers can make one that pushes where its user may not send. Direct reads leave nothing at
-    the server, and are answered into the own inbox only. A replica that is behind its leader may answer: what
-    it lacks comes with the next call of `more`.
-    """
-
-    def __init__(
-        self,
-        nc: "Client",
-        stream: str,
-        filters: Iterable[str],
-        *,
-        start: int = 1,
-        since: datetime | None = None,
-        denial: Callable[[str, str], Coroutine[Any, Any, str]] | None = None,
-    ) -> None:
-        """`denial`: waits until the server says that a user may not send to a subject; the sentence."""
-        self._nc = nc
-        self._stream = stream
-        self._since = since
-        self._denial = denial
-        self._next = dict.fromkeys(filters, start) or {">": start}
-        """Filter to the first sequence that was not read."""
-
-        self._begun: set[str] = set()
-        self.pending = False
-        """Whether the last call of `more` left out what came after `most` messages."""
-
-    async def more(self, most: int | None = None) -> list["Msg"]:
-        """What was stored since the last call, in order; `sequence_of` tells where. Raises `SilentError`.
-
-        With one filter it stops after about `most` messages, so that a log need not be held as a whole.
-        """
-        found: dict[int, Msg] = {}
-        self.pending = False
-        for filter_ in self._next:
-            while await self._batch(filter_, found):
-                if most is not None and len(self._next) == 1 and len(found) >= most:
-                    self.pending = True
-                    break
-        return [found[sequence] for sequence in sorted(found)]
-
-    async def _batch(self, filter_: str, found: dict[int, "Msg"]) -> bool:
-        """Read one batch into `found`; return whether there is more."""
-        body: Json = {"next_by_subj": filter_, "batch": BATCH, "max_bytes": BATCH_BYTES}
-        if self._since is not None and filter_ not in self._begun:
-            body["start_time"] = self._since.isoformat()
-        else:
-            body["seq"] = self._next[filter_]
-        subject, inbox = f"$JS.API.DIRECT.GET.{self._stream}", self._nc.new_inbox()
-        messages = await self._nc.subscribe(inbox, pending_msgs_limit=-1, pending_bytes_limit=-1)
-        try:
-            await self._nc.publish(subject, json.dumps(body).encode(), inbox)
-            message = await self._first(messages, subject)
-            while (sequence := sequence_of(message)) is not None:
-                found[sequence] = message
-                self._next[filter_] = sequence + 1
-                self._begun.add(filter_)
-                message = await self._answer(messages)
-        finally:
-            if self._nc.is_connected:
-                await messages.unsubscribe()
-        headers = message.headers or {}
-        if headers.get("Status") not in {"204", "404"}:
-            raise SilentError(f"{self._stream}: reading stopped: {headers.get('Description')}")
-        return int(headers.get("Nats-Num-Pending", 0)) > 0
-
-    async def _first(self, messages: "Subscription", subject: str) -> "Msg":
-        """The first answer, or at once the sentence that this user may not ask."""
-        answer = asyncio.create_task(self._answer(messages))
-        if self._denial is None:
-            return await answer
-        denied = asyncio.create_task(self._denial(subject, user_of(self._nc.new_inbox())))
-        try:
-            both: tuple[asyncio.Task[Any], ...] = (answer, denied)
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-            if not answer.done():
-                raise SilentError(denied.result())
-            return await answer
-        finally:
-            for task in (answer, denied):
-                task.cancel()
-            await asyncio.gather(answer, denied, return_exceptions=True)
-
-    async def _answer(self, messages: "Subscription") -> "Msg":
-        from nats.errors import Error as NatsError  # noqa: PLC0415
-
-        try:
-            return await messages.next_msg(timeout=CALL_SECONDS)
-        except (NatsError, TimeoutError) as error:
-            raise SilentError(f"{self._stream}: reading stopped: {error}") from error
-
-
-def sequence_of(message: "Msg") -> int | None:
-    """The sequence of a message that was read directly, in the stream that was read; None at the end.
-
-    The server sets this header over whatever the message had.
-    """
-    sequence = (message.headers or {}).get("Nats-Sequence")
-    return None if sequence is None else int(sequence)
 
 
 def _seen(message: "Msg") -> Seen:

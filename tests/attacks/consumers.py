@@ -3,6 +3,10 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
+from nats.aio.msg import Msg
+
+from shared.bus.admin.permissions import rights_of
+from shared.bus.streams import load
 from tests.attacks.attack import Act, Attack
 from tests.attacks.ground import (
     HOSTS_DURABLE,
@@ -56,6 +60,56 @@ def making(user: str, stream: str) -> Act:
             request = form.format(stream=stream, name=name)
             if await ask(client, f"$JS.API.CONSUMER.{request}", body) is not None:
                 raise BreachError(f"{request} was answered")
+
+    return act
+
+
+def making_any(user: str) -> Act:
+    """Make a consumer that pushes, of any stream, under any name and in each of the ways there are."""
+
+    async def act(ground: Ground) -> None:
+        client = await ground.client(user)
+        answers: list[bytes] = []
+
+        async def on_answer(message: Msg) -> None:
+            answers.append(message.data)
+
+        inbox = client.new_inbox()
+        await client.subscribe(f"{inbox}.*", cb=on_answer)
+        forms = ("CREATE.{stream}.{name}", "CREATE.{stream}.{name}.>", "CREATE.{stream}",
+                 "DURABLE.CREATE.{stream}.{name}")  # fmt: skip
+        for stream in load().configs():
+            for form in forms:
+                name = stolen_name()
+                goal = f"$JS.API.CONSUMER.RESET.{DURABLE}"
+                config = {"name": name, "ack_policy": "none", "deliver_subject": goal}
+                body = {"stream_name": stream, "config": config, "action": "create"}
+                request = f"$JS.API.CONSUMER.{form.format(stream=stream, name=name)}"
+                await say(client, request, body, reply=f"{inbox}.{name}")
+        await client.flush()
+        for answer in answers:
+            if b'"error"' not in answer and b'"created"' in answer:
+                raise BreachError(f"a consumer was made: {answer[:100]!r}")
+
+    return act
+
+
+def telling(user: str, subject: str, listener: str) -> Act:
+    """Say below `live.` that a log stored something, and look whether another believes to have heard it."""
+
+    async def act(ground: Ground) -> None:
+        heard: list[str] = []
+
+        async def on_message(message: Msg) -> None:
+            heard.append(message.subject)
+
+        other, thief = await ground.client(listener), await ground.client(user)
+        await other.subscribe(subject, cb=on_message)
+        await other.flush()
+        await say(thief, subject, b"{}", headers={"Nats-Sequence": "9999999"})
+        await other.flush()
+        if heard:
+            raise BreachError(f"{listener} heard {heard[0]}")
 
     return act
 
@@ -175,6 +229,31 @@ def attacks() -> Iterator[Attack]:
             threat="T3", way=f"{user} {what} the patcher's durable", act=saying(user, subject, body)
         )
     yield from _of_spokes()
+    yield from _without_consumers()
+
+
+def _without_consumers() -> Iterator[Attack]:
+    """What users try that read without consumers, and whose durables others make."""
+    for user, rights in rights_of().items():
+        if not (rights.consumers or rights.lives_with_streams):
+            way = f"{user} makes a consumer of any stream that pushes requests"
+            yield Attack(threat="T3", way=way, act=making_any(user))
+    forgotten = {"name": HOSTS_DURABLE, "durable_name": HOSTS_DURABLE, "ack_policy": "explicit",
+                 "inactive_threshold": 10**9}  # fmt: skip
+    for what, verb, body in (
+        ("has its own durable forgotten", "CREATE", {"stream_name": "HOSTS_NOW", "config": forgotten}),
+        ("has its own durable forgotten by the older request", "DURABLE.CREATE",
+         {"stream_name": "HOSTS_NOW", "config": forgotten}),
+        ("deletes its own durable", "DELETE", b""),
+        ("begins its own durable again", "RESET", b'{"seq": 1}'),
+        ("pauses its own durable", "PAUSE", {"pause_until": "2100-01-01T00:00:00Z"}),
+    ):  # fmt: skip
+        act = saying("patcher", f"$JS.API.CONSUMER.{verb}.{DURABLE}", body)
+        yield Attack(threat="T3", way=f"patcher {what}", act=act)
+    for user in ("classifier", "watcher", "viewer", "quota"):
+        way = f"{user} tells the patcher that there is something new"
+        act = telling(user, "live.sluice.host.hub.team.b", "patcher")
+        yield Attack(threat="T3", way=way, act=act)
 
 
 def _of_spokes() -> Iterator[Attack]:

@@ -169,7 +169,7 @@ class Ground:
             for one in consumers["consumers"]:
                 found[f"consumer {one['name']} of {stream}"] = {
                     "delivered": one["delivered"]["consumer_seq"],
-                    "filters": one["config"].get("filter_subjects"),
+                    "config": one["config"],
                     "acknowledged": one["ack_floor"]["stream_seq"],
                     "pending": one["num_ack_pending"],
                     "waiting": one.get("num_waiting", 0),
@@ -262,7 +262,7 @@ async def _furnish(found: Ground) -> None:
         "deliver_policy": "all", "ack_wait": 3600 * 10**9, "filter_subjects": ["sluice.host.hub.>"],
     }  # fmt: skip
     create = {"stream_name": "HOSTS_NOW", "config": config, "action": ""}
-    await call(patcher, f"CONSUMER.CREATE.HOSTS_NOW.{HOSTS_DURABLE}", create)
+    await call(operator, f"CONSUMER.CREATE.HOSTS_NOW.{HOSTS_DURABLE}", create)
     for view, name in SPOKES_DURABLES.items():
         theirs = config | {
             "name": name,

@@ -149,6 +149,8 @@ def attacks() -> Iterator[Attack]:
         ("classifier", ">"), ("classifier", "_INBOX.>"), ("viewer", "_INBOX.>"),
         ("viewer", "_R_.>"), ("viewer", "$JS.>"), ("console", "sluice.>"),
         ("patcher", "sluice.rpc.>"), ("viewer", EXPLAIN), ("tracer", "$SYS.>"),
+        ("classifier", "live.>"), ("provisioner", "live.sluice.>"), ("quota", "live.sluice.queue.>"),
+        ("watcher", "live.sluice.queue.>"), ("tracer", "live.sluice.queue.hub.>"),
     ):  # fmt: skip
         yield Attack(
             threat="T3",

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from shared.bus import stream_reader
+from shared.bus import direct_look
 from shared.bus.nats.bus import NatsBus
 from shared.bus.port import CaughtUp, Entry
 from shared.bus.stream_reader import open_stream_reader
@@ -22,7 +22,7 @@ def now() -> datetime:
 async def test_direct_reading_lists_follows_and_survives_a_restart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stream_reader, "BATCH", 2)  # Several batches for each filter.
+    monkeypatch.setattr(direct_look, "BATCH", 2)  # Several batches for each filter.
     async with nats_server() as server:
         writer, bus = (
             NatsBus(url=server.url, instance=name, consumers=name == "writer", now=now)

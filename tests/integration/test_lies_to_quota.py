@@ -18,7 +18,7 @@ from services.ctl.dev.secure import secure
 from services.quota.app import assemble
 from services.quota.settings import QuotaSettings
 from shared.bus.admin.apply import apply_at
-from shared.bus.admin.permissions import reads_of, writes_of
+from shared.bus.admin.permissions import consumers_of, reads_of, writes_of
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.follow import read
 from shared.bus.nats.bus import NatsBus
@@ -52,7 +52,7 @@ class Stage:
         for user in ("quota", "watcher", "classifier", "dispatcher", "provisioner", "patcher"):
             bus = NatsBus(
                 url=self._url, instance=user, access=self._keys.access(user), now=now,
-                reads=reads_of(user), writes=writes_of(user, "hub"),
+                reads=reads_of(user), writes=writes_of(user, "hub"), consumers=consumers_of(user),
             )  # fmt: skip
             self.buses[user] = bus
             if user != "quota":
@@ -105,7 +105,7 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage
     keys = secure(folder / "users", (), now())
     server = await EmbeddedServer(folder, config=keys.config).start()
     try:
-        assert (await apply_at(server.url, access=keys.access("bus"))).ok
+        assert (await apply_at(server.url, cluster="hub", access=keys.access("bus"))).ok
         async with AsyncExitStack() as stack:
             found = Stage(server.url, keys, stack)
             await found.start()

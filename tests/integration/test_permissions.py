@@ -19,7 +19,15 @@ from nats.errors import Error as NatsError
 from services.ctl.dev.secure import Secured, secure
 from services.ctl.programs import SERVICES
 from shared.bus.admin.apply import apply_at
-from shared.bus.admin.permissions import API, OWN_API, permissions, reads_of, rights_of, writes_of
+from shared.bus.admin.permissions import (
+    API,
+    OWN_API,
+    consumers_of,
+    permissions,
+    reads_of,
+    rights_of,
+    writes_of,
+)
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.filters import covers
 from shared.bus.nats.bus import NatsBus
@@ -236,6 +244,7 @@ async def test_service_reads_works_answers_and_releases_its_lease_as_its_own_use
                 access=secured.access(user),
                 reads=reads_of(user),
                 writes=writes_of(user, "hub"),
+                consumers=consumers_of(user),
             )
 
         quota, patcher = bus("quota"), bus("patcher")

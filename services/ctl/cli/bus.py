@@ -22,14 +22,22 @@ def bus_apply(
             min=1, max=5, help="Servers that keep each stream; default: as it is, 1 at first."
         ),
     ] = None,
+    cluster: Annotated[
+        str,
+        typer.Option(
+            envvar="SLUICE_CLUSTER", help="Name of the hub whose durable consumers are made."
+        ),
+    ] = "hub",
     nats_url: NatsUrl = None,
     directory: DevDirectory = Path(".sluice"),
 ) -> None:
-    """Make the streams what deploy/nats/streams.yaml says. Applying twice changes nothing."""
+    """Make streams and durable consumers what deploy/nats says. Applying twice changes nothing."""
     from services.ctl.connect.bus import apply_bus  # noqa: PLC0415
 
     report = run_async(
-        apply_bus(nats_url, directory, rebuild=tuple(rebuild or ()), replicas=replicas)
+        apply_bus(
+            nats_url, directory, rebuild=tuple(rebuild or ()), replicas=replicas, cluster=cluster
+        )
     )
     print(report)
     if not report.ok:

@@ -47,12 +47,19 @@ async def connected(url: str, *, access: Access = OPEN) -> AsyncIterator[Bus]:
 
 
 async def apply_bus(
-    url: str | None, directory: Path, *, rebuild: tuple[str, ...], replicas: int | None
+    url: str | None,
+    directory: Path,
+    *,
+    rebuild: tuple[str, ...],
+    replicas: int | None,
+    cluster: str,
 ) -> Report:
-    """Create or update the streams: `sluice bus apply`."""
+    """Create or update streams and durable consumers: `sluice bus apply`."""
     access = access_for(url, directory)
     url = nats_url_of(url, directory)
     try:
-        return await apply_at(url, rebuild=rebuild, replicas=replicas, access=access)
+        return await apply_at(
+            url, rebuild=rebuild, replicas=replicas, cluster=cluster, access=access
+        )
     except BusError as error:
         raise unreachable(url, error) from error

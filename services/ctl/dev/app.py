@@ -27,6 +27,7 @@ from services.ctl.setup.spokes import hub_manifests, spoke_names
 from services.ctl.setup.webhook import pods_manifest, validating_manifest, webhook_manifest
 from services.whatif.manifests import load_manifests
 from shared.bus.admin.apply import apply_at
+from shared.bus.admin.permissions import HUB
 from shared.bus.embedded import SERVER_ENVIRONMENT, EmbeddedServerError, server_command
 from shared.bus.port import BusError
 from shared.bus.streams import DATA
@@ -371,7 +372,9 @@ _PROGRAM: Final = (sys.executable, "-m", "services.ctl.main", "run")
 async def _apply_streams(url: str, access: Access = OPEN) -> None:
     """Make the streams what they should be. Raises `CommandError`."""
     try:
-        report = await apply_at(url, access=access)
+        # Without users each service makes its own durables.
+        cluster = None if access == OPEN else HUB
+        report = await apply_at(url, access=access, cluster=cluster)
     except BusError as error:
         raise unreachable(url, error) from error
     if not report.ok:

@@ -21,6 +21,7 @@ from shared.bus.admin.permissions import (
     PERMISSIONS_FILE,
     Permissions,
     Rights,
+    hints_of,
     permissions,
     rights_of,
 )
@@ -250,6 +251,8 @@ def _import_streams(found: _Accounts, account: str, rights: Rights, allowed: Per
         found.serve(HUB_ACCOUNT, subject, account, local=local)
     for subject in rights.listens:
         found.send(HUB_ACCOUNT, f"{LIVE}.{subject}", account, local=subject)
+    for subject in hints_of(rights, load().logs):
+        found.send(HUB_ACCOUNT, subject, account, local=subject)
 
 
 def accounts(hub_users: str, spokes: Mapping[str, str]) -> str:

@@ -1,7 +1,7 @@
-"""Configures JetStream as `deploy/nats/streams.yaml` declares, and reports differences.
+"""Configures JetStream as `deploy/nats` declares, and reports differences.
 
 `sluice bus apply` does the first, each service at its start the second. Applying twice changes
-nothing.
+nothing. Streams stand in `streams.yaml`, durable consumers of the hub's services in `permissions.yaml`.
 """
 
 from collections.abc import Collection
@@ -13,9 +13,11 @@ import nats
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
+from shared.bus.admin.permissions import durables_of
 from shared.bus.nats.jetstream_api import ApiError, call
 from shared.bus.nats.stream_drift import drift, stream_info
-from shared.bus.port import UnavailableError
+from shared.bus.nats.work.declared import differs, durable_config, found_durable, make_durable
+from shared.bus.port import DeniedError, UnavailableError
 from shared.bus.streams import LEASES, VIEW_SUFFIX, Catalogue, epoch_of, load
 from shared.contracts.messages.base import EPOCH
 from shared.settings.access import OPEN, Access
@@ -30,9 +32,11 @@ Action = Literal["created", "updated", "unchanged", "rebuilt", "refused"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What was done about one stream."""
+    """What was done about one stream, or one durable consumer."""
 
     stream: str
+    """Of a durable, ``<view>/<name>``."""
+
     action: Action
     detail: str = ""
 
@@ -61,8 +65,11 @@ async def apply(
     rebuild: Collection[str] = (),
     catalogue: Catalogue | None = None,
     replicas: int | None = None,
+    cluster: str | None = None,
 ) -> Report:
     """Create missing streams, update changed ones, report changes that are not possible.
+
+    `cluster`: the name of a hub, whose durable consumers are made too; None: of none.
 
     A view that is missing while its log has messages, and each view named in `rebuild`, is made
     anew only if `rebuild` names it: the log still has the tombstones that were purged, and its
@@ -74,6 +81,11 @@ async def apply(
         await _apply_one(nc, name, config, rebuild=name in rebuild, replicas=replicas, made=made)
         for name, config in wanted.items()
     ]
+    if cluster is not None and all(change.action != "refused" for change in changes):
+        changes += [
+            await _apply_durable(nc, view, durable_config(name, filters))
+            for name, (view, filters) in durables_of(cluster).items()
+        ]
     return Report(changes=tuple(changes))
 
 
@@ -82,6 +94,7 @@ async def apply_at(
     *,
     rebuild: Collection[str] = (),
     replicas: int | None = None,
+    cluster: str | None = None,
     access: Access = OPEN,
 ) -> Report:
     """Connect to `url`, `apply`, disconnect. Raises `UnavailableError` without an answer."""
@@ -100,7 +113,7 @@ async def apply_at(
     except (OSError, NatsError, ValueError) as error:
         raise UnavailableError(f"cannot connect: {error!r}") from error
     try:
-        return await apply(nc, rebuild=rebuild, replicas=replicas)
+        return await apply(nc, rebuild=rebuild, replicas=replicas, cluster=cluster)
     finally:
         await nc.close()
 
@@ -139,6 +152,19 @@ async def _apply_one(
         return Change(stream=name, action="updated", detail=differences)
     except ApiError as error:
         return Change(stream=name, action="refused", detail=str(error))
+
+
+async def _apply_durable(nc: Client, view: str, config: Json) -> Change:
+    """A durable of which nobody has heard begins with all that its view has."""
+    stream = f"{view}/{config['name']}"
+    try:
+        found = await found_durable(nc, view, config["name"])
+        if not differs(config, found):
+            return Change(stream=stream, action="unchanged")
+        await make_durable(nc, view, config)
+    except (ApiError, DeniedError) as error:
+        return Change(stream=stream, action="refused", detail=str(error))
+    return Change(stream=stream, action="created" if found is None else "updated")
 
 
 def _dated(config: Json, epoch: int) -> Json:

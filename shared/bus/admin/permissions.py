@@ -13,7 +13,17 @@ from typing import Final, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from shared.bus.streams import DATA, LEASES, OBJECTS, Catalogue, CatalogueError, load, view_of
+from shared.bus.streams import (
+    DATA,
+    LEASES,
+    LIVE,
+    OBJECTS,
+    Catalogue,
+    CatalogueError,
+    Log,
+    load,
+    view_of,
+)
 from shared.contracts import subjects
 from shared.settings.access import inbox_of
 
@@ -48,7 +58,6 @@ _SERVES: Final = (
 _DIRECT_LOOKS: Final = ("$JS.API.DIRECT.GET.{stream}",)
 
 _PULLS: Final = (
-    "$JS.API.CONSUMER.CREATE.{stream}.{durable}",
     "$JS.API.CONSUMER.INFO.{stream}.{durable}",
     "$JS.API.CONSUMER.MSG.NEXT.{stream}.{durable}",
     "$JS.ACK.{stream}.{durable}.>",
@@ -75,7 +84,9 @@ class Rights(BaseModel):
     consumers: bool = True
     """Makes consumers to read with. Who may can make one that pushes where its user may not send."""
 
-    works: Mapping[str, tuple[str, ...]] = {}
+    works: Mapping[str, Mapping[str, tuple[str, ...]]] = {}
+    """Log to its durable consumers, each with its filters."""
+
     purges: tuple[str, ...] = ()
     sweeps: tuple[str, ...] = ()
     trims: tuple[str, ...] = ()
@@ -253,13 +264,29 @@ def permissions(
         found[name] = Permissions(
             publish=tuple(dict.fromkeys(_publish(rights, writes))),
             subscribe=tuple(
-                dict.fromkeys([inbox, *rights.answers, *rights.listens, *_leases(rights)])
+                dict.fromkeys(
+                    [
+                        inbox,
+                        *rights.answers,
+                        *rights.listens,
+                        *_leases(rights),
+                        *hints_of(rights, logs),
+                    ]
+                )
             ),
             never=tuple(dict.fromkeys(_never(rights, owners, theirs))),
             unheard=rights.deaf,
             responds=bool(rights.answers),
         )
     return found
+
+
+def hints_of(rights: Rights, logs: Mapping[str, Log]) -> tuple[str, ...]:
+    """What it hears of the logs that it reads without a consumer: that there is something new."""
+    read = () if rights.consumers else rights.reads
+    return tuple(
+        f"{LIVE}.{subject}" for log in read if logs[log].live for subject in logs[log].subjects
+    )
 
 
 def _publish(rights: Rights, writes: list[str]) -> Iterator[str]:
@@ -301,6 +328,21 @@ def _publish(rights: Rights, writes: list[str]) -> Iterator[str]:
 
 def _leases(rights: Rights) -> list[str]:
     return [subjects.join("lease", name) for name in rights.leases]
+
+
+def durables_of(
+    cluster: str, *, path: Path = PERMISSIONS_FILE
+) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """The durable consumers of the users of a hub: name to view and filters.
+
+    Raises `CatalogueError`, and ValueError for a name that is none.
+    """
+    return {
+        durable: (view_of(log), filters)
+        for rights in rights_of(cluster=cluster, path=path).values()
+        for log, durables in rights.works.items()
+        for durable, filters in durables.items()
+    }
 
 
 def _never(

@@ -20,20 +20,22 @@ from nats.errors import TimeoutError as NatsTimeoutError
 
 from shared.bus import headers as wire
 from shared.bus.nats.broker import GRACEFUL_SECONDS, Connection
+from shared.bus.nats.direct.reader import DirectReader
 from shared.bus.nats.io_batching import round_trip
 from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, ApiError, ask, call
 from shared.bus.nats.large_bodies import Wholes, whole_for_reading, whole_for_work
 from shared.bus.nats.lease import NatsLease, acquire
 from shared.bus.nats.object_store import ObjectStore
 from shared.bus.nats.publisher import RETRY_SECONDS, Publisher
-from shared.bus.nats.reader import DirectReader, Reader, stored_entry
+from shared.bus.nats.reader import Reader, stored_entry
 from shared.bus.nats.stream_drift import until_declared
 from shared.bus.nats.tails.compare import led_info
 from shared.bus.nats.tails.lost import keep_looking, look_for_lost
 from shared.bus.nats.tails.refill import fill_up_logs
 from shared.bus.nats.work import ended as ended_work
+from shared.bus.nats.work.declared import ACK_WAIT_SECONDS
 from shared.bus.nats.work.durables import Durables
-from shared.bus.nats.work.worker import ACK_WAIT_SECONDS, Registration, Worker
+from shared.bus.nats.work.worker import Registration, Worker
 from shared.bus.order.acknowledged import Acknowledged
 from shared.bus.order.fences import Fences
 from shared.bus.order.generations import Generations
@@ -92,9 +94,9 @@ class NatsBus:
     ) -> None:
         """`reads`: logs that this user may inspect; `writes`: filters of its subjects. None: all.
 
-        `consumers`: whether it may make consumers to read with.
+        `consumers`: whether it reads with consumers, if its user may make any.
         """
-        self._read_by = Reader if consumers else DirectReader
+        self._consumers = consumers
         self._instance = instance
         self._now = now
         self._connection = Connection(url=url, name=instance, access=access)
@@ -258,7 +260,9 @@ class NatsBus:
     def _reader(self, stream: str, filters: tuple[str, ...], *, view: bool, **more: Any) -> Reader:
         terms = self._terms if rules(stream) else None
         common: dict[str, Any] = {"generations": self._generations, "terms": terms, "view": view}
-        return self._read_by(self._connection, stream, filters, **common, **more)
+        reader = DirectReader(self._connection, stream, filters, **common, **more)
+        reader.directly = not self._consumers
+        return reader
 
     async def _next_decision(self, subject: str, after: int) -> Entry | None:
         """Return the first entry of a subject filter behind a sequence of the log of decisions."""

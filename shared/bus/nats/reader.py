@@ -34,13 +34,9 @@ from shared.bus.order.acknowledged import Witness
 from shared.bus.order.generations import Generations
 from shared.bus.order.terms import Terms
 from shared.bus.port import BusError, CaughtUp, Entry, LogChangedError, UnavailableError
-from shared.bus.stream_reader import POLL_SECONDS, DirectLook, SilentError, sequence_of
 from shared.bus.streams import view_of
 
 log = structlog.get_logger(__name__)
-
-HELD_MAX: Final = 4096
-"""About how many entries a reader without a consumer holds before it yields them."""
 
 BATCH: Final = 2048
 BATCH_BYTES: Final = 8 << 20
@@ -69,7 +65,7 @@ put domain and account hash before the stream."""
 Json = dict[str, Any]
 
 
-class _TroubleError(Exception):
+class TroubleError(Exception):
     """The consumer must be created again."""
 
 
@@ -209,7 +205,7 @@ class Reader:
                 try:
                     async for item in self._read_once():
                         yield item
-                except (_TroubleError, UnavailableError, NatsError) as trouble:
+                except (TroubleError, UnavailableError, NatsError) as trouble:
                     log.info("reading starts again", stream=self._stream, because=str(trouble))
                     await asyncio.sleep(PAUSE_SECONDS)
                 except ApiError as error:
@@ -241,7 +237,7 @@ class Reader:
             self._requested -= 1
             position = position_of(message.reply)
             if position.nth != expected:
-                raise _TroubleError(f"entry {expected} of consumer was lost")
+                raise TroubleError(f"entry {expected} of consumer was lost")
             expected += 1
             self._position = position.sequence
             entry = entry_of(message, position, self._generation)
@@ -303,7 +299,7 @@ class Reader:
         return 0
 
     async def _doubt_the_view(self, taken: int, target: int) -> int:
-        """Return the view's end if the view says that nothing is missing, else `_TroubleError`.
+        """Return the view's end if the view says that nothing is missing, else `TroubleError`.
 
         Somebody may have purged its last message by hand: then nothing tells how far it is.
         """
@@ -311,7 +307,7 @@ class Reader:
         source = info.get("sources", [{}])[0]
         active = 0 <= source.get("active", -1) < LAG_SECONDS * 1e9
         if not active or source.get("lag", 1) > 0:
-            raise _TroubleError(f"the view has taken in {taken} of {target}: waiting")
+            raise TroubleError(f"the view has taken in {taken} of {target}: waiting")
         log.warning("the end of the view was purged", stream=self._stream, sourced=taken)
         return int(info["state"]["last_seq"])
 
@@ -397,15 +393,15 @@ class Reader:
         self._wake.set()
 
     async def _wait(self) -> bool:
-        """Wait for entries; True if the server says that there are none. Raises `_TroubleError`."""
+        """Wait for entries; True if the server says that there are none. Raises `TroubleError`."""
         if self._broken is not None:
-            raise _TroubleError(self._broken)
+            raise TroubleError(self._broken)
         self._wake.clear()
         try:
             async with asyncio.timeout(SILENCE_SECONDS):
                 await self._wake.wait()
         except TimeoutError as error:
-            raise _TroubleError(f"silence for {SILENCE_SECONDS:g} s") from error
+            raise TroubleError(f"silence for {SILENCE_SECONDS:g} s") from error
         if self._requested <= BATCH // 2 and not self._buffer:
             await self._ask()
         idle, self._idle = self._idle, False
@@ -414,51 +410,6 @@ class Reader:
     async def _nothing_pending(self) -> bool:
         info = await call(self._connection.nc, f"CONSUMER.INFO.{self._stream}.{self._consumer}")
         return int(info["num_pending"]) == 0 and not self._buffer
-
-
-class DirectReader(Reader):
-    """Reads without a consumer, for who may make none; it looks for new entries a few times a second."""
-
-    async def _read_once(self) -> AsyncGenerator[Entry | CaughtUp]:
-        self._broken = None
-        await self._survey()
-        nc, start = self._connection.nc, self._position + 1
-        look = DirectLook(nc, self._stream, self._filters, start=start)
-        while not self._closed:
-            try:
-                messages = await look.more(HELD_MAX)
-            except SilentError as error:
-                raise _TroubleError(str(error)) from error
-            if self._terms is not None and messages:
-                await self._terms.refresh(self._generation)
-            for message in messages:
-                entry = _direct_entry(message, self._generation)
-                self._position = sequence_of(message) or self._position
-                if entry.sequence > self._delivered:
-                    self._delivered = entry.sequence
-                    self._latest = entry
-                    if self._terms is None or not self._terms.is_void(entry):
-                        yield entry
-            if look.pending:
-                continue
-            if not self._caught_up:
-                yield self._catch_up()
-            await asyncio.sleep(POLL_SECONDS)
-            if self._broken is not None:
-                raise _TroubleError(self._broken)
-
-
-def _direct_entry(message: Msg, generation: int) -> Entry:
-    headers = message.headers or {}
-    stored = datetime.fromisoformat(headers["Nats-Time-Stamp"]).astimezone(UTC)
-    return Entry(
-        subject=headers["Nats-Subject"],
-        data=message.data,
-        headers=headers,
-        sequence=wire.source_sequence(headers) or int(headers["Nats-Sequence"]),
-        time=wire.taken_at(headers, stored),
-        generation=generation,
-    )
 
 
 def _advice(error: ApiError) -> str:

@@ -19,7 +19,7 @@ from shared.bus.headers import (
     SOURCE,
     is_tombstone,
 )
-from shared.bus.nats.work.worker import ACK_WAIT_SECONDS
+from shared.bus.nats.work.declared import ACK_WAIT_SECONDS
 from shared.bus.port import AnswerError, BusError, Entry
 from shared.bus.streams import OBJECTS, load, view_of
 from shared.telemetry import probes

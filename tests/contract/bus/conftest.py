@@ -1,4 +1,4 @@
-"""One suite, two stages."""
+"""One suite, two stages; what reads also plays on the real one without making a consumer: ``direct``."""
 
 from collections.abc import AsyncIterator
 
@@ -13,9 +13,9 @@ async def bus_factory(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Stage]:
     """A fresh server; `bus_factory.bus(instance)` gives buses on it."""
-    if request.param == "nats":
+    if request.param in {"nats", "direct"}:
         async with nats_server() as server:
-            real = NatsStage(server)
+            real = NatsStage(server, consumers=request.param == "nats")
             yield real
             await real.close()
     else:
@@ -23,6 +23,9 @@ async def bus_factory(
         memory = MemoryStage()
         yield memory
         await memory.close()
+
+
+READERS = ["memory", "nats", "direct"]
 
 
 @pytest.fixture

@@ -51,8 +51,9 @@ class Stage(Protocol):
 class NatsStage:
     """A real nats-server."""
 
-    def __init__(self, server: EmbeddedServer) -> None:
+    def __init__(self, server: EmbeddedServer, *, consumers: bool = True) -> None:
         self.server = server
+        self._consumers = consumers
         self._buses: list[NatsBus] = []
 
     def bus(self, instance: str = "one") -> Bus:
@@ -61,6 +62,7 @@ class NatsStage:
             instance=instance,
             now=lambda: datetime.now(UTC),
             ack_wait_seconds=ACK_WAIT_SECONDS,
+            consumers=self._consumers,
         )
         self._buses.append(bus)
         return bus

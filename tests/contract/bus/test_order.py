@@ -12,6 +12,7 @@ from shared.contracts.messages.admissions import Admission, Term
 from shared.contracts.messages.base import RULING
 from shared.telemetry.metrics import VOID
 from shared.testing.waiting import PATIENCE_SECONDS, eventually
+from tests.contract.bus.conftest import READERS
 from tests.contract.bus.stage import Readings, Stage, error_of, workload
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
@@ -68,6 +69,7 @@ VALID = [("a", 1), ("b", 1), ("c", 2), ("f", 3)]
 
 
 @pytest.mark.parametrize("when", ["before", "while"])
+@pytest.mark.parametrize("bus_factory", READERS, indirect=True)
 async def test_every_reader_drops_what_a_replaced_leader_decided(
     bus_factory: Stage, read: Readings, when: str
 ) -> None:
@@ -161,6 +163,7 @@ async def test_log_has_an_epoch_that_grows_when_it_is_made_anew(bus_factory: Sta
     assert 1_600_000_000_000 < before < await bus.epoch("ADMISSIONS")
 
 
+@pytest.mark.parametrize("bus_factory", READERS, indirect=True)
 async def test_log_that_comes_back_empty_is_read_and_worked_anew(
     bus_factory: Stage, read: Readings
 ) -> None:

@@ -2,8 +2,13 @@
 
 import asyncio
 
+import pytest
+
 from shared.bus.port import CaughtUp, Entry
+from tests.contract.bus.conftest import READERS
 from tests.contract.bus.stage import Readings, Stage, outcome, step_of, workload
+
+pytestmark = pytest.mark.parametrize("bus_factory", READERS, indirect=True)
 
 
 async def test_empty_log_is_caught_up_at_once(bus_factory: Stage, read: Readings) -> None:

@@ -18,7 +18,7 @@ import trustme
 from services.ctl.setup.nats_files import files
 from services.ctl.setup.permissions import FILE, key_file, rendered
 from shared.bus.admin.apply import Report, apply_at
-from shared.bus.admin.permissions import reads_of, writes_of
+from shared.bus.admin.permissions import consumers_of, reads_of, writes_of
 from shared.bus.embedded import EmbeddedServer, server_command
 from shared.bus.nats.bus import NatsBus
 from shared.bus.nats.jetstream_api import ApiError, call
@@ -135,10 +135,13 @@ async def test_three_servers_store_stale_decision_and_every_reader_drops_it(fold
                 access=user_of(folder, user),
                 reads=reads_of(user),
                 writes=writes_of(user, "hub"),
+                consumers=consumers_of(user),
             )
             for one, user in zip((*servers, servers[0]), USERS, strict=True)
         )
-        patcher.work("ADMISSIONS", "patcher-hub-admission", handle, filters=("sluice.admission.>",))
+        patcher.work(
+            "ADMISSIONS", "patcher-hub-admission", handle, filters=("sluice.admission.hub.>",)
+        )
         for bus in (old, new, patcher, tracer):
             await bus.start()
             stack.push_async_callback(bus.stop)
@@ -208,7 +211,7 @@ async def applied(url: str, access: Access) -> Report:
     """Make the streams on three servers, as soon as these have found one another."""
     while True:
         try:
-            return await apply_at(url, replicas=SERVERS, access=access)
+            return await apply_at(url, replicas=SERVERS, cluster="hub", access=access)
         except (ApiError, UnavailableError, nats.errors.Error):
             await asyncio.sleep(0.1)
 

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from services.ctl.main import app
 from services.ctl.setup.permissions import FILE, key_file
 from shared.bus.admin.apply import apply_at
-from shared.bus.admin.permissions import reads_of, writes_of
+from shared.bus.admin.permissions import consumers_of, reads_of, writes_of
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats import broker
 from shared.bus.nats.bus import NatsBus
@@ -86,6 +86,7 @@ class Installation:
             access=self.access(user),
             reads=reads_of(user),
             writes=writes_of(user, "hub"),
+            consumers=consumers_of(user),
             now=lambda: NOON,
         )
 

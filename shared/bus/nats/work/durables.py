@@ -17,15 +17,15 @@ from nats.js.errors import Error as JetStreamError
 
 from shared.bus.filters import prune
 from shared.bus.nats.broker import Connection
-from shared.bus.nats.jetstream_api import ApiError, call
 from shared.bus.nats.tails.compare import still_has, whole_log
 from shared.bus.nats.work.backlog import follow_backlog
+from shared.bus.nats.work.declared import durable_config, until_declared
 from shared.bus.nats.work.pull import Pull
 from shared.bus.nats.work.worker import Registration, Worker
 from shared.bus.order.acknowledged import Witness
 from shared.bus.order.generations import Generations
 from shared.bus.order.terms import Terms, rules
-from shared.bus.port import BusError, UnavailableError
+from shared.bus.port import BusError
 from shared.bus.streams import view_of
 from shared.telemetry.metrics import RESULTS, WORK
 
@@ -37,9 +37,6 @@ that these are not forgotten: a handler slower than so many in `ACK_WAIT_SECONDS
 
 FETCH_SECONDS: Final = 2.0
 """A request that is lost with the connection is missed for this long."""
-
-ACK_PENDING_MAX: Final = 100_000
-"""Entries that were put off count as pending: a small number would let them block the rest."""
 
 PAUSE_SECONDS: Final = 1.0
 CANCEL_SECONDS: Final = 0.1
@@ -238,33 +235,11 @@ class Durables:
                 log.debug("while stopping", error=repr(error))
 
     async def _ensure(self, registration: Registration) -> None:
-        """Create the consumer, or bring filters and limits up to date.
-
-        nats-py and FastStream take a durable that exists as it is, silently.
-        """
-        stream = view_of(registration.stream)
-        config = {
-            "name": registration.durable,
-            "durable_name": registration.durable,
-            "deliver_policy": "all",
-            "ack_policy": "explicit",
-            "ack_wait": int(self._ack_wait_seconds * 1e9),
-            "max_deliver": -1,
-            "max_ack_pending": ACK_PENDING_MAX,
-            "replay_policy": "instant",
-            "filter_subjects": list(prune(registration.filters)),
-        }
-        body = {"stream_name": stream, "config": config, "action": ""}
-        while True:
-            try:
-                await call(
-                    self._connection.nc, f"CONSUMER.CREATE.{stream}.{registration.durable}", body
-                )
-            except (UnavailableError, ApiError) as error:
-                log.warning("cannot make the durable; trying again", error=str(error))
-                await asyncio.sleep(PAUSE_SECONDS)
-            else:
-                return
+        """Wait until the consumer is as registered: FastStream takes one that exists as it is, silently."""
+        config = durable_config(
+            registration.durable, registration.filters, ack_wait_seconds=self._ack_wait_seconds
+        )
+        await until_declared(self._connection, view_of(registration.stream), config)
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

@@ -20,15 +20,13 @@ from nats.js.errors import Error as JetStreamError
 
 from shared.bus.nats.reader import entry_of, position_of
 from shared.bus.nats.work.dead_letters import dead_letter
+from shared.bus.nats.work.declared import ACK_WAIT_SECONDS
 from shared.bus.port import BusError, Entry, Handler, LaterError, NeverError, TooLargeError
 from shared.contracts.messages.base import Message, NewerSchemaError, UndecodableError
 from shared.telemetry import probes
 from shared.telemetry.metrics import WORK
 
 log = structlog.get_logger(__name__)
-
-ACK_WAIT_SECONDS: Final = 30.0
-"""After this the server delivers an unacknowledged entry to another replica."""
 
 ACK_SECONDS: Final = 0.05
 """Acknowledgements are collected for this long: no handler waits for them, and one write for each

@@ -1,0 +1,97 @@
+"""Tells a reader without a consumer that its log stored something.
+
+A log publishes below `live.` what it has stored: at most once, to those who listen. A subscription here ends
+with its first message; who reads then looks, and listens anew before each look. So a burst is not sent twice.
+"""
+
+import asyncio
+from collections.abc import Collection
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.errors import Error as NatsError
+
+from shared.bus.direct_look import sequence_of
+from shared.bus.streams import LIVE
+
+FIRST_PAUSE_SECONDS: Final = 0.05
+"""Of several servers, the stream's leader learns of a subscription a moment later than ours, and tells us
+nothing until then: look again soon, and then ever more seldom."""
+
+BETWEEN_SECONDS: Final = 0.01
+"""Between two looks because of hints: a look costs some thirty times what an entry costs."""
+
+LAG_FIRST_SECONDS: Final = 0.001
+LAG_MAX_SECONDS: Final = 0.05
+LAG_TRIES: Final = 24
+"""A view is a fraction of a millisecond behind its log. What it lacks after a second was purged."""
+
+PAUSE_MAX_SECONDS: Final = 10.0
+"""What nobody told, as while another server became the leader, is found after this time at the latest."""
+
+
+class Hints:
+    """Listens on one connection to what filters select."""
+
+    def __init__(self, nc: Client, filters: Collection[str]) -> None:
+        """Without filters it listens to all that any log stores."""
+        self._nc = nc
+        self._filters = tuple(filters) or (">",)
+        self._listening: dict[str, Subscription] = {}
+        """Filter to the subscription that has told nothing yet."""
+
+        self.came = asyncio.Event()
+        """Ends the waiting."""
+
+        self._pause = FIRST_PAUSE_SECONDS
+        self._heard = 0
+        """The highest sequence of the log that was told."""
+
+        self._tries = 0
+        self._looked_at = 0.0
+
+    async def listen(self) -> None:
+        """Listen to each filter until it has told something. What is stored from now on wakes who waits."""
+        self.came.clear()
+        self._looked_at = asyncio.get_running_loop().time()
+        for subject in self._filters:
+            if subject in self._listening:
+                continue
+            heard = partial(self._on_message, subject)
+            subscription = await self._nc.subscribe(f"{LIVE}.{subject}", cb=heard)
+            self._listening[subject] = subscription
+            await subscription.unsubscribe(limit=1)
+
+    async def _on_message(self, subject: str, message: Msg) -> None:
+        self._listening.pop(subject, None)
+        self._heard = max(self._heard, sequence_of(message) or 0)
+        self._pause = FIRST_PAUSE_SECONDS
+        self.came.set()
+
+    async def wait(self, *, delivered: int) -> bool:
+        """Wait for a hint of more than was `delivered` of the log; False: look without one."""
+        if delivered < self._heard and self._tries < LAG_TRIES:
+            await asyncio.sleep(min(LAG_MAX_SECONDS, LAG_FIRST_SECONDS * 2**self._tries))
+            self._tries += 1
+            return True
+        self._heard, self._tries = 0, 0
+        try:
+            async with asyncio.timeout(self._pause):
+                await self.came.wait()
+        except TimeoutError:
+            self._pause = min(PAUSE_MAX_SECONDS, 2 * self._pause)
+            return False
+        await asyncio.sleep(self._looked_at + BETWEEN_SECONDS - asyncio.get_running_loop().time())
+        return True
+
+    async def close(self) -> None:
+        """Listen no more."""
+        for subscription in self._listening.values():
+            # Without a connection the server has forgotten it.
+            with suppress(NatsError):
+                await subscription.unsubscribe()
+        self._listening.clear()
