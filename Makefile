@@ -34,9 +34,13 @@ fmt: setup ## Format the code and apply automatic fixes
 	$(RUN)/ruff format services shared tests
 	$(RUN)/ruff check --fix services shared tests
 
-lint: setup ## Check style
+PROSE = README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs/*.md docs/adr docs/explanation docs/how-to docs/runbooks docs/tutorial
+
+lint: setup ## Check style, spelling and prose
 	$(RUN)/ruff format --check services shared tests
 	$(RUN)/ruff check services shared tests
+	$(RUN)/codespell --dictionary=- --dictionary=docs/words.txt $(PROSE) docs/reference services shared deploy
+	$(RUN)/proselint --config .proselintrc.json check -o compact $(PROSE)
 
 types: setup ## Check types, strictly, sources and tests
 	$(RUN)/mypy

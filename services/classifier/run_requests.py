@@ -1,7 +1,7 @@
 """What a PipelineRun asks for: valid when it is created, and the same while it waits (ADR 35). Pure.
 
 tekton-kueue reads the annotations when it makes the Workload, and only logs what it cannot read: the run
-stays Pending for ever (konflux-ci/tekton-kueue internal/controller). Here the webhook refuses it.
+stays Pending forever (konflux-ci/tekton-kueue internal/controller). Here the webhook refuses it.
 """
 
 from collections.abc import Iterator

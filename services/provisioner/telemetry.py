@@ -132,7 +132,7 @@ class Telemetry:
 
 
 def _label(platform: str, config: HostConfig) -> str:
-    """The platform as a metric label. Users choose the name, and a label lives for ever."""
+    """The platform as a metric label. Users choose the name, and a label lives forever."""
     return platform if platform in config.platforms else UNKNOWN
 
 

@@ -143,7 +143,7 @@ def never_starting(
         owner = "Workload" if state.owner is None else state.owner.kind
         name = state.name if state.owner is None else state.owner.name
         problem = _missing_queue(snapshot, state) or f"{told.message.rstrip('. ')}; {told.remedy}"
-        yield f"{owner} {state.namespace}/{name} would wait for ever: {problem}"
+        yield f"{owner} {state.namespace}/{name} would wait forever: {problem}"
 
 
 def _missing_queue(snapshot: Snapshot, state: WorkloadState) -> str:

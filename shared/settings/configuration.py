@@ -104,7 +104,7 @@ class WaitForPodsReady(_Section):
     """From admission until all pods are ready."""
 
     recovery_timeout: Seconds | None = None
-    """From the loss of a pod until all are ready again; None: like `timeout`, 0: for ever."""
+    """From the loss of a pod until all are ready again; None: like `timeout`, 0: forever."""
 
     block_admission: bool = False
     """Nobody is admitted while a workload that was admitted is not ready."""

@@ -122,7 +122,7 @@ def test_futures_end_early_where_none_starts_it() -> None:
     ids=["one", "a late one", "right now", "all at once", "two", "three"],
 )
 def test_few_recent_submissions_are_enough_for_a_forecast(seconds_before: list[float]) -> None:
-    """A stretch of the past that hardly ever has a submission must not be sought for ever."""
+    """A stretch of the past that hardly ever has a submission must not be sought forever."""
     snapshot, asked, _ = busy()
     recent = [
         waiting(f"few-{n}", NOW - timedelta(seconds=before))

@@ -1,4 +1,4 @@
-"""`make test-long TENTH=…` leaves nothing out for ever."""
+"""`make test-long TENTH=…` leaves nothing out forever."""
 
 from tests.tenths import tenth_of
 

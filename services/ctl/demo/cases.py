@@ -248,7 +248,7 @@ async def _create(
 
 
 async def _add_missing_quota(kube: Kube, results: Iterable[CaseResult]) -> list[str]:
-    """Add quota for resources that no group covers; otherwise such runs wait for ever."""
+    """Add quota for resources that no group covers; otherwise such runs wait forever."""
     queue = await kube.get(kinds.CLUSTER_QUEUE, None, CLUSTER_QUEUE)
     groups = queue["spec"].get("resourceGroups") or []
     covered = {resource for group in groups for resource in group["coveredResources"]}
@@ -274,7 +274,7 @@ async def _add_missing_quota(kube: Kube, results: Iterable[CaseResult]) -> list[
 
 
 async def _add_platforms(kube: Kube, results: Iterable[CaseResult]) -> None:
-    """Add the platforms that runs name; otherwise such runs wait for ever."""
+    """Add the platforms that runs name; otherwise such runs wait forever."""
     config = await kube.get(kinds.CONFIG_MAP, *HOST_CONFIG)
     data = dict(config.get("data") or {})
     known = parse_host_config(data, available=frozenset({"fake"})).platforms

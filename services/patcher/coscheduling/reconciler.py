@@ -279,7 +279,7 @@ class CoschedulingReconciler:
     async def run(self) -> None:
         """Move placeholders off cordoned nodes until cancelled.
 
-        Otherwise a later task of the run must go to a node that takes no pods, and waits for ever
+        Otherwise a later task of the run must go to a node that takes no pods, and waits forever
         (tektoncd/pipeline#6586). Running tasks stay where they are.
         """
         while True:

@@ -1,7 +1,7 @@
 """The copy that waits in the place of a job that is ended. Pure.
 
 A tenant may write labels and annotations of a job that runs. What they write there must not let the API
-server refuse the copy: then the job could not be ended, and whoever preempted it would wait for ever. Nor
+server refuse the copy: then the job could not be ended, and whoever preempted it would wait forever. Nor
 may the copy ask for less than the job was admitted with.
 """
 

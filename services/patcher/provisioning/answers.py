@@ -103,7 +103,7 @@ def _of_request(
             case "Failed":
                 return _retried(state, config, attempt, "failure", message)
             case "CapacityRevoked":
-                # Its nodes are gone: the pods of a replacement would wait for ever.
+                # Its nodes are gone: the pods of a replacement would wait forever.
                 is_live = spec_of(workload).get("active", True)
                 return _told(state, "Rejected", message) if is_live else state
             case "BookingExpired":

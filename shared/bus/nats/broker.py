@@ -289,7 +289,7 @@ class Connection:
         self._left()
         if not self._closing and self._nc is not None and self._revival is None:
             # nats-py gives up for good after some errors ("maximum control line exceeded"): it
-            # would stay silent for ever.
+            # would stay silent forever.
             log.error("NATS closed the connection for good; opening another", url=self.url)
             self._revival = asyncio.create_task(self._revive(RECONNECT_SECONDS))
 

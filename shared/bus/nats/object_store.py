@@ -1,6 +1,6 @@
 """Bodies in JetStream's object store, laid out as every client of it lays them out.
 
-nats-py has such a client too; it waits for ever where a chunk was deleted meanwhile, and keeps a
+nats-py has such a client too; it waits forever where a chunk was deleted meanwhile, and keeps a
 marker of each deleted object for good.
 """
 

@@ -197,7 +197,7 @@ class Reader:
         self._wake.set()
 
     async def read(self) -> AsyncGenerator[Entry | CaughtUp]:
-        """Entries for ever."""
+        """Entries forever."""
         self._connection.down.append(self._on_down)
         try:
             while not self._closed:

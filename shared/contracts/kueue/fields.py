@@ -145,7 +145,7 @@ class Toleration(ApiModel):
     """The taint's effect; absent for all effects."""
 
     toleration_seconds: Int64 | None = None
-    """How long a `NoExecute` taint is tolerated; absent for ever."""
+    """How long a `NoExecute` taint is tolerated; absent forever."""
 
 
 Tolerations = Annotated[

@@ -105,7 +105,7 @@ async def test_use_case_builds_with_a_template_claim_and_an_existing_claim(stage
 @says("002:80-118")
 @story()
 async def test_use_case_without_coscheduling_never_gets_a_node(stage: Stage) -> None:
-    """Two local volumes on two nodes: what the document is about, and what waits for ever."""
+    """Two local volumes on two nodes: what the document is about, and what waits forever."""
     await furnish(stage)
     for name, node in (("left", "node-1"), ("right", "node-2")):
         await cordon(stage, *(one for one in NODES if one != node))

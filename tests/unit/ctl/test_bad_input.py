@@ -87,7 +87,7 @@ REQUEST = "spec.template.spec.containers[0].resources.requests"
 CASES: dict[str, Case] = {
     "a typo in the name of a queue": planned(
         queued("qq"),
-        says=(f"Job team/one would wait for ever: label {QUEUE}: 'qq'", "did you mean 'q'?"),
+        says=(f"Job team/one would wait forever: label {QUEUE}: 'qq'", "did you mean 'q'?"),
         status=Exit.FAILED,
     ),
     "a queue that is like none": planned(
@@ -103,7 +103,7 @@ CASES: dict[str, Case] = {
     "more CPUs than the queue will ever have": planned(
         requesting(cpu="500"),
         says=(
-            "Job team/one would wait for ever: ",
+            "Job team/one would wait forever: ",
             "(500) > maximum capacity (4)",
             "raise the quota of cpu in flavor f above 4, or ask for less",
         ),
@@ -111,7 +111,7 @@ CASES: dict[str, Case] = {
     ),
     "a resource that no flavor has": planned(
         requesting(**{"example.com/gpu": "1"}),
-        says=("Job team/one would wait for ever: ", "example.com/gpu"),
+        says=("Job team/one would wait forever: ", "example.com/gpu"),
         status=Exit.FAILED,
     ),
     "a priority class that is not there": planned(

@@ -79,7 +79,7 @@ FOR_EVER = "range.exists(a, range.exists(b, range.exists(c, a + b + c < 0)))".re
     "range", "spec.numbers"
 )
 FAILING = {
-    "runs for ever": (
+    "runs forever": (
         {"ready": FOR_EVER},
         {"numbers": list(range(100))},
         "spec.ready: more than 10,000 loop steps",

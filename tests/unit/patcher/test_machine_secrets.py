@@ -310,7 +310,7 @@ async def published(setup: Setup) -> str:
 
 
 async def run_once(keeper: SealKeyStore) -> None:
-    """Let it read and publish; it would wait for ever after that."""
+    """Let it read and publish; it would wait forever after that."""
     task = asyncio.create_task(keeper.run())
     await asyncio.sleep(0.1)
     task.cancel()

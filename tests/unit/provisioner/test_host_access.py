@@ -243,7 +243,7 @@ def test_host_with_hanging_ssh_is_replaced_after_prepare_timeout() -> None:
             ready = await harness.wait_for("build", "ready", seconds=900)
             assert (ready.host, ready.failed_hosts) == ("power-2", ["power-1"])
             waited = asyncio.get_running_loop().time()
-            assert 180 < waited < 300, "not for ever, and not at the first silence"
+            assert 180 < waited < 300, "not forever, and not at the first silence"
 
         harness.run_with_patcher(scenario, config=TWO_HOSTS)
 

@@ -129,7 +129,7 @@ def test_loop_that_spins_is_stopped() -> None:
 
 def test_run_that_never_ends_is_stopped() -> None:
     async def work() -> None:
-        while True:  # noqa: ASYNC110 # going on for ever is the point
+        while True:  # noqa: ASYNC110 # going on forever is the point
             await asyncio.sleep(1)
 
     with pytest.raises(StepBudgetError, match="in one run"):

@@ -302,7 +302,7 @@ class Worker:
         try:
             await self._put_dead(dead_letter(self._service, entry, reason, self._now()), identity)
         except TooLargeError:
-            # Its subject is too long for a dead letter. It would be delivered again for ever.
+            # Its subject is too long for a dead letter. It would be delivered again forever.
             log.exception("dead letter lost", subject=entry.subject, sequence=entry.sequence)
         except BusError as error:
             await self._later(job, f"dead letter not stored: {error}", delay_seconds=None)
