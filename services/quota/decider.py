@@ -29,7 +29,7 @@ from services.quota.lifecycle.timers import LifecycleTimers
 from services.quota.lifecycle.workload import LifecycleRules
 from services.quota.metrics.service import ISOLATED
 from services.quota.policy import policy_of
-from services.quota.publishing.queue_status import QueueStatusPublisher
+from services.quota.publishing.queue_status import QueueStatusPublisher, Status
 from services.quota.publishing.reasons import ReasonSchedule
 from services.quota.settings import QuotaSettings
 from services.quota.trust.check_answers import CheckAnswers
@@ -42,7 +42,6 @@ from shared.contracts.messages.base import Message
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.outcomes import Outcome
-from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.reasons import RELEASE_REFUSED
 from shared.contracts.refs import WorkloadRef
@@ -253,8 +252,8 @@ class Decider:
         if (admission := self._complete(ref, fields)) is not None:
             yield admission
 
-    def queue_statuses(self, now: datetime) -> Iterator[QueueStatus]:
-        """Yield each queue status that changed, once a second at most."""
+    def queue_statuses(self, now: datetime) -> Iterator[Status]:
+        """Yield each status of a queue or cohort that changed, once a second at most."""
         return self._queue_status.changed_statuses(self.engine, sorted(self._synced), now)
 
     @property

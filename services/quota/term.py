@@ -28,6 +28,7 @@ from services.quota.log_room import LogRoom
 from services.quota.metrics import DecisionMetrics
 from services.quota.metrics.gauges import cohorts_of, queue_of
 from services.quota.metrics.service import AUDITS, HALTED, ISOLATED, UNPLANNED
+from services.quota.publishing.queue_status import Status
 from services.quota.trust.terms import next_term
 from services.quota.wire.inbound import CONFIGURATION_KINDS, HIDING, message_type, ruling_in
 from shared.bus.follow import existing, read, why_unreadable
@@ -43,7 +44,6 @@ from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.admissions import Term as TermBegan
 from shared.contracts.messages.base import Message, NewerSchemaError
 from shared.contracts.messages.observed import Observed, Synced
-from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.subjects import (
     encode,
     observed_filter,
@@ -467,8 +467,8 @@ class Term:
         self._last_stored = max(self._last_stored, future.result())
         self._inputs["ADMISSIONS"] = self._last_stored
 
-    def _publish_status(self, status: QueueStatus) -> None:
-        """Publish a queue's status. A lost one does no harm: the next one replaces it."""
+    def _publish_status(self, status: Status) -> None:
+        """Publish the status of a queue or cohort. A lost one does no harm: the next one replaces it."""
         asyncio.ensure_future(self._bus.publish(status)).add_done_callback(_log_lost_status)
 
 

@@ -49,7 +49,7 @@ from shared.contracts.messages.hosts import (
 )
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.outcomes import DeadLetter, Outcome
-from shared.contracts.messages.queues import HistoryStart, QueueStatus
+from shared.contracts.messages.queues import CohortShare, HistoryStart, QueueStatus
 from shared.contracts.messages.spokes import (
     Beat,
     CheckCondition,
@@ -132,7 +132,7 @@ def pages() -> tuple[Page, ...]:
                 ("CHECKS", ()),
                 ("OUTCOMES", ()),
             ),
-            publishes=(Admission, Term, QueueStatus, HistoryStart),
+            publishes=(Admission, Term, QueueStatus, CohortShare, HistoryStart),
         ),
         *_pages_of_actors(),
         *_pages_for_people(),
@@ -187,7 +187,7 @@ def _pages_of_actors() -> tuple[Page, ...]:
                 ("WORKLOADS", ()),
                 ("ADMISSIONS", ()),
                 ("CHECKS", ()),
-                ("QUEUES", (subject_filter("queue", "hub"),)),
+                ("QUEUES", (subject_filter("queue", "hub"), subject_filter("cohort", "hub"))),
             ),
             works=_patcher_works(),
             publishes=(Outcome, SealKey, CopyState, Beat, DeadLetter),

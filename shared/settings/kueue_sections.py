@@ -74,7 +74,8 @@ METRICS: Final = UnusedSection(
 """`metrics`: all of Kueue's metrics are published, at the address of each service's settings."""
 
 _OFFERED: Final = """
-AdmissionFairSharing AdmissionGatedBy FairSharingPreemptWithinNominal
+AdmissionFairSharing AdmissionGatedBy CleanupProvisioningRequestsOnEviction
+FairSharingPreemptWithinNominal
 FairSharingPrioritizeNonBorrowing FinishOrphanedWorkloads FlavorFungibility
 FlavorFungibilityPreserveScanProgress KueueDRARejectWorkloadsWhenDRADisabled LocalQueueMetrics
 ManagedJobsNamespaceSelectorAlwaysRespected MetricForWorkloadCreationLatency MetricsForCohorts
@@ -89,7 +90,7 @@ WorkloadValidateResourcesAreNonNegative WorkloadValidationForPodSetMetadata
 """Gates of what Sluicegate always does, separated by white space."""
 
 _NOT_OFFERED: Final = """
-AssignQueueLabelsForPods CleanupProvisioningRequestsOnEviction ConcurrentAdmission CustomMetricLabels
+AssignQueueLabelsForPods ConcurrentAdmission CustomMetricLabels
 DeferRayServiceFinalizationForRedisCleanup DisableWaitForPodsReady ElasticJobsViaWorkloadSlices
 ElasticJobsViaWorkloadSlicesWithTAS FailureRecoveryPolicy FastQuotaReleaseInPodIntegration
 KueueDRAIntegration KueueDRAIntegrationConsumableCapacity KueueDRAIntegrationExtendedResource

@@ -22,7 +22,13 @@ from shared.contracts.messages.hosts import (
 )
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.outcomes import DeadLetter, Outcome, RetryRequest
-from shared.contracts.messages.queues import FlavorUsage, HistoryStart, QueueStatus, ResourceUsage
+from shared.contracts.messages.queues import (
+    CohortShare,
+    FlavorUsage,
+    HistoryStart,
+    QueueStatus,
+    ResourceUsage,
+)
 from shared.contracts.messages.spokes import (
     Beat,
     CheckCondition,
@@ -130,6 +136,7 @@ EXAMPLES: dict[str, Message] = {
         ],
         active=True, reason="Ready", message="Can admit new workloads", at=NOON,
     ),
+    "cohort": CohortShare(cluster="hub", name="research", uid="u-1", weighted_share=125, at=NOON),
     "traced": Traced(
         ended=17, batches=23, since={"WORKLOADS": 11, "ADMISSIONS": 20}, at=NOON
     ),

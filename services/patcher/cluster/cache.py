@@ -190,6 +190,7 @@ class ObjectCache:
             kinds.RESOURCE_FLAVOR,
             kinds.CLUSTER_QUEUE,
             kinds.LOCAL_QUEUE,
+            kinds.COHORT,
             *(i.kind for i in INTEGRATIONS),
         )
         filters = [observed_filter(kind, self._cluster) for kind in followed]

@@ -1,9 +1,9 @@
-"""Writes counts, usage and the condition `Active` of queues into their status, in Kueue's form."""
+"""Writes the status of queues and cohorts in Kueue's form: counts, usage, shares, and `Active`."""
 
 import asyncio
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from services.patcher.cluster.cache import ObjectCache
 from services.patcher.cluster.pacing import Backlog, RateLimiter, WriteLoad, drain
@@ -12,25 +12,27 @@ from shared.bus.follow import follow
 from shared.bus.port import Bus, Entry
 from shared.contracts.kube.bodies import Body, status_of
 from shared.contracts.kube.conditions import ACTIVE, Conditions, timestamp
-from shared.contracts.kube.kinds import CLUSTER_QUEUE, LOCAL_QUEUE
+from shared.contracts.kube.kinds import CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, Kind
 from shared.contracts.kube.names import RESOURCE_IN_USE
-from shared.contracts.messages.queues import FlavorUsage, QueueStatus
+from shared.contracts.messages.queues import CohortShare, FlavorUsage, QueueStatus
 from shared.contracts.reasons import TERMINATING
 from shared.contracts.subjects import subject_filter
 from shared.kube.port import ConflictError, Kube, NotFoundError
 
 BURST: Final = 20
 
+Status: TypeAlias = QueueStatus | CohortShare
+
 
 def queue_status(obj: Body, queue: QueueStatus, *, at: datetime) -> dict[str, Any]:
     """The fields of the status that Sluicegate writes, None to remove one; others stay as they are."""
     conditions = Conditions.of(obj, at=at)
     conditions.set(ACTIVE, queue.active, queue.reason, queue.message)
-    fair_sharing = {}
+    fair_sharing: dict[str, Any] = {}
     if queue.consumed is not None:
         fair_sharing = {"fairSharing": _fair_sharing(queue.consumed, queue)}
-    elif queue.weighted_share is not None:
-        fair_sharing = {"fairSharing": {"weightedShare": queue.weighted_share}}
+    elif queue.kind == "ClusterQueue":
+        fair_sharing = {"fairSharing": _share(queue.weighted_share)}
     return {
         **fair_sharing,
         "pendingWorkloads": queue.pending,
@@ -40,6 +42,16 @@ def queue_status(obj: Body, queue: QueueStatus, *, at: datetime) -> dict[str, An
         "flavorsUsage": [_flavor(f, queue) for f in queue.usage] or None,
         "conditions": conditions.items,
     }
+
+
+def cohort_status(cohort: CohortShare) -> dict[str, Any]:
+    """The fields of the status of a Cohort, None to remove one."""
+    return {"fairSharing": _share(cohort.weighted_share)}
+
+
+def _share(weighted_share: int | None) -> dict[str, Any] | None:
+    """Kueue removes the share where fair sharing is off."""
+    return None if weighted_share is None else {"weightedShare": weighted_share}
 
 
 def _fair_sharing(consumed: dict[str, str], queue: QueueStatus) -> dict[str, Any]:
@@ -63,20 +75,32 @@ def _flavor(usage: FlavorUsage, queue: QueueStatus) -> dict[str, Any]:
     }
 
 
-def _is_of(queue: QueueStatus, obj: Body) -> bool:
-    return queue.uid in {"", obj["metadata"]["uid"]}
+def _place(told: Status) -> tuple[Kind, str | None]:
+    """Kind and namespace of the object that a status is about."""
+    if isinstance(told, CohortShare):
+        return COHORT, None
+    return CLUSTER_QUEUE if told.kind == "ClusterQueue" else LOCAL_QUEUE, told.namespace
 
 
-def _is_drained(queue: QueueStatus, obj: Body) -> bool:
+def _is_of(told: Status, obj: Body) -> bool:
+    return told.uid in {"", obj["metadata"]["uid"]}
+
+
+def _is_terminating(told: Status) -> bool:
+    return isinstance(told, QueueStatus) and told.reason == TERMINATING
+
+
+def _is_drained(told: Status, obj: Body) -> bool:
     """True if quota has seen that a ClusterQueue is being deleted, and nothing holds quota in it."""
-    terminating = queue.reason == TERMINATING and "deletionTimestamp" in obj["metadata"]
-    return terminating and queue.kind == "ClusterQueue" and queue.reserving == 0
+    if not isinstance(told, QueueStatus) or "deletionTimestamp" not in obj["metadata"]:
+        return False
+    return _is_terminating(told) and told.kind == "ClusterQueue" and told.reserving == 0
 
 
 class QueueStatusWriter:
-    """Writes the latest status of each queue of one cluster, at a bounded rate.
+    """Writes the latest status of each queue and cohort of one cluster, at a bounded rate.
 
-    It has no durable consumer: after a restart it reads the latest status of each queue again.
+    It has no durable consumer: after a restart it reads the latest status of each of them again.
     """
 
     def __init__(
@@ -93,48 +117,51 @@ class QueueStatusWriter:
         self._bus = bus
         self._kube = kube
         self._cache = cache
-        self._filter = subject_filter("queue", cluster)
+        self._filters = [subject_filter(what, cluster) for what in ("queue", "cohort")]
         self._now = now
         self._limiter = RateLimiter(per_second, burst=BURST, load=load)
-        self._backlog: Backlog[str, QueueStatus] = Backlog()
+        self._backlog: Backlog[str, Status] = Backlog()
 
     async def run(self) -> None:
         """Follow and write until cancelled."""
         async with asyncio.TaskGroup() as group:
-            handlers = {QueueStatus: self._enqueue}
-            group.create_task(follow(self._bus, handlers, filters=[self._filter]))
+            handlers = {QueueStatus: self._enqueue, CohortShare: self._enqueue}
+            group.create_task(follow(self._bus, handlers, filters=self._filters))
             group.create_task(drain(self._backlog, self._write, self._limiter, what="queue status"))
 
-    def _enqueue(self, queue: QueueStatus, _entry: Entry) -> None:
-        self._backlog.put(queue.subject, queue)
+    def _enqueue(self, told: Status, _entry: Entry) -> None:
+        self._backlog.put(told.subject, told)
 
-    async def _write(self, _subject: str, queue: QueueStatus) -> None:
-        """Write the status of one queue if it differs. Can be repeated."""
-        kind = CLUSTER_QUEUE if queue.kind == "ClusterQueue" else LOCAL_QUEUE
-        obj = self._cache.object(kind, queue.namespace, queue.name)
+    async def _write(self, _subject: str, told: Status) -> None:
+        """Write the status of one queue or cohort if it differs. Can be repeated."""
+        kind, namespace = _place(told)
+        obj = self._cache.object(kind, namespace, told.name)
         try:
-            if obj is None or not _is_of(queue, obj) or queue.reason == TERMINATING:
-                obj = await self._kube.get(kind, queue.namespace, queue.name)
-            if not _is_of(queue, obj):
-                return  # Of a queue that was deleted: quota publishes that of the present one.
-            if _is_drained(queue, obj):
+            if obj is None or not _is_of(told, obj) or _is_terminating(told):
+                obj = await self._kube.get(kind, namespace, told.name)
+            if not _is_of(told, obj):
+                return  # Of an object that was deleted: quota publishes that of the present one.
+            if _is_drained(told, obj):
                 await self._release(obj)
                 return
-            wanted = queue_status(obj, queue, at=self._now())
+            wanted = self._wanted(obj, told)
             status = status_of(obj)
             if all(status.get(key) == value for key, value in wanted.items()):
                 return
             patch = {"metadata": {"uid": obj["metadata"]["uid"]}, "status": wanted}
-            after = await self._kube.patch(
-                kind, queue.namespace, queue.name, patch, subresource="status"
-            )
+            after = await self._kube.patch(kind, namespace, told.name, patch, subresource="status")
         except NotFoundError:
-            return  # The queue was deleted meanwhile.
+            return  # It was deleted meanwhile.
         except ConflictError:
             # The cached object has another uid: the next attempt reads it from the API server.
-            self._cache.remove(kind, queue.namespace, queue.name)
+            self._cache.remove(kind, namespace, told.name)
             raise
         self._cache.store(kind, after)
+
+    def _wanted(self, obj: Body, told: Status) -> dict[str, Any]:
+        if isinstance(told, CohortShare):
+            return cohort_status(told)
+        return queue_status(obj, told, at=self._now())
 
     async def _release(self, obj: Body) -> None:
         """Remove the finalizer from a ClusterQueue that nobody uses any more."""

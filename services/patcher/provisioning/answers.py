@@ -47,8 +47,13 @@ class Answer:
 
 
 def needs_requests(workload: Body) -> bool:
-    """Whether the workload may have requests: it holds quota and is not being evicted."""
-    return is_true(workload, QUOTA_RESERVED) and not is_true(workload, FINISHED, EVICTED)
+    """Whether requests may be made for the workload: it holds quota and is not being evicted."""
+    return is_true(workload, QUOTA_RESERVED) and not ends_requests(workload)
+
+
+def ends_requests(workload: Body) -> bool:
+    """Whether its requests go. A reservation that is taken back without an eviction leaves them to the next one."""
+    return is_true(workload, FINISHED, EVICTED)
 
 
 def _latest_request(

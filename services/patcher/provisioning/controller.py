@@ -17,7 +17,13 @@ from services.patcher.cluster.pacing import Backlog, RateLimiter, WriteLoad, dra
 from services.patcher.cluster.patches import if_unchanged, status_patch
 from services.patcher.cluster.writer import create_or_get, get_or_none
 from services.patcher.metrics import PROVISIONING_REQUESTS
-from services.patcher.provisioning.answers import Answer, State, answer, needs_requests
+from services.patcher.provisioning.answers import (
+    Answer,
+    State,
+    answer,
+    ends_requests,
+    needs_requests,
+)
 from services.patcher.provisioning.requests import (
     RequestedPodSet,
     owned_by,
@@ -199,8 +205,9 @@ class ProvisioningController:
         if workload is None:
             return
         owned = self._store.requests_of(workload)
-        if not needs_requests(workload):
+        if ends_requests(workload):
             await self._delete(owned)
+        if not needs_requests(workload):
             return
         answers = [self._answer(workload, state, owned) for state in self._states(workload)]
         if not await self._are_current(answers):

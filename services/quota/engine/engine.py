@@ -42,9 +42,11 @@ from services.quota.engine.scheduling.assignment_search import AssignmentSearch
 from services.quota.engine.scheduling.cycle import SchedulingCycle
 from services.quota.engine.views.explanation import Explanation, explain
 from services.quota.engine.views.queues import (
+    CohortView,
     PendingWorkload,
     QueueView,
     cluster_queue_view,
+    cohort_views,
     local_queue_view,
     pending_in,
 )
@@ -232,6 +234,11 @@ class QuotaEngine:
                 if shard.local_queues[key].fact is not None
             ],
         )
+
+    def cohorts(self, cluster: str) -> list[CohortView]:
+        """Where the Cohorts of a cluster stand."""
+        shard = self._current_shard(cluster)
+        return [] if shard is None else [*cohort_views(shard)]
 
     def pending(
         self, cluster: str, cluster_queue: str, *, offset: int = 0, limit: int = 1000

@@ -139,6 +139,8 @@ class CohortChanged(_ObjectFact):
     parent: str | None = None
     groups: tuple[ResourceGroup, ...] = ()
     weight: int = WEIGHT_ONE
+    uid: str = ""
+    """Identifies one life of the name: a later Cohort of that name has no status yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,15 +1,20 @@
-"""Publishes the status of queues: translates the engine's views, and only those that changed."""
+"""Publishes the status of queues and cohorts: translates the engine's views, and only those that changed."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 from services.quota.engine import QuotaEngine
 from services.quota.engine.model.shapes import FlavorResource
 from services.quota.engine.views.queues import QueueView, ResourceUse
 from services.quota.wire.outbound import to_datetime
 from shared.contracts.kube.quantities import amount_max, format_amount
-from shared.contracts.messages.queues import FlavorUsage, QueueStatus, ResourceUsage
+from shared.contracts.messages.queues import (
+    CohortShare,
+    FlavorUsage,
+    QueueStatus,
+    ResourceUsage,
+)
 
 MILLION: Final = 1_000_000
 
@@ -21,6 +26,8 @@ STATUS_SECONDS: Final = 1.0
 STATUS_SECONDS_MAX: Final = 5.0
 STATUSES_PER_SECOND: Final = 20
 """Where more queues change than this, the interval grows up to the maximum: the patcher writes no faster."""
+
+Status: TypeAlias = QueueStatus | CohortShare
 
 READY = {
     "ClusterQueue": "Can admit new workloads",
@@ -36,8 +43,8 @@ class QueueStatusPublisher:
         """When statuses are due; None: nothing has happened since the last publication."""
 
         self._interval_seconds = STATUS_SECONDS
-        self._published: dict[str, QueueStatus] = {}
-        """Subject to the status that was published last, of the queues that exist."""
+        self._published: dict[str, Status] = {}
+        """Subject to the status that was published last, of the queues and cohorts that exist."""
 
     def schedule(self, now: datetime) -> None:
         """Something has happened: publish after the interval."""
@@ -46,16 +53,19 @@ class QueueStatusPublisher:
 
     def changed_statuses(
         self, engine: QuotaEngine, clusters: Iterable[str], now: datetime
-    ) -> Iterator[QueueStatus]:
+    ) -> Iterator[Status]:
         """Yield each status that differs from the published one; nothing before it is due."""
         if self.due_at is None or now < self.due_at:
             return
         self.due_at = None
         count, before, self._published = 0, self._published, {}
         for cluster in clusters:
-            for status in queue_statuses(engine, cluster, now):
+            for status in (
+                *queue_statuses(engine, cluster, now),
+                *cohort_shares(engine, cluster, now),
+            ):
                 last = before.get(status.subject)
-                if last is not None and status.same_except(last, "at"):
+                if last is not None and _is_same(status, last):
                     self._published[status.subject] = last
                     continue
                 self._published[status.subject] = status
@@ -63,6 +73,22 @@ class QueueStatusPublisher:
                 yield status
         self._interval_seconds = min(
             max(count / STATUSES_PER_SECOND, STATUS_SECONDS), STATUS_SECONDS_MAX
+        )
+
+
+def _is_same(status: Status, last: Status) -> bool:
+    return type(status) is type(last) and status.same_except(last, "at")
+
+
+def cohort_shares(engine: QuotaEngine, cluster: str, now: datetime) -> Iterator[CohortShare]:
+    """The share of every Cohort of one cluster."""
+    for view in engine.cohorts(cluster):
+        yield CohortShare(
+            cluster=cluster,
+            name=view.name,
+            uid=view.uid,
+            weighted_share=view.share if engine.policy.fair_sharing else None,
+            at=now,
         )
 
 

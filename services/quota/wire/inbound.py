@@ -167,6 +167,7 @@ def cohort(cluster: str, obj: Body) -> facts.CohortChanged:
         parent=reader.name("spec.parentName") or reader.name("spec.parent"),
         groups=reader.groups(),
         weight=reader.weight(),
+        uid=_uid(obj),
     )
 
 

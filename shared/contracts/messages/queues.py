@@ -69,6 +69,28 @@ class QueueStatus(Message):
         return subjects.join("queue", self.cluster, self.namespace, self.name)
 
 
+class CohortShare(Message):
+    """Where one Cohort stands beside its siblings. Published at most once a second for each."""
+
+    stream: ClassVar[str] = "QUEUES"
+    type: ClassVar[str] = "dev.sluicegate.cohort.v1"
+
+    cluster: str
+    name: str
+    uid: str = ""
+    """Of the Cohort object: the share is of no other one of that name. Empty: any."""
+
+    weighted_share: int | None = None
+    """`weightedShare` under fair sharing; None: there is none."""
+
+    at: datetime
+
+    @property
+    def subject(self) -> str:
+        """``sluice.cohort.<cluster>._.<name>``."""
+        return subjects.join("cohort", self.cluster, None, self.name)
+
+
 class HistoryStart(Message):
     """Where the history of ended workloads begins in one log: earlier messages were deleted to make room."""
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from services.patcher.provisioning.answers import answer, needs_requests
+from services.patcher.provisioning.answers import answer, ends_requests, needs_requests
 from services.patcher.provisioning.requests import (
     attempt_of,
     owned_by,
@@ -194,18 +194,23 @@ def test_workload_without_managed_resources_is_ready() -> None:
 
 
 @pytest.mark.parametrize(
-    ("true", "needed"),
+    ("true", "needed", "ended"),
     [
-        (["QuotaReserved"], True),
-        (["QuotaReserved", "Admitted"], True),
-        ([], False),
-        (["QuotaReserved", "Finished"], False),
-        (["QuotaReserved", "Evicted"], False),
+        (["QuotaReserved"], True, False),
+        (["QuotaReserved", "Admitted"], True, False),
+        ([], False, False),
+        (["QuotaReserved", "Finished"], False, True),
+        (["QuotaReserved", "Evicted"], False, True),
+        (["Evicted"], False, True),
+        (["Finished"], False, True),
     ],
 )
-def test_only_what_holds_quota_and_stays_has_requests(true: list[str], needed: bool) -> None:
+def test_only_what_holds_quota_and_stays_has_requests(
+    true: list[str], needed: bool, ended: bool
+) -> None:
     conditions = [{"type": name, "status": "True"} for name in true]
-    assert needs_requests(as_body({"status": {"conditions": conditions}})) is needed
+    workload = as_body({"status": {"conditions": conditions}})
+    assert (needs_requests(workload), ends_requests(workload)) == (needed, ended)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,12 @@ import pytest
 from services.patcher.cluster.queue_status import queue_status
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import as_body
-from shared.contracts.messages.queues import FlavorUsage, QueueStatus, ResourceUsage
+from shared.contracts.messages.queues import (
+    CohortShare,
+    FlavorUsage,
+    QueueStatus,
+    ResourceUsage,
+)
 from shared.testing.waiting import eventually
 from tests.unit.patcher.stage import NOON, Setup
 
@@ -79,7 +84,7 @@ def test_weighted_share_is_in_kueues_field() -> None:
 
 @pytest.mark.parametrize("kind", ["LocalQueue", "ClusterQueue"])
 def test_fair_sharing_is_absent_without_consumption(kind: str) -> None:
-    assert "fairSharing" not in queue_status(OBJ, told(kind=kind), at=NOON)
+    assert queue_status(OBJ, told(kind=kind), at=NOON).get("fairSharing") is None
 
 
 async def test_status_of_a_deleted_queue_is_not_written_to_its_successor() -> None:
@@ -108,5 +113,31 @@ async def test_status_of_a_deleted_queue_is_not_written_to_its_successor() -> No
     assert not await status_of_queue("q")
     await setup.bus.publish(told(namespace="default", uid=obj["metadata"]["uid"]))
     await eventually(partial(status_of_queue, "q"))
+    await setup.kill_patcher()
+    await setup.bus.stop()
+
+
+async def test_share_of_a_cohort_is_written_and_removed() -> None:
+    setup = Setup()
+    await setup.bus.start()
+    await setup.start_patcher()
+    uid = (await setup.kube.create(kinds.COHORT, as_body({"metadata": {"name": "c"}})))["metadata"][
+        "uid"
+    ]
+
+    async def shows(status: object) -> bool:
+        return ((await setup.kube.get(kinds.COHORT, None, "c")).get("status") or {}) == status
+
+    for share, shown in (
+        (125, {"fairSharing": {"weightedShare": 125}}),
+        (0, {"fairSharing": {"weightedShare": 0}}),
+        (None, {}),
+    ):
+        # One of an earlier Cohort of the name changes nothing.
+        for of, number in (("earlier", 7), (uid, share)):
+            await setup.bus.publish(
+                CohortShare(cluster="hub", name="c", uid=of, weighted_share=number, at=NOON)
+            )
+        await eventually(partial(shows, shown))
     await setup.kill_patcher()
     await setup.bus.stop()

@@ -61,8 +61,10 @@ def queue(
     )
 
 
-def cohort(name: str, parent: str | None = None, *groups: ResourceGroup) -> CohortChanged:
-    return CohortChanged(cluster=CLUSTER, name=name, parent=parent, groups=groups)
+def cohort(
+    name: str, parent: str | None = None, *groups: ResourceGroup, uid: str = ""
+) -> CohortChanged:
+    return CohortChanged(cluster=CLUSTER, name=name, parent=parent, groups=groups, uid=uid)
 
 
 def local(name: str = "q", target: str | None = None, **more: Any) -> LocalQueueChanged:

@@ -7,9 +7,13 @@ from typing import Any
 import pytest
 
 from services.quota.engine import Policy
-from services.quota.engine.facts import ClusterQueueGone
-from services.quota.publishing.queue_status import QueueStatusPublisher, queue_statuses
-from shared.contracts.messages.queues import QueueStatus
+from services.quota.engine.facts import ClusterQueueGone, CohortGone
+from services.quota.publishing.queue_status import (
+    QueueStatusPublisher,
+    cohort_shares,
+    queue_statuses,
+)
+from shared.contracts.messages.queues import CohortShare, QueueStatus
 from tests.unit.quota.builders import CLUSTER, Bench, cohort, local, queue, slots, work
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -54,13 +58,14 @@ AGAIN: dict[str, list[Any]] = {
 @pytest.mark.parametrize("facts", AGAIN.values(), ids=AGAIN)
 def test_queue_that_is_made_again_gets_its_status(facts: list[Any]) -> None:
     bench, publisher = Bench(queue("q", slots(0), uid="u-1"), local("q")), QueueStatusPublisher()
-    told: list[QueueStatus] = []
+    told: list[QueueStatus | CohortShare] = []
     for turn, fact in enumerate([None, *facts]):
         bench.decide(*() if fact is None else (fact,))
         publisher.schedule(NOON + timedelta(seconds=10 * turn))
         due = NOON + timedelta(seconds=10 * turn + 5)
         told = list(publisher.changed_statuses(bench.engine, [CLUSTER], due))
-    assert [one.uid for one in told if one.kind == "ClusterQueue"] == [facts[-1].uid]
+    queues = [one for one in told if isinstance(one, QueueStatus)]
+    assert [one.uid for one in queues if one.kind == "ClusterQueue"] == [facts[-1].uid]
 
 
 def test_unchanged_status_is_not_published_again() -> None:
@@ -85,3 +90,40 @@ def test_share_of_a_borrower_is_told_under_fair_sharing(policy: Policy, share: i
     told = queue_statuses(bench.engine, CLUSTER, NOON)
     shares = {s.name: s.weighted_share for s in told if s.kind == "ClusterQueue"}
     assert shares == {"a": share, "b": None if share is None else 0}
+
+
+@pytest.mark.parametrize(
+    ("policy", "shares"),
+    [
+        # "left" borrows 2 of the 10 that its parent's children could share; "right" borrows nothing.
+        (Policy(fair_sharing=True), {"left": 200, "right": 0, "root": 0, "empty": 0}),
+        (Policy(), {"left": None, "right": None, "root": None, "empty": None}),
+    ],
+    ids=["fair sharing", "classical preemption"],
+)
+def test_share_of_every_cohort_object_is_told(
+    policy: Policy, shares: dict[str, int | None]
+) -> None:
+    bench = Bench(
+        cohort("root"), cohort("left", "root"), cohort("right", "root"), cohort("empty"),
+        queue("a", slots(5), cohort="left"), queue("b", slots(5), cohort="right"),
+        queue("c", slots(5), cohort="named by a queue only"),
+        policy=policy,
+    )  # fmt: skip
+    bench.decide(work("w1", 7, to="a"))
+    told = cohort_shares(bench.engine, CLUSTER, NOON)
+    assert {one.name: one.weighted_share for one in told} == shares
+
+
+@pytest.mark.parametrize("is_deletion_seen", [True, False])
+def test_cohort_that_is_made_again_gets_its_share(is_deletion_seen: bool) -> None:
+    bench, publisher = Bench(cohort("c", uid="u-1")), QueueStatusPublisher()
+    gone = [CohortGone(cluster=CLUSTER, name="c")] if is_deletion_seen else []
+    told: list[str] = []
+    for turn, facts in enumerate([[], [*gone, cohort("c", uid="u-2")], []]):
+        bench.decide(*facts)
+        publisher.schedule(NOON + timedelta(seconds=10 * turn))
+        due = NOON + timedelta(seconds=10 * turn + 5)
+        statuses = publisher.changed_statuses(bench.engine, [CLUSTER], due)
+        told += [one.uid for one in statuses if isinstance(one, CohortShare)]
+    assert told == ["u-1", "u-2"]

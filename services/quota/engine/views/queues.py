@@ -1,6 +1,6 @@
 """Counts and usage of queues and cohorts, for statuses, metrics and queries."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil
 from typing import Final
@@ -55,6 +55,18 @@ class QueueView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CohortView:
+    """Where a cohort that has an object stands."""
+
+    name: str
+    uid: str
+    """Of the Cohort object."""
+
+    share: int
+    """`weightedShare` under fair sharing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PendingWorkload:
     """One workload in the order of its queue."""
 
@@ -71,6 +83,16 @@ def weighted_share(node: Node) -> int:
     """`weightedShare` of a ClusterQueue or cohort, as the status shows it."""
     share = share_of(node)
     return SHARE_INFINITE if share.infinite else ceil(share.weighted)
+
+
+def cohort_views(shard: Shard) -> Iterator[CohortView]:
+    """Every Cohort object, by name. A circle of cohorts is in no tree: nobody borrows there."""
+    nodes = {
+        node.name: node for tree in shard.trees.values() for node in tree.nodes if node.queue is None
+    }
+    for name, fact in sorted(shard.cohorts.items()):
+        node = nodes.get(name)
+        yield CohortView(name=name, uid=fact.uid, share=0 if node is None else weighted_share(node))
 
 
 def cluster_queue_view(cq: ClusterQueue) -> QueueView:
