@@ -220,7 +220,7 @@ def _local_queue(local_queue: LocalQueue, shard: Shard) -> Iterator[Sample]:
         for (flavor, resource), amount in _sum(some).items():
             name = f"kueue_local_queue_resource_{kind}"
             yield name, (*labels, flavor, resource), _units(resource, amount)
-    if cq is not None and cq.fact.usage_based:
+    if local_queue.sampled_at is not None:
         used = sum(local_queue.consumed.values())
         name = "kueue_local_queue_admission_fair_sharing_usage"
         yield name, (*labels, local_queue.fact.cluster_queue), used

@@ -66,11 +66,20 @@ def test_usage_is_sampled_without_other_facts() -> None:
     assert slot_used(one) == pytest.approx(250, abs=5)
 
 
-def test_engine_without_usage_based_queues_takes_no_samples() -> None:
-    assert Bench(queue("q", slots(1)), policy=POLICY).decide() == []
-    idle = Bench(queue("q", slots(1)), policy=POLICY)
+def test_engine_without_admission_fair_sharing_takes_no_samples() -> None:
+    idle = Bench(queue("q", slots(1), usage_based=True))
     idle.decide(work("w1"))
     assert idle.engine.next_at() is None
+
+
+def test_queue_of_another_mode_is_sampled_but_not_ordered_by_usage() -> None:
+    one = Bench(queue("q", slots(1)), local("other", "q"), policy=POLICY)
+    one.decide(work("w1"))
+    for _ in range(60):
+        tick(one)
+    assert slot_used(one) == pytest.approx(500, abs=5)
+    one.decide(work("w2"), work("w3", to="other"))
+    assert admitted(one.decide(finished("w1"))) == ["w2"]
 
 
 def test_past_usage_orders_local_queues_after_restart() -> None:

@@ -1,14 +1,16 @@
 """Admission fair sharing: past usage of LocalQueues, which decays with a half-life.
 
-Inside a usage-based ClusterQueue, LocalQueues that used less go first. Usage is sampled in intervals.
+Inside a usage-based ClusterQueue, LocalQueues that used less go first. Usage is sampled in intervals,
+that of other ClusterQueues too: it is shown, and counts from the moment in which the mode changes.
 An admission counts as a penalty until the next sample, so that one LocalQueue cannot take everything
 in between. Source: kubernetes-sigs/kueue pkg/util/admissionfairsharing.
 """
 
+from collections.abc import Iterator
 from math import inf
 
 from services.quota.engine.facts import Key, LocalQueueChanged
-from services.quota.engine.model.state import LocalQueue, Phase, Shard, Workload
+from services.quota.engine.model.state import ClusterQueue, LocalQueue, Phase, Shard, Workload
 from services.quota.engine.policy import Policy
 
 
@@ -33,14 +35,13 @@ def _units(resource: str, amount: int) -> float:
     return amount / 1000 if resource == "cpu" else float(amount)
 
 
-def _usage_based(shard: Shard) -> list[LocalQueue]:
-    return [
-        local_queue
-        for local_queue in shard.local_queues.values()
-        if local_queue.fact is not None
-        and (cq := shard.queues.get(local_queue.fact.cluster_queue)) is not None
-        and cq.fact.usage_based
-    ]
+def _local_queues(shard: Shard) -> Iterator[tuple[LocalQueue, ClusterQueue]]:
+    """Every LocalQueue whose ClusterQueue exists."""
+    for local_queue in shard.local_queues.values():
+        if local_queue.fact is None:
+            continue
+        if (cq := shard.queues.get(local_queue.fact.cluster_queue)) is not None:
+            yield local_queue, cq
 
 
 def restore_usage(local_queue: LocalQueue, fact: LocalQueueChanged) -> None:
@@ -55,7 +56,7 @@ def restore_usage(local_queue: LocalQueue, fact: LocalQueueChanged) -> None:
 def sample_usage(shard: Shard, policy: Policy, now: int) -> int | None:
     """Sample every LocalQueue that is due; return when the next one is (None: there are none)."""
     due = []
-    for local_queue in _usage_based(shard):
+    for local_queue, _ in _local_queues(shard):
         if local_queue.sampled_at is None:
             local_queue.sampled_at = now
         if local_queue.penalties_missing:
@@ -103,7 +104,9 @@ def usage_by_queue(shard: Shard, policy: Policy) -> dict[Key, float]:
     """Weighted past usage by LocalQueue, for usage-based ClusterQueues."""
     weights = policy.resource_weights or {}
     usage = {}
-    for local_queue in _usage_based(shard):
+    for local_queue, cq in _local_queues(shard):
+        if not cq.fact.usage_based:
+            continue
         total = sum(
             weights.get(r, 1.0)
             * (local_queue.consumed.get(r, 0.0) + local_queue.penalties.get(r, 0.0))
