@@ -24,6 +24,9 @@ _SET_BY_SERVER: Final = frozenset(
 )
 """Labels of the pod template of a Job that never change."""
 
+_NAMES_JOB: Final = "batch.kubernetes.io/job-name"
+"""The one of them that Kueue leaves in the pod set."""
+
 _ON_ITS_WAY: Final = frozenset({"nodeName", "schedulingGates"})
 """Fields of a pod that say how far it is."""
 
@@ -71,7 +74,7 @@ def pod_set_of(obj: Object, asked: Asked) -> Object:
     pod_set: Object = {
         "name": asked.name,
         "count": asked.pods,
-        "template": _with_added(_template(obj, asked), asked.added),
+        "template": _with_added(_without_own(obj, _template(obj, asked)), asked.added),
     }
     if asked.min_count is not None:
         pod_set["minCount"] = asked.min_count
@@ -92,6 +95,18 @@ def _template(obj: Object, asked: Asked) -> Object:
         return {"spec": {"containers": []}}
     container = {"name": "run", "image": "none", "resources": {"requests": asked.requests}}
     return {"spec": {"restartPolicy": "Never", "containers": [container]}}
+
+
+def _without_own(obj: Object, template: Object) -> Object:
+    """The template without the labels that the API server made of the object's own uid and name."""
+    metadata = _mapping(obj, ("metadata",))
+    made = (metadata.get("uid"), metadata.get("name"))
+    labels = _mapping(template, ("metadata", "labels"))
+    own = {key for key in _SET_BY_SERVER & labels.keys() if labels[key] in made} - {_NAMES_JOB}
+    if not own:
+        return template
+    kept = {key: value for key, value in labels.items() if key not in own}
+    return {**template, "metadata": {**template["metadata"], "labels": kept}}
 
 
 def _pod(obj: Object) -> Object:

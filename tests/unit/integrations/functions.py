@@ -162,12 +162,23 @@ def _job_ready(job: Object) -> bool | None:
     return (status.get("succeeded") or 0) + (status.get("ready") or 0) >= _job_count(job)
 
 
+def _job_template(job: Object) -> Object:
+    """Without what the API server made of uid and name, but for one label (Kueue's `cleanLabels`)."""
+    template = (job.get("spec") or {}).get("template") or {"spec": {"containers": []}}
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    own = {job["metadata"]["uid"], job["metadata"]["name"]}
+    cleaned = _JOB_OWN_LABELS - {"batch.kubernetes.io/job-name"}
+    if all(key not in cleaned or value not in own for key, value in labels.items()):
+        return dict(template)
+    kept = {k: v for k, v in labels.items() if k not in cleaned or v not in own}
+    return {**template, "metadata": {**template["metadata"], "labels": kept}}
+
+
 def _job_pod_sets(job: Object) -> list[Object]:
-    spec = job.get("spec") or {}
     pod_set: Object = {
         "name": _MAIN,
         "count": _job_count(job),
-        "template": spec.get("template") or {"spec": {"containers": []}},
+        "template": _job_template(job),
     }
     annotations = (job.get("metadata") or {}).get("annotations") or {}
     least = annotations.get(names.MIN_PARALLELISM)

@@ -37,8 +37,12 @@ def conditions(*types: str) -> st.SearchStrategy[list[Object]]:
     )
 
 
+SERVERS = (
+    *("controller-uid", "job-name"),
+    *("batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"),
+)
 LABELS = st.dictionaries(
-    st.sampled_from(["a", "controller-uid", "batch.kubernetes.io/job-name"]), st.just("v")
+    st.sampled_from(["a", *SERVERS]), st.sampled_from(["v", "u-1", "x"])
 )
 TEMPLATES = st.fixed_dictionaries(
     {"spec": some(nodeSelector=MAPS, tolerations=TOLERATIONS)},
