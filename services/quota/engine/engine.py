@@ -23,7 +23,6 @@ from services.quota.engine.facts import (
     NamespaceChanged,
     NamespaceGone,
     QuotaHeld,
-    Reserve,
     Wait,
     WorkloadChanged,
     WorkloadDrained,
@@ -31,7 +30,7 @@ from services.quota.engine.facts import (
     WorkloadGone,
     WorkloadRunning,
 )
-from services.quota.engine.model.local_queue_usage import add_penalty, sample_usage, usage_by_queue
+from services.quota.engine.model.local_queue_usage import charge, sample_usage, usage_by_queue
 from services.quota.engine.model.queues import enqueue, wake_tree
 from services.quota.engine.model.shapes import WaitReason
 from services.quota.engine.model.state import Phase, Shard, Tree, Workload
@@ -262,6 +261,7 @@ class QuotaEngine:
             rebuild_trees(shard)
         if self._policy.resource_weights is not None:
             self._sample_usage(shard, now)
+            charge(shard, self._policy, self._pending, now)
         while shard.timers and shard.timers[0][0] <= now:
             _, key, _ = heappop(shard.timers)
             w = shard.workloads.get(key)
@@ -295,9 +295,7 @@ class QuotaEngine:
         cycle.run()
         self._claims_kept += cycle.claims_kept
         if fair:
-            for decision in self._pending[begin:]:
-                if isinstance(decision, Reserve):
-                    add_penalty(shard, self._policy, shard.workloads[decision.key])
+            charge(shard, self._policy, self._pending[begin:], now)
         if cycle.changed:
             tree.quiet_cycles = 0
             return True

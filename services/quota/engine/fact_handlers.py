@@ -241,7 +241,7 @@ class FactHandlers:
         if w.local_queue == key and w.key in self._local_queue(key).members:
             return
         if (before := self._shard.local_queues.get(w.local_queue)) is not None:
-            before.members.pop(w.key, None)
+            before.remove(w.key)
         w.local_queue = key
         self._local_queue(key).members[w.key] = w
 
@@ -379,7 +379,7 @@ class FactHandlers:
         del shard.workloads[w.key]
         shard.changed_reasons.pop(w.key, None)
         if (local_queue := shard.local_queues.get(w.local_queue)) is not None:
-            local_queue.members.pop(w.key, None)
+            local_queue.remove(w.key)
         if w.uid:
             shard.ended[w.key, w.uid] = None
             if len(shard.ended) > FINISHED_MAX:

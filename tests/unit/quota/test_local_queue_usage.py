@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from services.quota.engine import Policy
+from services.quota.engine.facts import AdmissionCheckChanged, CheckRule, CheckStateChanged
 from services.quota.engine.views.queues import QueueView
 from services.quota.publishing.queue_status import queue_statuses
 from services.quota.wire.inbound import local_queue
@@ -16,6 +17,7 @@ from tests.unit.quota.builders import (
     SECOND,
     Bench,
     admitted,
+    drained,
     finished,
     held,
     local,
@@ -59,7 +61,7 @@ def test_usage_is_sampled_without_other_facts() -> None:
     one.decide(work("w1"))
     for _ in range(60):
         tick(one)
-    assert slot_used(one) == pytest.approx(500, abs=5), "half of a slot after a half-life"
+    assert slot_used(one) == pytest.approx(506, abs=5), "half of a slot after a half-life, and a price"
     one.decide(finished("w1"))
     for _ in range(60):
         tick(one)
@@ -107,6 +109,49 @@ def test_admission_after_recorded_sample_gets_its_penalty_again() -> None:
         replace(held("w1"), at=at - SECOND), work("w1"), work("w2"), work("w3", to="other")
     )
     assert admitted(elder.decide(finished("w1"))) == ["w2"]
+
+
+def test_short_job_between_two_samples_counts_as_past_usage() -> None:
+    one = bench(local("other", "q"))
+    assert admitted(one.decide(work("w1"))) == ["w1"]
+    one.decide(finished("w1"))
+    tick(one)
+    assert slot_used(one) == pytest.approx(11, abs=1), "a slot for one interval"
+    assert admitted(one.decide(work("w2"), work("w3", to="other"))) == ["w3"]
+
+
+CHECK = AdmissionCheckChanged(cluster=CLUSTER, name="c")
+
+
+def checked(slot: int) -> Bench:
+    """As `bench`, and what has quota waits for a check."""
+    rule = CheckRule(name="c")
+    facts = (queue("q", slots(slot), usage_based=True, checks=(rule,)), local("other", "q"))
+    return Bench(CHECK, *facts, policy=POLICY)
+
+
+def test_reservation_that_waits_for_a_check_has_a_price_and_no_usage() -> None:
+    one = checked(2)
+    one.decide(work("w1"))
+    for _ in range(3):
+        tick(one)
+    assert view(one, "q").consumed == {}
+    assert admitted(one.decide(work("w2"), work("w3", to="other"))) == ["w3"]
+    one.decide(
+        CheckStateChanged(
+            cluster=CLUSTER, namespace="ns", name="w1", uid="uid-w1", check="c", state="Ready",
+            at=one.now,
+        )
+    )  # fmt: skip
+    assert slot_used(one) == pytest.approx(12, abs=1), "its price, and the seconds since the sample"
+
+
+@pytest.mark.parametrize("end", [finished("w1"), work("w1", active=False)])
+def test_price_goes_with_what_cannot_be_admitted_any_more(end: Any) -> None:
+    one = checked(1)
+    one.decide(work("w1"))
+    one.decide(end, drained("w1"))
+    assert admitted(one.decide(work("w2"), work("w3", to="other"))) == ["w2"]
 
 
 def test_own_record_read_back_changes_nothing() -> None:

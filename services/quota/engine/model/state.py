@@ -357,12 +357,17 @@ class LocalQueue:
     consumed: dict[str, float] = field(default_factory=dict)
     """Resource to decayed past usage, in whole units (admission fair sharing)."""
 
-    penalties: dict[str, float] = field(default_factory=dict)
-    """Resource to the usage of admissions since the last sample."""
+    prices: dict[Key, dict[str, float]] = field(default_factory=dict)
+    """Members that have reserved quota and are not admitted yet, with what counts for them until then."""
 
     sampled_at: int | None = None
-    penalties_missing: bool = False
-    """`consumed` was restored from a status, which does not record the penalties."""
+    prices_missing: bool = False
+    """`consumed` was restored from a status, which does not record the prices."""
+
+    def remove(self, key: Key) -> None:
+        """Remove a workload that has ended or names another LocalQueue."""
+        self.members.pop(key, None)
+        self.prices.pop(key, None)
 
     @property
     def weight(self) -> float:
