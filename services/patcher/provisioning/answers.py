@@ -52,7 +52,7 @@ def needs_requests(workload: Body) -> bool:
 
 
 def ends_requests(workload: Body) -> bool:
-    """Whether its requests go. A reservation that is taken back without an eviction leaves them to the next one."""
+    """Whether its requests go. A reservation that is taken back without an eviction leaves them."""
     return is_true(workload, FINISHED, EVICTED)
 
 

@@ -1,4 +1,4 @@
-"""Publishes the status of queues and cohorts: translates the engine's views, and only those that changed."""
+"""Publishes the status of queues and cohorts: the engine's views, and only those that changed."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta

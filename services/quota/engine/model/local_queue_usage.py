@@ -1,10 +1,11 @@
 """Admission fair sharing: past usage of LocalQueues, which decays with a half-life.
 
-Inside a usage-based ClusterQueue, LocalQueues that used less go first. Usage of admitted workloads is sampled
-in intervals, that of other ClusterQueues too: it is shown, and counts from the moment in which the mode changes.
-A reservation has a price, so that one LocalQueue cannot take everything between two samples. The price is pending
-until the workload is admitted, and is past usage from then on: it stays when a short job ends before the next
-sample. Source: kubernetes-sigs/kueue@ff69552 pkg/util/admissionfairsharing, pkg/cache/queue/afs.
+Inside a usage-based ClusterQueue, LocalQueues that used less go first. Usage of admitted workloads is
+sampled in intervals, that of other ClusterQueues too: it is shown, and counts from the moment in which the
+mode changes. A reservation has a price, so that one LocalQueue cannot take everything between two samples.
+The price is pending until the workload is admitted, and is past usage from then on: it stays when a short
+job ends before the next sample. Source: kubernetes-sigs/kueue@ff69552 pkg/util/admissionfairsharing and
+pkg/cache/queue/afs.
 """
 
 from collections.abc import Iterable, Iterator
