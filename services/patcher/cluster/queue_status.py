@@ -44,7 +44,7 @@ def queue_status(obj: Body, queue: QueueStatus, *, at: datetime) -> dict[str, An
     }
 
 
-def cohort_status(cohort: CohortShare) -> dict[str, Any]:
+def _cohort_status(cohort: CohortShare) -> dict[str, Any]:
     """The fields of the status of a Cohort, None to remove one."""
     return {"fairSharing": _share(cohort.weighted_share)}
 
@@ -160,7 +160,7 @@ class QueueStatusWriter:
 
     def _wanted(self, obj: Body, told: Status) -> dict[str, Any]:
         if isinstance(told, CohortShare):
-            return cohort_status(told)
+            return _cohort_status(told)
         return queue_status(obj, told, at=self._now())
 
     async def _release(self, obj: Body) -> None:
