@@ -125,8 +125,13 @@ class QueueStatusWriter:
     async def run(self) -> None:
         """Follow and write until cancelled."""
         async with asyncio.TaskGroup() as group:
-            handlers = {QueueStatus: self._enqueue, CohortShare: self._enqueue}
-            group.create_task(follow(self._bus, handlers, filters=self._filters))
+            group.create_task(
+                follow(
+                    self._bus,
+                    {QueueStatus: self._enqueue, CohortShare: self._enqueue},
+                    filters=self._filters,
+                )
+            )
             group.create_task(drain(self._backlog, self._write, self._limiter, what="queue status"))
 
     def _enqueue(self, told: Status, _entry: Entry) -> None:

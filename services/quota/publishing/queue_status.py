@@ -60,10 +60,7 @@ class QueueStatusPublisher:
         self.due_at = None
         count, before, self._published = 0, self._published, {}
         for cluster in clusters:
-            for status in (
-                *queue_statuses(engine, cluster, now),
-                *cohort_shares(engine, cluster, now),
-            ):
+            for status in _statuses(engine, cluster, now):
                 last = before.get(status.subject)
                 if last is not None and _is_same(status, last):
                     self._published[status.subject] = last
@@ -76,8 +73,15 @@ class QueueStatusPublisher:
         )
 
 
+def _statuses(engine: QuotaEngine, cluster: str, now: datetime) -> Iterator[Status]:
+    yield from queue_statuses(engine, cluster, now)
+    yield from cohort_shares(engine, cluster, now)
+
+
 def _is_same(status: Status, last: Status) -> bool:
-    return type(status) is type(last) and status.same_except(last, "at")
+    if isinstance(status, QueueStatus):
+        return isinstance(last, QueueStatus) and status.same_except(last, "at")
+    return isinstance(last, CohortShare) and status.same_except(last, "at")
 
 
 def cohort_shares(engine: QuotaEngine, cluster: str, now: datetime) -> Iterator[CohortShare]:

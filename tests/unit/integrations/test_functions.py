@@ -41,9 +41,7 @@ SERVERS = (
     *("controller-uid", "job-name"),
     *("batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"),
 )
-LABELS = st.dictionaries(
-    st.sampled_from(["a", *SERVERS]), st.sampled_from(["v", "u-1", "x"])
-)
+LABELS = st.dictionaries(st.sampled_from(["a", *SERVERS]), st.sampled_from(["v", "u-1", "x"]))
 TEMPLATES = st.fixed_dictionaries(
     {"spec": some(nodeSelector=MAPS, tolerations=TOLERATIONS)},
     optional={"metadata": st.fixed_dictionaries({}, optional={"labels": LABELS})},

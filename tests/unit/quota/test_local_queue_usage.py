@@ -61,7 +61,9 @@ def test_usage_is_sampled_without_other_facts() -> None:
     one.decide(work("w1"))
     for _ in range(60):
         tick(one)
-    assert slot_used(one) == pytest.approx(506, abs=5), "half of a slot after a half-life, and a price"
+    assert slot_used(one) == pytest.approx(506, abs=5), (
+        "half of a slot after a half-life, and a price"
+    )
     one.decide(finished("w1"))
     for _ in range(60):
         tick(one)

@@ -88,7 +88,10 @@ def weighted_share(node: Node) -> int:
 def cohort_views(shard: Shard) -> Iterator[CohortView]:
     """Every Cohort object, by name. A circle of cohorts is in no tree: nobody borrows there."""
     nodes = {
-        node.name: node for tree in shard.trees.values() for node in tree.nodes if node.queue is None
+        node.name: node
+        for tree in shard.trees.values()
+        for node in tree.nodes
+        if node.queue is None
     }
     for name, fact in sorted(shard.cohorts.items()):
         node = nodes.get(name)
