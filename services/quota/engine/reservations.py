@@ -69,6 +69,7 @@ def restore_admission(shard: Shard, w: Workload, fact: QuotaHeld) -> None:
     w.reserved_at = fact.at
     w.admitted = fact.state == "admitted"
     w.evicted = fact.state == "evicted"
+    w.was_admitted = w.evicted and not fact.checks
     w.eviction_reason = fact.reason
     w.preempted_by = fact.preempted_by
     if w.evicted and w.preempted_by is not None:
@@ -189,7 +190,7 @@ def release_quota(shard: Shard, w: Workload, reason: str, decisions: list[Decisi
     w.assigned = ()
     w.usage = {}
     w.indexed_usage = ()
-    w.admitted = w.evicted = w.unplanned = False
+    w.admitted = w.was_admitted = w.evicted = w.unplanned = False
     w.eviction_reason = ""
     w.checks.clear()
     claimer = shard.claims.get(w.preempted_by) if w.preempted_by else None
@@ -247,6 +248,7 @@ def evict(
         return
     w.evicted = True
     w.eviction_reason = reason
+    w.was_admitted = w.counts_as_admitted
     w.admitted = False
     w.checks.clear()
     decisions.append(

@@ -135,7 +135,9 @@ def _pending(cq: ClusterQueue) -> Iterator[Sample]:
         for pod_set in w.fact.pod_sets if w.fact is not None else ():
             for resource, amount in pod_set.requests.items():
                 asked[resource] += amount * max(0, pod_set.count - pod_set.reclaimable)
-    reasons["UnsatisfiedAdmissionChecks"] += sum(not w.admitted for w in cq.holders.values())
+    reasons["UnsatisfiedAdmissionChecks"] += sum(
+        not w.counts_as_admitted for w in cq.holders.values()
+    )
     for status, count in statuses.items():
         yield "kueue_pending_workloads", (cq.name, status), count
         yield "kueue_pending_scheduling_hashes", (cq.name, status), len(shapes[status])
@@ -181,7 +183,7 @@ def _cohort(node: Node) -> Iterator[Sample]:
         name = "kueue_cohort_subtree_resource_reservations"
         yield name, labels, _units(resource, reserved)
     admitted = sum(
-        w.admitted
+        w.counts_as_admitted
         for queue in _queues(node)
         if queue.queue is not None
         for w in queue.queue.holders.values()
@@ -211,7 +213,7 @@ def _local_queue(local_queue: LocalQueue, shard: Shard) -> Iterator[Sample]:
         where = (*labels, local_queue.fact.cluster_queue)
         yield "kueue_local_queue_unadmitted_workloads", (*where, reason, WHOLE), count
     yield "kueue_local_queue_reserving_active_workloads", labels, len(holders)
-    admitted = [w for w in holders if w.admitted]
+    admitted = [w for w in holders if w.counts_as_admitted]
     yield "kueue_local_queue_admitted_active_workloads", labels, len(admitted)
     active = cq is not None and cq.inactive is None and local_queue.fact.stop == "None"
     for each, is_so in (("True", active), ("False", not active)):

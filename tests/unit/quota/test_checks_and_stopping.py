@@ -1,5 +1,6 @@
 """Admission checks, stopped queues, deactivation and workloads that run unplanned."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from tests.unit.quota.builders import (
     admitted,
     drained,
     finished,
+    held,
     local,
     queue,
     slots,
@@ -116,6 +118,42 @@ def test_stop_policy_of_local_queue_evicts_its_workloads() -> None:
     bench.decide(drained("ns/w1"))
     assert bench.reason("w1") == "Suspended"
     assert admitted(bench.decide(local("q"))) == ["w1"]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize(
+    ("checks", "ends", "counted"),
+    [
+        ((), [], (1, 1)),
+        ((), [local("q", stop="HoldAndDrain")], (1, 1)),
+        ((), [work("w1", active=False, generation=1)], (1, 1)),
+        (CHECKED, [], (1, 0)),
+        (CHECKED, [work("w1", active=False, generation=1)], (1, 0)),
+    ],
+)
+def test_evicted_workload_counts_as_it_did_until_it_gives_its_quota_back(
+    checks: Any, ends: list[Any], counted: tuple[int, int], restarts: bool
+) -> None:
+    bench = Bench(CHECK, queue("q", slots(1), checks=checks))
+    if restarts:
+        state: Any = "evicted" if ends else "reserved" if checks else "admitted"
+        names = tuple(rule.name for rule in checks)
+        bench.decide(replace(held("w1"), state=state, checks=names), work("w1"))
+    else:
+        bench.decide(work("w1"))
+        bench.decide(*ends)
+    for view in (
+        bench.engine.cluster_queue(CLUSTER, "q"),
+        bench.engine.local_queue(CLUSTER, "ns/q"),
+    ):
+        assert view is not None
+        assert (view.reserving, view.admitted) == counted
+        assert view.usage["default", "slot"].total == counted[1]
+    if ends and not restarts:
+        bench.decide(drained("ns/w1"))
+        after = bench.engine.cluster_queue(CLUSTER, "q")
+        assert after is not None
+        assert (after.reserving, after.admitted) == (0, 0)
 
 
 def test_deactivated_workload_is_evicted_and_not_queued() -> None:

@@ -27,7 +27,7 @@ def _current(local_queue: LocalQueue) -> dict[str, float]:
     """Present usage of its admitted workloads, in whole units."""
     current: dict[str, float] = {}
     for w in local_queue.members.values():
-        if w.phase is Phase.HOLDING and w.admitted:
+        if w.phase is Phase.HOLDING and w.counts_as_admitted:
             _add(current, _usage_of(w))
     return current
 

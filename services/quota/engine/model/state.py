@@ -218,6 +218,9 @@ class Workload:
     indexed_usage: IndexedUsage = ()
     reserved_at: int = 0
     admitted: bool = False
+    was_admitted: bool = False
+    """It was admitted before its eviction."""
+
     evicted: bool = False
     eviction_reason: str = ""
     preempted_by: Key | None = None
@@ -226,6 +229,11 @@ class Workload:
     checks: dict[str, CheckStateChanged] = field(default_factory=dict)
     needed_checks: tuple[str, ...] | None = None
     """Checks that the last decision named; None: whatever its queue asks for."""
+
+    @property
+    def counts_as_admitted(self) -> bool:
+        """Whether counts and usage include it: an evicted one is admitted until it gives its quota back."""
+        return self.admitted or self.was_admitted
 
     @property
     def cannot_be_stopped(self) -> bool:
