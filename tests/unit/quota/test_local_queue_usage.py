@@ -137,7 +137,7 @@ def test_reservation_that_waits_for_a_check_has_a_price_and_no_usage() -> None:
     one.decide(work("w1"))
     for _ in range(3):
         tick(one)
-    assert view(one, "q").consumed == {}
+    assert slot_used(one) == 0
     assert admitted(one.decide(work("w2"), work("w3", to="other"))) == ["w3"]
     one.decide(
         CheckStateChanged(

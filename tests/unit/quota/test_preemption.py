@@ -16,6 +16,7 @@ from tests.unit.quota.builders import (
     RECLAIM,
     Bench,
     admitted,
+    cohort,
     drained,
     finished,
     preempted,
@@ -145,3 +146,25 @@ def test_preemption_loop_stops() -> None:
         ok, rounds = settles(document)
         assert ok, document["scenario"]["name"]
         assert rounds < 30
+
+
+@pytest.mark.parametrize("victims_end_first", [False, True])
+def test_preemptor_that_fits_no_more_lets_the_next_workload_have_what_its_victims_free(
+    victims_end_first: bool,
+) -> None:
+    bench = Bench(
+        queue("a", slots(0), cohort="all", preemption=RECLAIM),
+        queue("b", slots(0), cohort="root", preemption=RECLAIM),
+        cohort("root"), cohort("all", "root", slots(3)),
+    )  # fmt: skip
+    bench.decide(work("w1", to="b"), work("w2", to="b"))
+    assert preempted(bench.decide(work("w9", 3, to="a", priority=99))) == ["w1", "w2"]
+    assert admitted(bench.decide(work("w3", 2, to="a", priority=9))) == []
+    ends = (drained("ns/w1"), drained("ns/w2"))
+    shrinks = cohort("all", "root", slots(2))
+    if victims_end_first:
+        assert admitted(bench.decide(shrinks, *ends)) == ["w3"]
+        return
+    bench.decide(shrinks)
+    assert bench.reason("w9") == "ExceedsMaxQuota"
+    assert admitted(bench.decide(*ends)) == ["w3"]

@@ -23,9 +23,9 @@ def _decay(elapsed: int, half_life: int) -> float:
     return float(1.0 - 0.5 ** (elapsed / half_life))
 
 
-def _current(local_queue: LocalQueue) -> dict[str, float]:
-    """Present usage of its admitted workloads, in whole units."""
-    current: dict[str, float] = {}
+def _current(local_queue: LocalQueue, cq: ClusterQueue) -> dict[str, float]:
+    """Present usage of its admitted workloads, in whole units; 0 for what nobody uses."""
+    current = {resource: 0.0 for _, resource in cq.node.quotas}
     for w in local_queue.members.values():
         if w.phase is Phase.HOLDING and w.counts_as_admitted:
             _add(current, _usage_of(w))
@@ -77,15 +77,15 @@ def sample_usage(shard: Shard, policy: Policy, now: int) -> int | None:
             if cq.fact.usage_based:
                 _restore_prices(local_queue, policy, local_queue.sampled_at)
         if now - local_queue.sampled_at >= policy.sampling_interval:
-            _sample(local_queue, policy, now)
+            _sample(local_queue, cq, policy, now)
         due.append(local_queue.sampled_at + policy.sampling_interval)
     return min(due, default=None)
 
 
-def _sample(local_queue: LocalQueue, policy: Policy, now: int) -> None:
+def _sample(local_queue: LocalQueue, cq: ClusterQueue, policy: Policy, now: int) -> None:
     since = now if local_queue.sampled_at is None else local_queue.sampled_at
     forgotten = _decay(max(0, now - since), policy.half_life)
-    current = _current(local_queue)
+    current = _current(local_queue, cq)
     local_queue.consumed = {
         r: local_queue.consumed.get(r, 0.0) * (1 - forgotten) + current.get(r, 0.0) * forgotten
         for r in sorted({*local_queue.consumed, *current})
@@ -109,7 +109,7 @@ def charge(shard: Shard, policy: Policy, decisions: Iterable[Decision], now: int
         if isinstance(decision, Reserve):
             local_queue.prices[w.key] = _price(policy, w)
         if w.admitted:
-            _sample(local_queue, policy, now)
+            _sample(local_queue, cq, policy, now)
             _add(local_queue.consumed, local_queue.prices.pop(w.key, {}))
 
 

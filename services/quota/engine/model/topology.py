@@ -85,6 +85,9 @@ def _renumber_claim(w: Workload) -> None:
     known = {fr: amount for fr, amount in old.usage.items() if fr in tree.index}
     claim.outdated = True
     claim.grant = Grant(old.assigned, old.usage, tree.index_usage(known))
+    most = cq.node.potential_available
+    if len(known) < len(old.usage) or any(n > most[i] for i, n in claim.grant.indexed_usage):
+        claim.victims.clear()  # It fits no more, whoever ends: it is evaluated anew at once.
 
 
 def attach_holder(cq: ClusterQueue, w: Workload) -> None:
