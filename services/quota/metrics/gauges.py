@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from services.quota.engine import QuotaEngine
 from services.quota.engine.model.state import ClusterQueue, LocalQueue, Node, Phase, Shard, Workload
-from services.quota.engine.views.queues import cluster_queue_view, weighted_share
+from services.quota.engine.views.queues import cluster_queue_view, precise_share
 from services.quota.metrics.catalogue import OURS
 from shared.contracts.messages.workloads import WorkloadState
 
@@ -104,7 +104,7 @@ def _cluster_queue(cq: ClusterQueue) -> Iterator[Sample]:
         yield "kueue_cluster_queue_status", (cq.name, each), float(each == status)
     yield "kueue_reserving_active_workloads", (cq.name,), view.reserving
     yield "kueue_admitted_active_workloads", (cq.name,), view.admitted
-    share = weighted_share(cq.node)
+    share = precise_share(cq.node)
     yield "kueue_cluster_queue_weighted_share", (cq.name, cohort), share
     for (flavor, resource), quota in cq.node.quotas.items():
         labels = (cohort, cq.name, flavor, resource)
@@ -170,7 +170,7 @@ def _cohort(node: Node) -> Iterator[Sample]:
     parent = node.parent.name if node.parent is not None else ""
     root = node.ancestors[-1].name if node.ancestors else node.name
     yield "kueue_cohort_info", (node.name, parent, root), 1
-    yield "kueue_cohort_weighted_share", (node.name,), weighted_share(node)
+    yield "kueue_cohort_weighted_share", (node.name,), precise_share(node)
     for index, (flavor, resource) in enumerate(node.tree.flavor_resources):
         labels = (node.name, flavor, resource)
         yield "kueue_cohort_subtree_quota", labels, _units(resource, node.subtree_quota[index])

@@ -119,7 +119,8 @@ class Admission(WorkloadMessage):
         if self.reason.startswith(DEACTIVATED_DUE_TO):
             return DEACTIVATED, self.reason.removeprefix(DEACTIVATED_DUE_TO)
         if self.reason == "PodsReadyTimeout":
-            return self.reason, "WaitForRecovery" if self.pods_ready_at else "WaitForStart"
+            is_recovering = self.pods_ready == "WaitForRecovery"
+            return self.reason, "WaitForRecovery" if is_recovering else "WaitForStart"
         return self.reason, ""
 
     def numbered(

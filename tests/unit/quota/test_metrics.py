@@ -189,8 +189,11 @@ CAUSES: dict[str, tuple[str, str]] = {
 @pytest.mark.parametrize(("reason", "labels"), CAUSES.items(), ids=list(CAUSES))
 def test_eviction_has_labels_of_kueue(reason: str, labels: tuple[str, str]) -> None:
     preemptor = "team/urgent" if labels[0] == "Preempted" else None
-    evicted = decision("evicted", 0, reason=reason).replace(preempted_by=preemptor)
+    evicted = decision("evicted", 0, reason=reason, pods_ready="WaitForStart", pods_ready_at=AT)
+    evicted = evicted.replace(preempted_by=preemptor)
     assert evicted.eviction_cause == labels
+    cause = labels[1].replace("WaitForStart", "WaitForRecovery")
+    assert evicted.replace(pods_ready="WaitForRecovery").eviction_cause == (labels[0], cause)
 
 
 # How things stand --------------------------------------------------------------------------------
@@ -394,5 +397,4 @@ def test_unknown_queue_name_is_no_label() -> None:
         decision("released", 5, reason="Finished", queue="nowhere", cluster_queue=""), None
     )
     text = (generate_latest(registry) + generate_latest(meter.registry)).decode()
-    assert "a-queue-that-nobody-has" not in text
-    assert "nowhere" not in text
+    assert [name for name in ("a-queue-that-nobody-has", "nowhere") if name in text] == []

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from math import nan
 from typing import Any
 
 import pytest
 
 from services.quota.engine import Policy
-from services.quota.engine.facts import ClusterQueueGone, CohortGone
+from services.quota.engine.facts import WEIGHT_ONE, ClusterQueueGone, CohortGone
+from services.quota.engine.views.queues import precise_share
 from services.quota.publishing.queue_status import (
     QueueStatusPublisher,
     cohort_shares,
@@ -113,6 +115,16 @@ def test_share_of_every_cohort_object_is_told(
     bench.decide(work("w1", 7, to="a"))
     told = cohort_shares(bench.engine, CLUSTER, NOON)
     assert {one.name: one.weighted_share for one in told} == shares
+
+
+@pytest.mark.parametrize(("weight", "shown"), [(1.0, 2000 / 9), (0.5, 4000 / 9), (0, nan)])
+def test_metrics_show_a_share_with_its_fraction(weight: float, shown: float) -> None:
+    weighted = int(weight * WEIGHT_ONE)
+    policy = Policy(fair_sharing=True)
+    bench = Bench(queue("a", slots(5), cohort="all", weight=weighted), policy=policy)
+    bench.decide(queue("b", slots(4), cohort="all"), work("w1", 7, to="a"))
+    (shard,) = bench.engine.shards()
+    assert precise_share(shard.queues["a"].node) == pytest.approx(shown, nan_ok=True)
 
 
 @pytest.mark.parametrize("is_deletion_seen", [True, False])

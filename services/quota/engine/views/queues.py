@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, nan
 from typing import Final
 
 from services.quota.engine.facts import Key
@@ -83,6 +83,12 @@ def weighted_share(node: Node) -> int:
     """`weightedShare` of a ClusterQueue or cohort, as the status shows it."""
     share = share_of(node)
     return SHARE_INFINITE if share.infinite else ceil(share.weighted)
+
+
+def precise_share(node: Node) -> float:
+    """`weightedShare` as metrics show it, with its fraction; NaN for a borrower of weight 0."""
+    share = share_of(node)
+    return nan if share.infinite else share.weighted
 
 
 def cohort_views(shard: Shard) -> Iterator[CohortView]:
