@@ -170,7 +170,6 @@ TRANSITIONS: Final[Mapping[tuple[State, Event], Transition]] = {
     (State.READY, Event.DRAINED): _to(State.PENDING, Effect.STOP_CLOCKS),
     (State.READY, Event.FINISHED): _END,
     (State.EVICTED, Event.DRAINED): _to(State.REQUEUED, Effect.STOP_CLOCKS),
-    (State.EVICTED, Event.BACKOFF_FINISHED): _to(State.EVICTED, Effect.END_BACKOFF),
     (State.EVICTED, Event.FINISHED): _END,
     (State.REQUEUED, Event.RESERVED): _RESERVED,
     (State.REQUEUED, Event.ADMITTED): _ADMITTED,

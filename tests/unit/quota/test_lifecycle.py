@@ -83,8 +83,7 @@ def test_every_event_and_every_effect_occurs() -> None:
 def test_a_repeated_event_changes_nothing(state: State, event: Event) -> None:
     transition = transition_for(state, event)
     assert transition is not None
-    again = transition_for(transition.state, event)
-    assert again is None or again.effects == (Effect.END_BACKOFF,), "it is cleared already"
+    assert transition_for(transition.state, event) is None
 
 
 @pytest.mark.parametrize(("state", "event"), sorted(TRANSITIONS), ids=str)
@@ -276,16 +275,6 @@ def test_timeout_beyond_backoff_limit_deactivates() -> None:
     assert clock[1] is Event.RETRIES_EXHAUSTED
     out = life.apply(Event.RETRIES_EXHAUSTED, RULES, after(500))
     assert (out.deactivate, out.requeue_count, out.requeue_at) == (True, 0, None)
-
-
-def test_backoff_that_ends_before_the_pods_do_is_cleared() -> None:
-    life = lived(Event.ADMITTED, Event.NOT_READY_IN_TIME)
-    timer = life.next_timer(RULES, workload())
-    assert timer == (life.requeue_at, Event.BACKOFF_FINISHED)
-    after_it = life.apply(Event.BACKOFF_FINISHED, RULES, after(500))
-    assert (after_it.state, after_it.requeue_at, after_it.requeue_count) == (State.EVICTED, None, 1)
-    assert after_it.next_timer(RULES, workload()) is None
-    assert after_it.apply(Event.DRAINED, RULES, after(501)).state is State.REQUEUED
 
 
 def test_no_backoff_limit_never_deactivates() -> None:
