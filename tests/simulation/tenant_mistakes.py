@@ -107,6 +107,10 @@ async def stops_only_with_a_workload(self: Any, state: Any, admission: Any, work
         await _stop(self, state, admission, workload)
 
 
+def sees_whatever_label(*_: Any) -> None:
+    """Let a tenant take away the label by which a pod is seen."""
+
+
 async def releases_behind_others(self: Any, state: Any, *more: Any, **how: Any) -> None:
     """Start nobody's job before what another tenant has was looked at."""
     others = [one for one in self.cache.admissions() if one.namespace == ADVERSARY]
@@ -153,6 +157,9 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "a copy's labels": Mistake(
         Naming, "ref_of", takes_over_any_workload, 6, "runs and holds no quota"
+    ),
+    "a label by which a pod is seen": Mistake(
+        updates, "_check_label", sees_whatever_label, 37, "is given back while it runs"
     ),
     "work of one tenant before that of another": Mistake(
         JobController, "release", releases_behind_others, 2, "of them beside room"

@@ -1,7 +1,8 @@
 """A world with a bus, one cluster and the services as processes, for all scenarios."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from random import Random
 from typing import Any, Final, Protocol, TypeVar
 
@@ -39,11 +40,13 @@ from shared.bus.follow import read
 from shared.bus.headers import TYPE
 from shared.bus.port import Bus
 from shared.contracts.kube.bodies import annotations_of, as_body
+from shared.contracts.kube.kinds import INTEGRATION, Kind
 from shared.contracts.kube.names import USER_PENDING
 from shared.contracts.kueue.definitions import STORAGE
 from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.observed import Observed
 from shared.contracts.webhook import PATCHER_USER
-from shared.integrations import SHIPPED, Integration, controller_uid
+from shared.integrations import SHIPPED, Integration, Integrations, controller_uid
 from shared.settings.base import ServiceSettings
 from shared.settings.configuration import Configuration
 from shared.telemetry.tracing import new_traceparent
@@ -185,6 +188,7 @@ class _Webhook:
         self._policy = Policy.of(system.configuration)
         self._rules = rules
         self._random = random
+        self._integrations = Integrations()
 
     async def mutate(self, request: AdmissionRequest) -> Obj | None:
         """Suspend and classify a created job; review what is changed in one."""
@@ -240,17 +244,13 @@ class _Webhook:
         self, namespace: str, obj: Obj | None = None, *, with_decisions: bool = False
     ) -> NamespaceContext:
         """Return what the webhook knows of a namespace; here it knows it at once."""
-        api = self._system.api
         patchers = (PATCHER_USER,) if self._system.refuses_starts else ()
         namespace_defaults = NamespaceDefaults(
             cluster=CLUSTER, policy=self._policy, patchers=patchers
         )
         for kind in NamespaceDefaults.watched():
-            served = api.kinds.find(kind.group, kind.version, kind.plural)
-            for stored in api.store.objects(served) if served is not None else ():
-                namespace_defaults.observe(
-                    observed(CLUSTER, kind, as_body(stored.copy(kind.version)))
-                )
+            for one in self._present(kind) if kind != INTEGRATION else ():
+                namespace_defaults.observe(one)
         controller = None if obj is None else controller_uid(obj)
         if with_decisions or controller:
             view = self._system.server.view(Admission.stream)
@@ -261,7 +261,24 @@ class _Webhook:
                 if decided and (admission := read(message.entry(), Admission)) is not None:
                     namespace_defaults.observe_admission(admission)
             namespace_defaults.on_decisions_read()
-        return namespace_defaults.context(namespace)
+        return replace(namespace_defaults.context(namespace), integrations=self._kinds())
+
+    def _kinds(self) -> Integrations:
+        """Return the kinds that can wait now. They are kept: compiling them takes longer than all else."""
+        present = {one.name: one for one in self._present(INTEGRATION)}
+        known = {state.obj["metadata"]["name"] for state in self._integrations.states()}
+        if not known <= present.keys():
+            self._integrations = Integrations()
+        for one in present.values():
+            self._integrations.observe(one)
+        return self._integrations
+
+    def _present(self, kind: Kind) -> Iterator[Observed]:
+        """Yield what a watcher would have observed of a kind."""
+        api = self._system.api
+        served = api.kinds.find(kind.group, kind.version, kind.plural)
+        for stored in api.store.objects(served) if served is not None else ():
+            yield observed(CLUSTER, kind, as_body(stored.copy(kind.version)))
 
     async def validate(self, request: AdmissionRequest) -> None:
         """Raise `ApiError` for an object that breaks the rules of its kind."""
