@@ -15,6 +15,7 @@ from services.ctl.main import app
 from services.quota.app import assemble
 from services.quota.settings import QuotaSettings
 from shared.bus.admin.apply import apply_at
+from shared.bus.admin.permissions import durables_of
 from shared.bus.admin.snapshots import backup, restore
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats.bus import NatsBus
@@ -107,7 +108,10 @@ async def test_services_continue_from_a_backup_in_an_empty_server(tmp_path: Path
         assert done.exit_code == Exit.OK, done
         applied = await sluice(new.url, "bus", "apply")
         changes = [line for line in applied.stdout.splitlines() if "unchanged" not in line]
-        assert changes == ["LEASES: created"], "all else is as it was declared"
+        streams = [line for line in changes if "/" not in line]
+        assert streams == ["LEASES: created"], "all else is as it was declared"
+        durables = sorted(line.partition("/")[2] for line in changes if "/" in line)
+        assert durables == sorted(f"{name}: created" for name in durables_of("hub"))
         async with deciding(new.url) as bus:
             await bus.publish(Synced(cluster="hub", epoch="2", kinds=[], at=now()))
             await asyncio.sleep(1)
