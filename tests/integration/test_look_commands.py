@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -354,3 +355,25 @@ def test_get_against_nats_imports_no_slow_package() -> None:
     assert "nats://127.0.0.1:9" in done.stderr
     heavy = {"aiohttp", "faststream", "kubernetes_asyncio", "opentelemetry", "uvicorn"}
     assert heavy & set(done.stdout.split()) == set()
+
+
+async def test_support_bundle_holds_what_the_commands_show(
+    deciding: Office, tmp_path: Path
+) -> None:
+    file = tmp_path / "bundle.tar.gz"
+
+    made = await deciding.sluice("support-bundle", "--out", str(file), "--directory", str(tmp_path))
+
+    assert made.exit_code == Exit.OK, made.output
+    assert "could not be read" not in made.output
+    with tarfile.open(file) as archive:
+        texts = {
+            member.name.removeprefix("bundle/"): opened.read().decode()
+            for member in archive
+            if (opened := archive.extractfile(member)) is not None
+        }
+    streams = {stream["config"]["name"] for stream in json.loads(texts["streams.json"])["streams"]}
+    assert {"ADMISSIONS", "WORKLOADS", "DEAD"} <= streams
+    assert "NAMESPACE" in texts["workloads.txt"]
+    assert "cq" in texts["clusterqueues.txt"]
+    assert {"status.txt", "doctor.txt", "dead-letters.txt", "spokes.txt"} <= set(texts)

@@ -1,5 +1,7 @@
-"""The commands that show something: `get`, `explain`, `who-preempted`, `top`, `doctor`, `status`."""
+"""The commands that show something: `get`, `explain`, `top`, `doctor`, `status` and their neighbours."""
 
+import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -218,3 +220,22 @@ def status(
 
     output = one_of(output, "text", "json")
     raise typer.Exit(run_async(show(output=output, url=nats_url, directory=directory)))
+
+
+@app.command("support-bundle")
+def support_bundle(
+    out: Annotated[
+        Path | None,
+        typer.Option(help="File to write. Default: sluice-support-DATE.tar.gz in this folder."),
+    ] = None,
+    nats_url: NatsUrl = None,
+    directory: Directory = Path(".sluice"),
+) -> None:
+    """Write what somebody who helps has to see into one file: states, findings, logs; no secrets."""
+    from services.ctl.inspect.support_bundle import write_bundle  # noqa: PLC0415
+
+    file = out or Path(f"sluice-support-{datetime.now(UTC):%Y%m%d-%H%M%S}.tar.gz")
+    missing = run_async(write_bundle(file, url=nats_url, directory=directory))
+    for line in missing:
+        print(f"sluice: {line}", file=sys.stderr)
+    print(f"wrote {file}; look into it before you send it: it names workloads and queues")
