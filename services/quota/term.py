@@ -26,7 +26,7 @@ from services.quota.decider import Decider
 from services.quota.ended_work import FORGET_SECONDS, EndedWork
 from services.quota.log_room import LogRoom
 from services.quota.metrics import DecisionMetrics
-from services.quota.metrics.gauges import cohorts_of, queue_of
+from services.quota.metrics.gauges import cohorts_of, named_cohorts, queue_of
 from services.quota.metrics.service import AUDITS, HALTED, ISOLATED, UNPLANNED
 from services.quota.publishing.queue_status import Status
 from services.quota.trust.terms import next_term
@@ -40,6 +40,7 @@ from shared.bus.port import (
     LogEnd,
     VoidEntry,
 )
+from shared.contracts.kube.kinds import CLUSTER_QUEUE, COHORT
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.admissions import Term as TermBegan
 from shared.contracts.messages.base import Message, NewerSchemaError
@@ -409,6 +410,8 @@ class Term:
                     self._note_stopped()
                 if isinstance(message, Observed) and message.deleted:
                     self._metrics.remove_series(message.plural, message.namespace, message.name)
+                    if message.plural in {CLUSTER_QUEUE.plural, COHORT.plural}:
+                        self._metrics.keep_cohorts(named_cohorts(self._decider.engine))
                 return why
         return None
 

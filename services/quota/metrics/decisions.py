@@ -1,5 +1,6 @@
 """Counters and histograms of decisions, fed with the decisions of each term in their order."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -64,6 +65,8 @@ class DecisionMetrics:
         """(metric, labels) to the series: prometheus_client finds it more slowly than it counts."""
 
         self._records: dict[tuple[str, str], _Record] = {}
+        self._cohorts: set[str] = set()
+        """Cohorts that have series."""
 
     def reset(self) -> None:
         """Forget all workloads: a new term begins."""
@@ -122,6 +125,12 @@ class DecisionMetrics:
                     series.remove_by_labels(found)
         self._series.clear()
 
+    def keep_cohorts(self, named: Collection[str]) -> None:
+        """Drop the series of cohorts that nothing names any more. A cohort may exist without an object."""
+        for cohort in self._cohorts.difference(named):
+            self.remove_series("cohorts", None, cohort)
+        self._cohorts.intersection_update(named)
+
     # Kinds of decisions ---------------------------------------------------------------------------
 
     def _reserved(self, context: "_DecisionContext") -> None:
@@ -142,6 +151,7 @@ class DecisionMetrics:
             for cohort in cohorts:
                 name = "kueue_cohort_subtree_admitted_workloads_total"
                 self._count(name, cohort, context.priority_class)
+                self._cohorts.add(cohort)
             self._observe_both("admission_wait_time_seconds", context, context.since)
             self._observe_both("admission_checks_wait_time_seconds", context, record.reserved_at)
         ready_at = context.admission.pods_ready_at

@@ -264,6 +264,16 @@ def cohorts_of(engine: QuotaEngine, cluster: str, cluster_queue: str) -> tuple[s
     return ()
 
 
+def named_cohorts(engine: QuotaEngine) -> set[str]:
+    """Every cohort that has an object, or that a queue or another cohort names."""
+    names: set[str] = set()
+    for shard in engine.shards():
+        names |= shard.cohorts.keys()
+        names |= {cohort.parent for cohort in shard.cohorts.values() if cohort.parent}
+        names |= {cq.fact.cohort for cq in shard.queues.values() if cq.fact.cohort}
+    return names
+
+
 def queue_of(engine: QuotaEngine, cluster: str, key: str) -> str:
     """The ClusterQueue in which a workload waits or whose quota it holds; empty: none."""
     for shard in engine.shards():
