@@ -5,9 +5,10 @@
 3. A new job of that name is held back, too: a subject has one last message.
 
 A pod is the job's if its controller is, or is a child of the job: a TaskRun of a PipelineRun, a Job of a
-JobSet. Where the garbage collector has taken the controller away (`--cascade=orphan`), the Job controller's
-label says it. A pod that was the job's once remains so, whatever its tenant writes into it: what is
-written can only keep the quota longer.
+JobSet. What the job's kind does not make is nobody's child, whatever controller its tenant writes into it:
+it would hide the next job of that name for as long as it runs. Where the garbage collector has taken the
+controller away (`--cascade=orphan`), the Job controller's label says it. A pod that was the job's once
+remains so, whatever its tenant writes into it: what is written can only keep the quota longer.
 """
 
 import asyncio
@@ -19,8 +20,8 @@ import structlog
 
 from services.watcher.published import ObjectName
 from services.watcher.scopes import Scope
-from shared.contracts.kube.bodies import Body, labels_of, status_of
-from shared.contracts.kube.kinds import POD, TASK_RUN, Kind
+from shared.contracts.kube.bodies import Body, OwnerReference, labels_of, status_of
+from shared.contracts.kube.kinds import PIPELINE_RUN, POD, TASK_RUN, Kind
 from shared.contracts.kube.names import CONTROLLER_UID
 from shared.contracts.messages.observed import Observed
 from shared.integrations import Integrations, controller_uid
@@ -99,7 +100,7 @@ class Departures:
         if before is not None and before != uid:
             self._departing[before].later = obj
             return True
-        if controller := controller_uid(obj):
+        if controller := self._maker_of(scope.kind, obj):
             self._controllers[uid] = controller
         loses_pods = "deletionTimestamp" in metadata and _ORPHAN in (
             metadata.get("finalizers") or ()
@@ -115,7 +116,7 @@ class Departures:
         An earlier watcher knew to which job the pods of a TaskRun belong. The TaskRun may be gone by now,
         and its pods run.
         """
-        controller = "" if state.body is None else controller_uid(state.body)
+        controller = "" if state.body is None else self._maker_of(kind, state.body)
         if not controller or state.namespace is None or not self._concerns(kind):
             return
         if not state.deleted:
@@ -192,6 +193,15 @@ class Departures:
             integration is not None and integration.gate is None
         )  # One with a gate is a pod itself.
 
+    def _maker_of(self, kind: Kind, obj: Body) -> str:
+        """Uid of the controller of an object, if controllers of that kind make such objects; else empty."""
+        if kind != TASK_RUN:
+            makes = self._integrations.has_waiting_controller(obj, kind)
+            return controller_uid(obj) if makes else ""
+        owners = obj["metadata"].get("ownerReferences") or []
+        found = [one["uid"] for one in owners if one.get("controller") and _is_run(one)]
+        return found[0] if found else ""
+
     def _may_run(self, kind: Kind, job: Body) -> bool:
         if kind == TASK_RUN:
             status = status_of(job)
@@ -249,6 +259,11 @@ class Departures:
             if (above := self._controllers.get(uid)) is None:
                 return
             uid = above
+
+
+def _is_run(owner: OwnerReference) -> bool:
+    group = owner["apiVersion"].partition("/")[0]
+    return (group, owner["kind"]) == (PIPELINE_RUN.group, PIPELINE_RUN.kind)
 
 
 def _running(pods: list[Body]) -> dict[str, str]:

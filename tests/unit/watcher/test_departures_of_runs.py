@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shared.contracts.kube.kinds import PIPELINE_RUN, POD, TASK_RUN, Kind
+from shared.contracts.kube.kinds import JOB, PIPELINE_RUN, POD, TASK_RUN, Kind
 from tests.unit.watcher.harness import Harness, run_harness
 
 RUNNING = {
@@ -62,5 +62,26 @@ def test_run_is_gone_when_its_pod_is_also_for_the_next_watcher(away: tuple[str, 
         await harness.kube.patch(POD, "default", "p", {"metadata": {"finalizers": None}})
         await asyncio.sleep(90)
         assert is_gone(harness)
+
+    run_harness(drive)
+
+
+def test_job_that_only_names_the_run_hides_neither_its_end_nor_the_next_run() -> None:
+    async def drive(harness: Harness) -> None:
+        await running(harness)
+        run = await harness.kube.get(PIPELINE_RUN, "default", "r")
+        template = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
+        forged = await made(
+            harness, JOB, "k", run, spec={"template": template}, metadata={"finalizers": ["a/b"]}
+        )
+        await made(harness, POD, "k-p", forged, metadata={"finalizers": ["a/b"]}, **template)
+        await harness.start()
+        await asyncio.sleep(5)
+        await harness.kube.delete(PIPELINE_RUN, "default", "r")
+        await harness.kube.patch(POD, "default", "p", {"metadata": {"finalizers": None}})
+        second = await made(harness, PIPELINE_RUN, "r", None, spec=run["spec"])
+        await asyncio.sleep(90)
+        [last] = harness.published(PIPELINE_RUN)[-1:]
+        assert (last.uid, last.deleted) == (second["metadata"]["uid"], False)
 
     run_harness(drive)
