@@ -1,11 +1,13 @@
 """Turns messages of the view into rows of documents."""
 
 from collections.abc import Callable, Iterable
-from typing import Literal
+from functools import partial
+from typing import Literal, TypeVar
 
 from services.console.documents import Document, FlavorRow, Job, QueueRow, ResourceRow, WorkloadRow
 from services.console.view import RowText, View
 from services.quota.queries.replica import Ident
+from shared.bus.follow import isolated
 from shared.contracts.kube.bodies import spec_of
 from shared.contracts.kube.quantities import (
     QuantityError,
@@ -14,9 +16,12 @@ from shared.contracts.kube.quantities import (
     parse_quantity,
 )
 from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.messages.workloads import PodSet, WorkloadState
 from shared.contracts.reasons import STATUS_WITH_QUOTA, workload_status
+
+R = TypeVar("R")
 
 
 def row_text(view: View, what: Literal["workload", "queue"], ident: Ident) -> str | None:
@@ -54,8 +59,22 @@ def _shared(
     return text
 
 
+def usable(stream: str, name: str, make: Callable[[], R]) -> R | None:
+    """What `make` returns; None if contents of a message that no correct writer sends keep it from that.
+
+    One bad object must not hide all others: it is counted, and logged once.
+    """
+    with isolated(stream, name):
+        return make()
+    return None
+
+
 def workload_row(view: View, ident: Ident) -> WorkloadRow | None:
-    """The row of a workload; None if there is none of this name."""
+    """The row of a workload; None if there is none of this name, or none that can be read."""
+    return usable(WorkloadState.stream, "/".join(ident), partial(_workload_row, view, ident))
+
+
+def _workload_row(view: View, ident: Ident) -> WorkloadRow | None:
     found = view.workload(ident)
     if found is None:
         return None
@@ -122,7 +141,11 @@ def _total_requests(pod_sets: Iterable[PodSet]) -> dict[str, str]:
 
 
 def queue_row(view: View, ident: Ident) -> QueueRow | None:
-    """The row of a queue; None if it is not configured."""
+    """The row of a queue; None if it is not configured, or cannot be read."""
+    return usable(Observed.stream, "/".join(ident), partial(_queue_row, view, ident))
+
+
+def _queue_row(view: View, ident: Ident) -> QueueRow | None:
     observed, status = view.queue(ident)
     if observed is None:
         return None

@@ -21,6 +21,7 @@ from shared.kube.port import (
     Listing,
     NotFoundError,
     Patch,
+    RefusedError,
     WatchEvent,
 )
 
@@ -184,8 +185,16 @@ class _Stream:
 
 
 def _own(value: Any) -> Any:
-    """Copy an object that the caller may change later; fails if it is not JSON."""
-    return orjson.loads(orjson.dumps(value))
+    """Copy an object that the caller may change later; fails if it is not JSON.
+
+    Raises `RefusedError` for what an API server does not take: integers beyond 64 bits, half characters.
+    """
+    try:
+        return orjson.loads(orjson.dumps(value))
+    except orjson.JSONEncodeError as error:
+        if not any(limit in str(error) for limit in ("64-bit", "surrogates")):
+            raise
+        raise RefusedError(f"json: cannot unmarshal: {error}", status=400) from error
 
 
 @contextmanager

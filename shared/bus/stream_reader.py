@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+import orjson
+
 from shared.bus.direct_look import DirectLook, SilentError, StreamReaderError
 from shared.settings.access import OPEN, Access, denial, user_of
 
@@ -204,7 +206,7 @@ class StreamReader:
 def _seen(message: "Msg") -> Seen:
     headers = message.headers or {}
     try:
-        body = json.loads(message.data)
+        body = orjson.loads(message.data)
     except ValueError:
         body = None
     return Seen(

@@ -6,12 +6,12 @@ writes it. All other spans are its children, with explicit times: a workload mos
 process could keep such a span open.
 """
 
-import json
 from collections.abc import Mapping
 from datetime import datetime
 from random import Random
 from typing import Final, Protocol
 
+import orjson
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
@@ -93,7 +93,7 @@ def carrier_of(traceparent: str) -> str:
 def carried(text: str | None) -> str | None:
     """The trace context in such an annotation; None if it contains no valid one."""
     try:
-        carrier = json.loads(text or "null")
+        carrier = orjson.loads(text or "null")
     except ValueError:
         return None
     found = carrier.get(TRACEPARENT) if isinstance(carrier, dict) else None

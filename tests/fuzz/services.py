@@ -63,6 +63,7 @@ class _Dispatcher:
         self.store.mark_listed("hub")
         self.store.mark_listed("west")
         self.store.mark_loaded("west")
+        self.store.observe_workload(_ABOUT)
         self.store.observe_admission(_DECIDED)
 
     def hub_object(self, one: Observed) -> None:
@@ -107,6 +108,7 @@ def _dispatcher_message(data: bytes, kind: type[Message]) -> None:
     store = dispatcher.store
     handlers: dict[type[Any], Callable[[Any, Any], None]] = {
         Admission: lambda one, _: store.observe_admission(one),
+        WorkloadState: lambda one, _: store.observe_workload(one),
         CheckState: lambda one, entry: store.observe_check(one, entry.sequence),
         Dispatch: lambda one, entry: store.observe_order(one, entry.sequence),
         CopyState: lambda one, entry: store.observe_report(one, entry.sequence),
@@ -211,7 +213,7 @@ def borders() -> Iterator[Border]:
         yield _of("quota", what, _quota)
     for what in ("workload", "admission", "check", "outcome", "dispatch"):
         yield _of("tracer", what, _trace)
-    for what in ("admission", "check", "dispatch", "copy", "home", "beat"):
+    for what in ("workload", "admission", "check", "dispatch", "copy", "home", "beat"):
         yield _of("dispatcher", what, _dispatcher_message)
     for what in ("host", "platform", "platform-offer", "admission", "check"):
         yield _of("provisioner", what, _provisioner_message)

@@ -3,7 +3,16 @@
 from collections.abc import Iterator
 from itertools import chain
 
-from tests.fuzz import documents, kubernetes, messages, outside, reviews, services
+from tests.fuzz import (
+    console,
+    documents,
+    kubernetes,
+    messages,
+    outside,
+    patcher,
+    reviews,
+    services,
+)
 from tests.fuzz.border import Border
 
 
@@ -13,6 +22,8 @@ def borders() -> tuple[Border, ...]:
         messages.borders(),
         kubernetes.borders(),
         services.borders(),
+        patcher.borders(),
+        console.borders(),
         reviews.borders(),
         documents.borders(),
         outside.borders(),

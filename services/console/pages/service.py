@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, TypeVar
 
 from services.console.access.reviews import User
@@ -10,6 +11,7 @@ from services.console.pages.places import flavor_detail, platforms, spokes
 from services.console.pages.timeline import Links, timeline
 from services.console.pages.trends import SPANS, Trends
 from services.console.query_service import QueryService
+from services.console.rows import usable
 from services.console.status_error import ConsoleRule, StatusError, bad_request, not_found
 from shared.bus.port import Bus
 from shared.contracts.kube import kinds
@@ -69,7 +71,10 @@ class PageService:
         """The ResourceFlavors."""
         await self._queries.authorizer.require_list(user, kinds.RESOURCE_FLAVOR.plural)
         observed = self._queries.view.observed(kinds.RESOURCE_FLAVOR)
-        return FlavorList(items=[flavor_detail(each) for each in observed])
+        found = (
+            usable(each.stream, each.subject, partial(flavor_detail, each)) for each in observed
+        )
+        return FlavorList(items=[flavor for flavor in found if flavor is not None])
 
     async def spokes(self, user: User) -> SpokeList:
         """The spokes."""

@@ -18,6 +18,7 @@ class PatcherRule(MessageRule):
         "Build in another namespace, or take it out of `SLUICE_EXCLUDED_NAMESPACES`.",
     )
     HOST_SECRET = ("host", "secret", "host of {of}: secret: no build reads {keys}", _FORGED)
+    HOST_SEALED = ("host", "secret", "host of {of}: sealed: holds no map of strings", _FORGED)
     HOST_NO_BUILD = (
         "host",
         "no-build",

@@ -4,13 +4,13 @@ The TaskRun gets the labels, annotations and finalizer of the multi-platform con
 dashboards and tools read them. Events say what the TaskRun waits for, and why.
 """
 
-import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
+import orjson
 import structlog
 
 from services.patcher.cluster.errors import retry_later
@@ -143,6 +143,16 @@ def _refused(host: HostState, rule: PatcherRule, **values: str) -> NeverError:
     return refused(rule, of=f"{host.namespace}/{host.name}", **values)
 
 
+def _strings(box: bytes) -> dict[str, str] | None:
+    """The map of strings in JSON; None if it is something else."""
+    try:
+        found = orjson.loads(box)
+    except ValueError:
+        return None
+    is_map = isinstance(found, dict) and all(isinstance(each, str) for each in found.values())
+    return found if is_map else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineSecrets:
     """Writes what follows from the host states of one cluster."""
@@ -192,9 +202,11 @@ class MachineSecrets:
             cluster=host.cluster, namespace=host.namespace, name=host.name, uid=host.uid
         )
         try:
-            opened: dict[str, str] = json.loads(self.seal_keys.open(host.sealed, context=context))
+            box = self.seal_keys.open(host.sealed, context=context)
         except SealError:
             return {"error": NOT_OPENED}
+        if (opened := _strings(box)) is None:
+            raise _refused(host, PatcherRule.HOST_SEALED)
         return content | opened
 
     async def _update_task_run(self, host: HostState, task_run: Body) -> None:

@@ -6,12 +6,12 @@
 """
 
 import asyncio
-import json
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, Literal
 
+import orjson
 import structlog
 
 from services.patcher.cluster.errors import is_transient_refusal, retry_later
@@ -112,7 +112,7 @@ class CopyReconciler:
     async def report_unreadable(self, entry: Entry, why: str) -> None:
         """Tell the hub that an order cannot be read, as far as the order says who gave it."""
         try:
-            body = json.loads(entry.data)
+            body = orjson.loads(entry.data)
             report = CopyState(
                 **{
                     field: body[field]

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import uuid4
 
+import orjson
 import structlog
 from nats.errors import ConnectionClosedError, NoRespondersError
 from nats.errors import Error as NatsError
@@ -133,9 +134,9 @@ class ObjectStore:
         if stored is None:
             return None
         try:
-            meta: Json = json.loads(base64.b64decode(stored.get("data", "")))
+            meta: Json = orjson.loads(base64.b64decode(stored.get("data", "")))
             complete = {"nuid", "chunks", "digest", "mtime"} <= meta.keys()
-        except ValueError:
+        except (ValueError, AttributeError):
             complete = False
         # Other clients may write into the bucket; their deletions leave a marker.
         return meta if complete and not meta.get("deleted") else None

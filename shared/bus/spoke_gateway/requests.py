@@ -17,6 +17,7 @@ import json
 from collections import Counter
 from typing import Any, Final
 
+import orjson
 import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -161,7 +162,7 @@ class SpokeRequests:
             log.warning("a spoke was not answered", spoke=token, error=repr(error))
 
     async def _ask(self, spoke: SpokeAccess, what: list[str], data: bytes) -> Json:
-        body = json.loads(data) if data.strip() else {}
+        body = orjson.loads(data) if data.strip() else {}
         if not isinstance(body, dict):
             raise RefusedError("the body is no object")
         match what:

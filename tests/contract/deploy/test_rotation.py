@@ -4,14 +4,18 @@ import asyncio
 import os
 import re
 import shlex
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import nats
 import pytest
 import trustme
+from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from typer.testing import CliRunner
 
@@ -90,21 +94,34 @@ class Installation:
             now=lambda: NOON,
         )
 
-    async def refuses(self, seed: str) -> bool:
-        """Whether the server does not take a key."""
-        return not await self.takes(seed)
+    async def connect(self, seed: str, *, certificate: str = "client") -> Client:
+        """A connection with this key and this certificate, which is not made again once it is lost."""
+        access = replace(
+            self.access(USER),
+            certificate=self.tls / f"{certificate}.crt",
+            private_key=self.tls / f"{certificate}.key",
+        )
+        options = {**access.options(), "nkeys_seed_str": seed}
+        return await nats.connect(
+            self.server.url, allow_reconnect=False, max_reconnect_attempts=1, **options
+        )
 
-    async def takes(self, seed: str) -> bool:
+    async def refuses(self, seed: str, *, certificate: str = "client") -> bool:
+        """Whether the server does not take a key."""
+        return not await self.takes(seed, certificate=certificate)
+
+    async def takes(self, seed: str, *, certificate: str = "client") -> bool:
         """Whether the server takes a key."""
-        options = {**self.access(USER).options(), "nkeys_seed_str": seed}
         try:
-            client = await nats.connect(
-                self.server.url, allow_reconnect=False, max_reconnect_attempts=1, **options
-            )
+            client = await self.connect(seed, certificate=certificate)
         except (NatsError, OSError):
             return False
         await client.close()
         return True
+
+    def seed(self, user: str) -> str:
+        """The present key of a user."""
+        return key_file(self.keys, user).read_text().strip()
 
 
 @asynccontextmanager
@@ -226,6 +243,58 @@ async def test_service_whose_user_was_left_out_for_a_moment_comes_back(place: In
         await asyncio.sleep(2 * broker.RECONNECT_SECONDS)  # It has been refused by then.
         place.give(sound)
         await eventually(lambda: flow.sender.connection.ready)
+
+
+async def test_retired_key_and_revoked_spoke_lose_their_connections_and_get_no_new_ones(
+    place: Installation,
+) -> None:
+    """What docs/explanation/security.md says that a retired key can still do: nothing."""
+    spokes = ("--spoke", "west", "--spoke", "east")
+    place.permit(*spokes)
+    keys = [place.seed(user) for user in (USER, "spoke-west", "spoke-east")]
+    for key in keys:
+        await eventually(partial(place.takes, key))
+    former, west, east = [await place.connect(key) for key in keys]
+    try:
+        place.permit(*spokes, "--rotate", USER)
+        await eventually(lambda: place.takes(place.seed(USER)))
+        await former.flush()
+        place.permit(*spokes, "--retire", USER)
+        await eventually(lambda: former.is_closed)
+        assert await place.refuses(keys[0])
+        await west.flush()
+        place.permit("--spoke", "east")
+        await eventually(lambda: west.is_closed)
+        assert await place.refuses(keys[1])
+        await east.flush()
+        assert await place.takes(place.seed(USER)), "its new key, and everybody else, go on"
+    finally:
+        for client in (former, west, east):
+            await client.close()
+
+
+async def test_certificate_is_revoked_with_its_authority_and_opens_nothing_without_a_key(
+    place: Installation,
+) -> None:
+    for part in ("crt", "key"):
+        shutil.copy(place.tls / f"client.{part}", place.tls / f"former.{part}")
+    key, other = place.seed(USER), trustme.CA()
+    assert await place.refuses(new_key()[0], certificate="former"), "a certificate alone"
+    client = await place.connect(key, certificate="former")
+    try:
+        bundle = place.authority.cert_pem.bytes() + other.cert_pem.bytes()
+        (place.tls / "ca.crt").write_bytes(bundle)
+        place.certify(other)
+        await eventually(lambda: place.takes(key))
+        (place.tls / "ca.crt").write_bytes(other.cert_pem.bytes())
+        await eventually(lambda: place.refuses(key, certificate="former"))
+        assert await place.takes(key)
+        await client.flush()  # NATS looks at a certificate when a connection begins.
+        place.permit("--rotate", USER)
+        place.permit("--retire", USER)
+        await eventually(lambda: client.is_closed)
+    finally:
+        await client.close()
 
 
 async def test_authority_is_exchanged_while_messages_flow(place: Installation) -> None:

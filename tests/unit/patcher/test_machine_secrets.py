@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from random import Random
@@ -85,9 +84,8 @@ class Setup:
         data = (await self.kube.get(SECRET, "default", "multi-platform-ssh-build"))["data"]
         return {key: base64.b64decode(value).decode() for key, value in data.items()}
 
-    def box(self, *, to: str, uid: str | None = None) -> str:
+    def box(self, *, to: str, uid: str | None = None, content: bytes = b'{"otp": "canary"}') -> str:
         context = f"host/hub/default/build/{uid or self.uid}"
-        content = json.dumps({"otp": "canary"}).encode()
         return seal(content, to=to, context=context, entropy=ENTROPY)
 
 
@@ -233,6 +231,19 @@ async def test_values_sealed_to_another_key_become_an_error(setup: Setup, wrong:
     await setup.machines.apply(setup.said("ready", **READY, sealed=box))
 
     assert await setup.secret() == {"error": NOT_OPENED}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"no JSON", b'["a"]', b'{"id_rsa": 5}', b"[" * 100_000],
+    ids=["no JSON", "a list", "a number", "100,000 levels"],
+)
+async def test_sealed_content_of_another_shape_is_refused(setup: Setup, content: bytes) -> None:
+    """Whoever has the public key can seal."""
+    await run_once(setup.keeper)
+    box = setup.box(to=await published(setup), content=content)
+    with pytest.raises(NeverError, match="sealed: holds no map of strings"):
+        await setup.machines.apply(setup.said("ready", **READY, sealed=box))
 
 
 async def test_sealed_values_wait_until_the_key_is_read(setup: Setup) -> None:

@@ -173,6 +173,18 @@ async def test_refused_eviction_holds_quota_with_the_reason(setup: Setup, letter
     assert "denied" in outcome.message
 
 
+async def test_order_nested_too_deeply_for_any_reader_becomes_a_dead_letter(
+    setup: Setup, letters: Letters
+) -> None:
+    order: Any = Dispatch(
+        spoke="hub", cluster="center", namespace="default", name="wl", uid="u", state="offered",
+        number=7, at=NOON,
+    )  # fmt: skip
+    object.__setattr__(order, "encode", lambda: b'{"job":' + b"[" * 100_000)
+    await setup.bus.publish(order)
+    await letters.became("open", 1)
+
+
 @pytest.mark.parametrize(
     ("broken", "told"), [({"state": "later"}, True), ({"uid": None}, False)], ids=["word", "uid"]
 )
