@@ -256,7 +256,7 @@ def none_admitted_without_room(
 ) -> list[str]:
     """Nobody is given quota while a log that ends need has only the room for ends.
 
-    A leader learns it within `ROOM_SECONDS` of its begin and of the log's filling.
+    A leader asks before its first decision, and learns it within `ROOM_KNOWN` of the log's filling.
     """
     wrong: list[str] = []
     held: set[Uid] = set()
@@ -266,7 +266,8 @@ def none_admitted_without_room(
         given = one.state in HOLDING and one.uid not in held and not one.unplanned
         (held.add if one.state in HOLDING else held.discard)(one.uid)
         for log, since, until in crowded if given else ():
-            known = max(since, begun.get(one.term, since)) + ROOM_KNOWN
+            began = begun.get(one.term, since)
+            known = began if began > since else since + ROOM_KNOWN
             if log in {"ADMISSIONS", "WORKLOADS", "OUTCOMES"} and known < record.time < until:
                 wrong.append(f"{one.ref.path} is given quota while {log} has only room for ends")
     return wrong

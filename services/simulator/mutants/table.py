@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from services.simulator.mutants import deciding, executing, observing, placing
+from services.simulator.mutants import believing, deciding, executing, observing, placing
 from services.simulator.mutants.plant import Mutant
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
@@ -10,5 +10,6 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *observing.MUTANTS,
     *executing.MUTANTS,
     *placing.MUTANTS,
+    *believing.MUTANTS,
 )
 """All of them; names are unique."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from random import Random
 from typing import Final
@@ -9,14 +10,17 @@ from typing import Final
 from services.simulator.scenarios import basic
 from services.simulator.scenarios.swarm import load
 from services.simulator.scenarios.swarm.features import FAULT_SECONDS, Features
+from services.simulator.scenarios.swarm.stale_reads import StaleReads
 from services.simulator.scenarios.system import System
+from shared.bus.port import StreamFullError
 from shared.bus.streams import view_of
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.bodies import Metadata
 from shared.contracts.kube.kinds import Kind
+from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.workloads import WorkloadState
 from shared.kube.port import AlreadyExistsError, ConflictError, NotFoundError
-from shared.testing.world.connection import Deposed
-from shared.testing.world.memory_streams import Stored
+from shared.testing.world.memory_streams import NoLeaderError, Stored
 
 LEASES: Final = ("quota", "quota", "quota", "classifier-projection", "watcher-hub")
 """Whose holder is paused: most often the one that decides."""
@@ -34,11 +38,9 @@ LAGGING_SECONDS: Final = (3.0, 12.0)
 ELECTION_SECONDS: Final = (0.3, 12.0)
 """Servers notice after four seconds or more that a leader is gone, and at once that it steps down."""
 
-SUCCEEDED_SECONDS: Final = (3.0, 6.0)
-"""After which others lead what a server led that is cut off."""
 
-DEPOSED_SECONDS: Final = (7.0, 10.0)
-"""After which such a server knows that it leads nothing any more."""
+DECIDED_SECONDS: Final = (0.0005, 0.005)
+"""After which a decision about what has just ended is on its way."""
 
 BURST: Final = (4, 12)
 BURST_SECONDS: Final = 5.0
@@ -76,7 +78,7 @@ class Disturbances:
         self._world = system.world
         self._features = features
         self._random = random
-        self._stale = Random(f"stale/{system.world.seed}")
+        self._foreign = Random(f"foreign/{system.world.seed}")
 
     async def run(self) -> None:
         """Disturb until the time of faults is over."""
@@ -95,11 +97,15 @@ class Disturbances:
             if features.elections:
                 group.create_task(self._repeat(8.0, self._elect))
             if features.stale_reads:
-                group.create_task(self._repeat(14.0, self._cut_off_a_server))
+                stale = StaleReads(self._system, features.replicas, self._activate)
+                group.create_task(self._repeat(14.0, stale.cut_off_a_server))
+                self._system.server.listen(Admission.stream, stale.on_stored)
             if features.truncation:
                 group.create_task(self._repeat(12.0, self._truncate_a_log))
             if features.garbage:
                 group.create_task(self._repeat(15.0, self._write_garbage))
+            if features.foreign_decisions:
+                self._system.server.listen(WorkloadState.stream, self._on_workload)
 
     async def _repeat(self, mean_seconds: float, act: Callable[[], Awaitable[None]]) -> None:
         loop = asyncio.get_running_loop()
@@ -224,32 +230,6 @@ class Disturbances:
                 self._world.note(f"nobody leads {name} for {seconds:.3f} s")
                 self._system.server.elect(name, seconds=seconds)
 
-    async def _cut_off_a_server(self) -> None:
-        """Cut one server of three off from the others, with the processes that are connected to it.
-
-        Until it knows that others lead, it answers reads with what it had. Some connect to it later.
-        """
-        random, server = self._stale, self._system.server
-        replicas = self._features.replicas.items()
-        processes = [f"{name}-{number + 1}" for name, count in replicas for number in range(count)]
-        there = [name for name in processes if random.random() < 1 / 3]
-        led = [one for one in (*FILLED, *map(view_of, FILLED)) if random.random() < 2 / 3]
-        if server.deposed or any(server.stream(name).election for name in led):
-            return
-        self._world.note(f"cut off: {', '.join(there)} and a server that led {', '.join(led)}")
-        deposed = Deposed(server, led)
-        for name in led:
-            server.elect(name, seconds=random.uniform(*SUCCEEDED_SECONDS))
-        await asyncio.sleep(random.choice((0.0, 0.0, random.uniform(0.0, 3.0))))
-        server.deposed.update(dict.fromkeys(there, deposed))
-        self._world.later(random.uniform(*DEPOSED_SECONDS), self._join, deposed)
-
-    def _join(self, deposed: Deposed) -> None:
-        server = self._system.server
-        if deposed in server.deposed.values():
-            self._world.note("the server that was cut off joins the others")
-            server.deposed.clear()
-
     def _end_lag(self, log: str) -> None:
         self._world.note(f"view of {log} is late no more")
         self._system.server.lags.pop(log, None)
@@ -291,9 +271,25 @@ class Disturbances:
         self._world.note(f"{stream.name} loses its oldest {len(lost)} messages")
         self.lost.setdefault(stream.name, []).extend(lost)
 
+    def _on_workload(self, _subjects: tuple[str, ...]) -> bool:
+        """Send a foreign message that takes the place of the decision to which an end leads."""
+        if self._world.calm or self._world.closing:
+            return False
+        messages = self._system.server.stream(WorkloadState.stream).messages
+        stored = next(reversed(messages.values()), None)
+        if stored is not None and b'"finished"' in stored.data and self._foreign.random() < 1 / 2:
+            subject = stored.subject.replace(".workload.", ".admission.")
+            delay = self._foreign.uniform(*DECIDED_SECONDS)
+            self._world.later(delay, self._publish_foreign, subject, b"{")
+        return True
+
     async def _write_garbage(self) -> None:
         stream = self._system.server.streams[self._random.choice(GARBAGE)]
         subjects = sorted({stored.subject for stored in stream.messages.values()})
         if subjects and not stream.full:
             subject = self._random.choice(subjects)
-            self._system.server.publish(subject, b'{"what": "ever"', {})
+            self._publish_foreign(subject, b'{"what": "ever"')
+
+    def _publish_foreign(self, subject: str, data: bytes) -> None:
+        with suppress(StreamFullError, NoLeaderError):  # Nobody waits for the answer.
+            self._system.server.publish(subject, data, {})

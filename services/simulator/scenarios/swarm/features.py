@@ -5,7 +5,7 @@ Swarm testing: a world with everything on hides faults that need some of it off,
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from random import Random
 from typing import Any, Final
 
@@ -19,6 +19,8 @@ ONE_IN_RARE: Final = 20
 
 BACKLOG: Final = 2_000
 HISTORY: Final = 500
+
+_UNTIL: Final = "until_seconds"
 
 SERVICES: Final = ("watcher", "classifier", "quota", "patcher", "dispatcher", "provisioner")
 
@@ -88,8 +90,14 @@ class Features:
     power_cuts: bool = False
     """The server loses its power, and each log and view another part of what was stored last."""
 
+    set_back: bool = False
+    """With `power_cuts`: the disk is one of some seconds ago, so that logs and views lost the same tail."""
+
     garbage: bool = False
     """A program that is not ours writes messages that nobody can read."""
+
+    foreign_decisions: bool = False
+    """Such a message takes the sequence that a decision predicts while it is on its way."""
 
     backlog: int = 0
     """Jobs that only wait."""
@@ -141,7 +149,12 @@ def drawn(random: Random, later: Random) -> Features:
         power_cuts=later.random() < 1 / 8,
         elections=features.replicated and later.random() < 1 / 2,
         stale_reads=features.replicated and later.random() < 1 / 3,
+        foreign_decisions=features.garbage and later.random() < 1 / 3,
+        set_back=later.random() < 1 / 4,
     )
+
+
+_FOREIGN: Final = ("garbage", "foreign_decisions")
 
 
 def focused(features: Features, focus: str) -> Features:
@@ -150,7 +163,7 @@ def focused(features: Features, focus: str) -> Features:
     own = {name: value for name, value in more.items() if name not in {"faults", "replicas"}}
     faults = replace(features.faults, until_seconds=FAULT_SECONDS, **more.get("faults", {}))
     replicas = features.replicas | more.get("replicas", {})
-    rare = {"backlog": 0, "history": 0, "garbage": False, "truncation": False}
+    rare = {"backlog": 0, "history": 0, "truncation": False, **dict.fromkeys(_FOREIGN, False)}
     return replace(features, faults=faults, replicas=replicas, **{**rare, **own})
 
 
@@ -204,8 +217,16 @@ FOCUSES: Final[Mapping[str, dict[str, Any]]] = {
     },
     "disks": {"full_disks": True},
     "garbage": {"garbage": True},
+    "foreign-decisions": {"garbage": True, "foreign_decisions": True, "replicated": False},
     "refusals": {"refusals": True},
     "power-cuts": {"power_cuts": True},
+    "set-back": {  # Nobody lists anew, unless a writer finds that its log was set back.
+        "power_cuts": True,
+        "set_back": True,
+        **dict.fromkeys(("leader_pauses", "leader_holds", "upgrade", "downgrade"), False),
+        "replicas": dict.fromkeys(SERVICES, 1),
+        "faults": {name: value for name, value in asdict(Faults()).items() if name != _UNTIL},
+    },
     "elections": {"elections": True, "replicated": True, "replicas": {"quota": 3}},
     "stale-reads": {
         "stale_reads": True,

@@ -14,6 +14,7 @@ from services.simulator.scenarios.swarm.features import FAULT_SECONDS
 from services.simulator.scenarios.system import System
 from shared.bus.headers import MESSAGE_ID, SOURCE
 from shared.bus.streams import view_of
+from shared.contracts.messages.observed import Observed
 from shared.contracts.subjects import join
 from shared.testing.world.memory_server import Disk
 from shared.testing.world.memory_streams import Stored, Stream
@@ -24,12 +25,15 @@ UNWRITTEN_SECONDS: Final = (0.1, 0.5)
 
 MOMENTS: Final = 4
 TERMS: Final = join("term", "quota")
+OBSERVED: Final = Observed.stream
 
 
 class PowerCuts:
     """Cuts the power of the server now and then."""
 
-    def __init__(self, system: System, random: Random) -> None:
+    def __init__(self, system: System, random: Random, *, as_one: bool) -> None:
+        """`as_one`: the whole disk comes back as it was a few seconds before something was observed."""
+        self._as_one = as_one
         self._world = system.world
         self._server = system.server
         self._random = random
@@ -42,11 +46,20 @@ class PowerCuts:
             if loop.time() >= FAULT_SECONDS:
                 return
             moments = [self._server.copy_disk()]
-            for _ in range(MOMENTS - 1):
+            if self._as_one:
+                await self._until_observed(moments[0].streams[OBSERVED].last)
+            for _ in range(0 if self._as_one else MOMENTS - 1):
                 await asyncio.sleep(random.uniform(*UNWRITTEN_SECONDS))
                 moments.append(self._server.copy_disk())
             self._world.note("the server loses its power")
             self._server.put_back(self._what_is_left(moments))
+
+    async def _until_observed(self, last: int) -> None:
+        """Return a moment after something more was observed."""
+        server = self._server
+        while not self._world.calm and server.stream(OBSERVED).last == last:  # noqa: ASYNC110 - virtual time
+            await asyncio.sleep(self._random.uniform(*UNWRITTEN_SECONDS))
+        await asyncio.sleep(self._random.uniform(*UNWRITTEN_SECONDS))
 
     def _what_is_left(self, moments: list[Disk]) -> Disk:
         random = self._random

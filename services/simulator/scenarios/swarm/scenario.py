@@ -110,7 +110,8 @@ class _Scene:
             rolling = asyncio.create_task(self._rollout.run(self._processes))
             self._disturbing.append(rolling)
         if self._features.power_cuts:
-            cuts = PowerCuts(self._system, Random(f"power/{self._system.world.seed}"))
+            random = Random(f"power/{self._system.world.seed}")
+            cuts = PowerCuts(self._system, random, as_one=self._features.set_back)
             self._disturbing.append(asyncio.create_task(cuts.run()))
         disturbing = asyncio.create_task(self._disturbances.run())
         await self._submit()
