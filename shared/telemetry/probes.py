@@ -94,6 +94,9 @@ UNREADABLE_REPLACED: Final = Probe(
 )
 GONE_AT_SYNC: Final = Probe("gone-at-sync", "a workload without an object was declared gone")
 OLD_TOMBSTONE: Final = Probe("old-tombstone", "a tombstone was that of an earlier job of the name")
+LATER_TOMBSTONE: Final = Probe(
+    "later-tombstone", "a tombstone of a later job of the name ended one whose own was not read"
+)
 ECHO_DEFERRED: Final = Probe("echo-deferred", "a state that only records a decision was deferred")
 NEW_WORK_POSTPONED: Final = Probe(
     "new-work-postponed", "a new workload waited outside a log that is nearly full"

@@ -58,21 +58,22 @@ class Nesting:
             self._controller_of[job_ref] = controller
             self._children.setdefault(controller, {})[job_ref] = _Controlled(observed, integration)
 
-    def forget(self, job_ref: ObjectRef, uid: str | None = None) -> None:
-        """Forget a job that is gone. `uid`: not if a later job of that name is there."""
+    def forget(self, job_ref: ObjectRef, tombstone: Observed | None = None) -> None:
+        """Forget a job that is gone. `tombstone`: not if it is that of an earlier job of the name."""
         controller = self._controller_of.get(job_ref)
         if controller is None:
             return
         children = self._children[controller]
-        if uid is not None and children[job_ref].observed.uid != uid:
+        known = children[job_ref].observed
+        if tombstone is not None and not tombstone.ends(known.uid, known.resource_version):
             return
         self.use(job_ref, {})
         self.ask(job_ref, {})
         del self._controller_of[job_ref]
         del children[job_ref]
-        if uid is not None:
-            self._moved.discard(uid)
-            self._beyond.discard(uid)
+        if tombstone is not None:
+            self._moved.discard(known.uid)
+            self._beyond.discard(known.uid)
         if not children:
             del self._children[controller]
 

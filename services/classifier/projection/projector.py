@@ -229,14 +229,16 @@ class Projector:
         before = self._workload_of.get(job_ref)
         job = observed.body
         if observed.deleted or job is None:
-            # The tombstone of an earlier job of that name does not end the present one.
             controller = self._nesting.controller_of(job_ref)
-            self._nesting.forget(job_ref, observed.uid)
+            self._nesting.forget(job_ref, observed)
             self._on_children(controller)
-            if before is not None and self._jobs[before][1]["metadata"]["uid"] == observed.uid:
-                self._drop(job_ref, before)
-            else:
-                probes.OLD_TOMBSTONE.fired += before is not None
+            known = None if before is None else self._jobs[before][1]["metadata"]
+            if before is not None and known is not None:
+                if observed.ends(known["uid"], str(known.get("resourceVersion", ""))):
+                    probes.LATER_TOMBSTONE.fired += observed.uid != known["uid"]
+                    self._drop(job_ref, before)
+                else:
+                    probes.OLD_TOMBSTONE.fired += 1
             return
         controller = self._nesting.controller_of(job_ref)
         self._nesting.observe(job_ref, controller_uid(job), observed, integration)

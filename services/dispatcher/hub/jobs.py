@@ -64,10 +64,12 @@ class HubJobs:
             return None
         job = ObjectRef(self._cluster, integration.kind.detail, observed.namespace, observed.name)
         before = self._workloads.get(job)
-        if before is not None and self._jobs[before].obj["metadata"]["uid"] != observed.uid:
-            if observed.deleted:
+        known = None if before is None else self._jobs[before].obj["metadata"]
+        if before is not None and known is not None and known["uid"] != observed.uid:
+            if not observed.deleted:
+                del self._jobs[before], self._workloads[job]
+            elif not observed.ends(known["uid"], str(known.get("resourceVersion", ""))):
                 return None  # The tombstone of an earlier job of that name.
-            del self._jobs[before], self._workloads[job]
         obj = observed.body
         finished = observed.deleted or obj is None or integration.finish(obj) is not None
         if finished or obj is None or not queue_of(obj):

@@ -251,8 +251,10 @@ class ObjectCache:
         key = (detail, observed.namespace, observed.name)
         known = self._objects.get(key)
         if observed.deleted or observed.body is None:
-            if known is not None and known["metadata"]["uid"] == observed.uid:
-                del self._objects[key]
+            if known is not None:
+                metadata = known["metadata"]
+                if observed.ends(metadata["uid"], str(metadata.get("resourceVersion", ""))):
+                    del self._objects[key]
         elif _version(observed.body) >= _version(known):
             self._store_if_needed(key, observed.body)
             integration = self.integrations.find(group=observed.group, plural=observed.plural)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Final, Self
 
 from shared.contracts import subjects
 from shared.contracts.kube.bodies import Body, as_body
+from shared.contracts.kube.numbers import is_at_least
 from shared.contracts.messages.base import Message, UndecodableError
 from shared.contracts.refs import ObjectRef
 
@@ -36,6 +37,15 @@ class ObservedHeader(Message):
 
     deleted: bool = False
     """True: a tombstone. `object` is then the last state that was seen, if any was."""
+
+    def ends(self, uid: str, version: str) -> bool:
+        """Whether this tombstone says that the object `uid`, last seen as `version`, is gone.
+
+        That of an earlier object of the name does not end the present one. That of a later one does: who
+        reads late gets the last message of a name only, and no tombstone of what was there before.
+        """
+        ours = self.resource_version
+        return self.uid == uid or (ours != version and is_at_least(ours, version))
 
     @property
     def subject(self) -> str:

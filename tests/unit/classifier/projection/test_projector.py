@@ -121,6 +121,14 @@ def test_late_tombstone_does_not_end_a_new_job_of_that_name(projector: Projector
     assert states(projector, seen(kinds.JOB, job(), deleted=True)) == []
 
 
+def test_tombstone_of_a_later_job_ends_the_one_before_it(projector: Projector) -> None:
+    """A view keeps the last message of a name: who reads late gets no other tombstone."""
+    [first] = states(projector, seen(kinds.JOB, job()))
+    later = job(uid="u-2", metadata={"resourceVersion": "11"})
+    [state] = states(projector, seen(kinds.JOB, later, deleted=True))
+    assert (state.name, state.uid, state.phase) == (first.name, "u-1", "gone")
+
+
 def test_job_missing_after_list_is_gone(projector: Projector) -> None:
     [state] = states(projector, seen(kinds.JOB, job()))
     restarted = Projector("hub")
