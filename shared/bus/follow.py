@@ -180,8 +180,8 @@ def dispatch(entry: Entry, handlers: Handlers) -> bool:
 
     Returns False if the entry cannot be read: it says nothing of what its subject is about.
 
-    If there is only one handler, an entry without a type goes to it. A message whose contents its handler
-    cannot use harms only what it is about (`isolated`).
+    If there is only one handler, an entry without a type goes to it; else it cannot be read. A message
+    whose contents its handler cannot use harms only what it is about (`isolated`).
     """
     type_ = entry.headers.get(TYPE)
     for kind, handler in handlers.items():
@@ -191,6 +191,8 @@ def dispatch(entry: Entry, handlers: Handlers) -> bool:
                 with isolated(kind.stream, entry.subject):
                     handler(message, entry)
             return message is not None
+    if type_ is None:
+        skip(_stream(handlers), entry, UndecodableError(TYPE, "is missing"))
     return type_ is not None
 
 
