@@ -208,7 +208,10 @@ class Projector:
                 self._give_up_name(ref, integration, job)
 
     def _give_up_name(self, ref: WorkloadRef, integration: Integration, job: Body) -> None:
-        """Rename the workload of a copy whose name somebody else's Workload has."""
+        """Rename the workload of a job whose name somebody else's Workload has.
+
+        The new name is told first: what runs is counted under it before the old one gives its quota back.
+        """
         metadata, renamed = job["metadata"], self._naming.own_ref(job, integration)
         if renamed == ref:
             return
@@ -217,7 +220,8 @@ class Projector:
         self._workload_of[job_ref] = renamed
         self._jobs[renamed] = (integration, job)
         self._by_uid[metadata["uid"]] = renamed
-        self._dirty[renamed] = None
+        self._dirty.pop(ref, None)
+        self._dirty |= {renamed: None, ref: None}
 
     def _on_job(self, observed: Observed, integration: Integration) -> None:
         assert observed.namespace is not None

@@ -131,3 +131,12 @@ def test_job_with_quota_of_its_own_does_not_move() -> None:
         projector, seen(kinds.WORKLOAD, held), seen(kinds.WORKLOAD, workload()), JOB_SEEN
     )
     assert {state.name: state.uid for state in moved} == {own.name: "u-1", "plan": "w-1"}
+
+
+def test_job_that_loses_its_workload_is_told_by_its_own_name_first() -> None:
+    """What runs is counted again before the name that it had gives its quota back."""
+    projector = Projector("hub")
+    states(projector, seen(kinds.WORKLOAD, workload()), JOB_SEEN)
+    told = states(projector, seen(kinds.WORKLOAD, workload(owner="another")))
+    assert [(state.uid, state.phase) for state in told] == [("u-1", "waiting"), ("u-1", "gone")]
+    assert told[1].name == "plan"
