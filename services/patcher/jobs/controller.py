@@ -312,6 +312,9 @@ class JobController:
         if admission is not None and admission.state == "released":
             return
         job, integration = await self.find(state)
+        if job is not None and integration.held(job):
+            # The state is newer than what the cache has of it: the job was started meanwhile.
+            job, integration = await self.find(state, fresh=True)
         if job is None or integration.gate is not None:  # A gate is put on at creation only.
             return
 

@@ -22,7 +22,7 @@ FIRST_PAUSE_SECONDS: Final = 0.05
 """Of several servers, the stream's leader learns of a subscription a moment later than ours, and tells us
 nothing until then: look again soon, and then ever more seldom."""
 
-BETWEEN_SECONDS: Final = 0.01
+BETWEEN_SECONDS: Final = 0.003
 """Between two looks because of hints: a look costs some thirty times what an entry costs."""
 
 LAG_FIRST_SECONDS: Final = 0.001
