@@ -94,6 +94,12 @@ class WebhookRule(RefusalRule):
         ),
         "Delete the object, or leave the label.",
     )
+    GROUPED_BY_LABEL = (
+        FORBIDDEN,
+        "not-admitted",
+        "{of}: metadata.labels[{label}]: must stay {given!r}: its group is counted by that label",
+        "Delete the object and make another one, or leave the label.",
+    )
     FIXED = (
         FORBIDDEN,
         "fixed-while-waiting",

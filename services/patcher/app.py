@@ -20,6 +20,9 @@ from services.patcher.coscheduling.reconciler import CoschedulingReconciler
 from services.patcher.handlers import Handlers
 from services.patcher.jobs.controller import JobController
 from services.patcher.jobs.gated import GateFinalizers
+from services.patcher.jobs.group_upkeep import GroupUpkeep
+from services.patcher.jobs.groups import GroupController
+from services.patcher.jobs.outcomes import Outcomes
 from services.patcher.jobs.owner_notices import OwnerNotices
 from services.patcher.jobs.recreation import Recreation
 from services.patcher.machines.seal_key import SealKeyStore
@@ -161,24 +164,22 @@ def _carry_out_decisions(
     """Build what carries out decisions, register its handlers, and return its loops."""
     settings, cache, events = parts.settings, parts.cache, parts.events
     coscheduling = _coscheduling(parts)
+    groups, group_loops = _groups(parts)
     jobs = JobController(
         bus=parts.bus,
         cache=cache,
         writer=parts.writer,
         events=events,
+        outcomes=Outcomes(bus=parts.bus, cache=cache, now=parts.now),
         coscheduling=coscheduling,
+        groups=groups,
         recreation=Recreation(writer=parts.writer, events=events),
         now=parts.now,
         tracing=tracing,
         not_seen_seconds=settings.not_seen_seconds,
         may_start=copies.may_start,
     )
-    reasons = WaitingReasons(
-        cache=cache,
-        per_second=settings.reasons_per_second,
-        foreign_per_second=settings.foreign_reasons_per_second,
-        load=parts.load,
-    )
+    reasons = _reasons(parts)
     owner_notices = OwnerNotices(
         kube=parts.kube, cache=cache, events=events, annotated=settings.annotated_creators
     )
@@ -221,7 +222,34 @@ def _carry_out_decisions(
         partial(checks.run, workloads.write_check_states),
         owner_notices.run,
         coscheduling.run,
+        *group_loops,
     )
+
+
+def _reasons(parts: _Dependencies) -> WaitingReasons:
+    return WaitingReasons(
+        cache=parts.cache,
+        per_second=parts.settings.reasons_per_second,
+        foreign_per_second=parts.settings.foreign_reasons_per_second,
+        load=parts.load,
+    )
+
+
+def _groups(parts: _Dependencies) -> tuple[GroupController, tuple[Loop, ...]]:
+    """Build what deals with objects behind a gate; return what deals with groups of them, and the loops."""
+    cache, writer, events = parts.cache, parts.writer, parts.events
+    upkeep = GroupUpkeep(writer=writer, cache=cache, events=events, load=parts.load)
+    gates = GateFinalizers(writer=writer, cache=cache, load=parts.load, groups=upkeep)
+    groups = GroupController(
+        cache=cache,
+        kube=parts.kube,
+        writer=writer,
+        events=events,
+        upkeep=upkeep,
+        now=parts.now,
+        not_seen_seconds=parts.settings.not_seen_seconds,
+    )
+    return groups, (gates.run, upkeep.run)
 
 
 def _machines(
@@ -280,7 +308,6 @@ def _write_status(parts: _Dependencies) -> tuple[Loop, ...]:
         policy=parts.configuration.object_retention_policies.workloads,
         cache=parts.cache,
     )
-    gates = GateFinalizers(writer=parts.writer, cache=parts.cache, load=parts.load)
     integrations = IntegrationReconciler(kube=parts.kube, cache=parts.cache, now=parts.now)
     opted = OptedIntegrations(
         kube=parts.kube, frameworks=parts.configuration.integrations.frameworks or ()
@@ -302,7 +329,6 @@ def _write_status(parts: _Dependencies) -> tuple[Loop, ...]:
     return (
         queues.run,
         finalizers.run,
-        gates.run,
         opted.run,
         parts.events.run,
         integrations.run,

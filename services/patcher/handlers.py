@@ -75,7 +75,7 @@ class Handlers:
         One that cannot be read becomes a dead letter, with an outcome by which quota lets go of it.
         """
         if (why := why_unreadable(entry, self.cache.apply_admission)) is not None:
-            await self.jobs.report_unreadable(entry, why)
+            await self.jobs.outcomes.report_unreadable(entry, why)
             raise NeverError(why)
         admission = self.cache.apply_admission(entry)
         await self.workloads.reconcile(admission.namespace, admission.name, decided=True)
@@ -86,7 +86,7 @@ class Handlers:
         Quota is told first, because the last outcome about a workload is the one that counts.
         """
         if why_unreadable(entry, self.cache.apply_admission) is None:
-            await self.jobs.report_readable(self.cache.apply_admission(entry))
+            await self.jobs.outcomes.report_readable(self.cache.apply_admission(entry))
         await self.on_admission(entry)
 
     async def on_host(self, entry: Entry) -> None:

@@ -16,6 +16,7 @@ _PARTS: Final[tuple[tuple[str, type[ApiModel]], ...]] = (
     ("spec.podSets[].equalCount", integrations.EqualCount),
     ("spec.refuse[]", integrations.Refusal),
     ("spec.gate", integrations.GateSpec),
+    ("spec.group", integrations.GroupSpec),
     ("spec.finish", integrations.FinishSpec),
     ("spec.stop", integrations.StopSpec),
     ("spec.webhook", integrations.WebhookSpec),

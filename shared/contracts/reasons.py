@@ -16,6 +16,12 @@ cannot be suspended is cancelled."""
 NOT_ADMITTED_HELD: Final = "NotAdmittedHeld"
 """As above, but a job that cannot be suspended is cancelled and a copy waits in its place."""
 
+WORKLOAD_DELETED: Final = "WorkloadDeleted"
+"""Reason of an eviction: somebody deletes the job's Workload object. Kueue's `StopReasonWorkloadDeleted`."""
+
+NO_MATCHING_WORKLOAD: Final = "NoMatchingWorkload"
+"""Reason of an eviction: the job asks for more than its Workload. Kueue's `StopReasonNoMatchingWorkload`."""
+
 RELEASE_REFUSED: Final = "ReleaseRefused"
 """The API server refuses the release of a job. The job waits with this reason; its event has it too."""
 

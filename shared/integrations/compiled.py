@@ -349,6 +349,13 @@ def _patches(checking: _Checking, spec: IntegrationSpec) -> dict[str, tuple[Oper
 def _check_gate(checking: _Checking, spec: IntegrationSpec) -> None:
     """Refuse what contradicts a gate."""
     how = "Hold" if spec.stop is None else spec.stop.how
+    (first, *others) = spec.pod_sets
+    if spec.group is not None and spec.gate is None:
+        checking.refuse(("spec", "group"), "only objects with a gate wait for others: write gate")
+    if spec.group is not None and (others or first.template != "object"):
+        checking.refuse(
+            ("spec", "podSets"), "an object of a group is one pod: write only `template: object`"
+        )
     if spec.gate is None:
         return
     for name, given in (

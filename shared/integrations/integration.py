@@ -10,13 +10,14 @@ from typing import Any, Final
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.kueue.integrations import Integration as Document
 from shared.contracts.messages.spokes import MANAGER
-from shared.contracts.messages.workloads import Finish
+from shared.contracts.messages.workloads import Finish, Members
 from shared.integrations.compiled import Compiled, Operation, Slot, compiled
 from shared.integrations.document import Lines, read
 from shared.integrations.errors import ObjectError
 from shared.integrations.expressions import Failure, value_of
 from shared.integrations.pointers import found, pointer, tokens, with_missing_maps, without, written
 from shared.integrations.schema import check_schema
+from shared.integrations.shape import role_hash
 from shared.integrations.templates import PodSetInfo, given, pod_set_of, taken_back
 from shared.integrations.views import View, Views, moment, shown
 
@@ -39,10 +40,13 @@ def _operation(op: str, path: str, value: Any = None) -> Operation:
 class Integration:
     """How to read, hold, release, stop and count the objects of one kind."""
 
+    is_group = False
+    """True if its objects are groups of the objects of that kind."""
+
     def __init__(self, document: Document, compile_: Callable[[], Compiled]) -> None:
         """`compile_` is called when the first expression is needed: most processes need few kinds."""
         self.document = document
-        self._compile = compile_
+        self.compile = compile_
         spec = document.spec
         of = spec.kind
         self.kind = Kind(group=of.group, version=of.version, plural=of.plural, kind=of.kind)
@@ -52,6 +56,9 @@ class Integration:
         self._release = (_operation("test", suspend, True), _operation("replace", suspend, False))
         self.gate = spec.gate
         """The scheduling gate that holds its objects; None: a field does."""
+
+        self.group = spec.group
+        """By what its objects say that several of them are one workload; None: each is by itself."""
 
         self.propagates = spec.propagate is not None
         """True if its pods wait instead of its objects."""
@@ -112,7 +119,7 @@ class Integration:
 
     @cached_property
     def _compiled(self) -> Compiled:
-        return self._compile()
+        return self.compile()
 
     @cached_property
     def _views(self) -> Views:
@@ -130,6 +137,11 @@ class Integration:
     def name(self) -> str:
         """Name of the document."""
         return str(self.document.metadata["name"])
+
+    @property
+    def detail(self) -> str:
+        """Token by which its objects are told from those of other kinds."""
+        return self.kind.detail
 
     def __repr__(self) -> str:
         return f"Integration({self.name!r})"
@@ -187,7 +199,7 @@ class Integration:
         if "active" in self._expressions:
             found_out = self._views.of(obj).results.get("active")
             return not self.held(obj) if found_out is None else bool(found_out)
-        return bool(obj.get("status")) and not self.held(obj) and self._ended(obj) is None
+        return bool(obj.get("status")) and not self.held(obj) and self.succeeded(obj) is None
 
     def ready(self, obj: Object) -> bool | None:
         """Whether all pods are ready or succeeded. None if the kind cannot tell."""
@@ -198,7 +210,7 @@ class Integration:
 
     def finish(self, obj: Object) -> Finish | None:
         """The result of a finished object; None before its end."""
-        success = self._ended(obj)
+        success = self.succeeded(obj)
         if success is None:
             return None
         message = self._views.seldom("message", obj)
@@ -210,7 +222,8 @@ class Integration:
             at = decisive.get("lastTransitionTime")
         return Finish(success=success, message=str(message), at=moment(at))
 
-    def _ended(self, obj: Object) -> bool | None:
+    def succeeded(self, obj: Object) -> bool | None:
+        """Whether a finished object has ended well; None before its end."""
         view: View | None = None
         for name, of, types in (("success", True, _SUCCESS), ("failure", False, _FAILURE)):
             if name in self._expressions:
@@ -248,6 +261,34 @@ class Integration:
     def reclaimable(self, obj: Object) -> dict[str, int]:
         """Pod set to the number of its pods that finished and will not run again."""
         return {a.name: a.reclaimable for a in self._views.of(obj).pod_sets if a.reclaimable > 0}
+
+    def variants(self, obj: Object) -> list[Object]:
+        """What single pods ask for, in the form of pod sets, where they can differ from their pod set."""
+        del obj
+        return []
+
+    def released(self, obj: Object) -> dict[str, int] | None:
+        """Pod set to the number of pods that were let go. None: all are let go together."""
+        del obj
+        return None
+
+    def members(self, obj: Object) -> Members | None:
+        """How many objects a group has; None for an object by itself."""
+        del obj
+        return None
+
+    def why_incomplete(self, obj: Object) -> str | None:
+        """What a group lacks; None if nothing."""
+        del obj
+        return None
+
+    def marks(self, obj: Object) -> dict[str, str]:
+        """The annotations that a new object gets because of its group."""
+        metadata, spec = obj.get("metadata") or {}, self.group
+        if spec is None or not (metadata.get("labels") or {}).get(spec.label):
+            return {}
+        given = (metadata.get("annotations") or {}).get(spec.role)
+        return {} if given else {spec.role: role_hash(obj.get("spec") or {})}
 
     def hold(self, obj: Object) -> list[Object]:
         """JSON patch that holds an object that has not started; with a gate, one that is created."""

@@ -10,6 +10,9 @@ from tests.conformance.seeds.stage import Stage, pool
 PODS: Final[dict[str, Any]] = {"integrations": {"frameworks": ["pod"]}}
 DEPLOYMENTS: Final[dict[str, Any]] = {"integrations": {"frameworks": ["deployment", "statefulset"]}}
 GATE: Final = "kueue.x-k8s.io/admission"
+PREFIX: Final = "kueue.x-k8s.io/"
+GROUP: Final = f"{PREFIX}pod-group-name"
+MARKS: Final = ("pod_group_fast_admission", "pod_group_serving", "retriable_in_group", "role_hash")
 FLAVOR: Final[Object] = {
     "apiVersion": "kueue.x-k8s.io/v1beta2",
     "kind": "ResourceFlavor",
@@ -29,6 +32,21 @@ def pod(name: str, queue: str | None = "q", *, seconds: float = 600, **metadata:
         "metadata": {**common, **metadata},
         "spec": {"restartPolicy": "Never", "containers": [container]},
     }
+
+
+def member(
+    name: str, total: int, *, group: str = "g", cpu: str = "1", queue: str = "q", **more: Any
+) -> Object:
+    """A pod of a group. `more`: annotations by the last part of their name; `seconds`."""
+    annotations = {f"{PREFIX}pod-group-total-count": str(total)}
+    annotations |= {
+        PREFIX + key.replace("_", "-"): more.pop(key) for key in list(more) if key in MARKS
+    }
+    annotations |= more.pop("annotations", {})
+    labels = {GROUP: group, **more.pop("labels", {})}
+    obj = pod(name, queue, labels=labels, annotations=annotations, **more)
+    obj["spec"]["containers"][0]["resources"]["requests"]["cpu"] = cpu
+    return obj
 
 
 async def opened(stage: Stage, cpu: int = 1, **spec: Any) -> None:

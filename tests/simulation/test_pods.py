@@ -176,18 +176,6 @@ async def test_pods_do_not_wait_unless_the_configuration_lists_them(stage: Stage
     assert not (await stage.kube.list(INTEGRATION)).items
 
 
-@story(configuration=PODS)
-async def test_group_of_pods_is_refused_with_the_remedy(stage: Stage) -> None:
-    await opened(stage)
-    grouped = pod(
-        "first",
-        labels={"kueue.x-k8s.io/pod-group-name": "g"},
-        annotations={"kueue.x-k8s.io/pod-group-total-count": "2"},
-    )
-    with pytest.raises(RefusedError, match="Make them a Job or a JobSet"):
-        await stage.create(grouped)
-
-
 @story(configuration=PODS, refuses_starts=True)
 async def test_nobody_starts_a_waiting_pod_or_hides_a_running_one(stage: Stage) -> None:
     await opened(stage)

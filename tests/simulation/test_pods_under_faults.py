@@ -26,6 +26,8 @@ async def pods_of(stage: Stage) -> list[Object]:
 
 
 def uses_quota(obj: Object) -> bool:
+    if "deletionTimestamp" in obj["metadata"] and not obj["metadata"]["deletionGracePeriodSeconds"]:
+        return False  # Its kubelet has stopped it; a finalizer keeps it.
     return not is_gated(obj) and obj["status"].get("phase") not in {"Succeeded", "Failed"}
 
 

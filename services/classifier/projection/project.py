@@ -1,6 +1,6 @@
 """Computes the state of one workload from its job and its Workload object. Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -64,7 +64,8 @@ def project_job(
     namespace = metadata["namespace"]
     problems = _unread(job, workload, without_workload)
     current = _read_or(problems, lambda: integration.pod_sets(job), [])
-    raw = _without_admission_changes(current, workload)
+    released = integration.released(job)
+    raw = _without_admission_changes(current, workload, released)
     resolve = partial(
         _resolve_cached, namespace=namespace, cluster_objects=cluster_objects, policy=policy
     )
@@ -90,14 +91,14 @@ def project_job(
     return WorkloadState(
         cluster=cluster,
         name=name,
-        adopts=_uncontrolled(workload),
+        adopts="" if integration.is_group else _uncontrolled(workload),
         phase=_phase(finish=finish, active=active),
         active=bool(spec_of(workload).get("active", True)),
         queue=queue,
         pod_sets=with_reclaimed(pod_sets, reclaimed, holder, known),
         inadmissible="; ".join(problems) or None,
-        outgrown=None if held else _outgrown(current, holder),
-        enlarged=not held and integration.can_stop and _enlarged(raw, holder, resolve),
+        outgrown=None if held else _outgrown(current, holder, released),
+        enlarged=not held and _can_enlarge(job, raw, integration, holder, resolve),
         on_eviction=_on_eviction(job, integration, queue=queue, cluster_objects=cluster_objects),
         held=held,
         was_held=(held and on_hold is None) or _was_held(job, last) or _was_let_go(job, held=held),
@@ -184,15 +185,25 @@ def _on_eviction(
     return "recreate" if recreates else "run-on"
 
 
-def _without_admission_changes(raw: list[Object], workload: Body | None) -> list[Object]:
+def _without_admission_changes(
+    raw: list[Object], workload: Body | None, released: Mapping[str, int] | None
+) -> list[Object]:
     """Return the pod sets as the user requested them: without what the admission changed.
 
     While the workload has quota, its Workload object holds the original pod sets; the patcher restores
-    the job before the quota is gone. Growth beyond the admitted count is the user's, and is kept.
+    the job before the quota is gone. Growth beyond the admitted count is the user's, and is kept. Of a group
+    `released` says how many pods were let go: others come and go while it holds quota for all. A group
+    without any asks for what it had.
     """
-    if workload is None or not has_quota(workload):
+    if workload is None or not (has_quota(workload) or (released is not None and not raw)):
         return raw
     original = _pod_sets_by_name(workload)
+    if released is not None:
+        counts = {
+            name: max(int(was.get("count") or 0), released.get(name, 0))
+            for name, was in original.items()
+        }
+        return [{**was, "count": counts[name]} for name, was in original.items()]
     return [_with_original_pod(now, original.get(now.get("name"))) for now in raw]
 
 
@@ -210,11 +221,14 @@ def _pod_sets_by_name(workload: Body | None) -> dict[Any, Object]:
     return {p.get("name"): p for p in spec_of(workload).get("podSets") or []}
 
 
-def _outgrown(raw: list[Object], holder: Body | None) -> dict[str, int] | None:
+def _outgrown(
+    raw: list[Object], holder: Body | None, released: Mapping[str, int] | None
+) -> dict[str, int] | None:
     """Return pod sets with more pods than were admitted, and how many; None if there are none.
 
     The API server lets a user raise the parallelism of a running job. A job that starts again after some of
     its pods have finished is admitted with fewer, and keeps its parallelism: the finished ones do not run.
+    Of a group `released` counts, also what was let go of a pod set that was never admitted.
     """
     admission = status_of(holder).get("admission") or {}
     admitted = {p.get("name"): p.get("count") for p in admission.get("podSetAssignments") or []}
@@ -222,8 +236,21 @@ def _outgrown(raw: list[Object], holder: Body | None) -> dict[str, int] | None:
         if admitted.get(name) is not None and was.get("minCount") is None:
             admitted[name] = max(int(admitted[name]), int(was.get("count") or 0))
     counts = {str(now.get("name")): int(now.get("count") or 0) for now in raw}
+    if released is not None:
+        counts = dict(released)
+        admitted = admitted and {**dict.fromkeys(released, 0), **admitted}
     more = {n: c for n, c in counts.items() if admitted.get(n) is not None and c > int(admitted[n])}
     return more or None
+
+
+def _can_enlarge(
+    job: Body,
+    raw: list[Object],
+    integration: Integration,
+    holder: Body | None,
+    resolve: Callable[[list[str], list[Object]], list[PodSet]],
+) -> bool:
+    return integration.can_stop and _enlarged([*raw, *integration.variants(job)], holder, resolve)
 
 
 def _enlarged(
@@ -302,6 +329,7 @@ def _job_fields(job: Body, integration: Integration) -> dict[str, Any]:
         "spec_generation": int(job["metadata"].get("generation") or 0),
         "prebuilt": named_workload(job) is not None,
         "coschedule": annotations_of(job).get(names.COSCHEDULE),
+        "members": integration.members(job),
         "run_of": labels_of(job).get(integration.trace_name_label),
         "trace_parent": _trace_parent(job, integration),
     }
@@ -375,6 +403,7 @@ def _owner(job: Body, integration: Integration) -> JobRef:
         plural=integration.kind.plural,
         name=job["metadata"]["name"],
         uid=job["metadata"]["uid"],
+        is_group=integration.is_group,
     )
 
 

@@ -20,6 +20,7 @@ from services.classifier.projection.nesting import (
     amounts_given,
     amounts_of,
 )
+from services.classifier.projection.owners.groups import GroupedJobs, by_detail
 from services.classifier.projection.owners.naming import Naming
 from services.classifier.projection.owners.ownership import (
     asks_to_wait,
@@ -94,6 +95,7 @@ class Projector:
             published=self._published,
             without_queue=policy.manage_without_queue,
         )
+        self._groups = GroupedJobs(cluster, self._published, self._integrations)
         self._to_read: deque[tuple[Observed, Integration]] = deque()
         """Jobs to read again, because their controller changed."""
 
@@ -148,7 +150,8 @@ class Projector:
         elif resource == (kinds.INTEGRATION.group, kinds.INTEGRATION.plural):
             self._on_integration(observed)
         elif integration := self._integrations.find(group=observed.group, plural=observed.plural):
-            self._on_job(observed, integration)
+            for seen, reader in self._groups.read(observed, integration):
+                self._on_job(seen, reader)
 
     def observe_machines(self, message: HostState | PlatformOffer) -> None:
         """Apply a message of the provisioner. A repeated one changes nothing."""
@@ -179,9 +182,9 @@ class Projector:
 
     def _on_integration(self, observed: Observed) -> None:
         """An Integration object may change how jobs of its kind are read: project them again."""
-        before = {integration.kind.detail: integration for integration in self._integrations}
+        before = dict(by_detail(self._integrations))
         self._integrations.observe(observed)
-        now = {integration.kind.detail: integration for integration in self._integrations}
+        now = dict(by_detail(self._integrations))
         for job_ref, ref in list(self._workload_of.items()):
             integration = now.get(job_ref.kind)
             if integration is None:
@@ -215,7 +218,7 @@ class Projector:
         metadata, renamed = job["metadata"], self._naming.own_ref(job, integration)
         if renamed == ref:
             return
-        job_ref = ObjectRef(self._cluster, integration.kind.detail, ref.namespace, metadata["name"])
+        job_ref = ObjectRef(self._cluster, integration.detail, ref.namespace, metadata["name"])
         self._drop(job_ref, ref)
         self._workload_of[job_ref] = renamed
         self._jobs[renamed] = (integration, job)
@@ -225,9 +228,7 @@ class Projector:
 
     def _on_job(self, observed: Observed, integration: Integration) -> None:
         assert observed.namespace is not None
-        job_ref = ObjectRef(
-            self._cluster, integration.kind.detail, observed.namespace, observed.name
-        )
+        job_ref = ObjectRef(self._cluster, integration.detail, observed.namespace, observed.name)
         self._unmanaged.pop(job_ref, None)
         self._waiting_jobs.forget(job_ref)
         before = self._workload_of.get(job_ref)

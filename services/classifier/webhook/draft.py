@@ -75,6 +75,7 @@ class Draft:
         if integration.gate is not None:
             self.labels[integration.gate.label] = "true"
             self.finalizers[integration.gate.finalizer] = None
+        self.annotations.update(integration.marks(self._original))
         metadata = {**read_object(self._original, "metadata"), "uid": ""}
         try:
             operations = integration.hold({**self._original, "metadata": metadata})

@@ -80,9 +80,12 @@ def _check_label(obj: Object, old: Object, integration: Integration) -> None:
     gate = integration.gate
     if gate is None or labels_of(old).get(gate.label) != "true":
         return
+    of = described(obj, integration)
+    group = "" if integration.group is None else integration.group.label
+    if labels_of(obj).get(group) != (given := labels_of(old).get(group)):
+        raise RefusedError(WebhookRule.GROUPED_BY_LABEL, of=of, label=group, given=given)
     if labels_of(obj).get(gate.label) == "true" or integration.finish(old) is not None:
         return
-    of = described(obj, integration)
     raise RefusedError(WebhookRule.COUNTED_BY_LABEL, of=of, label=gate.label)
 
 

@@ -20,6 +20,7 @@ from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.subjects import observed_filter, subject_filter
 from shared.integrations import INTEGRATIONS, Integration, Integrations, queue_of
+from shared.integrations.groups import Groups
 from shared.telemetry import probes
 
 _ObjectKey = tuple[str, str | None, str]
@@ -54,6 +55,9 @@ class ObjectCache:
 
         self.integrations = Integrations()
         """The kinds that can wait in this cluster."""
+
+        self.groups = Groups()
+        """The groups of objects that are one workload."""
 
         self.on_gated: Callable[[Integration, Body], None] | None = None
         """Called for each observed object of a kind with a scheduling gate."""
@@ -106,6 +110,12 @@ class ObjectCache:
     def admissions(self) -> tuple[Admission, ...]:
         """The latest admission of each workload."""
         return tuple(admission for _, admission in self._admissions.values())
+
+    def is_member(self, obj: Body, integration: Integration) -> bool:
+        """True if the object is counted with its group, if it names one."""
+        return integration.matches(obj) and not self.integrations.runs_with_controller(
+            obj, integration
+        )
 
     def store(self, kind: Kind, obj: Body) -> None:
         """Store what the API server answered, unless a newer state is known."""
@@ -251,6 +261,7 @@ class ObjectCache:
         key = (detail, observed.namespace, observed.name)
         known = self._objects.get(key)
         if observed.deleted or observed.body is None:
+            self._forget_member(observed)
             if known is not None:
                 metadata = known["metadata"]
                 if observed.ends(metadata["uid"], str(metadata.get("resourceVersion", ""))):
@@ -258,8 +269,18 @@ class ObjectCache:
         elif _version(observed.body) >= _version(known):
             self._store_if_needed(key, observed.body)
             integration = self.integrations.find(group=observed.group, plural=observed.plural)
-            if self.on_gated is not None and integration is not None and integration.gate:
+            if integration is None or integration.gate is None:
+                return
+            if self.is_member(observed.body, integration):
+                # Only what was observed: an answer to a write may come after the end of its object.
+                self.groups.observe(observed.body, integration)
+            if self.on_gated is not None:
                 self.on_gated(integration, observed.body)
+
+    def _forget_member(self, observed: Observed) -> None:
+        integration = self.integrations.find(group=observed.group, plural=observed.plural)
+        if integration is not None and integration.group and observed.namespace:
+            self.groups.forget(integration.kind, observed)
 
     def _store_if_needed(self, key: _ObjectKey, obj: Body) -> None:
         """Store an object while a handler may need it; others can be read from the API server."""

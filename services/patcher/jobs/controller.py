@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import structlog
 
@@ -15,18 +15,18 @@ from services.patcher.cluster.writer import Writer
 from services.patcher.coscheduling.plan import has_placeholders
 from services.patcher.coscheduling.reconciler import CoschedulingReconciler
 from services.patcher.jobs.gated import mark_target
+from services.patcher.jobs.groups import GroupController
+from services.patcher.jobs.outcomes import Outcomes
 from services.patcher.jobs.pod_set_infos import pod_set_infos
 from services.patcher.jobs.recreation import Recreation
 from shared.bus.follow import read
-from shared.bus.headers import EVENT_ID
-from shared.bus.port import Bus, BusError, Entry, LaterError
+from shared.bus.port import Bus, BusError, LaterError
 from shared.contracts.kube import names
 from shared.contracts.kube.bodies import Body, annotations_of, spec_of
 from shared.contracts.kube.conditions import EVICTED, find_condition, message_of
 from shared.contracts.kube.kinds import RESOURCE_FLAVOR, WORKLOAD
-from shared.contracts.kube.numbers import is_at_least, whole_number
+from shared.contracts.kube.numbers import is_at_least
 from shared.contracts.messages.admissions import Admission
-from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.workloads import JobRef, WorkloadState
 from shared.contracts.reasons import (
     DEACTIVATED,
@@ -34,17 +34,14 @@ from shared.contracts.reasons import (
     NOT_ADMITTED_HELD,
     RELEASE_REFUSED,
 )
-from shared.contracts.subjects import decode
 from shared.integrations import Integration, ObjectError, PodSetInfo
+from shared.integrations.groups import group_in
 from shared.integrations.pointers import found
 from shared.kube.port import NotFoundError, Patch, RefusedError
 from shared.telemetry import probes
 from shared.telemetry.tracing import Tracing
 
 log = structlog.get_logger(__name__)
-
-UNREADABLE_DELIVERIES_MAX: Final = 5
-"""Attempts after which the workload of an unreadable decision counts as gone."""
 
 STOP_REFUSED: Final = "StopRefused"
 FRESH_SECONDS: Final = 2.0
@@ -57,13 +54,15 @@ UNKNOWN_KIND_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobController:
-    """Changes the jobs of one cluster, and reports the outcomes to the quota service."""
+    """Changes the jobs of one cluster."""
 
     bus: Bus
     cache: ObjectCache
     writer: Writer
     events: EventRecorder
+    outcomes: Outcomes
     coscheduling: CoschedulingReconciler
+    groups: GroupController
     recreation: Recreation
     now: Callable[[], datetime]
     tracing: Tracing
@@ -79,17 +78,22 @@ class JobController:
         With `fresh`, as the API server has it now. Raises `LaterError` while the Integration is unknown.
         """
         assert state.owner is not None
-        group, plural = state.owner.group, state.owner.plural
-        integration = self.cache.integrations.find(group=group, plural=plural)
-        if integration is None:
-            text = f"no Integration for {plural}.{group} was observed yet"
-            raise LaterError(text, delay_seconds=UNKNOWN_KIND_SECONDS)
+        integration = self._integration(state.owner)
+        if state.owner.is_group:
+            return self.groups.find(state, integration)
         job = self.cache.object(integration.kind, state.namespace, state.owner.name)
         if fresh or job is None or job["metadata"]["uid"] != state.owner.uid:
             job = await self.writer.get(integration.kind, state.namespace, state.owner.name)
         if job is not None and job["metadata"]["uid"] != state.owner.uid:
             job = None  # Another job of that name, with a workload of its own.
         return job, integration
+
+    def _integration(self, owner: JobRef) -> Integration:
+        integration = self.cache.integrations.find(group=owner.group, plural=owner.plural)
+        if integration is None:
+            text = f"no Integration for {owner.plural}.{owner.group} was observed yet"
+            raise LaterError(text, delay_seconds=UNKNOWN_KIND_SECONDS)
+        return integration
 
     async def release(
         self, state: WorkloadState, admission: Admission, workload: Body, *, is_new: bool = False
@@ -99,6 +103,9 @@ class JobController:
         `is_new`: the decision itself was delivered, not a later state of the workload.
         """
         job, integration = await self.find(state)
+        if job is not None and integration.is_group:
+            await self._release_group(state, admission, workload, job, integration, is_new=is_new)
+            return
         # A state comes at its own time: the decision that is known may be one of before it.
         may_be_outdated = not is_new
         if job is not None and not integration.held(job) and (is_new or _is_behind(job, state)):
@@ -131,10 +138,7 @@ class JobController:
         except (RefusedError, ObjectError) as error:
             if isinstance(error, RefusedError) and is_transient_refusal(error):
                 raise
-            log.warning("the cluster refuses a release", workload=state.name, error=str(error))
-            for kind, obj in ((integration.kind, job), (WORKLOAD, workload)):
-                self.events.record(kind, obj, RELEASE_REFUSED, str(error), type_="Warning")
-            await self.report(state, admission, "refused", "release", message=str(error))
+            await self._report_refused(state, admission, integration, job, workload, error)
             return
         except NotFoundError:
             return
@@ -142,7 +146,7 @@ class JobController:
             return
         text = f"Admitted by clusterQueue {admission.cluster_queue}"
         self.events.record(integration.kind, after, "Started", text)
-        await self.report(state, admission, "applied", "release", after=after)
+        await self.outcomes.report(state, admission, "applied", "release", after=after)
         self.tracing.span(
             "release",
             parent=state.traceparent,
@@ -150,6 +154,58 @@ class JobController:
             end=self.now(),
             attributes={"sluicegate.workload": state.name, "sluicegate.term": admission.term},
         )
+
+    async def _report_refused(
+        self,
+        state: WorkloadState,
+        admission: Admission,
+        integration: Integration,
+        job: Body,
+        workload: Body,
+        error: RefusedError | ObjectError,
+        *,
+        action: str = "release",
+    ) -> None:
+        log.warning("the cluster refuses a release", workload=state.name, error=str(error))
+        for kind, obj in ((integration.kind, job), (WORKLOAD, workload)):
+            self.events.record(kind, obj, RELEASE_REFUSED, str(error), type_="Warning")
+        await self.outcomes.report(state, admission, "refused", action, message=str(error))
+
+    async def _release_group(
+        self,
+        state: WorkloadState,
+        admission: Admission,
+        workload: Body,
+        job: Body,
+        integration: Integration,
+        *,
+        is_new: bool,
+    ) -> None:
+        """Let go the objects of a group that wait. Of those that come later a new state tells."""
+        group = group_in(job)
+        on_conflict = partial(self.check_is_last, admission)
+
+        async def check() -> None:
+            age_seconds = (self.now() - admission.decided_at).total_seconds()
+            if not is_new or not 0 <= age_seconds < FRESH_SECONDS:
+                await on_conflict()
+
+        try:
+            infos = pod_set_infos(admission, workload, self._flavors_of(admission))
+            released = await self.groups.release(
+                group, infos, workload, check=check, on_conflict=on_conflict
+            )
+            version, refused = released.version, released.refused
+        except ObjectError as error:
+            version, refused = 0, error
+        if refused is not None:
+            # What runs keeps the quota of all.
+            action = "hold" if version or group.runs else "release"
+            await self._report_refused(
+                state, admission, integration, job, workload, refused, action=action
+            )
+        elif version:
+            await self.outcomes.report(state, admission, "applied", "release", version=str(version))
 
     async def check_is_last(self, admission: Admission) -> None:
         """Raise `LaterError` if there is a newer decision about the workload than this one.
@@ -188,6 +244,12 @@ class JobController:
 
     async def stop(self, state: WorkloadState, admission: Admission, workload: Body | None) -> None:
         """Stop the job. Its quota is free once its pods are gone. `workload`: None if there is none."""
+        if state.owner is not None and state.owner.is_group:
+            check = partial(self.check_is_last, admission)
+            members = self._integration(state.owner)
+            version = await self.groups.stop(state, admission, workload, members, check)
+            await self.outcomes.report(state, admission, "applied", "suspend", version=version)
+            return
         job, integration = await self.find(state)
         if job is not None and integration.held(job):
             # Another replica may have released it since: an outcome must not tell of a job of before.
@@ -218,7 +280,7 @@ class JobController:
         if after is not job:
             text = message_of(find_condition(workload, EVICTED)) or admission.message
             self.events.record(integration.kind, after, "Stopped", text)
-        await self.report(state, admission, "applied", "suspend", after=after)
+        await self.outcomes.report(state, admission, "applied", "suspend", after=after)
 
     async def _delete(
         self,
@@ -238,7 +300,7 @@ class JobController:
             await mark_target(self.writer, integration, job, admission.reason, text, self.now())
             await self.writer.delete(integration.kind, job)
             self.events.record(integration.kind, job, "Stopped", text)
-        await self.report(state, admission, "applied", "suspend", after=job)
+        await self.outcomes.report(state, admission, "applied", "suspend", after=job)
 
     async def _end_unsuspendable(
         self,
@@ -259,7 +321,9 @@ class JobController:
             return  # The state that says so is on its way.
         if not (cancelled or without_copy) and state.on_eviction != "recreate":
             text = f"a started {integration.kind.kind} cannot be stopped and resumed"
-            await self.report(state, admission, "refused", "suspend", message=text, after=job)
+            await self.outcomes.report(
+                state, admission, "refused", "suspend", message=text, after=job
+            )
             return
         try:
             after = await self.recreation.end(
@@ -274,10 +338,12 @@ class JobController:
             self.events.record(integration.kind, job, STOP_REFUSED, str(error), type_="Warning")
             if is_transient_refusal(error):
                 raise
-            await self.report(state, admission, "refused", "suspend", message=str(error), after=job)
+            await self.outcomes.report(
+                state, admission, "refused", "suspend", message=str(error), after=job
+            )
             return
         if after is not None:
-            await self.report(state, admission, "applied", "suspend", after=after)
+            await self.outcomes.report(state, admission, "applied", "suspend", after=after)
 
     async def restore(self, state: WorkloadState, workload: Body) -> None:
         """Give a stopped job back what its flavors and a partial admission had changed.
@@ -333,69 +399,6 @@ class JobController:
             text = "Kept suspended until its workload is admitted"
             self.events.record(integration.kind, after, "Suspended", text)
 
-    async def report(
-        self,
-        state: WorkloadState,
-        admission: Admission,
-        result: Literal["applied", "refused", "gone"],
-        action: str,
-        *,
-        after: Body | None = None,
-        message: str = "",
-    ) -> None:
-        """Publish the outcome of an admission. `after`: the job as it was written."""
-        version = "" if after is None else str(after["metadata"].get("resourceVersion", ""))
-        outcome = Outcome(
-            cluster=state.cluster,
-            namespace=state.namespace,
-            name=state.name,
-            uid=state.uid,
-            result=result,
-            action=action,
-            term=admission.term,
-            number=admission.number,
-            version=version,
-            message=message,
-            at=self.now(),
-            traceparent=state.traceparent,
-        )
-        await self.bus.publish(outcome)
-
-    async def report_unreadable(self, entry: Entry, why: str) -> None:
-        """Publish that a decision cannot be read: quota lets go of a job that has not started.
-
-        Raises `LaterError` while the workload is not known yet.
-        """
-        namespace, name = _names_in(entry.subject)
-        state = self.cache.workload(namespace, name)
-        if state is None:
-            if entry.deliveries < UNREADABLE_DELIVERIES_MAX:
-                raise LaterError(f"the workload of an unreadable decision is unknown: {why}")
-            return
-        text = f"its decision (ADMISSIONS {entry.sequence}) cannot be read: {why}"
-        waits = state.held and not state.pods_active
-        _, term, number = (entry.headers.get(EVENT_ID, "") + "::").split(":")[:3]
-        outcome = Outcome(
-            cluster=state.cluster,
-            namespace=namespace,
-            name=name,
-            uid=state.uid,
-            result="refused",
-            action="release" if waits else "hold",
-            term=whole_number(term) or 0,
-            number=whole_number(number) or 0,
-            message=text,
-            at=self.now(),
-            traceparent=state.traceparent,
-        )
-        await self.bus.publish(outcome)
-
-    async def report_readable(self, admission: Admission) -> None:
-        """Publish that a decision can be read after all: quota no longer holds the workload back."""
-        state = self.cache.workload(admission.namespace, admission.name)
-        if state is not None and state.uid == admission.uid:
-            await self.report(state, admission, "applied", "hold")
-
     async def _try_patch(
         self,
         state: WorkloadState,
@@ -441,12 +444,3 @@ def _hold_patch(job: Body, integration: Integration) -> Patch:
         return operations
     annotations = {**annotations_of(job), names.USER_PENDING: "false"}
     return [*operations, {"op": "add", "path": "/metadata/annotations", "value": annotations}]
-
-
-def _names_in(subject: str) -> tuple[str, str]:
-    """Namespace and name of the workload in a subject; empty for what is no name."""
-    try:
-        namespace, name = (decode(token) or "" for token in subject.split(".")[3:5])
-    except ValueError:
-        return "", ""
-    return namespace, name

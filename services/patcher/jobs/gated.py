@@ -9,23 +9,22 @@ from services.patcher.cluster.cache import ObjectCache
 from services.patcher.cluster.pacing import Backlog, RateLimiter, WriteLoad, drain
 from services.patcher.cluster.patches import JsonPatch, remove_finalizer
 from services.patcher.cluster.writer import Writer
+from services.patcher.jobs.group_upkeep import GroupUpkeep
 from shared.bus.port import LaterError
 from shared.contracts.kube.bodies import Body
-from shared.contracts.kube.conditions import Conditions
+from shared.contracts.kube.conditions import TERMINATION_TARGET, Conditions
 from shared.contracts.kube.kinds import Kind
-from shared.contracts.reasons import NOT_ADMITTED
+from shared.contracts.reasons import NO_MATCHING_WORKLOAD, NOT_ADMITTED, WORKLOAD_DELETED
 from shared.integrations import Integration
+from shared.integrations.groups import group_of
 from shared.kube.port import NotFoundError, RefusedError
 
 log = structlog.get_logger(__name__)
 
-TERMINATION_TARGET: Final = "TerminationTarget"
-"""Condition of a pod: why it is deleted, as Kueue has it (kubernetes-sigs/kueue pkg/controller/jobs/pod)."""
-
 _REASONS: Final = {
     NOT_ADMITTED: "NotAdmitted",
-    "NoMatchingWorkload": "NoMatchingWorkload",
-    "WorkloadDeleted": "WorkloadDeleted",
+    NO_MATCHING_WORKLOAD: NO_MATCHING_WORKLOAD,
+    WORKLOAD_DELETED: WORKLOAD_DELETED,
 }
 """Reason of a decision to that of the condition; `WorkloadEvicted` for all others."""
 
@@ -57,10 +56,14 @@ async def mark_target(
 class GateFinalizers:
     """Removes the finalizers of objects that have ended or are being deleted."""
 
-    def __init__(self, *, writer: Writer, cache: ObjectCache, load: WriteLoad) -> None:
+    def __init__(
+        self, *, writer: Writer, cache: ObjectCache, load: WriteLoad, groups: GroupUpkeep
+    ) -> None:
         self._writer = writer
         self._limiter = RateLimiter(PER_SECOND, burst=BURST, load=load)
         self._backlog: Backlog[_Key, tuple[Integration, Body]] = Backlog()
+        self._groups = groups
+        self._is_member = cache.is_member
         cache.on_gated = self._observe
 
     async def run(self) -> None:
@@ -68,8 +71,10 @@ class GateFinalizers:
         await drain(self._backlog, self._write, self._limiter, what="finalizer of a pod")
 
     def _observe(self, integration: Integration, obj: Body) -> None:
-        if _without_finalizer(integration, obj) is not None:
-            metadata = obj["metadata"]
+        metadata = obj["metadata"]
+        if (name := group_of(obj, integration)) and self._is_member(obj, integration):
+            self._groups.enqueue(integration.kind, metadata["namespace"], name)
+        elif _without_finalizer(integration, obj) is not None:
             key = (integration.kind, metadata["namespace"], metadata["name"])
             self._backlog.put(key, (integration, obj))
 

@@ -5,11 +5,13 @@ from typing import Any, Final
 
 from services.patcher.cluster.patches import JsonPatch, if_unchanged, remove_finalizer
 from services.patcher.workloads.status import is_being_deactivated
+from shared.bus.port import LaterError
 from shared.contracts.kube import names
 from shared.contracts.kube.bodies import Body, OwnerReference, annotations_of, labels_of, spec_of
 from shared.contracts.kube.kinds import PRIORITY_CLASS, WORKLOAD, WORKLOAD_PRIORITY_CLASS, Kind
 from shared.contracts.messages.workloads import JobRef, WorkloadState
 from shared.integrations import Integration
+from shared.integrations.groups import group_in
 from shared.kube.port import Patch
 
 _PRIORITY_KINDS: Final = {
@@ -44,7 +46,6 @@ def workload_object(
     `labels_to_copy`: keys of the labels that it gets from the job.
     """
     assert state.owner is not None
-    metadata = job["metadata"]
     annotations = {
         key: value
         for key, value in annotations_of(job).items()
@@ -52,6 +53,8 @@ def workload_object(
     }
     if trace := annotations_of(job).get(names.TRACEPARENT_ANNOTATION):
         annotations[names.TRACEPARENT_ANNOTATION] = trace
+    if integration.is_group:
+        annotations[names.GROUP_WORKLOAD] = "true"
     copied = {key: value for key, value in labels_of(job).items() if key in labels_to_copy}
     return {
         "apiVersion": WORKLOAD.api_version,
@@ -59,10 +62,10 @@ def workload_object(
         "metadata": {
             "name": state.name,
             "namespace": state.namespace,
-            "labels": {**copied, names.JOB_UID_LABEL: metadata["uid"]},
+            "labels": {**copied, names.JOB_UID_LABEL: state.owner.uid},
             "annotations": annotations,
             "finalizers": [names.RESOURCE_IN_USE],
-            "ownerReferences": [_controller(state.owner)],
+            "ownerReferences": _owners(state.owner, job, integration),
         },
         "spec": {"active": state.active, **_spec(state, job, integration)},
     }
@@ -93,6 +96,11 @@ def adoption_patch(workload: Body, state: WorkloadState) -> JsonPatch | None:
         {"op": "add", "path": "/metadata/labels", "value": labels},
         {"op": "add", "path": "/metadata/finalizers", "value": finalizers},
     )
+
+
+def _owners(owner: JobRef, job: Body, integration: Integration) -> list[OwnerReference]:
+    """The job controls its Workload. All objects of a group own theirs, and none controls it, as in Kueue."""
+    return list(group_in(job).owners()) if integration.is_group else [_controller(owner)]
 
 
 def _controller(owner: JobRef) -> OwnerReference:
@@ -168,12 +176,28 @@ def _spec(state: WorkloadState, job: Body, integration: Integration) -> dict[str
         # A job may have no queue yet; the API refuses an empty name.
         **({"queueName": state.queue} if state.queue else {}),
         "priority": state.priority,
-        "podSets": integration.pod_sets(job),
+        "podSets": _pod_sets(state, job, integration),
         **_priority_class_ref(state),
     }
     if state.max_execution_seconds is not None:
         spec["maximumExecutionTimeSeconds"] = state.max_execution_seconds
     return spec
+
+
+def _pod_sets(state: WorkloadState, job: Body, integration: Integration) -> list[Any]:
+    """The pod sets of the job. Those of a group are as many as the state says: about that quota decides.
+
+    Raises `LaterError` if this replica knows other ones.
+    """
+    pod_sets = integration.pod_sets(job)
+    if not integration.is_group:
+        return pod_sets
+    counts = {one.name: one.count for one in state.pod_sets}
+    if counts.keys() - {one["name"] for one in pod_sets}:
+        raise LaterError(
+            f"group {state.namespace}/{state.name} was not observed as it is now", delay_seconds=1.0
+        )
+    return [{**one, "count": counts[one["name"]]} for one in pod_sets if one["name"] in counts]
 
 
 def _priority_class_ref(state: WorkloadState) -> dict[str, Any]:

@@ -78,6 +78,7 @@ class WorkloadReconciler:
         Raises `LaterError` to be called again, and `NeverError` for what the API server refuses for
         good; its quota is given back then.
         """
+        state, _ = self._latest(namespace, name)
         with retry_later():
             try:
                 await self._reconcile(namespace, name, decided=decided)
@@ -88,6 +89,9 @@ class WorkloadReconciler:
                     raise LaterError(str(error)) from error
                 await self._report_refused(*self._latest(namespace, name), error)
                 raise NeverError(str(error)) from error
+            finally:
+                if state is not None:
+                    self.jobs.groups.tend(state)
 
     async def write_reason(self, namespace: str, name: str) -> None:
         """Write why a workload waits, if it still does. Raises `KubeError`."""
@@ -201,7 +205,7 @@ class WorkloadReconciler:
             return  # Deleted; the state will say so.
         if admission.state == "evicted":
             # Its controller gives the reservation back. That counts from this resource version on.
-            await self.jobs.report(state, admission, "applied", "suspend", after=obj)
+            await self.jobs.outcomes.report(state, admission, "applied", "suspend", after=obj)
 
     # --- the Workload object -----------------------------------------------------------------------
 
@@ -217,7 +221,7 @@ class WorkloadReconciler:
             runs_on = not state.held and state.on_eviction != "suspend"
             keeps = admission.state == "evicted" or admission.unplanned or runs_on
             action = "hold" if keeps else "release"
-            await self.jobs.report(state, admission, "refused", action, message=str(error))
+            await self.jobs.outcomes.report(state, admission, "refused", action, message=str(error))
 
     async def _workload_object(
         self, state: WorkloadState, admission: Admission | None
@@ -245,6 +249,8 @@ class WorkloadReconciler:
             job, obj = still_there, None
         if obj is None and job_is_deleted:
             return None
+        if state.members is not None and not state.members.complete:
+            return obj  # Without quota it follows its group again once that is complete.
         try:
             if obj is None:
                 return await self.creation.create(state, job, integration)

@@ -19,6 +19,7 @@ from shared.contracts.kube.conditions import (
     PODS_READY,
     PREEMPTED,
     QUOTA_RESERVED,
+    REPLACEMENT,
     REQUEUED,
     Conditions,
     find_condition,
@@ -315,6 +316,20 @@ def _set_pod_states(
         {"name": p.name, "count": p.reclaimable} for p in state.pod_sets if p.reclaimable
     ]
     _set_or_remove(status, "reclaimablePods", reclaimable)
+    if state.members is not None:
+        _set_replacement(conditions, is_needed=not state.members.complete)
+
+
+def _set_replacement(conditions: Conditions, *, is_needed: bool) -> None:
+    """Set whether a group waits for objects in the place of those that failed or were deleted; Kueue's."""
+    if not is_needed:
+        if conditions.get(REPLACEMENT) is not None:
+            conditions.set(REPLACEMENT, False, PODS_READY, "No pods need replacement")
+    elif conditions.is_true(EVICTED):
+        evicted = conditions.get(EVICTED)
+        conditions.set(REPLACEMENT, True, reason_of(evicted), message_of(evicted))
+    elif not conditions.is_true(REPLACEMENT):
+        conditions.set(REPLACEMENT, True, "PodsFailed", "Some Failed pods need replacement")
 
 
 def _set_or_remove(status: dict[str, Any], key: str, value: Any) -> None:

@@ -39,7 +39,12 @@ from shared.contracts.kueue.assignments import amounts, from_status
 from shared.contracts.messages.admissions import HOLDING, Admission, PodSetAssignment
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.workloads import PodSet, WorkloadState
-from shared.contracts.reasons import NOT_ADMITTED, NOT_ADMITTED_HELD
+from shared.contracts.reasons import (
+    NO_MATCHING_WORKLOAD,
+    NOT_ADMITTED,
+    NOT_ADMITTED_HELD,
+    WORKLOAD_DELETED,
+)
 from shared.contracts.refs import WorkloadRef
 
 log = structlog.get_logger(__name__)
@@ -325,11 +330,11 @@ def eviction_cause(state: WorkloadState, admission: Admission) -> tuple[str, str
     """
     is_ours = state.owner is not None and state.on_eviction == "suspend"
     if state.deleting and is_ours and admission.state in {"reserved", "admitted"}:
-        return "WorkloadDeleted", "The workload is deleted"
+        return WORKLOAD_DELETED, "The workload is deleted"
     if admission.state != "admitted" or not (excess := list(_excess(state, admission))):
         return None
     text = f"The job asks for {', '.join(excess)}: it is stopped and waits for all of it"
-    return "NoMatchingWorkload", text
+    return NO_MATCHING_WORKLOAD, text
 
 
 def bypass_cause(

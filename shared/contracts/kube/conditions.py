@@ -24,7 +24,11 @@ PODS_READY: Final = "PodsReady"
 PREEMPTED: Final = "Preempted"
 QUOTA_RESERVED: Final = "QuotaReserved"
 REQUEUED: Final = "Requeued"
+REPLACEMENT: Final = "WaitingForReplacementPods"
 """Of Workloads, as Kueue names them."""
+
+TERMINATION_TARGET: Final = "TerminationTarget"
+"""Of a pod: why it is deleted, as Kueue has it (kubernetes-sigs/kueue pkg/controller/jobs/pod)."""
 
 SUCCEEDED: Final = "Succeeded"
 """Of Tekton's runs: `Unknown` until they have ended."""

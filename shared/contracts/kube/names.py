@@ -40,6 +40,9 @@ PROVISIONING_PREFIX: Final = "provreq.kueue.x-k8s.io/"
 MANAGED_LABEL: Final = "kueue.x-k8s.io/managed"
 """Label of an object that exists because of a Workload, with the value `"true"`."""
 
+GROUP_WORKLOAD: Final = "kueue.x-k8s.io/is-group-workload"
+"""Annotation of a Workload, `"true"`: it is that of a group of objects, whose name it has."""
+
 PRIORITY_BOOST: Final = "kueue.x-k8s.io/priority-boost"
 """Annotation of a Workload: an integer that is added to its priority."""
 

@@ -167,6 +167,37 @@ class GateSpec(_Strict):
     """A finalizer that comes with the gate. It goes when the object has ended or is deleted."""
 
 
+_Key = Annotated[str, StringConstraints(min_length=1, max_length=316)]
+"""The key of a label or an annotation."""
+
+
+class GroupSpec(_Strict):
+    """Objects that are one workload together: each says by a label to which group it belongs.
+
+    An object counts unless it has failed or is deleted. A group waits once as many count as it has in all;
+    what is alike in them is a pod set. One that fails is made up for by a new one of the same pod set.
+    """
+
+    label: _Key
+    """Its value is the name of the object's group, and of the group's Workload. Absent: it is by itself."""
+
+    total: _Key
+    """Annotation: how many objects the group has."""
+
+    role: _Key
+    """Annotation: the pod set of the object. Written at creation where it is absent: a hash of what decides
+    about admission."""
+
+    early: _Key | None = None
+    """Annotation, `"true"`: the group waits with its first object, as if all were like that one."""
+
+    serving: _Key | None = None
+    """Annotation, `"true"`: the group never ends by itself, and what has finished keeps its quota."""
+
+    retriable: _Key | None = None
+    """Annotation, `"false"`: the group has ended with the last of its objects, however they ended."""
+
+
 class Refusal(_Strict):
     """An object that cannot be counted or controlled: it is refused at creation, and waits if it is there."""
 
@@ -276,6 +307,9 @@ class IntegrationSpec(_Strict):
 
     gate: GateSpec | None = None
     """The objects are held by a scheduling gate instead of a field."""
+
+    group: GroupSpec | None = None
+    """Objects may be one workload together. Only with a `gate`."""
 
     propagate: FieldPath | None = None
     """Its pods wait instead, each by itself: the labels that name its queue and its priority go to the pod

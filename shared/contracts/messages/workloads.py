@@ -20,6 +20,8 @@ class JobRef(Part):
     plural: str
     name: str
     uid: str
+    is_group: bool = False
+    """True: `name` is that of a group of objects of this kind, and `uid` that of its first one."""
 
     @property
     def group(self) -> str:
@@ -64,6 +66,20 @@ class PodSet(Part):
     def with_returned(self, returned: dict[str, str]) -> "PodSet":
         """Return a copy with these returned quantities."""
         return self.model_copy(update={"returned": returned})
+
+
+class Members(Part):
+    """How many objects of a group there are."""
+
+    total: int
+    present: int
+    """Those that run, can run, or have succeeded."""
+
+    complete: bool
+    """False: there is no reason to admit it, nor to make a Workload."""
+
+    latest: str = ""
+    """`<name>/<uid>` of the last one that came and waits. A new one is started if its group is admitted."""
 
 
 class Finish(Part):
@@ -208,6 +224,9 @@ class WorkloadState(WorkloadMessage):
 
     trace_parent: str | None = None
     """Span of the job's creator, 16 hexadecimal digits, if the job was part of a trace before."""
+
+    members: Members | None = None
+    """Of a group of objects that are one workload."""
 
     labels: dict[str, str] = Field(default={})
     """Labels of the job. For people; no decision depends on them."""

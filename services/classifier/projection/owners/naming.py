@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from services.classifier.projection.owners.groups import is_of_group
 from services.classifier.projection.owners.ownership import may_claim
 from services.classifier.projection.owners.prebuilt import named_workload, why_not
 from services.classifier.projection.workload_status import has_quota
@@ -33,10 +34,23 @@ class Naming(NamedTuple):
     def own_ref(self, job: Body, integration: Integration) -> WorkloadRef:
         """Return the workload that a job has unless another name is given: its uid is in the name."""
         kind, metadata = integration.kind, job["metadata"]
+        shared = WorkloadRef(self.cluster, metadata["namespace"], metadata["name"])
+        if integration.is_group and self._is_free(shared, metadata["uid"]):
+            return shared
         name = workload_name(
             kind=kind.kind, group=kind.group, name=metadata["name"], uid=metadata["uid"]
         )
         return WorkloadRef(self.cluster, metadata["namespace"], name)
+
+    def _is_free(self, ref: WorkloadRef, uid: str) -> bool:
+        """Return whether a group may have the Workload of its own name: no other job has it, nor its user."""
+        holder, workload = self.jobs.get(ref), self.workloads.get(ref)
+        if holder is not None and holder[1]["metadata"]["uid"] != uid:
+            return False
+        is_groups = workload is not None and (
+            is_of_group(workload) or (has_quota(workload) and self.is_published(ref, uid))
+        )
+        return workload is None or (is_groups and may_be_of(workload, uid))
 
     def ref_of(
         self, job: Body, integration: Integration, before: WorkloadRef | None
@@ -72,7 +86,16 @@ class Naming(NamedTuple):
         return is_managed and why_not(job, integration, workload, named.name) is None
 
     def why_without(self, job: Body, integration: Integration) -> str | None:
-        """Return why the job has not the Workload that its user names; None if it has, or names none."""
+        """Return why the job has not the Workload that its user names; None if it has, or names none.
+
+        A group has none before it is complete.
+        """
+        if integration.is_group:
+            own, name = self.own_ref(job, integration), job["metadata"]["name"]
+            taken = (
+                f"Workload {name}, whose name the group has, is not a group's: rename one of them"
+            )
+            return integration.why_incomplete(job) or (None if own.name == name else taken)
         named = self.named_ref(job)
         if named is None:
             return None
@@ -85,6 +108,8 @@ class Naming(NamedTuple):
     def may_keep(self, ref: WorkloadRef, job: Body, integration: Integration) -> bool:
         """Return whether the Workload object of that name can still be the job's."""
         workload = self.workloads[ref]
+        if integration.is_group:
+            return self.own_ref(job, integration) == ref
         if self.named_ref(job) == ref:
             return may_be_of(workload, job["metadata"]["uid"])
         return may_claim(job, workload, kind=integration.kind.kind)

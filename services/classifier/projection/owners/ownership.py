@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from services.classifier.projection.owners.groups import is_of_group
 from services.classifier.projection.workload_status import has_quota
 from shared.contracts.kube import names
 from shared.contracts.kube.bodies import Body, OwnerReference, annotations_of, labels_of
@@ -66,6 +67,7 @@ def is_of_a_job(last: WorkloadState | None, workload: Body, integrations: Integr
     """Return whether the Workload is or was a job's, so that it holds nothing without that job."""
     return (
         job_owner(workload, integrations) is not None
+        or is_of_group(workload)
         or was_of_a_job(last, workload)
         or _is_orphan(workload)
     )
@@ -83,7 +85,7 @@ def job_owner(
     for owner in workload["metadata"].get("ownerReferences") or []:
         group = owner.get("apiVersion", "").rpartition("/")[0]
         found = integrations.find(group=group, kind=owner.get("kind"))
-        if owner.get("controller") and found:
+        if found and (owner.get("controller") or (found.group and is_of_group(workload))):
             return owner, found
     return None
 

@@ -1,0 +1,213 @@
+"""Releases and stops groups: each of their objects is written by itself, and each write can be repeated."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Final, NamedTuple
+
+import structlog
+
+from services.patcher.cluster.cache import ObjectCache
+from services.patcher.cluster.errors import is_transient_refusal
+from services.patcher.cluster.events import EventRecorder
+from services.patcher.cluster.writer import Writer
+from services.patcher.jobs.gated import mark_target
+from services.patcher.jobs.group_upkeep import GroupUpkeep, by_age, room_of
+from shared.bus.port import LaterError
+from shared.contracts.kube.bodies import Body
+from shared.contracts.kube.conditions import EVICTED, find_condition, message_of
+from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.reasons import WORKLOAD_DELETED
+from shared.integrations import Integration, ObjectError, PodSetInfo
+from shared.integrations.groups import Group, Member, grouped, member_of
+from shared.kube.port import Kube, NotFoundError, Patch, RefusedError
+from shared.telemetry import probes
+
+log = structlog.get_logger(__name__)
+
+AT_ONCE: Final = 16
+"""Objects of a group that are written at the same time."""
+
+ENDING_SECONDS: Final = 2.0
+"""Pause before a group that is being stopped is looked at again."""
+
+Check = Callable[[], Awaitable[None]]
+"""Raises `LaterError` if the decision is not the last one any more."""
+
+Step = Callable[[], Awaitable[int]]
+
+
+class Released(NamedTuple):
+    """What became of a release."""
+
+    version: int = 0
+    """The newest resource version that was written; 0 if nothing waited."""
+
+    refused: RefusedError | ObjectError | None = None
+    """Why one of the objects could not be let go."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupController:
+    """The groups of one cluster."""
+
+    cache: ObjectCache
+    kube: Kube
+    writer: Writer
+    events: EventRecorder
+    upkeep: GroupUpkeep
+    now: Callable[[], datetime]
+    not_seen_seconds: float
+
+    def find(self, state: WorkloadState, integration: Integration) -> tuple[Body, Integration]:
+        """The group of a workload in the form of an object, and what reads it. Raises `LaterError`.
+
+        Its metadata are those of one of its objects, so that events have something that they are about.
+        """
+        group = self.seen(state, integration)
+        body = group.body(uid=state.uid, created="", finish=state.finish)
+        first = next(iter(group.members.values()))
+        body["metadata"]["name"], body["metadata"]["uid"] = first.name, first.uid
+        return body, grouped(integration)
+
+    def seen(self, state: WorkloadState, integration: Integration) -> Group:
+        """The group of a workload. Raises `LaterError` while this replica has not seen what the state tells.
+
+        If its last object is gone, a newer state will say so.
+        """
+        assert state.owner is not None
+        assert state.members is not None
+        group = self.cache.groups.find(integration.kind, state.namespace, state.owner.name)
+        if group is None or not group.has_seen(state.members.latest):
+            probes.NOT_YET_SEEN.fired += 1
+            text = f"group {state.namespace}/{state.owner.name} was not observed as it is now"
+            raise LaterError(text, delay_seconds=self.not_seen_seconds)
+        return group
+
+    def tend(self, state: WorkloadState) -> None:
+        """Look whether finalizers of the group's objects are to go, or objects too many."""
+        if state.owner is not None and state.owner.is_group:
+            self.upkeep.enqueue(state.owner.as_kind(), state.namespace, state.owner.name)
+
+    async def release(
+        self,
+        group: Group,
+        infos: Sequence[PodSetInfo],
+        workload: Body,
+        *,
+        check: Check,
+        on_conflict: Check,
+    ) -> Released:
+        """Let go what waits, as many as each pod set has. If one is refused, the others go nevertheless."""
+        by_role = {info.name: info for info in infos}
+        room = room_of(group, workload)
+        targets: list[tuple[Member, PodSetInfo]] = []
+        for member in sorted((group.members[name] for name in group.waiting), key=by_age):
+            info = by_role.get(member.role)
+            if info is not None and room.get(member.role, 0) > 0 and not member.deleted:
+                room[member.role] -= 1
+                targets.append((member, info))
+        if not targets:
+            return Released()
+        await self.upkeep.own(group, workload, [member for member, _ in targets])
+        newest, refused = 0, None
+        steps = [
+            partial(self._release_one, group, member, info, on_conflict) for member, info in targets
+        ]
+        async for result in _each(steps, check):
+            if isinstance(result, RefusedError | ObjectError):
+                if isinstance(result, RefusedError) and is_transient_refusal(result):
+                    raise result
+                refused = refused or result
+            elif isinstance(result, BaseException):
+                raise result
+            else:
+                newest = max(newest, result)
+        return Released(newest, refused)
+
+    async def _release_one(
+        self, group: Group, member: Member, info: PodSetInfo, on_conflict: Check
+    ) -> int:
+        integration = group.integration
+        kind, here = integration.kind, (group.namespace, member.name)
+        obj = self.cache.object(kind, *here) or await self.writer.get(kind, *here)
+        if obj is None or obj["metadata"]["uid"] != member.uid:
+            return 0
+
+        def patch(current: Body) -> Patch | None:
+            if not member_of(current, integration).waits:
+                return None
+            (own,) = integration.pod_sets(current)
+            return integration.release(current, [replace(info, name=own["name"])])
+
+        try:
+            after = await self.writer.patch(kind, obj, patch, on_conflict=on_conflict)
+        except NotFoundError:
+            return 0
+        if after is not obj:
+            self.events.record(kind, after, "Started", f"Admitted with group {group.name}")
+        return int(after["metadata"].get("resourceVersion") or 0)
+
+    async def stop(
+        self,
+        state: WorkloadState,
+        admission: Admission,
+        workload: Body | None,
+        integration: Integration,
+        check: Check,
+    ) -> str:
+        """Delete what runs; return a version at which nothing of the group ran any more.
+
+        Raises `LaterError` until then. What runs is asked of the API server: the quota of the whole group is
+        free with the last of them.
+        """
+        assert state.owner is not None
+        objs = await self._members(state.namespace, state.owner.name, integration)
+        text = message_of(find_condition(workload, EVICTED)) or admission.message
+        everything = admission.reason == WORKLOAD_DELETED
+        ending = [obj for one, obj in objs if (one.runs or everything) and not one.deleted]
+
+        async def end(obj: Body) -> int:
+            await mark_target(self.writer, integration, obj, admission.reason, text, self.now())
+            await self.writer.delete(integration.kind, obj)
+            self.events.record(integration.kind, obj, "Stopped", text)
+            return 0
+
+        async for result in _each([partial(end, obj) for obj in ending], check):
+            if isinstance(result, BaseException):
+                raise result
+        running = sum(one.runs for one, _ in objs)
+        if running:
+            raise LaterError(
+                f"{running} objects of group {state.namespace}/{state.owner.name} end",
+                delay_seconds=ENDING_SECONDS,
+            )
+        return str(max((one.version for one, _ in objs), default=0))
+
+    async def _members(
+        self, namespace: str, name: str, integration: Integration
+    ) -> list[tuple[Member, Body]]:
+        """The objects of a group, as the API server has them now."""
+        group, gate = integration.group, integration.gate
+        assert group is not None
+        assert gate is not None
+        listed = await self.kube.list(
+            integration.kind, namespace=namespace, labels=f"{group.label}={name},{gate.label}=true"
+        )
+        return [
+            (member_of(obj, integration), obj)
+            for obj in listed.items
+            if self.cache.is_member(obj, integration)
+        ]
+
+
+async def _each(steps: Sequence[Step], check: Check) -> AsyncIterator[int | BaseException]:
+    """Take the steps, some at a time; a check precedes each of these."""
+    for at in range(0, len(steps), AT_ONCE):
+        await check()
+        some = (step() for step in steps[at : at + AT_ONCE])
+        for result in await asyncio.gather(*some, return_exceptions=True):
+            yield result

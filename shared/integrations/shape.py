@@ -1,0 +1,59 @@
+"""What decides about the admission of a pod, as a hash: pods of one hash are one pod set of their group.
+
+The hash is Kueue's (kubernetes-sigs/kueue@ff69552 pkg/util/pod/pod.go, `GenerateRoleHash`), so that a group
+of pods has the same pod sets under both.
+"""
+
+import hashlib
+import json
+from typing import Any, Final
+
+from shared.contracts.kube.kinds import Object
+
+_CHARS: Final = 8
+
+_AS_IT_IS: Final = ("affinity", "priority", "runtimeClassName")
+_LISTS: Final = ("resourceClaims", "tolerations", "topologySpreadConstraints")
+_MAPS: Final = ("nodeSelector", "overhead")
+
+_ESCAPED: Final = str.maketrans(
+    {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+)
+"""What Go's encoder escapes and Python's does not."""
+
+
+def role_hash(spec: Object) -> str:
+    """Hash a pod spec as an API server sends it: its fields are in the order of Go's structs."""
+    shape: dict[str, Any] = {name: spec.get(name) for name in _AS_IT_IS}
+    shape |= {name: spec.get(name) or None for name in _LISTS}
+    shape |= {name: _sorted(spec.get(name)) for name in _MAPS}
+    for name in ("containers", "initContainers"):
+        shape[name] = [_container(one) for one in spec.get(name) or ()] or None
+    if spec.get("resources") is not None:
+        shape["resources"] = _sorted(spec["resources"].get("requests"))
+    ordered = {"spec": dict(sorted(shape.items()))}
+    text = json.dumps(ordered, separators=(",", ":"), ensure_ascii=False).translate(_ESCAPED)
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:_CHARS]
+
+
+def asked_by(spec: Object) -> str:
+    """Digest of what a pod asks for, wherever it runs: pods that differ in it are not of one pod set."""
+    asked = [
+        [one.get("resources") for one in spec.get(name) or () if isinstance(one, dict)]
+        for name in ("containers", "initContainers")
+    ]
+    text = json.dumps([*asked, spec.get("overhead"), spec.get("resources")], sort_keys=True)
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:_CHARS]
+
+
+def _container(container: Object) -> Object:
+    resources = container.get("resources") or {}
+    return {
+        "ports": container.get("ports") or None,
+        "resources": {"requests": _sorted(resources.get("requests"))},
+    }
+
+
+def _sorted(values: Any) -> Any:
+    """A map with its keys in Go's order; None for an empty one."""
+    return dict(sorted(values.items())) if isinstance(values, dict) and values else None

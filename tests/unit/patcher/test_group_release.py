@@ -1,0 +1,135 @@
+"""A group is let go as far as it was admitted, and its stop is told when nothing of it runs."""
+
+from random import Random
+
+import pytest
+
+from services.patcher.cluster.cache import ObjectCache
+from services.patcher.cluster.events import EventRecorder
+from services.patcher.cluster.pacing import WriteLoad
+from services.patcher.cluster.writer import Writer
+from services.patcher.jobs.group_upkeep import GroupUpkeep
+from services.patcher.jobs.groups import GroupController
+from services.simulator.cluster.api import Api
+from services.simulator.local import LocalKube
+from shared.bus.port import LaterError
+from shared.contracts.kube.conditions import is_true
+from shared.contracts.kube.kinds import NAMESPACE, POD, WORKLOAD, Object
+from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.workloads import JobRef, Members, WorkloadState
+from shared.integrations import PodSetInfo
+from shared.testing.world.memory_bus import MemoryBus
+from shared.testing.world.memory_server import MemoryServer
+from tests.unit.integrations.grouped_pods import PODS, pod, workload
+from tests.unit.patcher.stage import NOON
+
+STATE = WorkloadState(
+    cluster="hub",
+    namespace="team-a",
+    name="g",
+    uid="uid-x",
+    phase="running",
+    created_at=NOON,
+    owner=JobRef(api_version="v1", kind="Pod", plural="pods", name="g", uid="uid-x", is_group=True),
+    members=Members(total=3, present=3, complete=True),
+)
+EVICTED = Admission(
+    cluster="hub",
+    namespace="team-a",
+    name="g",
+    uid="uid-x",
+    state="evicted",
+    reason="Preempted",
+    term=1,
+    number=1,
+    decided_at=NOON,
+)
+
+
+class Cluster:
+    """A cluster in memory with a group in it, and what lets the group go."""
+
+    def __init__(self) -> None:
+        self.kube = LocalKube(Api(now=lambda: NOON, random=Random(1)))
+        self.cache = ObjectCache(bus=MemoryBus(MemoryServer(), instance="test"), cluster="hub")
+        load = WriteLoad()
+        writer = Writer(kube=self.kube, cache=self.cache, load=load)
+        events = EventRecorder(kube=self.kube, now=lambda: NOON, per_second=0)
+        self.groups = GroupController(
+            cache=self.cache,
+            kube=self.kube,
+            writer=writer,
+            events=events,
+            upkeep=GroupUpkeep(writer=writer, cache=self.cache, events=events, load=load),
+            now=lambda: NOON,
+            not_seen_seconds=0.01,
+        )
+
+    async def hold(self, *pods: Object) -> None:
+        await self.kube.create(NAMESPACE, {"metadata": {"name": "team-a"}} | _typed("Namespace"))
+        for one in pods:
+            made = await self.kube.create(POD, _new(one) | _typed("Pod"))
+            status = {"metadata": {"uid": made["metadata"]["uid"]}, "status": one["status"]}
+            name = made["metadata"]["name"]
+            made = await self.kube.patch(POD, "team-a", name, status, subresource="status")
+            self.cache.groups.observe(made, PODS)
+
+    async def let_go(self) -> set[str]:
+        found = (await self.kube.list(POD, namespace="team-a")).items
+        return {one["metadata"]["name"] for one in found if not one["spec"].get("schedulingGates")}
+
+
+def _typed(kind: str) -> Object:
+    return {"apiVersion": "v1", "kind": kind}
+
+
+def _new(obj: Object) -> Object:
+    """An object as its user creates it."""
+    metadata = {key: value for key, value in obj["metadata"].items() if key != "resourceVersion"}
+    return obj | {"metadata": metadata}
+
+
+async def agree() -> None:
+    """The decision is the last one."""
+
+
+async def test_no_more_pods_are_let_go_than_were_admitted() -> None:
+    cluster = Cluster()
+    await cluster.hold(pod("x", "Running"), pod("y"), pod("z"), pod("other", role="b"))
+    admitted = await cluster.kube.create(WORKLOAD, _new(workload(a=2)))
+    group = cluster.cache.groups.find(POD, "team-a", "g")
+    assert group is not None
+    info = PodSetInfo(name="a", count=2, node_selector={"disk": "ssd"}, tolerations=())
+    released = await cluster.groups.release(group, [info], admitted, check=agree, on_conflict=agree)
+    assert released.refused is None
+    assert await cluster.let_go() == {"x", "y"}
+    let_go = await cluster.kube.get(POD, "team-a", "y")
+    assert let_go["spec"]["nodeSelector"] == {"disk": "ssd"}
+    assert released.version == int(let_go["metadata"]["resourceVersion"])
+    owners = (await cluster.kube.get(WORKLOAD, "team-a", "g"))["metadata"]["ownerReferences"]
+    assert [one["name"] for one in owners] == ["y"]
+
+
+async def test_stop_is_told_when_the_api_server_has_nothing_that_runs() -> None:
+    cluster = Cluster()
+    await cluster.hold(pod("x", "Running"), pod("y", "Running"), pod("z"))
+    with pytest.raises(LaterError, match="2 objects of group team-a/g end"):
+        await cluster.groups.stop(STATE, EVICTED, None, PODS, agree)
+    left = {
+        one["metadata"]["name"]: one
+        for one in (await cluster.kube.list(POD, namespace="team-a")).items
+    }
+    ends = {name for name, one in left.items() if "deletionTimestamp" in one["metadata"]}
+    assert ends == {"x", "y"}
+    assert all(is_true(left[name], "TerminationTarget") for name in ends)
+    newest = max(int(one["metadata"]["resourceVersion"]) for one in left.values())
+    assert await cluster.groups.stop(STATE, EVICTED, None, PODS, agree) == str(newest)
+
+
+async def test_group_of_which_this_replica_has_not_seen_the_last_pod_waits_for_it() -> None:
+    cluster = Cluster()
+    await cluster.hold(pod("x"), pod("y"))
+    members = Members(total=3, present=3, complete=True, latest="z/uid-z")
+    state = STATE.replace(members=members)
+    with pytest.raises(LaterError, match="was not observed as it is now"):
+        cluster.groups.find(state, PODS)
