@@ -75,7 +75,7 @@ classification: setup ## Compare classification with tekton-kueue (CASES=file CO
 simulate: setup ## Run all services in seeded worlds (SCENARIO=basic SEEDS=200 SEED=1, the first)
 	$(RUN)/sluice simulate-world --scenario $(SCENARIO) --first-seed $(SEED) --seeds $(SEEDS)
 
-attack: setup ## Attack a real NATS server with the deployed users and TLS (ONLY='viewer purges')
+attack: setup ## Attack a real NATS server with the deployed users and TLS (ONLY='viewer purges'; KUBEBUILDER_ASSETS=folder: a real API server, too)
 	$(RUN)/python -m tests.attacks $(ONLY)
 
 fuzz: setup ## Give every parser input that is nearly right (EXAMPLES=100000 ONLY='kubeconfig' SEED=1)

@@ -33,6 +33,9 @@ class Attack:
     raid: field.Act | None = None
     """What a tenant does in a cluster with all services, in virtual time."""
 
+    siege: str | None = None
+    """Words of what a tenant does on a real API server, beside all other rows of that kind."""
+
     own: tuple[str, ...] = ()
     """Subjects that this user may write to: messages there are no harm."""
 
@@ -49,6 +52,8 @@ async def attempt(attack: Attack, place: Place) -> str | None:
             if got is not None:
                 return f"{got} (webhook {'refuses' if refuses_starts else 'lets pass'} starts)"
         return None
+    if attack.siege is not None:
+        return (await place.siege()).get(attack.siege)
     try:
         if attack.forge is not None:
             async with place.forgery() as stage, asyncio.timeout(PATIENCE_SECONDS):

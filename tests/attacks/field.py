@@ -50,7 +50,7 @@ class Field:
 
     async def waiting(self, kind: str, name: str = "waits", **metadata: Any) -> Object:
         """Create something that waits, because its quota is in use."""
-        obj = _work(kind, name, "full")
+        obj = work(kind, name, "full")
         for field, more in metadata.items():
             before = obj["metadata"].get(field, {})
             obj["metadata"][field] = more
@@ -165,7 +165,7 @@ def _quantity(text: Any) -> int:
     return 0 if text is None else parse_quantity(str(text))
 
 
-def _work(kind: str, name: str, queue: str, *, namespace: str = TENANT) -> Object:
+def work(kind: str, name: str, queue: str, *, namespace: str = TENANT) -> Object:
     """One CPU, or one run, that lasts an hour."""
     match kind:
         case "Job":
@@ -214,14 +214,14 @@ async def _furnish(field: Field) -> None:
     slots = {"tekton.dev/pipelineruns": SLOTS}
     await stage.create(*pool("pipelines-queue", slots, namespaces=both))
     for number in range(CPU["full"]):
-        await stage.create(_work("Job", f"honest-{number}", "full", namespace=OTHERS))
-    honest = await stage.create(_work("PipelineRun", "honest", "", namespace=OTHERS))
+        await stage.create(work("Job", f"honest-{number}", "full", namespace=OTHERS))
+    honest = await stage.create(work("PipelineRun", "honest", "", namespace=OTHERS))
     for kind, queue in (("Job", "own"), ("JobSet", "sets"), ("PipelineRun", "")):
-        field.running[kind] = await stage.create(_work(kind, "runs", queue))
+        field.running[kind] = await stage.create(work(kind, "runs", queue))
     await stage.until_admitted(honest, *field.running.values())
     for kind, queue in (("Job", "own"), ("JobSet", "sets"), ("PipelineRun", "")):
         # Whoever gives quota back while it runs lets these in.
-        await stage.create(_work(kind, f"heir-{kind.lower()}", queue, namespace=OTHERS))
+        await stage.create(work(kind, f"heir-{kind.lower()}", queue, namespace=OTHERS))
     await stage.settle(5)
 
 
@@ -233,7 +233,7 @@ async def _settled(judge: _Judge) -> None:
 
 async def _others_are_served(field: Field) -> None:
     """Whatever the tenant did, others get what is free."""
-    late = await field.stage.create(_work("Job", "late", "spare", namespace=OTHERS))
+    late = await field.stage.create(work("Job", "late", "spare", namespace=OTHERS))
     for _ in range(60):
         if await field.stage.is_admitted(late):
             return

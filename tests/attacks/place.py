@@ -1,7 +1,8 @@
 """Where attacks run: the stages that they share, as long as none of them broke anything."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from importlib import import_module
 
 from tests.attacks.forgery import Forgery, forgery
 from tests.attacks.ground import Ground, ground
@@ -14,6 +15,14 @@ class Place:
         self._stack = AsyncExitStack()
         self._ground: Ground | None = None
         self._forgery: Forgery | None = None
+        self._siege: Mapping[str, str] | None = None
+
+    async def siege(self) -> Mapping[str, str]:
+        """What attacks on a real API server got: they run side by side, once."""
+        if self._siege is None:
+            # Its rows are of this module's making.
+            self._siege = await import_module("tests.attacks.cluster").siege()
+        return self._siege
 
     @asynccontextmanager
     async def forgery(self) -> AsyncIterator[Forgery]:

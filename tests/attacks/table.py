@@ -3,7 +3,17 @@
 from collections.abc import Iterator
 from itertools import chain
 
-from tests.attacks import consumers, floods, orders, replies, spokes, strangers, subjects, tenants
+from tests.attacks import (
+    cluster,
+    consumers,
+    floods,
+    orders,
+    replies,
+    spokes,
+    strangers,
+    subjects,
+    tenants,
+)
 from tests.attacks.attack import Attack
 
 
@@ -11,6 +21,7 @@ def attacks() -> tuple[Attack, ...]:
     """The table, ordered by threat."""
     rows: Iterator[Attack] = chain(
         tenants.attacks(),
+        cluster.attacks(),
         spokes.attacks(),
         floods.attacks(),
         replies.attacks(),

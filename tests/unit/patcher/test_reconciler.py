@@ -225,3 +225,20 @@ async def test_job_running_on_a_spoke_is_not_started_at_the_hub(setup: Setup) ->
     await eventually(admitted)
     await asyncio.sleep(0.1)
     assert (await setup.job())["spec"]["suspend"] is True
+
+
+async def test_started_job_is_held_though_the_cache_has_not_seen_the_start(setup: Setup) -> None:
+    state = await setup.submit(labels={names.QUEUE: "main"})
+    await eventually(lambda: setup.workload(state))
+    assert setup.patcher is not None
+    cache = setup.patcher.cache
+    await eventually(lambda: cache.object(kinds.JOB, "default", "train"))
+    start = {"metadata": {"uid": state.uid}, "spec": {"suspend": False}}
+    started = await setup.kube.patch(kinds.JOB, "default", "train", start)
+    # The cache hears nothing of it; the state does.
+    await setup.bus.publish(projected(started, version="2"))
+
+    async def held() -> bool:
+        return bool((await setup.job())["spec"]["suspend"])
+
+    await eventually(held)
