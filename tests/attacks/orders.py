@@ -160,7 +160,7 @@ FORGERIES: dict[str, tuple[dict[str, Any], str]] = {
     "labels that are a list": ({"job": job(metadata__labels=["x"])}, "map of strings"),
     "a spec that is a list": ({"job": job(spec=[1])}, "spec"),
     "a template that is a text": ({"job": job(spec__template="x")}, "spec.template"),
-    "a target that is another job": ({"target": target(name="other")}, "the job is 'train'"),
+    "a target that is another job": ({"target": target(name="other")}, "must be 'train'"),
     "a target of a kind that cannot wait": (
         {"state": "chosen", "job": None, "wish": {"a": 1},
          "target": target(api_version="apps/v1", kind="Deployment", plural="deployments")},
@@ -173,5 +173,5 @@ FORGERIES: dict[str, tuple[dict[str, Any], str]] = {
     "the withdrawal of a job without marks": (
         {"state": "withdrawn", "job": job(metadata__labels={})}, ORIGIN),
     "the withdrawal of another hub's copy": (
-        {"state": "withdrawn", "job": job(metadata__annotations={ORDER: "west/7"})}, "must name the hub"),
+        {"state": "withdrawn", "job": job(metadata__annotations={ORDER: "west/7"})}, "must be an order of 'hub'"),
 }  # fmt: skip
