@@ -105,3 +105,8 @@ def test_every_service_is_listed_for_import_linter() -> None:
             assert re.search(rf"\b{package.name}\b", listed), (
                 f"list {package.name} in .importlinter"
             )
+
+
+def test_each_adr_has_a_number_of_its_own() -> None:
+    numbers = [path.name[:4] for path in (ROOT / "docs" / "adr").glob("[0-9]*.md")]
+    assert sorted(numbers) == sorted(set(numbers)), "two that came at one time: renumber the later"

@@ -173,5 +173,6 @@ FORGERIES: dict[str, tuple[dict[str, Any], str]] = {
     "the withdrawal of a job without marks": (
         {"state": "withdrawn", "job": job(metadata__labels={})}, ORIGIN),
     "the withdrawal of another hub's copy": (
-        {"state": "withdrawn", "job": job(metadata__annotations={ORDER: "west/7"})}, "must be an order of 'hub'"),
+        {"state": "withdrawn", "job": job(metadata__annotations={ORDER: "west/7"})},
+        "must be an order of 'hub'"),
 }  # fmt: skip

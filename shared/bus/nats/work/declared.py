@@ -1,7 +1,7 @@
 """How a durable consumer is declared, and how it is compared with the one that there is.
 
 `sluice bus apply` makes those of the hub, the gateway those of spokes: who may make a consumer can have it
-push where its user may not send (ADR 115). On an open server a service makes its own.
+push where its user may not send (ADR 116). On an open server a service makes its own.
 """
 
 import asyncio
