@@ -96,6 +96,12 @@ class Term:
         self._next: dict[str, WorkloadState] = {}
         """Subject to its latest state, to publish after the acknowledgement of the one in flight."""
 
+        self._alive_in_flight: dict[str, str] = {}
+        """Uid of each workload whose present state is in flight, to the subject of that state."""
+
+        self._behind: dict[str, WorkloadState] = {}
+        """Subject of a state in flight to the tombstone of the name that the same workload had before."""
+
         self._has_room = True
         """False while the log is so full that only workloads that are known already are written."""
 
@@ -272,12 +278,32 @@ class Term:
     def _enqueue(self, state: WorkloadState) -> None:
         if self._postpones(state):
             return
+        if self._comes_behind(state):
+            return
         self._note_known(state)
+        if state.phase != "gone":
+            self._alive_in_flight[state.uid] = state.subject
         if state.subject in self._in_flight:
             self._next[state.subject] = state
         else:
             self._in_flight.add(state.subject)
             self._group.create_task(self._publish(state))
+
+    def _comes_behind(self, state: WorkloadState) -> bool:
+        """Whether the state is the tombstone of an earlier name, and the present one is not on the log yet.
+
+        1. A running job gets another name. Quota frees what the old one had, and counts it under the new one.
+        2. The new name was there before: its message is refused once, because it expects no message before.
+        3. The tombstone would overtake it, and somebody else could get what still runs.
+        """
+        outdated = [key for key, held in self._behind.items() if held.subject == state.subject]
+        for subject in outdated:
+            del self._behind[subject]
+        ahead = self._alive_in_flight.get(state.uid, state.subject)
+        if state.phase != "gone" or ahead == state.subject:
+            return False
+        self._behind[ahead] = state
+        return True
 
     async def _publish(self, state: WorkloadState) -> None:
         """Publish one state at a time of a subject: the next one must expect this one's sequence."""
@@ -306,6 +332,10 @@ class Term:
         else:
             self._sequences[subject] = sequence
         self._in_flight.discard(subject)
+        if self._alive_in_flight.get(state.uid) == subject:
+            del self._alive_in_flight[state.uid]
+        if (behind := self._behind.pop(subject, None)) is not None:
+            self._enqueue(behind)
         if (following := self._next.pop(subject, None)) is not None:
             self._enqueue(following)
 

@@ -39,6 +39,9 @@ from services.quota.engine.reservations import (
 )
 from services.quota.engine.scheduling.messages import PENDING_EVALUATION
 
+FINISHED: Final = "Finished"
+"""Reason of the end of what is never queued again."""
+
 FINISHED_MAX: Final = 100_000
 """Uids of ended workloads that are remembered, so that late facts about them are ignored."""
 
@@ -206,9 +209,11 @@ class FactHandlers:
         return w
 
     def on_workload(self, fact: WorkloadChanged) -> None:
-        """A workload is new or changed."""
-        if (f"{fact.namespace}/{fact.name}", fact.uid) in self._shard.ended:
+        """A workload is new or changed, or has a name again that it gave up."""
+        ended = (f"{fact.namespace}/{fact.name}", fact.uid)
+        if self._shard.ended.get(ended) == FINISHED:
             return
+        self._shard.ended.pop(ended, None)
         w = self._find_or_create(fact.namespace, fact.name, fact.uid)
         old = w.fact
         if old is not None and (fact.generation < old.generation or fact == old):
@@ -361,7 +366,7 @@ class FactHandlers:
         """The workload finished or was deleted."""
         w = self.find_workload(fact.namespace, fact.name, fact.uid)
         if w is not None:
-            self._end(w, "Finished" if isinstance(fact, WorkloadFinished) else "Gone")
+            self._end(w, FINISHED if isinstance(fact, WorkloadFinished) else "Gone")
 
     def _end(self, w: Workload, reason: str) -> None:
         shard = self._shard
@@ -381,7 +386,7 @@ class FactHandlers:
         if (local_queue := shard.local_queues.get(w.local_queue)) is not None:
             local_queue.remove(w.key)
         if w.uid:
-            shard.ended[w.key, w.uid] = None
+            shard.ended[w.key, w.uid] = reason
             if len(shard.ended) > FINISHED_MAX:
                 del shard.ended[next(iter(shard.ended))]
 

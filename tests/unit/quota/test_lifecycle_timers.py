@@ -243,6 +243,17 @@ def test_job_inherits_only_quota_that_its_workload_holds(gave_back: bool) -> Non
     assert [uid for uid in last if last[uid] in HOLDING] == ["u-rival" if gave_back else "u-job"]
 
 
+@pytest.mark.parametrize(("end", "counts"), [("gone", True), ("finished", False)])
+def test_job_that_gets_a_name_again_is_counted(end: str, counts: bool) -> None:
+    """A job that names a Workload has its own name before and after: it goes and comes with one uid."""
+    desk = Desk(delay=1)
+    desk.see("other")
+    desk.see("x")
+    desk.see("x", phase=end)
+    told = [(one.state, one.unplanned) for one in desk.see("x", **RUNS)]
+    assert told == ([("admitted", True)] if counts else [])
+
+
 def test_admission_recorded_by_cluster_only_is_logged_with_its_timers() -> None:
     desk = Desk()
     assigned = {"name": "main", "count": 1, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "1"}}
