@@ -39,9 +39,6 @@ from services.quota.engine.reservations import (
 )
 from services.quota.engine.scheduling.messages import PENDING_EVALUATION
 
-FINISHED: Final = "Finished"
-"""Reason of the end of what is never queued again."""
-
 FINISHED_MAX: Final = 100_000
 """Uids of ended workloads that are remembered, so that late facts about them are ignored."""
 
@@ -211,7 +208,7 @@ class FactHandlers:
     def on_workload(self, fact: WorkloadChanged) -> None:
         """A workload is new or changed, or has a name again that it gave up."""
         ended = (f"{fact.namespace}/{fact.name}", fact.uid)
-        if self._shard.ended.get(ended) == FINISHED:
+        if self._shard.ended.get(ended) == "Finished":
             return
         self._shard.ended.pop(ended, None)
         w = self._find_or_create(fact.namespace, fact.name, fact.uid)
@@ -366,7 +363,7 @@ class FactHandlers:
         """The workload finished or was deleted."""
         w = self.find_workload(fact.namespace, fact.name, fact.uid)
         if w is not None:
-            self._end(w, FINISHED if isinstance(fact, WorkloadFinished) else "Gone")
+            self._end(w, "Finished" if isinstance(fact, WorkloadFinished) else "Gone")
 
     def _end(self, w: Workload, reason: str) -> None:
         shard = self._shard

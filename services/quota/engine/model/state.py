@@ -400,7 +400,7 @@ class Shard:
     checks: dict[str, AdmissionCheckChanged] = field(default_factory=dict)
     workloads: dict[Key, Workload] = field(default_factory=dict)
     ended: dict[tuple[Key, str], str] = field(default_factory=dict)
-    """Key and uid of workloads, oldest first: late facts about them are ignored."""
+    """Key and uid of workloads, oldest first, and why they ended: late facts about them are ignored."""
 
     orphaned_holders: dict[str, dict[Key, Workload]] = field(default_factory=dict)
     """Holders of quota whose ClusterQueue does not exist, by its name."""
