@@ -5,8 +5,9 @@
 seconds=$1
 shift
 state() { find -L "$@" -type f ! -path '*/..*' 2>/dev/null | sort | xargs cat 2>/dev/null | sha256sum; }
-was=$(state "$@")
-last=$was
+# The server may have read its files before they changed and this began: it is told once at the start.
+was=
+last=$(state "$@")
 while sleep "$seconds"; do
   now=$(state "$@")
   before=$last

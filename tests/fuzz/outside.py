@@ -45,6 +45,7 @@ _VPC: Final = {
     "floating_ips": [{"id": "f-1", "address": "10.0.0.8"}],
     "access_token": "t", "expires_in": 3600,
 }  # fmt: skip
+_ENDLESS_VPC: Final = {**_VPC, "next": {"href": "https://x/instances?start=abc&limit=100"}}
 _POWER: Final = {
     "pvmInstances": [{
         "serverName": "prod-arm64-6b1f", "pvmInstanceID": "p-1", "status": "ACTIVE",
@@ -275,7 +276,7 @@ def borders() -> Iterator[Border]:
         allowed=(GatewayError, ValueError, BusError),
     )  # fmt: skip
     yield Border(name="answer of EC2", strategy=_answers_of_ec2(), call=_ec2)
-    yield Border(name="answer of IBM VPC", strategy=texts(_VPC), call=_vpc)
+    yield Border(name="answer of IBM VPC", strategy=texts(_VPC, _ENDLESS_VPC), call=_vpc)
     yield Border(name="answer of IBM Power", strategy=texts(_POWER), call=_power)
     yield Border(
         name="request for a one-time key",

@@ -20,6 +20,8 @@ from botocore.parsers import ResponseParserError
 from services.provisioner.config.credentials import SecretError, Secrets
 from services.provisioner.config.provider_types import AWS
 from services.provisioner.providers.port import (
+    ENDLESS,
+    PAGES_MAX,
     Order,
     ProviderBusyError,
     ProviderError,
@@ -150,22 +152,26 @@ class AwsProvider:
 
     async def _instances(self, filters: list[dict[str, Any]]) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
+        name, reason = str(filters[0]["Values"][0]), ENDLESS
         token: dict[str, str] = {}
-        while True:
+        for _ in range(PAGES_MAX):
             request: dict[str, Any] = {"Filters": filters, "MaxResults": 1000, **token}
             page: dict[str, Any] = await self._call(
-                "look for", str(filters[0]["Values"][0]), partial(_describe, request=request)
+                "look for", name, partial(_describe, request=request)
             )
             if "Reservations" not in page:
                 # A page of HTML may be well-formed XML. Read as a list, it says that all machines are gone.
-                name = str(filters[0]["Values"][0])
                 reason = "the answer is none of EC2: it has no reservations"
-                raise ProviderError("aws", "look for", name, reason)
+                break
             for reservation in page["Reservations"]:
                 found += reservation.get("Instances", [])
-            if not page.get("NextToken"):
+            after = {"NextToken": page["NextToken"]} if page.get("NextToken") else {}
+            if not after:
                 return found
-            token = {"NextToken": page["NextToken"]}
+            if after == token:
+                break  # A proxy that gives one answer to everything.
+            token = after
+        raise ProviderError("aws", "look for", name, reason)
 
     async def _call(self, action: str, name: str, call: Callable[[Any], Awaitable[T]]) -> T:
         try:
@@ -174,8 +180,9 @@ class AwsProvider:
             raise _translated(action, name, error) from error
         except (ParamValidationError, SecretError) as error:
             raise ProviderRefusedError("aws", action, name, str(error)) from error
-        except ResponseParserError as error:
-            # A proxy or a wrong AWS_ENDPOINT_URL answered with a page. The error quotes all of it.
+        except (ResponseParserError, RuntimeError) as error:
+            # A proxy or a wrong AWS_ENDPOINT_URL answered with a page. The error quotes all of it. botocore
+            # raises a RuntimeError for a time that no calendar has.
             reason = f"the answer is none of EC2: {str(error)[:ANSWER_MAX]}"
             raise ProviderError("aws", action, name, reason) from error
         except (BotoCoreError, OSError) as error:

@@ -13,7 +13,10 @@ from services.provisioner.providers.ibm import (
     parse_time,
 )
 from services.provisioner.providers.port import (
+    ENDLESS,
+    PAGES_MAX,
     Order,
+    ProviderError,
     Vm,
     VmState,
     check_parameters,
@@ -106,7 +109,7 @@ class VpcProvider:
         """List all instances whose name carries the mark of `owner`."""
         found: list[Vm] = []
         start: dict[str, str] = {}
-        while True:
+        for _ in range(PAGES_MAX):
             page = await self._client.read_page(
                 "/instances", "instances", "list", owner, params={"limit": "100", **start}
             )
@@ -118,7 +121,10 @@ class VpcProvider:
             following = (page.get("next") or {}).get("href", "")
             if "start=" not in following:
                 return found
-            start = {"start": following.partition("start=")[2].partition("&")[0]}
+            before, start = start, {"start": following.partition("start=")[2].partition("&")[0]}
+            if start == before:
+                break  # A proxy that gives one answer to everything.
+        raise ProviderError("ibmz", "list", owner, ENDLESS)
 
     @translates_answers("ibmz")
     async def terminate(self, name: str) -> None:

@@ -22,6 +22,12 @@ _UNEXPECTED: Final = (
 """What comes of an answer in another form."""
 
 
+PAGES_MAX: Final = 100
+"""Of a list: at least 10,000 machines."""
+
+ENDLESS: Final = "the list of the cloud has no end"
+
+
 class VmState(StrEnum):
     """States of a machine. A provider maps its own states onto these."""
 
