@@ -128,32 +128,32 @@ def ends_of_a_large_object(self: Any, observed: Any) -> None:
 
 MISTAKES: dict[str, Mistake] = {
     "an owner that nobody looks for": Mistake(
-        Projector, "_is_ours", believes_any_owner, 9, "runs and holds no quota"
+        Projector, "_is_ours", believes_any_owner, 12, "runs and holds no quota"
     ),
     "an owner without admission": Mistake(
-        Projector, "_is_ours", believes_an_owner_that_waits, 9, "runs and holds no quota"
+        Projector, "_is_ours", believes_an_owner_that_waits, 12, "runs and holds no quota"
     ),
     "an owner that makes no jobs": Mistake(
-        Integration, "makes", believes_that_all_controllers_make_jobs, 11, "has priority 1000"
+        Integration, "makes", believes_that_all_controllers_make_jobs, 32, "has priority 1000"
     ),
     "a removed or empty queue label": Mistake(
-        Projector, "_is_ours", believes_the_label, 14, "runs and holds no quota"
+        Projector, "_is_ours", believes_the_label, 1, "runs and holds no quota"
     ),
     "running without admission": Mistake(
         outbound, "bypass_cause", is_content_with_counting, 45, "runs on though it is evicted"
     ),
     "the end of an own pause": Mistake(
-        updates, "_held", takes_the_end_of_a_pause_for_a_start, 32, "nobody admitted it"
+        updates, "_held", takes_the_end_of_a_pause_for_a_start, 15, "nobody admitted it"
     ),
-    "another priority": Mistake(system, "check_fixed", fixes_nothing, 6, "has priority"),
+    "another priority": Mistake(system, "check_fixed", fixes_nothing, 20, "has priority"),
     "a Workload that its user changed": Mistake(
-        JobController, "stop", stops_only_with_a_workload, 51, "runs on though it is evicted"
+        JobController, "stop", stops_only_with_a_workload, 24, "runs on though it is evicted"
     ),
     "more pods than were admitted": Mistake(
-        outbound, "_excess", sees_no_growth, 174, "runs more than it was given"
+        outbound, "_excess", sees_no_growth, 137, "runs more than it was given"
     ),
     "a Workload that outlives its job": Mistake(
-        projector, "was_of_a_job", forgets_whose_it_was, 158, "any is free"
+        projector, "was_of_a_job", forgets_whose_it_was, 14, "any is free"
     ),
     "a copy's labels": Mistake(
         Naming, "ref_of", takes_over_any_workload, 6, "runs and holds no quota"
