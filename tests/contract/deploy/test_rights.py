@@ -17,6 +17,8 @@ ELSEWHERE: Final = "as with Jobs: services/patcher/jobs/controller.py, multikueu
 COPIES: Final = "as with Jobs: services/patcher/multikueue/copies.py"
 RECREATION: Final = "services/patcher/jobs/recreation.py"
 FINALIZERS: Final = "where the webhook did not answer: services/patcher/cluster/finalizers.py"
+LOOKED_AT: Final = "asked by nobody: admission looks whether we might"
+QUEUE_STATUS: Final = "where there are Cohorts: services/patcher/cluster/queue_status.py"
 PROVISIONING: Final = "services/patcher/provisioning/controller.py"
 REQUESTS: Final = ("autoscaling.x-k8s.io", "provisioningrequests")
 JOBSETS: Final = ("jobset.x-k8s.io", "jobsets")
@@ -46,7 +48,8 @@ BY_ALL_PATCHERS: Final[dict[Right, str]] = {
     **{(verb, *kind): AS_JOBS for kind in ML_KINDS for verb in ("get", "patch", "delete")},
     **{("patch", group, f"{plural}/status"): AS_JOBS for group, plural in ML_KINDS},
     ("update", "tekton.dev", "pipelineruns/finalizers"):
-        "asked by nobody: admission looks whether we might",
+        LOOKED_AT,
+    ("patch", "kueue.x-k8s.io", "cohorts/status"): QUEUE_STATUS,
 }  # fmt: skip
 UNSEEN: Final[dict[str, dict[Right, str]]] = {
     "watcher": BY_ALL_WATCHERS,
@@ -56,6 +59,8 @@ UNSEEN: Final[dict[str, dict[Right, str]]] = {
         ("delete", "batch", "jobs"): RETENTION,
         ("delete", "tekton.dev", "pipelineruns"): f"{RETENTION}, {RECREATION}",
         ("create", "tekton.dev", "pipelineruns"): RECREATION,
+        ("patch", "", "pods/status"): "why a pod is deleted: services/patcher/jobs/gated.py",
+        ("update", "", "pods/finalizers"): LOOKED_AT,
     },
     "patcher" + SPOKE: {
         **BY_ALL_PATCHERS,
@@ -70,10 +75,10 @@ UNSEEN: Final[dict[str, dict[Right, str]]] = {
 def rights_of(service: str) -> set[Right]:
     """What the manifests grant, with the roles that are aggregated."""
     is_spoke = service.endswith(SPOKE)
-    objects = named(kustomized("spoke") if is_spoke else kustomized("hub", ("recreation",)))
+    objects = named(kustomized("spoke") if is_spoke else kustomized("hub", ("pods", "recreation")))
     name = f"sluicegate-{service.removesuffix(SPOKE)}"
     kinds = [("ClusterRole", name), ("Role", f"{name}-seal")]
-    kinds += [("ClusterRole", f"{name}-{part}") for part in ("copies", "recreation")]
+    kinds += [("ClusterRole", f"{name}-{part}") for part in ("copies", "pods", "recreation")]
     rules: list[Json] = [
         rule for kind in kinds if kind in objects for rule in objects[kind]["rules"]
     ]
