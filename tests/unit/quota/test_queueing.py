@@ -49,6 +49,15 @@ def node(bench: Bench, name: str) -> Node:
 # Order -----------------------------------------------------------------------------------------
 
 
+def test_two_names_of_one_job_wait_beside_each_other() -> None:
+    """A job that takes another Workload is told under its new name before the old one ends."""
+    bench = Bench(queue())
+    bench.decide(held("w0", 10))
+    names = [work(name, uid="u", created_at=SECOND) for name in ("new", "old")]
+    assert admitted(bench.decide(*names)) == []
+    assert admitted(bench.settle(finished("w0"))) == ["new", "old"]
+
+
 def test_workload_moved_to_back_is_not_admitted_first() -> None:
     bench = Bench(queue("q", slots(1)))
     bench.decide(work("w1"), work("w2"), work("w3"))

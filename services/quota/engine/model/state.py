@@ -253,7 +253,9 @@ class WaitingClass:
     local_queue: Key
     """Only where usage of LocalQueues orders the queue, else empty."""
 
-    heap: list[tuple[int, str, int, Workload]] = field(default_factory=list)
+    heap: list[tuple[int, str, Key, int, Workload]] = field(default_factory=list)
+    """By time and uid. The key decides between two names of one job."""
+
     parked: bool = False
     heap_version: int = 0
     """Version of its entry in `ClusterQueue.heads`; 0: it has none."""
@@ -267,13 +269,13 @@ class WaitingClass:
         w.phase = Phase.QUEUED
         w.waiting_class = self
         self.count += 1
-        heappush(self.heap, (w.queued_at, w.uid, w.heap_version, w))
+        heappush(self.heap, (w.queued_at, w.uid, w.key, w.heap_version, w))
 
     def head(self) -> Workload | None:
         """The oldest member; drops void entries on the way."""
         heap = self.heap
         while heap:
-            _, _, version, w = heap[0]
+            _, _, _, version, w = heap[0]
             if w.heap_version == version and w.phase is Phase.QUEUED and w.waiting_class is self:
                 return w
             heappop(heap)
@@ -282,11 +284,11 @@ class WaitingClass:
     def members(self) -> list[Workload]:
         """All members, oldest first."""
         alive = [
-            (at, uid, w)
-            for at, uid, version, w in self.heap
+            (at, uid, key, w)
+            for at, uid, key, version, w in self.heap
             if w.heap_version == version and w.phase is Phase.QUEUED and w.waiting_class is self
         ]
-        return [w for _, _, w in sorted(alive, key=lambda entry: entry[:2])]
+        return [w for _, _, _, w in sorted(alive, key=lambda entry: entry[:3])]
 
 
 # Queues --------------------------------------------------------------------------------------
