@@ -168,3 +168,17 @@ class Conditions:
 def is_reason(text: str) -> bool:
     """Whether a condition may have this reason."""
     return _REASON.fullmatch(text) is not None
+
+
+_FIELDS: Final = ("type", "status", "reason", "message", "lastTransitionTime")
+
+
+def are_conditions(value: Any) -> bool:
+    """Whether `value` may stand in `status.conditions`: whoever reads on relies on its types."""
+    return value is None or (isinstance(value, list) and all(map(_is_condition, value)))
+
+
+def _is_condition(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(value.get(name) or "", str) for name in _FIELDS
+    )

@@ -6,14 +6,13 @@ from typing import Any, ClassVar, Final, Self
 
 from shared.contracts import subjects
 from shared.contracts.kube.bodies import Body, as_body
+from shared.contracts.kube.conditions import are_conditions
 from shared.contracts.kube.numbers import is_at_least
 from shared.contracts.messages.base import Message, UndecodableError
 from shared.contracts.refs import ObjectRef
 
 GONE: Final = ":gone"
 """End of the message id of a tombstone."""
-
-_CONDITION_FIELDS: Final = ("type", "status", "reason", "message", "lastTransitionTime")
 
 
 class ObservedHeader(Message):
@@ -145,18 +144,9 @@ def _problem_of_contents(obj: Mapping[str, Any]) -> str | None:
     for field in ("spec", "status"):
         if not isinstance(obj.get(field) or {}, dict):
             return f"{field}: must be an object"
-    conditions = (obj.get("status") or {}).get("conditions")
-    if conditions is not None and not (
-        isinstance(conditions, list) and all(map(_is_condition, conditions))
-    ):
+    if not are_conditions((obj.get("status") or {}).get("conditions")):
         return "status.conditions: each must be an object of strings"
     return None
-
-
-def _is_condition(condition: Any) -> bool:
-    return isinstance(condition, dict) and all(
-        isinstance(condition.get(field) or "", str) for field in _CONDITION_FIELDS
-    )
 
 
 def _is_owner(owner: Any) -> bool:

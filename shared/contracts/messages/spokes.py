@@ -7,11 +7,12 @@ of the checks that lead to them.
 import math
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, Self
 
 from shared.contracts import subjects
 from shared.contracts.kube.bodies import annotations_of
-from shared.contracts.messages.base import Message, Part, WorkloadMessage
+from shared.contracts.kube.conditions import are_conditions
+from shared.contracts.messages.base import Message, Part, UndecodableError, WorkloadMessage
 from shared.contracts.messages.workloads import JobRef
 from shared.contracts.refs import WorkloadRef
 
@@ -111,6 +112,14 @@ class CopyState(Message):
 
     message: str = ""
     at: datetime
+
+    @classmethod
+    def decode(cls, data: bytes, headers: Mapping[str, str] | None = None) -> Self:
+        """Read a body. The hub's job gets the status: what no API server has is refused here."""
+        message = super().decode(data, headers)
+        if message.ended is not None and not are_conditions(message.ended.get("conditions")):
+            raise UndecodableError(cls.type, "ended.conditions: each must be an object of strings")
+        return message
 
     @property
     def ref(self) -> WorkloadRef:

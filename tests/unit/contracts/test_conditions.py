@@ -1,5 +1,6 @@
 """Conditions are read from any object, and set as apimachinery sets them."""
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +15,8 @@ from shared.contracts.kube.conditions import (
     timestamp,
     transition_time,
 )
+from shared.contracts.messages.base import UndecodableError
+from shared.contracts.messages.spokes import CopyState
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 LATER = datetime(2026, 11, 1, 13, tzinfo=UTC)
@@ -83,3 +86,15 @@ def test_setting_a_condition_leaves_the_object_alone() -> None:
     assert is_true(body, "Active")
     assert not conditions.is_true("Active")
     assert [c.get("message") for c in conditions.items] == ["Previously: fine"]
+
+
+@pytest.mark.parametrize("conditions", ["Complete", ["Complete"], [{"type": 1}], {"type": "x"}])
+def test_spoke_cannot_report_conditions_that_no_api_server_has(conditions: object) -> None:
+    told = CopyState(
+        spoke="east", cluster="hub", namespace="team", name="job-a", uid="u", number=1,
+        state="gone", ended={"conditions": []}, at=NOON,
+    )  # fmt: skip
+    body = json.loads(told.encode()) | {"ended": {"conditions": conditions}}
+    assert CopyState.decode(told.encode()) == told
+    with pytest.raises(UndecodableError, match="each must be an object of strings"):
+        CopyState.decode(json.dumps(body).encode())
