@@ -243,5 +243,7 @@ def judge(told: list[Admission]) -> None:
             assert decision.admitted_at >= requeue_at
         requeue_at = decision.requeue_at or requeue_at
     out = [a for a in told if a.reason == "DeactivatedDueToRequeuingLimitExceeded"]
-    assert [a.deactivate for a in out] == [True, False], "put out once, and then confirmed"
+    # Confirmed with the same reason, unless its quota was back before the deactivation was seen.
+    assert [a.deactivate for a in out] in ([True], [True, False])
+    assert sum(a.deactivate for a in told) == 1, "put out once"
     assert {(a.requeue_count, a.requeue_at) for a in out} == {(0, None)}
