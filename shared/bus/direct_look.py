@@ -12,6 +12,7 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -167,23 +168,36 @@ class DirectLook:
         return True
 
     async def _batch(self, body: Json) -> "tuple[list[Msg], int]":
-        """What the server sends, and how many follow."""
-        subject, inbox = f"$JS.API.DIRECT.GET.{self._stream}", self._nc.new_inbox()
-        batch = _Batch()
+        """What the server sends, and how many follow. Raises `SilentError` unless all of it came."""
+        from nats.errors import Error as NatsError  # noqa: PLC0415
+
+        try:
+            batch = await self._answered(json.dumps(body).encode())
+        except NatsError as error:
+            raise SilentError(f"{self._stream}: reading stopped: {error}") from error
+        headers = batch.end.result().headers or {}
+        if headers.get("Status") not in {"204", "404"}:
+            raise SilentError(f"{self._stream}: reading stopped: {headers.get('Description')}")
+        if not batch.is_whole:
+            raise SilentError(f"{self._stream}: reading stopped: a part of an answer was lost")
+        return batch.messages, int(headers.get("Nats-Num-Pending", 0))
+
+    async def _answered(self, body: bytes) -> "_Batch":
+        from nats.errors import Error as NatsError  # noqa: PLC0415
+
+        subject, inbox, batch = f"$JS.API.DIRECT.GET.{self._stream}", self._nc.new_inbox(), _Batch()
         # Nothing is thrown away: the server sends no more than was asked for.
         subscription = await self._nc.subscribe(
             inbox, cb=batch.observe, pending_msgs_limit=-1, pending_bytes_limit=-1
         )
         try:
-            await self._nc.publish(subject, json.dumps(body).encode(), inbox)
+            await self._nc.publish(subject, body, inbox)
             await self._until_answered(batch, subject)
         finally:
-            if self._nc.is_connected:
+            # Also without a connection: the client would subscribe again on the next one.
+            with suppress(NatsError):
                 await subscription.unsubscribe()
-        headers = batch.end.result().headers or {}
-        if headers.get("Status") not in {"204", "404"}:
-            raise SilentError(f"{self._stream}: reading stopped: {headers.get('Description')}")
-        return batch.messages, int(headers.get("Nats-Num-Pending", 0))
+        return batch
 
     async def _until_answered(self, batch: "_Batch", subject: str) -> None:
         """Wait for the whole answer, or at once raise the sentence that this user may not ask."""
@@ -232,8 +246,17 @@ class _Batch:
         self.end: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
         """Has no sequence: it says what there is besides."""
 
+        self.is_whole = True
+        """False if something did not arrive: the connection was lost, and came again before the end."""
+
+        self._last = 0
+
     async def observe(self, message: "Msg") -> None:
-        if sequence_of(message) is not None:
+        sequence = sequence_of(message)
+        before = (message.headers or {}).get("Nats-Last-Sequence")
+        self.is_whole &= before is None or int(before) == self._last
+        self._last = sequence or self._last
+        if sequence is not None:
             self.messages.append(message)
         elif not self.end.done():
             self.end.set_result(message)

@@ -17,7 +17,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from shared.bus import direct_look
-from shared.bus.direct_look import DirectLook, common_filter, sequence_of
+from shared.bus.direct_look import DirectLook, SilentError, common_filter, sequence_of
 from shared.bus.filters import covers
 from shared.testing.nats_server import nats_server
 
@@ -123,6 +123,24 @@ class Busy:
             self.written.append(subject)
 
 
+class Lossy:
+    """A connection to a real server, on which one message of the first answer does not arrive."""
+
+    def __init__(self, nc: Client, lost: int) -> None:
+        self._nc, self._lost = nc, lost
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._nc, name)
+
+    async def subscribe(self, subject: str, *, cb: Any, **limits: Any) -> Any:
+        async def arrives(message: Msg) -> None:
+            self._lost -= 1
+            if self._lost != -1:
+                await cb(message)
+
+        return await self._nc.subscribe(subject, cb=arrives, **limits)
+
+
 def _message(subject: str, data: bytes, headers: dict[str, str]) -> Msg:
     return Msg(_client=cast("Any", None), subject=subject, data=data, headers=headers)
 
@@ -199,3 +217,20 @@ COMMON = {
 def test_common_filter_covers_each(filters: tuple[str, ...], common: str) -> None:
     assert common_filter(filters) == common
     assert all(covers(common, one) for one in filters)
+
+
+async def test_answer_of_which_a_part_was_lost_is_not_believed() -> None:
+    async with nats_server() as server:
+        nc = await nats.connect(server.url)
+        for name in ("a", "b", "a", "c", "a"):
+            await nc.jetstream().publish(f"sluice.workload.hub.team.{name}", b"{}")
+        for lost in (0, 2, 4):
+            look = DirectLook(cast("Any", Lossy(nc, lost)), STREAM, (">",))
+            with pytest.raises(SilentError, match="a part of an answer was lost"):
+                await look.more()
+            assert len(await look.more()) == 5, "the same is read again"
+        ended = DirectLook(nc, STREAM, (">",))
+        await ended.more()
+        await nc.close()
+        with pytest.raises(SilentError, match="connection closed"):
+            await ended._batch({"seq": 1, "next_by_subj": ">"})

@@ -1,16 +1,21 @@
 """Reading without a consumer keeps what list-and-watch promises; the suite of the bus says all of it."""
 
+import asyncio
 from contextlib import aclosing
 from datetime import UTC, datetime
 
+import nats
 import pytest
 
 from shared.bus import direct_look
+from shared.bus.admin.apply import apply
 from shared.bus.nats.bus import NatsBus
-from shared.bus.port import CaughtUp, Entry
+from shared.bus.nats.direct import hints
+from shared.bus.port import CaughtUp, Entry, LogChangedError
 from shared.bus.stream_reader import open_stream_reader
 from shared.testing.builders import workload
 from shared.testing.nats_server import nats_server
+from shared.testing.waiting import eventually
 
 OWN = "sluice.workload.hub.team"
 
@@ -58,3 +63,55 @@ async def test_direct_reading_lists_follows_and_survives_a_restart(
             assert (await look.call("CONSUMER.LIST.WORKLOADS_NOW", {"offset": 0}))["total"] == 0
         await bus.stop()
         await writer.stop()
+
+
+async def test_log_made_anew_on_a_living_connection_is_noticed_by_its_first_hint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hints, "FIRST_PAUSE_SECONDS", 1_000.0)  # Only a hint makes it look.
+    async with nats_server() as server:
+        nc = await nats.connect(server.url)
+        bus = NatsBus(url=server.url, instance="reader", consumers=False, now=now)
+        await bus.start()
+        for _ in range(5):
+            await nc.jetstream().publish(f"{OWN}.a", workload("a", created_at=now()).encode())
+        items = bus.watch("WORKLOADS", f"{OWN}.a")
+        while not isinstance(await anext(items), CaughtUp):
+            pass
+        following = asyncio.create_task(anext(items))
+        for stream in ("WORKLOADS_NOW", "WORKLOADS"):
+            await nc.jetstream().delete_stream(stream)
+        await apply(nc)
+        while not following.done():
+            await nc.jetstream().publish(f"{OWN}.a", workload("a", created_at=now()).encode())
+        with pytest.raises(LogChangedError):
+            await following
+        await bus.stop()
+        await nc.close()
+
+
+async def test_reader_that_loses_its_connection_leaves_no_subscription_behind() -> None:
+    async with nats_server() as server:
+        buses = [
+            NatsBus(url=server.url, instance="reader", consumers=consumers, now=now)
+            for consumers in (True, False)
+        ]
+        read = []
+        for bus in buses:
+            await bus.start()
+            items = bus.watch("WORKLOADS", f"{OWN}.a")
+            while not isinstance(await anext(items), CaughtUp):
+                pass
+            nc = bus._connection.nc
+            read.append((nc, asyncio.create_task(anext(items)), len(nc._subs)))
+        for _ in range(2):
+            await server.kill()
+            await eventually(lambda: not any(bus.connected for bus in buses))
+            await server.start()
+            await eventually(lambda: all(bus.connected for bus in buses))
+        await eventually(lambda: all(len(nc._subs) <= before for nc, _, before in read))
+        await nc.jetstream().publish(f"{OWN}.a", workload("a", created_at=now()).encode())
+        for _, following, _ in read:
+            await following
+        for bus in buses:
+            await bus.stop()

@@ -346,11 +346,12 @@ class Reader:
     async def _drop_consumer(self) -> None:
         subscription, self._subscription = self._subscription, None
         consumer, self._consumer = self._consumer, ""
-        if subscription is None or not self._connection.ready:
+        if subscription is None:
             return
         try:
+            # Also without a connection: the client would subscribe again on the next one.
             await subscription.unsubscribe()
-            if consumer:
+            if consumer and self._connection.ready:
                 await call(self._connection.nc, f"CONSUMER.DELETE.{self._stream}.{consumer}")
         except (NatsError, BusError) as error:
             # The server drops it by itself after `INACTIVE_SECONDS`.

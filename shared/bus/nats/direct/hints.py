@@ -73,7 +73,10 @@ class Hints:
         self.came.set()
 
     async def wait(self, *, delivered: int) -> bool:
-        """Wait for a hint of more than was `delivered` of the log; False: look without one."""
+        """Wait for a hint of more than was `delivered` of the log; False: look without one.
+
+        False also if the hint is of what was read before: the log may have been made anew.
+        """
         if delivered < self._heard and self._tries < LAG_TRIES:
             await asyncio.sleep(min(LAG_MAX_SECONDS, LAG_FIRST_SECONDS * 2**self._tries))
             self._tries += 1
@@ -86,12 +89,12 @@ class Hints:
             self._pause = min(PAUSE_MAX_SECONDS, 2 * self._pause)
             return False
         await asyncio.sleep(self._looked_at + BETWEEN_SECONDS - asyncio.get_running_loop().time())
-        return True
+        return delivered < self._heard
 
     async def close(self) -> None:
         """Listen no more."""
         for subscription in self._listening.values():
-            # Without a connection the server has forgotten it.
+            # Also without a connection: the client would subscribe again on the next one.
             with suppress(NatsError):
                 await subscription.unsubscribe()
         self._listening.clear()

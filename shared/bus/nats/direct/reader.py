@@ -84,7 +84,7 @@ class DirectReader(Reader):
 
     async def _drop_consumer(self) -> None:
         hints, self._hints = self._hints, None
-        if hints is not None and self._connection.ready:
+        if hints is not None:
             await hints.close()
         await super()._drop_consumer()
 
