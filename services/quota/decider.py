@@ -338,14 +338,15 @@ class Decider:
             return
         self._timers.observe(ref, state)
         self._apply_workload_changed(state)
-        if admission is not None:
-            self._evict_if_tampered(state, admission)
         adopted = outbound.adopted_holding(state, admission)
         if adopted is not None:
             probes.ADOPTED.fired += 1
             self._adopted[ref] = adopted
             self._reasons.forget(ref)  # It waits no more.
             self._apply_fact(adopted)
+        # Only what holds quota can be evicted.
+        if (holding := adopted or admission) is not None:
+            self._evict_if_tampered(state, holding)
         why = None
         if adopted is None:
             why = outbound.bypass_cause(state, admission, self._on_bypass, self._on_missed)
@@ -383,9 +384,9 @@ class Decider:
         fact = workload_changed(state, refused=why, held_back=held_back)
         self._apply_fact(self._timers.complete_fact(ref, state, fact))
 
-    def _evict_if_tampered(self, state: WorkloadState, admission: Admission) -> None:
+    def _evict_if_tampered(self, state: WorkloadState, holding: Admission | QuotaHeld) -> None:
         """Evict a workload that somebody changed behind quota's back; for a deleted object only once."""
-        why = outbound.eviction_cause(state, admission)
+        why = outbound.eviction_cause(state, holding)
         known = state.deleting and self._deleted_objects.get(state.ref) == state.deleting
         if why is None or known:
             return

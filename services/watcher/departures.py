@@ -101,7 +101,8 @@ class Departures:
             self._departing[before].later = obj
             return True
         if controller := self._maker_of(scope.kind, obj):
-            self._controllers[uid] = controller
+            # Its user may write another one later: its pods are those of the job that made it.
+            self._controllers.setdefault(uid, controller)
         loses_pods = "deletionTimestamp" in metadata and _ORPHAN in (
             metadata.get("finalizers") or ()
         )

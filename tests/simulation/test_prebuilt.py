@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
+from services.simulator.cluster.kinds.catalogue import PODS
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import as_body
 from shared.contracts.kube.kinds import Object
-from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
+from shared.contracts.kube.names import QUEUE, workload_name
+from shared.contracts.messages.spokes import ORIGIN, PREBUILT_WORKLOAD
 from shared.kube.port import NotFoundError
 from tests.conformance.seeds.stage import Stage, job, pool, priority, story
 
@@ -124,3 +126,37 @@ async def test_second_job_waits_until_the_first_is_gone(stage: Stage) -> None:
     await stage.create(plan())
     await stage.until(lambda: stage.runs(second))
     assert await owner(stage) == "second"
+
+
+@pytest.mark.parametrize(
+    ("asked", "pods", "origin"),
+    [
+        pytest.param({"cpu": 1, "memory": "100Gi"}, 1, False, id="another resource"),
+        pytest.param({"cpu": 9}, 1, False, id="more of one"),
+        pytest.param({"cpu": 1}, 9, False, id="more pods"),
+        pytest.param({"cpu": 1, "memory": "100Gi"}, 1, True, id="as a hub's copy"),
+    ],
+)
+def test_job_does_not_run_on_quota_of_a_smaller_workload_of_its_name(
+    asked: dict[str, object], pods: int, origin: bool
+) -> None:
+    """Its user suspends it without a queue, has a Workload of its name admitted, and names a queue."""
+
+    @story()
+    async def told(stage: Stage) -> None:
+        ran: list[Object] = []
+        stage.system.api.store.subscribe(PODS, lambda event: ran.append(event.stored.obj))
+        await stage.create(*pool("pool", {"cpu": 4, "memory": "4Gi"}))
+        large = job("large", None, asked, parallelism=pods)
+        large["spec"]["suspend"] = True
+        made = await stage.create(large)
+        name = workload_name(kind="Job", group="batch", name="large", uid=made["metadata"]["uid"])
+        small = plan(cpu=1)
+        small["metadata"]["name"] = name
+        await stage.until_admitted(await stage.create(small))
+        labels = {QUEUE: "pool"} | ({ORIGIN: "hub", PREBUILT_WORKLOAD: name} if origin else {})
+        await stage.patch(made, {"metadata": {"labels": labels}})
+        await stage.settle(60)
+        assert ran == []
+
+    told()

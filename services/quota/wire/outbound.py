@@ -222,10 +222,28 @@ def adopted_holding(state: WorkloadState, last: Admission | None) -> QuotaHeld |
     """The admission that the cluster records, where it counts; None: what was decided `last` counts.
 
     It counts without a decision on the log, and for a job that takes a Workload that holds quota: the
-    decision was about the Workload. What that Workload has given back is another's.
+    decision was about the Workload. What that Workload has given back is another's. A job that asks for more
+    than the Workload inherits nothing: it waits for its own turn.
     """
-    inherits = last is not None and last.state in HOLDING and state.adopts == last.uid != state.uid
-    return recorded_holding(state) if last is None or inherits else None
+    if last is None:
+        return recorded_holding(state)
+    if last.state not in HOLDING or not state.adopts == last.uid != state.uid:
+        return None
+    recorded = recorded_holding(state)
+    return recorded if recorded is not None and _suffices(recorded, state) else None
+
+
+def _suffices(recorded: QuotaHeld, state: WorkloadState) -> bool:
+    """Whether an admission covers all that a job asks for."""
+    granted = {assigned.name: assigned for assigned in recorded.pod_sets}
+    for asked in state.pod_sets:
+        given = granted.get(asked.name)
+        if given is None or (asked.min_count is None and given.count < asked.count):
+            return False
+        each = {name: nearest_amount(name, text) for name, text in asked.requests.items()}
+        if any(value * given.count > given.usage.get(name, 0) for name, value in each.items()):
+            return False
+    return True
 
 
 def recorded_holding(state: WorkloadState) -> QuotaHeld | None:
@@ -323,15 +341,16 @@ def _from_wire(pod_set: PodSetAssignment) -> AssignedPodSet:
 # Changes behind quota's back -------------------------------------------------------------------
 
 
-def eviction_cause(state: WorkloadState, admission: Admission) -> tuple[str, str] | None:
+def eviction_cause(state: WorkloadState, holding: Admission | QuotaHeld) -> tuple[str, str] | None:
     """(reason, message) if somebody changed the job so that it must stop and queue again.
 
-    Causes are a deleted Workload object of ours and a job that asks for more than it was granted.
+    Causes are a deleted Workload object of ours and a job that asks for more than it was granted, by a
+    decision or by the admission on record that it has just taken over.
     """
     is_ours = state.owner is not None and state.on_eviction == "suspend"
-    if state.deleting and is_ours and admission.state in {"reserved", "admitted"}:
+    if state.deleting and is_ours and holding.state in {"reserved", "admitted"}:
         return WORKLOAD_DELETED, "The workload is deleted"
-    if admission.state != "admitted" or not (excess := list(_excess(state, admission))):
+    if holding.state != "admitted" or not (excess := list(_excess(state, holding))):
         return None
     text = f"The job asks for {', '.join(excess)}: it is stopped and waits for all of it"
     return NO_MATCHING_WORKLOAD, text
@@ -384,11 +403,11 @@ def uncounted_reason(
     return "" if cause is None else cause[0]
 
 
-def _excess(state: WorkloadState, admission: Admission) -> Iterator[str]:
+def _excess(state: WorkloadState, holding: Admission | QuotaHeld) -> Iterator[str]:
     """What a running job asks for beyond its admission, in words."""
     pods = state.outgrown or {}
     now = {pod_set.name: pod_set for pod_set in state.pod_sets} if state.enlarged else {}
-    for granted in admission.pod_sets:
+    for granted in _granted(holding):
         if pods.get(granted.name, 0) > granted.count:
             yield f"{pods[granted.name]} pods in {granted.name}, admitted {granted.count}"
         if granted.name not in now:
@@ -401,3 +420,9 @@ def _excess(state: WorkloadState, admission: Admission) -> Iterator[str]:
                 continue
             each = f"{text} {resource} for each of {granted.count} pods in {granted.name}"
             yield f"{each}, admitted {used} for all"
+
+
+def _granted(holding: Admission | QuotaHeld) -> list[PodSetAssignment]:
+    if isinstance(holding, Admission):
+        return holding.pod_sets
+    return [_to_wire(assigned) for assigned in holding.pod_sets]

@@ -16,12 +16,17 @@ from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.observed import Synced
 from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.reasons import NO_MATCHING_WORKLOAD
 from shared.settings.configuration import Configuration
 from shared.testing.builders import observed, workload
 
 NOON: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)
 WAITS: Final = {"timeout": "300s", "requeuingStrategy": {"backoffLimitCount": 2}}
 RUNS: Final[dict[str, Any]] = {"phase": "running", "held": False, "pods_active": True}
+ASSIGNED: Final = {
+    "name": "main", "count": 1, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "1"}
+}  # fmt: skip
+RECORD: Final[dict[str, Any]] = {"clusterQueue": "cq", "podSetAssignments": [ASSIGNED]}
 
 
 class Desk:
@@ -222,9 +227,7 @@ def test_pending_wait_reason_does_not_override_adopted_admission() -> None:
     desk = Desk(delay=1)
     desk.see("other")
     assert desk.see("x") == [], "it is told later why it waits"
-    assigned = {"name": "main", "count": 1, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "1"}}
-    record = {"clusterQueue": "cq", "podSetAssignments": [assigned]}
-    [adopted] = desk.see("x", admission=record, admitted_at=at(0), held=False)
+    [adopted] = desk.see("x", admission=RECORD, admitted_at=at(0), held=False)
     assert adopted.state == "admitted"
     assert desk.after(60) == []
 
@@ -234,13 +237,17 @@ def test_job_inherits_only_quota_that_its_workload_holds(gave_back: bool) -> Non
     desk = Desk(delay=1)
     [holder] = desk.see("x")
     desk.see("rival", created_at=at(-100))
-    assigned = {"name": "main", "count": 1, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "1"}}
-    record = {"clusterQueue": "cq", "podSetAssignments": [assigned]}
     if gave_back:  # The Workload is not observed with its quota yet.
         desk.see("x", uid="u-job")
-    desk.see("x", uid="u-job", adopts=holder.uid, admission=record)
+    desk.see("x", uid="u-job", adopts=holder.uid, admission=RECORD)
     last = {one.uid: one.state for one in desk.log}
     assert [uid for uid in last if last[uid] in HOLDING] == ["u-rival" if gave_back else "u-job"]
+
+
+def test_job_that_runs_more_than_the_admission_it_takes_over_is_evicted() -> None:
+    desk = Desk()
+    told = desk.see("x", admission=RECORD, admitted_at=at(0), outgrown={"main": 12}, **RUNS)
+    assert [(one.state, one.reason) for one in told][-1] == ("evicted", NO_MATCHING_WORKLOAD)
 
 
 @pytest.mark.parametrize(("end", "counts"), [("gone", True), ("finished", False)])
@@ -256,9 +263,8 @@ def test_job_that_gets_a_name_again_is_counted(end: str, counts: bool) -> None:
 
 def test_admission_recorded_by_cluster_only_is_logged_with_its_timers() -> None:
     desk = Desk()
-    assigned = {"name": "main", "count": 1, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "1"}}
     recorded = {
-        "admission": {"clusterQueue": "cq", "podSetAssignments": [assigned]},
+        "admission": {"clusterQueue": "cq", "podSetAssignments": [ASSIGNED]},
         "admitted_at": at(-200), "pods_ready_reason": "WaitForStart", "requeue_count": 1,
     }  # fmt: skip
     [adopted] = desk.see("x", **RUNS, **recorded)

@@ -85,3 +85,27 @@ def test_job_that_only_names_the_run_hides_neither_its_end_nor_the_next_run() ->
         assert (last.uid, last.deleted) == (second["metadata"]["uid"], False)
 
     run_harness(drive)
+
+
+@pytest.mark.parametrize("to_another", [True, False], ids=["to another run", "to nobody"])
+def test_run_is_not_gone_because_its_user_gave_its_task_run_away(to_another: bool) -> None:
+    async def drive(harness: Harness) -> None:
+        await running(harness)
+        run = await harness.kube.get(PIPELINE_RUN, "default", "r")
+        other = await made(harness, PIPELINE_RUN, "other", None, spec=run["spec"])
+        await harness.start()
+        await asyncio.sleep(5)
+        about = {key: other["metadata"][key] for key in ("name", "uid")}
+        of = {"apiVersion": run["apiVersion"], "kind": run["kind"], "controller": True, **about}
+        patch = {"metadata": {"ownerReferences": [of] if to_another else None}}
+        await harness.kube.patch(TASK_RUN, "default", "r-t", patch)
+        await asyncio.sleep(5)
+        await harness.kube.delete(PIPELINE_RUN, "default", "r")
+        await asyncio.sleep(90)
+        assert not [one for one in harness.published(PIPELINE_RUN) if one.deleted]
+        await harness.kube.patch(POD, "default", "p", {"metadata": {"finalizers": None}})
+        await harness.kube.delete(POD, "default", "p")
+        await asyncio.sleep(90)
+        assert [one.name for one in harness.published(PIPELINE_RUN) if one.deleted] == ["r"]
+
+    run_harness(drive)
