@@ -316,18 +316,23 @@ def main() -> None:
     try:
         app()
     except CommandError as error:
-        print(f"sluice: {error}", file=sys.stderr)
-        if error.hint:
-            print(f"  {error.hint}", file=sys.stderr)
+        _complain(f"sluice: {error}", *([f"  {error.hint}"] if error.hint else []))
         sys.exit(error.status)
     except ValueError as error:
         sentences = _settings_error(error)
         if sentences is None:
             raise
-        print("\n".join(sentences), file=sys.stderr)
+        _complain(*sentences)
         sys.exit(Exit.WRONG_INPUT)
     except KeyboardInterrupt:
         sys.exit(Exit.INTERRUPTED)
+
+
+def _complain(*lines: str) -> None:
+    """Print to standard error, without secrets: a URL of NATS may have a password."""
+    from shared.telemetry.redaction import redacted  # noqa: PLC0415
+
+    print(redacted("\n".join(lines)), file=sys.stderr)
 
 
 def _settings_error(error: ValueError) -> list[str] | None:

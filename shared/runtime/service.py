@@ -15,6 +15,7 @@ from shared.bus.nats.bus import NatsBus
 from shared.bus.port import Bus
 from shared.runtime.loop import run
 from shared.settings.base import ServiceSettings
+from shared.telemetry.redaction import redacted
 from shared.telemetry.tracing import NO_TRACING, OtlpTracing, Tracing
 
 log = structlog.get_logger(__name__)
@@ -109,7 +110,7 @@ class Hosted:
         """None when the service does its work, else why not."""
         if self._bus.connected or self.program.ready_without_bus:
             return self._service.ready()
-        return f"no connection to NATS at {self.program.settings.nats_url}"
+        return f"no connection to NATS at {redacted(self.program.settings.nats_url)}"
 
     async def alive(self) -> None:
         """Return once the event loop of the service has a turn."""

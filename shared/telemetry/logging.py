@@ -6,15 +6,20 @@ from typing import Any, Final
 
 import structlog
 
+from shared.telemetry.redaction import redacted
+
 _SECRET_KEYS: Final = frozenset({"token", "password", "key", "secret", "otp", "id_rsa", "data"})
 
 
 def _redact(
     _logger: Any, _method: str, event: structlog.typing.EventDict
 ) -> structlog.typing.EventDict:
-    """Masks values whose name suggests a secret. The callers should not log them in the first place."""
+    """Mask values whose name suggests a secret, and passwords in URLs. Callers should log neither."""
     for name in _SECRET_KEYS & event.keys():
         event[name] = "(redacted)"
+    for name, value in event.items():
+        if isinstance(value, str) and "@" in value:  # Else no URL has a password: this is cheap.
+            event[name] = redacted(value)
     return event
 
 
@@ -32,10 +37,10 @@ def configure_logging(*, service: str, level: str, format_: str, for_good: bool 
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
-        _redact,
     ]
+    shown: list[Any] = [structlog.processors.format_exc_info, _redact, renderer]
     structlog.configure(
-        processors=[*shared, structlog.processors.format_exc_info, renderer],
+        processors=[*shared, *shown],
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[level.upper()]
         ),
@@ -44,11 +49,7 @@ def configure_logging(*, service: str, level: str, format_: str, for_good: bool 
     )
     structlog.contextvars.bind_contextvars(service=service)
     formatter = structlog.stdlib.ProcessorFormatter(
-        processors=[
-            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-            structlog.processors.format_exc_info,
-            renderer,
-        ],
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *shown],
         foreign_pre_chain=shared,
     )
     handler = logging.StreamHandler(sys.stderr)

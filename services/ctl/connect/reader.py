@@ -60,7 +60,12 @@ def _state(directory: Path) -> dict[str, Any]:
     path = directory / STATE_FILE
     if not path.exists():
         return {}
-    state: dict[str, Any] = json.loads(path.read_text())
+    try:
+        state = json.loads(path.read_text())
+    except ValueError:
+        state = None
+    if not isinstance(state, dict) or not isinstance(state.get("nats_url", ""), str):
+        raise CommandError(str(path), "is not what `sluice dev` writes", hint="delete this file")
     return state
 
 

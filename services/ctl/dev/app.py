@@ -40,6 +40,7 @@ from shared.runtime.command import CommandError, Exit
 from shared.settings.access import OPEN, Access
 from shared.settings.base import ServiceSettings
 from shared.settings.configuration import read_configuration
+from shared.telemetry.redaction import redacted
 
 EXAMPLE: Final = Path(__file__).parents[3] / "deploy" / "examples" / "konflux"
 """The manifests and rules that are used if none are named."""
@@ -491,7 +492,7 @@ async def serve(options: DevOptions, say: Say) -> int:
 
 def addresses(system: Running) -> list[str]:
     """Lines that say where everything is."""
-    lines = [f"NATS at {system.nats_url}", f"kubeconfig {system.kubeconfig}"]
+    lines = [f"NATS at {redacted(system.nats_url)}", f"kubeconfig {system.kubeconfig}"]
     if system.api_url is not None:
         lines += [f"kubeconfig of {spoke.name}: {spoke.kubeconfig}" for spoke in system.spokes]
         lines.append(f"simulated cluster at {system.api_url} (kubectl --server {system.api_url} …)")

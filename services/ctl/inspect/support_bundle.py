@@ -10,10 +10,9 @@ import io
 import json
 import os
 import platform
-import re
 import tarfile
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -25,45 +24,34 @@ from services.ctl.doctor.command import doctor
 from services.ctl.get.command import Query, get
 from services.ctl.inspect.status import status
 from shared.runtime.command import CommandError
+from shared.telemetry.redaction import redacted
 
 LOG_BYTES_MAX: Final = 1024 * 1024
 """Most bytes of one log, from its end."""
 
 TABLES: Final = ("workloads", "clusterqueues", "localqueues", "cohorts", "flavors", "spokes")
-REDACTED: Final = "[redacted]"
-
-_SECRETS: Final = re.compile(
-    r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"  # PEM
-    r"|\bS[AOUXNC][A-Z2-7]{56}\b"  # A seed of NATS
-    r"|\beyJ[\w-]+\.[\w-]+\.[\w-]*"  # A token of Kubernetes or OIDC
-    r"|(?<=://)[^/\s@]+(?=@)"  # Name and password in a URL
-    r"|(?i:(?<=bearer )\S+)"
-    r"|(?i:(?<=password=)\S+|(?<=token=)\S+|(?<=secret=)\S+)",
-    re.DOTALL,
-)
 
 Part = Callable[[], Awaitable[object]]
 """Prints what belongs into one file of the bundle."""
 
 
-def redacted(text: str) -> str:
-    """The text without keys, tokens and passwords."""
-    return _SECRETS.sub(REDACTED, text)
-
-
 async def write_bundle(file: Path, *, url: str | None, directory: Path) -> list[str]:
-    """Write the bundle; return a line for each part that could not be read. Raises `CommandError`."""
+    """Write the bundle; return a line for each part that could not be read. Raises `CommandError`.
+
+    Neither the file nor a line has a secret in it.
+    """
     _refuse_existing(file)
     missing: list[str] = []
     texts = dict(_logs(directory))
     for name, part in _parts(url, directory).items():
         printed = io.StringIO()
         try:
-            with redirect_stdout(printed):
+            with redirect_stdout(printed), redirect_stderr(printed):
                 await part()
-        except (CommandError, OSError, ValueError, LookupError, TypeError) as error:
-            print(f"could not be read: {error}", file=printed)
-            missing.append(f"{name}: {error}")
+        except Exception as error:  # noqa: BLE001  # its text stands in the bundle, and the rest is needed
+            why = str(error) or repr(error)
+            print(f"could not be read: {why}", file=printed)
+            missing.append(redacted(f"{name}: {why}"))
         texts[name] = printed.getvalue()
     try:
         _pack(file, texts)
@@ -116,7 +104,9 @@ def _logs(directory: Path) -> dict[str, str]:
     found = {}
     for log in sorted((directory / "logs").glob("*.log")):
         with log.open("rb") as opened:
-            opened.seek(max(0, log.stat().st_size - LOG_BYTES_MAX))
+            if (before := log.stat().st_size - LOG_BYTES_MAX) > 0:
+                opened.seek(before)
+                opened.readline()  # The rest of a line may have a secret without its name.
             found[f"logs/{log.name}"] = opened.read().decode(errors="replace")
     return found
 
