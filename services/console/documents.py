@@ -393,3 +393,5 @@ class Snapshot(Document):
     queues: list[QueueRow]
     workloads: list[WorkloadRow]
     omitted: int = 0
+    more: bool = False
+    """Whether events called `rows` with further workloads follow."""

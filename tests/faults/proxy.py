@@ -17,10 +17,11 @@ class Proxy:
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._cut: Cut = "nothing"
+        self._renewed = 0
 
-    async def start(self) -> int:
-        """Listen on a free port of loopback, and return it."""
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+    async def start(self, port: int = 0) -> int:
+        """Listen on a port of loopback, by default a free one, and return it."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port)
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
@@ -37,6 +38,11 @@ class Proxy:
         """Let everything pass, on new connections: the old ones have lost bytes."""
         self._cut = "nothing"
         self._hang_up()
+
+    def renew(self) -> None:
+        """Let new connections pass. The old ones stay silent, as behind a router that forgot them."""
+        self._cut = "nothing"
+        self._renewed += 1
 
     def _hang_up(self) -> None:
         for writer in list(self._writers):
@@ -63,9 +69,11 @@ class Proxy:
     async def _copy(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool
     ) -> None:
+        born = self._renewed
         with suppress(OSError):
             while data := await reader.read(CHUNK_BYTES):
-                if self._cut == "everything" or (answers and self._cut == "answers"):
+                is_cut = self._cut == "everything" or (answers and self._cut == "answers")
+                if is_cut or born != self._renewed:
                     continue
                 writer.write(data)
                 await writer.drain()

@@ -88,7 +88,8 @@ def _snapshot(queries: QueryService, visibility: Visibility) -> Iterator[str]:
     for first in range(0, max(1, min(len(found), ROWS_MAX)), SNAPSHOT_ROWS):
         last = min(first + SNAPSHOT_ROWS, ROWS_MAX)
         workloads = _texts(view, "workload", found[first:last])
-        data = f'"queues":[{queues}],"workloads":[{workloads}],"omitted":{omitted}'
+        more = json.dumps(last < min(len(found), ROWS_MAX))
+        data = f'"queues":[{queues}],"workloads":[{workloads}],"omitted":{omitted},"more":{more}'
         yield _event(name, version, f'{{"version":{version},{data}}}')
         name, queues = "rows", ""
 

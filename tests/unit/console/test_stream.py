@@ -128,6 +128,7 @@ def test_long_snapshot_comes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
         assert [len(told["workloads"]) for _, told in parts] == [2, 2, 1]
         assert [len(told["queues"]) for _, told in parts] == [2, 0, 0]
         assert {told["omitted"] for _, told in parts} == {2}
+        assert [told["more"] for _, told in parts] == [True, True, False]
         shown = [name for _, told in parts for name in names(told["workloads"])]
         assert len(set(shown)) == 5
 

@@ -96,14 +96,19 @@ document.addEventListener("click", (event) => {
 });
 addEventListener("popstate", draw);
 document.addEventListener("redraw", draw);
-document.addEventListener("visibilitychange", draw);
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) stream.hurry();
+  draw();
+});
+addEventListener("online", () => stream.hurry());
 
 // --- signing in ------------------------------------------------------------------------------------
 
 const stream = new EventStream({
   event(name, message) {
+    const isFirst = !state.loaded;
     apply(name, message);
-    if (name === "snapshot") draw();
+    if (isFirst) draw();
     else drawSoon();
   },
   state(how, text) {

@@ -4,6 +4,7 @@ import { key } from "/dom.js";
 export const state = { queues: new Map(), workloads: new Map(), omitted: 0, fresh: new Set(), loaded: false, version: 0 };
 
 export function clear() {
+  coming = null;
   state.queues.clear();
   state.workloads.clear();
   state.fresh.clear();
@@ -12,18 +13,25 @@ export function clear() {
   state.version += 1;
 }
 
+// A snapshot comes in parts. While one is shown already, the next replaces it when it is whole, so that
+// nobody loses their place in a list after each connection that was cut.
+let coming = null;
+
 export function apply(name, message) {
-  if (name === "snapshot") {
-    clear();
-    state.omitted = message.omitted || 0;
-    state.loaded = true;
-  }
-  state.version += 1;
-  for (const row of message.queues) state.queues.set(key(row), row);
+  if (name === "snapshot") coming = state.loaded ? { queues: new Map(), workloads: new Map() } : null;
+  const into = coming || state;
+  for (const row of message.queues) into.queues.set(key(row), row);
   for (const row of message.workloads) {
-    state.workloads.set(key(row), row);
+    into.workloads.set(key(row), row);
     if (name === "change") state.fresh.add(key(row));
   }
+  if (name === "snapshot") state.omitted = message.omitted || 0;
+  if (coming && !message.more) {
+    Object.assign(state, coming);
+    coming = null;
+  }
+  state.loaded = true;
+  state.version += 1;
   for (const gone of message.gone || []) {
     (gone.what === "queue" ? state.queues : state.workloads).delete(key(gone));
   }

@@ -32,22 +32,32 @@ async function problemOf(response) {
   }
 }
 
-export async function ask(path, body) {
-  const options = { headers: headers() };
+// Raises `Unanswered` if the console cannot be reached, or says nothing for `milliseconds`.
+export async function ask(path, body, milliseconds = SILENCE_MS) {
+  const cut = new AbortController();
+  const options = { headers: headers(), signal: cut.signal };
   if (body !== undefined) Object.assign(options, { method: "POST", body: JSON.stringify(body) });
-  const response = await fetch(path, options);
-  if (!response.ok) throw new Error(await problemOf(response));
-  return response.json();
+  try {
+    const response = await within(milliseconds, fetch(path, options));
+    if (!response.ok) throw new Error(await problemOf(response));
+    return JSON.parse(await within(milliseconds, response.text()));
+  } catch (error) {
+    cut.abort(); // A question that hangs would keep one of the browser's few connections.
+    throw error;
+  }
 }
 
-// The next part of the stream. A connection that was cut without a word says nothing any more.
-async function within(milliseconds, reader) {
+export class Unanswered extends Error {}
+
+// What it comes to. A connection that was cut without a word says nothing any more.
+async function within(milliseconds, coming) {
   let timer;
   const silence = new Promise((_, reject) => {
-    timer = setTimeout(() => reject(new Error("the console says nothing")), milliseconds);
+    timer = setTimeout(() => reject(new Unanswered("the console says nothing")), milliseconds);
   });
+  const answer = coming.catch(() => { throw new Unanswered("the console does not answer"); });
   try {
-    return await Promise.race([reader.read(), silence]);
+    return await Promise.race([answer, silence]);
   } finally {
     clearTimeout(timer);
   }
@@ -59,9 +69,17 @@ export class EventStream {
     this.on = on;
     this.connection = null;
     this.again = AGAIN_FIRST_MS;
+    this.timer = null;
+  }
+
+  // Try again at once, if it waits for its next try.
+  hurry() {
+    if (this.timer !== null) this.follow();
   }
 
   stop() {
+    clearTimeout(this.timer);
+    this.timer = null;
     if (this.connection) this.connection.abort();
     this.connection = null;
   }
@@ -73,7 +91,7 @@ export class EventStream {
     try {
       const only = identity.namespace();
       const query = only ? `?namespace=${encodeURIComponent(only)}` : "";
-      const response = await fetch(`/api/v1/events${query}`, { headers: headers(), signal: mine.signal });
+      const response = await within(SILENCE_MS, fetch(`/api/v1/events${query}`, { headers: headers(), signal: mine.signal }));
       if (REFUSED.has(response.status)) {
         this.on.refused(identity.token() ? await problemOf(response) : "");
         return;
@@ -87,7 +105,7 @@ export class EventStream {
       if (mine.signal.aborted) return;
       mine.abort();
       this.on.state("lost", `${error.message}; again in ${Math.round(this.again / 1000)} s`);
-      setTimeout(() => { if (this.connection === mine) this.follow(); }, this.again);
+      this.timer = setTimeout(() => this.follow(), this.again);
       this.again = Math.min(AGAIN_MAX_MS, this.again * 2);
     }
   }
@@ -96,7 +114,7 @@ export class EventStream {
     const decoder = new TextDecoder();
     let text = "";
     for (;;) {
-      const { value, done } = await within(SILENCE_MS, reader);
+      const { value, done } = await within(SILENCE_MS, reader.read());
       if (done) return;
       text += decoder.decode(value, { stream: true });
       let end;

@@ -4,6 +4,7 @@ import { element, key, note, number, problem, section, table } from "/dom.js";
 import { clusterQueues, localQueues, severalClusters } from "/state.js";
 import { ask } from "/stream.js";
 
+const PLAYING_MS = 120000; // A what-if may wait for others and take a minute itself.
 const KINDS = { quota: "change a quota", submit: "submit a workload", remove: "remove a ClusterQueue" };
 const QUEUE_LABEL = "kueue.x-k8s.io/queue-name";
 
@@ -53,7 +54,7 @@ async function play(row, data, place) {
   shown = [note("playing…")];
   document.dispatchEvent(new Event("redraw"));
   try {
-    shown = answered(await ask("/api/v1/simulate", { cluster: row.cluster, ...change(row, data, place) }));
+    shown = answered(await ask("/api/v1/simulate", { cluster: row.cluster, ...change(row, data, place) }, PLAYING_MS));
   } catch (error) {
     shown = [problem(error.message)];
   }

@@ -2,7 +2,7 @@
 import { age, asking, copyable, element, key, link, note, problem, requests, section, since, status, titleOf, toNamespace, toQueue } from "/dom.js";
 import { inCluster, state } from "/state.js";
 import { asked } from "/asked.js";
-import { ask } from "/stream.js";
+import { Unanswered, ask } from "/stream.js";
 
 const AGAIN_MS = 4500; // What is said is at most five seconds old.
 const FORECAST_MS = 60000;
@@ -110,9 +110,10 @@ async function answer(mine, row, forecast) {
   try {
     const { items } = await ask(`${path}?cluster=${encodeURIComponent(row.cluster)}${forecast ? "&forecast=true" : ""}`);
     if (forecast) mine.forecast = new Map(items.map((item) => [item.name, expected(item)]));
-    mine.shown = items.map((item) => facts(item, mine.forecast?.get(item.name)));
+    mine.shown = mine.facts = items.map((item) => facts(item, mine.forecast?.get(item.name)));
   } catch (error) {
-    mine.shown = [problem(error.message)];
+    // What was known before the connection was cut still helps.
+    mine.shown = [problem(error.message), ...(error instanceof Unanswered ? mine.facts || [] : [])];
   }
   if (why === mine) document.dispatchEvent(new Event("redraw"));
 }
