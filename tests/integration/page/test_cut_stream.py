@@ -22,9 +22,15 @@ CLOCK = """
 (() => {
   const [now, later] = [Date.now.bind(Date), setTimeout.bind(window)], timers = new Map();
   let [ahead, last] = [0, 0];
-  const due = () => { for (const [id, { run, at }] of [...timers]) if (at <= Date.now() && timers.delete(id)) run(); };
+  const due = () => {
+    for (const [id, { run, at }] of [...timers]) if (at <= Date.now() && timers.delete(id)) run();
+  };
   Date.now = () => now() + ahead;
-  window.setTimeout = (run, ms = 0) => { timers.set(++last, { run, at: Date.now() + ms }); later(due, ms + 1); return last; };
+  window.setTimeout = (run, ms = 0) => {
+    timers.set(++last, { run, at: Date.now() + ms });
+    later(due, ms + 1);
+    return last;
+  };
   window.clearTimeout = (id) => timers.delete(id);
   window.pass = (ms) => { ahead += ms; due(); };
 })()
@@ -74,7 +80,8 @@ async def line(tab: Page, place: Place) -> AsyncIterator[tuple[Proxy, int]]:
     """A page that is signed in and reaches the console by a proxy."""
     await asyncio.gather(*(place.site.workload(f"w{number:03}") for number in range(ROWS)))
     at = urlsplit(place.url)
-    assert at.hostname and at.port
+    assert at.hostname
+    assert at.port
     proxy = Proxy(at.hostname, at.port)
     port = await proxy.start()
     script = await tab.call("Page.addScriptToEvaluateOnNewDocument", source=CLOCK)
