@@ -345,13 +345,14 @@ class Term:
     async def _is_proved_lost(self, spoke: str) -> bool:
         """Whether the log has no newer heartbeat than the one that timed out.
 
-        The dispatcher itself may have been cut off from the bus. Then the spoke has renewed its leases, and
-        its heartbeats are on the log, but not read yet.
+        The dispatcher itself may have been cut off from the bus, or the server that it asks from the others.
+        Then the spoke has renewed its leases, and its heartbeats are on the log, but not read yet.
         """
         health = self._store.health
         beat = health.last_heartbeat(spoke)
         try:
-            latest = await self._bus.latest("SPOKES", subjects.join("beat", spoke, None, None))
+            subject = subjects.join("beat", spoke, None, None)
+            latest = await self._bus.latest(Beat.stream, subject, current=True)
         except UnavailableError as error:
             log.warning("cannot ask for the last beat", spoke=spoke, error=str(error))
             return False

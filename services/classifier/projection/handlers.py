@@ -99,8 +99,8 @@ class Term:
         self._alive_in_flight: dict[str, str] = {}
         """Uid of each workload whose present state is in flight, to the subject of that state."""
 
-        self._behind: dict[str, WorkloadState] = {}
-        """Subject of a state in flight to the tombstone of the name that the same workload had before."""
+        self._behind: dict[str, dict[str, WorkloadState]] = {}
+        """Uid of each workload in flight to the tombstones of the names that it had before, by subject."""
 
         self._has_room = True
         """False while the log is so full that only workloads that are known already are written."""
@@ -281,6 +281,9 @@ class Term:
         if self._comes_behind(state):
             return
         self._note_known(state)
+        replaced = self._next.get(state.subject)
+        if replaced is not None and replaced.uid != state.uid:
+            self._on_landed(replaced)
         if state.phase != "gone":
             self._alive_in_flight[state.uid] = state.subject
         if state.subject in self._in_flight:
@@ -296,13 +299,12 @@ class Term:
         2. The new name was there before: its message is refused once, because it expects no message before.
         3. The tombstone would overtake it, and somebody else could get what still runs.
         """
-        outdated = [key for key, held in self._behind.items() if held.subject == state.subject]
-        for subject in outdated:
-            del self._behind[subject]
+        for held in self._behind.values():
+            held.pop(state.subject, None)
         ahead = self._alive_in_flight.get(state.uid, state.subject)
         if state.phase != "gone" or ahead == state.subject:
             return False
-        self._behind[ahead] = state
+        self._behind.setdefault(state.uid, {})[state.subject] = state
         return True
 
     async def _publish(self, state: WorkloadState) -> None:
@@ -317,7 +319,10 @@ class Term:
             except (StreamFullError, UnavailableError) as error:
                 log.warning("cannot publish; trying again", subject=subject, error=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
-                state = self._next.pop(subject, state)
+                if (newer := self._next.pop(subject, None)) is not None:
+                    if newer.uid != state.uid:
+                        self._on_landed(state)
+                    state = newer
             except FencedError:
                 try:
                     await self._resolve_fence(state)
@@ -332,12 +337,16 @@ class Term:
         else:
             self._sequences[subject] = sequence
         self._in_flight.discard(subject)
-        if self._alive_in_flight.get(state.uid) == subject:
-            del self._alive_in_flight[state.uid]
-        if (behind := self._behind.pop(subject, None)) is not None:
-            self._enqueue(behind)
+        self._on_landed(state)
         if (following := self._next.pop(subject, None)) is not None:
             self._enqueue(following)
+
+    def _on_landed(self, state: WorkloadState) -> None:
+        """A state is on the log, or never will be, because another workload has its name now."""
+        if self._alive_in_flight.get(state.uid) == state.subject:
+            del self._alive_in_flight[state.uid]
+            for tombstone in self._behind.pop(state.uid, {}).values():
+                self._enqueue(tombstone)
 
     async def _resolve_fence(self, state: WorkloadState) -> None:
         """Find out which write came first: our own of a moment ago, or another writer's.

@@ -36,7 +36,7 @@ class OtherChecks:
     def observe_workload(self, state: WorkloadState) -> bool:
         """Record the answers in a Workload's status; return whether they changed."""
         before = self._states.pop(state.ref, None)
-        if state.checks:
+        if state.checks and state.phase != "gone":
             self._states[state.ref] = state
         if state.phase == "gone" or (state.checks and state.checks != self._void.get(state.ref)):
             self._void.pop(state.ref, None)

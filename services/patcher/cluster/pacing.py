@@ -10,7 +10,15 @@ from typing import Final, Generic, TypeVar
 
 import structlog
 
-from shared.kube.port import ConflictError, KubeError, ThrottledError, UnavailableError
+from services.patcher.cluster.errors import is_transient_refusal
+from shared.bus.port import LaterError
+from shared.kube.port import (
+    ConflictError,
+    KubeError,
+    RefusedError,
+    ThrottledError,
+    UnavailableError,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -126,7 +134,7 @@ async def drain(
     """Write the items of the backlog, one at a time, until cancelled.
 
     A write that fails for now is tried again, unless a newer value waits for its key. A write that the
-    API server refuses is logged and dropped. `what` names the writes in logs.
+    API server refuses for good is logged and dropped. `what` names the writes in logs.
     """
     while True:
         await backlog.wait_for_item()
@@ -136,11 +144,19 @@ async def drain(
         key, value = item
         try:
             await write(key, value)
-        except (ThrottledError, ConflictError, UnavailableError) as error:
+        except (KubeError, LaterError) as error:
+            if not _may_succeed(error):
+                log.warning("not written", what=what, key=str(key), error=str(error))
+                continue
             if backlog.get(key) is None:
                 backlog.put(key, value)
             delay = error.retry_after_seconds if isinstance(error, ThrottledError) else 0.0
             log.info("writing again later", what=what, key=str(key), error=str(error))
             await asyncio.sleep(max(RETRY_SECONDS, delay))
-        except KubeError as error:
-            log.warning("not written", what=what, key=str(key), error=str(error))
+
+
+def _may_succeed(error: KubeError | LaterError) -> bool:
+    """Whether the same write may succeed later, as after an operator has granted a right."""
+    if isinstance(error, RefusedError):
+        return is_transient_refusal(error)
+    return isinstance(error, LaterError | ThrottledError | ConflictError | UnavailableError)

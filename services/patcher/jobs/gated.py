@@ -10,7 +10,6 @@ from services.patcher.cluster.pacing import Backlog, RateLimiter, WriteLoad, dra
 from services.patcher.cluster.patches import JsonPatch, remove_finalizer
 from services.patcher.cluster.writer import Writer
 from services.patcher.jobs.group_upkeep import GroupUpkeep
-from shared.bus.port import LaterError
 from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.conditions import TERMINATION_TARGET, Conditions
 from shared.contracts.kube.kinds import Kind
@@ -86,8 +85,6 @@ class GateFinalizers:
             )
         except NotFoundError:
             return  # It is gone.
-        except LaterError:
-            self._backlog.put(key, what)
 
 
 def _without_finalizer(integration: Integration, obj: Body) -> JsonPatch | None:

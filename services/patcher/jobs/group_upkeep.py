@@ -72,14 +72,14 @@ class GroupUpkeep:
         if workload is not None and annotations_of(workload).get(names.GROUP_WORKLOAD) != "true":
             workload = None
         done, surplus = list(done_with(group, workload)), list(excess(group, workload))
-        try:
-            if workload is not None and done and not is_true(workload, FINISHED):
-                counting = (one for one in group.members.values() if one.counts)
+        if workload is not None and done and not is_true(workload, FINISHED):
+            counting = [one for one in group.members.values() if one.counts]
+            try:
                 await self.own(group, workload, counting)
-            for member in [*done, *surplus]:
-                await self._let_go(group, member, delete=member in surplus)
-        except (LaterError, NotFoundError):
-            self._backlog.put(key, None)
+            except NotFoundError as error:
+                raise LaterError("its Workload is gone, or another one") from error
+        for member in [*done, *surplus]:
+            await self._let_go(group, member, delete=member in surplus)
 
     async def own(self, group: Group, workload: Body, members: Iterable[Member]) -> None:
         """Let these objects own the Workload: it goes with the last one that does."""

@@ -1,6 +1,8 @@
 """Checks beside MultiKueue's: who answers them where, and that no copy is offered before all are ready."""
 
 import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,11 +11,13 @@ import pytest
 
 from services.dispatcher.hub.configuration import MultiKueueConfiguration
 from services.dispatcher.hub.other_checks import OtherChecks
+from shared.bus.port import CaughtUp, Entry
 from shared.contracts.controllers import MACHINES, MULTIKUEUE, PROVISIONING, WINDOW
 from shared.contracts.kube import kinds
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.workloads import RecordedCheck, WorkloadState
 from shared.testing.builders import admission, observed, workload
+from shared.testing.world.memory_bus import MemoryBus
 from tests.unit.dispatcher.harness import CHECK, Harness, job, workload_of
 
 DECIDED = datetime(2026, 1, 1, 12, 0, 10, 600_000, tzinfo=UTC)
@@ -50,8 +54,8 @@ class Case:
     lost: bool = False
     """Quota was taken back after these answers, and was given again."""
 
-    later: tuple[RecordedCheck, ...] | None = None
-    """What the status shows after the new reservation."""
+    later: tuple[tuple[RecordedCheck, ...], ...] = ()
+    """What the status shows after the new reservation, one after the other."""
 
     pending: tuple[str, ...] = ()
 
@@ -116,16 +120,32 @@ CASES = {
     "the answer to a reservation of the same second is shown again": Case(
         status=(in_status("budget", second=10),),
         lost=True,
-        later=(in_status("budget", second=10),),
+        later=((in_status("budget", second=10),),),
         pending=("budget",),
     ),
     "a foreign check is ready anew after quota was taken back": Case(
-        status=(in_status("budget", second=10),), lost=True, later=(in_status("budget", second=12),)
+        status=(in_status("budget", second=10),),
+        lost=True,
+        later=((in_status("budget", second=12),),),
     ),
     "a foreign check takes its answer back": Case(
         status=(in_status("budget"),),
-        later=(in_status("budget", "Retry", second=12),),
+        later=((in_status("budget", "Retry", second=12),),),
         pending=("budget",),
+    ),
+    "the status has lost the answer": Case(
+        status=(in_status("budget"),), later=((),), pending=("budget",)
+    ),
+    "the same answer is given once more after another one": Case(
+        status=(in_status("budget", second=10),),
+        lost=True,
+        later=((in_status("budget", "Pending", second=10),), (in_status("budget", second=10),)),
+    ),
+    "a check of ours was ready in the same second before quota was taken back": Case(
+        checks=("multikueue", "machines"),
+        bus=(on_bus("machines", service="provisioner"),),
+        lost=True,
+        pending=("machines",),
     ),
 }
 
@@ -142,14 +162,44 @@ def test_check_is_pending_until_its_own_controller_answers_this_reservation(case
     others.observe_workload(about)
     if case.lost:
         others.on_quota_lost(about.ref)
-    if case.later is not None:
-        others.observe_workload(workload("job", checks=list(case.later), **case.state))
+    for shown in case.later:
+        others.observe_workload(workload("job", checks=list(shown), **case.state))
     reserved = admission(workload("job"), "reserved", checks=list(case.checks), decided_at=DECIDED)
     assert others.pending(reserved) == case.pending
 
 
+@pytest.mark.parametrize("first", ["its end", "the end of its quota"])
+def test_nothing_is_kept_of_a_workload_that_is_gone(first: str) -> None:
+    others = OtherChecks(MultiKueueConfiguration(cluster="hub"))
+    about = workload("job", checks=[in_status("budget")])
+    others.observe_workload(about)
+    others.observe_answer(on_bus("machines", service="provisioner"))
+    ends: dict[str, Callable[[], object]] = {
+        "its end": lambda: others.observe_workload(about.gone()),
+        "the end of its quota": lambda: others.on_quota_lost(about.ref),
+    }
+    for end in sorted(ends, key=lambda name: name != first):
+        ends[end]()
+    assert not any((others._answers, others._states, others._void))
+
+
+def late(log: str) -> Any:
+    """A `watch` that is slow to read one log."""
+    watch = MemoryBus.watch
+
+    async def slow(bus: MemoryBus, stream: str, *filters: str) -> AsyncGenerator[Entry | CaughtUp]:
+        await asyncio.sleep(10 if stream == log else 0)
+        async with aclosing(watch(bus, stream, *filters)) as items:
+            async for item in items:
+                yield item
+
+    return slow
+
+
 @pytest.mark.parametrize("first", ["the status", "the check", "the reservation"])
-def test_copy_is_offered_once_a_foreign_check_is_ready_in_the_status(first: str) -> None:
+def test_copy_is_offered_once_a_foreign_check_is_ready_in_the_status(
+    first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In any order in which the streams may bring them."""
     with Harness() as harness:
         train = job()
@@ -181,6 +231,11 @@ def test_copy_is_offered_once_a_foreign_check_is_ready_in_the_status(first: str)
             await asyncio.sleep(30)
             assert await harness.last_order("east") is None
             await show("Ready")
-            await harness.until_order("east", "offered")
+            offered = await harness.until_order("east", "offered")
+            # The next term gets the answer last of all, and plans nothing before that.
+            monkeypatch.setattr(MemoryBus, "watch", late("WORKLOADS"))
+            harness.world.crash("dispatcher", down_seconds=1)
+            await asyncio.sleep(60)
+            assert await harness.last_order("east") == offered
 
         harness.run(drive)

@@ -8,6 +8,7 @@ import pytest
 from shared.contracts.kube import kinds
 from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.spokes import SCHEMA, Beat, CopyState
+from shared.testing.world.connection import Deposed
 from tests.unit.dispatcher.harness import (
     LOST,
     Harness,
@@ -98,6 +99,27 @@ def test_dispatcher_cut_off_from_bus_does_not_count_spokes_as_lost() -> None:
             await start_on_west(harness, job())
             harness.world.partition("dispatcher", "bus", seconds=200)
             await asyncio.sleep(300)
+            check = await harness.last_check()
+            assert check is not None
+            assert check.state == "Ready"
+
+        harness.run(drive)
+
+
+def test_dispatcher_at_a_server_that_was_cut_off_does_not_count_spokes_as_lost() -> None:
+    with Harness(**LOST_WITH_LEASES) as harness:
+        server = harness.server
+
+        async def drive() -> None:
+            await start_on_west(harness, job())
+            server.replicated = True
+            harness.silent.add("west")
+            await asyncio.sleep(55)
+            server.deposed["dispatcher"] = Deposed(server, server.streams)
+            harness.silent.clear()  # It is back, and renews its leases.
+            await asyncio.sleep(12)
+            server.deposed.clear()
+            await asyncio.sleep(60)
             check = await harness.last_check()
             assert check is not None
             assert check.state == "Ready"

@@ -4,7 +4,17 @@ import asyncio
 
 import pytest
 
-from services.patcher.cluster.pacing import BUSY_PER_SECOND, BUSY_SLOWDOWN, RateLimiter, WriteLoad
+from services.patcher.cluster.pacing import (
+    BUSY_PER_SECOND,
+    BUSY_SLOWDOWN,
+    RETRY_SECONDS,
+    Backlog,
+    RateLimiter,
+    WriteLoad,
+    drain,
+)
+from shared.bus.port import LaterError
+from shared.kube.port import NotFoundError, RefusedError, ThrottledError, UnavailableError
 from shared.testing.world.loop import run_virtual
 
 
@@ -48,3 +58,48 @@ def test_low_priority_writes_slow_down_for_decisions(
         RateLimiter(20, load=load), load, decisions_per_second=decisions_per_second, seconds=10
     )
     assert counted == pytest.approx(expected, abs=2)
+
+
+UNTIL_GRANTED = RefusedError('User "patcher" cannot patch resource "pods"', status=403)
+AGAIN = {
+    "it kept changing": LaterError("keeps changing"),
+    "the API server asked for a pause": ThrottledError("slower", retry_after_seconds=7),
+    "the API server did not answer": UnavailableError("no answer"),
+    "an operator has to grant a right": UNTIL_GRANTED,
+}
+NEVER = {
+    "it is invalid": RefusedError("spec: invalid", status=422),
+    "it is gone": NotFoundError("gone"),
+}
+
+
+@pytest.mark.parametrize(
+    ("error", "succeeds"),
+    [*((error, True) for error in AGAIN.values()), *((error, False) for error in NEVER.values())],
+    ids=[*AGAIN, *NEVER],
+)
+def test_write_that_may_succeed_later_is_tried_again_after_a_pause(
+    error: Exception, succeeds: bool
+) -> None:
+    fails, written = 3, list[tuple[str, float]]()
+
+    async def write(key: str, _value: None) -> None:
+        nonlocal fails
+        if key == "bad" and fails:
+            fails -= 1
+            raise error
+        written.append((key, asyncio.get_running_loop().time()))
+
+    async def main() -> None:
+        backlog: Backlog[str, None] = Backlog()
+        backlog.put("bad", None)
+        backlog.put("good", None)
+        limiter = RateLimiter(1_000, burst=10)
+        draining = asyncio.create_task(drain(backlog, write, limiter, what="test"))
+        await asyncio.sleep(100)
+        draining.cancel()
+
+    run_virtual(main())
+    assert [key for key, _ in written] == (["good", "bad"] if succeeds else ["good"])
+    if succeeds:
+        assert written[-1][1] >= 3 * RETRY_SECONDS

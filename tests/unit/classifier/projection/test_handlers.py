@@ -6,10 +6,19 @@ from typing import Any
 import pytest
 
 from services.classifier.projection import handlers
-from services.classifier.projection.handlers import DECISION_DELAY_SECONDS, ROOM_SECONDS, Projection
+from services.classifier.projection.handlers import (
+    DECISION_DELAY_SECONDS,
+    RETRY_SECONDS,
+    ROOM_SECONDS,
+    Projection,
+    Term,
+)
+from services.classifier.projection.policy import DEFAULT_POLICY
 from shared.contracts.kube import kinds
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.workloads import WorkloadState
+from shared.testing.builders import workload
+from shared.testing.world.loop import run_virtual
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
 from shared.testing.world.memory_streams import Stream
 from shared.testing.world.world import ProcessContext, World
@@ -158,3 +167,48 @@ def test_nearly_full_log_postpones_new_workloads_and_takes_ends(
         assert (stage.said()[-1].name, stage.said()[-1].phase) == ("new", "waiting")
 
     stage.play(drive)
+
+
+def sent(*states: WorkloadState) -> list[tuple[str, str, str]]:
+    """What is told of states that come while the log is full; a moment later it is not any more."""
+    server = MemoryServer()
+
+    async def play() -> None:
+        bus = MemoryBus(server, instance="classifier")
+        await bus.start()
+        async with asyncio.TaskGroup() as group:
+            term = Term(bus, group, DEFAULT_POLICY)
+            server.stream("WORKLOADS").full = True
+            for state in states:
+                term._enqueue(state)
+                await asyncio.sleep(RETRY_SECONDS / 10)
+            server.stream("WORKLOADS").full = False
+        await bus.stop()
+
+    run_virtual(play())
+    logged = [
+        WorkloadState.decode(one.data) for one in server.streams["WORKLOADS"].messages.values()
+    ]
+    return [(state.name, state.uid, state.phase) for state in logged]
+
+
+RENAMED = workload("new", uid="u-1", phase="running"), workload("old", uid="u-1", phase="gone")
+"""A job that runs under its new name, and the end of its old name."""
+
+
+@pytest.mark.parametrize("before", [(), (workload("new", uid="u-0"),)], ids=["first", "second"])
+def test_end_of_an_old_name_is_told_though_another_job_takes_the_new_one(
+    before: tuple[WorkloadState, ...],
+) -> None:
+    told = sent(*before, *RENAMED, workload("new", uid="u-2", phase="running"))
+    assert told[-1] == ("old", "u-1", "gone")
+    assert ("new", "u-2", "running") in told
+
+
+def test_each_of_several_old_names_ends() -> None:
+    names = "abc"
+    told = sent(
+        *(workload(name, uid="u-1", phase="running") for name in names),
+        *(workload(name, uid="u-1", phase="gone") for name in names[:-1]),
+    )
+    assert [one for one in told if one[2] == "gone"] == [("a", "u-1", "gone"), ("b", "u-1", "gone")]
