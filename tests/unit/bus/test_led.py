@@ -24,6 +24,7 @@ LED = {
 CUT_OFF = {
     "three, none was heard": others(2.5, 7.0),
     "three, both are offline": others(0.1, 0.1, offline=True),
+    "two, the other was not heard": others(60.0),
     "five, one other was heard": others(0.2, 7.0, 60.0, 60.0),
 }
 

@@ -111,14 +111,12 @@ class Setup:
 
     async def decide(self, state: WorkloadState, decided: AdmissionState, **more: Any) -> None:
         self._number += 1
-        pod_set = PodSetAssignment(
-            name="main", count=1, flavors={"cpu": "spot"}, usage={"cpu": "1"}
-        )
+        one = PodSetAssignment(name="main", count=1, flavors={"cpu": "spot"}, usage={"cpu": "1"})
         await self.bus.publish(
             Admission(
                 cluster="hub", namespace="default", name=state.name, uid=state.uid, state=decided,
                 term=1, number=self._number, decided_at=NOON, cluster_queue="cq",
-                pod_sets=[pod_set], **more,
+                **{"pod_sets": [one], **more},
             )
         )  # fmt: skip
 

@@ -1,12 +1,16 @@
 """ClusterQueues, flavors and checks stay while they are in use."""
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from functools import partial
 from typing import Any
 
 import pytest
 
+from services.patcher.cluster.finalizers import ConfigurationFinalizers
+from services.patcher.cluster.pacing import WriteLoad
 from shared.bus.headers import TYPE
+from shared.bus.port import Entry
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import as_body
 from shared.contracts.kube.kinds import Kind
@@ -14,6 +18,7 @@ from shared.contracts.kube.names import RESOURCE_IN_USE
 from shared.contracts.messages.base import SCHEMA_VERSION
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.queues import QueueStatus
+from shared.contracts.subjects import synced_filter
 from shared.kube.port import NotFoundError
 from shared.testing.builders import observed_object
 from shared.testing.waiting import eventually
@@ -134,6 +139,33 @@ async def test_deleted_flavor_or_check_goes_when_no_queue_names_it(
         assert obj is not None
         await cluster.bus.publish(observed_object(QUEUE[0], obj, deleted=True))
     await eventually(partial(cluster.is_gone, *named))
+
+
+async def test_deleted_flavor_goes_once_all_queues_are_listed() -> None:
+    """And not while the view is still being read, though it has that they were."""
+    cluster = Cluster()
+    await cluster.bus.start()
+    metadata = {"name": "spot", "finalizers": [RESOURCE_IN_USE]}
+    await cluster.kube.create(FLAVOR[0], as_body({"metadata": metadata, "spec": {}}))
+    await cluster.delete(*FLAVOR)
+    await cluster.start_patcher()
+    other = (kinds.RESOURCE_FLAVOR, "other")
+    await cluster.kube.create(other[0], as_body({"metadata": {"name": "other"}, "spec": {}}))
+    await cluster.see(*other)
+    await eventually(partial(cluster.has_finalizer, *other))  # The deletion was handled before.
+    assert await cluster.has_finalizer(*FLAVOR)
+    await cluster.list_all()
+    await eventually(partial(cluster.is_gone, *FLAVOR))
+    await cluster.kill_patcher()
+    finalizers = ConfigurationFinalizers(
+        bus=cluster.bus, kube=cluster.kube, cluster="hub", load=WriteLoad()
+    )
+    async with aclosing(cluster.bus.replay("OBSERVED", synced_filter("hub"))) as items:
+        listed = await anext(items)
+    assert isinstance(listed, Entry)
+    assert finalizers._on_entry(listed)
+    assert not finalizers._is_free(FLAVOR), "its queue may come next"
+    await cluster.bus.stop()
 
 
 UNREAD = {

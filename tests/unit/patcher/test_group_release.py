@@ -1,5 +1,6 @@
 """A group is let go as far as it was admitted, and its stop is told when nothing of it runs."""
 
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -14,14 +15,18 @@ from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
 from shared.bus.port import LaterError
 from shared.contracts.kube.conditions import is_true
-from shared.contracts.kube.kinds import NAMESPACE, POD, WORKLOAD, Object
-from shared.contracts.messages.admissions import Admission
-from shared.contracts.messages.workloads import JobRef, Members, WorkloadState
-from shared.integrations import PodSetInfo
+from shared.contracts.kube.kinds import INTEGRATION, NAMESPACE, POD, WORKLOAD, Object
+from shared.contracts.messages.admissions import Admission, PodSetAssignment
+from shared.contracts.messages.workloads import JobRef, Members, PodSet, WorkloadState
+from shared.integrations import PodSetInfo, opted_documents
+from shared.kube.port import NotFoundError, RefusedError
+from shared.settings.configuration import Configuration
+from shared.testing.waiting import eventually
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.memory_server import MemoryServer
 from tests.unit.integrations.grouped_pods import PODS, pod, workload
-from tests.unit.patcher.stage import NOON
+from tests.unit.patcher.stage import NOON, Setup
+from tests.unit.patcher.test_api_server_errors import FaultyKube
 
 STATE = WorkloadState(
     cluster="hub",
@@ -74,6 +79,14 @@ class Cluster:
             made = await self.kube.patch(POD, "team-a", name, status, subresource="status")
             self.cache.groups.observe(made, PODS)
 
+    async def delete(self, name: str) -> None:
+        """Delete one without its finalizer: nobody has observed it yet."""
+        obj = await self.kube.get(POD, "team-a", name)
+        bare = {"metadata": {"uid": obj["metadata"]["uid"], "finalizers": None}}
+        await self.kube.patch(POD, "team-a", name, bare)
+        with suppress(NotFoundError):
+            await self.kube.delete(POD, "team-a", name, uid=obj["metadata"]["uid"])
+
     async def let_go(self) -> set[str]:
         found = (await self.kube.list(POD, namespace="team-a")).items
         return {one["metadata"]["name"] for one in found if not one["spec"].get("schedulingGates")}
@@ -87,6 +100,10 @@ def _new(obj: Object) -> Object:
     """An object as its user creates it."""
     metadata = {key: value for key, value in obj["metadata"].items() if key != "resourceVersion"}
     return obj | {"metadata": metadata}
+
+
+OPTED = {"integrations": {"frameworks": ["pod"]}}
+TWO = [PodSetAssignment(name="a", count=2, flavors={"cpu": "spot"}, usage={"cpu": "2"})]
 
 
 async def agree() -> None:
@@ -108,6 +125,20 @@ async def test_no_more_pods_are_let_go_than_were_admitted() -> None:
     assert released.version == int(let_go["metadata"]["resourceVersion"])
     owners = (await cluster.kube.get(WORKLOAD, "team-a", "g"))["metadata"]["ownerReferences"]
     assert [one["name"] for one in owners] == ["y"]
+
+
+async def test_pod_that_is_gone_meanwhile_leaves_the_version_of_those_that_were_let_go() -> None:
+    cluster = Cluster()
+    await cluster.hold(pod("x"), pod("y"), pod("z"))
+    admitted = await cluster.kube.create(WORKLOAD, _new(workload(a=3)))
+    group = cluster.cache.groups.find(POD, "team-a", "g")
+    assert group is not None
+    await cluster.delete("z")
+    info = PodSetInfo(name="a", count=3, node_selector={}, tolerations=())
+    released = await cluster.groups.release(group, [info], admitted, check=agree, on_conflict=agree)
+    assert await cluster.let_go() == {"x", "y"}
+    newest = await cluster.kube.get(POD, "team-a", "y")
+    assert released.version == int(newest["metadata"]["resourceVersion"])
 
 
 async def test_stop_is_told_when_the_api_server_has_nothing_that_runs() -> None:
@@ -133,3 +164,46 @@ async def test_group_of_which_this_replica_has_not_seen_the_last_pod_waits_for_i
     state = STATE.replace(members=members)
     with pytest.raises(LaterError, match="was not observed as it is now"):
         cluster.groups.find(state, PODS)
+
+
+@pytest.mark.parametrize(
+    ("refused", "action"), [(1, "hold"), (2, "release")], ids=["one runs", "none runs"]
+)
+async def test_refused_pod_leaves_the_quota_to_those_that_run(refused: int, action: str) -> None:
+    setup = Setup()
+    kube = FaultyKube(setup.kube)
+    setup.patchers_kube, setup.configuration = kube, Configuration.model_validate(OPTED)
+    kube.answers["patch", "Pod", ""] = [RefusedError("denied", status=400) for _ in range(refused)]
+    await setup.bus.start()
+    await setup.start_patcher()
+    await setup.flavor()
+    for document in opted_documents(["pod"]):
+        await setup.observe(
+            INTEGRATION, document | {"metadata": document["metadata"] | {"uid": "i"}}
+        )
+    pods = []
+    for name in "xy":
+        obj = _new(pod(name, total=2)) | _typed("Pod")
+        obj["metadata"] |= {"namespace": "default"}
+        made = await setup.kube.create(POD, obj)
+        pods.append(made["metadata"])
+        await setup.observe(POD, made)
+    latest = f"{pods[-1]['name']}/{pods[-1]['uid']}"
+    state = STATE.replace(
+        namespace="default",
+        phase="waiting",
+        held=True,
+        version=pods[-1]["resourceVersion"],
+        pod_sets=[PodSet(name="a", count=2, requests={"cpu": "1"})],
+        members=Members(total=2, present=2, complete=True, latest=latest),
+    )
+    await setup.bus.publish(state)
+    await setup.decide(state, "admitted", pod_sets=TWO)
+
+    async def told() -> bool:
+        return bool(await setup.outcomes())
+
+    await eventually(told)
+    assert [(one.action, one.result) for one in await setup.outcomes()] == [(action, "refused")]
+    await setup.kill_patcher()
+    await setup.bus.stop()

@@ -55,6 +55,11 @@ DONE: dict[str, tuple[tuple[Object, ...], Object | None, set[str]]] = {
         ADMITTED,
         {"x", "y", "z"},
     ),
+    "not what runs on after the end": (
+        (pod("x", "Succeeded", total=1), pod("y", "Running", total=1)),
+        workload(finished=True, a=1),
+        {"x"},
+    ),
     "what does not count while there is no Workload": (
         (pod("x", "Failed"), pod("y"), deleted("z", "Pending")),
         None,

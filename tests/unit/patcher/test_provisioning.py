@@ -195,6 +195,31 @@ async def test_request_is_made_once_by_two_processes(cluster: Cluster) -> None:
     assert made["metadata"]["uid"] == first["metadata"]["uid"]
 
 
+async def test_request_stays_until_its_workload_ends_or_is_evicted(cluster: Cluster) -> None:
+    await cluster.reserve()
+    first = await asked(cluster)
+    for condition in (
+        {"type": "QuotaReserved", "status": "False"},
+        {"type": "Evicted", "status": "True"},
+    ):
+        status = {
+            "admission": None,
+            "conditions": [condition | {"reason": "Pending", "message": ""}],
+        }
+        workload = await cluster.kube.patch(
+            kinds.WORKLOAD, "default", "wl", {"status": status}, subresource="status"
+        )
+        assert await cluster.request() == first, "it serves the next reservation"
+        await cluster.observe(kinds.WORKLOAD, workload)
+        if condition["type"] == "QuotaReserved":
+            await cluster.looks()
+
+    async def is_gone() -> bool:
+        return await cluster.request() is None
+
+    await eventually(is_gone)
+
+
 async def test_name_that_somebody_else_has_is_told(cluster: Cluster) -> None:
     theirs = {"metadata": {"name": "wl-capacity-1", "namespace": "default"}, "spec": {}}
     await cluster.kube.create(kinds.PROVISIONING_REQUEST, as_body(theirs))

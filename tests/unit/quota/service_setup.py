@@ -66,10 +66,13 @@ class Setup:
             await self.stop_quota()
         await self.bus.stop()
 
-    async def cluster(self, *, cpus: int = 2, checks: Sequence[str] = ()) -> None:
+    async def cluster(
+        self, *, cpus: int = 2, checks: Sequence[str] = (), cohort: str | None = None
+    ) -> None:
         flavor = {"name": "f", "resources": [{"name": "cpu", "nominalQuota": str(cpus)}]}
         group = {"coveredResources": ["cpu"], "flavors": [flavor]}
-        queue = {"namespaceSelector": {}, "resourceGroups": [group], "preemption": PREEMPTION}
+        queue: dict[str, Any] = {"namespaceSelector": {}, "resourceGroups": [group]}
+        queue |= {"preemption": PREEMPTION, "cohortName": cohort}
         await self.observe(kinds.NAMESPACE, "team", {})
         for name in checks:
             await self.observe(kinds.ADMISSION_CHECK, name, {"controllerName": WINDOWS})

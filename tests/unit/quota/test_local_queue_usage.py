@@ -132,6 +132,12 @@ def checked(slot: int) -> Bench:
     return Bench(CHECK, *facts, policy=POLICY)
 
 
+def ready(name: str, *, at: int) -> CheckStateChanged:
+    return CheckStateChanged(
+        cluster=CLUSTER, namespace="ns", name=name, uid=f"uid-{name}", check="c", state="Ready", at=at,
+    )  # fmt: skip
+
+
 def test_reservation_that_waits_for_a_check_has_a_price_and_no_usage() -> None:
     one = checked(2)
     one.decide(work("w1"))
@@ -139,13 +145,9 @@ def test_reservation_that_waits_for_a_check_has_a_price_and_no_usage() -> None:
         tick(one)
     assert slot_used(one) == 0
     assert admitted(one.decide(work("w2"), work("w3", to="other"))) == ["w3"]
-    one.decide(
-        CheckStateChanged(
-            cluster=CLUSTER, namespace="ns", name="w1", uid="uid-w1", check="c", state="Ready",
-            at=one.now,
-        )
-    )  # fmt: skip
-    assert slot_used(one) == pytest.approx(12, abs=1), "its price, and the seconds since the sample"
+    one.now += 30 * SECOND
+    one.decide(ready("w1", at=one.now))
+    assert slot_used(one) == pytest.approx(17, abs=1), "its price, and the seconds since the sample"
 
 
 @pytest.mark.parametrize("end", [finished("w1"), work("w1", active=False)])
@@ -153,6 +155,26 @@ def test_price_goes_with_what_cannot_be_admitted_any_more(end: Any) -> None:
     one = checked(1)
     one.decide(work("w1"))
     one.decide(end, drained("w1"))
+    assert admitted(one.decide(work("w2"), work("w3", to="other"))) == ["w2"]
+
+
+@pytest.mark.parametrize(
+    ("state", "first"), [("reserved", "w3"), ("admitted", "w2")], ids=["pending", "charged before"]
+)
+def test_price_of_a_reservation_is_pending_again_after_a_restart(state: Any, first: str) -> None:
+    one = checked(2)
+    one.take(*(local(name, "q", consumed={}, consumed_at=one.now) for name in ("q", "other")))
+    since = replace(held("w1"), state=state, checks=("c",), at=one.now - SECOND)
+    one.decide(since, work("w1"))
+    assert admitted(one.decide(work("w2"), work("w3", to="other"))) == [first]
+
+
+def test_price_goes_when_its_workload_is_admitted_in_another_mode() -> None:
+    one, rule = checked(2), CheckRule(name="c")
+    one.decide(work("w1"))
+    one.decide(queue("q", slots(2), checks=(rule,)))
+    one.decide(ready("w1", at=one.now))
+    one.decide(queue("q", slots(2), usage_based=True, checks=(rule,)))
     assert admitted(one.decide(work("w2"), work("w3", to="other"))) == ["w2"]
 
 

@@ -52,16 +52,16 @@ async def test_finished_workload_gives_quota_to_next(setup: Setup) -> None:
     assert await setup.states("x") == ["admitted", "released"]
 
 
-async def test_deleted_local_queue_removes_its_metrics(setup: Setup) -> None:
-    registry = CollectorRegistry()
+async def test_deleted_queues_and_cohorts_leave_no_metrics(setup: Setup) -> None:
+    registry, label = CollectorRegistry(), 'name="q"'
 
     async def told() -> bool:
-        return 'name="q"' in generate_latest(registry).decode()
+        return label in generate_latest(registry).decode()
 
     async def forgotten() -> bool:
         return not await told()
 
-    await setup.cluster()
+    await setup.cluster(cohort="all")
     await setup.start_quota(registry=registry)
     await setup.workload("x")
     await eventually(told)
@@ -70,6 +70,10 @@ async def test_deleted_local_queue_removes_its_metrics(setup: Setup) -> None:
     await setup.observe(kinds.LOCAL_QUEUE, "q", {}, namespace="team", deleted=True)
     await eventually(forgotten)
     assert 'cluster_queue="cq"' in generate_latest(registry).decode()
+    label = 'cohort="all"'
+    assert await told()
+    await setup.observe(kinds.CLUSTER_QUEUE, "cq", {}, deleted=True)
+    await eventually(forgotten)
 
 
 async def test_preempted_workload_frees_quota_after_suspended_state_is_observed(

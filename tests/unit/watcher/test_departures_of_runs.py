@@ -66,14 +66,20 @@ def test_run_is_gone_when_its_pod_is_also_for_the_next_watcher(away: tuple[str, 
     run_harness(drive)
 
 
-def test_job_that_only_names_the_run_hides_neither_its_end_nor_the_next_run() -> None:
+@pytest.mark.parametrize("kind", [JOB, TASK_RUN], ids=lambda kind: kind.kind)
+def test_what_only_names_the_run_hides_neither_its_end_nor_the_next_run(kind: Kind) -> None:
+    """A Job that says that the run controls it; a TaskRun of a Job that has the run's uid."""
+
     async def drive(harness: Harness) -> None:
         await running(harness)
         run = await harness.kube.get(PIPELINE_RUN, "default", "r")
         template = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
-        forged = await made(
-            harness, JOB, "k", run, spec={"template": template}, metadata={"finalizers": ["a/b"]}
-        )
+        owner: Any = run
+        spec: Any = {"template": template}
+        if kind == TASK_RUN:
+            owner = dict(run) | {"apiVersion": JOB.api_version, "kind": JOB.kind}
+            spec = {"taskSpec": {"steps": [{"name": "s", "image": "i"}]}}
+        forged = await made(harness, kind, "k", owner, spec=spec, metadata={"finalizers": ["a/b"]})
         await made(harness, POD, "k-p", forged, metadata={"finalizers": ["a/b"]}, **template)
         await harness.start()
         await asyncio.sleep(5)

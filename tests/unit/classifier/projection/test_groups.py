@@ -75,6 +75,25 @@ def test_group_keeps_its_identity_while_pods_come_and_go_and_over_a_restart() ->
     assert (after.uid, after.created_at) == (before.uid, before.created_at)
 
 
+def test_version_of_a_group_does_not_go_back_over_a_restart() -> None:
+    """Quota waits for a version: what was the newest may be gone since then."""
+    before = states(projector(), pod("x", version=50), pod("y", version=7), pod("z", version=8))[
+        "g"
+    ]
+    after = states(projector(before), pod("y", version=7), pod("z", version=8))["g"]
+    assert (before.version, after.version) == ("50", "50")
+
+
+def test_pod_that_leaves_its_group_is_missed_there() -> None:
+    made = projector()
+    assert states(made, pod("x"), pod("y"), pod("z"))["g"].inadmissible is None
+    alone = pod("z", version=9)
+    alone["metadata"]["labels"].pop("kueue.x-k8s.io/pod-group-name")
+    text = states(made, alone)["g"].inadmissible
+    assert text is not None
+    assert "2 of 3 Pods" in text
+
+
 def test_group_is_gone_with_its_last_pod_and_the_next_of_that_name_is_another_one() -> None:
     made = projector()
     before = states(made, pod("x", total=1))["g"]
