@@ -1,31 +1,40 @@
 """`make bench-latency`: how long a Job waits although its quota is free.
 
 Jobs are created at a steady rate, whether or not the earlier ones have been answered. The whole system
-works, as `sluice dev` starts it: webhook, watcher, classifier, quota, patcher. The last lines are
-``released: p50 <ms>, p99 <ms>``, from the request that creates a Job until this process sees it released,
-and ``latency: p50 <ms>, p99 <ms>``, from the answer to that request until the decision is stored.
+works, as `sluice dev` starts it: webhook, watcher, classifier, quota, patcher.
+
+The first lines tell what each process took for a Job; then follows a line for each stage on a Job's way,
+from the stage before it. The last lines are ``released: p50 <ms>, p99 <ms>``, from the request that creates
+a Job until this process sees it released, and ``latency: p50 <ms>, p99 <ms>``, from the answer to that
+request until the decision is stored.
 """
 
 import asyncio
+import os
 import sys
 import tempfile
 import time
 from argparse import ArgumentParser, Namespace
+from collections import Counter
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from services.ctl.bench.processes import tree, usage
 from services.ctl.connect.bus import connected
 from services.ctl.dev.app import DevOptions, Running, running
 from services.simulator.bench.report import percentile
-from shared.bus.port import CaughtUp
+from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts.kube import kinds
 from shared.contracts.kube.names import QUEUE
 from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.observed import Observed
+from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.simulation import DURATION
-from shared.contracts.subjects import subject_filter
+from shared.contracts.subjects import observed_filter, subject_filter
 from shared.kube.port import AlreadyExistsError, Kube
 from shared.kube.reflector import Changed, Listed, Reflector
 from shared.runtime.command import CommandError, Exit
@@ -37,8 +46,14 @@ NAME: Final = "bench-latency"
 CPU: Final = 1_000_000
 """Quota that is never used up."""
 
+SETTLE_SECONDS: Final = 3.0
+"""Between the creation of the queues and that of the first Job."""
+
 END_SECONDS: Final = 120.0
 """How long the last Jobs may take beyond the load's time."""
+
+CPU_SHOWN_SECONDS: Final = 0.00005
+"""A process that took less of a Job is not listed."""
 
 
 @dataclass(slots=True)
@@ -48,7 +63,12 @@ class Times:
     requested: dict[str, float] = field(default_factory=dict)
     created: dict[str, float] = field(default_factory=dict)
     released: dict[str, float] = field(default_factory=dict)
+    observed: dict[str, float] = field(default_factory=dict)
+    classified: dict[str, float] = field(default_factory=dict)
     decided: dict[str, float] = field(default_factory=dict)
+
+    cpu: dict[str, float] = field(default_factory=dict)
+    """Process to its CPU seconds during the load."""
 
 
 async def _bench(arguments: Namespace) -> int:
@@ -70,22 +90,47 @@ async def _measured(system: Running, *, rate: float, minutes: float) -> Times:
     kube, times, count = system.kube(), Times(), round(60 * minutes * rate)
     try:
         await _make_queue(kube)
+        await asyncio.sleep(SETTLE_SECONDS)
+        before = _cpu()
         async with asyncio.timeout(60 * minutes + END_SECONDS), asyncio.TaskGroup() as group:
             group.create_task(_watch(kube, times, count=count))
             await _create(kube, times, rate=rate, count=count)
+        times.cpu = {name: used - before.get(name, 0.0) for name, used in _cpu().items()}
     finally:
         await kube.close()
-    async with (
-        connected(system.nats_url, access=system.access) as bus,
-        aclosing(bus.replay(Admission.stream, subject_filter("admission"))) as items,
-    ):
+    async with connected(system.nats_url, access=system.access) as bus:
+        await _read_logs(bus, times)
+    return times
+
+
+def _cpu() -> dict[str, float]:
+    """What each process below this one has used, and this one."""
+    used: Counter[str] = Counter()
+    for pid, name in tree(os.getpid()).items():
+        used[name] += usage(pid).cpu_seconds
+    return used
+
+
+async def _read_logs(bus: Bus, times: Times) -> None:
+    """Note when each stage of a Job was first stored."""
+    async for item in _stored(bus, Observed.stream, observed_filter(kinds.JOB)):
+        body = item.read(Observed).object
+        if body is not None:
+            times.observed.setdefault(body["metadata"]["uid"], item.time.timestamp())
+    async for item in _stored(bus, WorkloadState.stream, subject_filter("workload")):
+        times.classified.setdefault(item.read(WorkloadState).uid, item.time.timestamp())
+    async for item in _stored(bus, Admission.stream, subject_filter("admission")):
+        decision = item.read(Admission)
+        if decision.state == "admitted":
+            times.decided.setdefault(decision.uid, item.time.timestamp())
+
+
+async def _stored(bus: Bus, stream: str, selected: str) -> AsyncIterator[Entry]:
+    async with aclosing(bus.replay(stream, selected)) as items:
         async for item in items:
             if isinstance(item, CaughtUp):
-                break
-            decision = item.read(Admission)
-            if decision.state == "admitted":
-                times.decided.setdefault(decision.uid, item.time.timestamp())
-    return times
+                return
+            yield item
 
 
 async def _make_queue(kube: Kube) -> None:
@@ -172,13 +217,21 @@ async def _watch(kube: Kube, times: Times, *, count: int) -> None:
 
 
 def _report(times: Times) -> None:
+    count = len(times.requested)
+    for name, seconds in sorted(times.cpu.items(), key=lambda each: -each[1]):
+        if seconds / count >= CPU_SHOWN_SECONDS:
+            print(f"cpu: {name}: {1000 * seconds / count:.2f} ms a Job")
     for title, begun, ended in (
         ("created", times.requested, times.created),
+        ("observed", times.created, times.observed),
+        ("classified", times.observed, times.classified),
+        ("decided", times.classified, times.decided),
+        ("written", times.decided, times.released),
         ("released", times.requested, times.released),
         ("latency", times.created, times.decided),
     ):
-        # A decision may be stored before the answer to the request has arrived.
-        taken = [max(0.0, ended[uid] - at) for uid, at in begun.items()]
+        # A stage may be stored before the answer to the request has arrived.
+        taken = [max(0.0, ended[uid] - begun[uid]) for uid in times.requested]
         figures = (f"p{part} {1000 * percentile(taken, part / 100):.0f} ms" for part in (50, 99))
         print(f"{title}: {', '.join(figures)} of {len(taken)}")
 
