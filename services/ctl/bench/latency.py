@@ -15,7 +15,6 @@ import sys
 import tempfile
 import time
 from argparse import ArgumentParser, Namespace
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -105,9 +104,9 @@ async def _measured(system: Running, *, rate: float, minutes: float) -> Times:
 
 def _cpu() -> dict[str, float]:
     """What each process below this one has used, and this one."""
-    used: Counter[str] = Counter()
+    used: dict[str, float] = {}
     for pid, name in tree(os.getpid()).items():
-        used[name] += usage(pid).cpu_seconds
+        used[name] = used.get(name, 0.0) + usage(pid).cpu_seconds
     return used
 
 
