@@ -4,7 +4,7 @@ import ssl
 from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 from uuid import UUID
@@ -43,6 +43,8 @@ class _Hook:
     configuration: str
     spec: Obj
     mutating: bool
+    versions: dict[tuple[str | tuple[str, ...], ...], str | None] = field(default_factory=dict)
+    """What is asked for to the version that its rules name."""
 
     @property
     def name(self) -> str:
@@ -62,8 +64,11 @@ class Webhooks:
 
         self._mutating = api.kinds.by_resource(GROUP, "mutatingwebhookconfigurations")
         self._validating = api.kinds.by_resource(GROUP, "validatingwebhookconfigurations")
+        self._configured: list[_Configured] | None = None
+        """One for each configuration; None after a change."""
+
         for kind in (self._mutating, self._validating):
-            api.store.subscribe(kind, lambda _: self._trust.clear())
+            api.store.subscribe(kind, lambda _: self._on_configuration())
 
     def start(self) -> None:
         """Start to serve admission. Needs a running event loop."""
@@ -80,7 +85,16 @@ class Webhooks:
         """Return a plugin for each configuration with a webhook that matches the request."""
         if request.kind.group in CONFIGURATION_GROUPS:
             return []
-        found: list[AdmissionPlugin] = []
+        if self._configured is None:
+            self._configured = self._read_configurations()
+        return [*self._configured]
+
+    def _on_configuration(self) -> None:
+        self._trust.clear()
+        self._configured = None
+
+    def _read_configurations(self) -> list["_Configured"]:
+        found = []
         for kind in (self._mutating, self._validating):
             for stored in self._api.store.objects(kind):
                 mutating = kind is self._mutating
@@ -96,11 +110,15 @@ class Webhooks:
 
     def version_for(self, hook: _Hook, request: AdmissionRequest) -> str | None:
         """Return the API version that the webhook expects, or None if its rules do not match."""
-        exact = hook.spec.get("matchPolicy", "Equivalent") == "Exact"
-        for version in (request.version, *(() if exact else request.kind.versions)):
-            if any(_matches(rule, request, version) for rule in hook.spec.get("rules") or ()):
-                return version if self._selected(hook, request) else None
-        return None
+        kind = request.kind
+        asked = (
+            *(kind.group, kind.plural, kind.versions),
+            *(request.version, request.subresource, request.operation),
+        )
+        if asked not in hook.versions:
+            hook.versions[asked] = _version_for(hook, request)
+        version = hook.versions[asked]
+        return version if version is not None and self._selected(hook, request) else None
 
     def _selected(self, hook: _Hook, request: AdmissionRequest) -> bool:
         if request.kind.namespaced and (wanted := hook.spec.get("namespaceSelector")):
@@ -251,6 +269,15 @@ class _Configured(AdmissionPlugin):
 
 def _as(kind: Kind, obj: Obj | None, version: str) -> Obj | None:
     return None if obj is None else convert(kind, obj, version)
+
+
+def _version_for(hook: _Hook, request: AdmissionRequest) -> str | None:
+    """The version in which the rules of a webhook name what is asked for; None if they do not."""
+    exact = hook.spec.get("matchPolicy", "Equivalent") == "Exact"
+    for version in (request.version, *(() if exact else request.kind.versions)):
+        if any(_matches(rule, request, version) for rule in hook.spec.get("rules") or ()):
+            return version
+    return None
 
 
 def _matches(rule: Obj, request: AdmissionRequest, version: str) -> bool:
