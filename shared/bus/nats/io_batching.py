@@ -19,8 +19,17 @@ GATHER_SECONDS: Final = 0.002
 """Between two writes. The first write after a longer pause goes out at once."""
 
 STEADY_SECONDS: Final = 0.04
-"""Between two gulps of many. A decision passes four connections: 160 ms more on the average, only
-where so much is going on that it would stand in line for longer."""
+"""Between two gulps of many, where the machine has no time left. A decision passes four connections: 160 ms
+more on the average, only where so much is going on that it would stand in line for longer."""
+
+BRISK_SECONDS: Final = 0.004
+"""Between two gulps of many, where a sleeper wakes up on time: a decision is not to wait for nothing."""
+
+LATE_WEIGHT: Final = 0.1
+"""Of the newest of the delays that are averaged."""
+
+LATE_FACTOR: Final = 8.0
+"""So many times as long as sleepers wake up late, on the average, is the time between two gulps."""
 
 BURST: Final = 20
 """Gulps in a row that are not many yet."""
@@ -33,9 +42,12 @@ the answer before he asks again."""
 class _Gulps:
     """When the next one may be. A silence pays for some at once, a gulp of too few for `BURST`."""
 
-    def __init__(self, moment: float, steady: float) -> None:
+    def __init__(self, moment: float, brisk: float, steady: float) -> None:
         self._moment = moment
-        self._steady = max(moment, steady)
+        self._steady_max = max(moment, steady)
+        self._brisk = min(max(moment, brisk), self._steady_max)
+        self._steady = self._brisk
+        self._late = 0.0
         self._credit = float(BURST)
         self._last = -math.inf
         self._gathers = False
@@ -44,6 +56,18 @@ class _Gulps:
         """Seconds until the next one is due."""
         self._gathers = self._credit < 1.0
         return self._last + (self._steady if self._gathers else self._moment) - now
+
+    def woke(self, late: float) -> None:
+        """Record how much later than asked for a sleep ended: the longer, the less time is there."""
+        self._late += LATE_WEIGHT * (max(0.0, late) - self._late)
+        self._steady = min(self._steady_max, max(self._brisk, LATE_FACTOR * self._late))
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep, and record how late that ended."""
+        loop = asyncio.get_running_loop()
+        due = loop.time() + seconds
+        await asyncio.sleep(seconds)
+        self.woke(loop.time() - due)
 
     def spend(self, now: float) -> None:
         """Count one batch that is read or written at `now`."""
@@ -62,10 +86,10 @@ class _Gulps:
 class _Gathering(asyncio.Queue["asyncio.Future[Any]"]):
     """The queue on which nats-py's flusher waits for something to be written."""
 
-    def __init__(self, nc: Client, maxsize: int, seconds: float, steady: float) -> None:
+    def __init__(self, nc: Client, maxsize: int, gulps: _Gulps) -> None:
         super().__init__(maxsize)
         self._nc = nc
-        self._gulps = _Gulps(seconds, steady)
+        self._gulps = gulps
         self._sent = 0
 
     async def get(self) -> "asyncio.Future[Any]":
@@ -75,7 +99,7 @@ class _Gathering(asyncio.Queue["asyncio.Future[Any]"]):
         wait = self._gulps.wait(loop.time())
         if wait > 0:
             try:
-                await asyncio.sleep(wait)
+                await self._gulps.sleep(wait)
             except asyncio.CancelledError:
                 # The flusher ends; nats-py itself writes the rest.
                 if not written.done():
@@ -89,16 +113,23 @@ class _Gathering(asyncio.Queue["asyncio.Future[Any]"]):
 
 
 def gather_writes(
-    nc: Client, *, seconds: float = GATHER_SECONDS, steady: float = STEADY_SECONDS
+    nc: Client,
+    *,
+    seconds: float = GATHER_SECONDS,
+    brisk: float = BRISK_SECONDS,
+    steady: float = STEADY_SECONDS,
 ) -> None:
-    """Make a connected client write no more often than every `seconds`, or `steady` for long.
+    """Make a connected client write no more often than every `seconds`.
 
-    May be repeated.
+    For long no more often than every `brisk`, and every `steady` where the machine has no time left. May be
+    repeated.
     """
     queue = nc._flush_queue  # noqa: SLF001  # there is no public way
     if queue is None or isinstance(queue, _Gathering):
         return
-    nc._flush_queue = _Gathering(nc, queue.maxsize, seconds, steady)  # noqa: SLF001
+    nc._flush_queue = _Gathering(  # noqa: SLF001
+        nc, queue.maxsize, _Gulps(seconds, brisk, steady)
+    )
     # The flusher waits for the old queue: this wakes it, so that it uses the new one.
     queue.put_nowait(asyncio.get_running_loop().create_future())
 
@@ -106,11 +137,11 @@ def gather_writes(
 class _Reading:
     """What nats-py's reader calls for the next bytes."""
 
-    def __init__(self, nc: Client, transport: Any, steady: float) -> None:
+    def __init__(self, nc: Client, transport: Any, gulps: _Gulps) -> None:
         self._nc = nc
         self._transport = transport
         self._read = transport.read
-        self._gulps = _Gulps(0.0, steady)
+        self._gulps = gulps
         self._received = nc.stats["in_msgs"]
         self._unfinished = False
         """Whether more data was available than one read returns."""
@@ -133,7 +164,7 @@ class _Reading:
         wait = self._gulps.wait(asyncio.get_running_loop().time())
         if wait > 0:
             with self._deaf():
-                await asyncio.sleep(wait)
+                await self._gulps.sleep(wait)
 
     @contextmanager
     def _deaf(self) -> Iterator[None]:
@@ -151,14 +182,16 @@ class _Reading:
                 below.resume_reading()
 
 
-def gather_reads(nc: Client, *, steady: float = STEADY_SECONDS) -> None:
-    """Make a connected client read no more often than every `steady`, where it has much to read.
+def gather_reads(
+    nc: Client, *, brisk: float = BRISK_SECONDS, steady: float = STEADY_SECONDS
+) -> None:
+    """Make a connected client read no more often than every `brisk`, where it has much to read.
 
-    May be repeated.
+    Where the machine has no time left, no more often than every `steady`. May be repeated.
     """
     transport: Any = nc._transport  # noqa: SLF001  # there is no public way
     if not isinstance(transport.read, _Reading):
-        transport.read = _Reading(nc, transport, steady)
+        transport.read = _Reading(nc, transport, _Gulps(0.0, brisk, steady))
 
 
 async def round_trip(nc: Client) -> None:

@@ -25,6 +25,7 @@ from shared.testing.waiting import PATIENCE_SECONDS, eventually
 from shared.testing.world.loop import run_virtual
 
 MESSAGE_BYTES = 64
+LOOK_SECONDS = 0.0001
 READ_BYTES = 32 * 1024
 """nats-py asks its transport for so many at a time."""
 
@@ -112,11 +113,11 @@ def now() -> float:
 
 async def write_one_by_one(client: VirtualClient, count: int, *, each: int) -> float:
     """Publish `each` messages `count` times, always after the last were written; return seconds."""
-    began = now()
-    for number in range(count):
+    began, before = now(), len(client.writes)
+    for number in range(before, before + count):
         for _ in range(each):
             await client.publish()
-        await eventually(partial(client.wrote, number + 1), look_seconds=0.0001)
+        await eventually(partial(client.wrote, number + 1), look_seconds=LOOK_SECONDS)
     return now() - began
 
 
@@ -135,7 +136,7 @@ def test_messages_within_a_moment_are_written_together() -> None:
 
 def test_few_writes_in_a_row_are_not_delayed() -> None:
     async def story() -> float:
-        client = virtual_client(writes={"seconds": 0.0, "steady": 30.0})
+        client = virtual_client(writes={"seconds": 0.0, "brisk": 30.0, "steady": 30.0})
         return await write_one_by_one(client, BURST, each=WORTH_MESSAGES)
 
     assert run_virtual(story()) < 1.0
@@ -143,17 +144,42 @@ def test_few_writes_in_a_row_are_not_delayed() -> None:
 
 def test_writes_without_end_keep_the_steady_interval() -> None:
     async def story() -> float:
-        client = virtual_client(writes={"seconds": 0.0, "steady": 0.05})
+        client = virtual_client(writes={"seconds": 0.0, "brisk": 0.05, "steady": 0.05})
         return await write_one_by_one(client, BURST + 20, each=WORTH_MESSAGES)
 
     assert 0.05 * 18 < run_virtual(story()) < 0.05 * 22
+
+
+@pytest.mark.parametrize(
+    ("late", "least", "most"),
+    [
+        pytest.param(0.0, 0.009, 0.02, id="sleepers wake up on time"),
+        pytest.param(0.5, 0.5, 1.6, id="the machine has no time left"),
+    ],
+)
+def test_writes_without_end_wait_longer_where_sleepers_wake_up_late(
+    late: float, least: float, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In virtual time, so that nothing else is late."""
+    sleep = asyncio.sleep
+    monkeypatch.setattr(
+        asyncio, "sleep", lambda wanted: sleep(wanted + late * (wanted > LOOK_SECONDS))
+    )
+
+    async def story() -> float:
+        client = virtual_client(writes={"seconds": 0.0, "brisk": 0.01, "steady": 1.0})
+        await write_one_by_one(client, 2 * BURST, each=WORTH_MESSAGES)
+        return await write_one_by_one(client, 20, each=WORTH_MESSAGES)
+
+    assert least <= run_virtual(story()) / 20 <= most
 
 
 def test_request_and_reply_are_not_slowed_down() -> None:
     """A delayed write or read that gathers one message only is not repeated soon."""
 
     async def story() -> float:
-        client = virtual_client(writes={"seconds": 0.0, "steady": 0.2}, reads={"steady": 0.2})
+        often = {"brisk": 0.2, "steady": 0.2}
+        client = virtual_client(writes={"seconds": 0.0, **often}, reads=often)
         client.answers = True
         began = now()
         for number in range(5 * BURST):
@@ -166,7 +192,7 @@ def test_request_and_reply_are_not_slowed_down() -> None:
 
 def test_messages_without_end_are_read_at_the_steady_interval() -> None:
     async def story() -> int:
-        client = virtual_client(reads={"steady": 0.05})
+        client = virtual_client(reads={"brisk": 0.05, "steady": 0.05})
         for _ in range(400):
             client.arrive()
             await asyncio.sleep(0.0025)
@@ -180,7 +206,7 @@ def test_one_delayed_read_takes_all_available_bytes() -> None:
     """nats-py asks for 32 KiB at a time: one call an interval would read a log for minutes."""
 
     async def story() -> float:
-        client = virtual_client(reads={"steady": 0.2})
+        client = virtual_client(reads={"brisk": 0.2, "steady": 0.2})
         for _ in range(2 * BURST):
             client.arrive(WORTH_MESSAGES)
             await asyncio.sleep(0.01)
@@ -228,7 +254,7 @@ async def test_first_message_after_a_silence_is_written_at_once(client: Client) 
 
 
 async def test_messages_that_are_read_together_keep_their_order(client: Client) -> None:
-    gather_reads(client, steady=0.05)
+    gather_reads(client, brisk=0.05, steady=0.05)
     other = await connect_beside(client)
     heard = await client.subscribe("a")
     await round_trip(client)
@@ -252,7 +278,7 @@ async def test_messages_that_are_written_together_keep_their_order(client: Clien
 
 
 async def test_messages_after_a_silence_are_read_at_once(client: Client) -> None:
-    gather_reads(client, steady=3600.0)
+    gather_reads(client, brisk=3600.0, steady=3600.0)
     heard = await client.subscribe("a")
     for number in range(5):
         await client.publish("a", str(number).encode())
@@ -261,7 +287,7 @@ async def test_messages_after_a_silence_are_read_at_once(client: Client) -> None
 
 
 async def test_large_messages_arrive_whole(client: Client) -> None:
-    gather_reads(client, steady=0.2)
+    gather_reads(client, brisk=0.2, steady=0.2)
     other = await connect_beside(client)
     heard = await client.subscribe("a", pending_bytes_limit=-1)
     await round_trip(client)
