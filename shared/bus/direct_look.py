@@ -16,12 +16,13 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from shared.bus.filters import covers, prune
+from shared.bus.filters import Selection, prune
 from shared.settings.access import user_of
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
 
 CALL_SECONDS: Final = 5.0
 BATCH: Final = 2048
@@ -81,7 +82,16 @@ class DirectLook:
         self._since = since
         self._denial = denial
         self._filters = prune(tuple(filters)) or (">",)
+        self._selection = Selection(self._filters)
         self._parts = [_Part(subject, start) for subject in self._filters]
+        self._subscription: Subscription | None = None
+        """To all answers of this look: one for each would cost the server as much as the answer."""
+
+        self._inbox = ""
+        self._asked = 0
+        self._answer: _Batch | None = None
+        """What comes in for the last request."""
+
         self._created: str | None = None
         self._replicated = True
         self._end = 0
@@ -115,12 +125,18 @@ class DirectLook:
                 self._parts = [_Part(common_filter(self._filters), reached + 1)]
                 self._parts[0].begun = True
         elif self._parts[0].subject not in self._filters:
-            found = [message for message in found if self._matches(message)]
+            selects = self._selection.matches
+            found = [one for one in found if selects((one.headers or {})["Nats-Subject"])]
         return found
 
-    def _matches(self, message: "Msg") -> bool:
-        subject = (message.headers or {})["Nats-Subject"]
-        return any(covers(one, subject) for one in self._filters)
+    async def close(self) -> None:
+        """Listen to no more answers. May be repeated."""
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            from nats.errors import Error as NatsError  # noqa: PLC0415
+
+            with suppress(NatsError):  # Without a connection the server has forgotten it.
+                await subscription.unsubscribe()
 
     async def _ask_for_end(self) -> None:
         """Ask how far the stream is. Raises `SilentError` where it is another one by now."""
@@ -183,21 +199,33 @@ class DirectLook:
         return batch.messages, int(headers.get("Nats-Num-Pending", 0))
 
     async def _answered(self, body: bytes) -> "_Batch":
-        from nats.errors import Error as NatsError  # noqa: PLC0415
-
-        subject, inbox, batch = f"$JS.API.DIRECT.GET.{self._stream}", self._nc.new_inbox(), _Batch()
-        # Nothing is thrown away: the server sends no more than was asked for.
-        subscription = await self._nc.subscribe(
-            inbox, cb=batch.observe, pending_msgs_limit=-1, pending_bytes_limit=-1
-        )
+        subject, reply = f"$JS.API.DIRECT.GET.{self._stream}", await self._reply()
+        batch = self._answer = _Batch(reply)
         try:
-            await self._nc.publish(subject, body, inbox)
+            await self._nc.publish(subject, body, reply)
             await self._until_answered(batch, subject)
         finally:
-            # Also without a connection: the client would subscribe again on the next one.
-            with suppress(NatsError):
-                await subscription.unsubscribe()
+            self._answer = None
         return batch
+
+    async def _reply(self) -> str:
+        """Where the next answer is to go."""
+        if self._subscription is None:
+            self._inbox = self._nc.new_inbox()
+            # Nothing is thrown away: the server sends no more than was asked for.
+            self._subscription = await self._nc.subscribe(
+                f"{self._inbox}.*",
+                cb=self._on_message,
+                pending_msgs_limit=-1,
+                pending_bytes_limit=-1,
+            )
+        self._asked += 1
+        return f"{self._inbox}.{self._asked}"
+
+    async def _on_message(self, message: "Msg") -> None:
+        # Of an answer that was given up, the rest may still come.
+        if self._answer is not None and message.subject == self._answer.reply:
+            self._answer.observe(message)
 
     async def _until_answered(self, batch: "_Batch", subject: str) -> None:
         """Wait for the whole answer, or at once raise the sentence that this user may not ask."""
@@ -241,7 +269,10 @@ class DirectLook:
 class _Batch:
     """The answer to one request while it comes in."""
 
-    def __init__(self) -> None:
+    def __init__(self, reply: str) -> None:
+        self.reply = reply
+        """The subject of its messages."""
+
         self.messages: list[Msg] = []
         self.end: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
         """Has no sequence: it says what there is besides."""
@@ -251,7 +282,8 @@ class _Batch:
 
         self._last = 0
 
-    async def observe(self, message: "Msg") -> None:
+    def observe(self, message: "Msg") -> None:
+        """Take up one message of the answer."""
         sequence = sequence_of(message)
         before = (message.headers or {}).get("Nats-Last-Sequence")
         self.is_whole &= before is None or int(before) == self._last

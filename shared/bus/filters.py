@@ -3,6 +3,8 @@
 `*` stands for one token, a final `>` for one or more.
 """
 
+from collections.abc import Iterable
+
 
 def prune(filters: tuple[str, ...]) -> tuple[str, ...]:
     """Drop filters that another one covers: the server refuses filters that overlap."""
@@ -34,3 +36,31 @@ def overlap(one: str, other: str) -> bool:
         if "*" not in {mine, theirs} and mine != theirs:
             return False
     return one.count(".") == other.count(".")
+
+
+class Selection:
+    """Filters that are asked about many subjects: one look-up for all filters of one form."""
+
+    def __init__(self, filters: Iterable[str]) -> None:
+        self._forms: dict[tuple[int, bool, tuple[int, ...]], set[tuple[str, ...]]] = {}
+        """Number of tokens before `>`, whether there is one, and the places of those that are not `*`;
+        to what stands there."""
+
+        for one in filters:
+            tokens = one.split(".")
+            is_open = tokens[-1] == ">"
+            if is_open:
+                del tokens[-1]
+            places = tuple(at for at in range(len(tokens)) if tokens[at] != "*")
+            form = (len(tokens), is_open, places)
+            self._forms.setdefault(form, set()).add(tuple(tokens[place] for place in places))
+
+    def matches(self, subject: str) -> bool:
+        """Whether one of the filters selects a subject."""
+        tokens = subject.split(".")
+        count = len(tokens)
+        return any(
+            (count > least if is_open else count == least)
+            and tuple([tokens[place] for place in places]) in wanted
+            for (least, is_open, places), wanted in self._forms.items()
+        )

@@ -192,15 +192,18 @@ class StreamReader:
         caught_up = False
         await self.call(f"STREAM.INFO.{stream}")  # Raises if there is no such stream.
         look = DirectLook(self._nc, stream, filters, since=since, denial=self._errors.denial)
-        while True:
-            for message in await look.more():
-                yield _seen(message)
-            if look.pending:
-                continue
-            if not caught_up:
-                caught_up = True
-                yield None
-            await asyncio.sleep(POLL_SECONDS)
+        try:
+            while True:
+                for message in await look.more():
+                    yield _seen(message)
+                if look.pending:
+                    continue
+                if not caught_up:
+                    caught_up = True
+                    yield None
+                await asyncio.sleep(POLL_SECONDS)
+        finally:
+            await look.close()
 
 
 def _seen(message: "Msg") -> Seen:

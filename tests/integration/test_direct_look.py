@@ -47,7 +47,6 @@ class Memory:
         self._inboxes = 0
         self.written: Written = []
         self.most = MOST
-        self.is_connected = True
 
     def new_inbox(self) -> str:
         self._inboxes += 1
@@ -81,10 +80,15 @@ class Memory:
         every = list(self._matching(asked, known))
         for sequence in every[: asked["batch"]]:
             headers = {"Nats-Sequence": str(sequence), "Nats-Subject": self.written[sequence - 1]}
-            await self._listening[inbox](_message(self.written[sequence - 1], b"", headers))
+            await self._answer(_message(inbox, b"", headers))
         rest = str(max(0, len(every) - asked["batch"]))
         end = {"Status": "204", "Nats-Num-Pending": rest} if every else {"Status": "404"}
-        await self._listening[inbox](_message("", b"", end))
+        await self._answer(_message(inbox, b"", end))
+
+    async def _answer(self, message: Msg) -> None:
+        for subject, callback in self._listening.items():
+            if covers(subject, message.subject):
+                await callback(message)
 
     def _matching(self, asked: dict[str, Any], known: int) -> Iterator[int]:
         return (
@@ -154,6 +158,7 @@ async def read_all(nc: Any, filters: tuple[str, ...], start: int) -> list[int]:
         messages = await look.more(hinted=hinted)
         hinted = bool(messages)
         found += [sequence_of(message) or 0 for message in messages]
+    await look.close()
     return found
 
 

@@ -1,8 +1,17 @@
 """Subject filters."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from shared.bus.filters import covers, overlap, prune
+from shared.bus.filters import Selection, covers, overlap, prune
+
+TOKENS = st.lists(st.sampled_from("ab"), min_size=1, max_size=4)
+FILTERS = st.builds(
+    lambda tokens, tail: ".".join((*tokens, *tail)),
+    st.lists(st.sampled_from("ab*"), min_size=1, max_size=4),
+    st.sampled_from([(), (">",)]),
+)
 
 
 @pytest.mark.parametrize(
@@ -42,3 +51,12 @@ def test_filters_overlap_if_a_subject_matches_both(one: str, other: str, expecte
 def test_pruning_keeps_the_widest_in_their_order() -> None:
     assert prune(("a.b", "c.*", "a.>", "c.d", "a.>")) == ("c.*", "a.>")
     assert prune(()) == ()
+
+
+@given(filters=st.lists(st.just(">") | FILTERS, max_size=5), tokens=TOKENS)
+def test_a_selection_has_what_one_of_its_filters_covers(
+    filters: list[str], tokens: list[str]
+) -> None:
+    subject = ".".join(tokens)
+    expected = any(covers(one, subject) for one in filters)
+    assert Selection(filters).matches(subject) is expected

@@ -28,6 +28,7 @@ class DirectReader(Reader):
     """Whether it tries without a consumer first."""
 
     _hints: Hints | None = None
+    _look: DirectLook | None = None
 
     async def _read_once(self) -> AsyncGenerator[Entry | CaughtUp]:
         nc = self._connection.nc
@@ -43,7 +44,7 @@ class DirectReader(Reader):
                 return
         self._broken = None
         await self._survey()
-        look = DirectLook(nc, self._stream, self._filters, start=self._position + 1)
+        self._look = look = DirectLook(nc, self._stream, self._filters, start=self._position + 1)
         self._hints = hints = Hints(nc, await self._published())
         self._wake = hints.came
         hinted = False
@@ -83,9 +84,11 @@ class DirectReader(Reader):
         return messages
 
     async def _drop_consumer(self) -> None:
-        hints, self._hints = self._hints, None
-        if hints is not None:
-            await hints.close()
+        hints, look, self._hints, self._look = self._hints, self._look, None, None
+        # Also without a connection: the library would subscribe again on the next one.
+        for one in (hints, look):
+            if one is not None:
+                await one.close()
         await super()._drop_consumer()
 
 
