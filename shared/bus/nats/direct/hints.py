@@ -1,11 +1,13 @@
 """Tells a reader without a consumer that its log stored something.
 
-A log publishes below `live.` what it has stored: at most once, to those who listen. A subscription here ends
-with its first message; who reads then looks, and listens anew before each look. So a burst is not sent twice.
+A log publishes below `live.` what it has stored: at most once, to those who listen. A subscription here
+ends after some messages; who reads then looks, and listens anew before each look. So a burst is not sent
+twice, and of entries that come one by one few cost a subscription.
 """
 
 import asyncio
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -22,6 +24,9 @@ FIRST_PAUSE_SECONDS: Final = 0.05
 """Of several servers, the stream's leader learns of a subscription a moment later than ours, and tells us
 nothing until then: look again soon, and then ever more seldom."""
 
+HEARD_MAX: Final = 16
+"""Messages of one subscription. A new one costs server and client some ten times what a message costs."""
+
 BETWEEN_SECONDS: Final = 0.003
 """Between two looks because of hints: a look costs some thirty times what an entry costs."""
 
@@ -37,12 +42,18 @@ PAUSE_MAX_SECONDS: Final = 10.0
 class Hints:
     """Listens on one connection to what filters select."""
 
-    def __init__(self, nc: Client, filters: Collection[str]) -> None:
-        """Without filters it listens to all that any log stores."""
+    def __init__(
+        self, nc: Client, filters: Collection[str], *, stopped: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Without filters it listens to all that any log stores. `stopped`: whether nobody is to wait."""
         self._nc = nc
+        self._stopped = stopped
         self._filters = tuple(filters) or (">",)
         self._listening: dict[str, Subscription] = {}
-        """Filter to the subscription that has told nothing yet."""
+        """Filter to the subscription that has more to tell."""
+
+        self._told: Counter[str] = Counter()
+        """How many messages each of them has brought."""
 
         self.came = asyncio.Event()
         """Ends the waiting."""
@@ -55,7 +66,7 @@ class Hints:
         self._looked_at = 0.0
 
     async def listen(self) -> None:
-        """Listen to each filter until it has told something. What is stored from now on wakes who waits."""
+        """Listen to each filter until it has told some. What is stored from now on wakes who waits."""
         self.came.clear()
         self._looked_at = asyncio.get_running_loop().time()
         for subject in self._filters:
@@ -64,10 +75,13 @@ class Hints:
             heard = partial(self._on_message, subject)
             subscription = await self._nc.subscribe(f"{LIVE}.{subject}", cb=heard)
             self._listening[subject] = subscription
-            await subscription.unsubscribe(limit=1)
+            self._told[subject] = 0
+            await subscription.unsubscribe(limit=HEARD_MAX)
 
     async def _on_message(self, subject: str, message: Msg) -> None:
-        self._listening.pop(subject, None)
+        self._told[subject] += 1
+        if self._told[subject] >= HEARD_MAX:
+            self._listening.pop(subject, None)
         self._heard = max(self._heard, sequence_of(message) or 0)
         self._pause = FIRST_PAUSE_SECONDS
         self.came.set()
@@ -82,6 +96,8 @@ class Hints:
             self._tries += 1
             return True
         self._heard, self._tries = 0, 0
+        if not self._stopped():
+            self.came.clear()  # What was told has been read.
         try:
             async with asyncio.timeout(self._pause):
                 await self.came.wait()

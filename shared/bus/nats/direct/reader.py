@@ -45,7 +45,10 @@ class DirectReader(Reader):
         self._broken = None
         await self._survey()
         self._look = look = DirectLook(nc, self._stream, self._filters, start=self._position + 1)
-        self._hints = hints = Hints(nc, await self._published())
+        published = await self._published()
+        self._hints = hints = Hints(
+            nc, published, stopped=lambda: self._closed or self._broken is not None
+        )
         self._wake = hints.came
         hinted = False
         while not self._closed:
