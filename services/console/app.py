@@ -10,6 +10,7 @@ import structlog
 
 from services.classifier.projection.policy import Policy
 from services.console.access.reviews import AllowAll, KubeReviewer, Reviewer
+from services.console.http.aggregation import AggregatedServer
 from services.console.http.handlers import console_app
 from services.console.http.sign_in import SignIn
 from services.console.nats_api import console_service
@@ -100,6 +101,7 @@ def program(overrides: Overrides = NO_OVERRIDES) -> Program:
 
     def build(parts: Parts) -> Console:
         access: Reviewer = AllowAll()
+        kube: HttpKube | None = None
         if settings.console_authorization == "kubernetes":
             kube = HttpKube.from_kubeconfig(settings.kubeconfig, settings.kube_context)
             parts.on_stop(kube.close)
@@ -139,6 +141,17 @@ def program(overrides: Overrides = NO_OVERRIDES) -> Program:
             stop_seconds=STOP_SECONDS,
         )
         listening.append(server)
+        if settings.console_visibility_port is not None and certificates and kube:
+            aggregated = AggregatedServer(
+                console.queries,
+                kube,
+                host=settings.console_host,
+                port=settings.console_visibility_port,
+                certificates=certificates,
+                now=utc_now,
+                stop_seconds=STOP_SECONDS,
+            )
+            parts.beside(aggregated.run)
         parts.beside(_listen(server, settings.console_host, tls=certificates is not None))
         parts.on_stop(server.stop)
         return console

@@ -90,9 +90,13 @@ class QueryService:
         unknown token, 503 while the streams are not read to their end.
         """
         user = await self.authorizer.authenticate(token)
+        await self.wait_until_read()
+        return user
+
+    async def wait_until_read(self) -> None:
+        """Let the view read the streams. Raises `StatusError` 503 while they are not read to their end."""
         if not await self.view.wait_until_read(READ_SECONDS):
             raise StatusError(ConsoleRule.NOT_READ, retry_after_seconds=2)
-        return user
 
     # --- pending workloads ---------------------------------------------------------------------------
 

@@ -34,6 +34,10 @@ class ConsoleSettings(KubeSettings):
     console_port: Annotated[int, Field(ge=0, le=65535)] = 0
     """0: any free port, logged at start."""
 
+    console_visibility_port: Annotated[int, Field(ge=0, le=65535)] | None = None
+    """Where the API server hands on what its users ask of `visibility.kueue.x-k8s.io` (an APIService). Only
+    its own certificate is let in. It needs `console_certificates`. None: nobody listens there."""
+
     console_certificates: Path | None = None
     """Folder with `tls.crt` and `tls.key`; made there where none are. None: plain HTTP, for a proxy in
     front that speaks TLS, or for loopback."""
@@ -109,6 +113,20 @@ class ConsoleSettings(KubeSettings):
             if not self.console_oidc_issuer:
                 given, lacks = lacks, given
             raise ValueError(f"{given} is set and {lacks} is not: set both, or none")
+        return self
+
+    @model_validator(mode="after")
+    def _aggregation_has_certificates(self) -> "ConsoleSettings":
+        if self.console_visibility_port is None:
+            return self
+        if self.console_certificates is None:
+            raise ValueError(
+                "console_visibility_port is set and console_certificates is not: an API server asks over TLS"
+            )
+        if self.console_authorization == "none":
+            raise ValueError(
+                "console_visibility_port is set and console_authorization is none: set it to kubernetes"
+            )
         return self
 
     @model_validator(mode="after")

@@ -42,6 +42,16 @@ class ConsoleRule(RefusalRule):
         f"the cluster does not know this token, or no more: {HOW_TO_GET_ONE}",
         _SEND_ONE,
     )
+    NOT_API_SERVER = (
+        401,
+        'the certificate of "{name}" is not the one by which the API server asks for its users',
+        "Ask the API server: `kubectl get --raw /apis/visibility.kueue.x-k8s.io/v1beta2/…`.",
+    )
+    NO_USER = (
+        401,
+        "the API server does not say in whose name it asks",
+        "Ask the API server as a user whom it knows.",
+    )
     RIGHT = (
         403,
         'User "{user}" cannot {what}: a role that allows it must be bound to them',

@@ -29,6 +29,9 @@ log = structlog.get_logger(__name__)
 BACKLOG: Final = 1024
 PAUSE_SECONDS: Final = 0.1
 
+CLIENT_NAME: Final = "client_name"
+"""In the state of a request: the common name of the client's certificate, where one is asked for."""
+
 PARTS_MAX: Final = 1_000
 PART_BYTES_MIN: Final = 1024
 """A body may come in this many parts of any size, and in more only if they are larger on average. One
@@ -49,6 +52,11 @@ class ConnectionRule(RefusalRule):
 
 def _ignore(_rule: ConnectionRule) -> None:
     pass
+
+
+def _common_name(certificate: dict[str, Any]) -> str:
+    names = (pair for part in certificate.get("subject") or () for pair in part)
+    return next((value for key, value in names if key == "commonName"), "")
 
 
 def bound(host: str, port: int) -> socket.socket:
@@ -181,6 +189,8 @@ class LimitedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the deadline for the first headers."""
         super().connection_made(transport)
+        if shown := transport.get_extra_info("peercert"):
+            self.app_state = {**self.app_state, CLIENT_NAME: _common_name(shown)}
         if self.place is not None:
             self.place.close = transport.abort
         self._arm(self.limits.header_seconds, ConnectionRule.HEADERS)

@@ -1,6 +1,7 @@
 """Serves an ASGI application over HTTP, or over HTTPS with certificates that change while it runs."""
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
@@ -33,11 +34,14 @@ class WebServer:
         port: int,
         now: Callable[[], datetime],
         certificates: CertificateFolder | None = None,
+        client_authority: str | None = None,
         limits: ConnectionLimits | None = None,
         follow_seconds: float = FOLLOW_SECONDS,
         stop_seconds: int = STOP_SECONDS,
     ) -> None:
+        """`client_authority`: PEM; only clients whose certificate it has signed are let in."""
         self._app = app
+        self._client_authority = client_authority
         self._host = host
         self._port = port
         self._certificates = certificates
@@ -69,6 +73,9 @@ class WebServer:
             self._certificates.ensure(self._now())
             tls = ReloadingContext(self._certificates.certificate, self._certificates.key)
             context = tls.context
+            if self._client_authority is not None:
+                context.load_verify_locations(cadata=self._client_authority)
+                context.verify_mode = ssl.CERT_REQUIRED
             options["ssl_context_factory"] = lambda _config, _default: context
         config = uvicorn.Config(
             self._app,

@@ -16,6 +16,7 @@ from services.console.access.reviews import AllowAll, KubeReviewer, Reviewer
 from services.console.app import assemble
 from services.console.http.handlers import console_app
 from services.console.http.sign_in import SignIn
+from services.console.query_service import QueryService
 from services.console.settings import ConsoleSettings
 from services.simulator.app import Simulator
 from services.simulator.manifests import apply_all
@@ -114,6 +115,8 @@ class Place:
     session: aiohttp.ClientSession
     cluster: Simulator | None = None
     bus: MemoryBus
+    queries: QueryService
+    kube: HttpKube | None = None
     token: str | None = None
 
     async def ask(self, path: str, token: str | None = None, body: Any = None) -> Handler:
@@ -202,7 +205,15 @@ async def console(
     try:
         async with aiohttp.ClientSession() as session:
             url = f"{'http' if certificates is None else 'https'}://127.0.0.1:{port}"
-            yield Place(site=site, url=url, session=session, cluster=cluster, bus=bus)
+            yield Place(
+                site=site,
+                url=url,
+                session=session,
+                cluster=cluster,
+                bus=bus,
+                queries=service.queries,
+                kube=kube,
+            )
     finally:
         await server.stop()
         running.cancel()

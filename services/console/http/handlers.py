@@ -17,20 +17,17 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from services.console.documents import (
-    LIMIT_DEFAULT,
-    LIMIT_MAX,
-    VISIBILITY_GROUP,
-    VISIBILITY_VERSIONS,
-    SimulateRequest,
-)
+from services.console.access.reviews import User
+from services.console.documents import SimulateRequest
 from services.console.http.event_stream import events
 from services.console.http.openapi import openapi
+from services.console.http.parameters import number, token_of
 from services.console.http.sign_in import CALLBACK, SignIn
+from services.console.http.visibility import VisibilityApi
 from services.console.metrics import REQUESTS, STREAMS
 from services.console.pages.service import PageService
 from services.console.query_service import QueryService
-from services.console.status_error import ConsoleRule, StatusError, bad_request, not_found
+from services.console.status_error import ConsoleRule, StatusError, bad_request
 from shared.contracts.refs import WorkloadRef
 
 log = structlog.get_logger(__name__)
@@ -41,7 +38,6 @@ BODY_BYTES_MAX: Final = 3 * 1024 * 1024
 
 ROWS_DEFAULT: Final = 2000
 ROWS_MAX: Final = 20_000
-BEARER: Final = "bearer "
 
 MEDIA_TYPES: Final = {
     ".html": "text/html; charset=utf-8",
@@ -98,14 +94,11 @@ def console_app(
     """
     handlers = _Handlers(queries, pages, streams_max=streams_max)
     api = "/api/v1"
-    of_kueue = f"/apis/{VISIBILITY_GROUP}/{{version}}"
+    of_kueue = VisibilityApi(
+        queries, identify=lambda request: queries.authenticate(token_of(request))
+    )
     answers: dict[str, tuple[str, Handler]] = {
-        of_kueue: ("GET", handlers.resources),
-        f"{of_kueue}/clusterqueues/{{name}}/pendingworkloads": ("GET", handlers.cluster_queue),
-        f"{of_kueue}/namespaces/{{namespace}}/localqueues/{{name}}/pendingworkloads": (
-            "GET",
-            handlers.local_queue,
-        ),
+        **{path: ("GET", answer) for path, answer in of_kueue.answers().items()},
         f"{api}/queues": ("GET", handlers.queues),
         f"{api}/workloads": ("GET", handlers.workloads),
         f"{api}/namespaces/{{namespace}}/workloads/{{name}}/explain": ("GET", handlers.explain),
@@ -128,6 +121,16 @@ def console_app(
     ]
     routes += [Route(path, guard(path, _file(file))) for path, file in _static_files()]
     routes.append(Route("/sign-in.json", guard("/sign-in.json", _told(offered.options()))))
+    return Starlette(routes=routes, exception_handlers={HTTPException: _no_such_route})
+
+
+def visibility_app(
+    queries: QueryService, *, identify: Callable[[Request], Awaitable[User]]
+) -> Starlette:
+    """Kueue's visibility API and nothing else, for users whom `identify` knows."""
+    guard = partial(_with_errors_handled, local_only=False, headers=SECURITY_HEADERS)
+    answers = VisibilityApi(queries, identify=identify).answers()
+    routes = [Route(path, guard(path, answer), methods=["GET"]) for path, answer in answers.items()]
     return Starlette(routes=routes, exception_handlers={HTTPException: _no_such_route})
 
 
@@ -234,66 +237,25 @@ class _Handlers:
         self._streams_max = streams_max
         self._streams = 0
 
-    async def resources(self, request: Request) -> Response:
-        """The resource list of Kueue's visibility API, for discovery."""
-        version = _version(request)
-        found = [
-            {
-                "name": f"{plural}/pendingworkloads",
-                "singularName": "",
-                "namespaced": namespaced,
-                "kind": "PendingWorkloadsSummary",
-                "verbs": ["get"],
-            }
-            for plural, namespaced in (("clusterqueues", False), ("localqueues", True))
-        ]
-        listed = {"kind": "APIResourceList", "apiVersion": "v1", "resources": found}
-        return JSONResponse({**listed, "groupVersion": f"{VISIBILITY_GROUP}/{version}"})
-
-    async def cluster_queue(self, request: Request) -> Response:
-        """The workloads that wait in a ClusterQueue."""
-        version, user = _version(request), await self._queries.authenticate(_token(request))
-        summary = await self._queries.pending_in_cluster_queue(
-            user,
-            self._cluster(request),
-            request.path_params["name"],
-            limit=_limit(request),
-            offset=_number(request, "offset", 0),
-        )
-        return JSONResponse({**summary.wire(), "apiVersion": f"{VISIBILITY_GROUP}/{version}"})
-
-    async def local_queue(self, request: Request) -> Response:
-        """The workloads that wait in a LocalQueue."""
-        version, user = _version(request), await self._queries.authenticate(_token(request))
-        summary = await self._queries.pending_in_local_queue(
-            user,
-            self._cluster(request),
-            request.path_params["namespace"],
-            request.path_params["name"],
-            limit=_limit(request),
-            offset=_number(request, "offset", 0),
-        )
-        return JSONResponse({**summary.wire(), "apiVersion": f"{VISIBILITY_GROUP}/{version}"})
-
     def _cluster(self, request: Request) -> str:
         return request.query_params.get("cluster") or self._queries.cluster
 
     async def queues(self, request: Request) -> Response:
         """The queues with their counts."""
-        user = await self._queries.authenticate(_token(request))
+        user = await self._queries.authenticate(token_of(request))
         namespace = request.query_params.get("namespace") or None
         return JSONResponse((await self._queries.queues(user, namespace)).wire())
 
     async def workloads(self, request: Request) -> Response:
         """The workloads."""
-        user = await self._queries.authenticate(_token(request))
+        user = await self._queries.authenticate(token_of(request))
         namespace = request.query_params.get("namespace") or None
-        limit = _number(request, "limit", ROWS_DEFAULT, most=ROWS_MAX)
+        limit = number(request, "limit", ROWS_DEFAULT, most=ROWS_MAX)
         return JSONResponse((await self._queries.workloads(user, namespace, limit=limit)).wire())
 
     async def explain(self, request: Request) -> Response:
         """Why a workload waits."""
-        user = await self._queries.authenticate(_token(request))
+        user = await self._queries.authenticate(token_of(request))
         found = await self._queries.explain(
             user,
             request.path_params["namespace"],
@@ -305,36 +267,36 @@ class _Handlers:
 
     async def timeline(self, request: Request) -> Response:
         """What happened to a workload."""
-        user = await self._queries.authenticate(_token(request))
+        user = await self._queries.authenticate(token_of(request))
         names = request.path_params
         ref = WorkloadRef(self._cluster(request), names["namespace"], names["name"])
         return JSONResponse((await self._pages.timeline(user, ref)).wire())
 
     async def trends(self, request: Request) -> Response:
         """The recent past in figures."""
-        user = await self._queries.authenticate(_token(request))
+        user = await self._queries.authenticate(token_of(request))
         namespace = request.query_params.get("namespace") or None
         span = request.query_params.get("span") or "24h"
         return JSONResponse((await self._pages.trend(user, span, namespace)).wire())
 
     async def flavors(self, request: Request) -> Response:
         """The ResourceFlavors."""
-        user = await self._queries.authenticate(_token(request))
+        user = await self._queries.authenticate(token_of(request))
         return JSONResponse((await self._pages.flavors(user)).wire())
 
     async def spokes(self, request: Request) -> Response:
         """The spokes."""
-        user = await self._queries.authenticate(_token(request))
+        user = await self._queries.authenticate(token_of(request))
         return JSONResponse((await self._pages.spokes(user)).wire())
 
     async def machines(self, request: Request) -> Response:
         """The build machines."""
-        user = await self._queries.authenticate(_token(request))
+        user = await self._queries.authenticate(token_of(request))
         return JSONResponse((await self._pages.machines(user)).wire())
 
     async def simulate(self, request: Request) -> Response:
         """What a change would do."""
-        user = await self._queries.authenticate(_token(request))
+        user = await self._queries.authenticate(token_of(request))
         question = _question(await _body(request))
         return JSONResponse((await self._queries.simulate(user, question)).wire())
 
@@ -343,7 +305,7 @@ class _Handlers:
         namespace = request.query_params.get("namespace") or None
         with ExitStack() as slot:
             slot.enter_context(self._slot())
-            happening = events(self._queries, _token(request), namespace)
+            happening = events(self._queries, token_of(request), namespace)
             # A `StatusError` before the first event becomes a response, not a broken stream.
             first = [await anext(happening)]
             return _EventStream(_prepended(first, happening), slot.pop_all())
@@ -363,36 +325,6 @@ class _Handlers:
     async def openapi(self, _request: Request) -> Response:
         """The OpenAPI document."""
         return JSONResponse(openapi())
-
-
-def _version(request: Request) -> str:
-    version = str(request.path_params["version"])
-    if version not in VISIBILITY_VERSIONS:
-        raise not_found(f"{VISIBILITY_GROUP}/{version}")
-    return version
-
-
-def _token(request: Request) -> str | None:
-    """The bearer token of `Authorization`. It is read from nowhere else, so that no link can carry one."""
-    header = request.headers.get("authorization", "")
-    return header[len(BEARER) :].strip() if header.lower().startswith(BEARER) else None
-
-
-def _limit(request: Request) -> int:
-    """The parameter `limit`; 0 means the default, as in Kueue."""
-    return _number(request, "limit", 0, most=LIMIT_MAX) or LIMIT_DEFAULT
-
-
-def _number(request: Request, name: str, default: int, *, most: int | None = None) -> int:
-    text = request.query_params.get(name)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdigit()) or len(text) > 9:
-        raise bad_request(name, f"{text[:20]!r} is no number from 0 on")
-    value = int(text)
-    if most is not None and value > most:
-        raise bad_request(name, f"{value} is more than {most}")
-    return value
 
 
 async def _body(request: Request) -> bytes:
