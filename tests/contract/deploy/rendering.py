@@ -34,7 +34,9 @@ KUBECTL: Final = Path(sys.executable).with_name("kubectl")
 OVERLAYS: Final = tuple(
     sorted(path.parent.name for path in KUBERNETES.glob("overlays/*/kustomization.yaml"))
 )
-COMPONENTS: Final = ("pairs", "tracing", "spokes", "ha", "recreation", "pods", "encryption")
+COMPONENTS: Final = (
+    "pairs", "tracing", "spokes", "ha", "recreation", "pods", "encryption", "visibility",
+)  # fmt: skip
 """First those that add Deployments: the others change these as all else."""
 
 Json = dict[str, Any]

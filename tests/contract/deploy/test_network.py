@@ -59,6 +59,7 @@ def wanted(documents: tuple[Json, ...]) -> set[Connection]:
         # API servers ask from the network of a node, which no selector names.
         *((one.name, "classifier", 9443) for one in OTHERS),
         *((one.name, "console", 8443) for one in ABROAD),
+        *((one.name, "console", 8444) for one in OTHERS),
         # Spokes dial NATS, or a leaf node of theirs does; who they are, keys and certificates say.
         *((one.name, "nats", port) for one in OTHERS for port in (4222, 7422)),
         # Machines: ordered and entered; builds fetch their key.
