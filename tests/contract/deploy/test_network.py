@@ -82,7 +82,7 @@ def test_connections_of_absent_components_are_closed() -> None:
         (source, target, port)
         for source, target, port in wanted(documents)
         if target == "collector"
-        or port in {6222, 7422}
+        or port in {6222, 7422, 8444}
         or (source in outside and target == "nats")
         or (port in {22, 443, 8443} and "provisioner" in {source, target})
         or not {source, target} <= there

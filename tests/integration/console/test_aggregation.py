@@ -100,7 +100,9 @@ async def test_users_of_the_api_server_see_what_their_roles_allow(
         assert (code, refused["reason"]) == (403, "Forbidden")
 
         # A token in the request is the API server's business: nobody but it says who asks.
-        code, refused = await here.ask(CQ, {"Authorization": "Bearer token-of-root"}, signed_by=authority)
+        code, refused = await here.ask(
+            CQ, {"Authorization": "Bearer token-of-root"}, signed_by=authority
+        )
         assert (code, refused["reason"]) == (401, "Unauthorized")
         code, refused = await here.ask(CQ, DANA, signed_by=authority, name="somebody")
         assert (code, "somebody" in refused["message"]) == (401, True)
