@@ -7,6 +7,7 @@ and a quarter of the others', and each wakes the server, which wakes whoever lis
 
 import asyncio
 import math
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -23,7 +24,16 @@ STEADY_SECONDS: Final = 0.04
 more on the average, only where so much is going on that it would stand in line for longer."""
 
 BRISK_SECONDS: Final = 0.004
-"""Between two gulps of many, where a sleeper wakes up on time: a decision is not to wait for nothing."""
+"""Between two gulps of many, where a core is free and a sleeper wakes up on time: a decision is not to wait
+for nothing."""
+
+LOAD_SECONDS: Final = 1.0
+"""How often the machine is asked how much there is to run."""
+
+LOAD_FREE: Final = 0.75
+LOAD_FULL: Final = 1.5
+"""So much to run for each core, over a minute, is no reason to gather, and a reason to gather for long. Who
+wakes up is often preferred, and on time where there is no time left for the others."""
 
 LATE_WEIGHT: Final = 0.1
 """Of the newest of the delays that are averaged."""
@@ -39,10 +49,19 @@ WORTH_MESSAGES: Final = 3
 the answer before he asks again."""
 
 
+def _load_of_machine() -> float:
+    """How much there is to run for each core, over a minute. In a container: of its host."""
+    return os.getloadavg()[0] / (os.cpu_count() or 1)
+
+
 class _Gulps:
     """When the next one may be. A silence pays for some at once, a gulp of too few for `BURST`."""
 
     def __init__(self, moment: float, brisk: float, steady: float) -> None:
+        self._load_at = -math.inf
+        self._loaded = 0.0
+        """0 where a core is free, 1 where there is too much to run."""
+
         self._moment = moment
         self._steady_max = max(moment, steady)
         self._brisk = min(max(moment, brisk), self._steady_max)
@@ -57,17 +76,23 @@ class _Gulps:
         self._gathers = self._credit < 1.0
         return self._last + (self._steady if self._gathers else self._moment) - now
 
-    def woke(self, late: float) -> None:
+    def woke(self, late: float, now: float) -> None:
         """Record how much later than asked for a sleep ended: the longer, the less time is there."""
         self._late += LATE_WEIGHT * (max(0.0, late) - self._late)
-        self._steady = min(self._steady_max, max(self._brisk, LATE_FACTOR * self._late))
+        if now - self._load_at >= LOAD_SECONDS:
+            self._load_at = now
+            beyond = (_load_of_machine() - LOAD_FREE) / (LOAD_FULL - LOAD_FREE)
+            self._loaded = min(1.0, max(0.0, beyond))
+        wanted = max(self._brisk, LATE_FACTOR * self._late, self._loaded * self._steady_max)
+        self._steady = min(self._steady_max, wanted)
 
     async def sleep(self, seconds: float) -> None:
         """Sleep, and record how late that ended."""
         loop = asyncio.get_running_loop()
         due = loop.time() + seconds
         await asyncio.sleep(seconds)
-        self.woke(loop.time() - due)
+        now = loop.time()
+        self.woke(now - due, now)
 
     def spend(self, now: float) -> None:
         """Count one batch that is read or written at `now`."""
@@ -183,7 +208,10 @@ class _Reading:
 
 
 def gather_reads(
-    nc: Client, *, brisk: float = BRISK_SECONDS, steady: float = STEADY_SECONDS
+    nc: Client,
+    *,
+    brisk: float = BRISK_SECONDS,
+    steady: float = STEADY_SECONDS,
 ) -> None:
     """Make a connected client read no more often than every `brisk`, where it has much to read.
 

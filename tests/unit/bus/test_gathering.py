@@ -5,6 +5,7 @@ nats-py's. That nothing is lost or reordered is tried with nats-py itself and a 
 """
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
@@ -151,24 +152,26 @@ def test_writes_without_end_keep_the_steady_interval() -> None:
 
 
 @pytest.mark.parametrize(
-    ("late", "least", "most"),
+    ("late", "load", "least", "most"),
     [
-        pytest.param(0.0, 0.009, 0.02, id="sleepers wake up on time"),
-        pytest.param(0.5, 0.5, 1.6, id="the machine has no time left"),
+        pytest.param(0.0, 0.5, 0.009, 0.02, id="sleepers wake up on time"),
+        pytest.param(0.5, 0.5, 0.5, 1.6, id="sleepers wake up late"),
+        pytest.param(0.0, 5.0, 0.9, 1.1, id="there is more to run than cores"),
     ],
 )
-def test_writes_without_end_wait_longer_where_sleepers_wake_up_late(
-    late: float, least: float, most: float, monkeypatch: pytest.MonkeyPatch
+def test_writes_without_end_wait_longer_where_the_machine_has_no_time_left(
+    late: float, load: float, least: float, most: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In virtual time, so that nothing else is late."""
     sleep = asyncio.sleep
     monkeypatch.setattr(
         asyncio, "sleep", lambda wanted: sleep(wanted + late * (wanted > LOOK_SECONDS))
     )
+    monkeypatch.setattr("os.getloadavg", lambda: (load * (os.cpu_count() or 1), 0.0, 0.0))
 
     async def story() -> float:
         client = virtual_client(writes={"seconds": 0.0, "brisk": 0.01, "steady": 1.0})
-        await write_one_by_one(client, 2 * BURST, each=WORTH_MESSAGES)
+        await write_one_by_one(client, 3 * BURST, each=WORTH_MESSAGES)
         return await write_one_by_one(client, 20, each=WORTH_MESSAGES)
 
     assert least <= run_virtual(story()) / 20 <= most
