@@ -79,9 +79,8 @@ def _trimmed(kind: Kind, obj: Body) -> dict[str, Any]:
     annotations = metadata.get("annotations")
     if annotations and LAST_APPLIED in annotations:
         rest = {key: value for key, value in annotations.items() if key != LAST_APPLIED}
+        # Empty is not absent: a patch adds to a map that is there.
         metadata["annotations"] = rest
-        if not rest:
-            del metadata["annotations"]
     kept: dict[str, Any] = {**obj, "metadata": metadata}
     if kind == SECRET:
         for field in _SECRET_DATA:

@@ -146,6 +146,12 @@ DECISION_OUTDATED: Final = Probe(
 RELEASE_READ_AFRESH: Final = Probe(
     "release-read-afresh", "a job that looked released was read again before a release was skipped"
 )
+STOP_MARKED: Final = Probe(
+    "stop-marked", "a stop found a job that was held still: it marked it against a late release"
+)
+RELEASE_TOO_LATE: Final = Probe(
+    "release-too-late", "a job was not released: it was stopped by a later decision"
+)
 REASON_SUPERSEDED: Final = Probe("reason-superseded", "a waiting reason came behind an admission")
 STATE_CHANGED: Final = Probe(
     "state-changed", "a precondition failed: the patch was made anew from the fresh object"

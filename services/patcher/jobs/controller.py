@@ -19,6 +19,14 @@ from services.patcher.jobs.groups import GroupController
 from services.patcher.jobs.outcomes import Outcomes
 from services.patcher.jobs.pod_set_infos import pod_set_infos
 from services.patcher.jobs.recreation import Recreation
+from services.patcher.jobs.stop_marks import (
+    check_not_stopped,
+    is_stopped_later,
+    mark_patch,
+    mark_tests,
+    marking,
+    order_of,
+)
 from shared.bus.follow import read
 from shared.bus.port import Bus, BusError, LaterError
 from shared.contracts.kube import names
@@ -123,14 +131,16 @@ class JobController:
         infos: tuple[PodSetInfo, ...] = ()
 
         def patch(current: Body) -> Patch | None:
-            return integration.release(current, infos) if integration.held(current) else None
+            if not integration.held(current):
+                return None
+            check_not_stopped(current, admission, known=job)
+            return [*mark_tests(current), *integration.release(current, infos)]
 
         try:
             infos = pod_set_infos(admission, workload, flavors)
             selector = {key: value for info in infos for key, value in info.node_selector.items()}
             await self.coscheduling.prepare(job, workload, admission, selector)
-            age_seconds = (self.now() - admission.decided_at).total_seconds()
-            if may_be_outdated or not 0 <= age_seconds < FRESH_SECONDS:
+            if may_be_outdated or self._is_late(admission) or is_stopped_later(job, admission):
                 await self.check_is_last(admission)
             after = await self.writer.patch(
                 integration.kind, job, patch, on_conflict=partial(self.check_is_last, admission)
@@ -186,14 +196,13 @@ class JobController:
         on_conflict = partial(self.check_is_last, admission)
 
         async def check() -> None:
-            age_seconds = (self.now() - admission.decided_at).total_seconds()
-            if not is_new or not 0 <= age_seconds < FRESH_SECONDS:
+            if not is_new or self._is_late(admission):
                 await on_conflict()
 
         try:
             infos = pod_set_infos(admission, workload, self._flavors_of(admission))
             released = await self.groups.release(
-                group, infos, workload, check=check, on_conflict=on_conflict
+                group, infos, workload, admission, check=check, on_conflict=on_conflict
             )
             version, refused = released.version, released.refused
         except ObjectError as error:
@@ -206,6 +215,9 @@ class JobController:
             )
         elif version:
             await self.outcomes.report(state, admission, "applied", "release", version=str(version))
+
+    def _is_late(self, admission: Admission) -> bool:
+        return not 0 <= (self.now() - admission.decided_at).total_seconds() < FRESH_SECONDS
 
     async def check_is_last(self, admission: Admission) -> None:
         """Raise `LaterError` if there is a newer decision about the workload than this one.
@@ -221,7 +233,7 @@ class JobController:
         except BusError as error:
             raise LaterError(f"cannot ask for the last decision: {error}") from error
         last = None if entry is None else read(entry, Admission)
-        if last is not None and _order(last) > _order(admission):
+        if last is not None and order_of(last) > order_of(admission):
             probes.DECISION_OUTDATED.fired += 1
             raise LaterError(
                 f"decision {admission.number} of term {admission.term} is not the last one",
@@ -264,23 +276,48 @@ class JobController:
             await self._end_unsuspendable(state, admission, job, integration, workload)
             return
 
-        def patch(current: Body) -> Patch | None:
-            if integration.held(current) or runs_elsewhere or integration.deletes:
-                return None
-            return integration.stop(current)
-
         try:
-            after = await self.writer.patch(
-                integration.kind, job, patch, on_conflict=partial(self.check_is_last, admission)
+            after, is_stopped = await self._suspend(
+                integration, job, admission, runs_elsewhere=runs_elsewhere
             )
         except NotFoundError:
             return
         if not integration.held(after) and integration.stop(after) is None and not runs_elsewhere:
             raise LaterError(f"{integration.kind.kind} {state.name} started meanwhile")
-        if after is not job:
+        if is_stopped:
             text = message_of(find_condition(workload, EVICTED)) or admission.message
             self.events.record(integration.kind, after, "Stopped", text)
         await self.outcomes.report(state, admission, "applied", "suspend", after=after)
+
+    async def _suspend(
+        self, integration: Integration, job: Body, admission: Admission, *, runs_elsewhere: bool
+    ) -> tuple[Body, bool]:
+        """Stop the job, and mark it. Returns it as written, and whether there was something to stop."""
+        is_stopped = False
+
+        def patch(current: Body, *, marked: bool) -> Patch | None:
+            nonlocal is_stopped
+            is_stopped = False
+            if integration.held(current):
+                return mark_patch(current, admission) if marked else None
+            operations = None if runs_elsewhere else integration.stop(current)
+            if operations is None:
+                return None
+            is_stopped = True
+            return [*operations, *marking(current, admission)] if marked else operations
+
+        check = partial(self.check_is_last, admission)
+        if is_stopped_later(job, admission):
+            await check()
+        write = partial(self.writer.patch, integration.kind, job, on_conflict=check)
+        try:
+            after = await write(partial(patch, marked=True))
+        except RefusedError as error:
+            if is_transient_refusal(error):
+                raise
+            # Where a tenant has filled up the annotations no mark fits. That must not keep the job running.
+            after = await write(partial(patch, marked=False))
+        return after, is_stopped
 
     async def _delete(
         self,
@@ -425,10 +462,6 @@ class JobController:
                 raise LaterError(text, delay_seconds=self.not_seen_seconds)
             flavors[name] = flavor
         return flavors
-
-
-def _order(admission: Admission) -> tuple[int, int, int]:
-    return (admission.epoch, admission.term, admission.number)
 
 
 def _is_behind(job: Body, state: WorkloadState) -> bool:

@@ -15,6 +15,12 @@ from services.patcher.cluster.events import EventRecorder
 from services.patcher.cluster.writer import Writer
 from services.patcher.jobs.gated import mark_target
 from services.patcher.jobs.group_upkeep import GroupUpkeep, by_age, room_of
+from services.patcher.jobs.stop_marks import (
+    check_not_stopped,
+    is_stopped_later,
+    mark_patch,
+    mark_tests,
+)
 from shared.bus.port import LaterError
 from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.conditions import EVICTED, find_condition, message_of
@@ -97,6 +103,7 @@ class GroupController:
         group: Group,
         infos: Sequence[PodSetInfo],
         workload: Body,
+        admission: Admission,
         *,
         check: Check,
         on_conflict: Check,
@@ -115,7 +122,8 @@ class GroupController:
         await self.upkeep.own(group, workload, [member for member, _ in targets])
         newest, refused = 0, None
         steps = [
-            partial(self._release_one, group, member, info, on_conflict) for member, info in targets
+            partial(self._release_one, group, member, info, admission, on_conflict)
+            for member, info in targets
         ]
         async for result in _each(steps, check):
             if isinstance(result, RefusedError | ObjectError):
@@ -129,7 +137,12 @@ class GroupController:
         return Released(newest, refused)
 
     async def _release_one(
-        self, group: Group, member: Member, info: PodSetInfo, on_conflict: Check
+        self,
+        group: Group,
+        member: Member,
+        info: PodSetInfo,
+        admission: Admission,
+        on_conflict: Check,
     ) -> int:
         integration = group.integration
         kind, here = integration.kind, (group.namespace, member.name)
@@ -140,9 +153,13 @@ class GroupController:
         def patch(current: Body) -> Patch | None:
             if not member_of(current, integration).waits:
                 return None
+            check_not_stopped(current, admission, known=obj)
             (own,) = integration.pod_sets(current)
-            return integration.release(current, [replace(info, name=own["name"])])
+            infos = [replace(info, name=own["name"])]
+            return [*mark_tests(current), *integration.release(current, infos)]
 
+        if is_stopped_later(obj, admission):
+            await on_conflict()
         try:
             after = await self.writer.patch(kind, obj, patch, on_conflict=on_conflict)
         except NotFoundError:
@@ -159,7 +176,7 @@ class GroupController:
         integration: Integration,
         check: Check,
     ) -> str:
-        """Delete what runs; return a version at which nothing of the group ran any more.
+        """Delete what runs, and mark what waits; return a version at which nothing of the group ran any more.
 
         Raises `LaterError` until then. What runs is asked of the API server: the quota of the whole group is
         free with the last of them.
@@ -176,16 +193,43 @@ class GroupController:
             self.events.record(integration.kind, obj, "Stopped", text)
             return 0
 
-        async for result in _each([partial(end, obj) for obj in ending], check):
+        steps = [partial(end, obj) for obj in ending]
+        waiting = [obj for one, obj in objs if one.waits and not one.deleted and not everything]
+        steps += [partial(self._mark, obj, admission, integration, check) for obj in waiting]
+        newest = max((one.version for one, _ in objs), default=0)
+        async for result in _each(steps, check):
             if isinstance(result, BaseException):
                 raise result
+            newest = max(newest, result)
         running = sum(one.runs for one, _ in objs)
         if running:
             raise LaterError(
                 f"{running} objects of group {state.namespace}/{state.owner.name} end",
                 delay_seconds=ENDING_SECONDS,
             )
-        return str(max((one.version for one, _ in objs), default=0))
+        return str(newest)
+
+    async def _mark(
+        self, obj: Body, admission: Admission, integration: Integration, check: Check
+    ) -> int:
+        """Mark an object that waits, so that no late release starts it; return its version then."""
+
+        def patch(current: Body) -> Patch | None:
+            if not integration.held(current):
+                raise LaterError(f"{current['metadata']['name']} was released meanwhile")
+            return mark_patch(current, admission)
+
+        if is_stopped_later(obj, admission):
+            await check()
+        try:
+            after = await self.writer.patch(integration.kind, obj, patch, on_conflict=check)
+        except NotFoundError:
+            return 0
+        except RefusedError as error:
+            if is_transient_refusal(error):
+                raise
+            after = obj  # A tenant can fill up the annotations.
+        return member_of(after, integration).version
 
     async def _members(
         self, namespace: str, name: str, integration: Integration

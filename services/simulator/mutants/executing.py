@@ -125,6 +125,13 @@ MUTANTS: Final = (
         scenarios=("preemption", "lives"),
     ),
     Mutant(
+        name="a stop leaves no mark on the job",
+        adr=4,
+        where="services.patcher.jobs.controller:mark_patch",
+        make=constant(None),
+        scenarios=("stale-reads", "replicas"),
+    ),
+    Mutant(
         name="an older reason replaces an admission",
         adr=5,
         where="services.patcher.workloads.reconciler:WorkloadReconciler._is_superseded",

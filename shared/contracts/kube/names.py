@@ -85,6 +85,10 @@ RECREATIONS: Final = "sluicegate.dev/recreations"
 RECREATED_AS: Final = "sluicegate.dev/recreated-as"
 """Annotation of a job that was stopped: the name of its copy."""
 
+STOPPED_BY: Final = "sluicegate.dev/stopped-by"
+"""Annotation of a job: epoch, term and number of the decision by which it was stopped last. No release of
+an earlier one comes behind it."""
+
 REQUESTS_PREFIX: Final = "kueue.konflux-ci.dev/requests-"
 """Annotation of a PipelineRun: one unit of quota each, `…requests-linux-arm64: "1"`."""
 

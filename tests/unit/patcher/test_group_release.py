@@ -50,6 +50,8 @@ EVICTED = Admission(
     decided_at=NOON,
 )
 
+ADMITTED = EVICTED.replace(state="admitted", reason="", number=0)
+
 
 class Cluster:
     """A cluster in memory with a group in it, and what lets the group go."""
@@ -117,7 +119,9 @@ async def test_no_more_pods_are_let_go_than_were_admitted() -> None:
     group = cluster.cache.groups.find(POD, "team-a", "g")
     assert group is not None
     info = PodSetInfo(name="a", count=2, node_selector={"disk": "ssd"}, tolerations=())
-    released = await cluster.groups.release(group, [info], admitted, check=agree, on_conflict=agree)
+    released = await cluster.groups.release(
+        group, [info], admitted, ADMITTED, check=agree, on_conflict=agree
+    )
     assert released.refused is None
     assert await cluster.let_go() == {"x", "y"}
     let_go = await cluster.kube.get(POD, "team-a", "y")

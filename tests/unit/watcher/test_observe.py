@@ -30,7 +30,10 @@ TRIMMED = {
         with_metadata(annotations={APPLIED: "{}", "keep": "me"}),
         {"annotations": {"keep": "me"}},
     ),
-    "annotations that were nothing else": (with_metadata(annotations={APPLIED: "{}"}), {}),
+    "annotations that were nothing else": (
+        with_metadata(annotations={APPLIED: "{}"}),
+        {"annotations": {}},
+    ),
     "nothing else": (
         with_metadata(annotations={"a": "b"}, labels={"c": "d"}, finalizers=["f"]),
         {"annotations": {"a": "b"}, "labels": {"c": "d"}, "finalizers": ["f"]},

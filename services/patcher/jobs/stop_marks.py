@@ -1,0 +1,83 @@
+"""The mark that a stop leaves on a job, so that no release of an earlier decision comes behind it. Pure.
+
+1. A replica is about to carry out an admission. It has read the job, which is held.
+2. Quota takes the admission back. Another replica finds the job still held, or released by a third one and
+   stops it. Either way it reports so, and quota gives away what that frees.
+3. The release of the first replica arrives. The job is held, as it was read: no other test refuses it.
+
+Therefore each stop writes into the job which decision it carries out: in the same request if there is
+something to stop, else in one of its own. Each release tests that the mark is the one that it has read, and
+looks whether that is of a later decision.
+
+A tenant can write annotations. A mark proves nothing: whoever finds a later one asks for the last decision.
+"""
+
+from typing import Final
+
+from services.patcher.cluster.patches import JsonPatch, if_unchanged
+from shared.bus.port import LaterError
+from shared.contracts.kube.bodies import Body, annotations_of
+from shared.contracts.kube.names import STOPPED_BY
+from shared.contracts.kube.numbers import whole_number
+from shared.contracts.messages.admissions import Admission
+from shared.integrations.pointers import pointer
+from shared.telemetry import probes
+
+Order = tuple[int, int, int]
+
+_ANNOTATIONS: Final = pointer(("metadata", "annotations"))
+_MARK: Final = pointer(("metadata", "annotations", STOPPED_BY))
+_NO_STOP: Final = (-1, -1, -1)
+
+
+def order_of(admission: Admission) -> Order:
+    """Epoch, term and number: a later decision about a workload has more."""
+    return (admission.epoch, admission.term, admission.number)
+
+
+def stopped_by(job: Body) -> Order:
+    """The decision by which the job was stopped last; before all others if nobody has stopped it."""
+    match [whole_number(one) for one in annotations_of(job).get(STOPPED_BY, "").split(".")]:
+        case [int() as epoch, int() as term, int() as number]:
+            return (epoch, term, number)
+        case _:
+            return _NO_STOP
+
+
+def is_stopped_later(job: Body, admission: Admission) -> bool:
+    """Whether the mark of the job is of a later decision than this one."""
+    return stopped_by(job) > order_of(admission)
+
+
+def check_not_stopped(job: Body, admission: Admission, *, known: Body) -> None:
+    """Raise `LaterError` if the job was stopped by a later decision, unless `known` told so already.
+
+    Whoever knew it has asked for the last decision before the job was read again.
+    """
+    if is_stopped_later(job, admission) and stopped_by(job) != stopped_by(known):
+        probes.RELEASE_TOO_LATE.fired += 1
+        raise LaterError(f"{job['metadata']['name']} was stopped by a later decision")
+
+
+def mark_patch(job: Body, admission: Admission) -> JsonPatch | None:
+    """A patch that only marks a job that is held; None if that is done."""
+    if stopped_by(job) == order_of(admission):
+        return None
+    probes.STOP_MARKED.fired += 1
+    return if_unchanged(job, *marking(job, admission))
+
+
+def marking(job: Body, admission: Admission) -> JsonPatch:
+    """The operations that mark a job in the patch that stops it."""
+    text = ".".join(map(str, order_of(admission)))
+    if "annotations" in job["metadata"]:
+        return [{"op": "add", "path": _MARK, "value": text}]
+    added = {"op": "add", "path": _ANNOTATIONS, "value": {STOPPED_BY: text}}
+    return [*mark_tests(job), added]
+
+
+def mark_tests(job: Body) -> JsonPatch:
+    """Operations that fail if the mark is not the one of `job`: the API server takes null for absent."""
+    if "annotations" not in job["metadata"]:
+        return [{"op": "test", "path": _ANNOTATIONS, "value": None}]
+    return [{"op": "test", "path": _MARK, "value": annotations_of(job).get(STOPPED_BY)}]
