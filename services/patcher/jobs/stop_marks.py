@@ -35,7 +35,7 @@ def order_of(admission: Admission) -> Order:
     return (admission.epoch, admission.term, admission.number)
 
 
-def stopped_by(job: Body) -> Order:
+def _stopped_by(job: Body) -> Order:
     """The decision by which the job was stopped last; before all others if nobody has stopped it."""
     match [whole_number(one) for one in annotations_of(job).get(STOPPED_BY, "").split(".")]:
         case [int() as epoch, int() as term, int() as number]:
@@ -46,7 +46,7 @@ def stopped_by(job: Body) -> Order:
 
 def is_stopped_later(job: Body, admission: Admission) -> bool:
     """Whether the mark of the job is of a later decision than this one."""
-    return stopped_by(job) > order_of(admission)
+    return _stopped_by(job) > order_of(admission)
 
 
 def check_not_stopped(job: Body, admission: Admission, *, known: Body) -> None:
@@ -54,14 +54,14 @@ def check_not_stopped(job: Body, admission: Admission, *, known: Body) -> None:
 
     Whoever knew it has asked for the last decision before the job was read again.
     """
-    if is_stopped_later(job, admission) and stopped_by(job) != stopped_by(known):
+    if is_stopped_later(job, admission) and _stopped_by(job) != _stopped_by(known):
         probes.RELEASE_TOO_LATE.fired += 1
         raise LaterError(f"{job['metadata']['name']} was stopped by a later decision")
 
 
 def mark_patch(job: Body, admission: Admission) -> JsonPatch | None:
     """A patch that only marks a job that is held; None if that is done."""
-    if stopped_by(job) == order_of(admission):
+    if _stopped_by(job) == order_of(admission):
         return None
     probes.STOP_MARKED.fired += 1
     return if_unchanged(job, *marking(job, admission))
