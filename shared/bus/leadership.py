@@ -3,7 +3,8 @@
 Each round has four steps:
 
 1. `lead` waits until this replica holds the lease.
-2. A term begins: `serve` rebuilds its state from the streams and works.
+2. A term begins: when all that this process has published before is stored or given up, `serve`
+   rebuilds its state from the streams and works.
 3. The term ends because the lease is lost, because `serve` returned or raised, or because a log lacks
    what this process has published (`LogChangedError`). After an error `lead`
    pauses, still with the lease: otherwise each replica in turn would try at once what failed.
@@ -15,6 +16,7 @@ other: the late one gets a `FencedError`.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from typing import Final, NoReturn
 
 import structlog
@@ -69,7 +71,7 @@ async def _term(
     bus: Bus, lease: Lease, name: str, serve: Callable[[], Awaitable[None]]
 ) -> BaseException | None:
     """Serve until the lease is lost; return what ended the term, None if the lease was lost."""
-    serving = asyncio.ensure_future(serve())
+    serving = asyncio.ensure_future(_serve(bus, serve))
     losing = asyncio.ensure_future(lease.lost())
     lacking = asyncio.ensure_future(bus.log_lost())
     tasks = (serving, losing, lacking)
@@ -87,6 +89,17 @@ async def _term(
         log.warning("the lease is lost", lease=name)
         return None
     return serving.exception()
+
+
+async def _serve(bus: Bus, serve: Callable[[], Awaitable[None]]) -> None:
+    """Serve once all that this process has published before is stored or given up.
+
+    What a term of before has on its way may be stored behind what this one reads: no fence refuses the first
+    message of a subject, and nobody would say that the object is gone.
+    """
+    with suppress(BusError):  # Its publisher was told.
+        await bus.flush()
+    await serve()
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

@@ -160,7 +160,7 @@ class Publisher:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for letter in (*self._window.values(), *self._queue):
+        for letter in self._letters():
             self._fail(letter, UnavailableError(f"{letter.subject}: the bus was stopped"))
         self._window.clear()
         self._queue.clear()
@@ -203,15 +203,21 @@ class Publisher:
 
     async def flush(self) -> None:
         """Wait for all earlier letters; raise the first error that no caller has awaited."""
-        waiting = [x.done for x in (*self._window.values(), *self._queue) if not x.done.done()]
+        last, waiting = self._token, [x.done for x in self._letters() if not x.done.done()]
         if waiting:
             await asyncio.wait(waiting)
+        # Nobody waits for these any more, and they may be stored yet.
+        while any(x.done.cancelled() and x.token <= last for x in self._letters()):  # noqa: ASYNC110 - seldom
+            await asyncio.sleep(_TICK_SECONDS)
         failed, self._failed = self._failed, []
         errors = [error for done in failed if (error := done.unseen()) is not None]
         for done in failed:
             done.seen = True
         if errors:
             raise errors[0]
+
+    def _letters(self) -> tuple[_Letter, ...]:
+        return (*self._window.values(), *self._queue)
 
     @property
     def open(self) -> bool:

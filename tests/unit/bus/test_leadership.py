@@ -26,6 +26,9 @@ class _Leases:
         self.wanted = asyncio.Semaphore(1)
         self.lacking: asyncio.Queue[str] = asyncio.Queue()
 
+    async def flush(self) -> None:
+        """Nothing is on its way."""
+
     async def log_lost(self) -> str:
         return await self.lacking.get()
 

@@ -223,6 +223,30 @@ def test_older_state_does_not_follow_newer_one_of_other_watcher() -> None:
     run_harness(drive)
 
 
+def test_object_that_a_term_of_before_had_on_its_way_does_not_outlive_it() -> None:
+    """Nobody leads the log for a while; meanwhile the lease changes hands twice, and the object goes."""
+
+    async def drive(harness: Harness) -> None:
+        await harness.start()
+        await asyncio.sleep(10)
+        holder = harness.server.holder("watcher-hub")
+        assert holder is not None
+        harness.server.elect("OBSERVED", seconds=20)
+        await asyncio.sleep(2)
+        await harness.job("j")
+        await asyncio.sleep(1)
+        harness.server.release("watcher-hub", holder)
+        assert harness.server.acquire("watcher-hub", "another", ttl_seconds=5)
+        await asyncio.sleep(3)
+        await harness.delete("j")
+        await asyncio.sleep(60)
+        assert harness.server.holder("watcher-hub") == holder
+        assert [one.deleted for one in harness.published(JOB)] in ([], [False, True])
+        assert harness.view() == await harness.truth(*WATCHED)
+
+    run_harness(drive)
+
+
 class Delayed(LocalKube):
     """Its watch is late."""
 
