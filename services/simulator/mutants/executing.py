@@ -129,7 +129,14 @@ MUTANTS: Final = (
         adr=4,
         where="services.patcher.jobs.controller:mark_patch",
         make=constant(None),
-        scenarios=("stale-reads", "replicas"),
+        scenarios=("late-releases",),
+    ),
+    Mutant(
+        name="a release does not test the mark of a stop",
+        adr=4,
+        where="services.patcher.jobs.controller:mark_tests",
+        make=constant([]),
+        scenarios=("late-releases",),
     ),
     Mutant(
         name="an older reason replaces an admission",

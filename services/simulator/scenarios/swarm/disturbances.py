@@ -10,6 +10,7 @@ from typing import Final
 from services.simulator.scenarios import basic
 from services.simulator.scenarios.swarm import load
 from services.simulator.scenarios.swarm.features import FAULT_SECONDS, Features
+from services.simulator.scenarios.swarm.late_releases import LateReleases
 from services.simulator.scenarios.swarm.stale_reads import StaleReads
 from services.simulator.scenarios.system import System
 from shared.bus.port import StreamFullError
@@ -100,6 +101,8 @@ class Disturbances:
                 stale = StaleReads(self._system, features.replicas, self._activate)
                 group.create_task(self._repeat(14.0, stale.cut_off_a_server))
                 self._system.server.listen(Admission.stream, stale.on_stored)
+            if features.late_releases:
+                LateReleases(self._system, features.replicas["patcher"], self._activate).start()
             if features.truncation:
                 group.create_task(self._repeat(12.0, self._truncate_a_log))
             if features.garbage:

@@ -87,6 +87,9 @@ class Features:
     stale_reads: bool = False
     """One of three servers is cut off, and answers with what it had until it knows that others lead."""
 
+    late_releases: bool = False
+    """Users deactivate a workload while the release of its job is on its way to the cluster."""
+
     power_cuts: bool = False
     """The server loses its power, and each log and view another part of what was stored last."""
 
@@ -151,6 +154,7 @@ def drawn(random: Random, later: Random) -> Features:
         stale_reads=features.replicated and later.random() < 1 / 3,
         foreign_decisions=features.garbage and later.random() < 1 / 3,
         set_back=later.random() < 1 / 4,
+        late_releases=later.random() < 1 / 6,
     )
 
 
@@ -235,6 +239,12 @@ FOCUSES: Final[Mapping[str, dict[str, Any]]] = {
         "deactivation": True,
         "replicas": {"quota": 2, "patcher": 3},
         "faults": {"hold_every_seconds": 6.0, "delay": 0.1},
+    },
+    "late-releases": {
+        "late_releases": True,
+        "preemption": True,
+        "checks": False,
+        "replicas": {"patcher": 3},
     },
     "upgrades": {"upgrade": True, "downgrade": False, "replicas": dict.fromkeys(SERVICES, 2)},
     "downgrades": {"upgrade": False, "downgrade": True, "replicas": dict.fromkeys(SERVICES, 2)},
