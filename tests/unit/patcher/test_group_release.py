@@ -139,7 +139,9 @@ async def test_pod_that_is_gone_meanwhile_leaves_the_version_of_those_that_were_
     assert group is not None
     await cluster.delete("z")
     info = PodSetInfo(name="a", count=3, node_selector={}, tolerations=())
-    released = await cluster.groups.release(group, [info], admitted, check=agree, on_conflict=agree)
+    released = await cluster.groups.release(
+        group, [info], admitted, ADMITTED, check=agree, on_conflict=agree
+    )
     assert await cluster.let_go() == {"x", "y"}
     newest = await cluster.kube.get(POD, "team-a", "y")
     assert released.version == int(newest["metadata"]["resourceVersion"])

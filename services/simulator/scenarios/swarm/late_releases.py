@@ -6,9 +6,9 @@
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from services.simulator.cluster.storage.stored import Event
 from services.simulator.scenarios.system import CLUSTER, System
@@ -18,7 +18,7 @@ from shared.contracts.kube.conditions import ADMITTED, is_true
 ON_ITS_WAY_SECONDS: Final = (0.1, 1.5)
 """How long releases are on their way: while nobody asks whether a decision is the last one."""
 
-Activate = Callable[..., Awaitable[None]]
+Activate = Callable[..., Coroutine[Any, Any, None]]
 
 
 class LateReleases:
