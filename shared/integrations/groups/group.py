@@ -41,6 +41,9 @@ class _Variant:
 class Role:
     """Objects of one pod set, in numbers."""
 
+    members: int = 0
+    """All of them; without any the group forgets the pod set."""
+
     counted: int = 0
     chosen: int = 0
     released: int = 0
@@ -105,13 +108,22 @@ class Group:
             self._anchor = member.name
             self.labels, self.annotations = labels_of(obj), annotations_of(obj)
         self._choose(member.name)
+        if before is not None:
+            self._drop_empty(before.role)
 
     def remove(self, name: str, version: int) -> None:
         """Forget an object that is gone."""
-        self._count(self.members.pop(name), -1)
+        member = self.members.pop(name)
+        self._count(member, -1)
         self._place(name, waits=False, is_lost=False)
         self.version = max(self.version, version)
         self._choose(name)
+        self._drop_empty(member.role)
+
+    def _drop_empty(self, role: str) -> None:
+        """Forget a role without objects: pods come and go for as long as their group lives."""
+        if self.roles[role].members == 0:
+            del self.roles[role]
 
     def _place(self, name: str, *, waits: bool, is_lost: bool) -> None:
         """Keep the order in which they came: a change moves nobody."""
@@ -123,6 +135,7 @@ class Group:
 
     def _count(self, member: Member, sign: int) -> None:
         role = self.roles.setdefault(member.role, Role())
+        role.members += sign
         for name in ("runs", "early", "serving", "final", "deleted", "stopped"):
             self._counts[name] += sign * getattr(member, name)
         self._counts["open"] += sign * (not member.ended)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from shared.contracts.kube.kinds import POD, Object
-from shared.integrations.groups import Groups, group_in, grouped
+from shared.integrations.groups import Groups, group_in, grouped, member_of
 from shared.integrations.shape import role_hash
 from shared.testing.builders import observed_object
 from tests.unit.integrations.grouped_pods import PODS, deleted, group_of, pod
@@ -236,3 +236,13 @@ def test_role_hash_is_that_of_kueue(requests: dict[str, Any], expected: str) -> 
     spec = {"restartPolicy": "Never", "priority": 0, "tolerations": TOLERATIONS}
     assert role_hash({**spec, "containers": [container]}) == expected
     assert role_hash({**spec, "containers": [container], "nodeSelector": {"a": "<b>"}}) != expected
+
+
+def test_group_that_lives_on_forgets_roles_of_pods_that_are_gone() -> None:
+    group = group_of(pod("stays", "Running", role="a", total=1))
+    for number in range(20):
+        for role in (f"r-{number}", f"s-{number}"):  # The second one is a change of it.
+            one = pod("x", role=role)
+            group.put(member_of(one, PODS), one)
+        group.remove("x", 9)
+    assert group.roles.keys() == {"a"}
