@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from random import SystemRandom
 from typing import Any
 
 import structlog
+from starlette.applications import Starlette
 
 from services.classifier.cel import CelEngine
 from services.classifier.evaluation.budget import Budget
@@ -76,62 +78,80 @@ def program(overrides: Overrides = NO_OVERRIDES) -> Program:
         policy = Policy.of(read_configuration(settings.configuration))
         if settings.classifier_config is None:
             return assemble(bus=parts.bus, policy=policy)
-        namespace_defaults = NamespaceDefaults(
-            cluster=settings.cluster,
-            policy=policy,
-            job_default_queue=settings.job_default_queue,
-            patchers=settings.patcher_users,
-            request_editors=settings.request_editors,
-        )
-        rules = RulesHolder(CelEngine(), last_good=settings.last_good_rules)
-        rules.restore()
-        random = SystemRandom()
-        pool = EvaluationPool(
-            cpu_seconds=settings.webhook_cpu_seconds,
-            memory_bytes=settings.webhook_memory_bytes,
-            bytes_waiting_max=settings.webhook_bytes_in_flight // 2,
-        )
-        server = WebServer(
-            webhook_app(
-                rules,
-                reviewer=Reviewer(
-                    budget=Budget(
-                        values_max=settings.webhook_values,
-                        expression_values_max=settings.webhook_expression_values,
-                        items_max=settings.webhook_items,
-                    ),
-                    pool=pool,
-                    new_traceparent=lambda: new_traceparent(random, utc_now()),
-                    context_of=namespace_defaults.context,
-                ),
-                bytes_in_flight_max=settings.webhook_bytes_in_flight,
-                body_seconds=settings.webhook_body_seconds,
-                on_mutation=partial(trace_review, parts.tracing, utc_now),
-            ),
-            limits=ConnectionLimits(
-                connections_max=settings.webhook_connections,
-                per_address_max=settings.webhook_connections_per_address,
-                header_seconds=settings.webhook_header_seconds,
-                request_seconds=REQUEST_SECONDS,
-                on_refused=lambda rule: REVIEWS_REFUSED.labels(cause=rule.label).inc(),
-            ),
-            host=settings.webhook_host,
-            port=settings.webhook_port,
-            certificates=CertificateFolder(settings.webhook_certificates, settings.webhook_names),
-            now=utc_now,
-        )
-        parts.beside(partial(_serve, server, pool))
-        parts.beside(partial(follow_rules, rules, settings.classifier_config / CONFIGURATION_FILE))
-        parts.on_stop(pool.close)
-        parts.on_stop(server.stop)
-        return assemble(
-            bus=parts.bus,
-            policy=policy,
-            webhook_ready=partial(why_not_ready, rules, server),
-            namespace_defaults=namespace_defaults,
-        )
+        return _with_webhook(parts, settings, policy, settings.classifier_config)
 
     return Program(name="classifier", settings=settings, build=build, ready_without_bus=True)
+
+
+def _with_webhook(
+    parts: Parts, settings: ClassifierSettings, policy: Policy, configuration: Path
+) -> Classifier:
+    """Build the classifier and its webhook, with the rules in the folder `configuration`."""
+    namespace_defaults = NamespaceDefaults(
+        cluster=settings.cluster,
+        policy=policy,
+        job_default_queue=settings.job_default_queue,
+        patchers=settings.patcher_users,
+        request_editors=settings.request_editors,
+    )
+    rules = RulesHolder(CelEngine(), last_good=settings.last_good_rules)
+    rules.restore()
+    pool = EvaluationPool(
+        cpu_seconds=settings.webhook_cpu_seconds,
+        memory_bytes=settings.webhook_memory_bytes,
+        bytes_waiting_max=settings.webhook_bytes_in_flight // 2,
+    )
+    app = webhook_app(
+        rules,
+        reviewer=_reviewer(settings, pool, namespace_defaults),
+        bytes_in_flight_max=settings.webhook_bytes_in_flight,
+        body_seconds=settings.webhook_body_seconds,
+        on_mutation=partial(trace_review, parts.tracing, utc_now),
+    )
+    server = _web_server(settings, app)
+    parts.beside(partial(_serve, server, pool))
+    parts.beside(partial(follow_rules, rules, configuration / CONFIGURATION_FILE))
+    parts.on_stop(pool.close)
+    parts.on_stop(server.stop)
+    return assemble(
+        bus=parts.bus,
+        policy=policy,
+        webhook_ready=partial(why_not_ready, rules, server),
+        namespace_defaults=namespace_defaults,
+    )
+
+
+def _reviewer(
+    settings: ClassifierSettings, pool: EvaluationPool, namespace_defaults: NamespaceDefaults
+) -> Reviewer:
+    random = SystemRandom()
+    return Reviewer(
+        budget=Budget(
+            values_max=settings.webhook_values,
+            expression_values_max=settings.webhook_expression_values,
+            items_max=settings.webhook_items,
+        ),
+        pool=pool,
+        new_traceparent=lambda: new_traceparent(random, utc_now()),
+        context_of=namespace_defaults.context,
+    )
+
+
+def _web_server(settings: ClassifierSettings, app: Starlette) -> WebServer:
+    return WebServer(
+        app,
+        limits=ConnectionLimits(
+            connections_max=settings.webhook_connections,
+            per_address_max=settings.webhook_connections_per_address,
+            header_seconds=settings.webhook_header_seconds,
+            request_seconds=REQUEST_SECONDS,
+            on_refused=lambda rule: REVIEWS_REFUSED.labels(cause=rule.label).inc(),
+        ),
+        host=settings.webhook_host,
+        port=settings.webhook_port,
+        certificates=CertificateFolder(settings.webhook_certificates, settings.webhook_names),
+        now=utc_now,
+    )
 
 
 def main() -> int:

@@ -20,7 +20,7 @@ from services.console.query_service import QueryService
 from services.console.settings import ConsoleSettings
 from services.console.view import View
 from services.quota.queries.replica import ReadReplica
-from shared.bus.nats.nats_service import MicroService
+from shared.bus.nats.answering.nats_service import MicroService
 from shared.bus.port import Bus
 from shared.kube.client import HttpKube
 from shared.runtime.certificates import CertificateFolder

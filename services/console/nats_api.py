@@ -20,7 +20,7 @@ from services.console.documents import (
 )
 from services.console.query_service import QueryService
 from services.console.status_error import ConsoleRule, StatusError
-from shared.bus.nats.nats_service import Endpoint, MicroService
+from shared.bus.nats.answering.nats_service import Endpoint, MicroService
 from shared.bus.port import AnswerError
 from shared.contracts.subjects import rpc_subject
 

@@ -72,30 +72,13 @@ class Term:
         self._cluster = settings.cluster
         self._bus = bus
         self._now = now
-        clock = asyncio.get_running_loop().time
-        health = SpokeHealth(
-            clock=clock,
-            silent_seconds=settings.silent_seconds,
-            lost_seconds=settings.worker_lost_timeout_seconds,
-        )
-        rules = NominationRules(
-            strategy=NominationStrategy.from_name(settings.dispatcher),
-            step_size=settings.incremental_step_size,
-            round_seconds=settings.incremental_round_seconds,
-            fallback_seconds=settings.fallback_seconds,
-        )
+        rules = _nomination_rules(settings)
         self._external = rules.strategy is NominationStrategy.EXTERNAL
-        self._store = Store(
-            cluster=settings.cluster,
-            origin=settings.multikueue_origin,
-            nominations=self._external,
-            health=health,
-            clock=clock,
-        )
+        self._store = _new_store(settings, nominations=self._external)
         self._situations = SituationReader(
             store=self._store,
             rules=rules,
-            clock=clock,
+            clock=asyncio.get_running_loop().time,
             orphan_seconds=settings.orphan_seconds,
             collects_orphans=settings.collect_orphans,
         )
@@ -418,3 +401,28 @@ class Term:
                 if message.stream == "CHECKS":
                     self._checks.mark_read(record.sequence)
                 await self._bus.purge(message.stream, message.subject, up_to=record.sequence)
+
+
+def _nomination_rules(settings: DispatcherSettings) -> NominationRules:
+    return NominationRules(
+        strategy=NominationStrategy.from_name(settings.dispatcher),
+        step_size=settings.incremental_step_size,
+        round_seconds=settings.incremental_round_seconds,
+        fallback_seconds=settings.fallback_seconds,
+    )
+
+
+def _new_store(settings: DispatcherSettings, *, nominations: bool) -> Store:
+    clock = asyncio.get_running_loop().time
+    health = SpokeHealth(
+        clock=clock,
+        silent_seconds=settings.silent_seconds,
+        lost_seconds=settings.worker_lost_timeout_seconds,
+    )
+    return Store(
+        cluster=settings.cluster,
+        origin=settings.multikueue_origin,
+        nominations=nominations,
+        health=health,
+        clock=clock,
+    )

@@ -77,6 +77,7 @@ class _Dependencies:
 
     settings: PatcherSettings
     configuration: Configuration
+    tracing: Tracing
     bus: Bus
     kube: Kube
     now: Callable[[], datetime]
@@ -101,6 +102,7 @@ def assemble(
     parts = _Dependencies(
         settings=settings,
         configuration=configuration or Configuration(),
+        tracing=tracing,
         bus=bus,
         kube=kube,
         now=now,
@@ -109,37 +111,10 @@ def assemble(
         writer=Writer(kube=kube, cache=cache, load=load),
         events=EventRecorder(kube=kube, now=now, per_second=settings.events_per_second),
     )
-    seal_keys = SealKeyStore(
-        cluster=settings.cluster,
-        namespace=settings.seal_namespace,
-        bus=bus,
-        kube=kube,
-        now=now,
-        entropy=entropy,
-    )
-    heartbeat = Heartbeat(
-        kube=kube,
-        bus=bus,
-        cluster=settings.cluster,
-        quota=settings.spoke_quota,
-        now=now,
-        beat_seconds=settings.beat_seconds,
-        makes_copies=settings.cluster != settings.hub,
-    )
-    copies = CopyReconciler(
-        kube=kube,
-        bus=bus,
-        cluster=settings.cluster,
-        now=now,
-        lease_seconds_left=heartbeat.seconds_left,
-        integrations=cache.integrations,
-        not_synced=cache.not_synced,
-        own_kueue=settings.spoke_quota == "kueue",
-    )
-    workload_loops = _carry_out_decisions(
-        parts, copies=copies, seal_keys=seal_keys, tracing=tracing
-    )
-    status_loops = _write_status(parts)
+    seal_keys = _seal_keys(parts, entropy)
+    heartbeat = _heartbeat(parts)
+    copies = _copies(parts, heartbeat)
+    workload_loops, status_loops = _carry_out_decisions(parts, copies, seal_keys), _status(parts)
     if settings.spoke_quota == "kueue":
         # The cluster's own Kueue writes the status of its workloads and queues.
         workload_loops, status_loops = (), (parts.events.run,)
@@ -158,57 +133,127 @@ def assemble(
     )
 
 
+def _seal_keys(parts: _Dependencies, entropy: Entropy) -> SealKeyStore:
+    return SealKeyStore(
+        cluster=parts.settings.cluster,
+        namespace=parts.settings.seal_namespace,
+        bus=parts.bus,
+        kube=parts.kube,
+        now=parts.now,
+        entropy=entropy,
+    )
+
+
+def _heartbeat(parts: _Dependencies) -> Heartbeat:
+    settings = parts.settings
+    return Heartbeat(
+        kube=parts.kube,
+        bus=parts.bus,
+        cluster=settings.cluster,
+        quota=settings.spoke_quota,
+        now=parts.now,
+        beat_seconds=settings.beat_seconds,
+        makes_copies=settings.cluster != settings.hub,
+    )
+
+
+def _copies(parts: _Dependencies, heartbeat: Heartbeat) -> CopyReconciler:
+    return CopyReconciler(
+        kube=parts.kube,
+        bus=parts.bus,
+        cluster=parts.settings.cluster,
+        now=parts.now,
+        lease_seconds_left=heartbeat.seconds_left,
+        integrations=parts.cache.integrations,
+        not_synced=parts.cache.not_synced,
+        own_kueue=parts.settings.spoke_quota == "kueue",
+    )
+
+
 def _carry_out_decisions(
-    parts: _Dependencies, *, copies: CopyReconciler, seal_keys: SealKeyStore, tracing: Tracing
+    parts: _Dependencies, copies: CopyReconciler, seal_keys: SealKeyStore
 ) -> tuple[Loop, ...]:
     """Build what carries out decisions, register its handlers, and return its loops."""
-    settings, cache, events = parts.settings, parts.cache, parts.events
-    coscheduling = _coscheduling(parts)
+    cache, reasons, coscheduling = parts.cache, _reasons(parts), _coscheduling(parts)
     groups, group_loops = _groups(parts)
-    jobs = JobController(
-        bus=parts.bus,
-        cache=cache,
-        writer=parts.writer,
-        events=events,
-        outcomes=Outcomes(bus=parts.bus, cache=cache, now=parts.now),
-        coscheduling=coscheduling,
-        groups=groups,
-        recreation=Recreation(writer=parts.writer, events=events),
-        now=parts.now,
-        tracing=tracing,
-        not_seen_seconds=settings.not_seen_seconds,
-        may_start=copies.may_start,
+    jobs = _jobs(parts, copies, coscheduling, groups)
+    checks = CheckStates(
+        bus=parts.bus, cluster=parts.settings.cluster, controller_of=cache.controller_of
     )
-    reasons = _reasons(parts)
     owner_notices = OwnerNotices(
-        kube=parts.kube, cache=cache, events=events, annotated=settings.annotated_creators
+        kube=parts.kube,
+        cache=cache,
+        events=parts.events,
+        annotated=parts.settings.annotated_creators,
     )
-    checks = CheckStates(bus=parts.bus, cluster=settings.cluster, controller_of=cache.controller_of)
     workloads = WorkloadReconciler(
         cache=cache,
         writer=parts.writer,
         jobs=jobs,
-        events=events,
+        events=parts.events,
         reasons=reasons,
         checks=checks,
         decisions=DecisionCheck(cache),
-        creation=WorkloadCreation(
-            writer=parts.writer,
-            events=events,
-            now=parts.now,
-            labels_to_copy=parts.configuration.integrations.label_keys_to_copy,
-        ),
+        creation=_creation(parts),
         owner_notices=owner_notices,
         now=parts.now,
-        foreign_events=settings.foreign_events,
-        not_seen_seconds=settings.not_seen_seconds,
+        foreign_events=parts.settings.foreign_events,
+        not_seen_seconds=parts.settings.not_seen_seconds,
     )
-    Handlers(
+    _handlers(parts, workloads, copies, seal_keys).register(parts.bus)
+    return (
+        partial(reasons.run, workloads.write_reason),
+        partial(checks.run, workloads.write_check_states),
+        owner_notices.run,
+        coscheduling.run,
+        *group_loops,
+    )
+
+
+def _jobs(
+    parts: _Dependencies,
+    copies: CopyReconciler,
+    coscheduling: CoschedulingReconciler,
+    groups: GroupController,
+) -> JobController:
+    return JobController(
+        bus=parts.bus,
+        cache=parts.cache,
+        writer=parts.writer,
+        events=parts.events,
+        outcomes=Outcomes(bus=parts.bus, cache=parts.cache, now=parts.now),
+        coscheduling=coscheduling,
+        groups=groups,
+        recreation=Recreation(writer=parts.writer, events=parts.events),
+        now=parts.now,
+        tracing=parts.tracing,
+        not_seen_seconds=parts.settings.not_seen_seconds,
+        may_start=copies.may_start,
+    )
+
+
+def _creation(parts: _Dependencies) -> WorkloadCreation:
+    return WorkloadCreation(
+        writer=parts.writer,
+        events=parts.events,
+        now=parts.now,
+        labels_to_copy=parts.configuration.integrations.label_keys_to_copy,
+    )
+
+
+def _handlers(
+    parts: _Dependencies,
+    workloads: WorkloadReconciler,
+    copies: CopyReconciler,
+    seal_keys: SealKeyStore,
+) -> Handlers:
+    settings, cache = parts.settings, parts.cache
+    return Handlers(
         cluster=settings.cluster,
         cache=cache,
         workloads=workloads,
-        jobs=jobs,
-        machines=_machines(parts, events, seal_keys),
+        jobs=workloads.jobs,
+        machines=_machines(parts, seal_keys),
         copies=copies,
         orders=_order_check(parts),
         hub_status=HubStatusWriter(
@@ -216,13 +261,6 @@ def _carry_out_decisions(
         ),
         now=parts.now,
         own_kueue=settings.spoke_quota == "kueue",
-    ).register(parts.bus)
-    return (
-        partial(reasons.run, workloads.write_reason),
-        partial(checks.run, workloads.write_check_states),
-        owner_notices.run,
-        coscheduling.run,
-        *group_loops,
     )
 
 
@@ -252,12 +290,10 @@ def _groups(parts: _Dependencies) -> tuple[GroupController, tuple[Loop, ...]]:
     return groups, (gates.run, upkeep.run)
 
 
-def _machines(
-    parts: _Dependencies, events: EventRecorder, seal_keys: SealKeyStore
-) -> MachineSecrets:
+def _machines(parts: _Dependencies, seal_keys: SealKeyStore) -> MachineSecrets:
     return MachineSecrets(
         kube=parts.kube,
-        events=events,
+        events=parts.events,
         seal_keys=seal_keys,
         excluded=parts.settings.excluded_namespaces,
     )
@@ -288,53 +324,29 @@ def _order_check(parts: _Dependencies) -> OrderCheck:
     )
 
 
-def _write_status(parts: _Dependencies) -> tuple[Loop, ...]:
+def _status(parts: _Dependencies) -> tuple[Loop, ...]:
     """Build what writes status and events in the background, and return its loops."""
-    queues = QueueStatusWriter(
-        bus=parts.bus,
-        kube=parts.kube,
-        cache=parts.cache,
-        cluster=parts.settings.cluster,
-        now=parts.now,
-        per_second=parts.settings.queue_statuses_per_second,
-        load=parts.load,
+    bus, kube, events, cluster = parts.bus, parts.kube, parts.events, parts.settings.cluster
+    cache, now, load, configuration = parts.cache, parts.now, parts.load, parts.configuration
+    pace = parts.settings.queue_statuses_per_second
+    frameworks = configuration.integrations.frameworks or ()
+    kept = configuration.object_retention_policies.workloads
+    writers = (
+        QueueStatusWriter(
+            bus=bus, kube=kube, cache=cache, cluster=cluster, now=now, per_second=pace, load=load
+        ),
+        ConfigurationFinalizers(bus=bus, kube=kube, cluster=cluster, load=load),
+        OptedIntegrations(kube=kube, frameworks=frameworks),
+        events,
+        IntegrationReconciler(kube=kube, cache=cache, now=now),
+        Retention(
+            bus=bus, kube=kube, events=events, cluster=cluster, now=now, policy=kept, cache=cache
+        ),
+        ProvisioningController(
+            bus=bus, kube=kube, events=events, cluster=cluster, now=now, load=load
+        ),
     )
-    retention = Retention(
-        bus=parts.bus,
-        kube=parts.kube,
-        events=parts.events,
-        cluster=parts.settings.cluster,
-        now=parts.now,
-        policy=parts.configuration.object_retention_policies.workloads,
-        cache=parts.cache,
-    )
-    integrations = IntegrationReconciler(kube=parts.kube, cache=parts.cache, now=parts.now)
-    opted = OptedIntegrations(
-        kube=parts.kube, frameworks=parts.configuration.integrations.frameworks or ()
-    )
-    finalizers = ConfigurationFinalizers(
-        bus=parts.bus,
-        kube=parts.kube,
-        cluster=parts.settings.cluster,
-        load=parts.load,
-    )
-    provisioning = ProvisioningController(
-        bus=parts.bus,
-        kube=parts.kube,
-        events=parts.events,
-        cluster=parts.settings.cluster,
-        now=parts.now,
-        load=parts.load,
-    )
-    return (
-        queues.run,
-        finalizers.run,
-        opted.run,
-        parts.events.run,
-        integrations.run,
-        retention.run,
-        provisioning.run,
-    )
+    return tuple(writer.run for writer in writers)
 
 
 def program(overrides: Overrides = NO_OVERRIDES) -> Program:

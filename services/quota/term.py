@@ -127,27 +127,33 @@ class Term:
         """Stream to the last sequence of it that was applied."""
 
         self._publish_error: BaseException | None = None
-        self.room = LogRoom(
-            bus=bus,
-            last_stored=lambda: self._last_stored,
-            check_end=self._check_end,
-            on_change=self._note_stopped,
-        )
+        self.room = self._log_room()
         self._newer: set[str] = set()
         """Clusters whose queues a newer release describes, until somebody of this one has listed them."""
 
-        self._ended = EndedWork(
-            bus=bus,
-            decider=decider,
-            now=now,
-            decided_up_to=lambda: self._last_stored,
-            forget_seconds=forget_seconds,
-        )
+        self._ended = self._ended_work(forget_seconds)
         self._letters, self._halted = DeadLetters(bus=bus, now=now), ""
         """The contradiction because of which nobody is admitted; empty: there is none."""
 
         self._is_examined = False
         """The engine that was built from the log has been compared with it."""
+
+    def _log_room(self) -> LogRoom:
+        return LogRoom(
+            bus=self._bus,
+            last_stored=lambda: self._last_stored,
+            check_end=self._check_end,
+            on_change=self._note_stopped,
+        )
+
+    def _ended_work(self, forget_seconds: float) -> EndedWork:
+        return EndedWork(
+            bus=self._bus,
+            decider=self._decider,
+            now=self._now,
+            decided_up_to=lambda: self._last_stored,
+            forget_seconds=forget_seconds,
+        )
 
     async def begin(self, group: asyncio.TaskGroup) -> None:
         """Read all inputs and write our term to the log: from there on only we can write."""

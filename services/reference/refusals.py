@@ -7,7 +7,7 @@ from typing import Final
 from services.classifier.metrics import REVIEWS_REFUSED
 from services.classifier.refusal import WebhookRule
 from services.console.status_error import ConsoleRule
-from services.patcher.cluster.refusals import DecisionRule, PatcherRule
+from services.patcher.cluster.refusals import DecisionRule, HostRule, HubStatusRule
 from services.patcher.multikueue.orders import OrderRule
 from services.provisioner.keys.seal_key import SealKeyRule
 from services.quota.trust.refusals import AnswerRule, OutcomeRule
@@ -21,7 +21,7 @@ from shared.telemetry.refusals import series_name
 PLACES: Final[dict[str, tuple[type[RefusalRule], ...]]] = {
     "webhook": (WebhookRule, ConnectionRule),
     "quota": (AnswerRule, OutcomeRule),
-    "patcher": (DecisionRule, PatcherRule, OrderRule),
+    "patcher": (DecisionRule, HostRule, HubStatusRule, OrderRule),
     "provisioner": (SealKeyRule,),
     "gateway of spokes": (GatewayRule,),
     "console": (ConsoleRule,),

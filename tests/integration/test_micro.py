@@ -11,8 +11,8 @@ import pytest
 from nats.aio.client import Client
 from nats.micro.service import ServiceInfo, ServicePing, ServiceStats
 
+from shared.bus.nats.answering.nats_service import Endpoint, MicroService
 from shared.bus.nats.bus import NatsBus
-from shared.bus.nats.nats_service import Endpoint, MicroService
 from shared.bus.port import AnswerError, UnavailableError
 from shared.testing.nats_server import nats_server
 from shared.testing.waiting import PATIENCE_SECONDS

@@ -39,8 +39,6 @@ from shared.telemetry.tracing import carried, parse_traceparent
 _SET_BY_ADMISSION: Final = ("nodeSelector", "tolerations")
 """Fields of a pod spec that an admission changes."""
 
-"""The largest `spec.maximumExecutionTimeSeconds` of a Workload."""
-
 
 def project_job(
     job: Body,
@@ -60,8 +58,7 @@ def project_job(
     `last` is the state published before under that name, of this job or of an earlier one.
     `without_workload`: why the job has not the Workload that its user names.
     """
-    metadata = job["metadata"]
-    namespace = metadata["namespace"]
+    namespace, uid = job["metadata"]["namespace"], job["metadata"]["uid"]
     problems = _unread(job, workload, without_workload)
     current = _read_or(problems, lambda: integration.pod_sets(job), [])
     released = integration.released(job)
@@ -70,44 +67,36 @@ def project_job(
         _resolve_cached, namespace=namespace, cluster_objects=cluster_objects, policy=policy
     )
     pod_sets = resolve(problems, raw)
-    # Removing the queue label from an admitted job does not release its quota.
-    queue = queue_of(job) or str(spec_of(workload).get("queueName") or "")
+    queue = _queue(job, workload)
     named = integration.priority_class(job)
     priority = job_priority(job, raw, named, queue, workload, cluster_objects)
-    known = last.pod_sets if last is not None and last.uid == metadata["uid"] else []
+    known = last.pod_sets if last is not None and last.uid == uid else []
     pod_sets = machines.with_returned(WorkloadRef(cluster, namespace, name), pod_sets, known)
     reclaimed = _read_or(problems, lambda: integration.reclaimable(job), {})
     holder = workload if has_quota(workload) else None
-    finish = integration.finish(job)
-    active = integration.active(job)
-    if finish is None and not active:  # The TaskRuns of a running job report the problem.
+    progress, hold = (
+        _progress_fields(job, integration, workload),
+        _hold_fields(job, integration, last),
+    )
+    if progress["phase"] == "waiting":  # The TaskRuns of a running job report the problem.
         problems += machines.problems(job, pod_sets)
         problems += requests_not_offered(job, workload, current)
         problems += integration.refusals(job)
-    # A job that another cluster runs never starts here, whatever its user writes into it.
-    held = integration.held(job) or integration.runs_elsewhere(job)
-    on_hold = _on_hold(job)
     limit = _read_or(problems, lambda: _max_execution_seconds(job, holder), None)
     return WorkloadState(
         cluster=cluster,
         name=name,
         adopts="" if integration.is_group else _uncontrolled(workload),
-        phase=_phase(finish=finish, active=active),
         active=bool(spec_of(workload).get("active", True)),
         queue=queue,
         pod_sets=with_reclaimed(pod_sets, reclaimed, holder, known),
         inadmissible="; ".join(problems) or None,
-        outgrown=None if held else _outgrown(current, holder, released),
-        enlarged=not held and _can_enlarge(job, raw, integration, holder, resolve),
+        outgrown=None if hold["held"] else _outgrown(current, holder, released),
+        enlarged=not hold["held"] and _can_enlarge(job, raw, integration, holder, resolve),
         on_eviction=_on_eviction(job, integration, queue=queue, cluster_objects=cluster_objects),
-        held=held,
-        was_held=(held and on_hold is None) or _was_held(job, last) or _was_let_go(job, held=held),
-        on_hold=on_hold,
-        gated=None if finish or active else _gates(job, workload),
-        pods_active=active,
-        pods_ready=integration.ready(job),
-        finish=finish,
         max_execution_seconds=limit,
+        **progress,
+        **hold,
         **_job_fields(job, integration),
         **_common_fields(job, priority),
         **status_fields(workload, cluster_objects.is_foreign_check),
@@ -320,6 +309,32 @@ def _resolve(
     except RequestsError as error:
         return _ResolvedPodSets(error.pod_sets, [str(error)])
     return _ResolvedPodSets(pod_sets, [])
+
+
+def _queue(job: Body, workload: Body | None) -> str:
+    """Return the queue: removing the label from an admitted job does not release its quota."""
+    return queue_of(job) or str(spec_of(workload).get("queueName") or "")
+
+
+def _progress_fields(job: Body, integration: Integration, workload: Body | None) -> dict[str, Any]:
+    """Return the fields that say how far the job is."""
+    finish, active = integration.finish(job), integration.active(job)
+    return {
+        "phase": _phase(finish=finish, active=active),
+        "gated": None if finish or active else _gates(job, workload),
+        "pods_active": active,
+        "pods_ready": integration.ready(job),
+        "finish": finish,
+    }
+
+
+def _hold_fields(job: Body, integration: Integration, last: WorkloadState | None) -> dict[str, Any]:
+    """Return the fields that say whether the job is kept from starting, and was before."""
+    # A job that another cluster runs never starts here, whatever its user writes into it.
+    held = integration.held(job) or integration.runs_elsewhere(job)
+    on_hold = _on_hold(job)
+    was_held = (held and on_hold is None) or _was_held(job, last) or _was_let_go(job, held=held)
+    return {"held": held, "was_held": was_held, "on_hold": on_hold}
 
 
 def _job_fields(job: Body, integration: Integration) -> dict[str, Any]:

@@ -52,8 +52,7 @@ LOG_SECONDS: Final = 60.0
 """A namespace's refusals of one cause are logged once in this time, and counted always."""
 
 LOGGED_MAX: Final = 1_000
-_logged: Final[dict[tuple[str, str], float]] = {}
-
+"""Namespaces and causes whose last line in the log is remembered."""
 
 OnMutation = Callable[[Reply, str, float], None]
 """Called for each answered mutation with reply, path, and seconds."""
@@ -108,6 +107,7 @@ class _Webhook:
             bytes_max=CONVERSION_BYTES_IN_FLIGHT_MAX, seconds=CONVERSION_SECONDS
         )
         self._conversion = asyncio.Lock()
+        self._refusals = _RefusalLog()
 
     def bytes_in_flight(self) -> int:
         """Bytes of all bodies that are not answered."""
@@ -128,7 +128,7 @@ class _Webhook:
         seconds = loop.time() - started
         REVIEW_SECONDS.observe(seconds)
         self._on_mutation(reply, path, seconds)
-        return _response(reply)
+        return self._response(reply)
 
     async def validate(self, request: Request) -> Response:
         """Validate an object of one of our kinds."""
@@ -140,7 +140,7 @@ class _Webhook:
         except UnreadableBodyError as error:
             return _unread(error)
         REVIEW_SECONDS.observe(loop.time() - started)
-        return _response(reply)
+        return self._response(reply)
 
     async def convert(self, request: Request) -> Response:
         """Convert objects between two versions of their kind."""
@@ -150,13 +150,22 @@ class _Webhook:
                 reply = await answer_conversion(body)
         except UnreadableBodyError as error:
             return _unread(error)
-        return _response(reply)
+        return self._response(reply)
 
     async def ready(self, _request: Request) -> Response:
         """200 once a configuration is loaded."""
         if self._rules.current is None:
             return self._not_loaded()
         return PlainTextResponse("ok\n")
+
+    def _response(self, reply: Reply) -> Response:
+        REVIEWS.labels(outcome=reply.outcome).inc()
+        if reply.cause:
+            REVIEWS_REFUSED.labels(cause=reply.cause).inc()
+        if reply.outcome not in {Outcome.MUTATED, Outcome.UNCHANGED}:
+            self._refusals.observe(reply)
+        media = "text/plain" if reply.outcome is Outcome.MALFORMED else "application/json"
+        return Response(reply.body, status_code=reply.status, media_type=media)
 
     def _not_loaded(self) -> Response:
         error = self._rules.error or "none was given yet"
@@ -165,16 +174,6 @@ class _Webhook:
 
 async def _live(_request: Request) -> Response:
     return PlainTextResponse("ok\n")
-
-
-def _response(reply: Reply) -> Response:
-    REVIEWS.labels(outcome=reply.outcome).inc()
-    if reply.cause:
-        REVIEWS_REFUSED.labels(cause=reply.cause).inc()
-    if reply.outcome not in {Outcome.MUTATED, Outcome.UNCHANGED} and _is_news(reply):
-        _log_refusal(reply)
-    media = "text/plain" if reply.outcome is Outcome.MALFORMED else "application/json"
-    return Response(reply.body, status_code=reply.status, media_type=media)
 
 
 def _unread(error: UnreadableBodyError) -> Response:
@@ -187,18 +186,29 @@ def _unread(error: UnreadableBodyError) -> Response:
     )
 
 
-def _is_news(reply: Reply) -> bool:
-    """Return whether to log a refusal. What costs too much may come a hundred times a second."""
-    if not reply.cause:
+class _RefusalLog:
+    """Logs refusals. What costs too much may come a hundred times a second."""
+
+    def __init__(self) -> None:
+        self._logged: dict[tuple[str, str], float] = {}
+        """Namespace and cause to when they were logged."""
+
+    def observe(self, reply: Reply) -> None:
+        """Log a refusal, unless one of its namespace and cause was logged a moment ago."""
+        if self._is_news(reply):
+            _log_refusal(reply)
+
+    def _is_news(self, reply: Reply) -> bool:
+        if not reply.cause:
+            return True
+        key = (str((reply.request or {}).get("namespace")), reply.cause)
+        now = time.monotonic()
+        if self._logged.get(key, -LOG_SECONDS) + LOG_SECONDS > now:
+            return False
+        if len(self._logged) >= LOGGED_MAX:
+            self._logged.clear()
+        self._logged[key] = now
         return True
-    key = (str((reply.request or {}).get("namespace")), reply.cause)
-    now = time.monotonic()
-    if _logged.get(key, -LOG_SECONDS) + LOG_SECONDS > now:
-        return False
-    if len(_logged) >= LOGGED_MAX:
-        _logged.clear()
-    _logged[key] = now
-    return True
 
 
 def _log_refusal(reply: Reply) -> None:

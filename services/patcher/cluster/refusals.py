@@ -8,43 +8,42 @@ from shared.telemetry.refusals import MessageRule
 _FORGED: Final = "No correct service sends this: find out who has the sender's key, and rotate it."
 
 
-class PatcherRule(MessageRule):
-    """A message to the patcher of this cluster, which becomes a dead letter."""
+class HostRule(MessageRule):
+    """What the provisioner says about a machine, which becomes a dead letter."""
 
-    HOST_EXCLUDED = (
-        "host",
+    EXCLUDED = (
         "excluded",
-        "host of {of}: namespace: excluded here (SLUICE_EXCLUDED_NAMESPACES): builds get no hosts in it",
+        "namespace: excluded here (SLUICE_EXCLUDED_NAMESPACES): builds get no hosts in it",
         "Build in another namespace, or take it out of `SLUICE_EXCLUDED_NAMESPACES`.",
     )
-    HOST_SECRET = ("host", "secret", "host of {of}: secret: no build reads {keys}", _FORGED)
-    HOST_SEALED = ("host", "secret", "host of {of}: sealed: holds no map of strings", _FORGED)
-    HOST_NO_BUILD = (
-        "host",
-        "no-build",
-        "host of {of}: uid: this TaskRun does not mount Secret {secret}",
-        _FORGED,
-    )
-    HOME_TARGET = (
-        "home",
-        "target",
-        "home of {of}: target.uid: another job controls this Workload",
-        _FORGED,
-    )
-    HOME_RUNS_HERE = (
+    SECRET = ("secret", "secret: no build reads {keys}")
+    SEALED = ("secret", "sealed: holds no map of strings")
+    NO_BUILD = ("no-build", "uid: this TaskRun does not mount Secret {secret}")
+
+    def __init__(self, label: str, text: str, remedy: str = _FORGED) -> None:
+        super().__init__("host", label, f"host of {{of}}: {text}", remedy)
+
+
+class HubStatusRule(MessageRule):
+    """What the dispatcher says about a job or a spoke, which becomes a dead letter."""
+
+    TARGET = ("home", "target", "home of {of}: target.uid: another job controls this Workload")
+    RUNS_HERE = (
         "home",
         "runs-here",
         "home of {of}: status: {job} runs here, not on a spoke",
         "Delete the job's copies on spokes if it was started here on purpose.",
     )
-    SPOKE_INVALID = ("spoke", "invalid", "{of}: {problem}", _FORGED)
-    CHECK_INVALID = ("standing", "invalid", "{of}: {problem}", _FORGED)
+    SPOKE_INVALID = ("spoke", "invalid", "{of}: {problem}")
+    CHECK_INVALID = ("standing", "invalid", "{of}: {problem}")
     CHECK_OF_OTHERS = (
         "standing",
         "controller",
         "{of}: spec.controllerName: {controller!r} answers for it",
-        _FORGED,
     )
+
+    def __init__(self, message: str, label: str, text: str, remedy: str = _FORGED) -> None:
+        super().__init__(message, label, text, remedy)
 
 
 class DecisionRule(MessageRule):
@@ -58,7 +57,7 @@ class DecisionRule(MessageRule):
     )
 
 
-def refused(rule: PatcherRule, **values: object) -> NeverError:
+def refused(rule: MessageRule, **values: object) -> NeverError:
     """Count a refusal; return the error by which the message becomes a dead letter."""
     rule.count()
     return NeverError(rule.says(**values))

@@ -15,7 +15,7 @@ import structlog
 
 from services.patcher.cluster.errors import retry_later
 from services.patcher.cluster.events import EventRecorder, EventType
-from services.patcher.cluster.refusals import PatcherRule, refused
+from services.patcher.cluster.refusals import HostRule, refused
 from services.patcher.cluster.writer import get_or_none
 from services.patcher.machines.seal_key import SealKeyStore
 from shared.bus.port import NeverError
@@ -139,7 +139,7 @@ def _is_build(task_run: Body, host: HostState) -> bool:
     return is_left or mounts_secret(task_run, host.name)
 
 
-def _refused(host: HostState, rule: PatcherRule, **values: str) -> NeverError:
+def _refused(host: HostState, rule: HostRule, **values: str) -> NeverError:
     return refused(rule, of=f"{host.namespace}/{host.name}", **values)
 
 
@@ -169,17 +169,17 @@ class MachineSecrets:
         Raises `LaterError`; `NeverError` for what no build waits for.
         """
         if any(fnmatchcase(host.namespace, pattern) for pattern in self.excluded):
-            raise _refused(host, PatcherRule.HOST_EXCLUDED)
+            raise _refused(host, HostRule.EXCLUDED)
         content = self._content(host) if host.secret is not None else {}
         if unknown := sorted(content.keys() - SECRET_KEYS):
-            raise _refused(host, PatcherRule.HOST_SECRET, keys=", ".join(unknown))
+            raise _refused(host, HostRule.SECRET, keys=", ".join(unknown))
         with retry_later():
             task_run = await get_or_none(self.kube, TASK_RUN, host.namespace, host.name)
             if task_run is not None and task_run["metadata"]["uid"] != host.uid:
                 return  # Another TaskRun of that name, with a secret of its own.
             if task_run is not None and not _is_build(task_run, host):
                 secret = secret_name(host.name)
-                raise _refused(host, PatcherRule.HOST_NO_BUILD, secret=secret)
+                raise _refused(host, HostRule.NO_BUILD, secret=secret)
             if host.state == "released":
                 await self._delete(host)
             if task_run is None:
@@ -206,7 +206,7 @@ class MachineSecrets:
         except SealError:
             return {"error": NOT_OPENED}
         if (opened := _strings(box)) is None:
-            raise _refused(host, PatcherRule.HOST_SEALED)
+            raise _refused(host, HostRule.SEALED)
         return content | opened
 
     async def _update_task_run(self, host: HostState, task_run: Body) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from services.patcher.cluster.cache import ObjectCache
 from services.patcher.cluster.errors import is_transient_refusal, retry_later
 from services.patcher.cluster.patches import status_patch
-from services.patcher.cluster.refusals import PatcherRule, refused
+from services.patcher.cluster.refusals import HubStatusRule, refused
 from services.patcher.cluster.writer import Writer
 from shared.bus.port import LaterError, NeverError
 from shared.contracts.controllers import OWN_CONTROLLERS
@@ -64,7 +64,7 @@ class HubStatusWriter:
                 return
             raise LaterError("its Workload is not made yet", delay_seconds=1.0)
         if not may_be_of(obj, update.target.uid):
-            raise refused(PatcherRule.HOME_TARGET, of=update.ref.path)
+            raise refused(HubStatusRule.TARGET, of=update.ref.path)
 
         if update.spoke is not None:
             obj = await self.writer.patch(
@@ -96,7 +96,7 @@ class HubStatusWriter:
         if job is None or job["metadata"]["uid"] != target.uid:
             return
         if not integration.runs_elsewhere(job) and not integration.held(job):
-            raise refused(PatcherRule.HOME_RUNS_HERE, of=update.ref.path, job=target.name)
+            raise refused(HubStatusRule.RUNS_HERE, of=update.ref.path, job=target.name)
 
         def patch(current: Body) -> Patch | None:
             if integration.finish(current) is not None:
@@ -107,16 +107,18 @@ class HubStatusWriter:
 
     async def write_spoke(self, state: SpokeState) -> None:
         """Write the condition `Active` of a MultiKueueCluster. Raises `LaterError`."""
-        await self._write_active(PatcherRule.SPOKE_INVALID, MULTIKUEUE_CLUSTER, state.spoke, state)
+        await self._write_active(
+            HubStatusRule.SPOKE_INVALID, MULTIKUEUE_CLUSTER, state.spoke, state
+        )
 
     async def write_check(self, standing: CheckCondition) -> None:
         """Write the condition `Active` of an AdmissionCheck. Raises `LaterError`."""
         await self._write_active(
-            PatcherRule.CHECK_INVALID, ADMISSION_CHECK, standing.check, standing
+            HubStatusRule.CHECK_INVALID, ADMISSION_CHECK, standing.check, standing
         )
 
     async def _write_active(
-        self, invalid: PatcherRule, kind: Kind, name: str, new: SpokeState | CheckCondition
+        self, invalid: HubStatusRule, kind: Kind, name: str, new: SpokeState | CheckCondition
     ) -> None:
         if not is_reason(new.reason):
             problem = f"reason: {new.reason[:80]!r}: must be a CamelCase word"
@@ -127,7 +129,7 @@ class HubStatusWriter:
                 controller = spec_of(obj).get("controllerName")
                 if kind == ADMISSION_CHECK and controller not in OWN_CONTROLLERS:
                     of = f"{kind.kind} {name}"
-                    raise refused(PatcherRule.CHECK_OF_OTHERS, of=of, controller=controller)
+                    raise refused(HubStatusRule.CHECK_OF_OTHERS, of=of, controller=controller)
                 conditions = Conditions.of(obj, at=self.now())
                 conditions.set(ACTIVE, new.active, new.reason, new.message)
                 patch = status_patch(obj, {**status_of(obj), "conditions": conditions.items})

@@ -7,21 +7,18 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Map
 from datetime import datetime, timedelta
 from functools import partial
 from random import Random
-from typing import Any, Final
+from typing import Any
 from uuid import uuid4
 
 import structlog
-from nats.aio.client import Client
-from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as NatsTimeoutError
 
 from shared.bus import headers as wire
+from shared.bus.nats.answering.responders import ERROR_HEADER, Answer, Responders
 from shared.bus.nats.broker import GRACEFUL_SECONDS, Connection
 from shared.bus.nats.direct.reader import DirectReader
-from shared.bus.nats.io_batching import round_trip
 from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, ApiError, ask, call
 from shared.bus.nats.large_bodies import Wholes, whole_for_reading, whole_for_work
 from shared.bus.nats.lease import NatsLease, acquire
@@ -42,7 +39,6 @@ from shared.bus.order.generations import Generations
 from shared.bus.order.receipts import Receipt, stored_at
 from shared.bus.order.terms import Terms, rules
 from shared.bus.port import (
-    AnswerError,
     BusError,
     CaughtUp,
     Entry,
@@ -59,19 +55,6 @@ from shared.contracts.messages.base import Message
 from shared.settings.access import OPEN, Access
 
 log = structlog.get_logger(__name__)
-
-RESPONSES_MAX: Final = 64
-QUEUE: Final = "q"
-"""Of those who answer the same: the name that NATS's services have by default (ADR-32)."""
-
-ERROR_HEADER: Final = "Nats-Service-Error"
-"""Header that carries the error of a request, as in the service framework of NATS."""
-
-CODE_HEADER: Final = "Nats-Service-Error-Code"
-FAILED: Final = AnswerError("the answer failed; the log of the service says why", code=500)
-"""What failed may hold secrets: it is for the log only."""
-
-Answer = Callable[[bytes], Awaitable[bytes]]
 
 
 class NatsBus:
@@ -112,15 +95,8 @@ class NatsBus:
             retry_seconds=retry_seconds,
         )
         self._terms = Terms(self._next_decision)
-        self._worker = Worker(
-            service=service or instance,
-            put_dead=self._put,
-            now=now,
-            rng=rng or Random(instance),
-            whole=partial(whole_for_work, self),
-            is_void=self._terms.is_void,
-            current=self._generations.current,
-            ack_wait_seconds=ack_wait_seconds,
+        self._worker = self._new_worker(
+            service or instance, rng or Random(instance), ack_wait_seconds
         )
         self._durables = Durables(
             self._connection,
@@ -134,18 +110,24 @@ class NatsBus:
         self._leases: list[NatsLease] = []
         self._fences = Fences()
         self._single_server = False
-        self._answers: dict[str, tuple[Answer, bool]] = {}
-        """Subject to who answers, and whether one of several is asked."""
-
-        self._listening: dict[str, Subscription] = {}
-        self._listening_on: Client | None = None
-        self._answering: set[asyncio.Task[None]] = set()
-        self._room = asyncio.Semaphore(RESPONSES_MAX)
+        self._responders = Responders(self._connection)
         self._started = False
         self._life = uuid4().hex[:12]
         self._count = 0
         self._purges = ended_work.Purges()
         self._looking: asyncio.Task[None] | None = None
+
+    def _new_worker(self, service: str, rng: Random, ack_wait_seconds: float) -> Worker:
+        return Worker(
+            service=service,
+            put_dead=self._put,
+            now=self._now,
+            rng=rng,
+            whole=partial(whole_for_work, self),
+            is_void=self._terms.is_void,
+            current=self._generations.current,
+            ack_wait_seconds=ack_wait_seconds,
+        )
 
     @property
     def instance(self) -> str:
@@ -178,8 +160,7 @@ class NatsBus:
         await self._durables.start()
         self._started = True
         self._looking = asyncio.create_task(keep_looking(self._connection, self._acknowledged))
-        await self._listen_to_all()
-        self._connection.up.append(self._on_up)
+        await self._responders.start()
 
     async def stop(self) -> None:
         """Finish the handlers that run, acknowledge, flush, disconnect."""
@@ -190,8 +171,7 @@ class NatsBus:
             reader.close()
         await self._durables.stop()
         await self._worker.stop(seconds=GRACEFUL_SECONDS)
-        for task in tuple(self._answering):
-            task.cancel()
+        self._responders.stop()
         if self._connection.ready:
             try:
                 async with asyncio.timeout(GRACEFUL_SECONDS):
@@ -375,71 +355,7 @@ class NatsBus:
         self, subject: str, answer: Answer, *, alone: bool = True
     ) -> Callable[[], Awaitable[None]]:
         """Answer requests to `subject` until the bus stops; see the port."""
-        self._answers[subject] = (answer, alone)
-        if self._started:
-            await self._listen(subject)
-            await self._settle_subscriptions()
-
-        async def withdraw() -> None:
-            self._answers.pop(subject, None)
-            subscription = self._listening.pop(subject, None)
-            if subscription is not None and self._connection.ready:
-                # Where this fails the connection is gone, and with it the subscription.
-                with contextlib.suppress(NatsError):
-                    await subscription.unsubscribe()
-                await self._settle_subscriptions()
-
-        return withdraw
-
-    async def _settle_subscriptions(self) -> None:
-        """Wait until the server knows the responder, so that it gets the next request."""
-        if self._connection.ready:
-            with contextlib.suppress(NatsError):
-                await round_trip(self._connection.nc)
-
-    def _on_up(self) -> None:
-        if self._connection.nc is not self._listening_on:
-            task = asyncio.create_task(self._listen_to_all())
-            self._answering.add(task)
-            task.add_done_callback(self._answering.discard)
-
-    async def _listen_to_all(self) -> None:
-        self._listening_on = self._connection.nc
-        for subject in tuple(self._answers):
-            await self._listen(subject)
-
-    async def _listen(self, subject: str) -> None:
-        _, alone = self._answers[subject]
-
-        async def on_request(message: Msg) -> None:
-            # Above the bound the subscription waits, and so do requesters.
-            await self._room.acquire()
-            task = asyncio.create_task(self._answer(subject, message))
-            self._answering.add(task)
-            task.add_done_callback(self._answering.discard)
-
-        self._listening[subject] = await self._connection.nc.subscribe(
-            subject, queue=QUEUE if alone else "", cb=on_request
-        )
-
-    async def _answer(self, subject: str, message: Msg) -> None:
-        try:
-            answer, _ = self._answers[subject]
-            await message.respond(await answer(message.data))
-        except AnswerError as error:
-            await self._refuse(message, error)
-        except Exception:  # the requester must get an answer
-            log.exception("cannot answer a request", subject=subject)
-            await self._refuse(message, FAILED)
-        finally:
-            self._room.release()
-
-    async def _refuse(self, message: Msg, error: AnswerError) -> None:
-        text = " ".join(str(error).split())[:500]  # A header is one line.
-        with contextlib.suppress(NatsError):
-            await self._connection.nc.publish(
-                message.reply, b"", headers={ERROR_HEADER: text, CODE_HEADER: str(error.code)}
-            )
+        return await self._responders.add(subject, answer, alone=alone)
 
     async def put_body(self, name: str, data: bytes) -> str:
         """Keep a body that is too large for a message; see the port."""
