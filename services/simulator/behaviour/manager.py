@@ -1,5 +1,6 @@
 """Starts and stops all controllers of a cluster together."""
 
+from collections.abc import Callable
 from random import Random
 
 from services.simulator.behaviour.clock import Clock
@@ -21,7 +22,7 @@ class ControllerManager:
 
     def __init__(self, api: Api, *, random: Random, speed: float = 1.0) -> None:
         """`speed` 60 makes a simulated minute last a second of the loop's time."""
-        clock = Clock(speed)
+        self._api, self._clock = api, Clock(speed)
         self.tekton_admission = TektonAdmission()
         api.admission.plugins.append(self.tekton_admission)
         kinds = (
@@ -36,8 +37,12 @@ class ControllerManager:
         )
         # Each controller has its own random numbers, so that one does not shift those of another.
         self._controllers: list[Controller] = [
-            kind(api, clock, Random(random.getrandbits(64))) for kind in kinds
+            kind(api, self._clock, Random(random.getrandbits(64))) for kind in kinds
         ]
+
+    def add(self, controller: Callable[[Api, Clock, Random], Controller], random: Random) -> None:
+        """Add the controller of a kind that few clusters serve, before `start`."""
+        self._controllers.append(controller(self._api, self._clock, random))
 
     def start(self) -> None:
         """Let the controllers run as tasks of the running loop."""

@@ -10,7 +10,7 @@ from shared.contracts.kube.conditions import FINISHED, QUOTA_RESERVED, is_true
 from shared.contracts.kube.kinds import Object
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.refs import WorkloadRef
-from shared.integrations import integration_for
+from shared.integrations import SHIPPED, Integrations
 from shared.testing.world.memory_streams import Stream
 
 
@@ -26,7 +26,10 @@ def views_complete(log: Stream, view: Stream) -> list[str]:
 
 
 def decisions_carried_out(
-    message_logs: MessageLogs, jobs: Iterable[Object], workloads: Iterable[Object]
+    message_logs: MessageLogs,
+    jobs: Iterable[Object],
+    workloads: Iterable[Object],
+    integrations: Integrations = SHIPPED,
 ) -> list[str]:
     """What was decided last about each job, and acknowledged, shows in the cluster."""
     decisions = _last_decisions(message_logs)
@@ -41,7 +44,7 @@ def decisions_carried_out(
 
     for job in jobs:
         metadata = job["metadata"]
-        integration = integration_for(group=_group(job), kind=job["kind"])
+        integration = integrations.find(group=_group(job), kind=job["kind"])
         assert integration is not None
         ended = integration.finish(job) is not None
         alive[metadata["uid"]] = not ended

@@ -193,13 +193,15 @@ def reasons_given(message_logs: MessageLogs) -> list[str]:
 
 
 def none_started_twice(message_logs: MessageLogs) -> list[str]:
-    """A job starts once, and once more after each eviction."""
+    """A job with a queue starts once, and once more after each eviction."""
     starts: dict[Uid, list[str]] = {}
     names: dict[Uid, str] = {}
     for record in message_logs.observed:
         job = record.message
         if integration_for(group=job.group, kind=job.kind) is None or not job.object:
             continue
+        if not queue_of(job.object):
+            continue  # It starts with the one that made it.
         started = (job.object.get("status") or {}).get("startTime")
         if started and started not in starts.setdefault(job.uid, []):
             starts[job.uid].append(started)

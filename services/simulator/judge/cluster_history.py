@@ -10,11 +10,11 @@ from typing import Final, NamedTuple
 
 from services.simulator.cluster.api import Api
 from services.simulator.cluster.storage.stored import Event
-from shared.contracts.kube import kinds, names
+from shared.contracts.kube import kinds
 from shared.contracts.kube.conditions import QUOTA_RESERVED, is_true
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.quantities import parse_quantity
-from shared.integrations import INTEGRATIONS, TEKTON_SLOT, Integration
+from shared.integrations import SHIPPED, Integration, Integrations, queue_of
 
 WINDOW: Final = timedelta(seconds=180)
 """How long after a quota became smaller an admission from before may still start its job."""
@@ -39,6 +39,7 @@ class ClusterHistory:
         now: Callable[[], datetime],
         pool_of: Callable[[Object], SharedQuota],
         pool_name: Callable[[str], str],
+        integrations: Integrations = SHIPPED,
     ) -> None:
         """`pool_of`: what a job's queue draws from. `pool_name`: the pool of a ClusterQueue."""
         self.problems: list[str] = []
@@ -58,11 +59,13 @@ class ClusterHistory:
         """Each total of a pool and since when it is so, oldest first."""
 
         self._reserved: dict[str, bool] = {}
-        """Uid of each job to whether its Workload says that it holds quota."""
+        """Uid of each job, or namespace and name of each group, to whether its Workload says that it holds
+        quota."""
 
         self._let_go: set[str] = set()
         self._ended: set[str] = set()
-        for integration in INTEGRATIONS:
+        self._integrations = integrations
+        for integration in integrations:
             kind = integration.kind
             served = api.kinds.find(kind.group, kind.version, kind.plural)
             if served is not None:
@@ -77,6 +80,8 @@ class ClusterHistory:
 
     def _on_workload(self, event: Event) -> None:
         workload = event.stored.obj
+        path = f"{event.stored.namespace}/{event.stored.name}"
+        self._reserved[path] = is_true(workload, QUOTA_RESERVED)
         for owner in workload["metadata"].get("ownerReferences") or []:
             self._reserved[owner["uid"]] = is_true(workload, QUOTA_RESERVED)
 
@@ -96,23 +101,24 @@ class ClusterHistory:
     def _on_job(self, integration: Integration, event: Event) -> None:
         job = event.stored.obj
         uid = job["metadata"]["uid"]
-        if not (job["metadata"].get("labels") or {}).get(names.QUEUE):
+        if not queue_of(job) or self._integrations.runs_with_controller(job, integration):
             return
         pool = self._pool_of(job)
         running = self._running.setdefault(pool, {})
         held, finish = integration.held(job), integration.finish(job)
-        if event.type == "DELETED" or finish is not None or (held and not integration.active(job)):
+        over = event.type == "DELETED" or finish is not None or _grace_is_over(job)
+        if over or (held and not integration.active(job)):
             running.pop(uid, None)
         elif not held and uid not in running:
             name = f"{job['kind']} {job['metadata']['namespace']}/{job['metadata']['name']}"
-            running[uid] = (name, _amount(job, pool.resource))
+            running[uid] = (name, _amount(integration, job, pool.resource))
             self._check(pool, name)
         if held:
             self._let_go.discard(uid)
         elif uid not in self._let_go and finish is None:
             self._let_go.add(uid)
             self.starts[uid] = self.starts.get(uid, 0) + 1
-            if not self._reserved.get(uid):
+            if not self._reserved.get(_group(integration, job) or uid):
                 name = f"{job['kind']} {job['metadata']['namespace']}/{job['metadata']['name']}"
                 self.problems.append(f"{name} is started before its Workload says that it may run")
             if uid in self._ended:
@@ -134,10 +140,24 @@ class ClusterHistory:
             )
 
 
-def _amount(job: Object, resource: str) -> int:
-    if resource == TEKTON_SLOT:
-        return BILLION
-    spec = job["spec"]
-    containers = spec["template"]["spec"]["containers"]
-    each = sum(parse_quantity(one["resources"]["requests"][resource]) for one in containers)
-    return each * int(spec.get("parallelism", 1))
+def _group(integration: Integration, job: Object) -> str:
+    """Namespace and name of the job's group; empty if it is by itself."""
+    label = None if integration.group is None else integration.group.label
+    name = (job["metadata"].get("labels") or {}).get(label)
+    return f"{job['metadata']['namespace']}/{name}" if name else ""
+
+
+def _grace_is_over(job: Object) -> bool:
+    """Whether it is a pod that its kubelet has ended; a finalizer may keep it."""
+    metadata = job["metadata"]
+    ends = job["kind"] == kinds.POD.kind and "deletionTimestamp" in metadata
+    return ends and not metadata.get("deletionGracePeriodSeconds")
+
+
+def _amount(integration: Integration, job: Object, resource: str) -> int:
+    total = 0
+    for pods in integration.pod_sets(job):
+        for container in pods["template"]["spec"]["containers"]:
+            requests = (container.get("resources") or {}).get("requests") or {}
+            total += pods["count"] * parse_quantity(str(requests.get(resource, "0")))
+    return total

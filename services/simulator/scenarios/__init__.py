@@ -9,6 +9,7 @@ Leaves: a `port.Verdict` for each seed: what is wrong, and a log of what happene
 from functools import partial
 
 from services.simulator.scenarios import basic, coscheduling, time_limits
+from services.simulator.scenarios.kinds import scenario as kinds
 from services.simulator.scenarios.machines import scenario as machines
 from services.simulator.scenarios.port import Scenario
 from services.simulator.scenarios.spokes import scenario as spokes
@@ -19,6 +20,7 @@ from services.simulator.scenarios.tenants import scenario as tenants
 SCENARIOS: dict[str, Scenario] = {
     "basic": basic.play,
     "coscheduling": coscheduling.play,
+    "kinds": kinds.play,
     "lives": time_limits.play,
     "machines": machines.play,
     "spokes": spokes.play,

@@ -12,7 +12,7 @@ from services.simulator.scenarios.port import Verdict, run_world
 from services.simulator.scenarios.system import System
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
-from shared.integrations import integration_for
+from shared.integrations import SHIPPED, Integrations
 from shared.kube.port import NotFoundError
 from shared.testing.world.world import Faults, World
 
@@ -186,10 +186,12 @@ async def _until_ended(system: System, submitted: Submitted) -> bool:
     return False
 
 
-async def unended(system: System, submitted: Submitted) -> AsyncIterator[str]:
+async def unended(
+    system: System, submitted: Submitted, integrations: Integrations = SHIPPED
+) -> AsyncIterator[str]:
     """Yield the jobs that still wait or run."""
     for kind, namespace, name, _ in submitted:
-        integration = integration_for(group=kind.group, kind=kind.kind)
+        integration = integrations.find(group=kind.group, kind=kind.kind)
         assert integration is not None
         try:
             obj = await system.kube.get(kind, namespace, name)

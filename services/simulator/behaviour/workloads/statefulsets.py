@@ -21,6 +21,11 @@ def _is_ready(pod: Stored, owner: Stored) -> bool:
     return ours and running and "deletionTimestamp" not in metadata
 
 
+def _number(pod: Stored) -> int:
+    number = pod.name.rpartition("-")[2]
+    return int(number) if number.isdecimal() else 0
+
+
 class StatefulSetController(Controller):
     """Keeps all replicas running: a deleted pod is created again under its name."""
 
@@ -42,6 +47,9 @@ class StatefulSetController(Controller):
             return
         spec = stored.obj["spec"]
         wanted = int(spec.get("replicas", 1))
+        for one in self._pods(stored):
+            if _number(one) >= wanted and "deletionTimestamp" not in one.obj["metadata"]:
+                self.api.delete_now(one)
         ready = 0
         for number in range(wanted):
             pod = self.api.store.get(PODS, stored.namespace, f"{stored.name}-{number}")
@@ -51,9 +59,13 @@ class StatefulSetController(Controller):
             if not _is_ready(pod, stored):
                 break
             ready += 1
-        status: dict[str, Any] = {"replicas": wanted, "readyReplicas": ready}
+        status: dict[str, Any] = {"replicas": len(self._pods(stored)), "readyReplicas": ready}
         if (stored.obj.get("status") or {}) != status:
             await self.write_status(stored, status)
+
+    def _pods(self, stored: Stored) -> list[Stored]:
+        found = self.api.collector.dependents(stored.uid)
+        return [one for one in found if one.kind.resource == PODS.resource]
 
     async def _create(self, stored: Stored, number: int) -> None:
         spec = stored.obj["spec"]

@@ -79,6 +79,9 @@ STATEFUL_SETS: Final = Kind(
     short_names=("sts",),
     categories=("all",),
 )
+DEPLOYMENTS: Final = Kind(
+    group="apps", kind="Deployment", plural="deployments", short_names=("deploy",)
+)
 EVENT_FIELDS: Final = (
     "involvedObject.kind",
     "involvedObject.namespace",
@@ -236,7 +239,7 @@ ROLE_BINDINGS: Final = Kind(
 
 REST: Final = (
     STATEFUL_SETS,
-    Kind(group="apps", kind="Deployment", plural="deployments", short_names=("deploy",)),
+    DEPLOYMENTS,
     CLUSTER_ROLES,
     CLUSTER_ROLE_BINDINGS,
     ROLES,

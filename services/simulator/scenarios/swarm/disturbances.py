@@ -20,6 +20,7 @@ from shared.contracts.kube.bodies import Metadata
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
+from shared.integrations import queue_of
 from shared.kube.port import AlreadyExistsError, ConflictError, NotFoundError
 from shared.testing.world.memory_streams import NoLeaderError, Stored
 
@@ -140,7 +141,7 @@ class Disturbances:
         jobs = [
             job
             for job in (await self._system.kube.list(kinds.JOB)).items
-            if not job["metadata"]["name"].startswith(load.BACKLOG_QUEUE)
+            if queue_of(job) not in {"", load.BACKLOG_QUEUE}
         ]
         if not jobs:
             return

@@ -1,10 +1,11 @@
 """Plays one world of the swarm: draws its features, disturbs it, and judges logs, views and cluster."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Final
+from typing import Any, Final, Protocol
 
 from services.simulator.cluster.admission import AdmissionRequest
 from services.simulator.cluster.errors import bad_request
@@ -28,8 +29,9 @@ from shared.bus.follow import why_unreadable
 from shared.bus.port import Entry, LogChangedError
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.conditions import timestamp
-from shared.contracts.kube.kinds import Object
-from shared.integrations import INTEGRATIONS, TEKTON_SLOT
+from shared.contracts.kube.kinds import Kind, Object
+from shared.integrations import SHIPPED, TEKTON_SLOT, Integrations
+from shared.settings.configuration import Configuration
 from shared.testing.world.memory_streams import Dialect
 from shared.testing.world.world import World
 
@@ -57,11 +59,57 @@ def play_focused(focus: str, seed: int) -> Verdict:
     return play_with(seed, features, random)
 
 
-def play_with(seed: int, features: Features, random: Random) -> Verdict:
+class Others(Protocol):
+    """Jobs of other kinds that play along, and their users."""
+
+    submitted: basic.Submitted
+    """What was created and ends by itself."""
+
+    deleted: set[str]
+    """Uids of what users deleted."""
+
+    integrations: Integrations
+    """The kinds that wait in this world."""
+
+    async def begin(self) -> None:
+        """Wait until these kinds can wait, before anything fails."""
+
+    async def run(self) -> None:
+        """Create and disturb until the time of faults is over."""
+
+    async def wind_up(self) -> None:
+        """End what would run forever."""
+
+    async def left(self) -> list[str]:
+        """Return what has not ended of what `submitted` leaves out."""
+
+    def problems(self, message_logs: MessageLogs) -> list[str]:
+        """Return what is wrong about what `submitted` leaves out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Company:
+    """What a world needs so that other kinds can play along."""
+
+    join: Callable[[System], Others]
+    configuration: Configuration
+    watched: tuple[str, ...]
+    pools: Mapping[str, SharedQuota]
+    """LocalQueue to what its jobs draw from, besides those of the swarm."""
+
+
+def play_with(
+    seed: int, features: Features, random: Random, company: Company | None = None
+) -> Verdict:
     """Run a world with these features."""
     verdict = Verdict(seed=seed)
+    more: dict[str, Any] = {}
+    if company is not None:
+        more["configuration"] = company.configuration
+        more["settings"] = {"watcher": {"kinds": company.watched}}
     with World(seed, faults=features.faults) as world:
-        scene = _Scene(System(world, replicated=features.replicated), features, random, verdict)
+        system = System(world, replicated=features.replicated, **more)
+        scene = _Scene(system, features, random, verdict, company)
         world.note(f"features: {features.described()}")
         run_world(world, scene.drive, verdict)
     if features.power_cuts:  # A process that finds its log set back ends, and begins anew.
@@ -73,7 +121,12 @@ class _Scene:
     """A world, and what happens to it."""
 
     def __init__(
-        self, system: System, features: Features, random: Random, verdict: Verdict
+        self,
+        system: System,
+        features: Features,
+        random: Random,
+        verdict: Verdict,
+        company: Company | None,
     ) -> None:
         self._system = system
         self._features = features
@@ -81,11 +134,14 @@ class _Scene:
         self._verdict = verdict
         self._submitted: basic.Submitted = []
         self._disturbances = Disturbances(system, features, random)
+        self._others = None if company is None else company.join(system)
+        self._integrations = SHIPPED if self._others is None else self._others.integrations
         self._history = ClusterHistory(
             system.api,
             now=system.world.now,
-            pool_of=_pool_of,
+            pool_of=partial(_pool_of, {} if company is None else company.pools),
             pool_name=lambda queue: TEAMS if queue in load.TEAMS else queue,
+            integrations=self._integrations,
         )
         self._processes: list[str] = []
         self._disturbing: list[asyncio.Task[None]] = []
@@ -100,6 +156,9 @@ class _Scene:
         """Play the world to its end, and judge it."""
         await self._prepare()
         self._serve()
+        if self._others is not None:
+            await self._others.begin()
+            self._disturbing.append(asyncio.create_task(self._others.run()))
         if self._random.random() < 1 / 2:
             await asyncio.sleep(3.0)
         self._system.start_faults()
@@ -180,12 +239,21 @@ class _Scene:
         while not (world.calm and world.whole):  # noqa: ASYNC110 - virtual time
             await asyncio.sleep(1.0)
         await self._disturbances.delete_refused()
+        if self._others is not None:
+            self._submitted += self._others.submitted
+            await self._others.wind_up()
         while loop.time() < END_SECONDS:
             await self._disturbances.activate_all()
-            if not [name async for name in basic.unended(self._system, self._submitted)]:
+            if not await self._left():
                 return True
             await asyncio.sleep(2.0)
         return False
+
+    async def _left(self) -> list[str]:
+        """Return what has not ended."""
+        unended = basic.unended(self._system, self._submitted, self._integrations)
+        more = [] if self._others is None else await self._others.left()
+        return [name async for name in unended] + more
 
     # Judging
 
@@ -203,25 +271,32 @@ class _Scene:
                 verdict.violated(at_rest.views_complete(server.streams[log], server.view(log)))
         jobs = [
             job
-            for integration in INTEGRATIONS
-            if integration.kind in {kinds.JOB, kinds.PIPELINE_RUN}
+            for integration in self._integrations
+            if self._is_served(integration.kind)
             for job in (await self._system.kube.list(integration.kind)).items
         ]
         workloads = (await self._system.kube.list(kinds.WORKLOAD)).items
-        verdict.violated(at_rest.decisions_carried_out(message_logs, jobs, workloads))
+        verdict.violated(
+            at_rest.decisions_carried_out(message_logs, jobs, workloads, self._integrations)
+        )
+        deleted = set(self._disturbances.deleted)
+        if self._others is not None:
+            deleted |= self._others.deleted
+            verdict.violated(self._others.problems(message_logs))
         alive = {
             uid: f"{namespace}/{name}"
             for _, namespace, name, uid in self._submitted
-            if uid not in self._disturbances.deleted
+            if uid not in deleted
         }
         verdict.violated(checks.none_lost(message_logs, alive, finished=ended))
         if ended:
             verdict.violated(checks.quota_given_back(message_logs))
         else:
-            left = [name async for name in basic.unended(self._system, self._submitted)]
-            verdict.problems.append(
-                f"after {END_SECONDS:g} s these have not ended: {', '.join(left)}"
-            )
+            left = ", ".join(await self._left())
+            verdict.problems.append(f"after {END_SECONDS:g} s these have not ended: {left}")
+
+    def _is_served(self, kind: Kind) -> bool:
+        return self._system.api.kinds.find(kind.group, kind.version, kind.plural) is not None
 
     def _message_logs(self) -> MessageLogs:
         """All messages that can be read, with those that a log has lost."""
@@ -244,8 +319,9 @@ def _checks_for(features: Features) -> list[Callable[[MessageLogs], list[str]]]:
     unsafe = list(checks.ALWAYS)
     if features.garbage:
         unsafe.remove(checks.nothing_dead)
-    if features.preemption or features.garbage:
-        # Who is held back because of a message that nobody can read waits longer than its priority says.
+    if features.preemption or features.garbage or features.upgrade or features.downgrade:
+        # Who is held back because of a message that nobody, or no older release, can read waits longer
+        # than its priority says.
         # A preemptor of before a change of leaders is served first, and preempted at once where needed.
         unsafe.remove(checks.priorities_respected)
     return unsafe
@@ -255,9 +331,11 @@ def _is_readable(entry: Entry) -> bool:
     return why_unreadable(entry, lambda one: read_logs([one])) is None
 
 
-def _pool_of(job: Object) -> SharedQuota:
+def _pool_of(pools: Mapping[str, SharedQuota], job: Object) -> SharedQuota:
     """The pool from which a job's queue draws."""
     queue = job["metadata"]["labels"][names.QUEUE]
+    if queue in pools:
+        return pools[queue]
     if queue == "pipelines-queue":
         return SharedQuota("pipelines", TEKTON_SLOT)
     return SharedQuota(load.BACKLOG_QUEUE if queue == load.BACKLOG_QUEUE else TEAMS, "cpu")
