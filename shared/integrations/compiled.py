@@ -114,6 +114,24 @@ class RefusalRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PodGroupsPlan:
+    """How the pods of an object are groups."""
+
+    total: Slot
+    has_pods: Slot
+    early: Slot | None
+    leader: tuple[str, ...] | None
+    each: str
+
+    def slots(self) -> Iterator[Slot]:
+        """Yield all its expressions."""
+        yield self.total
+        yield self.has_pods
+        if self.early is not None:
+            yield self.early
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
     """A document that passed every check."""
 
@@ -129,6 +147,8 @@ class Compiled:
     refusals: tuple[RefusalRule, ...] = ()
     propagate: tuple[str, ...] | None = None
     """Path of the pod template that gets the labels of the queue."""
+
+    pod_groups: PodGroupsPlan | None = None
 
 
 @dataclass(slots=True)
@@ -193,6 +213,7 @@ def compiled(document: Document, lines: Lines) -> Compiled:
         patches=_patches(checking, spec),
         refusals=tuple(_refusals(checking, spec)),
         propagate=_place(checking, ("spec", "propagate"), spec.propagate, each=None)[0],
+        pod_groups=_pod_groups(checking, spec),
     )
     names = [plan.name for plan in result.pod_sets if plan.each is None]
     if len(names) != len(set(names)) and not any(plan.when for plan in result.pod_sets):
@@ -289,6 +310,25 @@ def _refusals(checking: _Checking, spec: IntegrationSpec) -> Iterator[RefusalRul
             yield RefusalRule(
                 when=when, field=tuple(refusal.field.split(".")), message=refusal.message
             )
+
+
+def _pod_groups(checking: _Checking, spec: IntegrationSpec) -> PodGroupsPlan | None:
+    given, here = spec.pod_groups, ("spec", "podGroups")
+    if given is None:
+        return None
+    if spec.propagate is None:
+        checking.refuse(here, "its pods have to be labelled: write propagate, too")
+    total = checking.slot((*here, "total"), given.total, _INT)
+    has_pods = checking.slot((*here, "hasPods"), given.has_pods, BOOL)
+    if total is None or has_pods is None:
+        return None
+    return PodGroupsPlan(
+        total=total,
+        has_pods=has_pods,
+        early=checking.slot((*here, "early"), given.early, BOOL),
+        leader=_place(checking, (*here, "leader"), given.leader, each=None)[0],
+        each=given.each or "",
+    )
 
 
 def _place(

@@ -11,7 +11,7 @@ from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.kueue.integrations import Integration as Document
 from shared.contracts.messages.spokes import MANAGER
 from shared.contracts.messages.workloads import Finish, Members
-from shared.integrations.compiled import Compiled, Operation, Slot, compiled
+from shared.integrations.compiled import Compiled, Operation, PodGroupsPlan, Slot, compiled
 from shared.integrations.document import Lines, read
 from shared.integrations.errors import ObjectError
 from shared.integrations.expressions import Failure, value_of
@@ -167,6 +167,11 @@ class Integration:
     def propagate(self) -> tuple[str, ...]:
         """Path of the pod template to which the labels of the queue go; empty if none does."""
         return self._compiled.propagate or ()
+
+    @property
+    def pod_groups(self) -> PodGroupsPlan | None:
+        """How its pods are groups; None: each of them is by itself."""
+        return self._compiled.pod_groups
 
     @property
     def can_stop(self) -> bool:

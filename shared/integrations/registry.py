@@ -36,8 +36,8 @@ _WHERE_SERVED: Final = (
 _OPTED: Final = {
     "pod": ("pods",),
     "deployment": ("pods", "deployments"),
-    "statefulset": ("statefulsets",),
-    "leaderworkerset.x-k8s.io/leaderworkerset": ("leaderworkersets",),
+    "statefulset": ("pods", "statefulsets"),
+    "leaderworkerset.x-k8s.io/leaderworkerset": ("pods", "leaderworkersets"),
 }
 """Kueue's name of a framework to the documents that are in force only where the configuration lists it: a
 webhook on pods is nobody's default."""

@@ -75,6 +75,7 @@ def _problems(document: Compiled, schema: Object) -> Iterator[_Found]:
         ("spec.suspendField", spec.suspend_field),
         ("spec.webhook.managedByField", spec.webhook and spec.webhook.managed_by_field),
         ("spec.propagate", spec.propagate),
+        ("spec.podGroups.leader", spec.pod_groups and spec.pod_groups.leader),
     ):
         if path:
             yield from _missing(schema, path.split("."), field, path)
@@ -84,6 +85,8 @@ def _problems(document: Compiled, schema: Object) -> Iterator[_Found]:
         yield from _of_slot(slot, schema, _ANY)
     for refusal in document.refusals:
         yield from _of_slot(refusal.when, schema, _ANY)
+    for slot in () if document.pod_groups is None else document.pod_groups.slots():
+        yield from _of_slot(slot, schema, _ANY)
     for name, operations in document.patches.items():
         for index, operation in enumerate(operations):
             place = f"spec.{'' if name in {'hold', 'release', 'carry'} else 'stop.'}{name}[{index}]"

@@ -21,16 +21,13 @@ _OURS: Final = (
 _REFUSED: Final = ("trainer.kubeflow.org/trainjob", "workload.codeflare.dev/appwrapper")
 """Kueue's names of the kinds whose Integration refuses every object with a queue."""
 
-_OPTED: Final = ("deployment", "pod")
+_OPTED: Final = ("deployment", "leaderworkerset.x-k8s.io/leaderworkerset", "pod", "statefulset")
 """Kueue's names of the kinds that wait only if they are listed."""
-
-_GROUPED: Final = ("leaderworkerset.x-k8s.io/leaderworkerset", "statefulset")
-"""Kueue's names of the kinds whose pods would have to start together: they are refused if they are listed."""
 
 _OTHERS: Final = frozenset({"ray.io/rayservice"})
 """Kueue's other names."""
 
-KNOWN: Final = _OTHERS.union(_OURS, _REFUSED, _OPTED, _GROUPED)
+KNOWN: Final = _OTHERS.union(_OURS, _REFUSED, _OPTED)
 """All that Kueue knows."""
 
 
@@ -43,11 +40,6 @@ def warnings(asked: tuple[str, ...] | None) -> Iterator[str]:
             yield (
                 f"{name}: no Integration ships for it; objects of that kind do not wait until you apply one, "
                 "see docs/tutorial/integration.md"
-            )
-        if name in _GROUPED:
-            yield (
-                f"{name}: objects with a queue are refused, because their pods cannot be started together; "
-                "name the queue in their pod template, then each pod waits by itself"
             )
         if name in _REFUSED:
             yield (

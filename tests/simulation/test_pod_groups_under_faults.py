@@ -1,4 +1,7 @@
-"""Groups whose pods fail and are preempted, and whose user makes up for them, while services are killed."""
+"""Groups whose pods fail and are preempted, and whose user makes up for them, while services are killed.
+
+`test_kinds` plays such worlds in `make test`.
+"""
 
 import asyncio
 from random import Random
@@ -112,7 +115,7 @@ async def drive(stage: Stage, random: Random, problems: list[str]) -> None:
         problems += check(logs)
 
 
-SEEDS = [seed if seed <= 2 else long(seed) for seed in range(1, 41)]
+SEEDS = [long(seed) for seed in range(1, 41)]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -12,7 +12,17 @@ from shared.contracts.kube.names import MANAGED_LABEL, POD_SET_LABEL, PRIORITY_C
 from shared.kube.port import NotFoundError, RefusedError
 from tests.conformance.seeds.stage import Stage, job, pool, story
 from tests.simulation.hostile_input import used
-from tests.simulation.pods import DEPLOYMENTS, FLAVOR, PODS, is_gated, opened, pod, replicated
+from tests.simulation.pods import (
+    DEPLOYMENTS,
+    FLAVOR,
+    GROUP,
+    PODS,
+    is_gated,
+    opened,
+    pod,
+    replicated,
+)
+from tests.simulation.test_pods_under_faults import pods_of
 
 
 async def is_gone(stage: Stage, obj: Object) -> bool:
@@ -111,15 +121,42 @@ async def test_deployment_gives_its_queue_to_its_pods_and_each_waits_by_itself(
 
 
 @story(configuration=DEPLOYMENTS)
-async def test_kind_whose_pods_would_start_together_is_refused_with_the_remedy(
+async def test_pods_of_a_stateful_set_wait_together_and_come_back_after_a_preemption(
     stage: Stage,
 ) -> None:
-    await opened(stage)
-    with pytest.raises(RefusedError, match="Name the queue in the labels of its pod template"):
-        await stage.create(replicated("StatefulSet", {QUEUE: "q"}))
-    named = replicated("StatefulSet", {})
-    named["spec"]["template"]["metadata"]["labels"][QUEUE] = "q"
-    await stage.create(named)
+    await opened(stage, cpu=2)
+    web = await stage.create(replicated("StatefulSet", {QUEUE: "q"}))
+    group = labels_of(web["spec"]["template"])[GROUP]
+    of_group = {"kind": "Workload", "metadata": {"namespace": "team-a", "name": group}}
+    await stage.until_admitted(of_group)
+    [pods] = (await stage.workload(of_group))["spec"]["podSets"]
+    assert pods["count"] == 2
+    await stage.settle(60)
+    running = await pods_of(stage)
+    assert [one["status"]["phase"] for one in running] == ["Running", "Running"]
+
+    waits = await stage.create(pod("waits"))
+    await stage.until_waits(waits)
+    await stage.patch(await stage.workload(of_group), {"spec": {"active": False}})
+    await stage.until_admitted(waits)
+    first, *others = [one for one in await pods_of(stage) if GROUP in labels_of(one)]
+    assert is_gated(first)
+    assert not others, "the second comes when the first is ready"
+    await stage.patch(waits, {"metadata": {"finalizers": None}})
+    await stage.delete(waits)
+    await stage.patch(await stage.workload(of_group), {"spec": {"active": True}})
+    await stage.until_admitted(of_group)
+    await stage.settle(60)
+    assert not [one for one in await pods_of(stage) if is_gated(one)]
+    assert await used(stage, "q") == "2"
+
+    await stage.patch(web, {"spec": {"replicas": 0}})
+    await stage.settle(60)
+    assert not await pods_of(stage)
+    assert await used(stage, "q") == "0"
+    await stage.patch(web, {"spec": {"replicas": 1}})
+    await stage.settle(60)
+    assert await used(stage, "q") == "1"
 
 
 OWNED: Final[dict[str, Object]] = {

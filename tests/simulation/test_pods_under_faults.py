@@ -1,4 +1,7 @@
-"""Pods that wait and are preempted, while services are killed and the API server and the bus fail."""
+"""Pods that wait and are preempted, while services are killed and the API server and the bus fail.
+
+`test_kinds` plays such worlds in `make test`.
+"""
 
 import asyncio
 from random import Random
@@ -71,7 +74,7 @@ async def drive(stage: Stage, random: Random, problems: list[str]) -> None:
         problems += check(logs)
 
 
-SEEDS = [seed if seed <= 2 else long(seed) for seed in range(1, 21)]
+SEEDS = [long(seed) for seed in range(1, 21)]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -19,6 +19,7 @@ from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.names import REQUESTS_APPLIED
 from shared.contracts.messages.spokes import MANAGER, ORIGIN
 from shared.integrations import Integration, ObjectError
+from shared.integrations.pod_groups import own_group
 from shared.integrations.pointers import found, tokens, written
 from shared.telemetry.tracing import (
     carried,
@@ -86,14 +87,27 @@ class Draft:
                 path = tokens(operation["path"])
                 self.spec = written({"spec": self.spec}, path, operation["value"])["spec"]
 
-    def propagate(self, path: Sequence[str]) -> None:
-        """Give the pod template at `path` the labels that name queue and priority."""
-        given = {key: self.labels[key] for key in _PROPAGATED if key in self.labels}
-        there = (*path, "metadata", "labels")
-        obj = {"spec": self.spec}
+    def join_group(self, integration: Integration) -> None:
+        """Let the name of the object's group go on as the object says. Raises `ObjectError`."""
+        spec = integration.group
+        by = "" if spec is None else self.annotations.pop(spec.by or "", "")
+        if spec is not None and by:
+            self.labels[spec.label] = own_group(self.labels, spec, by)
+
+    def propagate(
+        self, path: Sequence[str], labels: Mapping[str, str], annotations: Mapping[str, str]
+    ) -> None:
+        """Give the pod template at `path` the labels that name queue and priority, and these."""
+        given: dict[str, str] = {key: self.labels[key] for key in _PROPAGATED if key in self.labels}
+        self._add(path, "labels", {**given, **labels})
+        self._add(path, "annotations", annotations)
+
+    def _add(self, path: Sequence[str], field: str, given: Mapping[str, str]) -> None:
+        obj, there = {"spec": self.spec}, (*path, "metadata", field)
         present = found(obj, there)
-        labels = {**(present if isinstance(present, dict) else {}), **given}
-        self.spec = written(obj, there, labels)["spec"]
+        if given:
+            merged = {**(present if isinstance(present, dict) else {}), **given}
+            self.spec = written(obj, there, merged)["spec"]
 
     def set_managed_by(self, integration: Integration) -> None:
         """Set the field that says who runs the job, so that its controller leaves the status alone."""

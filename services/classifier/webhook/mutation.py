@@ -24,10 +24,11 @@ from services.classifier.webhook.coscheduling import apply_coscheduling, task_ru
 from services.classifier.webhook.draft import Draft, MutationResult
 from shared.contracts.coscheduling import AFFINITY_ANNOTATION, CoscheduleError
 from shared.contracts.kube import names
-from shared.contracts.kube.kinds import PIPELINE_RUN, Object
+from shared.contracts.kube.kinds import PIPELINE_RUN, POD, Object
 from shared.contracts.messages.spokes import MANAGER
 from shared.contracts.webhook import KEPT_IN_USE
-from shared.integrations import Integration, Integrations, controller_uid, queue_of
+from shared.integrations import Integration, Integrations, ObjectError, controller_uid, queue_of
+from shared.integrations.pod_groups import group_marks, templates_of
 
 __all__ = [
     "Evaluate",
@@ -73,7 +74,7 @@ def mutate(
     if not context.managed or not integration.matches(obj):
         return MutationResult(object=obj, patch=())
     if integration.propagates:
-        return propagated(obj, integration)
+        return propagated(obj, integration, context.integrations)
     controller = controller_of(obj)
     if _is_left_alone(obj, integration, context):
         return MutationResult(object=obj, patch=())
@@ -90,6 +91,10 @@ def mutate(
     _check_stays_here(obj, integration, context)
     draft = Draft(obj)
     draft.record_user_pending(integration, held_apart=bool(controller) and not integration.gate)
+    try:
+        draft.join_group(integration)
+    except ObjectError as error:
+        raise not_countable(obj, integration, str(error)) from error
     draft.hold(integration)
     if not named and default:
         draft.labels[names.QUEUE] = default
@@ -120,7 +125,7 @@ _NOT_ELSEWHERE: Final = (
 )
 
 
-def propagated(obj: Object, integration: Integration) -> MutationResult:
+def propagated(obj: Object, integration: Integration, integrations: Integrations) -> MutationResult:
     """Return an object whose pods wait instead, with the labels of its queue on their template.
 
     Raises `RefusedError` for one that the document refuses.
@@ -129,8 +134,14 @@ def propagated(obj: Object, integration: Integration) -> MutationResult:
         return MutationResult(object=obj, patch=())
     for refusal in integration.refusals(obj):
         raise not_countable(obj, integration, refusal)
+    pods = integrations.find(group=POD.group, kind=POD.kind)
     draft = Draft(obj)
-    draft.propagate(integration.propagate)
+    try:
+        labels, annotations = group_marks(obj, integration, None if pods is None else pods.group)
+    except ObjectError as error:
+        raise not_countable(obj, integration, str(error)) from error
+    for path in templates_of(obj, integration):
+        draft.propagate(path, labels, annotations)
     return draft.result()
 
 

@@ -16,7 +16,8 @@ from services.classifier.webhook.mutation import (
 from shared.contracts.kube import names
 from shared.contracts.kube.bodies import annotations_of, labels_of
 from shared.contracts.kube.kinds import Object
-from shared.integrations import Integration, controller_uid, queue_of
+from shared.integrations import Integration, ObjectError, controller_uid, queue_of
+from shared.integrations.pod_groups import group_changes
 from shared.integrations.pointers import found, tokens
 
 
@@ -42,7 +43,9 @@ def review_update(
     if not context.managed:
         return unchanged
     if integration.propagates:
-        return propagated(obj, integration) if integration.matches(old) else unchanged
+        return (
+            _propagated(obj, old, integration, context) if integration.matches(old) else unchanged
+        )
     if integration.matches(old) and queue_of(obj):
         _check_refusals(obj, old, integration)
     if integration.matches(old) and user not in context.patchers:
@@ -65,6 +68,17 @@ def review_update(
         marks = integration.remember_pause or not _keeps_mark(obj, old)
         return _marked(obj) if marks and not _has_our_mark(obj) else unchanged
     raise _not_admitted(old, integration)
+
+
+def _propagated(
+    obj: Object, old: Object, integration: Integration, context: NamespaceContext
+) -> MutationResult:
+    try:
+        for problem in group_changes(obj, old, integration):
+            raise not_countable(obj, integration, problem)
+    except ObjectError as error:
+        raise not_countable(obj, integration, str(error)) from error
+    return propagated(obj, integration, context.integrations)
 
 
 def _check_refusals(obj: Object, old: Object, integration: Integration) -> None:

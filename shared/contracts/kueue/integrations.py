@@ -197,6 +197,34 @@ class GroupSpec(_Strict):
     retriable: _Key | None = None
     """Annotation, `"false"`: the group has ended with the last of its objects, however they ended."""
 
+    by: _Key | None = None
+    """Annotation: the key of a label. The name of the group goes on with the value of that label. It is read
+    at creation, and taken away."""
+
+
+class PodGroupsSpec(_Strict):
+    """The pods of an object are groups, as the `group` of Pods says: what that needs goes to their template.
+
+    The groups never end by themselves. Queue, number and shape of the pods stay while there are pods.
+    """
+
+    total: Expression
+    """How many pods a group has; 0 if it is to have none for now."""
+
+    has_pods: Expression
+    """Some of its pods are there, or are wanted."""
+
+    each: _Key | None = None
+    """Label of the pods by whose value the groups of an object are told apart. Absent: all its pods are one
+    group."""
+
+    leader: FieldPath | None = None
+    """The template of the first pod of each group, where that has one of its own."""
+
+    early: Expression | None = None
+    """A group waits with its first pod, as if all were like that one: they come one after another. Absent:
+    once all have come."""
+
 
 class Refusal(_Strict):
     """An object that cannot be counted or controlled: it is refused at creation, and waits if it is there."""
@@ -312,9 +340,12 @@ class IntegrationSpec(_Strict):
     """Objects may be one workload together. Only with a `gate`."""
 
     propagate: FieldPath | None = None
-    """Its pods wait instead, each by itself: the labels that name its queue and its priority go to the pod
-    template at this path, when it is created or changed. It is never watched; of the rest, only `match`
-    and `refuse` are asked."""
+    """Its pods wait instead, each by itself or as `podGroups` says: the labels that name its queue and its
+    priority go to the pod template at this path, when it is created or changed. It is never watched; of the
+    rest, only `match`, `refuse` and `podGroups` are asked."""
+
+    pod_groups: PodGroupsSpec | None = None
+    """Its pods are one workload together, or some of them are. Only with `propagate`."""
 
     suspend_field: FieldPath | None = None
     """The field that is true while it is to wait. If absent: `spec.suspend`."""

@@ -9,7 +9,7 @@ from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.simulation import DURATION, OUTCOME
 from shared.integrations import INTEGRATIONS, opted_documents
 
-FRAMEWORKS: Final = ("pod", "deployment")
+FRAMEWORKS: Final = ("pod", "deployment", "statefulset")
 FLOWS: Final = "flows"
 """The pool of the Workflows."""
 
@@ -78,10 +78,8 @@ def deployment(name: str, namespace: str, random: Random) -> Object:
 
 
 def stateful_set(name: str, namespace: str, random: Random) -> Object:
-    """Return a StatefulSet whose pods wait."""
-    made = _set_of_pods(kinds.STATEFUL_SET, name, namespace, random)
-    made["spec"]["template"]["metadata"]["labels"] |= made["metadata"].pop("labels")
-    return made
+    """Return a StatefulSet, whose pods are a group."""
+    return _set_of_pods(kinds.STATEFUL_SET, name, namespace, random)
 
 
 def job_set(name: str, namespace: str, random: Random) -> Object:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from shared.contracts.kube.conditions import FINISHED, is_true
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.kube.names import MANAGED_LABEL
 from shared.integrations import Integrations, opted_documents
-from shared.kube.port import NotFoundError
+from shared.kube.port import NotFoundError, RefusedError
 
 LOAD_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 5.0
@@ -174,7 +175,8 @@ class OtherKinds:
             kind, namespace, name = self._random.choice(self._lasting)
             replicas = self._random.randint(0, 2)
             self._world.note(f"scale {kind.kind} {namespace}/{name} to {replicas}")
-            await self._kube.patch(kind, namespace, name, {"spec": {"replicas": replicas}})
+            with suppress(RefusedError):  # Pods of a group are as many as they are, or none.
+                await self._kube.patch(kind, namespace, name, {"spec": {"replicas": replicas}})
 
     async def _drop(self) -> None:
         """Delete all pods of a group."""
