@@ -113,6 +113,9 @@ class ClusterHistory:
             name = f"{job['kind']} {job['metadata']['namespace']}/{job['metadata']['name']}"
             running[uid] = (name, _amount(integration, job, pool.resource))
             self._check(pool, name)
+        elif not held and integration.reclaimable(job):
+            name, _ = running[uid]
+            running[uid] = (name, _amount(integration, job, pool.resource))
         if held:
             self._let_go.discard(uid)
         elif uid not in self._let_go and finish is None:
@@ -155,9 +158,12 @@ def _grace_is_over(job: Object) -> bool:
 
 
 def _amount(integration: Integration, job: Object, resource: str) -> int:
+    """What those of its pods ask for that have not finished for good."""
     total = 0
+    finished = integration.reclaimable(job)
     for pods in integration.pod_sets(job):
+        left = pods["count"] - finished.get(pods["name"], 0)
         for container in pods["template"]["spec"]["containers"]:
             requests = (container.get("resources") or {}).get("requests") or {}
-            total += pods["count"] * parse_quantity(str(requests.get(resource, "0")))
+            total += left * parse_quantity(str(requests.get(resource, "0")))
     return total

@@ -65,7 +65,8 @@ def leader_worker_set(*, leader: bool = True, **more: Any) -> Json:
 
 
 def created(obj: Json) -> Json:
-    return mutate(obj, rules(), context=CONTEXT).object
+    made: Json = mutate(obj, rules(), context=CONTEXT).object
+    return made
 
 
 def changed(old: Json, new: Json) -> Json:
@@ -73,7 +74,8 @@ def changed(old: Json, new: Json) -> Json:
         group=old["apiVersion"].partition("/")[0], kind=old["kind"]
     )
     assert integration is not None
-    return review_update(new, old, integration, user="jane", context=CONTEXT).object
+    made: Json = review_update(new, old, integration, user="jane", context=CONTEXT).object
+    return made
 
 
 def marks(obj: Json, *path: str) -> tuple[Json, Json]:
