@@ -26,6 +26,7 @@ _WHERE_SERVED: Final = (
     "trainjobs",
     "rayjobs",
     "rayclusters",
+    "rayservices",
     "appwrappers",
     "sparkapplications",
     "workflows",

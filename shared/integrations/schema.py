@@ -83,8 +83,11 @@ def _problems(document: Compiled, schema: Object) -> Iterator[_Found]:
         yield from _missing(schema, ["spec", "suspend"], "spec.suspendField", "spec.suspend")
     for slot in document.single.values():
         yield from _of_slot(slot, schema, _ANY)
-    for refusal in document.refusals:
+    for index, refusal in enumerate(document.refusals):
         yield from _of_slot(refusal.when, schema, _ANY)
+        if refusal.field[0] != "metadata":  # The schema says nothing of it.
+            shown = ".".join(refusal.field)
+            yield from _missing(schema, refusal.field, f"spec.refuse[{index}].field", shown)
     for slot in () if document.pod_groups is None else document.pod_groups.slots():
         yield from _of_slot(slot, schema, _ANY)
     for name, operations in document.patches.items():

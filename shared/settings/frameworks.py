@@ -14,6 +14,7 @@ _OURS: Final = (
     "kubeflow.org/xgboostjob",
     "ray.io/raycluster",
     "ray.io/rayjob",
+    "ray.io/rayservice",
     "sparkoperator.k8s.io/sparkapplication",
 )
 """Kueue's names of the kinds for which an Integration ships."""
@@ -24,10 +25,7 @@ _REFUSED: Final = ("trainer.kubeflow.org/trainjob", "workload.codeflare.dev/appw
 _OPTED: Final = ("deployment", "leaderworkerset.x-k8s.io/leaderworkerset", "pod", "statefulset")
 """Kueue's names of the kinds that wait only if they are listed."""
 
-_OTHERS: Final = frozenset({"ray.io/rayservice"})
-"""Kueue's other names."""
-
-KNOWN: Final = _OTHERS.union(_OURS, _REFUSED, _OPTED)
+KNOWN: Final = frozenset((*_OURS, *_REFUSED, *_OPTED))
 """All that Kueue knows."""
 
 
@@ -36,11 +34,6 @@ def warnings(asked: tuple[str, ...] | None) -> Iterator[str]:
     if asked is None:
         return
     for name in asked:
-        if name in _OTHERS:
-            yield (
-                f"{name}: no Integration ships for it; objects of that kind do not wait until you apply one, "
-                "see docs/tutorial/integration.md"
-            )
         if name in _REFUSED:
             yield (
                 f"{name}: objects with a queue are refused, because their pods cannot be counted; apply an "

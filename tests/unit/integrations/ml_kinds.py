@@ -1,7 +1,8 @@
 """Objects of the kinds that ship for clusters which serve them, and what has to be read from each.
 
 What is expected are the pod sets of Kueue's integration for the kind, in its order:
-kubernetes-sigs/kueue@ff69552 pkg/controller/jobs/{kubeflow,mpijob,raycluster,rayjob,sparkapplication}.
+kubernetes-sigs/kueue@ff69552 pkg/controller/jobs/{kubeflow,mpijob,raycluster,rayjob,rayservice,
+sparkapplication}.
 """
 
 from dataclasses import dataclass
@@ -128,6 +129,17 @@ KINDS: Final = {
         own_controller="ray.io/kuberay-operator",
         selectors=_ray_selectors("spec"),
     ),
+    "RayService": MlKind(
+        new=created("ray.io/v1", "RayService", rayClusterConfig=_RAY),
+        pod_sets=_RAY_PODS,
+        suspended_at=("spec", "rayClusterConfig", "suspend"),
+        running={"activeServiceStatus": {"rayClusterStatus": {"state": "ready"}}},
+        ready=said("Ready"),
+        succeeded=None,
+        failed=None,
+        own_controller="ray.io/kuberay-operator",
+        selectors=_ray_selectors("spec", "rayClusterConfig"),
+    ),
     "RayJob": MlKind(
         new=created("ray.io/v1", "RayJob", rayClusterSpec=_RAY, shutdownAfterJobFinishes=True),
         pod_sets=(*_RAY_PODS, ("submitter", 1, "500m")),
@@ -187,6 +199,12 @@ REFUSED: Final = {
     "a group of workers that is called as the head": (
         created("ray.io/v1", "RayCluster", **{**_RAY, "workerGroupSpecs": [{"groupName": "head"}]}),
         'spec.workerGroupSpecs: set: "head" is the name of the head group',
+    ),
+    "an autoscaler of a RayService": (
+        created(
+            "ray.io/v1", "RayService", rayClusterConfig={**_RAY, "enableInTreeAutoscaling": True}
+        ),
+        "spec.rayClusterConfig.enableInTreeAutoscaling: true: an autoscaler takes pods",
     ),
     "a RayJob that keeps its cluster": (
         created("ray.io/v1", "RayJob", rayClusterSpec=_RAY),

@@ -1,6 +1,6 @@
 """A document is compared with the schema of its kind: what no object can have is refused."""
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -11,7 +11,11 @@ from tests.unit.integrations.definitions import BARE, GADGETS, OPEN, ROLES, WIDE
 from tests.unit.integrations.gadgets import document, loaded
 
 POD_SET = {"template": "spec.template", "count": "spec.replicas"}
-WRONG: dict[str, tuple[Object, str]] = {
+GROUPS: Final[dict[str, Any]] = {
+    "propagate": "spec.template",
+    "podGroups": {"total": "spec.replicas", "hasPods": "spec.replicas > 0"},
+}
+WRONG: Final[dict[str, tuple[Object, str]]] = {
     "a template that is not there": (
         {"podSets": [{**POD_SET, "template": "spec.tmplate"}]},
         "spec.podSets[0].template: the schema has no spec.tmplate: spec has no 'tmplate'",
@@ -47,6 +51,26 @@ WRONG: dict[str, tuple[Object, str]] = {
     "what a refusal reads": (
         {"refuse": [{"when": "spec.?size.orValue(0) > 1", "field": "spec.size", "message": "no"}]},
         "the schema has no spec.size: the field is never there",
+    ),
+    "a field that a refusal names": (
+        {"refuse": [{"when": "true", "field": "spec.size", "message": "no"}]},
+        "spec.refuse[0].field: the schema has no spec.size: spec has no 'size'",
+    ),
+    "a template that gets labels": (
+        {"propagate": "spec.tmplate"},
+        "spec.propagate: the schema has no spec.tmplate: spec has no 'tmplate'",
+    ),
+    "a template of leaders": (
+        {**GROUPS, "podGroups": {**GROUPS["podGroups"], "leader": "spec.leader"}},
+        "spec.podGroups.leader: the schema has no spec.leader: spec has no 'leader'",
+    ),
+    "a number of pods in a group that is a text": (
+        {**GROUPS, "podGroups": {**GROUPS["podGroups"], "total": "spec.label"}},
+        "spec.podGroups.total: must return int, but spec.label is string",
+    ),
+    "what tells whether there are pods": (
+        {**GROUPS, "podGroups": {**GROUPS["podGroups"], "hasPods": "status.?pods.orValue(0) > 0"}},
+        "spec.podGroups.hasPods: the schema has no status.pods: the field is never there",
     ),
     "what a patch depends on": (
         {"carry": [{"op": "remove", "path": "/spec/label", "when": "spec.?free.orValue(false)"}]},

@@ -132,7 +132,8 @@ def test_unusable_value_is_refused_with_the_field(tmp_path: Path, text: str, sai
 NOT_LISTED = (
     "integrations.frameworks: not listed, and wait all the same if they name a queue: kubeflow.org/jaxjob, "
     "kubeflow.org/mpijob, kubeflow.org/paddlejob, kubeflow.org/pytorchjob, kubeflow.org/tfjob, "
-    "kubeflow.org/xgboostjob, ray.io/raycluster, ray.io/rayjob, sparkoperator.k8s.io/sparkapplication"
+    "kubeflow.org/xgboostjob, ray.io/raycluster, ray.io/rayjob, ray.io/rayservice, "
+    "sparkoperator.k8s.io/sparkapplication"
 )
 WARNINGS = {
     "a section that no service reads": (
@@ -159,14 +160,6 @@ WARNINGS = {
         [
             "metrics.enableClusterQueueResources: false has no effect: they are always published",
             "metrics.localQueueMetrics is not used: metrics of all LocalQueues are published",
-        ],
-    ),
-    "a kind without an Integration": (
-        "integrations: {frameworks: [batch/job, jobset.x-k8s.io/jobset, pod, ray.io/rayservice]}",
-        [
-            ("integrations.frameworks: ray.io/rayservice: no Integration ships for it; objects of that "
-            "kind do not wait until you apply one, see docs/tutorial/integration.md"),
-            NOT_LISTED,
         ],
     ),
     "a kind that is not listed": (
