@@ -380,6 +380,26 @@ class PlatformDetail(Document):
     at: datetime
 
 
+class RowStart(Document):
+    """When one waiting workload probably starts."""
+
+    namespace: str
+    name: str
+    expected_start: datetime | None = None
+    """None: it is not foreseen, only that it hardly comes before `expected_earliest`."""
+
+    expected_earliest: datetime
+    expected_latest: datetime | None = None
+
+
+class StartList(Document):
+    """When the first workloads of a ClusterQueue probably start: one forecast for all of them."""
+
+    items: list[RowStart]
+    unknown_because: str = ""
+    """Why there is no forecast; empty: there is one."""
+
+
 class PlatformList(Document):
     """The platforms of build machines."""
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from time import monotonic
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import structlog
 
@@ -43,6 +43,7 @@ from shared.contracts.messages.workloads import WorkloadState
 
 log = structlog.get_logger(__name__)
 
+T = TypeVar("T")
 _WHATIF: Final = "services.console.whatif"
 
 
@@ -239,7 +240,7 @@ class QueryService:
                 item, snapshot, history=history, recent=recent, budget=budget
             )
 
-        forecast: Explanation = await self._simulate(play)
+        forecast: Explanation = await self.play(play)
         return forecast
 
     async def simulate(self, user: User, request: SimulateRequest) -> SimulateAnswer:
@@ -250,7 +251,7 @@ class QueryService:
         all_of_it = await self.authorizer.may_see_all_namespaces(user)
         snapshot, history = self.view.snapshot(), self.view.history
         ends = monotonic() + self._simulation_seconds
-        answer = await self._simulate(
+        answer = await self.play(
             lambda: change.simulate(
                 snapshot, history, shows=is_visible, over=lambda: monotonic() > ends
             )
@@ -270,7 +271,7 @@ class QueryService:
                 log.exception("cannot import what simulates", module=_WHATIF)
                 raise StatusError(ConsoleRule.NOT_LOADED) from error
 
-    async def _simulate(self, playing: Callable[[], Any]) -> Any:
+    async def play(self, playing: Callable[[], T]) -> T:
         """Run one simulation at a time in a thread, because its CPU time is missing for everybody else.
 
         Raises `StatusError` 429 if too many wait already.

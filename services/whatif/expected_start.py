@@ -77,7 +77,7 @@ def with_forecast(
     ident = (item.cluster, f"{item.namespace}/{item.name}")
     state = snapshot.workloads.get(ident)
     if state is None:
-        return item
+        return item.without_expected_start("it has left the log since")
     if history.count_of(state) == 0:
         return item.without_expected_start("no workload has ended in the last day")
     # Seeded by the uid: within the budget the same question at the same moment has the same answer.
@@ -86,7 +86,7 @@ def with_forecast(
         snapshot, ident, past=history, recent=recent, random=random, budget=budget
     )
     if expected is None:
-        return item
+        return item.without_expected_start("it has got quota since")
     doubt = expected.doubt(budget.seconds)
     if expected.at is None:
         return item.without_expected_start(doubt, earliest=expected.earliest)

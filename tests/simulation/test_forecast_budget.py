@@ -8,6 +8,7 @@ import pytest
 from services.ctl.inspect.explain import expected
 from services.quota.forecast import ExpectedStart, FinishedRun, History, Snapshot
 from services.quota.forecast import expected_start as forecast
+from services.quota.forecast import expected_starts as forecast_of_all
 from services.quota.forecast.simulation import Arrival, Simulation
 from services.quota.wire.inbound import nanoseconds
 from services.whatif.expected_start import with_forecast
@@ -200,3 +201,40 @@ def test_instants_of_an_imprecise_simulation_grow_with_the_logarithm_of_time() -
     few, many = instants(500), instants(5000)
     assert few < 100
     assert many - few < 60, "ten times the time takes as many instants more as the first ten took"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "foreseen"),
+    [(60.0, 70), (0.3, 1)],
+    ids=["all futures are played", "the budget ends before the last ones start"],
+)
+def test_one_forecast_tells_the_start_of_each_workload_that_waits(
+    seconds: float, foreseen: int
+) -> None:
+    running = waiting("runs", AT)
+    rows = [waiting(f"w{number:02}", AT + timedelta(seconds=number)) for number in range(1, 71)]
+    snapshot = Snapshot(at=AT + timedelta(minutes=4), observed={o.subject: o for o in set_up("1")})
+    for state in (running, *rows):
+        snapshot.workloads[CLUSTER, f"team/{state.name}"] = state
+    snapshot.admissions[CLUSTER, f"team/{running.name}"] = admitted(running, AT)
+    idents = [(CLUSTER, f"team/{state.name}") for state in (running, *rows)]
+
+    told = forecast_of_all(
+        snapshot,
+        CLUSTER,
+        "main",
+        idents,
+        past=history_of(running, 600.0),
+        recent=[],
+        random=Random(1),
+        budget=ticking(seconds),
+    )
+
+    assert list(told) == idents[1:], "what holds quota starts no more"
+    starts = [each.at for each in told.values()]
+    known = [at for at in starts if at is not None]
+    assert len(known) >= foreseen
+    assert known[0] == AT + timedelta(minutes=10)
+    assert known == sorted(known), "each waits for the one before"
+    # Of the others it is known that they come later.
+    assert all(each.earliest >= known[-1] for each in told.values() if each.at is None)

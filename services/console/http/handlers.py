@@ -104,6 +104,7 @@ def console_app(
         f"{api}/namespaces/{{namespace}}/workloads/{{name}}/explain": ("GET", handlers.explain),
         f"{api}/namespaces/{{namespace}}/workloads/{{name}}/timeline": ("GET", handlers.timeline),
         f"{api}/trends": ("GET", handlers.trends),
+        f"{api}/starts": ("GET", handlers.starts),
         f"{api}/flavors": ("GET", handlers.flavors),
         f"{api}/spokes": ("GET", handlers.spokes),
         f"{api}/machines": ("GET", handlers.machines),
@@ -278,6 +279,12 @@ class _Handlers:
         namespace = request.query_params.get("namespace") or None
         span = request.query_params.get("span") or "24h"
         return JSONResponse((await self._pages.trend(user, span, namespace)).wire())
+
+    async def starts(self, request: Request) -> Response:
+        """When the workloads of a ClusterQueue probably start."""
+        user = await self._queries.authenticate(_token(request))
+        name = request.query_params.get("clusterQueue") or ""
+        return JSONResponse((await self._pages.starts(user, self._cluster(request), name)).wire())
 
     async def flavors(self, request: Request) -> Response:
         """The ResourceFlavors."""

@@ -19,6 +19,7 @@ from services.console.documents import (
     SimulateRequest,
     Snapshot,
     SpokeList,
+    StartList,
     Timeline,
     Trend,
     WorkloadList,
@@ -36,6 +37,7 @@ ANSWERS: Final = (
     Trend,
     FlavorList,
     SpokeList,
+    StartList,
     PlatformList,
     SimulateAnswer,
     Snapshot,
@@ -160,6 +162,13 @@ def _ours() -> Json:
             Trend,
             {**_query("span", "How far back; default: 24h."), "schema": {"enum": list(SPANS)}},
             only,
+        ),
+        "/api/v1/starts": _get(
+            "starts",
+            "When the first workloads that wait in a ClusterQueue probably start, at most half a minute old.",
+            StartList,
+            _query("clusterQueue", "Its name."),
+            _query("cluster", "Its cluster; default: the one that the console runs in."),
         ),
         "/api/v1/flavors": _get(
             "flavors", "ResourceFlavors: the nodes that they mean.", FlavorList

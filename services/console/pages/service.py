@@ -6,8 +6,16 @@ from functools import partial
 from typing import Final, TypeVar
 
 from services.console.access.reviews import User
-from services.console.documents import FlavorList, PlatformList, SpokeList, Timeline, Trend
+from services.console.documents import (
+    FlavorList,
+    PlatformList,
+    SpokeList,
+    StartList,
+    Timeline,
+    Trend,
+)
 from services.console.pages.places import flavor_detail, platforms, spokes
+from services.console.pages.starts import Starts
 from services.console.pages.timeline import Links, timeline
 from services.console.pages.trends import SPANS, Trends
 from services.console.query_service import QueryService
@@ -21,8 +29,9 @@ from shared.contracts.subjects import UnusableNameError
 READ_SECONDS: Final = 20.0
 """How long an answer that is read from a log may take."""
 
-TREND_SECONDS: Final = 2.0
-"""How long figures of the past wait for the logs. Then they say what was read so far."""
+TREND_SECONDS: Final = 0.5
+"""How long figures of the past wait for the logs. Then they say what was read so far, however long the
+logs are, so that the page is there within a second; the page asks again until all is read."""
 
 READS_MAX: Final = 4
 """How many such answers are read at once. The others wait for their turn."""
@@ -36,6 +45,8 @@ class PageService:
     def __init__(self, *, queries: QueryService, bus: Bus, links: Links | None = None) -> None:
         self.trends = Trends(bus=bus, now=queries.view.now)
         queries.view.on_idle(self.trends.forget)
+        self.starts_known = Starts(queries)
+        queries.view.on_idle(self.starts_known.forget)
         self._queries = queries
         self._bus = bus
         self._links = links or Links()
@@ -66,6 +77,17 @@ class PageService:
             raise bad_request("span", f"{span[:20]!r} is none of {', '.join(SPANS)}")
         shows = await self._queries.authorizer.visible_namespaces(user, namespace)
         return await self.trends.trend(span, shows=shows, wait_seconds=TREND_SECONDS)
+
+    async def starts(self, user: User, cluster: str, name: str) -> StartList:
+        """When the workloads of a ClusterQueue probably start, of the namespaces that the user may see."""
+        if not name:
+            raise bad_request("clusterQueue", "must name a ClusterQueue")
+        shows = await self._queries.authorizer.known_namespaces(user)
+        if self._queries.view.queue((cluster, "", name))[0] is None:
+            raise not_found(f'clusterqueues "{name[:100]}"')
+        found = await self.starts_known.of(cluster, name)
+        items = [each for each in found.items if shows(each.namespace)]
+        return StartList(items=items, unknown_because=found.unknown_because)
 
     async def flavors(self, user: User) -> FlavorList:
         """The ResourceFlavors."""

@@ -147,7 +147,8 @@ class Trends:
                 await stack.enter_async_context(aclosing(self._log(past, name, what)))
                 for name, what in (("WORKLOADS", "workload"), ("ADMISSIONS", "admission"))
             ]
-            heads = [await anext(entries, None) for entries in logs]
+            # To find the first entries takes a dozen questions to each log.
+            heads = list(await asyncio.gather(*(anext(entries, None) for entries in logs)))
             number = 0
             while past is self._past and any(head is not None for head in heads):
                 at = min(

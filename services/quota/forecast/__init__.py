@@ -10,6 +10,7 @@ from services.quota.forecast.expected_start import (
     Budget,
     ExpectedStart,
     expected_start,
+    expected_starts,
 )
 from services.quota.forecast.history import FinishedRun, History
 from services.quota.forecast.simulation import (
@@ -33,4 +34,5 @@ __all__ = [
     "Simulation",
     "Snapshot",
     "expected_start",
+    "expected_starts",
 ]

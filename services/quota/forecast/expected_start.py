@@ -2,8 +2,8 @@
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
 from typing import Final
@@ -38,6 +38,9 @@ PRECISION: Final = 100
 
 BUDGET_SECONDS: Final = 2.0
 """How long a forecast may take, unless more is asked for."""
+
+LOOKED_AT: Final = 50
+"""Workloads of which all are looked at after each instant. Of more, they are looked at more seldom."""
 
 FUTURES_MIN: Final = 4
 """Futures that a budget is enough for: none may take more than its part."""
@@ -116,46 +119,93 @@ def expected_start(
     near = snapshot.cohort_only(state.cluster, snapshot.cluster_queue_of(state))
     # What has no ClusterQueue competes with nobody, but its own future can be played.
     near.workloads[ident] = state
+    found = _expected_starts(near, state.cluster, (ident,), past, recent, random, futures, budget)
+    return found[ident]
+
+
+def expected_starts(
+    snapshot: Snapshot,
+    cluster: str,
+    cluster_queue: str,
+    idents: Collection[Id],
+    *,
+    past: History,
+    recent: Sequence[WorkloadState],
+    random: Random,
+    budget: Budget,
+) -> dict[Id, ExpectedStart]:
+    """`expected_start` of many workloads that wait in one ClusterQueue, for the price of the last one.
+
+    All of them are read off the same futures. Those that hold quota already are left out.
+    """
+    near = snapshot.cohort_only(cluster, cluster_queue)
+    waiting = [
+        ident for ident in idents if ident in near.workloads and near.quota_held(ident) is None
+    ]
+    return _expected_starts(near, cluster, waiting, past, recent, random, FUTURES, budget)
+
+
+def _expected_starts(
+    near: Snapshot,
+    cluster: str,
+    idents: Collection[Id],
+    past: History,
+    recent: Sequence[WorkloadState],
+    random: Random,
+    futures: int,
+    budget: Budget | None,
+) -> dict[Id, ExpectedStart]:
     queue_of = near.cluster_queues()
-    coming = [s for s in recent if s.cluster == state.cluster and queue_of(s)]
-    begin = nanoseconds(snapshot.at)
+    coming = [s for s in recent if s.cluster == cluster and queue_of(s)]
+    begin = nanoseconds(near.at)
     ends = begin + int(HORIZON.total_seconds()) * SECOND
     present = _Present(near, past)
     submissions = _Submissions(near, coming, past)
-    starts: list[float] = []
-    reached: list[float] = []
-    """How far the futures were played that did not start it."""
-
-    cut = 0
-    for _ in range(futures):
-        played = len(starts) + len(reached)
+    tallies = {ident: _Tally() for ident in idents}
+    played = 0
+    started_any = False
+    while tallies and played < futures:
         if budget is not None and played and not budget.left:
             break
-        if not starts and len(reached) >= VAIN_FUTURES_MAX:
+        if not started_any and played >= VAIN_FUTURES_MAX:
             break
         simulation = present.future(random, later=submissions.again(random))
-        playing = _Playing(ident, budget)
+        playing = _Playing(idents, budget)
         simulation.run(until=ends, done=playing.is_over)
-        if (at := _started(simulation, ident)) is not None:
-            starts.append((at - begin) / SECOND)
-        elif played < FUTURES_MIN or budget is None or budget.left:
-            reached.append((min(simulation.now, ends) - begin) / SECOND)
-            cut += playing.was_cut
-        # Else the end of the budget cut it short, which says nothing about it.
-    return _summary(
-        starts, reached, at=snapshot.at, cut=cut, wanted=futures, known_runs=past.count_of(state)
-    )
+        is_whole = played < FUTURES_MIN or budget is None or bool(budget.left)
+        if not is_whole and playing.missing:
+            break  # The end of the budget cut it short, which says nothing about it.
+        played += 1
+        for ident, tally in tallies.items():
+            if (at := _started(simulation, ident)) is not None:
+                started_any = True
+                tally.starts.append((at - begin) / SECOND)
+            else:
+                tally.reached.append((min(simulation.now, ends) - begin) / SECOND)
+                tally.cut += playing.was_cut
+    return {
+        ident: _summary(
+            tally, at=near.at, wanted=futures, known_runs=past.count_of(near.workloads[ident])
+        )
+        for ident, tally in tallies.items()
+    }
 
 
-def _summary(
-    starts: list[float],
-    reached: list[float],
-    *,
-    at: datetime,
-    cut: int,
-    wanted: int,
-    known_runs: int,
-) -> ExpectedStart:
+@dataclass(slots=True)
+class _Tally:
+    """What became of one workload in the futures."""
+
+    starts: list[float] = field(default_factory=list)
+    """Seconds until its start."""
+
+    reached: list[float] = field(default_factory=list)
+    """How far the futures were played that did not start it."""
+
+    cut: int = 0
+
+
+def _summary(tally: _Tally, *, at: datetime, wanted: int, known_runs: int) -> ExpectedStart:
+    starts, reached = tally.starts, tally.reached
     tail = (1 - CONFIDENCE) / 2
     ordered = sorted(starts) + [math.inf] * len(reached)
     middle, latest = (_quantile(ordered, share) for share in (0.5, 1 - tail))
@@ -171,7 +221,7 @@ def _summary(
         latest=after(latest),
         known_runs=known_runs,
         futures=len(ordered),
-        cut=cut,
+        cut=tally.cut,
         wanted=wanted,
     )
 
@@ -179,8 +229,12 @@ def _summary(
 class _Playing:
     """Says when one future has been played for long enough."""
 
-    def __init__(self, ident: Id, budget: Budget | None) -> None:
-        self._ident = ident
+    def __init__(self, idents: Collection[Id], budget: Budget | None) -> None:
+        self.missing = set(idents)
+        """Those that were not seen to start."""
+
+        # To look at each of many at each instant would cost more than to play.
+        self._every = 1 + len(idents) // LOOKED_AT
         self._budget = budget
         # Each future gets its part, so that one long future is not all that is played.
         self._until_left = 0.0 if budget is None else budget.left - budget.seconds / FUTURES_MIN
@@ -188,8 +242,10 @@ class _Playing:
         self.was_cut = False
 
     def is_over(self, simulation: Simulation) -> bool:
-        """Whether the workload has started, or the future's part of the budget is spent."""
-        if _started(simulation, self._ident) is not None:
+        """Whether the workloads have started, or the future's part of the budget is spent."""
+        if self._instants % self._every == 0:
+            self.missing = {one for one in self.missing if _started(simulation, one) is None}
+        if not self.missing:
             return True
         self._instants += 1
         spent = self._budget is not None and self._budget.left <= max(0.0, self._until_left)

@@ -1,7 +1,7 @@
 """What single pages ask: the timeline of a workload, flavors, spokes and build machines."""
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from shared.contracts.kube import kinds
@@ -119,3 +119,28 @@ async def test_machines_name_task_runs_of_visible_namespaces_only(place: Place) 
         assert "192.0.2" not in json.dumps(answer.body)
         [platform] = answer.body["items"]
         assert [each["name"] for each in platform["machines"]] == ["m1"]
+
+
+async def test_starts_are_one_forecast_of_which_each_sees_their_own(place: Place) -> None:
+    path = "/api/v1/starts?clusterQueue=cq"
+    unknown = await place.until(path, 200, token=ROOT)
+    assert unknown.body["unknownBecause"] == "no workload has ended in the last day"
+    now = datetime.now(UTC)
+    finish = {"success": True, "message": "", "at": now}
+    more: dict[str, Any] = {"phase": "finished", "finish": finish}
+    await place.site.workload("ended", admitted_at=now - timedelta(seconds=60), **more)
+    known = await place.until(path, 200, lambda body: len(body["items"]) == 3, token=ROOT)
+    assert [f"{each['namespace']}/{each['name']}" for each in known.body["items"]] == [
+        "others/theirs",
+        "team/first",
+        "team/second",
+    ]
+    assert all(each["expectedEarliest"] for each in known.body["items"])
+    own = await place.ask(path, DANA)
+    assert [each["name"] for each in own.body["items"]] == ["first", "second"]
+    assert (await place.ask("/api/v1/starts?clusterQueue=none", ROOT)).code == 404
+    refused = await place.ask("/api/v1/starts", ROOT)
+    assert (refused.code, refused.body["message"]) == (
+        400,
+        "clusterQueue: must name a ClusterQueue",
+    )

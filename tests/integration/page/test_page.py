@@ -1,5 +1,10 @@
 """The console's page: somebody signs in, looks, asks why, watches, and plays what if."""
 
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
 import pytest
 
 from tests.integration.browser import Page
@@ -95,6 +100,9 @@ async def test_page_of_a_queue_lists_who_waits_in_order(page: Page) -> None:
     await says(page, "[data-key='hub/others/theirs'] .number", "2")
     await says(page, ".title", "ClusterQueue cohort shared")
     await says(page, "[data-queue='hub/others/main']", "others")
+    await says(
+        page, "#view", "Expected starts are not known: no workload has ended in the last day"
+    )
 
 
 async def test_what_if_is_played_from_its_address(page: Page) -> None:
@@ -140,3 +148,27 @@ async def test_page_loads_nothing_foreign_and_runs_no_shown_text(page: Page, pla
     run = "document.head.append(Object.assign(document.createElement('script'), {text: 'ran = 1'}))"
     await page.value(run)
     assert await page.value("typeof ran") == "undefined"
+
+
+async def test_history_shows_what_is_read_while_the_logs_are_still_read(
+    page: Page, place: Place
+) -> None:
+    opened, replay = asyncio.Event(), place.bus.replay
+
+    async def slow(stream: str, *filters: str, start: int = 1) -> AsyncGenerator[Any]:
+        async with aclosing(replay(stream, *filters, start=start)) as items:
+            async for item in items:
+                await opened.wait()
+                yield item
+
+    place.bus.replay = slow  # type: ignore[method-assign]
+    await sign_in(page, "token-of-root")
+    await page.until(f"{NAMES}.length === 4")
+    await go(page, "/history?span=1h")
+    await says(page, "#view", "The logs are being read")
+    await says(page, "#view", "Admissions: 0")
+    opened.set()
+    await says(page, "#view", "Admissions: 1")
+    await page.until(
+        "!document.getElementById('view').innerText.includes('The logs are being read')"
+    )

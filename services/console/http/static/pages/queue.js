@@ -1,10 +1,12 @@
 // A ClusterQueue or a LocalQueue: its quota, who waits in it in order, and who runs.
-import { bar, cell, element, key, link, note, number, plainly, problem, section, since, status, table, titleOf, toCohort, toFlavor, toQueue, toWorkload } from "/dom.js";
+import { age, bar, cell, element, key, link, note, number, plainly, problem, section, since, status, table, titleOf, toCohort, toFlavor, toQueue, toWorkload } from "/dom.js";
 import { inCluster, inOrder, localQueues, state } from "/state.js";
+import { asked } from "/asked.js";
 import { ask } from "/stream.js";
 
 const SHOWN_MAX = 200;
 const AGAIN_MS = 4500; // Positions are at most five seconds old.
+const STARTS_MS = 30000;
 const VISIBILITY = "/apis/visibility.kueue.x-k8s.io/v1beta2";
 
 let order = { of: null, positions: new Map(), refused: "" };
@@ -26,14 +28,16 @@ function queuePage(ident, path, isMine, position) {
   readOrder(key(ident), `${path}/pendingworkloads?limit=${SHOWN_MAX}&cluster=${encodeURIComponent(ident.cluster)}`, position);
   const mine = [...state.workloads.values()].filter(isMine);
   const waiting = mine.filter((each) => each.status === "PENDING").sort(byPosition);
+  const starts = waiting.length ? foreseen(ident.cluster, row.namespace ? row.clusterQueue : row.name) : null;
   const holding = mine.filter((each) => !["PENDING", "FINISHED"].includes(each.status)).sort(inOrder);
   return [
     heading(row),
     row.active === false ? problem(`Inactive. ${[row.reason, row.message].filter(Boolean).join(": ")}`) : null,
     row.flavors.length ? section(row.namespace ? "In use" : "Quota", element("div", { class: "flavors" }, row.flavors.map((each) => flavor(row, each)))) : null,
     row.namespace ? null : entrances(row),
-    section(`Waiting: ${waiting.length}`, order.refused ? problem(order.refused) : null, listed(waiting, "Waiting", true)),
-    section(`Holding quota: ${holding.length}`, listed(holding, "Holding quota", false)),
+    section(`Waiting: ${waiting.length}`, order.refused ? problem(order.refused) : null, listed(waiting, "Waiting", starts),
+      starts?.because ? note(`Expected starts are not known: ${starts.because}.`) : null),
+    section(`Holding quota: ${holding.length}`, listed(holding, "Holding quota", null)),
   ];
 }
 
@@ -59,15 +63,31 @@ function entrances(row) {
       number(each.pending), number(each.reserving), number(each.admitted)))));
 }
 
-function listed(rows, label, ordered) {
+function listed(rows, label, starts) {
   if (!rows.length) return note("None.");
-  const heads = [...(ordered ? ["#Position"] : []), "Workload", "Status", "Why", "#Priority", "#Age"];
+  const heads = [...(starts ? ["#Position"] : []), "Workload", "Status", "Why", "#Priority", "#Age", ...(starts ? ["#Expected start"] : [])];
   const shown = rows.slice(0, SHOWN_MAX).map((row) => element("tr", { "data-key": key(row) },
-    ordered ? number(order.positions.get(key(row))) : null,
+    starts ? number(order.positions.get(key(row))) : null,
     element("th", { scope: "row" }, link(toWorkload(row), titleOf(row), { class: "name" }), element("span", { class: "sub" }, row.namespace)),
     cell(status(row.status)), element("td", { class: "why" }, row.reason || "", element("span", { class: "sub" }, plainly(row.message))),
-    number(row.priority), element("td", { class: "number" }, since(row.createdAt))));
+    number(row.priority), element("td", { class: "number" }, since(row.createdAt)),
+    starts ? start(starts.of.get(key(row))) : null));
   return [table(label, heads, shown), rows.length > SHOWN_MAX ? note(`The first ${SHOWN_MAX} of ${rows.length}.`) : null].filter(Boolean);
+}
+
+// One forecast for the whole queue, by the console: it is asked again as seldom as it is played anew.
+function foreseen(cluster, name) {
+  const { answer, problem: why } = asked(`/api/v1/starts?cluster=${encodeURIComponent(cluster)}&clusterQueue=${encodeURIComponent(name || "")}`, STARTS_MS);
+  return { because: answer?.unknownBecause || (answer ? "" : why), of: new Map((answer?.items || []).map((each) => [key({ cluster, ...each }), each])) };
+}
+
+const from = (at) => age(new Date().toISOString(), Date.parse(at));
+
+function start(each) {
+  if (!each) return number();
+  if (!each.expectedStart) return element("td", { class: "number", title: "no start is foreseen" }, `after ${from(each.expectedEarliest)}`);
+  const range = `80 %: in ${from(each.expectedEarliest)} to ${each.expectedLatest ? from(each.expectedLatest) : "any time"}`;
+  return element("td", { class: "number", title: range }, `in ${from(each.expectedStart)}`);
 }
 
 const LAST = Number.MAX_SAFE_INTEGER; // The difference of two infinities is no number.
