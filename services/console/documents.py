@@ -380,6 +380,37 @@ class PlatformDetail(Document):
     at: datetime
 
 
+class UseRow(Document):
+    """What a ClusterQueue had reserved of one resource of one flavor."""
+
+    flavor: str
+    resource: str
+    reserved: str
+
+
+class UsePoint(Document):
+    """What a ClusterQueue had reserved at the end of one point of time."""
+
+    at: datetime
+    """Its beginning."""
+
+    reserved: list[UseRow] | None = None
+    """None: the log does not reach so far back."""
+
+
+class Use(Document):
+    """Quota in use over time."""
+
+    span: str
+    seconds: int
+    """Length of a point."""
+
+    complete: bool
+    """False while the log is still read."""
+
+    points: list[UsePoint]
+
+
 class RowStart(Document):
     """When one waiting workload probably starts."""
 

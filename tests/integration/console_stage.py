@@ -189,7 +189,8 @@ async def console(
         console_job_url="https://jobs.example/{namespace}/{kind}/{name}",
     )
     service = assemble(settings=settings, bus=bus, now=now, access=access)
-    service.pages.trends.fresh_seconds = service.pages.starts_known.fresh_seconds = 0.05
+    for each in (service.pages.trends, service.pages.starts_known, service.pages.use_history):
+        each.fresh_seconds = 0.05
     server = WebServer(
         console_app(
             service.queries, service.pages, streams_max=3, local_only=not people, sign_in=sign_in

@@ -104,7 +104,8 @@ def console_app(
         f"{api}/namespaces/{{namespace}}/workloads/{{name}}/explain": ("GET", handlers.explain),
         f"{api}/namespaces/{{namespace}}/workloads/{{name}}/timeline": ("GET", handlers.timeline),
         f"{api}/trends": ("GET", handlers.trends),
-        f"{api}/starts": ("GET", handlers.starts),
+        f"{api}/clusterqueues/{{name}}/use": ("GET", handlers.use),
+        f"{api}/clusterqueues/{{name}}/starts": ("GET", handlers.starts),
         f"{api}/flavors": ("GET", handlers.flavors),
         f"{api}/spokes": ("GET", handlers.spokes),
         f"{api}/machines": ("GET", handlers.machines),
@@ -280,11 +281,23 @@ class _Handlers:
         span = request.query_params.get("span") or "24h"
         return JSONResponse((await self._pages.trend(user, span, namespace)).wire())
 
+    async def use(self, request: Request) -> Response:
+        """Quota in use over time."""
+        user = await self._queries.authenticate(_token(request))
+        span, name = request.query_params.get("span") or "24h", request.path_params["name"]
+        found = await self._pages.use(user, self._cluster(request), name, span)
+        return JSONResponse(found.wire())
+
     async def starts(self, request: Request) -> Response:
         """When the workloads of a ClusterQueue probably start."""
         user = await self._queries.authenticate(_token(request))
-        name = request.query_params.get("clusterQueue") or ""
-        return JSONResponse((await self._pages.starts(user, self._cluster(request), name)).wire())
+        found = await self._pages.starts(
+            user,
+            self._cluster(request),
+            request.path_params["name"],
+            namespace=request.query_params.get("namespace") or None,
+        )
+        return JSONResponse(found.wire())
 
     async def flavors(self, request: Request) -> Response:
         """The ResourceFlavors."""

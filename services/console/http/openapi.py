@@ -22,6 +22,7 @@ from services.console.documents import (
     StartList,
     Timeline,
     Trend,
+    Use,
     WorkloadList,
 )
 from services.console.pages.trends import SPANS
@@ -38,6 +39,7 @@ ANSWERS: Final = (
     FlavorList,
     SpokeList,
     StartList,
+    Use,
     PlatformList,
     SimulateAnswer,
     Snapshot,
@@ -163,12 +165,21 @@ def _ours() -> Json:
             {**_query("span", "How far back; default: 24h."), "schema": {"enum": list(SPANS)}},
             only,
         ),
-        "/api/v1/starts": _get(
+        "/api/v1/clusterqueues/{name}/use": _get(
+            "use",
+            "Quota that a ClusterQueue had reserved in the last hour, day or week, from the log of statuses.",
+            Use,
+            {**_query("span", "How far back; default: 24h."), "schema": {"enum": list(SPANS)}},
+            _path("name", "Name of the ClusterQueue."),
+            _query("cluster", "Its cluster; default: the one that the console runs in."),
+        ),
+        "/api/v1/clusterqueues/{name}/starts": _get(
             "starts",
             "When the first workloads that wait in a ClusterQueue probably start, at most half a minute old.",
             StartList,
-            _query("clusterQueue", "Its name."),
+            _path("name", "Name of the ClusterQueue."),
             _query("cluster", "Its cluster; default: the one that the console runs in."),
+            only,
         ),
         "/api/v1/flavors": _get(
             "flavors", "ResourceFlavors: the nodes that they mean.", FlavorList

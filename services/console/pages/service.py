@@ -13,11 +13,13 @@ from services.console.documents import (
     StartList,
     Timeline,
     Trend,
+    Use,
 )
 from services.console.pages.places import flavor_detail, platforms, spokes
 from services.console.pages.starts import Starts
 from services.console.pages.timeline import Links, timeline
 from services.console.pages.trends import SPANS, Trends
+from services.console.pages.use import UseHistory
 from services.console.query_service import QueryService
 from services.console.rows import usable
 from services.console.status_error import ConsoleRule, StatusError, bad_request, not_found
@@ -47,6 +49,8 @@ class PageService:
         queries.view.on_idle(self.trends.forget)
         self.starts_known = Starts(queries)
         queries.view.on_idle(self.starts_known.forget)
+        self.use_history = UseHistory(bus=bus, now=queries.view.now)
+        queries.view.on_idle(self.use_history.forget)
         self._queries = queries
         self._bus = bus
         self._links = links or Links()
@@ -73,18 +77,28 @@ class PageService:
 
     async def trend(self, user: User, span: str, namespace: str | None = None) -> Trend:
         """Admissions, preemptions and waits of the recent past."""
-        if span not in SPANS:
-            raise bad_request("span", f"{span[:20]!r} is none of {', '.join(SPANS)}")
+        _check_span(span)
         shows = await self._queries.authorizer.visible_namespaces(user, namespace)
         return await self.trends.trend(span, shows=shows, wait_seconds=TREND_SECONDS)
 
-    async def starts(self, user: User, cluster: str, name: str) -> StartList:
-        """When the workloads of a ClusterQueue probably start, of the namespaces that the user may see."""
-        if not name:
-            raise bad_request("clusterQueue", "must name a ClusterQueue")
-        shows = await self._queries.authorizer.known_namespaces(user)
+    async def use(self, user: User, cluster: str, name: str, span: str) -> Use:
+        """Quota that a ClusterQueue had reserved over time."""
+        _check_span(span)
+        await self._queries.authorizer.require_list(user, kinds.CLUSTER_QUEUE.plural)
+        self._check_queue(cluster, name)
+        return await self.use_history.of(cluster, name, span, wait_seconds=TREND_SECONDS)
+
+    def _check_queue(self, cluster: str, name: str) -> None:
+        """Raise `StatusError` unless there is such a ClusterQueue."""
         if self._queries.view.queue((cluster, "", name))[0] is None:
             raise not_found(f'clusterqueues "{name[:100]}"')
+
+    async def starts(
+        self, user: User, cluster: str, name: str, *, namespace: str | None = None
+    ) -> StartList:
+        """When the workloads of a ClusterQueue probably start, of the namespaces that the user may see."""
+        shows = await self._queries.authorizer.visible_namespaces(user, namespace)
+        self._check_queue(cluster, name)
         found = await self.starts_known.of(cluster, name)
         items = [each for each in found.items if shows(each.namespace)]
         return StartList(items=items, unknown_because=found.unknown_because)
@@ -120,3 +134,9 @@ class PageService:
             raise StatusError(
                 ConsoleRule.SLOW_LOG, seconds=READ_SECONDS, retry_after_seconds=30
             ) from error
+
+
+def _check_span(span: str) -> None:
+    """Raise `StatusError` 400 for a span that there is not."""
+    if span not in SPANS:
+        raise bad_request("span", f"{span[:20]!r} is none of {', '.join(SPANS)}")

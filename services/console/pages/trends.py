@@ -17,6 +17,7 @@ from typing import Final
 import structlog
 
 from services.console.documents import Trend, TrendPoint, TrendWait
+from services.console.pages.logs import first_since
 from shared.bus.follow import skip_undecodable
 from shared.bus.port import Bus, BusError, CaughtUp, Entry
 from shared.contracts.messages.admissions import Admission
@@ -171,25 +172,13 @@ class Trends:
     async def _log(self, past: _Past, name: str, what: str) -> AsyncGenerator[Entry]:
         """The entries of a log that were not read, up to its end."""
         if name not in past.next:
-            past.next[name] = await self._first_since(name, past.begin)
+            past.next[name] = await first_since(self._bus, name, past.begin)
         start = past.next[name]
         async with aclosing(self._bus.replay(name, subject_filter(what), start=start)) as items:
             async for item in items:
                 if isinstance(item, CaughtUp):
                     return
                 yield item
-
-    async def _first_since(self, name: str, begin: datetime) -> int:
-        """The first sequence of a log that is not older than `begin`."""
-        low, high = 1, await self._bus.last_sequence(name) + 1
-        while low < high:
-            middle = (low + high) // 2
-            entry = await self._bus.at_or_after(name, middle)
-            if entry is None or entry.time >= begin:
-                high = middle
-            else:
-                low = max(entry.sequence, middle) + 1
-        return low
 
 
 _LOGS: Final = ("WORKLOADS", "ADMISSIONS")

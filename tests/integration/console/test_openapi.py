@@ -30,6 +30,8 @@ EXAMPLES: dict[str, Json] = {
         "name": "first",
     },
     "/api/v1/trends": {},
+    "/api/v1/clusterqueues/{name}/starts": {"name": "cq"},
+    "/api/v1/clusterqueues/{name}/use": {"name": "cq"},
     "/api/v1/flavors": {},
     "/api/v1/spokes": {},
     "/api/v1/machines": {},

@@ -122,7 +122,7 @@ async def test_machines_name_task_runs_of_visible_namespaces_only(place: Place) 
 
 
 async def test_starts_are_one_forecast_of_which_each_sees_their_own(place: Place) -> None:
-    path = "/api/v1/starts?clusterQueue=cq"
+    path = "/api/v1/clusterqueues/cq/starts"
     unknown = await place.until(path, 200, token=ROOT)
     assert unknown.body["unknownBecause"] == "no workload has ended in the last day"
     now = datetime.now(UTC)
@@ -138,9 +138,4 @@ async def test_starts_are_one_forecast_of_which_each_sees_their_own(place: Place
     assert all(each["expectedEarliest"] for each in known.body["items"])
     own = await place.ask(path, DANA)
     assert [each["name"] for each in own.body["items"]] == ["first", "second"]
-    assert (await place.ask("/api/v1/starts?clusterQueue=none", ROOT)).code == 404
-    refused = await place.ask("/api/v1/starts", ROOT)
-    assert (refused.code, refused.body["message"]) == (
-        400,
-        "clusterQueue: must name a ClusterQueue",
-    )
+    assert (await place.ask("/api/v1/clusterqueues/none/starts", ROOT)).code == 404

@@ -3,7 +3,13 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tests.integration.console.questions import DANA, ROOT
+import pytest
+
+from services.console.pages.logs import last_before
+from shared.testing.world.memory_bus import MemoryBus
+from shared.testing.world.memory_server import MemoryServer
+from tests.contract.bus.stage import workload
+from tests.integration.console.questions import DANA, ROOT, VIZ
 from tests.integration.console_stage import Place
 
 HOUR = "/api/v1/trends?span=1h"
@@ -53,3 +59,53 @@ async def test_waits_are_told_by_priority(place: Place) -> None:
 async def test_unknown_span_is_refused(place: Place) -> None:
     answer = await place.ask("/api/v1/trends?span=2h", ROOT)
     assert (answer.code, answer.body["message"]) == (400, "span: '2h' is none of 1h, 24h, 7d")
+
+
+USE = "/api/v1/clusterqueues/cq/use?span=1h"
+
+
+def used(body: dict[str, Any]) -> list[str | None]:
+    """The CPUs that were reserved at the end of each point; None: nobody knows."""
+    found = [point.get("reserved") for point in body["points"]]
+    return [None if each is None else (each[0]["reserved"] if each else "0") for each in found]
+
+
+async def test_quota_in_use_is_told_over_time(place: Place) -> None:
+    answer = await place.until(USE, 200, lambda body: used(body)[-1] == "2", token=ROOT)
+    assert answer.body["complete"] is True
+    assert len(answer.body["points"]) == 61
+    assert used(answer.body)[0] is None, "the log does not reach back to then"
+    await place.site.queue(cpu=9)
+    await place.until(USE, 200, lambda body: used(body)[-1] == "7", token=ROOT)
+    # Whoever sees the queue sees the figures, and nobody else.
+    viz = await place.ask(USE, VIZ)
+    assert viz.code == 403
+    assert (await place.ask(USE.replace("cq", "none"), ROOT)).code == 404
+    assert (await place.ask(USE.replace("1h", "2h"), ROOT)).code == 400
+
+
+@pytest.mark.parametrize(
+    ("subjects", "before", "found"),
+    [
+        ("", 1, None),
+        ("a", 1, None),
+        ("a", 2, 1),
+        ("baab", 5, 3),
+        ("baab", 3, 2),
+        ("abbbbbbb", 9, 1),
+        ("bbbbbbba", 8, None),
+        ("aaaaaaaa", 6, 5),
+        ("ababab", 6, 5),
+    ],
+)
+async def test_last_entry_before_a_place_of_the_log_is_found(
+    subjects: str, before: int, found: int | None
+) -> None:
+    server = MemoryServer()
+    bus = MemoryBus(server, instance="writer")
+    await bus.start()
+    for number, name in enumerate(subjects):
+        await bus.publish(workload(name, step=number))
+    entry = await last_before(bus, "WORKLOADS", workload("a").subject, before)
+    assert (None if entry is None else entry.sequence) == found
+    await bus.stop()

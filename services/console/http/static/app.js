@@ -21,8 +21,8 @@ const AGAIN_MS = 5000; // Ages and reasons are at most this old.
 const ROUTES = {
   "": () => overview(),
   workloads: (parts, query) => (parts.length === 3 ? workload(...parts) : workloads(query)),
-  clusterqueues: (parts) => clusterQueue(...parts),
-  localqueues: (parts) => localQueue(...parts),
+  clusterqueues: (parts, query) => clusterQueue(query, ...parts),
+  localqueues: (parts, query) => localQueue(query, ...parts),
   cohorts: (parts) => cohort(...parts),
   flavors: (parts) => flavor(...parts),
   spokes: (parts) => (parts.length ? spoke(...parts) : spokes()),

@@ -2,32 +2,34 @@
 import { asking, element, note, number, problem, section, table } from "/dom.js";
 import { asked } from "/asked.js";
 
-const SPANS = { "1h": "last hour", "24h": "last 24 hours", "7d": "last 7 days" };
+export const SPANS = { "1h": "last hour", "24h": "last 24 hours", "7d": "last 7 days" };
 const GROWING_MS = 500;
 const SVG = "http://www.w3.org/2000/svg";
 const [WIDTH, HEIGHT] = [600, 120];
 
 export function history(query) {
-  const span = query.get("span") in SPANS ? query.get("span") : "24h";
+  const span = spanOf(query);
   const path = `/api/v1/trends?span=${span}`;
   const { answer, problem: why } = asked(path);
   // While the logs are read the figures grow: the page follows them.
   if (answer && !answer.complete) again(path);
-  const choice = element("ul", { class: "choice", "aria-label": "How far back" }, Object.entries(SPANS).map(([name, title]) =>
-    element("li", {}, element("a", { href: `/history?span=${name}`, "aria-current": name === span ? "true" : null }, title))));
   const reading = answer && !answer.complete
     ? `The logs are being read${answer.readUntil ? `, up to ${time(answer.readUntil)}` : ""}: the figures grow still.` : "";
-  return [element("h2", {}, "History"), element("div", { class: "row" }, choice, element("p", { class: "sub", role: "status" }, reading)), why ? problem(why) : null, ...(answer ? shown(answer) : why ? [] : [asking()])];
+  return [element("h2", {}, "History"), element("div", { class: "row" }, choice("/history", span), element("p", { class: "sub", role: "status" }, reading)), why ? problem(why) : null, ...(answer ? shown(answer) : why ? [] : [asking()])];
 }
+
+export const spanOf = (query) => (query.get("span") in SPANS ? query.get("span") : "24h");
+
+export const choice = (path, span) => element("ul", { class: "choice", "aria-label": "How far back" }, Object.entries(SPANS).map(([name, title]) =>
+  element("li", {}, element("a", { href: `${path}?span=${name}`, "aria-current": name === span ? "true" : null }, title))));
 
 let soon = null;
 
-function again(path) {
-  if (soon !== null) return;
-  soon = setTimeout(() => {
-    soon = null;
-    if (location.pathname === "/history") asked(path, GROWING_MS);
-  }, GROWING_MS);
+// Asks once more, and once more draws, while somebody is on this page.
+export function again(path) {
+  const here = location.pathname;
+  clearTimeout(soon);
+  soon = setTimeout(() => { if (location.pathname === here) asked(path, GROWING_MS); }, GROWING_MS);
 }
 
 function shown({ points, seconds }) {
@@ -59,7 +61,7 @@ function drawn(name, attributes) {
 }
 
 // A bar for each point, and beside the picture what its height means.
-function chart(label, points, value, kind, worded = String) {
+export function chart(label, points, value, kind, worded = String) {
   const most = Math.max(...points.map(value), 0);
   const step = WIDTH / points.length;
   const picture = drawn("svg", { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img",

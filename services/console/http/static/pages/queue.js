@@ -1,34 +1,37 @@
 // A ClusterQueue or a LocalQueue: its quota, who waits in it in order, and who runs.
-import { age, bar, cell, element, key, link, note, number, plainly, problem, section, since, status, table, titleOf, toCohort, toFlavor, toQueue, toWorkload } from "/dom.js";
+import { age, amount, asking, bar, cell, element, key, link, note, number, plainly, problem, section, since, status, table, titleOf, toCohort, toFlavor, toQueue, toWorkload } from "/dom.js";
 import { inCluster, inOrder, localQueues, state } from "/state.js";
 import { asked } from "/asked.js";
+import { again, chart, choice, spanOf } from "/pages/history.js";
+import { plain } from "/pages/quota.js";
 import { ask } from "/stream.js";
 
 const SHOWN_MAX = 200;
 const AGAIN_MS = 4500; // Positions are at most five seconds old.
 const STARTS_MS = 30000;
+const CHARTS_MAX = 3;
 const VISIBILITY = "/apis/visibility.kueue.x-k8s.io/v1beta2";
 
 let order = { of: null, positions: new Map(), refused: "" };
 
-export function clusterQueue(cluster, name) {
-  return queuePage({ cluster, name }, `${VISIBILITY}/clusterqueues/${encodeURIComponent(name)}`, (row) =>
+export function clusterQueue(query, cluster, name) {
+  return queuePage(query, { cluster, name }, `${VISIBILITY}/clusterqueues/${encodeURIComponent(name)}`, (row) =>
     row.cluster === cluster && row.clusterQueue === name, "positionInClusterQueue");
 }
 
-export function localQueue(cluster, namespace, name) {
-  return queuePage({ cluster, namespace, name },
+export function localQueue(query, cluster, namespace, name) {
+  return queuePage(query, { cluster, namespace, name },
     `${VISIBILITY}/namespaces/${encodeURIComponent(namespace)}/localqueues/${encodeURIComponent(name)}`,
     (row) => row.cluster === cluster && row.namespace === namespace && row.queue === name, "positionInLocalQueue");
 }
 
-function queuePage(ident, path, isMine, position) {
+function queuePage(query, ident, path, isMine, position) {
   const row = state.queues.get(key(ident));
   if (!row) return [element("h2", {}, ident.name), note("There is no such queue, or you may not see it.")];
   readOrder(key(ident), `${path}/pendingworkloads?limit=${SHOWN_MAX}&cluster=${encodeURIComponent(ident.cluster)}`, position);
   const mine = [...state.workloads.values()].filter(isMine);
   const waiting = mine.filter((each) => each.status === "PENDING").sort(byPosition);
-  const starts = waiting.length ? foreseen(ident.cluster, row.namespace ? row.clusterQueue : row.name) : null;
+  const starts = waiting.length && (row.clusterQueue || !row.namespace) ? foreseen(ident.cluster, row.namespace ? row.clusterQueue : row.name) : null;
   const holding = mine.filter((each) => !["PENDING", "FINISHED"].includes(each.status)).sort(inOrder);
   return [
     heading(row),
@@ -38,6 +41,7 @@ function queuePage(ident, path, isMine, position) {
     section(`Waiting: ${waiting.length}`, order.refused ? problem(order.refused) : null, listed(waiting, "Waiting", starts),
       starts?.because ? note(`Expected starts are not known: ${starts.because}.`) : null),
     section(`Holding quota: ${holding.length}`, listed(holding, "Holding quota", null)),
+    row.namespace ? null : used(row, spanOf(query)),
   ];
 }
 
@@ -75,9 +79,26 @@ function listed(rows, label, starts) {
   return [table(label, heads, shown), rows.length > SHOWN_MAX ? note(`The first ${SHOWN_MAX} of ${rows.length}.`) : null].filter(Boolean);
 }
 
+// At the end of each point of time, from the log: the resources that came nearest to their nominal quota.
+function used(row, span) {
+  const path = `/api/v1/clusterqueues/${encodeURIComponent(row.name)}/use?cluster=${encodeURIComponent(row.cluster)}&span=${span}`;
+  const { answer, problem: why } = asked(path);
+  if (answer && !answer.complete) again(path);
+  const places = row.flavors.flatMap((each) => each.resources.map((resource) => ({ flavor: each.name, ...resource })))
+    .map((each) => ({ ...each, values: (answer?.points || []).map((point) => reservedIn(point, each)) }))
+    .map((each) => ({ ...each, most: Math.max(0, ...each.values) / (amount(each.nominal) || 1) }))
+    .filter((each) => each.most > 0).sort((a, b) => b.most - a.most);
+  const charts = places.slice(0, CHARTS_MAX).map((each) => [element("h3", {}, `${each.name} in ${each.flavor}: ${Math.round(100 * each.most)} % of ${each.nominal ?? "nothing"} at most`),
+    chart(`${each.name} in ${each.flavor}, reserved`, answer.points.map((point, at) => ({ ...point, value: each.values[at] })), (point) => point.value, "used", plain)]);
+  return section("Quota in use over time", choice(toQueue(row), span), why && !answer ? problem(why) : null,
+    answer ? (charts.length ? charts : note("Nothing was reserved.")) : asking());
+}
+
+const reservedIn = (point, place) => amount((point.reserved || []).find((each) => each.flavor === place.flavor && each.resource === place.name)?.reserved);
+
 // One forecast for the whole queue, by the console: it is asked again as seldom as it is played anew.
 function foreseen(cluster, name) {
-  const { answer, problem: why } = asked(`/api/v1/starts?cluster=${encodeURIComponent(cluster)}&clusterQueue=${encodeURIComponent(name || "")}`, STARTS_MS);
+  const { answer, problem: why } = asked(`/api/v1/clusterqueues/${encodeURIComponent(name)}/starts?cluster=${encodeURIComponent(cluster)}`, STARTS_MS);
   return { because: answer?.unknownBecause || (answer ? "" : why), of: new Map((answer?.items || []).map((each) => [key({ cluster, ...each }), each])) };
 }
 

@@ -57,7 +57,7 @@ function place(rows, flavorName, resourceName) {
 const UNITS = [["Ti", 2 ** 40], ["Gi", 2 ** 30], ["Mi", 2 ** 20]];
 
 // Sums are for reading: quantities of memory in binary units, all else as a number.
-function plain(value) {
+export function plain(value) {
   const unit = UNITS.find(([, size]) => value >= size);
   const shown = unit ? value / unit[1] : value;
   return `${Math.round(shown * 100) / 100}${unit ? unit[0] : ""}`;
