@@ -112,6 +112,9 @@ class QueueRow(Document):
 
     reason: str = ""
     message: str = ""
+    remedy: str = ""
+    """What makes an inactive queue active again, as `sluice doctor` says it."""
+
     pending: int | None = None
     reserving: int | None = None
     admitted: int | None = None

@@ -6,6 +6,7 @@ from typing import Literal, TypeVar
 
 from services.console.documents import Document, FlavorRow, Job, QueueRow, ResourceRow, WorkloadRow
 from services.console.view import RowText, View
+from services.quota.engine.views.explanation import INACTIVE_REMEDIES
 from services.quota.queries.replica import Ident
 from shared.bus.follow import isolated
 from shared.contracts.kube.bodies import spec_of
@@ -158,6 +159,7 @@ def _queue_row(view: View, ident: Ident) -> QueueRow | None:
             "active": status.active,
             "reason": status.reason,
             "message": status.message,
+            "remedy": "" if status.active else _remedy(status),
             "pending": status.pending,
             "reserving": status.reserving,
             "admitted": status.admitted,
@@ -175,6 +177,14 @@ def _queue_row(view: View, ident: Ident) -> QueueRow | None:
             "flavors": _flavors(spec, status),
         }
     )
+
+
+def _remedy(status: QueueStatus) -> str:
+    """What makes an inactive queue active again."""
+    if status.reason == "Stopped":
+        where = f" -n {status.namespace}" if status.namespace else ""
+        return f"if that is over: `sluice resume {status.kind.lower()} {status.name}{where}`"
+    return INACTIVE_REMEDIES.get(status.reason, "correct what the message names")
 
 
 def _flavors(spec: dict[str, object], status: QueueStatus | None) -> list[FlavorRow]:

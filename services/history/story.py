@@ -50,15 +50,23 @@ def _workload(body: Body) -> str:
             asked = f", asks {_asked(body)}" if _asked(body) else ""
             return f"waits in {where}, priority {body.get('priority', 0)}{class_}{asked}"
         case "running":
-            return "runs"
+            return f"runs{_PODS.get(body.get('pods_ready'), '')}"
         case "finished":
             finish = body.get("finish") or {}
             how = "succeeded" if finish.get("success") else "failed"
-            return f"{how}: {finish['message']}" if finish.get("message") else how
+            how += f": {finish['message']}" if finish.get("message") else ""
+            return f"{how}; its pods run still" if body.get("pods_active") else how
         case "gone":
             return "is deleted"
         case phase:
             return str(phase or "")
+
+
+_PODS: Final[dict[Any, str]] = {
+    True: "; its pods are ready",
+    False: "; not all of its pods are ready",
+}
+"""By `WorkloadState.pods_ready`. Nobody says so of kinds without that condition."""
 
 
 def _asked(body: Body) -> str:

@@ -25,10 +25,6 @@ from shared.runtime.command import CommandError
 
 _OPEN: Final[dict[str, Any]] = {"x-kubernetes-preserve-unknown-fields": True}
 _ANY_OBJECT: Final = dict.fromkeys(("apiVersion", "kind", "metadata", "status"), _OPEN)
-_REMEDIES: Final = {
-    **INACTIVE_REMEDIES,
-    "ClusterQueueDoesNotExist": "create its ClusterQueue, or name one that exists",
-}
 _NO_PROBLEM: Final = frozenset({"Stopped", "ClusterQueueIsInactive"})
 """Reasons of queues that somebody stopped, or whose ClusterQueue is named itself."""
 
@@ -118,7 +114,7 @@ def not_admitting(
         if title not in known and reason not in _NO_PROBLEM:
             kind, _, name = title.partition(" ")
             namespace = name.partition("/")[0] if kind == kinds.LOCAL_QUEUE.kind else None
-            remedy = _REMEDIES.get(reason, "correct what the message names")
+            remedy = INACTIVE_REMEDIES.get(reason, "correct what the message names")
             yield namespace, f"{title} would admit nothing: {message.rstrip('. ')}; {remedy}"
 
 

@@ -92,7 +92,7 @@ async def test_page_of_a_workload_explains_and_follows_it(page: Page, place: Pla
     assert await page.value("document.title") == "team/first admitted · Sluicegate"
 
 
-async def test_page_of_a_queue_lists_who_waits_in_order(page: Page) -> None:
+async def test_page_of_a_queue_lists_who_waits_in_order(page: Page, place: Place) -> None:
     await sign_in(page, "token-of-root")
     await page.until(f"{NAMES}.length === 4")
     await go(page, "/clusterqueues/hub/cq")

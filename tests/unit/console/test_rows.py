@@ -185,6 +185,28 @@ def test_share_is_reserved_divided_by_nominal(nominal: str, reserved: str, share
     queues(scene)
 
 
+@pytest.mark.parametrize(
+    ("namespace", "name", "reason", "remedy"),
+    [
+        (None, "cq", "Stopped", "if that is over: `sluice resume clusterqueue cq`"),
+        ("team", "main", "Stopped", "if that is over: `sluice resume localqueue main -n team`"),
+        (None, "cq", "FlavorNotFound", "create the ResourceFlavor, or take it out"),
+        ("team", "main", "ClusterQueueDoesNotExist", "create its ClusterQueue, or name one"),
+        (None, "cq", "Unheard", "correct what the message names"),
+    ],
+)
+def test_inactive_queue_says_what_makes_it_active_again(
+    namespace: str | None, name: str, reason: str, remedy: str
+) -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.say(status(name, namespace, active=False, reason=reason))
+        assert row_of(stage, namespace or "", name).remedy.startswith(remedy)
+        await stage.say(status(name, namespace))
+        assert row_of(stage, namespace or "", name).remedy == ""
+
+    queues(scene)
+
+
 def test_unconfigured_queue_has_no_row() -> None:
     async def scene(stage: Stage) -> None:
         await stage.say(status("gone", pending=1))

@@ -26,6 +26,8 @@ PREEMPTED: list[tuple[str, dict[str, Any]]] = [
     ("observed", {"name": "a", "kind": "Job"}),
     ("workload", WAITING | {"phase": "running"}),
     ("workload", WAITING | {"phase": "running", "generation": 2}),
+    ("workload", WAITING | {"phase": "running", "pods_ready": False}),
+    ("workload", WAITING | {"phase": "running", "pods_ready": True}),
     (
         "admission",
         DECISION
@@ -54,6 +56,8 @@ def test_preempted_job_is_told_in_about_ten_lines() -> None:
         "is admitted by ClusterQueue cq: 2 cpu",
         "its job is started",
         "runs",
+        "runs; not all of its pods are ready",
+        "runs; its pods are ready",
         "is evicted for team/b: Preempted: room",
         "the cluster: stop is refused: forbidden",
         "is not admitted: WaitingForQuota: 2 cpu",

@@ -77,6 +77,9 @@ export const plainly = (message) => (message || "").replace(/^couldn't assign fl
 
 export const cell = (...children) => element("td", {}, ...children);
 
+// Why a queue is inactive, and what makes it active again.
+export const inactive = (row) => `${[row.reason, row.message].filter(Boolean).join(": ").replace(/\.$/, "")}. To do: ${row.remedy || "correct what it names"}.`;
+
 export const number = (value) => element("td", { class: "number" }, String(value ?? "–"));
 
 export const requests = (row) => Object.entries(row.asks).map(([name, amount]) => `${amount} ${name}`).join(", ") || "–";

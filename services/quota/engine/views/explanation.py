@@ -171,6 +171,8 @@ INACTIVE_REMEDIES: Final = {
     "MultiKueueWithProvisioningRequest": "leave one of the two checks in the ClusterQueue",
     "TopologyNotFound": "take topologyName out of the ResourceFlavor",
     "ConcurrentAdmissionNotSupported": "make the ClusterQueue anew without the policy",
+    "ClusterQueueDoesNotExist": "create its ClusterQueue, or name one that exists",
+    "ClusterQueueIsInactive": "correct its ClusterQueue, or name another one",
 }
 
 

@@ -1,5 +1,5 @@
 // Overview: what waits and runs, what needs somebody, and the tree of cohorts with the quota in use.
-import { amount, bar, element, key, link, note, section, toCohort, toQueue, toWorkload, titleOf, since } from "/dom.js";
+import { amount, bar, element, inactive, key, link, note, section, toCohort, toQueue, toWorkload, titleOf, since } from "/dom.js";
 import { STUCK, clusterQueues, count, severalClusters, state } from "/state.js";
 
 const SHOWN_BARS = 3;
@@ -38,16 +38,16 @@ function figures() {
 }
 
 function attention(queues) {
-  const inactive = queues.filter((row) => row.active === false).map((row) => element("li", {},
-    link(toQueue(row), row.name), ` is inactive. ${row.message || row.reason || ""}`));
+  const closed = queues.filter((row) => row.active === false).map((row) => element("li", {},
+    link(toQueue(row), row.name), ` is inactive. ${inactive(row)}`));
   const stuck = [...state.workloads.values()].filter((row) => row.status === "PENDING" && STUCK.has(row.reason));
   const shown = stuck.slice(0, SHOWN_STUCK).map((row) => element("li", {},
     link(toWorkload(row), `${row.namespace}/${titleOf(row)}`), ` does not start by waiting. ${row.reason}: ${row.message || ""}`));
   if (stuck.length > shown.length) {
     shown.push(element("li", {}, link("/workloads?status=PENDING&stuck=1", `${stuck.length - shown.length} more`), " do not start by waiting."));
   }
-  if (!inactive.length && !stuck.length) return null;
-  return section("Needs attention", element("ul", { class: "attention" }, inactive, shown));
+  if (!closed.length && !stuck.length) return null;
+  return section("Needs attention", element("ul", { class: "attention" }, closed, shown));
 }
 
 // --- the tree of cohorts ---------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 // A ClusterQueue or a LocalQueue: its quota, who waits in it in order, and who runs.
-import { age, amount, asking, bar, cell, element, key, link, note, number, plainly, problem, section, since, status, table, titleOf, toCohort, toFlavor, toQueue, toWorkload } from "/dom.js";
+import { age, amount, asking, bar, cell, element, inactive, key, link, note, number, plainly, problem, section, since, status, table, titleOf, toCohort, toFlavor, toQueue, toWorkload } from "/dom.js";
 import { inCluster, inOrder, localQueues, state } from "/state.js";
 import { asked } from "/asked.js";
 import { again, chart, choice, spanOf } from "/pages/history.js";
@@ -35,7 +35,7 @@ function queuePage(query, ident, path, isMine, position) {
   const holding = mine.filter((each) => !["PENDING", "FINISHED"].includes(each.status)).sort(inOrder);
   return [
     heading(row),
-    row.active === false ? problem(`Inactive. ${[row.reason, row.message].filter(Boolean).join(": ")}`) : null,
+    row.active === false ? problem(`Inactive. ${inactive(row)}`) : null,
     row.flavors.length ? section(row.namespace ? "In use" : "Quota", element("div", { class: "flavors" }, row.flavors.map((each) => flavor(row, each)))) : null,
     row.namespace ? null : entrances(row),
     section(`Waiting: ${waiting.length}`, order.refused ? problem(order.refused) : null, listed(waiting, "Waiting", starts),
