@@ -8,7 +8,7 @@ SEEDS  ?= 200
 SCENARIO ?= basic
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser screenshots record-metrics fmt lint types imports test test-long test-cluster test-kueue contracts conformance classification simulate mutants faults demo dev docs audit release ci bench bench-engine bench-webhook bench-bus bench-console bench-whatif bench-startup bench-restart bench-rest bench-cluster bench-latency bench-spokes attack fuzz clean
+.PHONY: help setup browser screenshots trial record-metrics fmt lint types imports test test-long test-cluster test-kueue contracts conformance classification simulate mutants faults demo dev docs audit release ci bench bench-engine bench-webhook bench-bus bench-console bench-whatif bench-startup bench-restart bench-rest bench-cluster bench-latency bench-spokes attack fuzz clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2}'
@@ -129,6 +129,9 @@ contracts: setup ## Regenerate docs/reference, dashboards and deploy/nats/{strea
 	$(RUN)/python -m services.reference.dashboards
 	$(RUN)/python -m tests.kueue.record
 	git diff --exit-code -- docs/reference services/console/http/static/reasons.js docs/explanation/faults.md deploy/nats/streams deploy/nats/contexts deploy/grafana/dashboards
+
+trial: setup ## Open every page of the console with 600 workloads in a real browser: seconds, shifts, errors, axe
+	$(RUN)/python -m tests.integration.page.trial
 
 record-metrics: setup ## Record the metrics of the services again, for the tests of dashboards and rules
 	$(RUN)/python -m tests.monitoring.record

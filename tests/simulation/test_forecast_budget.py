@@ -88,6 +88,23 @@ def test_expected_start_without_history_is_unknown() -> None:
     assert told.expected_start_unknown_because == "no workload has ended in the last day"
 
 
+def test_forecast_that_comes_too_late_says_why_it_is_none() -> None:
+    snapshot, asked, recent = busy()
+    past, ident = history_of(asked, 300.0), (CLUSTER, f"team/{asked.name}")
+    snapshot.admissions[ident] = admitted(asked, NOW)
+
+    def because() -> str:
+        told = with_forecast(
+            explanation_of(asked), snapshot, history=past, recent=recent, budget=ticking(60)
+        )
+        assert told.expected_start is None
+        return told.expected_start_unknown_because
+
+    assert because() == "it has got quota since"
+    del snapshot.workloads[ident]
+    assert because() == "it has left the log since"
+
+
 def test_spent_budget_says_only_when_it_starts_at_the_earliest() -> None:
     snapshot, asked, recent = busy()
     past = history_of(asked, 300.0)

@@ -31,7 +31,7 @@ from shared.contracts.subjects import UnusableNameError
 READ_SECONDS: Final = 20.0
 """How long an answer that is read from a log may take."""
 
-TREND_SECONDS: Final = 0.5
+TREND_SECONDS: Final = 0.3
 """How long figures of the past wait for the logs. Then they say what was read so far, however long the
 logs are, so that the page is there within a second; the page asks again until all is read."""
 

@@ -63,6 +63,18 @@ FAINT = """
 """Texts with less contrast than WCAG's AA asks for."""
 
 
+SHIFTS = """
+new Promise((told) => new PerformanceObserver((list) => told(
+  list.getEntries().filter((each) => !each.hadRecentInput).reduce((sum, each) => sum + each.value, 0)
+)).observe({type: "layout-shift", buffered: true}) || setTimeout(() => told(0), 200))
+"""
+"""How much of the page has moved since it was opened, as Chromium counts it."""
+
+LIVE = "document.getElementById('connection')?.dataset.state === 'live'"
+SHOWN = "!document.body.innerText.match(/reading…|asking…/)"
+WHOLE = "!document.body.innerText.match(/reading…|asking…|worked out…/)"
+
+
 async def sign_in(page: Page, token: str) -> None:
     """The focus is where the token belongs."""
     await page.until(f"{FOCUS}.id === 'token'")

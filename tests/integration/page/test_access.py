@@ -6,7 +6,18 @@ import pytest
 
 from tests.integration.browser import Page
 from tests.integration.console_stage import Place
-from tests.integration.page.looks import AXE, NAMES, PAGES, VIOLATIONS, faint, go, sign_in
+from tests.integration.page.looks import (
+    AXE,
+    LIVE,
+    NAMES,
+    PAGES,
+    SHIFTS,
+    VIOLATIONS,
+    WHOLE,
+    faint,
+    go,
+    sign_in,
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -34,17 +45,6 @@ async def test_texts_have_contrast_in_light_and_dark_and_fit_a_phone(page: Page)
         assert await faint(page) == [], path
         assert await page.value("document.documentElement.scrollWidth <= 360"), path
     await page.call("Emulation.clearDeviceMetricsOverride")
-
-
-SHIFTS = """
-new Promise((told) => new PerformanceObserver((list) => told(
-  list.getEntries().filter((each) => !each.hadRecentInput).reduce((sum, each) => sum + each.value, 0)
-)).observe({type: "layout-shift", buffered: true}) || setTimeout(() => told(0), 200))
-"""
-"""How much of the page has moved since it was opened, as Chromium counts it."""
-
-LIVE = "document.getElementById('connection')?.dataset.state === 'live'"
-WHOLE = "!document.body.innerText.match(/reading…|asking…|worked out…/)"
 
 
 async def test_pages_open_without_errors_and_without_layout_shifts(

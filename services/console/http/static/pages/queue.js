@@ -38,7 +38,7 @@ function queuePage(query, ident, path, isMine, position) {
     row.active === false ? problem(`Inactive. ${inactive(row)}`) : null,
     row.flavors.length ? section(row.namespace ? "In use" : "Quota", element("div", { class: "flavors" }, row.flavors.map((each) => flavor(row, each)))) : null,
     row.namespace ? null : entrances(row),
-    section(`Waiting: ${waiting.length}`, order.refused ? problem(order.refused) : null, listed(waiting, "Waiting", starts),
+    section(`Waiting: ${waiting.length}`, order.refused ? problem(order.refused) : null, waiting.length && !order.asked ? element("div", { class: "unordered" }, asking()) : listed(waiting, "Waiting", starts),
       starts?.because ? note(`Expected starts are not known: ${starts.because}.`) : null),
     section(`Holding quota: ${holding.length}`, listed(holding, "Holding quota", null)),
     row.namespace ? null : used(row, spanOf(query)),
@@ -105,10 +105,10 @@ function foreseen(cluster, name) {
 const from = (at) => age(new Date().toISOString(), Date.parse(at));
 
 function start(each) {
-  if (!each) return number();
-  if (!each.expectedStart) return element("td", { class: "number", title: "no start is foreseen" }, `after ${from(each.expectedEarliest)}`);
+  if (!each) return element("td", { class: "number start" }, "–");
+  if (!each.expectedStart) return element("td", { class: "number start", title: "no start is foreseen" }, `after ${from(each.expectedEarliest)}`);
   const range = `80 %: in ${from(each.expectedEarliest)} to ${each.expectedLatest ? from(each.expectedLatest) : "any time"}`;
-  return element("td", { class: "number", title: range }, `in ${from(each.expectedStart)}`);
+  return element("td", { class: "number start", title: range }, `in ${from(each.expectedStart)}`);
 }
 
 const LAST = Number.MAX_SAFE_INTEGER; // The difference of two infinities is no number.
