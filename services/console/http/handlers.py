@@ -283,14 +283,14 @@ class _Handlers:
 
     async def use(self, request: Request) -> Response:
         """Quota in use over time."""
-        user = await self._queries.authenticate(_token(request))
+        user = await self._queries.authenticate(token_of(request))
         span, name = request.query_params.get("span") or "24h", request.path_params["name"]
         found = await self._pages.use(user, self._cluster(request), name, span)
         return JSONResponse(found.wire())
 
     async def starts(self, request: Request) -> Response:
         """When the workloads of a ClusterQueue probably start."""
-        user = await self._queries.authenticate(_token(request))
+        user = await self._queries.authenticate(token_of(request))
         found = await self._pages.starts(
             user,
             self._cluster(request),
