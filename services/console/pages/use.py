@@ -34,7 +34,7 @@ _Name = tuple[str, str, str]
 
 
 @dataclass(slots=True)
-class _Reading:
+class _QueueUse:
     """What was read about one queue."""
 
     seconds: int
@@ -59,7 +59,7 @@ class UseHistory:
         self.fresh_seconds = FRESH_SECONDS
         self._bus = bus
         self._now = now
-        self._readings: dict[_Name, _Reading] = {}
+        self._readings: dict[_Name, _QueueUse] = {}
 
     def forget(self) -> None:
         """Drop what was read: nobody asks any more."""
@@ -85,14 +85,14 @@ class UseHistory:
             reading.task.result()
         return _answer(reading, span, int((now - length).timestamp()), int(now.timestamp()))
 
-    def _reading(self, name: _Name, seconds: int) -> _Reading:
-        known = self._readings.pop(name, None) or _Reading(seconds)
+    def _reading(self, name: _Name, seconds: int) -> _QueueUse:
+        known = self._readings.pop(name, None) or _QueueUse(seconds)
         while len(self._readings) >= READINGS_MAX:
             del self._readings[next(iter(self._readings))]
         self._readings[name] = known
         return known
 
-    async def _try(self, reading: _Reading, cluster: str, name: str, begin: datetime) -> None:
+    async def _try(self, reading: _QueueUse, cluster: str, name: str, begin: datetime) -> None:
         """Read; after a failure the next question begins anew, because the log may be another one."""
         try:
             await self._read(reading, cluster, name, begin)
@@ -101,7 +101,7 @@ class UseHistory:
             reading.points.clear()
             reading.before, reading.next, reading.complete = None, 0, False
 
-    async def _read(self, reading: _Reading, cluster: str, name: str, begin: datetime) -> None:
+    async def _read(self, reading: _QueueUse, cluster: str, name: str, begin: datetime) -> None:
         """Read the statuses that were not read, up to the end of the log."""
         stream, subject = QueueStatus.stream, subject_pattern("queue", cluster, "", name)
         if not reading.next:
@@ -124,16 +124,16 @@ class UseHistory:
         _prune(reading, int(begin.timestamp()) // reading.seconds)
 
 
-def _note_earlier(reading: _Reading, entry: Entry) -> None:
+def _note_earlier(reading: _QueueUse, entry: Entry) -> None:
     reading.before = _rows(entry.read(QueueStatus))
 
 
-def _note(reading: _Reading, entry: Entry) -> None:
+def _note(reading: _QueueUse, entry: Entry) -> None:
     number = int(entry.time.timestamp()) // reading.seconds
     reading.points[number] = _rows(entry.read(QueueStatus))
 
 
-def _prune(reading: _Reading, first: int) -> None:
+def _prune(reading: _QueueUse, first: int) -> None:
     """Forget points that have left the span; the last of them is what the first point begins with."""
     for number in sorted(reading.points):
         if number >= first:
@@ -141,7 +141,7 @@ def _prune(reading: _Reading, first: int) -> None:
         reading.before = reading.points.pop(number)
 
 
-def _answer(reading: _Reading, span: str, begin: int, now: int) -> Use:
+def _answer(reading: _QueueUse, span: str, begin: int, now: int) -> Use:
     seconds, rows = reading.seconds, reading.before
     points = []
     for number in range(begin // seconds, now // seconds + 1):
