@@ -45,6 +45,7 @@ class Memory:
         self._known = [0] * replicas
         self._listening: dict[str, Callable[[Msg], Awaitable[None]]] = {}
         self._inboxes = 0
+        self.subscribed = 0
         self.written: Written = []
         self.most = MOST
 
@@ -53,6 +54,7 @@ class Memory:
         return f"_INBOX.{self._inboxes}"
 
     async def subscribe(self, subject: str, *, cb: Any, **_limits: int) -> "Memory":
+        self.subscribed += 1
         self._listening[subject] = cb
         return self
 
@@ -187,6 +189,7 @@ def test_nothing_is_dropped_or_out_of_order_beside_writers_and_lagging_replicas(
         patch.setattr(direct_look, "BEHIND_SECONDS", 0)
         found = asyncio.run(read_all(server, chosen, start))
     assert found == expected(server.written, chosen, start)
+    assert server.subscribed <= 1, "all answers come into one inbox"
 
 
 @pytest.mark.parametrize("batch", [1, 3])
