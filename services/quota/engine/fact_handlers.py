@@ -148,7 +148,7 @@ class FactHandlers:
             return
         tree = tree_of(cq)
         tree.needs_wake = True
-        tree.tried_preemptions.clear()
+        tree.forget_preemptions()
         self._shard.dirty_trees[tree.key] = None
 
     def _local_queue(self, key: Key) -> LocalQueue:
@@ -226,7 +226,7 @@ class FactHandlers:
         if w.phase is not Phase.HOLDING:
             self.queue_or_reject(w)
             if w.queue is not None and not self._shard.stale:
-                tree_of(w.queue).tried_preemptions.clear()
+                tree_of(w.queue).forget_preemptions()
             return
         if (
             old is not None

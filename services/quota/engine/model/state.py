@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from heapq import heappop, heappush
+from typing import Final
 
 from services.quota.engine.facts import (
     WEIGHT_ONE,
@@ -32,6 +33,10 @@ from services.quota.engine.model.shapes import (
 )
 
 # Quota trees ---------------------------------------------------------------------------------
+
+
+FRUITLESS_PREEMPTIONS_MAX: Final = 3
+"""How often a workload may preempt the same victim without being admitted (ADR 10)."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -109,7 +114,27 @@ class Tree:
     )
     """(preemptor, victims, holdings, flavor scans) since the last outside change (ADR 10)."""
 
+    preempted_pairs: set[tuple[Key, Key]] = field(default_factory=set)
+    """(preemptor, victim) since the last outside change: they count as one attempt (ADR 10)."""
+
     _lendable: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def is_fruitless(self, w: "Workload", victim: "Workload") -> bool:
+        """Whether `w` has preempted `victim` too often before the last outside change (ADR 10)."""
+        counted = (w.key, victim.key) in self.preempted_pairs
+        most = FRUITLESS_PREEMPTIONS_MAX
+        return not counted and w.fruitless_preemptions.get(victim.key, 0) >= most
+
+    def count_preemption(self, w: "Workload", victim: "Workload") -> None:
+        """`w` preempts `victim`: all attempts until the next outside change count as one."""
+        if (w.key, victim.key) not in self.preempted_pairs:
+            self.preempted_pairs.add((w.key, victim.key))
+            w.fruitless_preemptions[victim.key] = w.fruitless_preemptions.get(victim.key, 0) + 1
+
+    def forget_preemptions(self) -> None:
+        """An outside change came: a preemption that led nowhere may succeed now."""
+        self.tried_preemptions.clear()
+        self.preempted_pairs.clear()
 
     def lendable_to(self, node: Node) -> dict[str, int]:
         """Per resource what the children of `node` could share: its potential in all flavors."""
@@ -201,7 +226,8 @@ class Workload:
 
     claim: Claim | None = None
     fruitless_preemptions: dict[Key, int] = field(default_factory=dict)
-    """Victim to how often it was preempted for this workload without an admission (ADR 10)."""
+    """Victim to how often it was preempted for this workload without an admission; all between two
+    outside changes counts as once (ADR 10)."""
 
     # While it holds quota:
     holding_node: Node | None = None

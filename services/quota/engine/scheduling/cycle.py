@@ -58,8 +58,6 @@ from services.quota.engine.scheduling.messages import (
 __all__ = ["Entry", "Policy", "SchedulingCycle"]
 
 SECOND: Final = 1_000_000_000
-FRUITLESS_PREEMPTIONS_MAX: Final = 3
-"""How often a workload may preempt the same victim without being admitted (ADR 10)."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -343,9 +341,7 @@ class SchedulingCycle:
         this = (w.key, victims, self.tree.holdings_hash, self._positions_of_scans())
         if this in self.tree.tried_preemptions:
             return True
-        if any(
-            w.fruitless_preemptions.get(v.key, 0) >= FRUITLESS_PREEMPTIONS_MAX for v, _ in e.targets
-        ):
+        if any(self.tree.is_fruitless(w, v) for v, _ in e.targets):
             return True
         self.tree.tried_preemptions.add(this)
         return False
@@ -380,7 +376,7 @@ class SchedulingCycle:
         )
         self.changed = True
         for victim, _ in e.targets:
-            w.fruitless_preemptions[victim.key] = w.fruitless_preemptions.get(victim.key, 0) + 1
+            self.tree.count_preemption(w, victim)
         for victim, reason in e.targets:
             if victim.evicted:
                 continue
