@@ -83,6 +83,23 @@ async def test_quota_of_a_deleted_job_is_free_when_its_pods_are_gone(
     await stage.until_admitted(later, seconds=60)
 
 
+@pytest.mark.parametrize("kind", ["Job", "JobSet"])
+@story()
+async def test_quota_of_a_stopped_job_is_free_when_its_pods_are_gone(
+    stage: Stage, kind: str
+) -> None:
+    """A JobSet counts the Jobs of which pods are active, and not those whose pods still end."""
+    first = await running(stage, kind)
+    workload = await stage.workload(first)
+    await stage.patch(workload, {"spec": {"active": False}})
+    later = await stage.create(work("Job", "later"))
+    await stage.settle(90)
+    assert await pods(stage)
+    assert not await stage.is_admitted(later)
+    await end_pods(stage)
+    await stage.until_admitted(later, seconds=60)
+
+
 @story()
 async def test_pods_that_a_job_leaves_behind_keep_its_quota(stage: Stage) -> None:
     first = await running(stage, "Job")

@@ -41,6 +41,9 @@ class Nesting:
         self._beyond: set[str] = set()
         """Uids of owners below which more is asked for than they ask for."""
 
+        self._running_on: set[str] = set()
+        """Uids of owners that are held while jobs below them run or end."""
+
         self._covering: set[str] = set()
         """Uids of owners that cover what they control: managed, and with quota."""
 
@@ -74,6 +77,7 @@ class Nesting:
         if tombstone is not None:
             self._moved.discard(known.uid)
             self._beyond.discard(known.uid)
+            self._running_on.discard(known.uid)
         if not children:
             del self._children[controller]
 
@@ -108,9 +112,28 @@ class Nesting:
         """Uid of the controller that a job named when it was observed last; empty if none."""
         return self._controller_of.get(job_ref, "")
 
-    def was_beyond(self, controller: str) -> bool:
-        """Whether `pods_beyond` said so of this owner when it was asked last."""
-        return controller in self._beyond
+    def with_children(self, owner: WorkloadState) -> WorkloadState:
+        """Return the state of an owner with what follows from the jobs below it."""
+        if more := self.pods_beyond(owner):
+            owner = owner.with_larger_children(more)
+        if self._run_on(owner):
+            self._running_on.add(owner.uid)
+            return owner.with_active_children()
+        self._running_on.discard(owner.uid)
+        return owner
+
+    def has_changed(self, owner: WorkloadState) -> bool:
+        """Whether `with_children` may return something else than for this state of the owner."""
+        was_beyond = owner.uid in self._beyond
+        differs = self._run_on(owner) != (owner.uid in self._running_on)
+        return was_beyond or self.pods_beyond(owner) > 0 or differs
+
+    def _run_on(self, owner: WorkloadState) -> bool:
+        """Whether jobs below an owner run or end although it is held: its own status counts them no more.
+
+        A JobSet counts the Jobs of which pods are active, and not those whose pods still end.
+        """
+        return owner.held and owner.finish is None and self.has_running(owner.uid)
 
     def fits(self, controller: str, given: Amounts) -> bool:
         """Whether what runs below a controller is no more than what the controller was given."""

@@ -265,6 +265,7 @@ class Projector:
             return
         self._nesting.use(job_ref, {})  # It has quota of its own, or waits for it.
         self._nesting.ask(job_ref, {})
+        self._on_children(controller_uid(job))
         self._workload_of[job_ref] = ref
         self._jobs[ref] = (integration, job)
         self._by_uid[job["metadata"]["uid"]] = ref
@@ -279,13 +280,12 @@ class Projector:
             self._on_children(controller_uid(job))
 
     def _on_children(self, controller: str) -> None:
-        """Project an owner again if what it controls asks for more than it does, or does no more."""
+        """Project an owner again if what it controls asks for more than it does, or runs, or no more."""
         owner = self._by_uid.get(controller)
         state = None if owner is None else self._published.get(owner)
         if owner is None or state is None or state.uid != controller:
             return  # Looked at when the owner is projected.
-        was_beyond = self._nesting.was_beyond(controller)
-        if was_beyond or self._nesting.pods_beyond(state):
+        if self._nesting.has_changed(state):
             self._dirty[owner] = None
 
     def _on_owner(self, uid: str) -> None:
@@ -475,8 +475,7 @@ class Projector:
                 last=last,
                 without_workload=self._naming.why_without(job, integration),
             )
-            more = self._nesting.pods_beyond(state)
-            return state.with_larger_children(more) if more else state
+            return self._nesting.with_children(state)
         self._machines.forget(ref)
         if workload is not None and (
             was_external(last, workload)

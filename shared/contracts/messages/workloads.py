@@ -250,6 +250,10 @@ class WorkloadState(WorkloadMessage):
         """Return the same state with another generation."""
         return self.model_copy(update={"generation": generation})
 
+    def with_active_children(self) -> "WorkloadState":
+        """Return a copy that runs, because jobs that it controls do."""
+        return self.model_copy(update={"phase": "running", "pods_active": True})
+
     def with_larger_children(self, pods: int) -> "WorkloadState":
         """Return the same state of a job whose children, which name no queue, ask for `pods` more than it.
 
