@@ -25,6 +25,11 @@ from services.patcher.jobs.groups import GroupController
 from services.patcher.jobs.outcomes import Outcomes
 from services.patcher.jobs.owner_notices import OwnerNotices
 from services.patcher.jobs.recreation import Recreation
+from services.patcher.jobs.repeated_changes import (
+    HOLD_SECONDS_MAX,
+    RELEASE_SECONDS_MAX,
+    RepeatedChanges,
+)
 from services.patcher.machines.seal_key import SealKeyStore
 from services.patcher.machines.secrets import MachineSecrets
 from services.patcher.multikueue.copies import CopyReconciler
@@ -225,6 +230,8 @@ def _jobs(
         coscheduling=coscheduling,
         groups=groups,
         recreation=Recreation(writer=parts.writer, events=parts.events),
+        releases=RepeatedChanges(parts.now, done="released", pause_seconds_max=RELEASE_SECONDS_MAX),
+        holds=RepeatedChanges(parts.now, done="held", pause_seconds_max=HOLD_SECONDS_MAX),
         now=parts.now,
         tracing=parts.tracing,
         not_seen_seconds=parts.settings.not_seen_seconds,

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from services.simulator.cluster.kinds.catalogue import JOBS
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.names import QUEUE
@@ -270,3 +271,45 @@ async def test_queue_labelled_children_run_on_the_quota_of_their_jobset_only(sta
     assert await stage.waits(third)
     assert [(await stage.fresh(one))["spec"]["suspend"] for one in jobs] == [False, False]
     await stage.until_finished(made)
+
+
+@story()
+async def test_two_controllers_do_not_fight_over_an_admitted_job(stage: Stage) -> None:
+    """A JobSet that waits suspends whatever names it as its controller, as often as it is released."""
+    await stage.create(*pool("q", CPU))
+    running = await stage.create(job("runs", "q", CPU))
+    waits = job_set("waits", workers=1)
+    waits["metadata"]["labels"] = {}
+    waits["spec"]["suspend"] = True
+    sets = await stage.kube.create(JOB_SETS, waits)
+    await stage.until_admitted(running)
+    writes: list[str] = []
+    stage.system.api.store.subscribe(JOBS, lambda event: writes.append(event.type))
+    about = {"name": "waits", "uid": sets["metadata"]["uid"], "controller": True}
+    owner = {"apiVersion": JOB_SETS.api_version, "kind": "JobSet", **about}
+    await stage.patch(running, {"metadata": {"ownerReferences": [owner]}})
+    await stage.settle(120)
+    assert len(writes) < 100
+    await stage.patch(running, {"metadata": {"ownerReferences": None}})
+    await stage.until(lambda: stage.runs(running))
+
+
+@story()
+async def test_jobs_with_a_queue_below_a_set_without_one_are_held_without_a_fight(
+    stage: Stage,
+) -> None:
+    """The JobSet starts its Jobs as often as they are held: no pod of theirs gets anywhere."""
+    await stage.create(*pool("q", CPU))
+    free = job_set("free", workers=1)
+    free["metadata"]["labels"] = {}
+    template = free["spec"]["replicatedJobs"][0]["template"]
+    template["metadata"] = {"labels": {QUEUE: "nowhere"}}
+    writes: list[str] = []
+    stage.system.api.store.subscribe(JOBS, lambda event: writes.append(event.type))
+    await stage.kube.create(JOB_SETS, free)
+    await stage.settle(10)
+    began = len(writes)
+    await stage.settle(20)
+    assert len(writes) - began < 300
+    for one in (await stage.kube.list(kinds.JOB, namespace="team-a")).items:
+        assert not (one.get("status") or {}).get("succeeded")

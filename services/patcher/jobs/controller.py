@@ -19,6 +19,7 @@ from services.patcher.jobs.groups import GroupController
 from services.patcher.jobs.outcomes import Outcomes
 from services.patcher.jobs.pod_set_infos import pod_set_infos
 from services.patcher.jobs.recreation import Recreation
+from services.patcher.jobs.repeated_changes import RepeatedChanges
 from services.patcher.jobs.stop_marks import (
     check_not_stopped,
     is_stopped_later,
@@ -72,6 +73,10 @@ class JobController:
     coscheduling: CoschedulingReconciler
     groups: GroupController
     recreation: Recreation
+    releases: RepeatedChanges
+    holds: RepeatedChanges
+    """Of what runs without admission, too."""
+
     now: Callable[[], datetime]
     tracing: Tracing
     not_seen_seconds: float
@@ -127,6 +132,8 @@ class JobController:
             return
         if not await self.recreation.may_start(job, integration):
             return
+        decision = f"{admission.term}.{admission.number}"
+        self.releases.check(state, decision)
         flavors = self._flavors_of(admission)
         infos: tuple[PodSetInfo, ...] = ()
 
@@ -154,6 +161,7 @@ class JobController:
             return
         if after is job or integration.held(after):
             return
+        self.releases.record(state, decision)
         text = f"Admitted by clusterQueue {admission.cluster_queue}"
         self.events.record(integration.kind, after, "Started", text)
         await self.outcomes.report(state, admission, "applied", "release", after=after)
@@ -276,6 +284,8 @@ class JobController:
             await self._end_unsuspendable(state, admission, job, integration, workload)
             return
 
+        if not integration.held(job):
+            self.holds.check(state)
         try:
             after, is_stopped = await self._suspend(
                 integration, job, admission, runs_elsewhere=runs_elsewhere
@@ -285,6 +295,7 @@ class JobController:
         if not integration.held(after) and integration.stop(after) is None and not runs_elsewhere:
             raise LaterError(f"{integration.kind.kind} {state.name} started meanwhile")
         if is_stopped:
+            self.holds.record(state)
             text = message_of(find_condition(workload, EVICTED)) or admission.message
             self.events.record(integration.kind, after, "Stopped", text)
         await self.outcomes.report(state, admission, "applied", "suspend", after=after)
@@ -420,6 +431,8 @@ class JobController:
             job, integration = await self.find(state, fresh=True)
         if job is None or integration.gate is not None:  # A gate is put on at creation only.
             return
+        if not integration.held(job):
+            self.holds.check(state)
 
         def patch(current: Body) -> Patch | None:
             if (
@@ -432,6 +445,7 @@ class JobController:
 
         after = await self._try_patch(state, integration, job, patch)
         if after is not None and after is not job:
+            self.holds.record(state)
             log.warning("held a job back that the webhook had not seen", workload=state.name)
             text = "Kept suspended until its workload is admitted"
             self.events.record(integration.kind, after, "Suspended", text)

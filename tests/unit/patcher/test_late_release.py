@@ -16,6 +16,7 @@ from services.patcher.jobs.group_upkeep import GroupUpkeep
 from services.patcher.jobs.groups import GroupController
 from services.patcher.jobs.outcomes import Outcomes
 from services.patcher.jobs.recreation import Recreation
+from services.patcher.jobs.repeated_changes import RepeatedChanges
 from services.simulator.cluster.api import Api
 from services.simulator.cluster.kinds.registry import Kind as ServedKind
 from services.simulator.local import LocalKube
@@ -121,6 +122,8 @@ class Replica:
             outcomes=Outcomes(bus=bus, cache=self.cache, now=lambda: NOON),
             coscheduling=coscheduling, groups=groups,
             recreation=Recreation(writer=writer, events=events),
+            releases=RepeatedChanges(lambda: NOON, done="released", pause_seconds_max=0.0),
+            holds=RepeatedChanges(lambda: NOON, done="held", pause_seconds_max=0.0),
             now=lambda: NOON, tracing=NO_TRACING, not_seen_seconds=0.01, may_start=_yes,
         )  # fmt: skip
 

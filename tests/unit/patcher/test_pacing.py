@@ -1,6 +1,7 @@
 """Low-priority writes slow down while many decisions are written."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -13,8 +14,10 @@ from services.patcher.cluster.pacing import (
     WriteLoad,
     drain,
 )
+from services.patcher.jobs.repeated_changes import FORGET_SECONDS, FREE, RepeatedChanges
 from shared.bus.port import LaterError
 from shared.kube.port import NotFoundError, RefusedError, ThrottledError, UnavailableError
+from shared.testing.builders import workload
 from shared.testing.world.loop import run_virtual
 
 
@@ -103,3 +106,32 @@ def test_write_that_may_succeed_later_is_tried_again_after_a_pause(
     assert [key for key, _ in written] == (["good", "bad"] if succeeds else ["good"])
     if succeeds:
         assert written[-1][1] >= 3 * RETRY_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("longest", "expected"),
+    [(60.0, [1, 2, 4, 8, 16, 32, 60, 60]), (1.0, [1] * 8)],
+    ids=["released", "held"],
+)
+def test_what_somebody_undoes_each_time_is_done_more_seldom(
+    longest: float, expected: list[float]
+) -> None:
+    now = [datetime(2026, 1, 1, tzinfo=UTC)]
+    changes = RepeatedChanges(lambda: now[0], done="released", pause_seconds_max=longest)
+    state, pauses = workload("w"), list[float]()
+    for _ in range(FREE):
+        changes.check(state, "1")
+        changes.record(state, "1")
+    for _ in expected:
+        with pytest.raises(LaterError, match=r"released \d+ times, which was undone") as later:
+            changes.check(state, "1")
+        pauses.append(later.value.delay_seconds or 0.0)
+        now[0] += timedelta(seconds=pauses[-1])
+        changes.check(state, "1")
+        changes.record(state, "1")
+    assert pauses == expected
+    changes.check(state, "2")
+    changes.check(workload("other", uid="u-other"), "1")
+    now[0] += timedelta(seconds=FORGET_SECONDS + 1)
+    changes.record(state, "1")
+    changes.check(state, "1")
