@@ -3,7 +3,7 @@
 import sys
 from importlib.metadata import version as distribution_version
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NoReturn
 
 import typer
 
@@ -27,7 +27,7 @@ from services.ctl.cli.spokes import app as spokes_app
 from services.ctl.cli.steering import app as steering_app
 from services.ctl.cli.whatif import app as whatif_app
 from services.ctl.programs import Program
-from shared.runtime.command import CommandError, Exit
+from shared.runtime.command import CommandError, Exit, surroundings_error
 
 EPILOG: Final = (
     "Exit status: 0 done, 1 the answer is no (a check failed, a service ended by itself), "
@@ -316,8 +316,12 @@ def main() -> None:
     try:
         app()
     except CommandError as error:
-        _complain(f"sluice: {error}", *([f"  {error.hint}"] if error.hint else []))
-        sys.exit(error.status)
+        _refuse(error)
+    except OSError as error:
+        told = surroundings_error(error)
+        if told is None:
+            raise
+        _refuse(told)
     except ValueError as error:
         sentences = _settings_error(error)
         if sentences is None:
@@ -326,6 +330,11 @@ def main() -> None:
         sys.exit(Exit.WRONG_INPUT)
     except KeyboardInterrupt:
         sys.exit(Exit.INTERRUPTED)
+
+
+def _refuse(error: CommandError) -> NoReturn:
+    _complain(f"sluice: {error}", *([f"  {error.hint}"] if error.hint else []))
+    sys.exit(error.status)
 
 
 def _complain(*lines: str) -> None:

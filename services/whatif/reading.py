@@ -22,7 +22,7 @@ from shared.bus.stream_reader import StreamReader
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.subjects import observed_filter
-from shared.runtime.command import CommandError
+from shared.runtime.command import CommandError, surroundings_error
 from shared.settings.configuration import (
     Configuration,
     ConfigurationError,
@@ -167,11 +167,17 @@ def configured(path: Path | None) -> Configuration:
 
 
 def save(loaded: LoadedState, file: Path) -> None:
-    """Write what was read, one message a line, so that it can be loaded again."""
-    with file.open("w", encoding="utf-8") as out:
-        out.write(json.dumps({"at": loaded.snapshot.at.isoformat()}) + "\n")
-        for subject, body in loaded.messages:
-            out.write(json.dumps({"subject": subject, "body": body}) + "\n")
+    """Write what was read, one message a line, so that it can be loaded again.
+
+    Raises `CommandError` if the file cannot be written.
+    """
+    try:
+        with file.open("w", encoding="utf-8") as out:
+            out.write(json.dumps({"at": loaded.snapshot.at.isoformat()}) + "\n")
+            for subject, body in loaded.messages:
+                out.write(json.dumps({"subject": subject, "body": body}) + "\n")
+    except OSError as error:
+        raise surroundings_error(error, str(file)) or error from error
 
 
 def load(file: Path, *, keep: bool = False) -> LoadedState:

@@ -1,6 +1,8 @@
 """What a command says when it cannot do what it was asked, and with which exit status."""
 
+import errno
 from enum import IntEnum
+from typing import Final
 
 
 class Exit(IntEnum):
@@ -45,3 +47,29 @@ def unreadable(error: OSError | UnicodeDecodeError) -> str:
     if isinstance(error, FileNotFoundError):
         return "there is no such file"
     return f"cannot be read: {(error.strerror or type(error).__name__).lower()}"
+
+
+_SURROUNDINGS: Final = {
+    errno.ENOSPC: "make room on the disk, or name a file on another one",
+    errno.EDQUOT: "make room: the quota of this disk is used up",
+    errno.EROFS: "name a place that can be written",
+    errno.EACCES: "name a place that this user may use, or change its permissions",
+    errno.ENOTDIR: "name a folder: a part of this path is a file",
+    errno.EISDIR: "name a file: this is a folder",
+    errno.EEXIST: "name a folder: there is a file of this name",
+    errno.EADDRINUSE: "stop what listens there, or set another port",
+    errno.EADDRNOTAVAIL: "set an address that this machine has",
+}
+"""Errors of the machine that a user can mend, and how."""
+
+
+def surroundings_error(error: OSError, what: str = "") -> CommandError | None:
+    """What to say if something around the program is wrong, and not the program; None: it may be.
+
+    `what` is the file or address, if the error does not name it.
+    """
+    hint = _SURROUNDINGS.get(error.errno or 0)
+    if hint is None:
+        return None
+    named = what or str(error.filename or "") or "the output"
+    return CommandError(named, (error.strerror or str(error)).lower(), hint=hint)

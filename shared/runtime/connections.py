@@ -62,7 +62,7 @@ def _common_name(certificate: dict[str, Any]) -> str:
 def bound(host: str, port: int) -> socket.socket:
     """A socket of this address; uvicorn itself would end the process where a port is taken.
 
-    Raises `OSError`.
+    Raises `OSError`, which names the address.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Said to be TCP, or asyncio leaves Nagle's algorithm on for what it accepts: 40 ms each.
@@ -70,9 +70,9 @@ def bound(host: str, port: int) -> socket.socket:
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
-    except OSError:
+    except OSError as error:
         listening.close()
-        raise
+        raise OSError(error.errno, error.strerror, f"{host}:{port}") from error
     return listening
 
 

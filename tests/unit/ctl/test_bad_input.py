@@ -287,6 +287,15 @@ CASES: dict[str, Case] = {
         arguments=("simulate", "--state", "nowhere"),
         says=("nowhere: is not what `sluice simulate --save` writes",),
     ),
+    "a disk that is full": Case(
+        arguments=("simulate", "--state", "{state}", "--save", "/dev/full"),
+        says=("/dev/full: no space left on device", "make room on the disk"),
+    ),
+    "a folder that is a file": Case(
+        arguments=("dev", "--directory", "{file}"),
+        text="{}",
+        says=("config.yaml: file exists", "name a folder: there is a file of this name"),
+    ),
     "a duration without a unit": Case(
         arguments=("simulate", "--log", "5"), says=("--log 5: ", "for example 30m, 24h or 7d")
     ),

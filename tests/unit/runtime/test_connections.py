@@ -17,7 +17,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from shared.runtime.certificates import CertificateFolder
-from shared.runtime.connections import ConnectionLimits, ConnectionRule
+from shared.runtime.command import surroundings_error
+from shared.runtime.connections import ConnectionLimits, ConnectionRule, bound
 from shared.runtime.web import WebServer
 from shared.testing.waiting import eventually
 
@@ -234,3 +235,16 @@ async def test_places_are_given_back_when_connections_end(tmp_path: Path) -> Non
         for _ in range(20):
             assert b"200" in await server.get()
         await eventually(lambda: server.server.connections == 0)
+
+
+def test_port_that_is_taken_is_named_with_what_to_do() -> None:
+    with bound("127.0.0.1", 0) as taken:
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match=f"127.0.0.1:{port}") as caught:
+            bound("127.0.0.1", port)
+    told = surroundings_error(caught.value)
+    assert told is not None
+    assert str(told) == f"127.0.0.1:{port}: address already in use"
+    assert told.hint == "stop what listens there, or set another port"
+    assert surroundings_error(OSError("a mistake of ours")) is None
