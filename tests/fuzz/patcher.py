@@ -1,6 +1,6 @@
 """Borders of the patcher: each message that it carries out, with a cluster for which it is about right."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -100,15 +100,7 @@ class _Bus(MemoryBus):
     handlers: dict[str, Handler]
 
     @override
-    def work(
-        self,
-        stream: str,
-        durable: str,
-        handler: Handler,
-        *,
-        filters: tuple[str, ...] = (),
-        key: Callable[[Entry], str] | None = None,
-    ) -> None:
+    def work(self, stream: str, durable: str, handler: Handler, **_options: Any) -> None:
         self.handlers[durable.rpartition("-")[2]] = handler
 
 

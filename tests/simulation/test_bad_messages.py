@@ -5,7 +5,7 @@ The intakes are those that a service opens when it runs, not a list that somebod
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -122,7 +122,7 @@ class RecordingBus(MemoryBus):
         handler: Handler,
         *,
         filters: tuple[str, ...] = (),
-        key: Callable[[Entry], str] | None = None,
+        **options: Any,
     ) -> None:
         intake = Intake(stream, filters, durable)
         self._recorded.opened.append(intake)
@@ -136,7 +136,7 @@ class RecordingBus(MemoryBus):
                 raise
             self._recorded.read.append((intake, entry.subject))
 
-        super().work(stream, durable, noting, filters=filters, key=key)
+        super().work(stream, durable, noting, filters=filters, **options)
 
 
 class _Collector:

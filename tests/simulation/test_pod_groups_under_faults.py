@@ -8,21 +8,21 @@ from random import Random
 
 import pytest
 
-from services.simulator.judge import checks
-from services.simulator.scenarios.basic import faults_of
-from services.simulator.scenarios.system import System
 from shared.contracts.kube.conditions import is_true
 from shared.contracts.kube.kinds import WORKLOAD, Object
 from shared.contracts.kube.names import PRIORITY_CLASS_LABEL
 from shared.contracts.simulation import OUTCOME
 from shared.kube.port import KubeError
-from shared.settings.configuration import Configuration
-from shared.testing.world.world import World
-from tests.conformance.seeds.stage import SERVICES, Stage, priority
-from tests.simulation.hostile_input import used
+from tests.conformance.seeds.stage import Stage
 from tests.simulation.long import long
-from tests.simulation.pods import GROUP, PODS, is_gated, member, opened
-from tests.simulation.test_pods_under_faults import END_SECONDS, QUOTA, pods_of, watch_quota
+from tests.simulation.pods import GROUP, is_gated, member
+from tests.simulation.pods_under_faults import (
+    begin,
+    play,
+    pods_of,
+    quota_problems,
+    wait_for_the_end,
+)
 
 SIZES = {"a": 2, "b": 3, "c": 1, "d": 2}
 
@@ -85,34 +85,19 @@ def _is_left(pod: Object) -> bool:
 
 
 async def drive(stage: Stage, random: Random, problems: list[str]) -> None:
-    for service in SERVICES:
-        stage.system.serve(service)
-    await stage.create(priority("low", 1), priority("high", 100))
-    await opened(stage, cpu=QUOTA, preemption={"withinClusterQueue": "LowerPriority"})
-    stage.system.start_faults()
+    tasks = [await begin(stage, problems)]
     user = User(stage, random)
-    tasks = [asyncio.create_task(watch_quota(stage, problems))]
     for group in SIZES:
         await user.begin(group)
         await asyncio.sleep(random.uniform(0, 20))
     tasks.append(asyncio.create_task(user.look_after()))
-    while stage.now() < END_SECONDS:
-        if stage.system.world.calm and await user.all_ended():
-            break
-        await asyncio.sleep(1.0)
-    await stage.settle(60)
-    for task in tasks:
-        task.cancel()
+    await wait_for_the_end(stage, user.all_ended, tasks)
     if not await user.all_ended():
         problems.append("a group has not ended")
     problems += [
         f"{one['metadata']['name']} is left" for one in await pods_of(stage) if _is_left(one)
     ]
-    if await used(stage, "q") != "0":
-        problems.append("quota was not given back")
-    logs = stage.system.message_logs()
-    for check in (*checks.ALWAYS, checks.quota_given_back):
-        problems += check(logs)
+    problems += await quota_problems(stage)
 
 
 SEEDS = [long(seed) for seed in range(1, 41)]
@@ -120,9 +105,4 @@ SEEDS = [long(seed) for seed in range(1, 41)]
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_groups_keep_within_quota_and_all_end(seed: int) -> None:
-    random = Random(f"groups/{seed}")
-    problems: list[str] = []
-    with World(seed, faults=faults_of(random)) as world:
-        system = System(world, configuration=Configuration.model_validate(PODS))
-        world.run(lambda: drive(Stage(system), random, problems))
-        assert problems + world.failures == []
+    assert play("groups", seed, drive) == []
