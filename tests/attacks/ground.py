@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -18,7 +17,6 @@ from nats.errors import Error as NatsError
 
 from services.ctl.setup.permissions import FILE, key_file, rendered
 from shared.bus.admin.apply import apply_at
-from shared.bus.admin.permissions import consumers_of, reads_of, writes_of
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.filters import covers
 from shared.bus.nats.bus import NatsBus
@@ -26,6 +24,7 @@ from shared.bus.nats.jetstream_api import call
 from shared.bus.spoke_gateway import SpokeGateway
 from shared.bus.streams import load
 from shared.settings.access import Access
+from shared.testing.deployed import bus_of
 from shared.testing.waiting import eventually
 from tests.contract.deploy.test_nats import mounted
 from tests.contract.kubernetes.envtest import free_ports
@@ -109,15 +108,7 @@ class Ground:
 
     async def bus(self, user: str) -> NatsBus:
         """A service of ours with its user."""
-        bus = NatsBus(
-            url=self.url,
-            instance=user,
-            access=self.access(user),
-            reads=reads_of(user),
-            writes=writes_of(user, "hub"),
-            consumers=consumers_of(user),
-            now=lambda: datetime.now(UTC),
-        )
+        bus = bus_of(user, self.url, self.access(user))
         await bus.start()
         self.stack.push_async_callback(bus.stop)
         return bus

@@ -7,6 +7,7 @@ from contextlib import aclosing
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import yaml
@@ -18,12 +19,14 @@ from shared.bus.port import CaughtUp
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
 from shared.contracts.messages.admissions import Admission, Term
+from shared.contracts.messages.base import Message
 from shared.kube.client import HttpKube
 from shared.settings.configuration import RequeuingStrategy
 from shared.testing.waiting import PATIENCE_SECONDS, eventually, first_value
 from tests.conformance.seeds.stage import job, pool
 
 TIMEOUT_SECONDS, BASE_SECONDS, LIMIT = 3, 4, 2
+Told = TypeVar("Told", bound=Message)
 LIMIT_SECONDS = 12
 REIGN_SECONDS = 1.0
 NAMESPACE = "team-a"
@@ -106,17 +109,23 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DevOptions:
     return DevOptions(directory=tmp_path / "dev", manifests=(manifests,), speed=60.0, seed=7)
 
 
-async def decisions(system: Running, prefix: str) -> list[Admission]:
-    """Everything that was ever decided about a workload."""
+async def logged(system: Running, subjects: str, kind: type[Told]) -> list[Told]:
+    """Everything that the log of decisions has of a kind."""
     found = []
     async with (
         connected(system.nats_url, access=system.access) as bus,
-        aclosing(bus.replay("ADMISSIONS", "sluice.admission.>")) as items,
+        aclosing(bus.replay("ADMISSIONS", subjects)) as items,
     ):
         async for item in items:
             if isinstance(item, CaughtUp):
                 break
-            found.append(Admission.decode(item.data))
+            found.append(kind.decode(item.data))
+    return found
+
+
+async def decisions(system: Running, prefix: str) -> list[Admission]:
+    """Everything that was ever decided about a workload."""
+    found = await logged(system, "sluice.admission.>", Admission)
     return [a for a in found if a.name.startswith(prefix)]
 
 
@@ -209,16 +218,7 @@ async def keep_killing(system: Running) -> None:
 
 async def terms(system: Running) -> list[Term]:
     """The leaderships that began."""
-    found = []
-    async with (
-        connected(system.nats_url, access=system.access) as bus,
-        aclosing(bus.replay("ADMISSIONS", "sluice.term.>")) as items,
-    ):
-        async for item in items:
-            if isinstance(item, CaughtUp):
-                break
-            found.append(Term.decode(item.data))
-    return found
+    return await logged(system, "sluice.term.>", Term)
 
 
 def judge(told: list[Admission]) -> None:

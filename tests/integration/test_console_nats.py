@@ -20,7 +20,6 @@ from services.console.pages.service import PageService
 from services.console.settings import ConsoleSettings
 from services.ctl.dev.secure import Secured
 from shared.bus import direct_look
-from shared.bus.admin.permissions import consumers_of, reads_of, writes_of
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats.bus import NatsBus
 from shared.bus.port import CaughtUp
@@ -28,6 +27,7 @@ from shared.contracts.kube import kinds
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
 from shared.testing.builders import observed, workload
+from shared.testing.deployed import bus_of
 from shared.testing.waiting import PATIENCE_SECONDS, eventually
 from tests.integration.test_permissions import intruder, now, server
 from tests.unit.console.people import People
@@ -39,16 +39,7 @@ SUBJECT = "sluice.rpc.console.queues"
 
 
 def bus(user: str, running: EmbeddedServer, secured: Secured) -> NatsBus:
-    return NatsBus(
-        url=running.url,
-        instance=f"{user}-1",
-        service=user,
-        now=now,
-        access=secured.access(user),
-        reads=reads_of(user),
-        writes=writes_of(user, "hub"),
-        consumers=consumers_of(user),
-    )
+    return bus_of(user, running.url, secured.access(user))
 
 
 @dataclass(kw_only=True)

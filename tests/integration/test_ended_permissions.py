@@ -3,26 +3,18 @@
 from functools import partial
 from pathlib import Path
 
-from shared.bus.admin.permissions import reads_of, writes_of
 from shared.bus.nats.bus import NatsBus
 from shared.testing.builders import workload
+from shared.testing.deployed import bus_of
 from shared.testing.waiting import eventually
-from tests.integration.test_permissions import WORKERS, intruder, now, server
+from tests.integration.test_permissions import WORKERS, intruder, server
 
 
 async def test_quota_alone_deletes_ended_workloads_from_views_and_logs(tmp_path: Path) -> None:
     async with server(tmp_path) as (running, secured):
 
         def bus(user: str) -> NatsBus:
-            return NatsBus(
-                url=running.url,
-                instance=f"{user}-1",
-                service=user,
-                now=now,
-                access=secured.access(user),
-                reads=reads_of(user),
-                writes=writes_of(user, "hub"),
-            )
+            return bus_of(user, running.url, secured.access(user))
 
         classifier, quota = bus("classifier"), bus("quota")
         for one in (classifier, quota):

@@ -18,7 +18,6 @@ from services.ctl.dev.secure import secure
 from services.quota.app import assemble
 from services.quota.settings import QuotaSettings
 from shared.bus.admin.apply import apply_at
-from shared.bus.admin.permissions import consumers_of, reads_of, writes_of
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.follow import read
 from shared.bus.nats.bus import NatsBus
@@ -30,6 +29,7 @@ from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.observed import Synced
 from shared.contracts.messages.outcomes import Outcome
 from shared.testing.builders import cluster_queue_spec, observed, workload
+from shared.testing.deployed import bus_of
 from shared.testing.waiting import eventually, first_value
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -50,10 +50,7 @@ class Stage:
 
     async def start(self) -> None:
         for user in ("quota", "watcher", "classifier", "dispatcher", "provisioner", "patcher"):
-            bus = NatsBus(
-                url=self._url, instance=user, access=self._keys.access(user), now=now,
-                reads=reads_of(user), writes=writes_of(user, "hub"), consumers=consumers_of(user),
-            )  # fmt: skip
+            bus = bus_of(user, self._url, self._keys.access(user))
             self.buses[user] = bus
             if user != "quota":
                 await self._open(bus)

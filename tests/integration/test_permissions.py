@@ -22,11 +22,8 @@ from shared.bus.admin.apply import apply_at
 from shared.bus.admin.permissions import (
     API,
     OWN_API,
-    consumers_of,
     permissions,
-    reads_of,
     rights_of,
-    writes_of,
 )
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.filters import covers
@@ -39,6 +36,7 @@ from shared.contracts.messages.observed import Synced
 from shared.contracts.messages.outcomes import DeadLetter
 from shared.runtime.certificates import issue_authority, issue_client
 from shared.settings.access import Access, new_key
+from shared.testing.deployed import bus_of
 from shared.testing.waiting import PATIENCE_SECONDS, eventually
 from tests.contract.kubernetes.envtest import free_ports
 
@@ -236,16 +234,7 @@ async def test_service_reads_works_answers_and_releases_its_lease_as_its_own_use
     async with server(folder) as (running, secured):
 
         def bus(user: str) -> NatsBus:
-            return NatsBus(
-                url=running.url,
-                instance=f"{user}-1",
-                service=user,
-                now=now,
-                access=secured.access(user),
-                reads=reads_of(user),
-                writes=writes_of(user, "hub"),
-                consumers=consumers_of(user),
-            )
+            return bus_of(user, running.url, secured.access(user))
 
         quota, patcher = bus("quota"), bus("patcher")
         watcher = bus("watcher")
@@ -366,14 +355,7 @@ async def quiet(_error: Exception) -> None:
 async def test_renewed_certificate_is_used_at_the_next_connection(folder: Path) -> None:
     async with server(folder) as (running, secured):
         access = secured.access("watcher")
-        bus = NatsBus(
-            url=running.url,
-            instance="w",
-            now=now,
-            access=access,
-            reads=reads_of("watcher"),
-            writes=writes_of("watcher", "hub"),
-        )
+        bus = bus_of("watcher", running.url, access)
         await bus.start()
         # The new one is of another authority: the server must refuse it, which shows that it was read.
         pair = issue_client(issue_authority(now()), "renewed", now() + timedelta(hours=2))

@@ -1,9 +1,9 @@
 """What worlds of pods under faults have in common: how they begin, what is watched, and how they end."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from services.simulator.judge import checks
 from services.simulator.scenarios.basic import faults_of
@@ -18,7 +18,7 @@ from tests.simulation.pods import PODS, is_gated, opened
 QUOTA: Final = 3
 END_SECONDS: Final = 3600.0
 
-Drive = Callable[[Stage, Random, list[str]], Awaitable[None]]
+Drive = Callable[[Stage, Random, list[str]], Coroutine[Any, Any, None]]
 
 
 def play(name: str, seed: int, drive: Drive) -> list[str]:

@@ -73,12 +73,7 @@ HANDS: dict[str, tuple[Callable[[], Object], Any, str]] = {
 }
 
 
-@pytest.mark.parametrize(("make", "patch", "resource"), HANDS.values(), ids=HANDS.keys())
-@story()
-async def test_manually_started_job_counts_against_quota(
-    stage: Stage, make: Callable[[], Object], patch: Any, resource: str
-) -> None:
-    """It runs on quota that it was not given: others wait until that is paid back."""
+async def one_runs_and_one_waits(stage: Stage, make: Callable[[], Object]) -> tuple[Object, Object]:
     await stage.create(*pool("q", {"cpu": 1, "tekton.dev/pipelineruns": 1}))
     first = make()
     first["metadata"]["name"] = "first"
@@ -86,6 +81,16 @@ async def test_manually_started_job_counts_against_quota(
     await stage.until_admitted(runs)
     hand = await stage.create(make())
     await stage.until_waits(hand)
+    return runs, hand
+
+
+@pytest.mark.parametrize(("make", "patch", "resource"), HANDS.values(), ids=HANDS.keys())
+@story()
+async def test_manually_started_job_counts_against_quota(
+    stage: Stage, make: Callable[[], Object], patch: Any, resource: str
+) -> None:
+    """It runs on quota that it was not given: others wait until that is paid back."""
+    runs, hand = await one_runs_and_one_waits(stage, make)
     await stage.patch(hand, patch)
     await stage.settle(30)
     later = make()
@@ -106,13 +111,7 @@ async def test_manually_started_job_counts_against_quota(
 async def test_manually_started_job_counts_in_its_former_queue(
     stage: Stage, make: Callable[[], Object], patch: Any, resource: str
 ) -> None:
-    await stage.create(*pool("q", {"cpu": 1, "tekton.dev/pipelineruns": 1}))
-    first = make()
-    first["metadata"]["name"] = "first"
-    runs = await stage.create(first)
-    await stage.until_admitted(runs)
-    hand = await stage.create(make())
-    await stage.until_waits(hand)
+    _, hand = await one_runs_and_one_waits(stage, make)
     await stage.patch(hand, {"metadata": {"labels": {QUEUE: "nowhere"}}})
     await stage.settle()
     await stage.patch(hand, patch)

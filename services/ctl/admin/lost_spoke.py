@@ -5,13 +5,13 @@ The declaration is an annotation of the MultiKueueCluster, which the dispatcher 
 
 from pathlib import Path
 
+from services.ctl.connect.cluster import refused
 from services.ctl.connect.reader import kubeconfig_of
 from shared.contracts.kube.bodies import annotations_of
 from shared.contracts.kube.kinds import MULTIKUEUE_CLUSTER
 from shared.contracts.kube.names import LOST
 from shared.kube.client import HttpKube
-from shared.kube.port import Kube, KubeError, NotFoundError, UnavailableError
-from shared.runtime.command import CommandError, Exit
+from shared.kube.port import Kube, KubeError
 
 
 async def declare_lost(
@@ -35,12 +35,8 @@ async def write_declaration(kube: Kube, spoke: str, reason: str | None) -> str:
         # The uid makes the API server refuse the patch for a new object of the same name.
         metadata = {"uid": obj["metadata"]["uid"], "annotations": {LOST: reason}}
         await kube.patch(MULTIKUEUE_CLUSTER, None, spoke, {"metadata": metadata})
-    except NotFoundError as error:
-        raise CommandError(title, "not found in the cluster", status=Exit.FAILED) from error
-    except UnavailableError as error:
-        raise CommandError(title, str(error), status=Exit.UNREACHABLE) from error
     except KubeError as error:
-        raise CommandError(title, f"refused: {error}", status=Exit.FAILED) from error
+        raise refused(title, error) from error
     return f"{title} is {_state(reason)}"
 
 

@@ -7,14 +7,15 @@ evicts them, and `active` of a Workload.
 from pathlib import Path
 from typing import Final
 
+from services.ctl.connect.cluster import refused
 from services.ctl.connect.reader import kubeconfig_of
 from services.ctl.get.resources import resource_named
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.kinds import Kind
 from shared.kube.client import HttpKube
-from shared.kube.port import Kube, KubeError, NotFoundError, UnavailableError
-from shared.runtime.command import CommandError, Exit
+from shared.kube.port import Kube, KubeError, NotFoundError
+from shared.runtime.command import CommandError
 
 _KINDS: Final = {
     "clusterqueues": kinds.CLUSTER_QUEUE,
@@ -69,12 +70,8 @@ async def write_steering_field(
         # The uid makes the API server refuse the patch for a new object of the same name.
         metadata = {"uid": obj["metadata"]["uid"]}
         await kube.patch(kind, namespace, real, {"metadata": metadata, "spec": {field: value}})
-    except NotFoundError as error:
-        raise CommandError(title, "not found in the cluster", status=Exit.FAILED) from error
-    except UnavailableError as error:
-        raise CommandError(title, str(error), status=Exit.UNREACHABLE) from error
     except KubeError as error:
-        raise CommandError(title, f"refused: {error}", status=Exit.FAILED) from error
+        raise refused(title, error) from error
     return f"{title} {'stopped' if stop else 'resumed'} ({field}: {_shown(value)})"
 
 

@@ -1,7 +1,7 @@
 """The system on one cluster: PipelineRuns and Jobs, with all faults for the first 90 seconds."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
 from random import Random
 from typing import Any, Final
@@ -9,11 +9,12 @@ from typing import Any, Final
 from services.simulator.judge import checks
 from services.simulator.scenarios import load
 from services.simulator.scenarios.port import Verdict, run_world
-from services.simulator.scenarios.system import System
+from services.simulator.scenarios.system import DEFAULTS, System
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
 from shared.integrations import SHIPPED, Integrations
 from shared.kube.port import NotFoundError
+from shared.settings.configuration import Configuration
 from shared.testing.world.world import Faults, World
 
 LOAD_SECONDS: Final = 60.0
@@ -73,11 +74,21 @@ def faults_of(random: Random) -> Faults:
 
 def play(seed: int) -> Verdict:
     """Run the world of `seed`; return its verdict."""
-    random = Random(f"basic/{seed}")
+    return play_with_faults("basic", seed, _drive)
+
+
+def play_with_faults(
+    name: str,
+    seed: int,
+    drive: Callable[[System, Random, Verdict], Coroutine[Any, Any, None]],
+    configuration: Configuration = DEFAULTS,
+) -> Verdict:
+    """Run a world with the faults that its name and `seed` draw; return its verdict."""
+    random = Random(f"{name}/{seed}")
     verdict = Verdict(seed=seed)
     with World(seed, faults=faults_of(random)) as world:
-        system = System(world)
-        run_world(world, lambda: _drive(system, random, verdict), verdict)
+        system = System(world, configuration=configuration)
+        run_world(world, lambda: drive(system, random, verdict), verdict)
     return verdict
 
 

@@ -19,9 +19,9 @@ from services.simulator.cluster.kinds.catalogue import (
 from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.cluster.storage.stored import Event, Stored
 from services.simulator.judge import checks
-from services.simulator.scenarios.basic import faults_of
+from services.simulator.scenarios.basic import play_with_faults
 from services.simulator.scenarios.load import object_of
-from services.simulator.scenarios.port import Verdict, run_world
+from services.simulator.scenarios.port import Verdict
 from services.simulator.scenarios.system import System
 from shared.contracts import coscheduling
 from shared.contracts.coscheduling import (
@@ -38,7 +38,6 @@ from shared.contracts.kube.names import REQUIRED_WHILE_SCHEDULING
 from shared.contracts.simulation import DURATION, RUN_IN_PODS
 from shared.integrations import TEKTON_SLOT
 from shared.kube.port import KubeError, NotFoundError
-from shared.testing.world.world import World
 
 NAMESPACES: Final = ("team-a", "team-b")
 LOAD_SECONDS: Final = 60.0
@@ -50,12 +49,7 @@ ISOLATED: Final = "isolate-pipelinerun"
 
 def play(seed: int) -> Verdict:
     """Run the world of `seed`; return its verdict."""
-    random = Random(f"coscheduling/{seed}")
-    verdict = Verdict(seed=seed)
-    with World(seed, faults=faults_of(random)) as world:
-        system = System(world)
-        run_world(world, lambda: _drive(system, random, verdict), verdict)
-    return verdict
+    return play_with_faults("coscheduling", seed, _drive)
 
 
 async def _drive(system: System, random: Random, verdict: Verdict) -> None:

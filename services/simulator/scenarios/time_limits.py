@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from services.simulator.judge import checks, time_limits
 from services.simulator.scenarios import load
-from services.simulator.scenarios.basic import faults_of
-from services.simulator.scenarios.port import Verdict, run_world
+from services.simulator.scenarios.basic import play_with_faults
+from services.simulator.scenarios.port import Verdict
 from services.simulator.scenarios.system import System
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.bodies import Body
@@ -15,7 +15,6 @@ from shared.contracts.kube.names import HOSTNAME
 from shared.contracts.simulation import DURATION
 from shared.kube.port import NotFoundError
 from shared.settings.configuration import Configuration
-from shared.testing.world.world import World
 
 LOAD_SECONDS: Final = 60.0
 END_SECONDS: Final = 900.0
@@ -40,12 +39,7 @@ NOWHERE: Final = {HOSTNAME: "nowhere"}
 
 def play(seed: int) -> Verdict:
     """Run the world of `seed`; return its verdict."""
-    random = Random(f"lives/{seed}")
-    verdict = Verdict(seed=seed)
-    with World(seed, faults=faults_of(random)) as world:
-        system = System(world, configuration=CONFIGURATION)
-        run_world(world, lambda: _drive(system, random, verdict), verdict)
-    return verdict
+    return play_with_faults("lives", seed, _drive, CONFIGURATION)
 
 
 async def _drive(system: System, random: Random, verdict: Verdict) -> None:

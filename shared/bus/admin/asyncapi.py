@@ -33,7 +33,7 @@ from shared.contracts.messages import (
 from shared.contracts.messages.base import Message
 
 VERSION: Final = "1"
-_CONTRACTS: Final = (
+CONTRACTS: Final = (
     admissions,
     checks,
     dispatches,
@@ -133,7 +133,7 @@ def all_messages() -> list[type[Message]]:
     """Every message of the contracts, in the order of modules and names."""
     return [
         thing
-        for module in _CONTRACTS
+        for module in CONTRACTS
         for _, thing in sorted(vars(module).items())
         if isinstance(thing, type) and issubclass(thing, Message)
         # `ObservedHeader` is a way to read `Observed`; nobody publishes it.

@@ -6,20 +6,10 @@ from typing import ClassVar
 
 import pytest
 
+from shared.bus.admin.asyncapi import CONTRACTS
 from shared.bus.follow import read as read_message
 from shared.bus.port import Entry
-from shared.contracts.messages import (
-    admissions,
-    checks,
-    dispatches,
-    hosts,
-    observed,
-    outcomes,
-    queues,
-    spokes,
-    traces,
-    workloads,
-)
+from shared.contracts.messages.admissions import Admission, Term
 from shared.contracts.messages.base import SCHEMA_VERSION, Message, NewerSchemaError
 from shared.contracts.messages.outcomes import DeadLetter
 from shared.contracts.messages.workloads import WorkloadState
@@ -120,21 +110,9 @@ def test_body_of_a_schema_that_is_known_is_read(version: str | None) -> None:
 
 
 def test_logs_of_the_release_before_schema_versions_are_read() -> None:
-    modules = (
-        admissions,
-        checks,
-        dispatches,
-        hosts,
-        observed,
-        outcomes,
-        queues,
-        spokes,
-        traces,
-        workloads,
-    )
     kinds = {
         kind.type: kind
-        for module in modules
+        for module in CONTRACTS
         for kind in vars(module).values()
         if isinstance(kind, type) and issubclass(kind, Message) and "type" in vars(kind)
     }
@@ -146,5 +124,5 @@ def test_logs_of_the_release_before_schema_versions_are_read() -> None:
         assert message.subject == stored["subject"]
         assert SCHEMA_VERSION not in stored["headers"]
         read_types.add(kind)
-    assert {admissions.Admission, admissions.Term, workloads.WorkloadState} <= read_types
+    assert {Admission, Term, WorkloadState} <= read_types
     assert len(read_types) >= 10

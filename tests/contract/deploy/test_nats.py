@@ -18,7 +18,6 @@ import trustme
 from services.ctl.setup.nats_files import files
 from services.ctl.setup.permissions import FILE, key_file, rendered
 from shared.bus.admin.apply import Report, apply_at
-from shared.bus.admin.permissions import consumers_of, reads_of, writes_of
 from shared.bus.embedded import EmbeddedServer, server_command
 from shared.bus.nats.bus import NatsBus
 from shared.bus.nats.jetstream_api import ApiError, call
@@ -28,6 +27,7 @@ from shared.bus.streams import DATA, load
 from shared.contracts.messages.admissions import Admission, AdmissionState, Term
 from shared.contracts.messages.base import EPOCH
 from shared.settings.access import Access, inbox_of, public_key
+from shared.testing.deployed import bus_of
 from shared.testing.nats_server import nats_server
 from shared.testing.waiting import eventually
 from tests.contract.deploy.rendering import COMPONENTS, kustomized
@@ -128,15 +128,7 @@ async def test_three_servers_store_stale_decision_and_every_reader_drops_it(fold
     async with three(folder) as servers, asyncio.timeout(ALL_SECONDS), AsyncExitStack() as stack:
         await applied(servers[0].url, user_of(folder, "bus"))
         old, new, patcher, tracer = (
-            NatsBus(
-                url=one.url,
-                instance=user,
-                now=lambda: NOON,
-                access=user_of(folder, user),
-                reads=reads_of(user),
-                writes=writes_of(user, "hub"),
-                consumers=consumers_of(user),
-            )
+            bus_of(user, one.url, user_of(folder, user), now=lambda: NOON)
             for one, user in zip((*servers, servers[0]), USERS, strict=True)
         )
         patcher.work(

@@ -22,13 +22,13 @@ from typer.testing import CliRunner
 from services.ctl.main import app
 from services.ctl.setup.permissions import FILE, key_file
 from shared.bus.admin.apply import apply_at
-from shared.bus.admin.permissions import consumers_of, reads_of, writes_of
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats import broker
 from shared.bus.nats.bus import NatsBus
 from shared.bus.port import Entry
 from shared.contracts.messages.spokes import Beat
 from shared.settings.access import Access, new_key, public_key
+from shared.testing.deployed import bus_of
 from shared.testing.waiting import eventually
 from tests.contract.deploy.test_nats import mounted, pod_of
 
@@ -84,15 +84,7 @@ class Installation:
         )
 
     def bus(self, user: str) -> NatsBus:
-        return NatsBus(
-            url=self.server.url,
-            instance=user,
-            access=self.access(user),
-            reads=reads_of(user),
-            writes=writes_of(user, "hub"),
-            consumers=consumers_of(user),
-            now=lambda: NOON,
-        )
+        return bus_of(user, self.server.url, self.access(user), now=lambda: NOON)
 
     async def connect(self, seed: str, *, certificate: str = "client") -> Client:
         """A connection with this key and this certificate, which is not made again once it is lost."""

@@ -1,6 +1,7 @@
 """A folder of manifests, and the command in this process."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,3 +33,9 @@ def sluice(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
         return int(end.value.code or 0), out, err
 
     return run
+
+
+@pytest.fixture
+def sluice_integration(sluice: Sluice) -> Sluice:
+    """`sluice integration`."""
+    return partial(sluice, "integration")

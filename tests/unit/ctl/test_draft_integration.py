@@ -1,33 +1,19 @@
 """`sluice integration init` writes a first document that passes its own checks and reads an object."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from services.ctl.main import main
 from shared.contracts.kube.kinds import Object
 from shared.integrations import Integration
 from shared.integrations.document import parse
 from shared.runtime.command import Exit
+from tests.unit.ctl.whatif_objects import Sluice
 from tests.unit.integrations.definitions import BARE, GADGETS, GROUPS, ROLES
 
-Sluice = Callable[..., tuple[int, str, str]]
 TEMPLATE = {"spec": {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}}
-
-
-@pytest.fixture
-def sluice(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Sluice:
-    def run(*arguments: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["sluice", "integration", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        out, err = capsys.readouterr()
-        return int(end.value.code or 0), out, err
-
-    return run
 
 
 def written(path: Path, obj: Any) -> Path:
@@ -72,11 +58,11 @@ def test_first_document_fits_the_schema_and_reads_an_object(
     spec: Object,
     asked: list[tuple[str, int]],
     lines: tuple[str, ...],
-    sluice: Sluice,
+    sluice_integration: Sluice,
     tmp_path: Path,
 ) -> None:
     crd = written(tmp_path / "crd.yaml", definition)
-    code, out, _ = sluice("init", crd)
+    code, out, _ = sluice_integration("init", crd)
     assert code == Exit.OK
     assert set(lines) <= set(out.splitlines())
     [(obj, where)] = parse(out)
@@ -87,7 +73,7 @@ def test_first_document_fits_the_schema_and_reads_an_object(
     assert [(p["name"], p["count"]) for p in integration.pod_sets(made)] == asked
     file = tmp_path / "integration.yaml"
     file.write_text(out)
-    code, out, err = sluice(
+    code, out, err = sluice_integration(
         "try", file, "--object", written(tmp_path / "o.yaml", made), "--crd", crd
     )
     assert (code, err) == (Exit.OK, "")
@@ -95,8 +81,10 @@ def test_first_document_fits_the_schema_and_reads_an_object(
     assert '"path": "/spec' in out
 
 
-def test_kind_without_templates_is_told_what_has_to_be_said(sluice: Sluice, tmp_path: Path) -> None:
-    code, out, _ = sluice("init", written(tmp_path / "crd.yaml", BARE))
+def test_kind_without_templates_is_told_what_has_to_be_said(
+    sluice_integration: Sluice, tmp_path: Path
+) -> None:
+    code, out, _ = sluice_integration("init", written(tmp_path / "crd.yaml", BARE))
     assert code == Exit.OK
     assert "No field `suspend` was found. Say how one is made to wait" in out
     assert '- requests: {example.com/bares: "1"}' in out
@@ -118,21 +106,23 @@ REFUSED: dict[str, tuple[Object, str]] = {
 
 @pytest.mark.parametrize(("definition", "said"), REFUSED.values(), ids=REFUSED.keys())
 def test_definition_of_what_cannot_wait_is_refused(
-    definition: Object, said: str, sluice: Sluice, tmp_path: Path
+    definition: Object, said: str, sluice_integration: Sluice, tmp_path: Path
 ) -> None:
-    code, _, err = sluice("init", written(tmp_path / "crd.yaml", definition))
+    code, _, err = sluice_integration("init", written(tmp_path / "crd.yaml", definition))
     assert (code, said in err) == (Exit.WRONG_INPUT, True)
 
 
 def test_document_against_its_schema_names_file_field_and_cause(
-    sluice: Sluice, tmp_path: Path
+    sluice_integration: Sluice, tmp_path: Path
 ) -> None:
     crd = written(tmp_path / "crd.yaml", GADGETS)
-    _, out, _ = sluice("init", crd)
+    _, out, _ = sluice_integration("init", crd)
     file = tmp_path / "integration.yaml"
     file.write_text(out.replace("spec.template", "spec.tmplate"))
-    code, _, err = sluice("check", file, "--crd", crd)
+    code, _, err = sluice_integration("check", file, "--crd", crd)
     assert code == Exit.WRONG_INPUT
     assert "integration.yaml: Integration gadgets.example.com: spec.podSets[0].template: " in err
-    code, _, err = sluice("check", file, "--crd", written(tmp_path / "other.yaml", ROLES))
+    code, _, err = sluice_integration(
+        "check", file, "--crd", written(tmp_path / "other.yaml", ROLES)
+    )
     assert "defines Training, of which no document of" in err

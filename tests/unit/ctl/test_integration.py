@@ -1,31 +1,15 @@
 """`sluice integration check` as a person meets it: what it prints, and its exit status."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
-from services.ctl.main import main
 from shared.integrations.registry import opted
 from shared.runtime.command import Exit
+from tests.unit.ctl.whatif_objects import Sluice
 from tests.unit.integrations.gadgets import DOCUMENT, gadget
-
-Sluice = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def sluice(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Sluice:
-    def run(*arguments: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["sluice", "integration", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        out, err = capsys.readouterr()
-        return int(end.value.code or 0), out, err
-
-    return run
-
 
 OWNER = {
     "apiVersion": "jobset.x-k8s.io/v1alpha2",
@@ -108,28 +92,28 @@ CHECKS = {
 
 @pytest.mark.parametrize(("text", "obj", "status", "said"), CHECKS.values(), ids=CHECKS.keys())
 def test_check_describes_the_object(
-    text: str, obj: object, status: Exit, said: str, sluice: Sluice, tmp_path: Path
+    text: str, obj: object, status: Exit, said: str, sluice_integration: Sluice, tmp_path: Path
 ) -> None:
     document, manifest = tmp_path / "integration.yaml", tmp_path / "object.yaml"
     document.write_text(text)
     manifest.write_text(yaml.safe_dump(obj))
-    code, out, err = sluice("check", document, "--object", manifest)
+    code, out, err = sluice_integration("check", document, "--object", manifest)
     assert said in out + err
     assert code == status
 
 
-def test_document_without_object_is_checked(sluice: Sluice, tmp_path: Path) -> None:
+def test_document_without_object_is_checked(sluice_integration: Sluice, tmp_path: Path) -> None:
     document = tmp_path / "integration.yaml"
     document.write_text(DOCUMENT)
-    code, out, _ = sluice("check", document)
+    code, out, _ = sluice_integration("check", document)
     assert (code, out.count("\n")) == (Exit.OK, 1)
 
 
-def test_check_prints_json(sluice: Sluice, tmp_path: Path) -> None:
+def test_check_prints_json(sluice_integration: Sluice, tmp_path: Path) -> None:
     document, manifest = tmp_path / "integration.yaml", tmp_path / "object.yaml"
     document.write_text(DOCUMENT)
     manifest.write_text(yaml.safe_dump(gadget()))
-    code, out, _ = sluice("check", document, "--object", manifest, "-o", "json")
+    code, out, _ = sluice_integration("check", document, "--object", manifest, "-o", "json")
     found = json.loads(out)
     assert code == Exit.OK
     assert found["pod_sets"] == [
@@ -138,8 +122,8 @@ def test_check_prints_json(sluice: Sluice, tmp_path: Path) -> None:
     assert found["patches"]["release"][-1]["value"] is False
 
 
-def test_shipped_kinds_are_listed(sluice: Sluice) -> None:
-    code, out, _ = sluice("list")
+def test_shipped_kinds_are_listed(sluice_integration: Sluice) -> None:
+    code, out, _ = sluice_integration("list")
     assert code == Exit.OK
     assert [line.split()[0] for line in out.splitlines()[1:4]] == [
         "pipelineruns.tekton.dev",

@@ -1,7 +1,7 @@
 """A cluster and a bus in memory, with a patcher between them. Tests act as watcher, classifier and quota."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime
 from functools import partial
@@ -14,12 +14,12 @@ from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
 from shared.bus.port import CaughtUp
 from shared.contracts.kube import kinds
-from shared.contracts.kube.kinds import Kind
+from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.kube.names import workload_name
 from shared.contracts.messages.admissions import Admission, AdmissionState, PodSetAssignment
 from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.workloads import JobRef, PodSet, WorkloadState
-from shared.kube.port import Kube, NotFoundError
+from shared.kube.port import Kube, NotFoundError, Patch
 from shared.settings.configuration import Configuration
 from shared.testing.builders import observed_object
 from shared.testing.waiting import eventually
@@ -29,6 +29,24 @@ from shared.testing.world.memory_server import MemoryServer
 Json = dict[str, Any]
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SECONDS_MAX = 5.0
+
+
+class HeldKube(LocalKube):
+    """Keeps what `is_held` selects of the patches on its way, until the test lets them arrive."""
+
+    def __init__(self, inner: LocalKube, is_held: Callable[[Kind, Patch], bool]) -> None:
+        super().__init__(inner._api)  # The same cluster, as another client has it.
+        self._is_held = is_held
+        self.on_its_way = asyncio.Event()
+        self.arrives = asyncio.Event()
+
+    async def patch(
+        self, kind: Kind, namespace: str | None, name: str, patch: Patch, **options: Any
+    ) -> Object:
+        if self._is_held(kind, patch):
+            self.on_its_way.set()
+            await self.arrives.wait()
+        return await super().patch(kind, namespace, name, patch, **options)
 
 
 class Setup:

@@ -10,14 +10,12 @@ import pytest
 
 from services.classifier.projection.cluster_objects import ClusterObjects
 from services.classifier.projection.project import project_external
-from services.simulator.local import LocalKube
 from shared.contracts.kube import kinds
-from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.kube.kinds import Object
 from shared.contracts.messages.workloads import WorkloadState
-from shared.kube.port import Patch
 from shared.testing.waiting import eventually
 from tests.unit.classifier.observations import seen
-from tests.unit.patcher.stage import Setup
+from tests.unit.patcher.stage import HeldKube, Setup
 
 
 class Theirs(Setup):
@@ -75,29 +73,6 @@ class Theirs(Setup):
         return any(c["reason"] == reason for c in conditions)
 
 
-class Slow(LocalKube):
-    """Keeps the first reason that is written on its way until the test lets it arrive."""
-
-    def __init__(self, inner: LocalKube) -> None:
-        super().__init__(inner._api)  # The same cluster, as another client has it.
-        self.held = asyncio.Event()
-        self.arrive = asyncio.Event()
-
-    async def patch(
-        self,
-        kind: Kind,
-        namespace: str | None,
-        name: str,
-        patch: Patch,
-        *,
-        subresource: str | None = None,
-    ) -> Object:
-        if "WaitingForQuota" in str(patch) and not self.held.is_set():
-            self.held.set()
-            await self.arrive.wait()
-        return await super().patch(kind, namespace, name, patch, subresource=subresource)
-
-
 @pytest.fixture
 async def theirs() -> AsyncIterator[Theirs]:
     subject = Theirs()
@@ -144,15 +119,17 @@ async def test_short_wait_of_a_foreign_workload_causes_no_write(theirs: Theirs) 
 
 
 async def test_late_waiting_reason_does_not_revert_the_admission(theirs: Theirs) -> None:
-    theirs.patchers_kube = slow = Slow(theirs.kube)
+    theirs.patchers_kube = slow = HeldKube(
+        theirs.kube, lambda _, patch: "WaitingForQuota" in str(patch)
+    )
     await theirs.kill_patcher()
     await theirs.start_patcher()
     state = await theirs.make()
     await theirs.decide(state, "waiting", reason="WaitingForQuota", message="1 more needed")
-    await slow.held.wait()
+    await slow.on_its_way.wait()
     await theirs.decide(state, "admitted")
     await eventually(lambda: theirs.is_true("Admitted"))
-    slow.arrive.set()
+    slow.arrives.set()
     await asyncio.sleep(0.3)
     assert await theirs.is_true("Admitted")
     assert (await theirs.now())["status"]["admission"]["clusterQueue"] == "cq"

@@ -6,38 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from services.simulator.local import LocalKube
 from shared.contracts.kube import kinds
-from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.spokes import ORDER, ORIGIN, PREBUILT_WORKLOAD
 from shared.contracts.messages.workloads import WorkloadState
-from shared.kube.port import Patch
 from shared.testing.waiting import PATIENCE_SECONDS, eventually
-from tests.unit.patcher.stage import NOON, Setup
-
-
-class Slow(LocalKube):
-    """Keeps what is written to a job on its way until it may arrive."""
-
-    def __init__(self, inner: LocalKube) -> None:
-        super().__init__(inner._api)  # The same cluster, as another client has it.
-        self.on_its_way = asyncio.Event()
-        self.arrives = asyncio.Event()
-
-    async def patch(
-        self,
-        kind: Kind,
-        namespace: str | None,
-        name: str,
-        patch: Patch,
-        *,
-        subresource: str | None = None,
-    ) -> Object:
-        if kind == kinds.JOB:
-            self.on_its_way.set()
-            await self.arrives.wait()
-        return await super().patch(kind, namespace, name, patch, subresource=subresource)
+from tests.unit.patcher.stage import NOON, HeldKube, Setup
 
 
 class Spoke(Setup):
@@ -45,7 +19,7 @@ class Spoke(Setup):
 
     def __init__(self) -> None:
         super().__init__()
-        self.slow = self.patchers_kube = Slow(self.kube)
+        self.slow = self.patchers_kube = HeldKube(self.kube, lambda kind, _: kind == kinds.JOB)
         self.settings = {"hub": "far"}
         self._ordered = 0
 

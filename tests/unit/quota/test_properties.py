@@ -106,9 +106,9 @@ class QuotaLedger(RuleBasedStateMachine):
             self.engine.apply(fact)
             self.told.append(fact)
 
-    @initialize(fair=st.booleans(), data=st.data())
-    def set_up(self, fair: bool, data: st.DataObject) -> None:
-        self.policy = Policy(fair_sharing=fair)
+    def begin(self, *, fair_sharing: bool) -> None:
+        """Two cohorts below one that lends, two flavors, and a check."""
+        self.policy = Policy(fair_sharing=fair_sharing)
         self.engine = QuotaEngine(self.policy)
         self.take(
             NamespaceChanged(cluster=CLUSTER, name="ns"),
@@ -119,6 +119,10 @@ class QuotaLedger(RuleBasedStateMachine):
             cohort("left", "root"),
             cohort("right", "root"),
         )
+
+    @initialize(fair=st.booleans(), data=st.data())
+    def set_up(self, fair: bool, data: st.DataObject) -> None:
+        self.begin(fair_sharing=fair)
         for name in QUEUES:
             self.take(data.draw(queues(name)), local(name))
 

@@ -4,16 +4,12 @@ from random import Random
 
 import pytest
 
-from services.quota.engine import Policy, QuotaEngine
 from services.quota.engine.facts import (
-    AdmissionCheckChanged,
     ClusterQueueChanged,
-    FlavorChanged,
     Fungibility,
-    NamespaceChanged,
     Preemption,
 )
-from tests.unit.quota.builders import CLUSTER, cohort, drained, group, local, queue, quota
+from tests.unit.quota.builders import drained, group, local, queue, quota
 from tests.unit.quota.test_properties import NAMES, QUEUES, QuotaLedger
 
 STEPS = 150
@@ -45,17 +41,7 @@ def random_queue(random: Random, name: str) -> ClusterQueueChanged:
 
 def make(random: Random) -> QuotaLedger:
     books = QuotaLedger()
-    books.policy = Policy(fair_sharing=random.random() < 0.4)
-    books.engine = QuotaEngine(books.policy)
-    books.take(
-        NamespaceChanged(cluster=CLUSTER, name="ns"),
-        FlavorChanged(cluster=CLUSTER, name="default"),
-        FlavorChanged(cluster=CLUSTER, name="spare"),
-        AdmissionCheckChanged(cluster=CLUSTER, name="check"),
-        cohort("root", None, group(("default", {"slot": quota(2)}))),
-        cohort("left", "root"),
-        cohort("right", "root"),
-    )
+    books.begin(fair_sharing=random.random() < 0.4)
     for name in QUEUES:
         books.take(random_queue(random, name), local(name))
     return books
