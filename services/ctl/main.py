@@ -34,6 +34,39 @@ EPILOG: Final = (
     "2 wrong option, file or manifest, 3 NATS or the cluster does not answer, 130 interrupted."
 )
 
+DevCluster = Annotated[
+    Path | None, typer.Option(help="A cluster to work on; without it, one is simulated.")
+]
+DevManifests = Annotated[
+    list[Path] | None,
+    typer.Option(help="File or folder of manifests to apply first. May be repeated."),
+]
+DevRules = Annotated[Path | None, typer.Option(help="Folder with the classifier's config.yaml.")]
+DevWebhook = Annotated[
+    bool | None,
+    typer.Option(
+        "--webhook/--no-webhook", help="Register the webhook. Default: only in a simulated cluster."
+    ),
+]
+DevSpokes = Annotated[
+    int, typer.Option(min=0, max=20, help="Simulated clusters beside it, to send work to.")
+]
+DevNatsUrl = Annotated[
+    str | None,
+    typer.Option(
+        envvar=["SLUICE_NATS_URL", "NATS_URL"], help="A NATS server; without it, one is started."
+    ),
+]
+Speed = Annotated[
+    float, typer.Option(min=0.001, help="Speed of simulated time: 60 is a minute a second.")
+]
+Processes = Annotated[
+    bool, typer.Option("--processes", help="One process for each service, as in a deployment.")
+]
+Secure = Annotated[
+    bool, typer.Option("--secure", help="TLS, and a user of its own for each service on NATS.")
+]
+
 app = typer.Typer(
     name="sluice",
     help="Admit work to Kubernetes clusters: run Sluicegate, look at it, try it.",
@@ -66,44 +99,17 @@ def run(context: typer.Context, program: Program) -> None:
 
 @app.command()
 def dev(
-    kubeconfig: Annotated[
-        Path | None, typer.Option(help="A cluster to work on; without it, one is simulated.")
-    ] = None,
-    manifests: Annotated[
-        list[Path] | None,
-        typer.Option(help="File or folder of manifests to apply first. May be repeated."),
-    ] = None,
-    rules: Annotated[
-        Path | None, typer.Option(help="Folder with the classifier's config.yaml.")
-    ] = None,
-    webhook: Annotated[
-        bool | None,
-        typer.Option(
-            "--webhook/--no-webhook",
-            help="Register the webhook. Default: only in a simulated cluster.",
-        ),
-    ] = None,
-    speed: Annotated[
-        float, typer.Option(min=0.001, help="Speed of simulated time: 60 is a minute a second.")
-    ] = 60.0,
+    kubeconfig: DevCluster = None,
+    manifests: DevManifests = None,
+    rules: DevRules = None,
+    webhook: DevWebhook = None,
+    speed: Speed = 60.0,
     seed: Annotated[int, typer.Option(help="Seed of the simulated cluster.")] = 0,
-    spokes: Annotated[
-        int, typer.Option(min=0, max=20, help="Simulated clusters beside it, to send work to.")
-    ] = 0,
-    processes: Annotated[
-        bool, typer.Option("--processes", help="One process for each service, as in a deployment.")
-    ] = False,
-    secure: Annotated[
-        bool, typer.Option("--secure", help="TLS, and a user of its own for each service on NATS.")
-    ] = False,
+    spokes: DevSpokes = 0,
+    processes: Processes = False,
+    secure: Secure = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not show the services' logs.")] = False,
-    nats_url: Annotated[
-        str | None,
-        typer.Option(
-            envvar=["SLUICE_NATS_URL", "NATS_URL"],
-            help="A NATS server; without it, one is started.",
-        ),
-    ] = None,
+    nats_url: DevNatsUrl = None,
     directory: DevDirectory = Path(".sluice"),
 ) -> None:
     """Run the whole system on this machine until Ctrl-C; what dies is started again."""
@@ -138,9 +144,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="Seed of the load: equal seeds, equal load.")] = 1,
     runs: Annotated[int, typer.Option(min=0, help="How many PipelineRuns.")] = 600,
     jobs: Annotated[int, typer.Option(min=0, help="How many Jobs.")] = 100,
-    speed: Annotated[
-        float, typer.Option(min=0.001, help="Speed of simulated time: 60 is a minute a second.")
-    ] = 60.0,
+    speed: Speed = 60.0,
     pipelineruns: Annotated[
         Path | None,
         typer.Option(
@@ -151,9 +155,7 @@ def demo(
     spokes: Annotated[
         int, typer.Option(min=0, max=20, help="Send everything to so many simulated spokes.")
     ] = 0,
-    secure: Annotated[
-        bool, typer.Option("--secure", help="TLS, and a user of its own for each service on NATS.")
-    ] = False,
+    secure: Secure = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave it running at the end.")] = False,
     directory: DevDirectory = Path(".sluice"),
 ) -> None:
