@@ -28,24 +28,6 @@ def _without_deletions(original: Any) -> Any:
     return on_job
 
 
-def _believes_every_tombstone(original: Any) -> Any:
-    def on_job(self: Any, observed: Any, integration: Any) -> None:
-        for job_ref, ref in list(self._workload_of.items()):
-            same = (job_ref.namespace, job_ref.name) == (observed.namespace, observed.name)
-            if observed.deleted and same:
-                self._drop(job_ref, ref)
-        original(self, observed, integration)
-
-    return on_job
-
-
-def _one_generation(original: Any) -> Any:
-    def restore(self: Any, state: Any) -> None:
-        original(self, state.replace(generation=0))
-
-    return restore
-
-
 MUTANTS: Final = (
     Mutant(
         name="OBSERVED has no fence",
