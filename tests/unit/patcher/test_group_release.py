@@ -1,5 +1,6 @@
 """A group is let go as far as it was admitted, and its stop is told when nothing of it runs."""
 
+import asyncio
 from contextlib import suppress
 from random import Random
 
@@ -15,7 +16,7 @@ from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
 from shared.bus.port import LaterError
 from shared.contracts.kube.conditions import is_true
-from shared.contracts.kube.kinds import INTEGRATION, NAMESPACE, POD, WORKLOAD, Object
+from shared.contracts.kube.kinds import EVENT, INTEGRATION, NAMESPACE, POD, WORKLOAD, Object
 from shared.contracts.messages.admissions import Admission, PodSetAssignment
 from shared.contracts.messages.workloads import JobRef, Members, PodSet, WorkloadState
 from shared.integrations import PodSetInfo, opted_documents
@@ -61,7 +62,7 @@ class Cluster:
         self.cache = ObjectCache(bus=MemoryBus(MemoryServer(), instance="test"), cluster="hub")
         load = WriteLoad()
         writer = Writer(kube=self.kube, cache=self.cache, load=load)
-        events = EventRecorder(kube=self.kube, now=lambda: NOON, per_second=0)
+        self.events = events = EventRecorder(kube=self.kube, now=lambda: NOON, per_second=1000.0)
         self.groups = GroupController(
             cache=self.cache,
             kube=self.kube,
@@ -88,6 +89,11 @@ class Cluster:
         await self.kube.patch(POD, "team-a", name, bare)
         with suppress(NotFoundError):
             await self.kube.delete(POD, "team-a", name, uid=obj["metadata"]["uid"])
+
+    async def started(self) -> list[str]:
+        """The pods that have the event that says so."""
+        found = [obj for obj in (await self.kube.list(EVENT)).items if obj["reason"] == "Started"]
+        return [obj["involvedObject"]["name"] for obj in found]
 
     async def let_go(self) -> set[str]:
         found = (await self.kube.list(POD, namespace="team-a")).items
@@ -129,6 +135,23 @@ async def test_no_more_pods_are_let_go_than_were_admitted() -> None:
     assert released.version == int(let_go["metadata"]["resourceVersion"])
     owners = (await cluster.kube.get(WORKLOAD, "team-a", "g"))["metadata"]["ownerReferences"]
     assert [one["name"] for one in owners] == ["y"]
+
+
+async def test_pod_that_was_let_go_has_an_event_and_one_that_ran_already_has_none() -> None:
+    cluster = Cluster()
+    await cluster.hold(pod("x", "Running"), pod("y"))
+    admitted = await cluster.kube.create(WORKLOAD, _new(workload(a=2)))
+    group = cluster.cache.groups.find(POD, "team-a", "g")
+    assert group is not None
+    info = PodSetInfo(name="a", count=2, node_selector={}, tolerations=())
+    await cluster.groups.release(group, [info], admitted, check=agree, on_conflict=agree)
+    telling = asyncio.create_task(cluster.events.run())
+
+    async def is_told() -> bool:
+        return await cluster.started() == ["y"]
+
+    await eventually(is_told)
+    telling.cancel()
 
 
 async def test_pod_that_is_gone_meanwhile_leaves_the_version_of_those_that_were_let_go() -> None:
