@@ -22,7 +22,7 @@ from tests.simulation.pods import (
     pod,
     replicated,
 )
-from tests.simulation.test_pods_under_faults import pods_of
+from tests.simulation.pods_under_faults import pods_of
 
 
 async def is_gone(stage: Stage, obj: Object) -> bool:

@@ -144,7 +144,7 @@ async def test_pod_that_was_let_go_has_an_event_and_one_that_ran_already_has_non
     group = cluster.cache.groups.find(POD, "team-a", "g")
     assert group is not None
     info = PodSetInfo(name="a", count=2, node_selector={}, tolerations=())
-    await cluster.groups.release(group, [info], admitted, check=agree, on_conflict=agree)
+    await cluster.groups.release(group, [info], admitted, ADMITTED, check=agree, on_conflict=agree)
     telling = asyncio.create_task(cluster.events.run())
 
     async def is_told() -> bool:
