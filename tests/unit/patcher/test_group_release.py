@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from random import Random
 
 import pytest
@@ -227,6 +228,8 @@ async def test_refused_pod_leaves_the_quota_to_those_that_run(refused: int, acti
         members=Members(total=2, present=2, complete=True, latest=latest),
     )
     await setup.bus.publish(state)
+    # A decision that comes at the same time would be carried out twice, once for each message.
+    await eventually(partial(setup.workload, state))
     await setup.decide(state, "admitted", pod_sets=TWO)
 
     async def told() -> bool:
