@@ -64,6 +64,21 @@ def test_hint_of_what_a_look_has_brought_wakes_nobody() -> None:
     assert run_virtual(story()) >= FIRST_PAUSE_SECONDS
 
 
+def test_log_that_begins_anew_is_looked_at_however_much_it_has_by_then() -> None:
+    async def story() -> list[bool]:
+        server = Server()
+        hints = Hints(cast("Any", server), (SUBJECT,))
+        await hints.listen()
+        waiting = asyncio.create_task(hints.wait(delivered=5))
+        await asyncio.sleep(0)
+        for sequence in range(1, 9):
+            await server.store(sequence)
+        first = await waiting
+        return [first, await hints.wait(delivered=5)]
+
+    assert run_virtual(story()) == [False, True]
+
+
 def test_closed_reader_does_not_wait() -> None:
     async def story() -> float:
         hints = Hints(cast("Any", Server()), (SUBJECT,), stopped=lambda: True)

@@ -63,6 +63,12 @@ class Hints:
         """The highest sequence of the log that was told."""
 
         self._tries = 0
+        self._read = 0
+        """How far the log had been read when the waiting began."""
+
+        self._came_again = False
+        """Whether a hint came of what had been read before: then the log may have been made anew."""
+
         self._looked_at = 0.0
 
     async def listen(self) -> None:
@@ -82,30 +88,36 @@ class Hints:
         self._told[subject] += 1
         if self._told[subject] >= HEARD_MAX:
             self._listening.pop(subject, None)
-        self._heard = max(self._heard, sequence_of(message) or 0)
+        sequence = sequence_of(message) or 0
+        self._heard = max(self._heard, sequence)
+        # Of a log made anew many may come before anybody wakes up: the first of them tells.
+        self._came_again |= sequence <= self._read
         self._pause = FIRST_PAUSE_SECONDS
         self.came.set()
 
     async def wait(self, *, delivered: int) -> bool:
         """Wait for a hint of more than was `delivered` of the log; False: look without one.
 
-        False also if the hint is of what was read before: the log may have been made anew.
+        False also if a hint is of what was read before: the log may have been made anew.
         """
-        if delivered < self._heard and self._tries < LAG_TRIES:
-            await asyncio.sleep(min(LAG_MAX_SECONDS, LAG_FIRST_SECONDS * 2**self._tries))
-            self._tries += 1
-            return True
-        self._heard, self._tries = 0, 0
-        if not self._stopped():
-            self.came.clear()  # What was told has been read.
-        try:
-            async with asyncio.timeout(self._pause):
-                await self.came.wait()
-        except TimeoutError:
-            self._pause = min(PAUSE_MAX_SECONDS, 2 * self._pause)
-            return False
+        self._read = delivered
+        if not self._came_again:
+            if delivered < self._heard and self._tries < LAG_TRIES:
+                await asyncio.sleep(min(LAG_MAX_SECONDS, LAG_FIRST_SECONDS * 2**self._tries))
+                self._tries += 1
+                return True
+            self._heard, self._tries = 0, 0
+            if not self._stopped():
+                self.came.clear()  # What was told has been read.
+            try:
+                async with asyncio.timeout(self._pause):
+                    await self.came.wait()
+            except TimeoutError:
+                self._pause = min(PAUSE_MAX_SECONDS, 2 * self._pause)
+                return False
         await asyncio.sleep(self._looked_at + BETWEEN_SECONDS - asyncio.get_running_loop().time())
-        return delivered < self._heard
+        came_again, self._came_again = self._came_again, False
+        return delivered < self._heard and not came_again
 
     async def close(self) -> None:
         """Listen no more."""
