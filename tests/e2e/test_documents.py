@@ -47,6 +47,8 @@ NOT_RUN: Final = {
     "sluice dead show team-a/": LETTER,
     "sluice dead retry team-a/": LETTER,
     "docker ": ENGINE,
+    "kubectl get --raw /apis/visibility": "needs the component in a real cluster; "
+    "tests/integration/console/test_aggregation.py asks as its API server does",
     "helm ": "tests/contract/deploy/test_helm.py renders the chart with Helm's own library",
 }
 """How a command begins, and why it is not run."""

@@ -73,12 +73,18 @@ class RepeatedChanges:
                 namespace=state.namespace,
             )
         self._changed[state.uid] = _Changed(decision, times, self._now())
-        if len(self._changed) > JOBS_MAX:
+        self._forget()
+
+    def _forget(self) -> None:
+        """Forget from the oldest change on what counts no more."""
+        while len(self._changed) > JOBS_MAX or self._is_old(next(iter(self._changed.values()))):
             self._changed.popitem(last=False)
 
     def _last(self, state: WorkloadState, decision: str) -> _Changed | None:
         last = self._changed.get(state.uid)
         if last is None or last.decision != decision:
             return None
-        is_old = (self._now() - last.at).total_seconds() > FORGET_SECONDS
-        return None if is_old else last
+        return None if self._is_old(last) else last
+
+    def _is_old(self, changed: _Changed) -> bool:
+        return (self._now() - changed.at).total_seconds() > FORGET_SECONDS

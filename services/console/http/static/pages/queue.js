@@ -38,10 +38,13 @@ function queuePage(query, ident, path, isMine, position) {
     row.active === false ? problem(`Inactive. ${inactive(row)}`) : null,
     row.flavors.length ? section(row.namespace ? "In use" : "Quota", element("div", { class: "flavors" }, row.flavors.map((each) => flavor(row, each)))) : null,
     row.namespace ? null : entrances(row),
-    section(`Waiting: ${waiting.length}`, order.refused ? problem(order.refused) : null, waiting.length && !order.asked ? element("div", { class: "unordered" }, asking()) : listed(waiting, "Waiting", starts),
-      starts?.because ? note(`Expected starts are not known: ${starts.because}.`) : null),
-    section(`Holding quota: ${holding.length}`, listed(holding, "Holding quota", null)),
-    row.namespace ? null : used(row, spanOf(query)),
+    // What is below the waiting workloads comes with them: else it would move while it is read.
+    ...(waiting.length && !order.asked ? [section(`Waiting: ${waiting.length}`, asking())] : [
+      section(`Waiting: ${waiting.length}`, order.refused ? problem(order.refused) : null, listed(waiting, "Waiting", starts),
+        starts?.because ? note(`Expected starts are not known: ${starts.because}.`) : null),
+      section(`Holding quota: ${holding.length}`, listed(holding, "Holding quota", null)),
+      row.namespace ? null : used(row, spanOf(query)),
+    ]),
   ];
 }
 
