@@ -51,18 +51,24 @@ async def both(tmp_path: Path) -> AsyncIterator[tuple[str, StreamReader, StreamR
 
 
 async def furnish(url: str) -> None:
-    bus, done = NatsBus(url=url, instance="patcher", now=now), 0
+    bus = NatsBus(url=url, instance="patcher", now=now)
 
     async def handle(_: Entry) -> None:
-        nonlocal done
-        done += 1
+        pass
+
+    async def all_is_handled() -> bool:
+        async with open_stream_reader(url) as look:
+            log = await look.call("STREAM.INFO.WORKLOADS")
+            found = await look.call("CONSUMER.LIST.WORKLOADS_NOW", {"offset": 0})
+        floors = [one["ack_floor"]["stream_seq"] for one in found["consumers"]]
+        return floors == [log["state"]["last_seq"]]
 
     bus.work("WORKLOADS", "patcher-hub-workload", handle)
     await bus.start()
     for name in ("a", "b", "a"):
         await bus.publish(workload(name, created_at=now()))
     await bus.put_body("a-body", BODY)
-    await eventually(lambda: done >= 2)
+    await eventually(all_is_handled)
     await bus.stop()
 
 

@@ -128,13 +128,13 @@ def ends_of_a_large_object(self: Any, observed: Any) -> None:
 
 MISTAKES: dict[str, Mistake] = {
     "an owner that nobody looks for": Mistake(
-        Projector, "_is_ours", believes_any_owner, 12, "runs and holds no quota"
+        Projector, "_is_ours", believes_any_owner, 6, "runs and holds no quota"
     ),
     "an owner without admission": Mistake(
-        Projector, "_is_ours", believes_an_owner_that_waits, 12, "runs and holds no quota"
+        Projector, "_is_ours", believes_an_owner_that_waits, 6, "runs and holds no quota"
     ),
     "an owner that makes no jobs": Mistake(
-        Integration, "makes", believes_that_all_controllers_make_jobs, 32, "has priority 1000"
+        Integration, "makes", believes_that_all_controllers_make_jobs, 39, "has priority"
     ),
     "a removed or empty queue label": Mistake(
         Projector, "_is_ours", believes_the_label, 1, "runs and holds no quota"
@@ -143,9 +143,9 @@ MISTAKES: dict[str, Mistake] = {
         outbound, "bypass_cause", is_content_with_counting, 45, "runs on though it is evicted"
     ),
     "the end of an own pause": Mistake(
-        updates, "_held", takes_the_end_of_a_pause_for_a_start, 15, "nobody admitted it"
+        updates, "_held", takes_the_end_of_a_pause_for_a_start, 19, "nobody admitted it"
     ),
-    "another priority": Mistake(system, "check_fixed", fixes_nothing, 20, "has priority"),
+    "another priority": Mistake(system, "check_fixed", fixes_nothing, 26, "has priority"),
     "a Workload that its user changed": Mistake(
         JobController, "stop", stops_only_with_a_workload, 24, "runs on though it is evicted"
     ),
@@ -153,7 +153,7 @@ MISTAKES: dict[str, Mistake] = {
         outbound, "_excess", sees_no_growth, 137, "runs more than it was given"
     ),
     "a Workload that outlives its job": Mistake(
-        projector, "was_of_a_job", forgets_whose_it_was, 14, "any is free"
+        projector, "was_of_a_job", forgets_whose_it_was, 27, "any is free"
     ),
     "a copy's labels": Mistake(
         Naming, "ref_of", takes_over_any_workload, 55, "runs and holds no quota"

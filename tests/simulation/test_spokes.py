@@ -57,8 +57,8 @@ def believes(*_: Any) -> list[str]:
     ("where", "name", "mistake", "seeds"),
     [
         pytest.param(CopyReconciler, "may_start", starts_anything, (4, 15), id="no fence"),
-        pytest.param(CopyReconciler, "stop", stops_nothing, (5, 59, 63), id="no lease"),
-        pytest.param(plan, "may_still_run", believes, (60, 68), id="no confirmation"),
+        pytest.param(CopyReconciler, "stop", stops_nothing, (31, 40), id="no lease"),
+        pytest.param(plan, "may_still_run", believes, (25, 42), id="no confirmation"),
     ],
 )
 def test_judge_finds_two_running_copies(
