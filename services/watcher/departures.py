@@ -2,7 +2,9 @@
 
 1. A job is deleted while something of it runs. Its tombstone is held back.
 2. Pods of its namespace are listed until none of them is the job's, then the tombstone is published.
-3. A new job of that name is held back, too: a subject has one last message.
+3. A new job of that name is held back, too: a subject has one last message. If the same controller made
+   both, the new one's message takes the place of the tombstone: between the two the controller would seem
+   to run nothing, and its quota would be given back while the new job's pods run or end.
 
 A pod is the job's if its controller is, or is a child of the job: a TaskRun of a PipelineRun, a Job of a
 JobSet. What the job's kind does not make is nobody's child, whatever controller its tenant writes into it:
@@ -166,6 +168,15 @@ class Departures:
         self._wake.set()
         return True
 
+    def is_succeeded(self, kind: Kind, tombstone: Observed, later: Body) -> bool:
+        """Whether the controller of a job that is gone has made the next one of that name, too."""
+        if kind == TASK_RUN or not self._concerns(kind):
+            return False
+        body = tombstone.body
+        known = self._controllers.get(tombstone.uid, "")
+        maker = known if body is None else self._maker_of(kind, body)
+        return bool(maker) and self._maker_of(kind, later) == maker
+
     async def run(self) -> None:
         """Look for the pods of what departs, until cancelled."""
         while True:
@@ -245,8 +256,8 @@ class Departures:
             if departure.pods.isdisjoint(running):
                 del self._departing[uid]
                 del self._by_name[departure.scope.kind, ObjectName(namespace, tombstone.name)]
-                self._controllers.pop(uid, None)
                 self._release(departure.scope, tombstone, departure.later)
+                self._controllers.pop(uid, None)
         in_use = set(running.values())
         for uid, space in list(self._ended_children.items()):
             if space == namespace and uid not in in_use:

@@ -366,10 +366,15 @@ class Term:
             return False
         if self._departures.depart(scope, state, later):
             return True
-        self._publish(scope, state)
+        if later is None or not self._departures.is_succeeded(scope.kind, state, later):
+            self._publish(scope, state)
         return False
 
     def _on_departed(self, scope: Scope, state: Observed, later: Body | None) -> None:
+        if later is not None and self._departures.is_succeeded(scope.kind, state, later):
+            self._departures.observe(scope, later)
+            self._publish(scope, observed(self._cluster, scope.kind, later))
+            return
         self._publish(scope, state)
         if later is not None:
             self._on_changed(scope, later)

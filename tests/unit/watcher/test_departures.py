@@ -8,8 +8,9 @@ from typing_extensions import override
 
 from services.simulator.local import LocalKube
 from shared.contracts.kube.kinds import JOB, POD, Kind
+from shared.integrations import JOB_SET
 from shared.kube.port import Kube, Listing, RefusedError, UnavailableError
-from tests.unit.watcher.harness import Harness, run_harness
+from tests.unit.watcher.harness import Harness, job, run_harness
 
 
 async def running_job(harness: Harness, pod: dict[str, Any] | None = None) -> str:
@@ -158,5 +159,54 @@ def test_next_job_of_the_name_is_published_after_the_one_before() -> None:
         await asyncio.sleep(60)
         last = [(one.uid, one.deleted) for one in harness.published(JOB)[-2:]]
         assert last == [(first, True), (second, False)]
+
+    run_harness(drive)
+
+
+@pytest.mark.parametrize(("makers", "hides"), [("aa", True), ("ab", False), ("a-", False)])
+@pytest.mark.parametrize("away", [False, True], ids=["watched", "while no watcher is there"])
+def test_next_job_of_one_controller_takes_the_place_of_the_one_before(
+    makers: str, hides: bool, away: bool
+) -> None:
+    """Between a tombstone and the next Job their JobSet would seem to run nothing."""
+
+    async def next_job(harness: Harness, maker: str) -> str:
+        body = job("j")
+        if maker != "-":
+            sets = await harness.kube.get(JOB_SET.kind, "default", maker)
+            about = {"name": maker, "uid": sets["metadata"]["uid"], "controller": True}
+            of = {"apiVersion": JOB_SET.kind.api_version, "kind": "JobSet", **about}
+            body["metadata"]["ownerReferences"] = [of]
+        return str((await harness.kube.create(JOB, body))["metadata"]["uid"])
+
+    async def drive(harness: Harness) -> None:
+        for name in "ab":
+            metadata = {"namespace": "default", "name": name}
+            spec: dict[str, Any] = {"suspend": True, "replicatedJobs": []}
+            await harness.kube.create(JOB_SET.kind, {"metadata": metadata, "spec": spec})
+        first = await next_job(harness, makers[0])
+        status = {"status": {"active": 1}}
+        await harness.kube.patch(JOB, "default", "j", status, subresource="status")
+        about = {"name": "j", "uid": first, "controller": True}
+        owner = {"apiVersion": "batch/v1", "kind": "Job", **about}
+        about_pod = {"name": "p", "namespace": "default", "ownerReferences": [owner]}
+        spec = {"containers": [{"name": "c", "image": "i"}]}
+        pod = {"metadata": about_pod | {"finalizers": ["a/b"]}, "spec": spec}
+        await harness.kube.create(POD, pod)
+        await harness.start()
+        await asyncio.sleep(5)
+        if away:
+            await harness.kill()
+        await harness.delete("j")
+        second = await next_job(harness, makers[1])
+        if away:
+            await harness.start()
+        await asyncio.sleep(40)
+        assert {one.uid for one in harness.published(JOB)} == {first}
+        await harness.kube.patch(POD, "default", "p", {"metadata": {"finalizers": None}})
+        await asyncio.sleep(60)
+        seen = [(one.uid, one.deleted) for one in harness.published(JOB)]
+        assert seen[-1] == (second, False)
+        assert ((first, True) in seen) is not hides
 
     run_harness(drive)
