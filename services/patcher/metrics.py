@@ -18,6 +18,11 @@ PROVISIONING_REQUESTS: Final = Counter(
     "Requests to the cluster autoscaler that were created, or that the API server refused.",
     ["result"],
 )
+UNDONE: Final = Counter(
+    "sluicegate_undone_changes",
+    "Times that a job was released or held again because somebody had undone it, beyond the first few.",
+    ["done"],
+)
 _LEADER: Final = "leader"
 _FIRST_GENERATION: Final = 1
 

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from services.patcher.metrics import UNDONE
 from shared.bus.port import LaterError
 from shared.contracts.messages.workloads import WorkloadState
 
@@ -65,6 +66,8 @@ class RepeatedChanges:
         last = self._last(state, decision)
         self._changed.pop(state.uid, None)
         times = 1 if last is None else last.times + 1
+        if times > FREE:
+            UNDONE.labels(self._done).inc()
         if times == FREE + 1:
             log.warning(
                 "somebody undoes what is done to a job again and again; it is done more seldom",

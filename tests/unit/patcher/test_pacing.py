@@ -15,6 +15,7 @@ from services.patcher.cluster.pacing import (
     drain,
 )
 from services.patcher.jobs.repeated_changes import FORGET_SECONDS, FREE, RepeatedChanges
+from services.patcher.metrics import UNDONE
 from shared.bus.port import LaterError
 from shared.kube.port import NotFoundError, RefusedError, ThrottledError, UnavailableError
 from shared.testing.builders import workload
@@ -119,6 +120,8 @@ def test_what_somebody_undoes_each_time_is_done_more_seldom(
     now = [datetime(2026, 1, 1, tzinfo=UTC)]
     changes = RepeatedChanges(lambda: now[0], done="released", pause_seconds_max=longest)
     state, pauses = workload("w"), list[float]()
+    counted = UNDONE.labels("released")._value
+    before = counted.get()
     for _ in range(FREE):
         changes.check(state, "1")
         changes.record(state, "1")
@@ -130,6 +133,7 @@ def test_what_somebody_undoes_each_time_is_done_more_seldom(
         changes.check(state, "1")
         changes.record(state, "1")
     assert pauses == expected
+    assert counted.get() - before == len(expected)
     changes.check(state, "2")
     changes.check(workload("other", uid="u-other"), "1")
     now[0] += timedelta(seconds=FORGET_SECONDS + 1)
