@@ -29,9 +29,10 @@ from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats.bus import NatsBus
 from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts.kube import kinds
+from shared.contracts.kube.bodies import Body
 from shared.contracts.simulation import DURATION
 from shared.kube.client import HttpKube
-from shared.kube.port import UnavailableError
+from shared.kube.port import AlreadyExistsError, UnavailableError
 from shared.testing.nats_server import nats_server
 from shared.testing.waiting import PATIENCE_SECONDS
 from tests.contract.kubernetes.envtest import free_ports
@@ -209,18 +210,23 @@ def job(number: int, queue: str) -> kinds.Object:
     }
 
 
+async def created(kube: HttpKube, obj: dict[str, Any]) -> Body:
+    """Create a Job. An API server that is killed may have made it, and not have answered."""
+    while True:
+        try:
+            try:
+                return await kube.create(kinds.JOB, obj)
+            except AlreadyExistsError:
+                return await kube.get(kinds.JOB, NAMESPACE_NAME, obj["metadata"]["name"])
+        except UnavailableError:
+            await asyncio.sleep(0.2)
+
+
 async def create_jobs(kube: HttpKube) -> dict[str, str]:
     """Uid to name."""
     made = {}
     for number in range(JOBS):
-        obj = job(number, f"cohort-0-cq-{number % 2}")
-        while True:
-            try:
-                stored = await kube.create(kinds.JOB, obj)
-            except UnavailableError:
-                await asyncio.sleep(0.2)
-                continue
-            break
+        stored = await created(kube, job(number, f"cohort-0-cq-{number % 2}"))
         made[stored["metadata"]["uid"]] = f"{NAMESPACE_NAME}/job-{number}"
         await asyncio.sleep(0.05)
     return made
