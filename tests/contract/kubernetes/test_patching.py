@@ -4,8 +4,11 @@ from typing import Any
 
 import pytest
 
+from services.patcher.jobs.stop_marks import mark_tests, marking
 from shared.contracts.kube.kinds import CONFIG_MAP, WORKLOAD
+from shared.contracts.kube.names import STOPPED_BY
 from shared.kube.port import ConflictError, RefusedError
+from shared.testing.builders import admission, workload
 from tests.contract.kubernetes.stage import Stage, config_map, create
 
 
@@ -56,6 +59,31 @@ async def test_failed_test_of_a_json_patch_is_a_conflict_and_changes_nothing(
             [operation, {"op": "replace", "path": "/data/k", "value": "2"}],
         )
     assert await stage.kube.get(CONFIG_MAP, stage.namespace, "a") == created
+
+
+UNMARKED: dict[str, dict[str, str] | None] = {
+    "no annotations": None,
+    "other annotations": {"example.test/x": "1"},
+    "an earlier mark": {STOPPED_BY: "1.1.1"},
+}
+
+
+@pytest.mark.parametrize("annotations", UNMARKED.values(), ids=UNMARKED.keys())
+async def test_patch_that_tests_the_mark_of_a_stop_is_refused_once_the_job_is_marked(
+    stage: Stage, annotations: dict[str, str] | None
+) -> None:
+    obj = config_map(stage.namespace, "a", k="1")
+    if annotations is not None:
+        obj["metadata"]["annotations"] = annotations
+    read = await stage.kube.create(CONFIG_MAP, obj)
+    release = [*mark_tests(read), {"op": "replace", "path": "/data/k", "value": "2"}]
+    released = await stage.kube.patch(CONFIG_MAP, stage.namespace, "a", release)
+    assert released["data"] == {"k": "2"}
+    marks = marking(read, admission(workload("a"), epoch=1, term=2))
+    marked = await stage.kube.patch(CONFIG_MAP, stage.namespace, "a", marks)
+    assert marked["metadata"]["annotations"] == {**(annotations or {}), STOPPED_BY: "1.2.1"}
+    with pytest.raises(ConflictError):
+        await stage.kube.patch(CONFIG_MAP, stage.namespace, "a", release)
 
 
 async def test_json_patch_that_cannot_be_applied_is_refused(stage: Stage) -> None:
