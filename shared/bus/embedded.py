@@ -5,7 +5,6 @@ with `deploy/nats/server.conf`, so what is tried here is what is deployed.
 """
 
 import asyncio
-import json
 import shutil
 import signal
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from shared.bus.streams import DATA
+from shared.settings.ports import reserve_port
 
 START_SECONDS: Final = 20.0
 STOP_SECONDS: Final = 10.0
@@ -28,7 +28,7 @@ two threads that wake each other cost a fifth more of CPU than one that goes on.
 def server_command(
     directory: Path, *, port: int, config: Path = DATA / "server.conf"
 ) -> tuple[str, ...]:
-    """The command line of a server on 127.0.0.1 with its data in `directory`; port -1: a free one.
+    """The command line of a server on 127.0.0.1 with its data in `directory`.
 
     It needs `SERVER_ENVIRONMENT`. Raises `EmbeddedServerError` where no nats-server is installed.
     """
@@ -46,8 +46,7 @@ class EmbeddedServerError(Exception):
 class EmbeddedServer:
     """One nats-server with JetStream on 127.0.0.1, its data in a directory of the caller.
 
-    The port is chosen by the server at the first start and kept over restarts, so that clients
-    find it again after `kill`.
+    The port is kept over restarts, so that clients find it again after `kill`.
     """
 
     def __init__(
@@ -55,13 +54,12 @@ class EmbeddedServer:
     ) -> None:
         self._directory = directory
         self._config = config
-        self._port = port
+        self._port = reserve_port() if port is None else port
         self._process: asyncio.subprocess.Process | None = None
 
     @property
     def url(self) -> str:
-        """Where clients connect. Only after `start`."""
-        assert self._port is not None, "start() chooses the port"
+        """Where clients connect."""
         return f"nats://127.0.0.1:{self._port}"
 
     @property
@@ -87,7 +85,7 @@ class EmbeddedServer:
         shutil.rmtree(ports, ignore_errors=True)
         ports.mkdir(parents=True)
         self._process = await asyncio.create_subprocess_exec(
-            *server_command(self._directory, port=self._port or -1, config=self._config),
+            *server_command(self._directory, port=self._port, config=self._config),
             *("--ports_file_dir", str(ports), "--log", str(self._directory / "server.log")),
             env=SERVER_ENVIRONMENT,
             stdout=asyncio.subprocess.DEVNULL,
@@ -97,22 +95,20 @@ class EmbeddedServer:
         )
         try:
             async with asyncio.timeout(START_SECONDS):
-                self._port = await self._wait_for_port(ports)
+                await self._wait_until_it_listens(ports)
         except TimeoutError as error:
             await self.kill()
             raise EmbeddedServerError(f"nats-server did not start: {self.log[-500:]}") from error
         return self
 
-    async def _wait_for_port(self, ports: Path) -> int:
+    async def _wait_until_it_listens(self, ports: Path) -> None:
         assert self._process is not None
-        while True:
+        # It writes the file once it listens.
+        while not any(path.stat().st_size for path in ports.glob("*.ports")):  # noqa: ASYNC240
             if self._process.returncode is not None:
                 raise EmbeddedServerError(
                     f"nats-server ended with {self._process.returncode}: {self.log[-500:]}"
                 )
-            for path in ports.glob("*.ports"):  # noqa: ASYNC240  # a handful of bytes, at start
-                if text := path.read_text():
-                    return int(json.loads(text)["nats"][0].rpartition(":")[2])
             await asyncio.sleep(_POLL_SECONDS)
 
     async def stop(self) -> None:

@@ -24,10 +24,10 @@ from shared.bus.nats.jetstream_api import call
 from shared.bus.spoke_gateway import SpokeGateway
 from shared.bus.streams import load
 from shared.settings.access import Access
+from shared.settings.ports import reserve_port
 from shared.testing.deployed import bus_of
 from shared.testing.waiting import eventually
 from tests.contract.deploy.test_nats import mounted
-from tests.contract.kubernetes.envtest import free_ports
 
 SPOKES: Final = ("east", "west")
 SETTLE_SECONDS: Final = 0.4
@@ -215,7 +215,7 @@ async def ground() -> AsyncIterator[Ground]:
         configuration, _ = rendered(folder / "keys", SPOKES)
         (folder / "nats-permissions").mkdir()
         (folder / "nats-permissions" / FILE).write_text(configuration)
-        leaf_port, monitor_port = free_ports(2)
+        leaf_port, monitor_port = reserve_port(), reserve_port()
         entry = mounted(
             folder,
             ("spokes",),

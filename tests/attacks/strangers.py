@@ -9,11 +9,11 @@ from nats.errors import Error as NatsError
 from services.ctl.setup.permissions import key_file, rendered
 from shared.bus.embedded import EmbeddedServer
 from shared.settings.access import Access
+from shared.settings.ports import reserve_port
 from shared.testing.waiting import eventually
 from tests.attacks.attack import Act, Attack
 from tests.attacks.ground import BreachError, Ground, without
 from tests.contract.deploy.test_nats import mounted
-from tests.contract.kubernetes.envtest import free_ports
 
 
 def connecting(lacks: str) -> Act:
@@ -85,7 +85,7 @@ def knocking(port: str, words: bytes, *signs: bytes) -> Act:
 
 async def joins_the_cluster(ground: Ground) -> None:
     """Start a server with a client's certificate that joins the hub's: it would act for every account."""
-    port, monitor = free_ports(2)
+    port, monitor = reserve_port(), reserve_port()
     own = ground.folder / f"servers-{port}"
     tls = ground.folder / "tls"
     entry = mounted(

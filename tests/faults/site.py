@@ -15,7 +15,7 @@ from typing import Any, Final
 import nats
 import yaml
 
-from services.ctl.dev.app import EXAMPLE, DevOptions, Running, free_port, running
+from services.ctl.dev.app import EXAMPLE, DevOptions, Running, running
 from services.ctl.programs import SERVICES, Program
 from shared.bus.admin.apply import apply_at
 from shared.bus.embedded import EmbeddedServer
@@ -24,6 +24,7 @@ from shared.contracts.kube import kinds
 from shared.contracts.kube.names import QUEUE
 from shared.contracts.simulation import DURATION
 from shared.kube.port import AlreadyExistsError, KubeError
+from shared.settings.ports import reserve_port
 from tests.conformance.seeds.stage import pool
 from tests.faults.books import BILLION, Books, Journal
 from tests.faults.proxy import Proxy
@@ -205,7 +206,7 @@ def _unmount(folder: Path) -> None:
 def _servers(folders: list[Path]) -> list[EmbeddedServer]:
     if len(folders) == 1:
         return [EmbeddedServer(folders[0])]
-    ports = [free_port() for _ in folders]
+    ports = [reserve_port() for _ in folders]
     routes = ", ".join(f"nats://127.0.0.1:{port}" for port in ports)
     made = []
     for number, (folder, port) in enumerate(zip(folders, ports, strict=True)):

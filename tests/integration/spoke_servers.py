@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats.bus import NatsBus
 from shared.bus.spoke_gateway import SpokeGateway
 from shared.bus.streams import DATA
+from shared.settings.ports import reserve_port
 
 __all__ = ["Proxy", "Servers", "now", "servers"]
 
@@ -87,17 +87,11 @@ class Proxy:
         self._open.discard(writer)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextlib.asynccontextmanager
 async def servers(*spokes: str, door: bool = True) -> AsyncIterator[Servers]:
     """Both servers, the streams applied, and the door kept. `door` False: somebody else keeps it."""
     with tempfile.TemporaryDirectory(prefix="nats-", ignore_cleanup_errors=True) as folder:
-        root, leaf_port = Path(folder), _free_port()
+        root, leaf_port = Path(folder), reserve_port()
         proofs = {spoke: f'user: "{spoke}", password: "{spoke}"' for spoke in spokes}
         configured = accounts('{ user: "hub", password: "hub" }', proofs)
         (root / "hub.conf").write_text(

@@ -33,9 +33,9 @@ from shared.contracts.kube.bodies import Body
 from shared.contracts.simulation import DURATION
 from shared.kube.client import HttpKube
 from shared.kube.port import AlreadyExistsError, UnavailableError
+from shared.settings.ports import reserve_port
 from shared.testing.nats_server import nats_server
 from shared.testing.waiting import PATIENCE_SECONDS
-from tests.contract.kubernetes.envtest import free_ports
 
 CLUSTER = "hub"
 LOAD = Load(
@@ -96,7 +96,7 @@ class Server:
 
     def __init__(self, folder: Path) -> None:
         self._journal = folder / "cluster.jsonl"
-        (self._port,) = free_ports(1)
+        self._port = reserve_port()
         self._process: asyncio.subprocess.Process | None = None
         self.url = f"http://127.0.0.1:{self._port}"
 

@@ -36,9 +36,9 @@ from shared.contracts.messages.observed import Synced
 from shared.contracts.messages.outcomes import DeadLetter
 from shared.runtime.certificates import issue_authority, issue_client
 from shared.settings.access import Access, new_key
+from shared.settings.ports import reserve_port
 from shared.testing.deployed import bus_of
 from shared.testing.waiting import PATIENCE_SECONDS, eventually
-from tests.contract.kubernetes.envtest import free_ports
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 USERS = rights_of()
@@ -272,7 +272,7 @@ async def test_service_reads_works_answers_and_releases_its_lease_as_its_own_use
 
 
 async def test_nats_command_works_with_the_context_file_of_a_user(folder: Path) -> None:
-    [port] = free_ports(1)
+    port = reserve_port()
     secured = secure(folder / "users", (), now(), url=f"nats://127.0.0.1:{port}")
     running = await EmbeddedServer(folder, port=port, config=secured.config).start()
     try:

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -40,6 +39,7 @@ from shared.runtime.command import CommandError, Exit
 from shared.settings.access import OPEN, Access
 from shared.settings.base import ServiceSettings
 from shared.settings.configuration import read_configuration
+from shared.settings.ports import reserve_port
 from shared.telemetry.redaction import redacted
 
 EXAMPLE: Final = Path(__file__).parents[3] / "deploy" / "examples" / "konflux"
@@ -199,7 +199,7 @@ class _Starter:
             logs=logs, say=say, echo=options.echo, progress=options.progress
         )
         self.secured: Secured | None = None
-        self.console_port = free_port()
+        self.console_port = reserve_port()
 
     async def broker(self) -> str:
         """Start nats-server if there is none, and apply the streams; return its URL."""
@@ -212,7 +212,7 @@ class _Starter:
                 # A simulated cluster starts empty, so decisions about an earlier one must go.
                 shutil.rmtree(data, ignore_errors=True)
             data.mkdir(exist_ok=True)
-            port = free_port()
+            port = reserve_port()
             url = f"nats://{HOST}:{port}"
             if self._options.secure:
                 folder, spokes = self._directory / "nats-users", spoke_names(self._options.spokes)
@@ -264,7 +264,7 @@ class _Starter:
         options = self._options
         if options.kubeconfig is not None:
             return options.kubeconfig.resolve(), None
-        name, port = Program.SIMULATOR.value, free_port()
+        name, port = Program.SIMULATOR.value, reserve_port()
         kubeconfig = self._directory / "kubeconfig"
         kubeconfig.unlink(missing_ok=True)
         # The journal serves restarts of the simulator within one `sluice dev`, not later ones.
@@ -295,7 +295,7 @@ class _Starter:
     async def services(self, nats_url: str, kubeconfig: Path, kube: HttpKube) -> None:
         """Start all services, register the webhook, and return when all are ready."""
         certificates = self._directory / "certificates"
-        webhook_port = free_port()
+        webhook_port = reserve_port()
         common = {
             "SLUICE_NATS_URL": nats_url,
             "SLUICE_KUBECONFIG": str(kubeconfig),
@@ -316,7 +316,7 @@ class _Starter:
             common["SLUICE_CONSOLE_AUTHORIZATION"] = "none"
         programs = self._programs()
         for program in programs:
-            port = free_port()
+            port = reserve_port()
             self.supervisor.start(
                 ChildSpec(
                     name=program.value,
@@ -360,7 +360,6 @@ class _Starter:
                 "SLUICE_NATS_URL": nats_url,
                 **self._credentials(f"spoke-{spoke}"),
             },
-            free_port=free_port,
             answers=_answers,
             speed=self._options.speed,
             seed=self._options.seed,
@@ -381,13 +380,6 @@ async def _apply_streams(url: str, access: Access = OPEN) -> None:
     if not report.ok:
         refused = "; ".join(str(c) for c in report.changes if c.action == "refused")
         raise CommandError(url, refused, status=Exit.FAILED)
-
-
-def free_port() -> int:
-    """A port of 127.0.0.1 that is free now, so that a child finds it again after a restart."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 async def _unregistered_leftover(kube: HttpKube) -> bool:

@@ -13,6 +13,7 @@ from services.ctl.setup.spokes import SPOKES_EXAMPLE, spoke_names
 from services.whatif.manifests import load_manifests
 from shared.kube.client import HttpKube
 from shared.kube.config import from_kubeconfig
+from shared.settings.ports import reserve_port
 
 BEAT_SECONDS: Final = 2.0
 """Interval of heartbeats: short, so that the loss of a spoke shows soon on one machine."""
@@ -40,7 +41,6 @@ async def start_spokes(
     supervisor: Supervisor,
     directory: Path,
     environment: Callable[[str], Mapping[str, str]],
-    free_port: Callable[[], int],
     answers: Callable[[int], Ready],
     speed: float,
     seed: int,
@@ -51,7 +51,7 @@ async def start_spokes(
     """
     spokes: list[Spoke] = []
     for index, name in enumerate(spoke_names(count), 1):
-        port, kubeconfig = free_port(), directory / f"kubeconfig-{name}"
+        port, kubeconfig = reserve_port(), directory / f"kubeconfig-{name}"
         kubeconfig.unlink(missing_ok=True)
         arguments = (
             *("--port", str(port), "--kubeconfig-out", str(kubeconfig)),
@@ -79,7 +79,7 @@ async def start_spokes(
         finally:
             await kube.close()
         names += [
-            _start(program, spoke, supervisor, environment(spoke.name), free_port, answers)
+            _start(program, spoke, supervisor, environment(spoke.name), answers)
             for program in (Program.WATCHER, Program.PATCHER)
         ]
     await supervisor.wait_ready(names, timeout_seconds=START_SECONDS)
@@ -91,10 +91,9 @@ def _start(
     spoke: Spoke,
     supervisor: Supervisor,
     environment: Mapping[str, str],
-    free_port: Callable[[], int],
     answers: Callable[[int], Ready],
 ) -> str:
-    port, name = free_port(), f"{program.value}-{spoke.name}"
+    port, name = reserve_port(), f"{program.value}-{spoke.name}"
     supervisor.start(
         ChildSpec(
             name=name,

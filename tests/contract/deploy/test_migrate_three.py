@@ -14,6 +14,7 @@ from shared.bus.port import UnavailableError
 from shared.bus.stream_reader import open_stream_reader
 from shared.bus.streams import DATA
 from shared.settings.access import Access
+from shared.settings.ports import reserve_port
 from tests.contract.deploy.test_nats import (
     ALL_SECONDS,
     SERVERS,
@@ -22,7 +23,6 @@ from tests.contract.deploy.test_nats import (
     three,
     user_of,
 )
-from tests.contract.kubernetes.envtest import free_ports
 from tests.integration.test_migrate import actions, furnish, state
 
 __all__ = ["folder"]
@@ -36,7 +36,7 @@ cluster {{ name: open, listen: "127.0.0.1:{port}", routes: [{routes}] }}
 
 @asynccontextmanager
 async def three_open(folder: Path) -> AsyncIterator[list[EmbeddedServer]]:
-    ports = free_ports(SERVERS)
+    ports = [reserve_port() for _ in range(SERVERS)]
     routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports)
     servers = []
     for number, port in enumerate(ports):

@@ -27,11 +27,11 @@ from shared.bus.streams import DATA, load
 from shared.contracts.messages.admissions import Admission, AdmissionState, Term
 from shared.contracts.messages.base import EPOCH
 from shared.settings.access import Access, inbox_of, public_key
+from shared.settings.ports import reserve_port
 from shared.testing.deployed import bus_of
 from shared.testing.nats_server import nats_server
 from shared.testing.waiting import eventually
 from tests.contract.deploy.rendering import COMPONENTS, kustomized
-from tests.contract.kubernetes.envtest import free_ports
 
 SERVERS: Final = 3
 ALL_SECONDS: Final = 600
@@ -98,7 +98,7 @@ def test_nats_server_accepts_the_mounted_configuration(
 @asynccontextmanager
 async def three(folder: Path) -> AsyncIterator[list[EmbeddedServer]]:
     """What the pods of components/ha run, on three ports instead of three addresses."""
-    ports = free_ports(SERVERS)
+    ports = [reserve_port() for _ in range(SERVERS)]
     routes = {f"nats-{n}.nats:6222": f"localhost:{port}" for n, port in enumerate(ports)}
     servers = []
     for number, port in enumerate(ports):

@@ -18,10 +18,10 @@ from shared.bus.port import BusError, UnavailableError
 from shared.bus.spoke_gateway import SpokeGateway
 from shared.contracts.messages.spokes import Beat
 from shared.settings.access import Access
+from shared.settings.ports import reserve_port
 from tests.contract.deploy.network import Outside, allows
 from tests.contract.deploy.rendering import Json, kustomized, named, pods
 from tests.contract.deploy.test_nats import folder, mounted
-from tests.contract.kubernetes.envtest import free_ports
 
 __all__ = ["folder"]
 
@@ -72,7 +72,7 @@ def test_hub_accepts_connections_of_spokes_at_nats_only() -> None:
 @asynccontextmanager
 async def hub(folder: Path) -> AsyncIterator[tuple[EmbeddedServer, Access, int]]:
     """The server that a hub with spokes runs, its door kept; how the spoke proves itself; the leaf port."""
-    [leaf_port] = free_ports(1)
+    leaf_port = reserve_port()
     replaced = {
         "/etc/nats-tls": str(folder / "tls"), "$POD_NAME": "nats-0", "8222": "-1",
         "port: 7422": f"port: {leaf_port}", "host: 0.0.0.0": "host: 127.0.0.1",

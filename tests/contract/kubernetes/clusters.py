@@ -17,12 +17,12 @@ from typing import Any, Final, Protocol
 import pytest
 import yaml
 
+from shared.settings.ports import reserve_port
 from tests.contract.kubernetes.envtest import (
     START_SECONDS,
     api_server,
     client_context,
     found,
-    free_ports,
     wait_ready,
     write_credentials,
 )
@@ -210,15 +210,7 @@ def k3s_command(port: int, manager: int) -> str:
 def k3s_ports() -> tuple[int, int]:
     """A port whose successor is free as well (its API server takes that), and another."""
     while True:
-        port, manager = free_ports(2)
-        if port + 1 != manager and is_free(port + 1):
-            return port, manager
-
-
-def is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
+        port = reserve_port()
+        with suppress(OSError):
+            reserve_port(port + 1)
+            return port, reserve_port()

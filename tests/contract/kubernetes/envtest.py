@@ -5,20 +5,21 @@ Where the folder also holds a kube-controller-manager, its garbage collector run
 
 import base64
 import shutil
-import socket
 import ssl
 import subprocess
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import trustme
 import yaml
+
+from shared.settings.ports import reserve_port
 
 START_SECONDS: Final = 300.0
 STOP_SECONDS: Final = 10.0
@@ -63,7 +64,7 @@ def api_server(assets: Path, folder: Path) -> Iterator[ApiServer]:
     ours = authority.issue_cert("127.0.0.1", "localhost")
     ours.cert_chain_pems[0].write_to_path(server)
     ours.private_key_pem.write_to_path(key)
-    etcd, peer, secure, manager = free_ports(4)
+    etcd, peer, secure, manager = (reserve_port() for _ in range(4))
     url = f"https://127.0.0.1:{secure}"
     kubeconfig = write_kubeconfig(authority, folder, ca, url)
     with ExitStack() as stack:
@@ -202,14 +203,6 @@ def wait_ready(
             pass  # Not there yet: that is what is being waited for.
         time.sleep(0.2)
     raise RuntimeError(f"no API server: {logs()}")
-
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(closing(socket.socket())) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
 
 
 def found(assets: str | None) -> Path | None:

@@ -28,10 +28,10 @@ from shared.kube.client import HttpKube
 from shared.kube.port import RefusedError
 from shared.runtime.certificates import CertificateFolder
 from shared.runtime.web import WebServer
+from shared.settings.ports import reserve_port
 from shared.testing.waiting import eventually
 from tests.contract.kubernetes.clusters import some_cluster
 from tests.contract.kubernetes.definitions import CUSTOM_RESOURCE_DEFINITION
-from tests.contract.kubernetes.envtest import free_ports
 from tests.contract.test_crds import contains
 
 pytestmark = pytest.mark.cluster
@@ -81,7 +81,7 @@ def server(
     """Its own: elsewhere the kinds are defined otherwise."""
     folder = tmp_path_factory.mktemp("crds")
     with some_cluster(folder) as running:
-        (port,) = free_ports(1)
+        port = reserve_port()
         yield Server(
             variant=request.param,
             kubeconfig=running.kubeconfig,

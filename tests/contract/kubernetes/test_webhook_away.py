@@ -23,10 +23,10 @@ from shared.contracts.kube.kinds import (
 from shared.contracts.kube.names import PRIORITY_CLASS_LABEL, QUEUE, REQUESTS_PREFIX
 from shared.kube.client import HttpKube
 from shared.kube.port import KubeError
+from shared.settings.ports import reserve_port
 from shared.testing.waiting import eventually
 from tests.contract.kubernetes.clusters import Cluster
 from tests.contract.kubernetes.conftest import install
-from tests.contract.kubernetes.envtest import free_ports
 
 pytestmark = pytest.mark.cluster
 
@@ -80,7 +80,7 @@ async def kube(real_server: Cluster) -> AsyncIterator[HttpKube]:
     documents = yaml.safe_load_all(MANIFEST.read_text())
     [configuration] = [one for one in documents if one and one["kind"] == MUTATING_WEBHOOK.kind]
     [updates] = [one for one in configuration["webhooks"] if one["name"] == UPDATES]
-    [port] = free_ports(1)
+    port = reserve_port()
     updates["clientConfig"] = {"url": f"https://127.0.0.1:{port}/mutate"}
     # Other tests of this server write Jobs, too.
     updates["namespaceSelector"] = {"matchLabels": {"webhook": "away"}}
