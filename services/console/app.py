@@ -90,7 +90,9 @@ def assemble(
     )
     service = console_service(queries, version=version("sluicegate"), started=now())
     links = Links(trace=settings.console_trace_url, job=settings.console_job_url)
-    pages = PageService(queries=queries, bus=bus, links=links)
+    pages = PageService(
+        queries=queries, bus=bus, links=links, prometheus=settings.console_prometheus_url
+    )
     return Console(bus=bus, queries=queries, service=service, listening=listening, pages=pages)
 
 

@@ -34,6 +34,7 @@ WORKLOADS: Final = 10_000
 PAGES: Final = 50
 CHANGES: Final = 50
 SECONDS: Final = 30.0
+TICK_SECONDS: Final = 0.1
 KIB: Final = 1024
 
 
@@ -61,7 +62,10 @@ def _workload(number: int, version: int) -> WorkloadState:
 
 
 async def publish(url: str, workloads: int, changes: float) -> None:
-    """Publish all workloads, say so, and then change one after the other."""
+    """Publish all workloads, say so, and then change one after the other.
+
+    By the clock: whoever waits for each acknowledgement falls behind on a busy machine.
+    """
     bus = _bus(url, "classifier")
     await bus.start()
     for number in range(workloads):
@@ -70,35 +74,37 @@ async def publish(url: str, workloads: int, changes: float) -> None:
             await bus.flush()
     await bus.flush()
     print("ready", flush=True)
-    number = 0
+    began, number = time.monotonic(), 0
     while True:
-        number += 1
-        await bus.publish(_workload(number % workloads, 2 + number // workloads))
-        await asyncio.sleep(1 / changes)
+        due = int((time.monotonic() - began) * changes)
+        for number in range(number + 1, due + 1):  # noqa: B020
+            bus.publish(_workload(number % workloads, 2 + number // workloads))
+        await bus.flush()
+        await asyncio.sleep(TICK_SECONDS)
 
 
 async def watch(url: str, pages: int) -> None:
-    """Follow the events as so many pages do; say so once each has its first one."""
-    events = 0
+    """Follow the events as so many pages do; say so once each has its first one.
+
+    What comes is not looked at: the machine has to be the console's.
+    """
 
     async def page(session: aiohttp.ClientSession, first: asyncio.Semaphore) -> None:
-        nonlocal events
         while True:
             async with session.get(f"{url}/api/v1/events") as response:
                 if response.status != HTTPStatus.OK:
                     await asyncio.sleep(1)  # The streams are not read to the end yet.
                     continue
-                async for line in response.content:
-                    if line.startswith(b"event: snapshot"):
-                        first.release()
-                    events += line.startswith(b"event: ")
+                await response.content.readany()
+                first.release()
+                while await response.content.readany():
+                    pass
 
     first = asyncio.Semaphore(0)
     timeout = aiohttp.ClientTimeout(total=None)
     connector = aiohttp.TCPConnector(limit=0)
-    # A snapshot is one line.
     async with aiohttp.ClientSession(
-        timeout=timeout, connector=connector, read_bufsize=1 << 22
+        timeout=timeout, connector=connector, read_bufsize=1 << 20
     ) as session:
         tasks = [asyncio.create_task(page(session, first)) for _ in range(pages)]
         for _ in range(pages):

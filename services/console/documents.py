@@ -304,6 +304,37 @@ class Trend(Document):
     points: list[TrendPoint]
 
 
+class Alert(Document):
+    """An alert that rings."""
+
+    name: str
+    """As in `deploy/prometheus/rules.yaml`."""
+
+    severity: str
+    """`critical` or `warning`."""
+
+    summary: str
+    since: datetime | None = None
+    """None: not known."""
+
+    runbook: str
+    """The page that says what to do: an address, or a path in the project's repository."""
+
+
+class AlertList(Document):
+    """The alerts that ring, critical ones first."""
+
+    items: list[Alert]
+    source: Literal["prometheus", "streams"]
+    """`streams`: only the alerts that the streams and quota tell of; the others need a Prometheus."""
+
+    complete: bool = True
+    """False before the first look has ended."""
+
+    problem: str = ""
+    """Why not all of it could be read. Empty: it could."""
+
+
 class FlavorDetail(Document):
     """A ResourceFlavor."""
 

@@ -1,6 +1,7 @@
 """Turns messages of the view into rows of documents."""
 
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from functools import partial
 from typing import Literal, TypeVar
 
@@ -90,21 +91,22 @@ def _workload_row(view: View, ident: Ident) -> WorkloadRow | None:
             "name": state.name,
             "job": None if owner is None else Job(kind=owner.kind, name=owner.name),
             "queue": state.queue,
-            "cluster_queue": _cluster_queue(view, state, admission if holding else None),
+            "cluster_queue": cluster_queue_of(view, state, admission if holding else None),
             "priority": state.priority,
             "status": status,
             **_reason(state, admission, status),
             "asks": _total_requests(state.pod_sets),
             "spoke": admission.spoke if admission is not None and holding else None,
             "created_at": state.created_at,
-            "admitted_at": _admitted_at(state, admission),
+            "admitted_at": admitted_at(state, admission),
             "finished_at": None if finish is None else finish.at,
             "succeeded": None if finish is None else finish.success,
         }
     )
 
 
-def _cluster_queue(view: View, state: WorkloadState, admission: Admission | None) -> str:
+def cluster_queue_of(view: View, state: WorkloadState, admission: Admission | None) -> str:
+    """The ClusterQueue that gave it quota, else the one that its LocalQueue names; empty if none is known."""
     if admission is not None and admission.cluster_queue:
         return admission.cluster_queue
     observed, _ = view.queue((state.cluster, state.namespace, state.queue))
@@ -123,7 +125,8 @@ def _reason(state: WorkloadState, admission: Admission | None, status: str) -> d
     return {}
 
 
-def _admitted_at(state: WorkloadState, admission: Admission | None) -> object:
+def admitted_at(state: WorkloadState, admission: Admission | None) -> datetime | None:
+    """When it was admitted; None if it is not."""
     if admission is not None and admission.state == "admitted":
         return admission.admitted_at or admission.decided_at
     return state.admitted_at if state.phase == "finished" else None

@@ -66,6 +66,10 @@ class ConsoleSettings(KubeSettings):
     console_job_url: str = ""
     """Where jobs are shown, with `{cluster}`, `{namespace}`, `{kind}` and `{name}`. Empty: no link."""
 
+    console_prometheus_url: str = ""
+    """The Prometheus that evaluates the alert rules: the overview shows what rings there. Empty: it shows the
+    alerts that the streams tell of."""
+
     console_oidc_issuer: str = ""
     """The OpenID provider that users may sign in with, as the cluster's API server names it
     (`--oidc-issuer-url`): the cluster checks its ID tokens. Empty: users paste a token."""
@@ -90,7 +94,7 @@ class ConsoleSettings(KubeSettings):
                 raise ValueError(f"{url!r} would send tokens in the clear: use https")
         return given
 
-    @field_validator("console_trace_url", "console_job_url")
+    @field_validator("console_trace_url", "console_job_url", "console_prometheus_url")
     @classmethod
     def _is_address(cls, url: str) -> str:
         if url and not url.startswith(("https://", "http://")):

@@ -164,6 +164,7 @@ async def console(
     certificates: CertificateFolder | None = None,
     access: Reviewer | None = None,
     sign_in: SignIn | None = None,
+    prometheus: str = "",
 ) -> AsyncIterator[Place]:
     """Everything, with people who have roles, or with everybody on this machine.
 
@@ -185,11 +186,13 @@ async def console(
         access = KubeReviewer(kube, allowed_seconds=0.2, denied_seconds=0.2)
     access = access or AllowAll()
     settings = ConsoleSettings(
+        console_prometheus_url=prometheus,
         console_trace_url="https://traces.example/{trace}",
         console_job_url="https://jobs.example/{namespace}/{kind}/{name}",
     )
     service = assemble(settings=settings, bus=bus, now=now, access=access)
-    for each in (service.pages.trends, service.pages.starts_known, service.pages.use_history):
+    known = service.pages
+    for each in (known.trends, known.starts_known, known.use_history, known.alerts_known):
         each.fresh_seconds = 0.05
     server = WebServer(
         console_app(

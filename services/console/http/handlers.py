@@ -103,6 +103,7 @@ def console_app(
         f"{api}/workloads": ("GET", handlers.workloads),
         f"{api}/namespaces/{{namespace}}/workloads/{{name}}/explain": ("GET", handlers.explain),
         f"{api}/namespaces/{{namespace}}/workloads/{{name}}/timeline": ("GET", handlers.timeline),
+        f"{api}/alerts": ("GET", handlers.alerts),
         f"{api}/trends": ("GET", handlers.trends),
         f"{api}/clusterqueues/{{name}}/use": ("GET", handlers.use),
         f"{api}/clusterqueues/{{name}}/starts": ("GET", handlers.starts),
@@ -273,6 +274,11 @@ class _Handlers:
         names = request.path_params
         ref = WorkloadRef(self._cluster(request), names["namespace"], names["name"])
         return JSONResponse((await self._pages.timeline(user, ref)).wire())
+
+    async def alerts(self, request: Request) -> Response:
+        """The alerts that ring."""
+        user = await self._queries.authenticate(token_of(request))
+        return JSONResponse((await self._pages.alerts(user)).wire())
 
     async def trends(self, request: Request) -> Response:
         """The recent past in figures."""

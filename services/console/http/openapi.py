@@ -10,6 +10,7 @@ from services.console.documents import (
     LIMIT_MAX,
     VISIBILITY_GROUP,
     VISIBILITY_VERSIONS,
+    AlertList,
     Explained,
     FlavorList,
     PendingWorkloadsSummary,
@@ -35,6 +36,7 @@ ANSWERS: Final = (
     WorkloadList,
     Explained,
     Timeline,
+    AlertList,
     Trend,
     FlavorList,
     SpokeList,
@@ -157,6 +159,12 @@ def _ours() -> Json:
             _path("namespace", "Namespace of the workload."),
             _path("name", "Name of the workload."),
             _query("cluster", "Its cluster; default: the one that the console runs in."),
+        ),
+        "/api/v1/alerts": _get(
+            "alerts",
+            "The alerts that ring: of Prometheus where the console is told of one, else those that the "
+            "streams tell of. For who may list the ClusterQueues.",
+            AlertList,
         ),
         "/api/v1/trends": _get(
             "trends",

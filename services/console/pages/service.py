@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 
 from services.console.access.reviews import User
 from services.console.documents import (
+    AlertList,
     FlavorList,
     PlatformList,
     SpokeList,
@@ -15,6 +16,7 @@ from services.console.documents import (
     Trend,
     Use,
 )
+from services.console.pages.alerts import Alerts
 from services.console.pages.places import flavor_detail, platforms, spokes
 from services.console.pages.starts import Starts
 from services.console.pages.timeline import Links, timeline
@@ -44,7 +46,17 @@ T = TypeVar("T")
 class PageService:
     """One for each process."""
 
-    def __init__(self, *, queries: QueryService, bus: Bus, links: Links | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        queries: QueryService,
+        bus: Bus,
+        links: Links | None = None,
+        prometheus: str = "",
+    ) -> None:
+        """`prometheus`: its address, for the alerts that ring there. Empty: there is none."""
+        self.alerts_known = Alerts(view=queries.view, bus=bus, prometheus=prometheus)
+        queries.view.on_idle(self.alerts_known.forget)
         self.trends = Trends(bus=bus, now=queries.view.now)
         queries.view.on_idle(self.trends.forget)
         self.starts_known = Starts(queries)
@@ -80,6 +92,11 @@ class PageService:
         _check_span(span)
         shows = await self._queries.authorizer.visible_namespaces(user, namespace)
         return await self.trends.trend(span, shows=shows, wait_seconds=TREND_SECONDS)
+
+    async def alerts(self, user: User) -> AlertList:
+        """What rings, for who may see the ClusterQueues."""
+        await self._queries.authorizer.require_list(user, kinds.CLUSTER_QUEUE.plural)
+        return await self.alerts_known.ringing()
 
     async def use(self, user: User, cluster: str, name: str, span: str) -> Use:
         """Quota that a ClusterQueue had reserved over time."""

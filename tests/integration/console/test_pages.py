@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from shared.contracts.kube import kinds
+from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.hosts import HostSlot, Machine, PlatformState
 from shared.contracts.messages.spokes import SpokeCounts, SpokeState
 from shared.testing.builders import job_owner
@@ -40,6 +41,32 @@ async def test_timeline_tells_a_workload_from_creation_to_end(place: Place) -> N
     assert ended.body["traceUrl"] == f"https://traces.example/{'ab' * 16}"
     assert ended.body["jobUrl"] == "https://jobs.example/team/job/train"
     assert (await place.ask(TIMELINE.format("none"), DANA)).code == 404
+
+
+async def test_timeline_tells_which_spokes_are_asked_and_which_one_wins(place: Place) -> None:
+    """From the dispatcher's answers: its orders hold whole jobs, and the console may not read them."""
+    site, name = place.site, "far"
+    answers = [
+        ("Pending", "The workload waits for one of: east, west", None),
+        ("Retry", "The job fits nowhere. west: jobs.batch is forbidden", None),
+        ("Ready", 'The workload got reservation on "east"', "east"),
+    ]
+    await site.workload(name, age=5)
+    for number, (state, message, spoke) in enumerate(answers):
+        await site.bus.publish(
+            CheckState.model_validate(
+                {
+                    "cluster": "hub", "namespace": "team", "name": name, "uid": f"u-{name}",
+                    "check": "spokes", "service": "dispatcher", "state": state, "message": message,
+                    "spoke": spoke, "attempt": number, "at": NOON,
+                }
+            )
+        )  # fmt: skip
+    told = [f"admission check spokes is {state}: {message}" for state, message, _ in answers]
+    path = TIMELINE.format(name)
+    await place.until(
+        path, 200, lambda body: [t for t in texts(body) if "check" in t] == told, token=DANA
+    )
 
 
 async def test_timeline_names_no_workload_of_a_hidden_namespace(place: Place) -> None:

@@ -1,17 +1,27 @@
-// Overview: what waits and runs, what needs somebody, and the tree of cohorts with the quota in use.
-import { amount, bar, element, inactive, key, link, note, section, toCohort, toQueue, toWorkload, titleOf, since } from "/dom.js";
+// Overview: what waits and runs, which alerts ring, what needs somebody, and the tree of cohorts with the quota in use.
+import { amount, asking, bar, element, inactive, key, link, note, section, toCohort, toQueue, toWorkload, titleOf, since, problem } from "/dom.js";
+import { asked } from "/asked.js";
+import { again } from "/pages/history.js";
 import { STUCK, clusterQueues, count, severalClusters, state } from "/state.js";
 
 const SHOWN_BARS = 3;
 const SHOWN_STUCK = 5;
+const ALERTS = "/api/v1/alerts";
+const ALERTS_MS = 10000;
 
 export function overview() {
   const queues = clusterQueues();
   const busy = queues.filter(isBusy);
   const idle = queues.filter((row) => !isBusy(row));
+  // Who sees no ClusterQueue may not ask which alerts ring.
+  const { answer, problem: why } = queues.length ? asked(ALERTS, ALERTS_MS) : {};
+  if (answer && !answer.complete) again(ALERTS);
+  const top = [element("h2", { class: "only-read" }, "Overview"), figures()];
+  // What is below the alerts comes with them: else it would move while it is read.
+  if (queues.length && !why && !answer?.complete) return [...top, asking()];
   return [
-    element("h2", { class: "only-read" }, "Overview"),
-    figures(),
+    ...top,
+    answer ? alerts(answer) : why ? problem(`Which alerts ring is not known: ${why}`) : null,
     attention(queues),
     section("ClusterQueues", queues.length ? null : note("No ClusterQueues that you may see."),
       tree(busy),
@@ -35,6 +45,16 @@ function figures() {
     figure("running", count(rows, "ADMITTED"), "/workloads?status=ADMITTED"),
     figure("evicted", count(rows, "EVICTED"), "/workloads?status=EVICTED"),
     figure("finished", count(rows, "FINISHED"), "/workloads?status=FINISHED"));
+}
+
+const FROM = { prometheus: "By Prometheus.", streams: "By what the streams tell; the other alerts need a Prometheus (SLUICE_CONSOLE_PROMETHEUS_URL)." };
+
+function alerts({ items, source, problem: why }) {
+  const line = (each, at) => element("li", { "data-at": `${each.name}-${at}`, "data-severity": each.severity },
+    element("strong", {}, each.severity), " ", each.summary, each.since ? [", for ", since(each.since)] : null, ". ",
+    each.runbook.startsWith("http") ? link(each.runbook, `What to do: ${each.name}`) : element("span", { class: "sub" }, `What to do: ${each.runbook}`));
+  return section(items.length ? `Alerts: ${items.length}` : "Alerts", items.length ? element("ul", { class: "alerts" }, items.map(line)) : note("None rings."),
+    element("p", { class: "sub" }, FROM[source], why ? ` ${why}.` : ""));
 }
 
 function attention(queues) {
