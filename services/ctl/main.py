@@ -21,6 +21,7 @@ from services.ctl.cli.options import (
     named,
     one_of,
     run_async,
+    usable_namespace,
 )
 from services.ctl.cli.queries import app as queries_app
 from services.ctl.cli.spokes import app as spokes_app
@@ -265,7 +266,10 @@ def uninstall(
         typer.Option(help="Jobs that wait: release starts them, leave keeps them suspended."),
     ] = None,
     namespace: Annotated[
-        str, typer.Option("--namespace", "-n", help="Namespace of the services.")
+        str,
+        typer.Option(
+            "--namespace", "-n", callback=usable_namespace, help="Namespace of the services."
+        ),
     ] = "sluicegate",
     wait_seconds: Annotated[float, typer.Option(help="For the services' pods to end.")] = 120,
     kubeconfig: Kubeconfig = None,
@@ -348,7 +352,7 @@ def _complain(*lines: str) -> None:
 
 def _settings_error(error: ValueError) -> list[str] | None:
     """What was refused of the settings, in the words of the environment, or of Kueue's document."""
-    if type(error).__name__ == "ConfigurationError":
+    if type(error).__name__ in {"ConfigurationError", "NameTooLongError", "UnusableNameError"}:
         return [f"sluice: {error}"]
     if type(error).__name__ != "ValidationError" or not hasattr(error, "errors"):
         return None

@@ -12,6 +12,7 @@ from typing import Final
 
 import structlog
 
+from shared.runtime.command import surroundings_error
 from shared.runtime.health import HealthServer
 from shared.runtime.loop import run
 from shared.runtime.service import Hosted, HostedApart, Program, Readiness
@@ -90,15 +91,25 @@ async def _until_stopped(hosted: Sequence[Hosted | HostedApart]) -> int:
     await asyncio.wait({*working, stopping}, return_when=asyncio.FIRST_COMPLETED)
     failed = [task for task in working if task.done()]
     for task in failed:
-        error = None if task.cancelled() else task.exception()
-        log.error(
-            "the service ended by itself", service=working[task], error=repr(error), exc_info=error
-        )
+        _report(working[task], None if task.cancelled() else task.exception())
     stopping.cancel()
     for task in working:
         task.cancel()
     await asyncio.gather(*working, return_exceptions=True)
     return EXIT_FAILED if failed else 0
+
+
+def _report(service: str, error: BaseException | None) -> None:
+    """Log why a service ended: a sentence for what its surroundings lack, a traceback for our faults."""
+    cause = error
+    while isinstance(cause, BaseExceptionGroup) and len(cause.exceptions) == 1:
+        [cause] = cause.exceptions
+    told = surroundings_error(cause) if isinstance(cause, OSError) else None
+    if told is None:
+        log.error("the service ended by itself", service=service, error=repr(error), exc_info=error)
+        return
+    log.error("the service cannot run", service=service, problem=str(told), to_do=told.hint)
+    log.debug("where that was found", service=service, exc_info=error)
 
 
 async def _run(hosted: Hosted | HostedApart) -> None:

@@ -1,8 +1,9 @@
 """Options and arguments that several commands share."""
 
+import re
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -10,6 +11,20 @@ from services.ctl.cli.completers import complete_namespace, complete_workload, o
 from shared.runtime.command import CommandError
 
 T = TypeVar("T")
+
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def usable_namespace(context: typer.Context, given: str | None) -> str | None:
+    """The value of `--namespace`. Raises `CommandError` for text that no namespace has as its name."""
+    if given is None or context.resilient_parsing or _NAMESPACE.fullmatch(given):
+        return given
+    raise CommandError(
+        "--namespace",
+        f"{given!r} is no name of a namespace",
+        hint="give a name such as team-a (lower-case letters, digits and '-'), or leave the option out",
+    )
+
 
 NatsUrl = Annotated[
     str | None,
@@ -31,6 +46,7 @@ Namespace = Annotated[
         "--namespace",
         "-n",
         envvar="SLUICE_NAMESPACE",
+        callback=usable_namespace,
         autocompletion=complete_namespace,
         help="Only objects in this namespace.",
     ),
@@ -84,6 +100,18 @@ def named(workload: str) -> tuple[str, str]:
     if not (namespace and slash and name) or "/" in name:
         raise CommandError(
             repr(workload), "must be NAMESPACE/NAME", hint="for example team-tenant/build-1"
+        )
+    if not _NAMESPACE.fullmatch(namespace):
+        raise CommandError(
+            repr(workload), f"{namespace!r} is no name of a namespace", hint="a name such as team-a"
+        )
+    from shared.contracts.subjects import NAME_BYTES_MAX  # noqa: PLC0415
+
+    if len(name.encode()) > NAME_BYTES_MAX:
+        raise CommandError(
+            repr(f"{workload[:60]}…"),
+            f"the name has more than {NAME_BYTES_MAX} bytes, which Kubernetes allows",
+            hint="`sluice get workloads -A` lists what there is",
         )
     return namespace, name
 

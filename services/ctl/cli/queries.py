@@ -26,6 +26,7 @@ from services.ctl.cli.options import (
     named,
     one_of,
     run_async,
+    usable_namespace,
 )
 
 app = typer.Typer(rich_markup_mode=None)
@@ -136,6 +137,7 @@ def who_preempted(
             "--namespace",
             "-n",
             autocompletion=complete_namespace,
+            callback=usable_namespace,
             help="Only victims of this namespace.",
         ),
     ] = None,

@@ -84,12 +84,13 @@ class Query:
 
 async def get(query: Query, *, watch: bool, url: str | None, directory: Path) -> None:
     """Print the rows. Raises `CommandError`, also for a name that does not exist."""
+    inputs = query.inputs()
     async with open_reader(url, directory) as reader:
         if watch:
             async for line in _watched(reader, query):
                 print(line, flush=True)
             return
-        snapshot = await read(reader, query.inputs())
+        snapshot = await read(reader, inputs)
         rows = query.rows(snapshot, utc_now())
         rows = await _with_positions(reader, query, rows)
     if not rows and query.name is not None:

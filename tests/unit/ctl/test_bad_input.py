@@ -342,6 +342,29 @@ CASES: dict[str, Case] = {
         arguments=("explain", "build-1"),
         says=("'build-1': must be NAMESPACE/NAME", "for example team-tenant/build-1"),
     ),
+    "a namespace without a name": Case(
+        arguments=("get", "wl", "-n", ""),
+        says=("--namespace: '' is no name of a namespace", "leave the option out"),
+    ),
+    "a namespace that no cluster has": Case(
+        arguments=("stop", "localqueue", "q", "--namespace", "Team A"),
+        says=("--namespace: 'Team A' is no name of a namespace", "such as team-a"),
+    ),
+    "victims of a namespace that no cluster has": Case(
+        arguments=("who-preempted", "-n", "team/a"),
+        says=("--namespace: 'team/a' is no name of a namespace",),
+    ),
+    "a workload in a namespace that no cluster has": Case(
+        arguments=("history", "Team_A/one"),
+        says=("'Team_A/one': 'Team_A' is no name of a namespace",),
+    ),
+    "a name that is too long": Case(
+        arguments=("history", "team/" + 300 * "x"), says=("the name has more than 253 bytes",)
+    ),
+    "a cluster whose name is too long": Case(
+        arguments=("get", "wl", "--cluster", 300 * "x"),
+        says=("name 'xxx", "has 300 bytes; Kubernetes allows 253"),
+    ),
     "a name with two slashes": Case(
         arguments=("history", "a/b/c"), says=("'a/b/c': must be NAMESPACE/NAME",)
     ),

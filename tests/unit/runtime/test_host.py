@@ -3,11 +3,13 @@
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 
 import pytest
 from structlog.testing import capture_logs
 
 from shared.runtime import host
+from shared.runtime.connections import bound
 from shared.runtime.host import EXIT_FAILED, run_services
 from shared.runtime.service import HostedApart, Parts, Program, Readiness, Service
 from shared.settings.base import ServiceSettings
@@ -53,6 +55,12 @@ def a_program(
     return Program(name=name, settings=SETTINGS, build=build, ready_without_bus=ready_without_bus)
 
 
+async def listens_where_another_does() -> None:
+    with closing(bound("127.0.0.1", 0)) as taken:
+        taken.listen()
+        bound("127.0.0.1", taken.getsockname()[1])
+
+
 async def fails() -> None:
     raise ValueError("it cannot go on")
 
@@ -61,6 +69,19 @@ async def fails() -> None:
 def logging_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "configure_logging", lambda **_: None)
     monkeypatch.setattr(host, "_collect_garbage_seldom", lambda: None)
+
+
+@pytest.mark.parametrize("apart", [None, "console"])
+def test_a_port_that_is_taken_is_told_in_a_sentence(apart: str | None) -> None:
+    with capture_logs() as logs:
+        programs = [a_program("console", listens_where_another_does)]
+        assert run_services("all", SETTINGS, programs, apart=apart) == EXIT_FAILED
+    (told,) = [line for line in logs if line["log_level"] == "error"]
+    assert told["event"] == "the service cannot run"
+    assert told["service"] == "console"
+    assert told["problem"].endswith(": address already in use")
+    assert told["to_do"] == "stop what listens there, or set another port"
+    assert "exc_info" not in told
 
 
 @pytest.mark.parametrize("apart", [None, "broken", "well"])
