@@ -8,7 +8,7 @@ SEEDS  ?= 200
 SCENARIO ?= basic
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser screenshots trial record-metrics fmt lint types imports test test-long test-cluster test-kueue contracts conformance classification simulate mutants faults demo dev docs audit release ci bench bench-engine bench-webhook bench-bus bench-console bench-whatif bench-startup bench-restart bench-rest bench-cluster bench-latency bench-spokes attack fuzz clean
+.PHONY: help setup browser cast screenshots trial record-metrics fmt lint types imports test test-long test-cluster test-kueue contracts conformance classification simulate mutants faults demo dev docs audit release ci bench bench-engine bench-webhook bench-bus bench-console bench-whatif bench-startup bench-restart bench-rest bench-cluster bench-latency bench-spokes attack fuzz clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2}'
@@ -33,6 +33,9 @@ screenshots: setup ## Take the pictures of the console's pages again: docs/image
 fmt: setup ## Format the code and apply automatic fixes
 	$(RUN)/ruff format services shared tests
 	$(RUN)/ruff check --fix services shared tests
+
+cast: setup ## Record the demo's output again: docs/images/demo.svg and demo.cast, of one real run
+	$(RUN)/python -m tests.integration.page.cast
 
 PROSE = README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs/*.md docs/adr docs/explanation docs/how-to docs/runbooks docs/tutorial
 
