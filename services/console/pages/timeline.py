@@ -94,7 +94,7 @@ def _sources(ref: WorkloadRef) -> list[tuple[str, type[Message], str]]:
     return [
         ("workload", WorkloadState, subject_pattern("workload", *ref)),
         ("admission", Admission, subject_pattern("admission", *ref)),
-        ("check", CheckState, f"{subject_pattern('check', *ref)}.*"),
+        ("check", CheckState, f"{subject_pattern('check', *ref)}.>"),
         ("outcome", Outcome, subject_pattern("outcome", *ref)),
     ]
 

@@ -136,7 +136,7 @@ async def history(reader: StreamReader, namespace: str, name: str) -> list[Event
 
 def _workload_subject(log: str, namespace: str, workload: str) -> str:
     subject = subject_pattern(_WHAT_OF_LOG[log], namespace=namespace, name=workload)
-    return f"{subject}.*" if log == "CHECKS" else subject
+    return f"{subject}.>" if log == "CHECKS" else subject
 
 
 async def _hosts(reader: StreamReader, namespace: str, jobs: tuple[str, ...]) -> list[Event]:

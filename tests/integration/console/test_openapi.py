@@ -29,6 +29,7 @@ EXAMPLES: dict[str, Json] = {
         "namespace": "team",
         "name": "first",
     },
+    "/api/v1/alerts": {},
     "/api/v1/trends": {},
     "/api/v1/clusterqueues/{name}/starts": {"name": "cq"},
     "/api/v1/clusterqueues/{name}/use": {"name": "cq"},

@@ -11,6 +11,7 @@ from shared.bus.nats.bus import NatsBus
 from shared.bus.stream_reader import StreamReader, open_stream_reader
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.base import Message
+from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.hosts import HostState
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.outcomes import Outcome
@@ -50,6 +51,15 @@ def story() -> list[Message]:
         Admission.model_validate(
             common | decision | {"state": "admitted", "cluster_queue": "cluster-pipeline-queue"}
         ),
+        # The subject of an answer ends with who gives it; that of an earlier release does not.
+        *(
+            CheckState.model_validate(
+                common
+                | {"name": WORKLOAD, "check": "spokes", "state": "Ready", "at": NOW}
+                | {"service": service, "message": f"from {service or 'somebody'}"}
+            )
+            for service in ("dispatcher", "")
+        ),
         Outcome.model_validate(
             common
             | {"name": WORKLOAD, "term": 1, "number": 4, "at": NOW}
@@ -85,13 +95,15 @@ async def test_history_lists_messages_in_order_with_the_trace(look: StreamReader
     for name in ("build-1", WORKLOAD):
         events = await history(look, "team-tenant", name)
         told = [event.what for event in events]
-        assert told == ["observed", "workload", "admission", "outcome", "host"]
+        assert told == ["observed", "workload", "admission", "check", "check", "outcome", "host"]
         lines = history_lines(events)
         assert "OBSERVED:1 " in lines[0]
         assert "spec.status PipelineRunPending" in lines[0]
         assert "admitted in cluster-pipeline-queue (decision 1.4)" in lines[2]
-        assert "release applied (decision 1.4)" in lines[3]
-        assert "linux/arm64 ready on vm-1 (fake" in lines[4]
+        assert "spokes Ready: from dispatcher" in lines[3]
+        assert "spokes Ready: from somebody" in lines[4]
+        assert "release applied (decision 1.4)" in lines[5]
+        assert "linux/arm64 ready on vm-1 (fake" in lines[6]
         assert lines[-1] == "trace: 0af7651916cd43dd8448eb211c80319c"
 
 
