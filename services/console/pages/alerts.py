@@ -193,9 +193,7 @@ class Alerts:
 
 def _is_held(state: WorkloadState, admission: Admission | None) -> bool:
     """Whether something else than quota keeps it from its admission."""
-    return bool(state.inadmissible) or (
-        admission is not None and admission.reason in _NOT_WAITING
-    )
+    return bool(state.inadmissible) or (admission is not None and admission.reason in _NOT_WAITING)
 
 
 def _alert(name: str, severity: str, summary: str, since: datetime | None = None) -> Alert:

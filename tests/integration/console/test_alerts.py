@@ -60,9 +60,7 @@ async def answering(body: str) -> AsyncIterator[str]:
 
 
 async def test_streams_tell_which_alerts_ring(place: Place) -> None:
-    await place.until(
-        ALERTS, 200, lambda body: body["complete"] and not body["items"], token=ROOT
-    )
+    await place.until(ALERTS, 200, lambda body: body["complete"] and not body["items"], token=ROOT)
     # A queue in which something waits since the new year, and nothing was ever admitted.
     await place.site.queue("small", cpu=1)
     await place.site.local("small", "small")

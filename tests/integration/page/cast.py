@@ -55,7 +55,12 @@ async def record(*command: str) -> list[Line]:
 
 def cast(lines: Sequence[Line]) -> str:
     """A file for asciinema, version 2."""
-    head = {"version": 2, "width": COLUMNS, "height": ROWS, "title": lines[0].text.removeprefix("$ ")}
+    head = {
+        "version": 2,
+        "width": COLUMNS,
+        "height": ROWS,
+        "title": lines[0].text.removeprefix("$ "),
+    }
     events = ([round(line.at, 3), "o", f"{line.text}\r\n"] for line in lines)
     return "\n".join(json.dumps(each, ensure_ascii=False) for each in (head, *events)) + "\n"
 
