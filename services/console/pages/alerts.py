@@ -166,10 +166,15 @@ class Alerts:
         if not configured:
             return []
         return [
-            _alert("SluicegateSpokeLost", "warning", f"The spoke {each.name} is not heard: {each.message}", each.at)
+            _alert(
+                "SluicegateSpokeLost",
+                "warning",
+                f"The spoke {each.name} is not heard: {each.message}",
+                each.at,
+            )
             for each in await spokes(self._bus, configured)
             if each.active is False
-        ]  # fmt: skip
+        ]
 
     def _standing(self) -> Iterator[Alert]:
         """ClusterQueues in which something waits for quota, while none was admitted for long."""

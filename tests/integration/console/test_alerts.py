@@ -113,11 +113,13 @@ async def test_prometheus_tells_which_alerts_ring() -> None:
 
 
 async def test_streams_tell_what_they_can_while_prometheus_is_away() -> None:
-    async with answering("<html>a proxy</html>") as url:
-        async with console(people=False, prometheus=url) as place:
-            found = await place.until(ALERTS, 200, lambda body: body["complete"])
-            says = f"Prometheus at {url} gave no list of alerts (status 200)"
-            assert (found.body["source"], found.body["problem"]) == ("streams", says)
+    async with (
+        answering("<html>a proxy</html>") as url,
+        console(people=False, prometheus=url) as place,
+    ):
+        found = await place.until(ALERTS, 200, lambda body: body["complete"])
+        says = f"Prometheus at {url} gave no list of alerts (status 200)"
+        assert (found.body["source"], found.body["problem"]) == ("streams", says)
     async with console(people=False, prometheus=url) as place:
         found = await place.until(ALERTS, 200, lambda body: body["complete"])
         assert found.body["source"] == "streams"

@@ -46,7 +46,7 @@ async def record(*command: str) -> list[Line]:
         assert child.stdout is not None
         lines = [Line(0.0, f"$ {' '.join(command)}")]
         async for data in child.stdout:
-            text = data.decode().rstrip().replace(folder, "/tmp/demo")  # noqa: S108 - only a text
+            text = data.decode().rstrip().replace(folder, "/tmp/demo")
             lines.append(Line(monotonic() - began, text))
         if await child.wait():
             raise RuntimeError(f"{' '.join(command)} failed: {lines[-1].text}")
@@ -90,6 +90,8 @@ def svg(lines: Sequence[Line]) -> str:
         if at != "0.00%"
     ]
     frames = "".join(f"{at}{{{how}}}" for at, how in steps.items())
+    view = f'y="{MARGIN}" width="{width:.0f}" height="{height - 2 * MARGIN}"'
+    box = f'viewBox="0 {MARGIN} {width:.0f} {height - 2 * MARGIN}"'
     groups = [
         f'<g class="c{number}">{"".join(texts)}</g>' for number, texts in enumerate(came.values())
     ]
@@ -98,15 +100,14 @@ def svg(lines: Sequence[Line]) -> str:
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" role="img">',
             f"<title>What {escape(lines[0].text.removeprefix('$ '))} prints</title>",
             "<style>",
-            "text{font:12px ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace;fill:#e4edf1;white-space:pre}",
+            "text{font:12px ui-monospace,'DejaVu Sans Mono',Menlo,monospace;fill:#e4edf1;white-space:pre}",
             f"#all{{{up(len(shown))};animation:scroll {length:.1f}s step-end infinite}}",
             f"@keyframes scroll{{{frames}}}",
             *rules,
             "@media(prefers-reduced-motion:reduce){#all,g{animation:none!important}}",
             "</style>",
             f'<rect width="{width:.0f}" height="{height}" rx="10" fill="#10181c"/>',
-            f'<svg y="{MARGIN}" width="{width:.0f}" height="{height - 2 * MARGIN}" '
-            f'viewBox="0 {MARGIN} {width:.0f} {height - 2 * MARGIN}"><g id="all">',
+            f'<svg {view} {box}><g id="all">',
             *groups,
             "</g></svg></svg>",
             "",

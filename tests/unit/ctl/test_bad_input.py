@@ -350,16 +350,14 @@ CASES: dict[str, Case] = {
         arguments=("stop", "localqueue", "q", "--namespace", "Team A"),
         says=("--namespace: 'Team A' is no name of a namespace", "such as team-a"),
     ),
-    "victims of a namespace that no cluster has": Case(
-        arguments=("who-preempted", "-n", "team/a"),
-        says=("--namespace: 'team/a' is no name of a namespace",),
+    "victims of a namespace that no cluster has": said(
+        *("who-preempted", "-n", "team/a"), says=("--namespace: 'team/a' is no name of a",)
     ),
-    "a workload in a namespace that no cluster has": Case(
-        arguments=("history", "Team_A/one"),
-        says=("'Team_A/one': 'Team_A' is no name of a namespace",),
+    "a workload in a namespace that no cluster has": said(
+        *("history", "Team_A/one"), says=("'Team_A/one': 'Team_A' is no name of a namespace",)
     ),
-    "a name that is too long": Case(
-        arguments=("history", "team/" + 300 * "x"), says=("the name has more than 253 bytes",)
+    "a name that is too long": said(
+        *("history", "team/" + 300 * "x"), says=("the name has more than 253 bytes",)
     ),
     "a cluster whose name is too long": Case(
         arguments=("get", "wl", "--cluster", 300 * "x"),
