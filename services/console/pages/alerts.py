@@ -228,7 +228,7 @@ async def _firing(url: str) -> list[Alert]:
                 if len(body) > ANSWER_BYTES_MAX:
                     raise _UnreadError(f"gave more than {ANSWER_BYTES_MAX} bytes")
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise _UnreadError(f"does not answer ({error or type(error).__name__})") from error
+        raise _UnreadError(f"does not answer ({str(error) or type(error).__name__})") from error
     try:
         found = [alert for each in json.loads(body)["data"]["alerts"] if (alert := _of(each))]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
