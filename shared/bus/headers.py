@@ -8,6 +8,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from shared.bus.port import TooLargeError
+from shared.contracts.kube.moments import EARLIEST
 from shared.contracts.kube.numbers import whole_number
 from shared.contracts.messages.base import BODY_REF, RULING, SCHEMA_VERSION, TRACEPARENT, Message
 from shared.contracts.messages.observed import GONE
@@ -152,14 +153,20 @@ def parse_block(raw: bytes) -> dict[str, str]:
 
 
 def taken_at(headers: Mapping[str, str], stored: datetime) -> datetime:
-    """Return when the log stored an entry. A view stores it later, for example when it is rebuilt."""
+    """Return when the log stored an entry. A view stores it later, for example when it is rebuilt.
+
+    The writer says when it published. What lies behind `stored`, or before all clocks, is not believed:
+    readers add to this time, and no time is behind the year 9999.
+    """
     if SOURCE not in headers:
         return stored
     try:
         published = datetime.fromisoformat(headers["ce-time"])
     except (KeyError, ValueError):
         return stored
-    return published if published.tzinfo is not None else published.replace(tzinfo=UTC)
+    if published.tzinfo is None:
+        published = published.replace(tzinfo=UTC)
+    return published if EARLIEST <= published <= stored else stored
 
 
 def _encoded(value: str) -> str:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -85,7 +85,7 @@ def _header(value: Any) -> object:
     headers.parse(raw)
     headers.source_sequence(found)
     headers.is_tombstone(found)
-    headers.taken_at(found, NOON)
+    headers.taken_at(found, NOON) + timedelta(days=1), headers.taken_at(found, NOON).astimezone(UTC)
     one = Entry(subject="sluice.x", data=b"{}", headers=found, sequence=1, time=NOON)
     dispatch(one, {outcomes.Outcome: _nothing})
     return None

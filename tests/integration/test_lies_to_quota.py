@@ -4,11 +4,12 @@ Real server, deployed users: what NATS lets pass, quota compares with what it kn
 """
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import pytest_asyncio
@@ -20,6 +21,7 @@ from services.quota.settings import QuotaSettings
 from shared.bus.admin.apply import apply_at
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.follow import read
+from shared.bus.headers import TYPE
 from shared.bus.nats.bus import NatsBus
 from shared.contracts.controllers import MACHINES, MULTIKUEUE
 from shared.contracts.kube import kinds
@@ -35,6 +37,7 @@ from shared.testing.waiting import eventually, first_value
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SUBJECT = "sluice.admission.hub.team.x"
+LATER = "sluice.admission.hub.team.later"
 
 
 def now() -> datetime:
@@ -155,6 +158,28 @@ async def test_lie_is_counted_and_changes_no_decision(
     await stage.say(user, lie(held))
     await eventually(lambda: refused(*counted) == before + 1)
     assert await stage.last() == held
+
+
+TIMES: Final = (
+    *("9999-12-31T23:59:59.999999+00:00", "9999-12-31T23:59:59-14:00", "9999-12-31T23:59:59"),
+    *("0001-01-01T00:00:00+14:00", "0001-01-01T00:00:00", "1600-01-01T00:00:00Z"),
+)
+
+
+async def test_times_that_no_clock_shows_do_not_end_quota(stage: Stage) -> None:
+    held = await stage.became("reserved")
+    connection = stage.buses["patcher"].connection.nc
+    for number, time in enumerate(TIMES):
+        lie = outcome(held).replace(name=f"ghost-{number}")
+        body = lie.model_dump(mode="json") | {"at": time}
+        headers = {TYPE: lie.type, "ce-time": time}
+        await connection.request(lie.subject, json.dumps(body).encode(), headers=headers)
+    await stage.say("classifier", workload("later", created_at=now()))
+
+    async def is_decided() -> bool:
+        return await stage.buses["quota"].latest("ADMISSIONS", LATER) is not None
+
+    await eventually(is_decided, "quota decides no more")
 
 
 async def test_own_answers_admit(stage: Stage) -> None:

@@ -1,10 +1,10 @@
 """Decisions of quota about workloads. One fenced writer at a time."""
 
-from datetime import datetime
 from typing import ClassVar, Literal
 
 from shared.contracts import subjects
 from shared.contracts.kube.conditions import PREEMPTED
+from shared.contracts.kube.moments import Moment
 from shared.contracts.messages.base import Message, Part, WorkloadMessage
 from shared.contracts.reasons import DEACTIVATED, DEACTIVATED_DUE_TO
 
@@ -52,7 +52,7 @@ class Admission(WorkloadMessage):
     """Of the log that the leader writes: milliseconds since 1970 when it was made, or 0 for a log of a
     release that gave none."""
 
-    decided_at: datetime
+    decided_at: Moment
     queue: str = ""
     cluster_queue: str = ""
     priority: int = 0
@@ -67,23 +67,23 @@ class Admission(WorkloadMessage):
     """A token of Kueue: why it waits, was evicted, or was released."""
 
     message: str = ""
-    requeue_at: datetime | None = None
+    requeue_at: Moment | None = None
     """End of the back-off."""
 
     requeue_count: int = 0
     """How often it was evicted because its pods were not ready in time (`requeueState.count`)."""
 
-    queued_at: datetime | None = None
+    queued_at: Moment | None = None
     """The time that orders it in the queue, if an eviction replaced its creation time."""
 
-    admitted_at: datetime | None = None
+    admitted_at: Moment | None = None
     """Start of the admission. Time limits count from here, also under a later leader."""
 
     executed_seconds: int = 0
     """How long earlier admissions lasted together."""
 
     pods_ready: Readiness = ""
-    pods_ready_at: datetime | None = None
+    pods_ready_at: Moment | None = None
     """Start of the present state."""
 
     deactivate: bool = False
@@ -149,7 +149,7 @@ class Term(Message):
     holder: str
     """Instance name of the leader."""
 
-    began_at: datetime
+    began_at: Moment
 
     @property
     def subject(self) -> str:

@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 
 from shared.contracts import subjects
 from shared.contracts.controllers import CheckService
+from shared.contracts.kube.moments import Moment
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.base import WorkloadMessage
 
@@ -29,7 +30,7 @@ class CheckState(WorkloadMessage):
     attempt: int = 0
     """The reservation of the workload that is answered; not an older one."""
 
-    at: datetime
+    at: Moment
 
     @classmethod
     def answer(

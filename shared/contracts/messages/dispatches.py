@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Literal
 
 from shared.contracts import subjects
 from shared.contracts.kube.kinds import WORKLOAD_PRIORITY_CLASS
+from shared.contracts.kube.moments import Moment
 from shared.contracts.kube.names import PRIORITY_CLASS_LABEL
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.workloads import JobRef
@@ -60,7 +61,7 @@ class Dispatch(Message):
     reranked: bool = False
     """The copy may have been created with another class, or `workload` with another value of it."""
 
-    at: datetime
+    at: Moment
 
     @property
     def ref(self) -> WorkloadRef:

@@ -11,6 +11,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from shared.contracts import rpc
+from shared.contracts.kube.moments import Moment
 from shared.contracts.messages.base import Part
 
 
@@ -74,7 +75,7 @@ class Explanation(Part):
     queue: str = ""
     cluster_queue: str = ""
     priority: int = 0
-    created_at: datetime
+    created_at: Moment
     position: int | None = None
     """Position in its ClusterQueue, from 1. None: it does not wait in one."""
 
@@ -110,15 +111,15 @@ class Explanation(Part):
     remedy: str = ""
     """What would let it be admitted."""
 
-    requeue_at: datetime | None = None
+    requeue_at: Moment | None = None
     """It is not admitted before this time."""
 
-    expected_start: datetime | None = None
-    expected_earliest: datetime | None = None
+    expected_start: Moment | None = None
+    expected_earliest: Moment | None = None
     """With `expected_latest` the ends of the interval into which it falls with 80 % confidence. Without
     `expected_start`: it hardly starts before."""
 
-    expected_latest: datetime | None = None
+    expected_latest: Moment | None = None
     """None if the latest start cannot be predicted."""
 
     expected_from_runs: int | None = None

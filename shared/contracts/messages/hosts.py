@@ -1,9 +1,9 @@
 """Hosts of TaskRuns: their states, slots, machines, platforms and keys."""
 
-from datetime import datetime
 from typing import ClassVar, Literal
 
 from shared.contracts import subjects
+from shared.contracts.kube.moments import Moment
 from shared.contracts.messages.base import Message, Part
 
 
@@ -36,10 +36,10 @@ class HostState(Message):
     failed_hosts: list[str] = []
     """Hosts that could not be prepared for this TaskRun."""
 
-    asked_at: datetime | None = None
+    asked_at: Moment | None = None
     """When the TaskRun was created."""
 
-    ordered_at: datetime | None = None
+    ordered_at: Moment | None = None
     """When its machine was ordered. None if no machine was ordered for it."""
 
     workload: str = ""
@@ -49,7 +49,7 @@ class HostState(Message):
     """Resources of that workload that count a machine of this platform. Quota releases them with the state
     `released`."""
 
-    at: datetime
+    at: Moment
 
     @property
     def subject(self) -> str:
@@ -116,8 +116,8 @@ class Machine(Part):
     """`<namespace>:<name>` of that TaskRun, the tag `taskRunID` at the provider."""
 
     address: str = ""
-    launched_at: datetime
-    deadline: datetime
+    launched_at: Moment
+    deadline: Moment
     """A machine without an address at this time is given up."""
 
 
@@ -147,7 +147,7 @@ class PlatformState(Message):
     failure_reasons: dict[str, dict[str, str]] = {}
     """TaskRun uid to the reason of each of those hosts."""
 
-    at: datetime
+    at: Moment
 
     @property
     def subject(self) -> str:
@@ -171,7 +171,7 @@ class PlatformOffer(Message):
     problems: dict[str, str] = {}
     """Configured platform to the reason why it cannot be used."""
 
-    at: datetime
+    at: Moment
 
     @property
     def subject(self) -> str:
@@ -189,7 +189,7 @@ class SealKey(Message):
     public_key: str
     """X25519, 32 bytes in base64."""
 
-    at: datetime
+    at: Moment
 
     @property
     def subject(self) -> str:
@@ -213,8 +213,8 @@ class OneTimeKey(Message):
     box: str = ""
     """The encrypted key. Empty once delivered."""
 
-    expires_at: datetime
-    at: datetime
+    expires_at: Moment
+    at: Moment
 
     @property
     def subject(self) -> str:

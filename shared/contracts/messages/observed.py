@@ -1,12 +1,12 @@
 """What a watcher saw in one cluster."""
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, ClassVar, Final, Self
 
 from shared.contracts import subjects
 from shared.contracts.kube.bodies import Body, as_body
 from shared.contracts.kube.conditions import are_conditions
+from shared.contracts.kube.moments import Moment
 from shared.contracts.kube.numbers import is_at_least
 from shared.contracts.messages.base import Message, UndecodableError
 from shared.contracts.refs import ObjectRef
@@ -168,7 +168,7 @@ class Synced(Message):
     kinds: list[str]
     """`<plural>_<group>` of each kind that was listed; unserved kinds are left out."""
 
-    at: datetime
+    at: Moment
 
     @property
     def subject(self) -> str:

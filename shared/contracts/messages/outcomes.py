@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import ClassVar, Literal
 
 from shared.contracts import subjects
+from shared.contracts.kube.moments import Moment
 from shared.contracts.messages.base import Message, WorkloadMessage
 
 
@@ -31,7 +32,7 @@ class Outcome(WorkloadMessage):
     result."""
 
     message: str = ""
-    at: datetime
+    at: Moment
 
     @property
     def subject(self) -> str:
@@ -59,7 +60,7 @@ class DeadLetter(Message):
     tries: int = 1
     """How often the service gave up, this time included."""
 
-    at: datetime
+    at: Moment
 
     @property
     def subject(self) -> str:
@@ -83,7 +84,7 @@ class RetryRequest(Message):
     tries: int
     """Of the dead letter that it is about."""
 
-    at: datetime
+    at: Moment
 
     @property
     def subject(self) -> str:

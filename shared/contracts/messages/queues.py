@@ -1,9 +1,9 @@
 """The status of queues: what `kubectl get clusterqueues` shows."""
 
-from datetime import datetime
 from typing import ClassVar, Literal
 
 from shared.contracts import subjects
+from shared.contracts.kube.moments import Moment
 from shared.contracts.messages.base import Message, Part
 
 
@@ -50,7 +50,7 @@ class QueueStatus(Message):
     consumed: dict[str, str] | None = None
     """Past use of a LocalQueue, older use counting less, if its queue orders by that."""
 
-    consumed_at: datetime | None = None
+    consumed_at: Moment | None = None
     """The time up to which it is counted."""
 
     weighted_share: int | None = None
@@ -61,7 +61,7 @@ class QueueStatus(Message):
     """Of the condition `Active`."""
 
     message: str
-    at: datetime
+    at: Moment
 
     @property
     def subject(self) -> str:
@@ -83,7 +83,7 @@ class CohortShare(Message):
     weighted_share: int | None = None
     """`weightedShare` under fair sharing; None: there is none."""
 
-    at: datetime
+    at: Moment
 
     @property
     def subject(self) -> str:
@@ -99,10 +99,10 @@ class HistoryStart(Message):
 
     log: str
     sequence: int
-    began_at: datetime
+    began_at: Moment
     """When the log stored the last message that was deleted, or examined and kept."""
 
-    at: datetime
+    at: Moment
 
     @property
     def subject(self) -> str:

@@ -6,12 +6,12 @@ of the checks that lead to them.
 
 import math
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, ClassVar, Final, Literal, Self
 
 from shared.contracts import subjects
 from shared.contracts.kube.bodies import annotations_of
 from shared.contracts.kube.conditions import are_conditions
+from shared.contracts.kube.moments import Moment
 from shared.contracts.messages.base import Message, Part, UndecodableError, WorkloadMessage
 from shared.contracts.messages.workloads import JobRef
 from shared.contracts.refs import WorkloadRef
@@ -76,7 +76,7 @@ class Beat(Message):
     identity: str | None = None
     """The uid of its namespace `kube-system`: two names with the same one are the same cluster."""
 
-    at: datetime
+    at: Moment
     """By the spoke's clock. It is never compared with another clock."""
 
     @property
@@ -111,7 +111,7 @@ class CopyState(Message):
     """`gone`: the status of the copy, if it had succeeded before it was removed."""
 
     message: str = ""
-    at: datetime
+    at: Moment
 
     @classmethod
     def decode(cls, data: bytes, headers: Mapping[str, str] | None = None) -> Self:
@@ -151,7 +151,7 @@ class HubStatus(WorkloadMessage):
     status: dict[str, Any] | None = None
     """The whole status of the copy, for the job. Empty: it never ran. None: leave it unchanged."""
 
-    at: datetime
+    at: Moment
 
     @property
     def subject(self) -> str:
@@ -193,7 +193,7 @@ class SpokeState(Message):
     free: dict[str, str] = {}
     """Resource to the free quota of all queues."""
 
-    at: datetime
+    at: Moment
 
     @property
     def subject(self) -> str:
@@ -214,7 +214,7 @@ class CheckCondition(Message):
     active: bool
     reason: str
     message: str
-    at: datetime
+    at: Moment
 
     @property
     def subject(self) -> str:
@@ -235,7 +235,7 @@ class PairState(Message):
     problem: str = ""
     """Empty: they run, or the hub is not to run them."""
 
-    at: datetime
+    at: Moment
 
     @property
     def subject(self) -> str:

@@ -1,9 +1,9 @@
 """The progress of the tracer: which traces a collector has accepted."""
 
-from datetime import datetime
 from typing import ClassVar
 
 from shared.contracts import subjects
+from shared.contracts.kube.moments import Moment
 from shared.contracts.messages.base import Message
 
 
@@ -22,7 +22,7 @@ class Traced(Message):
     since: dict[str, int] = {}
     """Log to the first sequence that a workload whose trace is still open may need."""
 
-    at: datetime
+    at: Moment
 
     @property
     def subject(self) -> str:

@@ -1,12 +1,12 @@
 """Workloads: what they request, and their state."""
 
-from datetime import datetime
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from shared.contracts import subjects
 from shared.contracts.kube.kinds import Kind
+from shared.contracts.kube.moments import Moment
 from shared.contracts.messages.base import Part, WorkloadMessage
 
 Phase = Literal["waiting", "running", "finished", "gone"]
@@ -87,7 +87,7 @@ class Finish(Part):
 
     success: bool
     message: str = ""
-    at: datetime | None = None
+    at: Moment | None = None
 
 
 class RecordedCheck(Part):
@@ -97,7 +97,7 @@ class RecordedCheck(Part):
     state: Literal["Pending", "Ready", "Retry", "Rejected"]
     message: str = ""
     requeue_after_seconds: int | None = None
-    at: datetime
+    at: Moment
     """`lastTransitionTime`."""
 
 
@@ -145,7 +145,7 @@ class WorkloadState(WorkloadMessage):
     priority_class_source: str = ""
     """`kueue.x-k8s.io/workloadpriorityclass`, `scheduling.k8s.io/priorityclass`, or empty."""
 
-    created_at: datetime
+    created_at: Moment
     pod_sets: list[PodSet] = []
     inadmissible: str | None = None
     """Why it can never be admitted as it is (annotation, LimitRange, missing class)."""
@@ -184,20 +184,20 @@ class WorkloadState(WorkloadMessage):
     """None if the kind cannot tell."""
 
     finish: Finish | None = None
-    evicted_at: datetime | None = None
+    evicted_at: Moment | None = None
     """Transition time of Evicted=True of the Workload object."""
 
     evicted_reason: str = ""
     """Reason of that condition; empty without it."""
 
-    requeue_at: datetime | None = None
+    requeue_at: Moment | None = None
     """End of the back-off in the Workload object. The log is more exact."""
 
     requeue_count: int = 0
-    admitted_at: datetime | None = None
+    admitted_at: Moment | None = None
     executed_seconds: int = 0
     pods_ready_reason: str = ""
-    pods_ready_at: datetime | None = None
+    pods_ready_at: Moment | None = None
     """As the Workload object records it; used if the log is lost."""
 
     deactivating: bool = False

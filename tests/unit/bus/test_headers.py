@@ -83,6 +83,17 @@ STORED = datetime(2027, 1, 1, tzinfo=UTC)
             {"Nats-Stream-Source": "X 1", "ce-time": "yesterday"}, STORED, id="unless it is none"
         ),
         pytest.param({"Nats-Stream-Source": "X 1"}, STORED, id="or is not there"),
+        *(
+            pytest.param({"Nats-Stream-Source": "X 1", "ce-time": time}, STORED, id=f"or is {time}")
+            for time in (
+                *(
+                    "9999-12-31T23:59:59.999999",
+                    "9999-12-31T23:59:59-14:00",
+                    "2027-01-01T00:00:01Z",
+                ),
+                *("0001-01-01T00:00:00", "0001-01-01T00:00:00+14:00", "1969-12-31T23:59:59Z"),
+            )
+        ),
     ],
 )
 def test_entry_time_is_the_time_of_storage(headers: dict[str, str], expected: datetime) -> None:
