@@ -132,7 +132,8 @@ class Catalogue(_Data):
             "max_age": int(age * _DAY),
             "max_bytes": int(gib * _GIB),
             "duplicate_window": int(self.defaults.duplicate_window_seconds * 10**9),
-            "allow_atomic": True,
+            # What a batch has not committed is on the disk, and in no bound of its log.
+            "allow_atomic": False,
             **({"republish": {"src": f"{ROOT}.>", "dest": f"{LIVE}.{ROOT}.>"}} if log.live else {}),
         }
 

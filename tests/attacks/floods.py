@@ -1,7 +1,7 @@
 """Attacks of a spoke that writes as much as goes through the line, to subjects that it may write to (T2)."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from nats.aio.client import Client
@@ -75,9 +75,13 @@ async def exceeds_its_part(ground: Ground) -> None:
             raise BreachError(f"{subject} has no room: {found}")
 
 
-async def answer(client: Client, subject: str, body: bytes) -> Json:
-    """What the one who stores it says."""
-    found: Json = json.loads((await client.request(subject, body, timeout=60)).data)
+async def answer(
+    client: Client, subject: str, body: bytes, *, headers: Mapping[str, str] | None = None
+) -> Json:
+    """What the one who stores it says; nothing, where it says nothing."""
+    asked = dict(headers) if headers else None
+    data = (await client.request(subject, body, timeout=60, headers=asked)).data
+    found: Json = json.loads(data) if data else {}
     return found
 
 

@@ -255,12 +255,12 @@ def _ask_gateway(asked: tuple[list[str], bytes]) -> object:
 
 
 _CONSUMER: Final = {
-    "stream_name": "DISPATCHES",
+    "stream_name": "DISPATCHES_NOW",
     "config": {"deliver_policy": "all", "filter_subjects": ["sluice.dispatch.west.>"],
                "inactive_threshold": 60_000_000_000, "replay_policy": "instant"},
 }  # fmt: skip
 _ASKED: Final = st.one_of(
-    st.tuples(st.just(["CONSUMER", "CREATE", "DISPATCHES", "a"]), texts(_CONSUMER)),
+    st.tuples(st.just(["CONSUMER", "CREATE", "DISPATCHES_NOW", "a"]), texts(_CONSUMER)),
     st.tuples(
         st.just(["STREAM", "MSG", "GET", "DISPATCHES"]),
         texts({"last_by_subj": "sluice.dispatch.west.a.b"}, {"seq": 5}),

@@ -23,6 +23,11 @@ class GatewayRule(MessageRule):
         "a spoke may not ask this: {problem}",
         "Upgrade the spoke; if it is of this release, revoke it.",
     )
+    HEADER = (
+        "header",
+        "a spoke may not ask the server for anything by the header {header}",
+        "Upgrade the spoke; if it is of this release, revoke it.",
+    )
     TOO_FAST = ("too fast", "more than {most} messages of {spoke} wait", _SLOWER)
     PART = (
         "part of the log",

@@ -233,8 +233,10 @@ class SpokeRequests:
         self, spoke: SpokeAccess, stream: str, asked: str, config: Json
     ) -> Json:
         """Create the consumer under the first free assigned name; the answer contains the name."""
-        idle = min(int(config.get("inactive_threshold") or 0), INACTIVE_SECONDS_MAX * 10**9)
-        config |= {"inactive_threshold": idle or INACTIVE_SECONDS_MAX * 10**9}
+        idle, most = config.get("inactive_threshold"), INACTIVE_SECONDS_MAX * 10**9
+        config["inactive_threshold"] = (
+            min(idle, most) if isinstance(idle, int) and idle > 0 else most
+        )
         # Two requests with equal configuration must not get the same consumer.
         config["metadata"] = {"asked": asked}
         for place in spoke.places:

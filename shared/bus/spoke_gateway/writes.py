@@ -18,6 +18,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
+from shared.bus import headers as wire
 from shared.bus.admin.accounts import DOOR, WRITE
 from shared.bus.admin.permissions import spoke_writes, spokes_among
 from shared.bus.filters import covers
@@ -49,6 +50,15 @@ EVERY_SPOKE: Final = "*"
 
 FULL: Final = 10077
 """JetStream's code for a full stream: a writer of ours tries again later, and says why it waits."""
+
+REFUSED: Final = 403
+
+_INFO: Final = "Nats-Request-Info"
+"""The server adds it on the way from one account to another."""
+
+HEADERS: Final = frozenset(map(str.casefold, (wire.MESSAGE_ID, wire.EXPECT_SUBJECT, _INFO)))
+"""What a spoke may ask the server for by a header. By others the server would tell how far subjects of others
+are, keep what is not committed, or publish and delete by itself."""
 
 Json = dict[str, Any]
 
@@ -234,6 +244,8 @@ class _Lane:
         _, _, token, _, subject = message.subject.split(".", 4)
         size = len(subject) + len(message.data) + _header_bytes(message)
         loop = asyncio.get_running_loop()
+        if (foreign := _foreign_header(message)) is not None:
+            return await self._refuse(message, GatewayRule.HEADER, code=REFUSED, header=foreign)
         budget = self._budgets.get(token) or await self._budget(token, loop.time())
         if budget.lacks(size, loop.time()):
             return await self._refuse(message, GatewayRule.PART, spoke=token)
@@ -255,9 +267,11 @@ class _Lane:
             self._shares[token] = ViewShare(self._bus, self._log, own, spokes=self._spokes)
         return self._shares[token]
 
-    async def _refuse(self, message: Msg, rule: GatewayRule, **values: str) -> None:
+    async def _refuse(
+        self, message: Msg, rule: GatewayRule, *, code: int = FULL, **values: str
+    ) -> None:
         text = self._log_refusal(rule, log=self._log, **values)
-        error = {"code": 503, "err_code": FULL, "description": text}
+        error = {"code": 503, "err_code": code, "description": text}
         await self._connection.answer(message, {"error": error, "stream": self._log, "seq": 0})
 
     def _log_refusal(self, rule: GatewayRule, **values: object) -> str:
@@ -279,6 +293,13 @@ def _named(pattern: str, token: str) -> str:
 def _log_of(pattern: str) -> str:
     logs = load().logs.items()
     return next(name for name, each in logs if any(covers(one, pattern) for one in each.subjects))
+
+
+def _foreign_header(message: Msg) -> str | None:
+    """The name, cut short, of a header that asks the server for what no spoke may ask; or None."""
+    names = ((name, name.casefold()) for name in message.headers or {})
+    asks = (name for name, plain in names if plain.startswith("nats-") and plain not in HEADERS)
+    return next((name[:80] for name in asks), None)
 
 
 def _header_bytes(message: Msg) -> int:
