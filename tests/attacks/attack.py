@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 from shared.testing.waiting import PATIENCE_SECONDS
 from tests.attacks import field
@@ -33,6 +34,9 @@ class Attack:
     raid: field.Act | None = None
     """What a tenant does in a cluster with all services, in virtual time."""
 
+    pods_wait: bool = False
+    """Whether pods wait for quota in that cluster."""
+
     siege: str | None = None
     """Words of what a tenant does on a real API server, beside all other rows of that kind."""
 
@@ -48,7 +52,8 @@ async def attempt(attack: Attack, place: Place) -> str | None:
     if attack.raid is not None:
         for refuses_starts in (True, False):
             # A world has an event loop of its own.
-            got = await asyncio.to_thread(field.raid, attack.raid, refuses_starts=refuses_starts)
+            raid = partial(field.raid, attack.raid, pods_wait=attack.pods_wait)
+            got = await asyncio.to_thread(raid, refuses_starts=refuses_starts)
             if got is not None:
                 return f"{got} (webhook {'refuses' if refuses_starts else 'lets pass'} starts)"
         return None

@@ -17,9 +17,12 @@ from shared.contracts.kube.names import QUEUE
 from shared.contracts.kube.quantities import parse_quantity
 from shared.contracts.simulation import DURATION
 from shared.kube.port import KubeError
+from shared.settings.configuration import Configuration
 from shared.testing.world.world import World
 from tests.attacks.ground import BreachError
 from tests.conformance.seeds.stage import Stage, job, pipeline_run, pool
+from tests.simulation.pods import PODS as PODS_WAIT
+from tests.simulation.pods import is_gated, opened, pod
 from tests.simulation.test_integrations import job_set
 
 TENANT, OTHERS = "team-a", "team-b"
@@ -30,6 +33,9 @@ NOTICE_SECONDS: Final = 30.0
 SETTLE_SECONDS: Final = 60.0
 CPU: Final = {"full": 2, "own": 1, "sets": 1, "spare": 1}
 """Quota of the queues. `full` is in use by others, `own` and `sets` by the tenant; `spare` is empty."""
+
+POD_QUEUE: Final = "pods"
+"""The tenant uses it up where pods wait, too; it has one CPU."""
 
 SLOTS: Final = 2
 """Quota of PipelineRuns: one runs for the tenant, one for others."""
@@ -98,8 +104,9 @@ class Field:
 class _Judge:
     """Counts CPU of pods and PipelineRuns that run, by what the cluster has; no label is believed."""
 
-    def __init__(self, system: System) -> None:
+    def __init__(self, system: System, *, pods_wait: bool) -> None:
         self._now = system.world.now
+        self._cpu = sum(CPU.values()) - CPU["spare"] + pods_wait
         self._pods: dict[str, int] = {}
         self._runs: set[str] = set()
         self._since: dict[str, Any] = {}
@@ -112,7 +119,7 @@ class _Judge:
         ended = (obj.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
         ending = "deletionTimestamp" in obj["metadata"]
         self._pods.pop(event.stored.uid, None)
-        if not (ended or ending or event.type == "DELETED"):
+        if not (ended or ending or is_gated(obj) or event.type == "DELETED"):
             self._pods[event.stored.uid] = cpu_of(obj)
         self.look()
 
@@ -125,7 +132,7 @@ class _Judge:
 
     def look(self) -> None:
         """Note what is above the quota for longer than it takes to notice and to end."""
-        quota = (sum(CPU.values()) - CPU["spare"]) * _UNIT
+        quota = self._cpu * _UNIT
         for what, running, most in (
             ("billionths of a CPU", sum(self._pods.values()), quota),
             ("PipelineRuns", len(self._runs), SLOTS),
@@ -177,23 +184,28 @@ def work(kind: str, name: str, queue: str, *, namespace: str = TENANT) -> Object
             template["completions"] = 20
             template["template"]["metadata"]["annotations"] = {DURATION: "3600s"}
             made["metadata"]["labels"] = {QUEUE: queue}
+        case "Pod":
+            made = pod(name, queue, seconds=3600)
         case _:
             made = pipeline_run(name)
     made["metadata"]["namespace"] = namespace
     return made
 
 
-def raid(act: Act, *, refuses_starts: bool) -> str | None:
-    """Play one attack in a world of its own; what it got, None if it holds."""
+def raid(act: Act, *, refuses_starts: bool, pods_wait: bool = False) -> str | None:
+    """Play one attack in a world of its own; what it got, None if it holds. `pods_wait`: for quota, too."""
+    configuration = Configuration.model_validate(PODS_WAIT if pods_wait else {})
     with World(1) as world:
-        system = System(world, refuses_starts=refuses_starts, fixes_requests=True)
-        judge = _Judge(system)
+        system = System(
+            world, configuration=configuration, refuses_starts=refuses_starts, fixes_requests=True
+        )
+        judge = _Judge(system, pods_wait=pods_wait)
 
         async def drive() -> None:
             for service in SERVICES:
                 system.serve(service)
             field = Field(Stage(system))
-            await _furnish(field)
+            await _furnish(field, pods_wait=pods_wait)
             await act(field)
             await _settled(judge)
             await _others_are_served(field)
@@ -206,8 +218,13 @@ def raid(act: Act, *, refuses_starts: bool) -> str | None:
         return found[0] if found else None
 
 
-async def _furnish(field: Field) -> None:
+async def _furnish(field: Field, *, pods_wait: bool) -> None:
     stage, both = field.stage, (TENANT, OTHERS)
+    has = [("Job", "own"), ("JobSet", "sets"), ("PipelineRun", "")]
+    if pods_wait:
+        await opened(stage)
+        await stage.create(*pool(POD_QUEUE, {"cpu": 1}, namespaces=both))
+        has.append(("Pod", POD_QUEUE))
     for name, cpu in CPU.items():
         spaces = (OTHERS,) if name == "spare" else both
         await stage.create(*pool(name, {"cpu": cpu}, namespaces=spaces))
@@ -216,10 +233,10 @@ async def _furnish(field: Field) -> None:
     for number in range(CPU["full"]):
         await stage.create(work("Job", f"honest-{number}", "full", namespace=OTHERS))
     honest = await stage.create(work("PipelineRun", "honest", "", namespace=OTHERS))
-    for kind, queue in (("Job", "own"), ("JobSet", "sets"), ("PipelineRun", "")):
+    for kind, queue in has:
         field.running[kind] = await stage.create(work(kind, "runs", queue))
     await stage.until_admitted(honest, *field.running.values())
-    for kind, queue in (("Job", "own"), ("JobSet", "sets"), ("PipelineRun", "")):
+    for kind, queue in has:
         # Whoever gives quota back while it runs lets these in.
         await stage.create(work(kind, f"heir-{kind.lower()}", queue, namespace=OTHERS))
     await stage.settle(5)

@@ -6,17 +6,21 @@ from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.names import QUEUE, RESOURCE_IN_USE
 from shared.contracts.messages.spokes import MANAGER, PREBUILT_WORKLOAD
-from tests.attacks.field import TENANT, Field, restarted
+from tests.attacks.field import OTHERS, TENANT, Field, restarted, work
+from tests.attacks.ground import BreachError
+from tests.simulation.pods import GATE
 
 START: Final[dict[str, Object]] = {
     "Job": {"spec": {"suspend": False}},
     "JobSet": {"spec": {"suspend": False}},
     "PipelineRun": {"spec": {"status": None}},
+    "Pod": {"spec": {"schedulingGates": None}},
 }
 HOLD: Final[dict[str, Object]] = {
     "Job": {"spec": {"suspend": True}},
     "JobSet": {"spec": {"suspend": True}},
     "PipelineRun": {"spec": {"status": "PipelineRunPending"}},
+    "Pod": {"spec": {"schedulingGates": [{"name": GATE}]}},
 }
 
 
@@ -214,6 +218,62 @@ async def asks_for_less_in_the_queue(field: Field) -> None:
     for _ in range(40):
         await field.stage.settle(0.5)
         await field.patch(obj, asks("3"))
+
+
+async def orphans_the_children(field: Field) -> None:
+    """Delete a JobSet that runs without its Jobs, and take from these what it gave them."""
+    await field.delete(field.running["JobSet"], "Orphan")
+    await field.stage.settle(3)
+    for child in await field.all(kinds.JOB):
+        if "runs-workers" in child["metadata"]["name"]:
+            await field.patch(child, {"metadata": {"labels": None, "ownerReferences": None}})
+    restarted(field)
+
+
+async def raises_its_priority(field: Field) -> None:
+    """Write a higher priority into the Workload of what waits, where the lower one has to give way."""
+    queue = {"apiVersion": kinds.CLUSTER_QUEUE.api_version, "kind": "ClusterQueue",
+             "metadata": {"name": "full"}}  # fmt: skip
+    await field.stage.patch(
+        queue, {"spec": {"preemption": {"withinClusterQueue": "LowerPriority"}}}
+    )
+    await field.stage.settle(3)
+    await field.stage.create(
+        {"apiVersion": kinds.WORKLOAD_PRIORITY_CLASS.api_version, "kind": "WorkloadPriorityClass",
+         "metadata": {"name": "high"}, "value": 1_000_000}
+    )  # fmt: skip
+    workload = await field.workload(await field.waiting("Job"))
+    named = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "high"}
+    for spec in (
+        {"priority": 1_000_000},
+        {"priorityClassRef": named, "priority": 1_000_000},
+        {
+            "priorityClassName": "high",
+            "priorityClassSource": "kueue.x-k8s.io/workloadpriorityclass",
+        },
+    ):
+        await field.patch(workload, {"spec": spec})
+        await field.stage.settle(10)
+    restarted(field)
+    await field.stage.settle(20)
+    for one in (await field.stage.kube.list(kinds.JOB, namespace=OTHERS)).items:
+        if one["metadata"]["name"].startswith("honest") and one["spec"]["suspend"]:
+            raise BreachError("a priority that a tenant wrote stopped another's job")
+
+
+async def runs_what_comes_last(field: Field) -> None:
+    """Ask for the end of what waits: Tekton then runs its `finally` tasks."""
+    for number, how in enumerate(("StoppedRunFinally", "CancelledRunFinally")):
+        run = work("PipelineRun", f"last-{number}", "")
+        run["spec"] = {"pipelineSpec": {"tasks": [_task("first")], "finally": [_task("last")]}}
+        waits = await field.create(run)
+        await field.stage.settle(5)
+        await field.patch(waits, {"spec": {"status": how}})
+
+
+def _task(name: str) -> Object:
+    steps = [{"name": "s", "image": "none", "computeResources": {"requests": {"cpu": "4"}}}]
+    return {"name": name, "taskSpec": {"steps": steps}}
 
 
 async def borrows_a_workload(field: Field) -> None:

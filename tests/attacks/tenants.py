@@ -14,12 +14,16 @@ from shared.contracts.kube.names import (
     USER_PENDING,
 )
 from shared.contracts.messages.spokes import ORDER, ORIGIN, PREBUILT_WORKLOAD
+from tests.attacks import pod_writes
 from tests.attacks import tenant_writes as writes
 from tests.attacks.attack import Attack
 from tests.attacks.field import TENANT, Act, Field, restarted
 from tests.attacks.tenant_writes import START, owned
 
 KINDS: Final = ("Job", "JobSet", "PipelineRun")
+POD: Final = "Pod"
+"""Waits only where the configuration lists it."""
+
 NEVER_EXISTED: Final = {
     "apiVersion": "batch/v1",
     "kind": "Job",
@@ -151,7 +155,7 @@ def creating(kind: str, variant: Metadata, **spec: Any) -> Act:
 
     async def act(field: Field) -> None:
         extra = await variant(field, NEVER_EXISTED)
-        started = {"Job": {"suspend": False}, "JobSet": {"suspend": False}, "PipelineRun": {}}[kind]
+        started = {"suspend": False} if kind in {"Job", "JobSet"} else {}
         for number in range(2):
             metadata = {key: value for key, value in extra.items() if value is not None}
             obj = await field.waiting(kind, f"new-{number}", **metadata)
@@ -180,21 +184,26 @@ EITHER: Final = {
 
 def attacks() -> Iterator[Attack]:
     """The rows."""
-    for kind in KINDS:
+    for kind in (*KINDS, POD):
+        waits = kind == POD
         for words, variant in VARIANTS.items():
-            yield _row(f"starts a waiting {kind} {words}", starting(kind, variant))
+            yield _row(f"starts a waiting {kind} {words}", starting(kind, variant), waits)
             if words != "as it is":
-                yield _row(f"changes a running {kind}: {words}", releasing(kind, variant))
+                yield _row(f"changes a running {kind}: {words}", releasing(kind, variant), waits)
             if words not in NOT_BEFORE and not (kind != "PipelineRun" and words in NAMES_NO_QUEUE):
-                yield _row(f"creates a {kind} {words}, and starts it", creating(kind, variant))
+                yield _row(
+                    f"creates a {kind} {words}, and starts it", creating(kind, variant), waits
+                )
         for words, act in EITHER.items():
-            yield _row(words.format(kind=kind), _of(act, kind))
+            yield _row(words.format(kind=kind), _of(act, kind), waits)
     for words, single in SINGLE.items():
         yield _row(words, single)
+    for words, single in pod_writes.WAYS.items():
+        yield _row(words, single, pods_wait=True)
 
 
-def _row(words: str, act: Act) -> Attack:
-    return Attack(threat="T1", way=f"tenant {words}", raid=act)
+def _row(words: str, act: Act, pods_wait: bool = False) -> Attack:
+    return Attack(threat="T1", way=f"tenant {words}", raid=act, pods_wait=pods_wait)
 
 
 def _of(act: Callable[[Field, str], Awaitable[None]], kind: str) -> Act:
@@ -213,4 +222,7 @@ SINGLE: Final[dict[str, Act]] = {
     "asks for less in the queue and for more at the start": writes.asks_for_less_in_the_queue,
     "borrows the Workload of what runs": writes.borrows_a_workload,
     "says that another controller runs it": writes.is_managed_elsewhere,
+    "deletes a running JobSet and keeps its Jobs": writes.orphans_the_children,
+    "raises the priority of a Workload by hand": writes.raises_its_priority,
+    "has the finally tasks of a waiting PipelineRun run": writes.runs_what_comes_last,
 }

@@ -12,4 +12,5 @@ from tests.attacks.tenants import attacks
 @pytest.mark.parametrize("attack", list(attacks()), ids=str)
 def test_tenant_runs_nothing_uncounted(attack: Attack, *, refuses_starts: bool) -> None:
     assert attack.raid is not None
-    assert raid(attack.raid, refuses_starts=refuses_starts) is None
+    pods_wait = attack.pods_wait
+    assert raid(attack.raid, refuses_starts=refuses_starts, pods_wait=pods_wait) is None

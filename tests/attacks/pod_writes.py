@@ -1,0 +1,92 @@
+"""What a tenant writes to pods that wait at a gate, and to their groups, to run without quota."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from shared.contracts.kube import kinds
+from shared.contracts.kube.bodies import labels_of
+from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.names import MANAGED_LABEL, QUEUE
+from tests.attacks.field import POD_QUEUE, Act, Field, restarted
+from tests.attacks.tenant_writes import START
+from tests.simulation.pods import GROUP, member
+
+_TOTAL: Final = "kueue.x-k8s.io/pod-group-total-count"
+
+
+async def _group(field: Field, count: int, *, queue: str = POD_QUEUE) -> list[Object]:
+    """A group whose pods wait, because the queue is in use."""
+    found = [
+        await field.create(member(f"g-{number}", count, queue=queue, seconds=3600))
+        for number in range(count)
+    ]
+    await field.stage.settle(5)
+    return found
+
+
+async def starts_one_of_a_group(field: Field) -> None:
+    """Take the gate of one pod of a group that waits, and then of all."""
+    pods = await _group(field, 3)
+    await field.patch(pods[0], START["Pod"])
+    await field.stage.settle(5)
+    for one in pods:
+        await field.patch(one, START["Pod"])
+    restarted(field)
+
+
+async def leaves_its_group(field: Field) -> None:
+    """Take the name of the group away, and the gate with it; then of others while services restart."""
+    pods = await _group(field, 3)
+    alone: Object = {"labels": {GROUP: None}, "annotations": {_TOTAL: None}}
+    await field.patch(pods[0], {"metadata": alone, **START["Pod"]})
+    await field.stage.settle(3)
+    hidden: Object = {"labels": {GROUP: None, QUEUE: None, MANAGED_LABEL: None}, "finalizers": None}
+    await field.patch(pods[1], {"metadata": hidden}, START["Pod"])
+    restarted(field)
+    await field.patch(pods[2], START["Pod"], {"metadata": hidden})
+
+
+async def joins_what_runs(field: Field) -> None:
+    """Give pods that wait the name of a group that has quota, and let more come than it says."""
+    await field.delete(field.running["Pod"])
+    await field.stage.settle(5)
+    for number in range(4):
+        made = await field.create(member(f"m-{number}", 1, queue=POD_QUEUE, seconds=3600))
+        await field.patch(made, START["Pod"])
+        await field.stage.settle(5)
+    restarted(field)
+
+
+async def lets_its_group_shrink_and_grow(field: Field) -> None:
+    """Say another number of pods, and another size, of a group while it waits."""
+    pods = await _group(field, 2)
+    for total in ("1", "+1", "01", "\u0661", "1e0", "0", "-1"):
+        for one in pods:
+            await field.patch(one, {"metadata": {"annotations": {_TOTAL: total}}})
+    await field.stage.settle(5)
+    for one in pods:
+        await field.patch(one, START["Pod"])
+
+
+async def hides_what_runs(field: Field) -> None:
+    """Take from the pods of what runs the marks by which they are seen, one after the other."""
+    pods = [one for one in await field.all(kinds.POD) if labels_of(one).get(MANAGED_LABEL)]
+    for one in pods:
+        for metadata in (
+            {"labels": {QUEUE: None}},
+            {"labels": {MANAGED_LABEL: "false"}},
+            {"finalizers": None},
+            {"labels": None, "annotations": None},
+        ):
+            await field.patch(one, {"metadata": metadata})
+            await field.stage.settle(3)
+    restarted(field)
+
+
+WAYS: Final[Mapping[str, Act]] = {
+    "starts one pod of a group that waits": starts_one_of_a_group,
+    "lets a pod leave its group and start": leaves_its_group,
+    "gives its pods the name of a group that runs": joins_what_runs,
+    "says another number of pods for a group that waits": lets_its_group_shrink_and_grow,
+    "takes the marks off a pod that runs": hides_what_runs,
+}
