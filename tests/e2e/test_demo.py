@@ -124,7 +124,7 @@ async def test_kept_demo_can_be_inspected_and_sigterm_leaves_no_process(tmp_path
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
     assert told.returncode == Exit.OK, told.stderr
     assert "admitted in cluster-pipeline-queue: tekton.dev/pipelineruns=1" in told.stdout

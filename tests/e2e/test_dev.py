@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from shared.kube.client import HttpKube
 from shared.kube.config import from_kubeconfig
 from shared.kube.port import UnavailableError
 from shared.runtime.command import Exit
-from shared.testing.waiting import PATIENCE_SECONDS, eventually
+from shared.testing.waiting import PATIENCE_SECONDS, eventually, first_value
 
 START_SECONDS = 300
 
@@ -136,13 +136,13 @@ async def the_cluster_survives_its_simulator(folder: Path) -> None:
     try:
         before = await kube.get(kinds.CLUSTER_QUEUE, None, "cluster-pipeline-queue")
         os.kill(state["children"]["simulator"], signal.SIGKILL)
-        for _ in range(600):
-            await asyncio.sleep(0.1)
-            try:
-                after = await kube.get(kinds.CLUSTER_QUEUE, None, "cluster-pipeline-queue")
-            except UnavailableError:
-                continue
-            break
+
+        async def answered() -> Object | None:
+            with suppress(UnavailableError):
+                return await kube.get(kinds.CLUSTER_QUEUE, None, "cluster-pipeline-queue")
+            return None
+
+        after = await first_value(answered, look_seconds=0.1)
         assert after["metadata"]["uid"] == before["metadata"]["uid"]
     finally:
         await kube.close()

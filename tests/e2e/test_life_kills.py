@@ -3,7 +3,8 @@
 import asyncio
 import os
 import signal
-from contextlib import aclosing
+from collections.abc import Callable
+from contextlib import aclosing, suppress
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -22,8 +23,9 @@ from shared.contracts.messages.admissions import Admission, Term
 from shared.contracts.messages.base import Message
 from shared.kube.client import HttpKube
 from shared.settings.configuration import RequeuingStrategy
-from shared.testing.waiting import PATIENCE_SECONDS, eventually, first_value
+from shared.testing.waiting import first_value
 from tests.conformance.seeds.stage import job, pool
+from tests.e2e.test_kills import kill
 
 TIMEOUT_SECONDS, BASE_SECONDS, LIMIT = 3, 4, 2
 Told = TypeVar("Told", bound=Message)
@@ -45,55 +47,63 @@ class Story:
         self._prefix = prefix
 
     async def kill(self, *names: str) -> None:
-        """SIGKILL, as an out-of-memory killer would: nothing can be said any more."""
         for name in names:
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                # It may still be on its way up from the last time.
-                while (pid := self._system.supervisor.pid(name)) is None:  # noqa: ASYNC110
-                    await asyncio.sleep(0.1)
-            os.kill(pid, signal.SIGKILL)
+            await kill(self._system, name)
 
     async def workload(self) -> Object:
         listing = await self._kube.list(kinds.WORKLOAD, namespace=NAMESPACE)
         found = [w for w in listing.items if w["metadata"]["name"].startswith(self._prefix)]
         return found[0] if found else {}
 
-    async def condition(self, type_: str) -> Object:
-        conditions = ((await self.workload()).get("status") or {}).get("conditions") or []
-        return next((c for c in conditions if c["type"] == type_), {})
+    async def until(self, holds: Callable[[Object], bool]) -> Object:
+        """The workload as it was when this held: a moment later it is another one."""
+
+        async def found() -> Object | None:
+            workload = await self.workload()
+            return workload if workload and holds(workload) else None
+
+        return await first_value(found)
 
     async def until_admitted(self) -> datetime:
-        async def admitted() -> bool:
-            return bool((await self.condition("Admitted")).get("status") == "True")
+        workload = await self.until(is_admitted)
+        return datetime.fromisoformat(condition(workload, "Admitted")["lastTransitionTime"])
 
-        await eventually(admitted)
-        since = (await self.condition("Admitted"))["lastTransitionTime"]
-        return datetime.fromisoformat(since)
+    async def until_backs_off(self, count: int) -> tuple[datetime, datetime]:
+        """When it was evicted for its pods, and when it may queue again."""
 
-    async def until_backs_off(self, count: int) -> datetime:
-        """When it may queue again."""
-
-        async def state() -> Object:
-            status = (await self.workload()).get("status") or {}
-            return status.get("requeueState") or {}
-
-        async def backs_off() -> bool:
+        def backs_off(workload: Object) -> bool:
             # An evicted workload stays admitted until its pods are gone.
-            found, admitted = await state(), await self.condition("Admitted")
+            found = requeue_state(workload)
             told = found.get("count") == count and "requeueAt" in found
-            return told and admitted.get("status") != "True"
+            return told and not is_admitted(workload)
 
-        await eventually(backs_off)
-        return datetime.fromisoformat((await state())["requeueAt"])
+        workload = await self.until(backs_off)
+        evicted = condition(workload, "Evicted")
+        assert evicted["reason"] == "PodsReadyTimeout"
+        times = evicted["lastTransitionTime"], requeue_state(workload)["requeueAt"]
+        return datetime.fromisoformat(times[0]), datetime.fromisoformat(times[1])
 
     async def until_put_out(self, cause: str) -> datetime:
-        async def put_out() -> bool:
-            return ((await self.workload()).get("spec") or {}).get("active") is False
+        def put_out(workload: Object) -> bool:
+            reason = condition(workload, "Evicted").get("reason")
+            is_told = reason == f"DeactivatedDueTo{cause}" and not requeue_state(workload)
+            return is_told and workload["spec"].get("active") is False
 
-        await eventually(put_out)
-        evicted = await self.condition("Evicted")
-        assert evicted["reason"] == f"DeactivatedDueTo{cause}"
+        evicted = condition(await self.until(put_out), "Evicted")
         return datetime.fromisoformat(evicted["lastTransitionTime"])
+
+
+def condition(workload: Object, type_: str) -> Object:
+    conditions = (workload.get("status") or {}).get("conditions") or []
+    return next((c for c in conditions if c["type"] == type_), {})
+
+
+def is_admitted(workload: Object) -> bool:
+    return bool(condition(workload, "Admitted").get("status") == "True")
+
+
+def requeue_state(workload: Object) -> Object:
+    return (workload.get("status") or {}).get("requeueState") or {}
 
 
 @pytest.fixture
@@ -143,21 +153,17 @@ async def test_back_off_timeouts_and_execution_time_survive_kill_9_of_quota_and_
             )
             long_admitted = await long.until_admitted()
             await kube.create(kinds.JOB, job("stuck", "q", {"cpu": 1}, pod=nowhere))
+            admitted = await stuck.until_admitted()
             for count in range(1, LIMIT + 1):
-                admitted = await stuck.until_admitted()
                 await stuck.kill("quota")
-                requeue_at = await stuck.until_backs_off(count)
-                evicted = await stuck.condition("Evicted")
-                assert evicted["reason"] == "PodsReadyTimeout"
-                at = datetime.fromisoformat(evicted["lastTransitionTime"])
-                assert (at - admitted).total_seconds() >= TIMEOUT_SECONDS - 1
+                evicted, requeue_at = await stuck.until_backs_off(count)
+                assert (evicted - admitted).total_seconds() >= TIMEOUT_SECONDS - 1
                 await stuck.kill(BROKER, "quota")
-                assert await stuck.until_admitted() >= requeue_at
+                admitted = await stuck.until_admitted()
+                assert admitted >= requeue_at
             await stuck.kill(BROKER)
             await stuck.until_put_out("RequeuingLimitExceeded")
             await stuck.kill("quota")
-            status = (await stuck.workload())["status"]
-            assert "requeueState" not in status
             told = await decisions_until_confirmed(system, "job-stuck-")
             long_evicted = await long.until_put_out("MaximumExecutionTimeExceeded")
             assert (long_evicted - long_admitted).total_seconds() >= LIMIT_SECONDS - 1
@@ -212,7 +218,8 @@ async def keep_killing(system: Running) -> None:
         if led > seen and pid is not None:
             seen = led
             await asyncio.sleep(REIGN_SECONDS)
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # It may have ended by itself.
+                os.kill(pid, signal.SIGKILL)
         await asyncio.sleep(0.1)
 
 

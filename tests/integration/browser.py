@@ -152,7 +152,7 @@ async def _port(file: Path) -> int:
     """Where it listens, once it says so."""
     async with asyncio.timeout(START_SECONDS):
         while True:
-            if lines := await asyncio.to_thread(_lines, file):
+            if len(lines := await asyncio.to_thread(_lines, file)) > 1:  # Else it is still written.
                 return int(lines[0])
             await asyncio.sleep(0.05)
 

@@ -45,10 +45,8 @@ async def test_backlog_counts_waiting_and_delayed_entries_until_they_are_handled
             for name in ("a", "b", "c"):
                 bus.publish(workload(name))
             await bus.flush()
-            await eventually(lambda: told("taken") == 3)
-            assert told("waiting") == 0
+            await eventually(lambda: (told("waiting"), told("taken")) == (0, 3))
             works.set()
-            await eventually(lambda: told("taken") == 0)
-            assert done("done") == 3
+            await eventually(lambda: (done("done"), told("taken")) == (3, 0))
         finally:
             await bus.stop()

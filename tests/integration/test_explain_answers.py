@@ -11,6 +11,7 @@ from shared.contracts.messages.explain import (
     PositionsAnswer,
     PositionsRequest,
 )
+from shared.testing.waiting import eventually
 from tests.integration.explain_stage import NOON, SETTLED_SECONDS, Site
 
 
@@ -21,7 +22,9 @@ async def test_unknown_workload_and_malformed_request_get_an_error(site: Site) -
     await site.explain("one", "Admitted")
 
     async def problem(question: bytes) -> str:
-        data = await site.bus.request(ExplainRequest.subject, question, timeout_seconds=2.0)
+        data = await site.bus.request(
+            ExplainRequest.subject, question, timeout_seconds=SETTLED_SECONDS
+        )
         return ExplainAnswer.model_validate_json(data).problem
 
     assert await problem(b'{"namespace":"others","name":"one"}') == (
@@ -43,13 +46,18 @@ async def test_positions_follow_the_queue_and_can_be_filtered(site: Site) -> Non
 
     async def ask(**fields: Any) -> list[tuple[str, int, int]]:
         question = PositionsRequest(**fields).model_dump_json(exclude_none=True).encode()
-        data = await site.bus.request(PositionsRequest.subject, question, timeout_seconds=2.0)
+        data = await site.bus.request(
+            PositionsRequest.subject, question, timeout_seconds=SETTLED_SECONDS
+        )
         items = PositionsAnswer.model_validate_json(data).items
         return [(item.name, item.position, item.position_in_local_queue) for item in items]
 
-    assert await ask() == [
-        *(("urgent", 1, 1), ("a", 2, 1), ("b", 3, 2), ("c", 4, 2), ("d", 5, 3)),
-    ]
+    whole = [("urgent", 1, 1), ("a", 2, 1), ("b", 3, 2), ("c", 4, 2), ("d", 5, 3)]
+
+    async def all_are_in() -> bool:
+        return await ask() == whole
+
+    await eventually(all_are_in)
     assert await ask(namespace="others") == [("a", 2, 1), ("c", 4, 2)]
     assert await ask(offset=1, limit=2) == [("a", 2, 1), ("b", 3, 2)]
     assert await ask(cluster_queue="none") == []
@@ -64,7 +72,9 @@ async def test_only_the_leader_answers_and_then_its_successor(site: Site) -> Non
     # A standby that answered would know nothing of it, every other time.
     for _ in range(6):
         question = ExplainRequest(namespace="team", name="one").model_dump_json().encode()
-        data = await site.bus.request(ExplainRequest.subject, question, timeout_seconds=2.0)
+        data = await site.bus.request(
+            ExplainRequest.subject, question, timeout_seconds=SETTLED_SECONDS
+        )
         assert ExplainAnswer.model_validate_json(data).items
     await site.stop_quota()
     assert (await site.explain("one", "ExceedsMaxQuota")).position == 1
@@ -83,12 +93,17 @@ async def test_former_leader_stops_answering_while_its_bus_is_connected(site: Si
             await asyncio.sleep(0.05)
     await site.workload("two")
     await site.explain("two", "ExceedsMaxQuota")
-    await asyncio.sleep(0.2)
-    # What the former one still remembers knows nothing of the second.
-    for _ in range(6):
+
+    async def later_one_answers_all() -> bool:
+        """What the former one still remembers knows nothing of the second."""
         question = ExplainRequest(namespace="team", name="two").model_dump_json().encode()
-        data = await site.bus.request(ExplainRequest.subject, question, timeout_seconds=2.0)
-        assert ExplainAnswer.model_validate_json(data).items
+        answers = [
+            await site.bus.request(ExplainRequest.subject, question, timeout_seconds=2.0)
+            for _ in range(6)
+        ]
+        return all(ExplainAnswer.model_validate_json(data).items for data in answers)
+
+    await eventually(later_one_answers_all)
 
 
 async def term_holder(site: Site) -> str:
@@ -159,8 +174,10 @@ async def test_message_to_a_victim_names_the_job_that_it_made_room_for(site: Sit
     await site.workload("high", cpu="2", priority=9, owner=owner)
     await site.explain("high", "WaitingForPreemptedWorkloads")
 
-    entry = await site.bus.latest("ADMISSIONS", "sluice.admission.hub.team.low")
+    async def names_the_job() -> bool:
+        entry = await site.bus.latest("ADMISSIONS", "sluice.admission.hub.team.low")
+        assert entry is not None
+        message = Admission.decode(entry.data).message
+        return "Preempted to accommodate a workload (UID: u-high, JobUID: j-1) due to" in message
 
-    assert entry is not None
-    message = Admission.decode(entry.data).message
-    assert "Preempted to accommodate a workload (UID: u-high, JobUID: j-1) due to" in message
+    await eventually(names_the_job)

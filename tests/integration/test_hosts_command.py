@@ -12,6 +12,7 @@ from shared.contracts.messages.base import Message
 from shared.contracts.messages.hosts import HostSlot, HostState, PlatformState
 from shared.testing.builders import observed
 from shared.testing.nats_server import nats_server
+from tests.contract.bus.stage import Reading
 from tests.unit.provisioner.harness import HOST_CONFIG, NAMESPACE
 
 PLATFORM = "linux/ppc64le"
@@ -39,6 +40,8 @@ async def test_hosts_shows_running_and_waiting_task_runs() -> None:
         await bus.start()
         for message in said(datetime.now(UTC)):
             await bus.publish(message)
+        for log in ("OBSERVED", "HOSTS"):
+            await Reading(bus.watch(log)).until_caught_up()  # The command reads the views.
         await bus.stop()
         command = ["hosts", "--nats-url", server.url]
         result = await asyncio.to_thread(CliRunner().invoke, app, command)

@@ -35,7 +35,7 @@ from shared.kube.client import HttpKube
 from shared.kube.port import AlreadyExistsError, UnavailableError
 from shared.settings.ports import reserve_port
 from shared.testing.nats_server import nats_server
-from shared.testing.waiting import PATIENCE_SECONDS
+from shared.testing.waiting import PATIENCE_SECONDS, eventually
 
 CLUSTER = "hub"
 LOAD = Load(
@@ -257,11 +257,21 @@ async def test_killing_watcher_patcher_or_api_server_neither_loses_nor_repeats_a
         checks.nothing_dead,
     ):
         assert check(message_logs) == []
-    workloads = (await kube.list(kinds.WORKLOAD)).items
-    assert len(workloads) == WORKLOADS == 500
-    for item in workloads:
-        conditions = {c["type"]: c["status"] for c in item["status"]["conditions"]}
-        assert conditions["Finished"] == "True", item["metadata"]["name"]
+    left: list[str] = ["all"]
+
+    async def all_are_finished() -> bool:
+        """The patcher writes it down a moment after it was decided."""
+        workloads = (await kube.list(kinds.WORKLOAD)).items
+        assert len(workloads) == WORKLOADS == 500
+        left[:] = [item["metadata"]["name"] for item in workloads if not is_finished(item)]
+        return not left
+
+    await eventually(all_are_finished, lambda: left)
+
+
+def is_finished(workload: Body) -> bool:
+    conditions = (workload.get("status") or {}).get("conditions") or []
+    return any(c["type"] == "Finished" and c["status"] == "True" for c in conditions)
 
 
 def wrong_now(message_logs: MessageLogs, submitted: dict[str, str]) -> list[str]:

@@ -134,13 +134,17 @@ async def test_get_shows_workloads_and_queues_with_their_state(deciding: Office)
     assert lines[0].split() == ["NAME", "LOCALQUEUE", "STATUS", "POSITION", "REASON", "AGE"]
     assert lines[1].split()[:5] == ["job-b", "main", "PENDING", "1", "WaitingForQuota"]
     assert lines[2].split()[:5] == ["job-a", "main", "ADMITTED", "<none>", "<none>"]
-    text = await deciding.until("get", "cq", shows="cpu 2/2")
-    header, row = text.splitlines()
-    assert header.split("   ")[0] == "NAME"
-    assert row.split() == ["cq", "all", "1", "1", "Active", "cpu", "2/2", "3h"]
-    text = await deciding.until("top", "--once", shows="pending=1")
-    assert "queue=cq cluster=hub active=true pending=1 reserving=1 admitted=1" in text
-    assert "default/cpu=2/2" in text
+    expected = ["cq", "all", "1", "1", "Active", "cpu", "2/2", "3h"]
+    found: list[str] = []
+
+    async def shows_the_queue() -> bool:
+        found[:] = (await deciding.sluice("get", "cq")).stdout.splitlines()
+        return [line.split() for line in found[1:]] == [expected]
+
+    await eventually(shows_the_queue, lambda: found)
+    assert found[0].split("   ")[0] == "NAME"
+    counts = "queue=cq cluster=hub active=true pending=1 reserving=1 admitted=1"
+    assert "default/cpu=2/2" in await deciding.until("top", "--once", shows=counts)
 
 
 async def test_get_filters_rows_and_prints_every_format(office: Office) -> None:

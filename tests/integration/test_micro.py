@@ -54,21 +54,21 @@ class Place:
         self.bus = bus
 
     async def all(self, subject: str, count: int) -> list[Json]:
-        """What so many instances answer."""
+        """The last answer of each of so many instances: one that is slow answers several questions."""
         inbox = self.nc.new_inbox()
         subscription = await self.nc.subscribe(inbox)
-        found: list[Json] = []
+        found: dict[str, Json] = {}
         async with asyncio.timeout(SETTLED_SECONDS):
             while len(found) < count:
                 await self.nc.publish(subject, b"", reply=inbox)
                 await asyncio.sleep(0.2)
-                found = []
                 while subscription.pending_msgs:
                     message = await subscription.next_msg()
                     if not (message.headers or {}).get("Status"):
-                        found.append(json.loads(message.data))
+                        answer: Json = json.loads(message.data)
+                        found[answer["id"]] = answer
         await subscription.unsubscribe()
-        return found
+        return [*found.values()]
 
 
 @pytest.fixture

@@ -59,6 +59,14 @@ class Hub:
         entry = await self.bus.latest("SPOKES", "sluice.pair.hub._.west")
         return None if entry is None else PairState.decode(entry.data).problem
 
+    async def says(self, problem: str) -> None:
+        """Wait until the pair has this problem; the empty text says that it has none."""
+
+        async def so() -> bool:
+            return await self.problem() == problem
+
+        await eventually(so)
+
     async def beats(self) -> str | None:
         """Who is heard of west; each process names itself anew."""
         entry = await self.bus.latest("SPOKES", BEAT)
@@ -107,7 +115,7 @@ async def test_pair_runs_as_long_as_its_cluster_has_a_kubeconfig(
             await eventually(lambda: at.bus.latest("OBSERVED", SYNCED))
             await eventually(at.beats)
             assert at.supervisor.names == ("watcher-west", "patcher-west")
-            assert await at.problem() == ""
+            await at.says("")
             before = at.pids()
 
             file.write_text(f"{simulator.kubeconfig()}# renewed\n")
@@ -150,7 +158,7 @@ async def test_pair_reports_a_lost_api_server(tmp_path: Path) -> None:
         await eventually(reached)
         await simulator.stop()
         await eventually(away)
-        assert await at.problem() == "", "the pair itself is well"
+        await at.says("")  # The pair itself is well.
 
 
 async def test_crash_looping_pair_is_reported(
@@ -163,8 +171,7 @@ async def test_crash_looping_pair_is_reported(
         async with hub(tmp_path) as at:
             at.write(simulator.kubeconfig())
             await at.name(SECRET)
-            await eventually(at.problem)
-            assert await at.problem() == (
+            await at.says(
                 "Its patcher cannot stay: it keeps ending (status 2); "
                 "the log of `sluice run pairs` says more"
             )
@@ -202,11 +209,7 @@ async def test_problem_of_a_pair_is_published_until_it_is_solved(
         assert problem in (await at.problem() or "")
         assert at.supervisor.names == ()
         await at.name({})
-
-        async def cured() -> bool:
-            return await at.problem() == ""
-
-        await eventually(cured)
+        await at.says("")
 
 
 async def test_pair_without_a_key_is_not_started(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ async def refused_all(client: Client, said: list[str], subjects: list[str]) -> l
         await client.flush(timeout=60)
     left = subjects
     for _ in range(6000):
-        await client.flush()
+        await client.flush(timeout=60)
         told = "\n".join(said)
         left = [one for one in left if not any(f'publish to "{n}"' in told for n in names(one))]
         if not left:
@@ -264,7 +264,7 @@ async def test_service_reads_works_answers_and_releases_its_lease_as_its_own_use
         await lease.release()
         async with open_stream_reader(running.url, access=secured.access("viewer")) as look:
             assert await look.ask("sluice.rpc.quota.explain", b"why") == b"WHY"
-            assert [seen.subject for seen in await look.now("OBSERVED")]
+            await eventually(lambda: look.now("OBSERVED"))
             assert [seen.subject for seen in await look.replay("DEAD")]
         for one in buses:
             await one.stop()

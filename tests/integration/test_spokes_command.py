@@ -18,6 +18,7 @@ from shared.contracts.messages.spokes import SpokeCounts, SpokeState
 from shared.runtime.command import CommandError
 from shared.testing.builders import observed
 from shared.testing.nats_server import nats_server
+from tests.contract.bus.stage import Reading
 
 LOST = "sluicegate.dev/lost"
 
@@ -45,6 +46,8 @@ async def test_exit_status_of_spokes_says_whether_all_are_connected() -> None:
         ):
             for message in (named("west"), west):
                 await bus.publish(message)
+            for log in ("OBSERVED", "SPOKES"):
+                await Reading(bus.watch(log)).until_caught_up()  # The command reads the views.
             shown.append(
                 await asyncio.to_thread(
                     CliRunner().invoke, app, ["spokes", "--nats-url", server.url]

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol, cast
 
 import nats
+import pytest
 
 from shared.bus.admin.apply import apply_at
 from shared.bus.embedded import EmbeddedServer
@@ -19,8 +20,8 @@ from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.workloads import WorkloadState
 from shared.testing.waiting import PATIENCE_SECONDS
 
-ACK_WAIT_SECONDS = 1.0
-"""Instead of 30 s, so that a crash is noticed within a test."""
+QUICK_ACK_WAIT = pytest.mark.parametrize("ack_wait_seconds", [1.0], ids=["quick"])
+"""Instead of 30 s, so that a crash is noticed within a test: others are not to see entries again."""
 
 
 class Stage(Protocol):
@@ -51,8 +52,11 @@ class Stage(Protocol):
 class NatsStage:
     """A real nats-server."""
 
-    def __init__(self, server: EmbeddedServer, *, consumers: bool = True) -> None:
+    def __init__(
+        self, server: EmbeddedServer, *, ack_wait_seconds: float, consumers: bool = True
+    ) -> None:
         self.server = server
+        self._ack_wait_seconds = ack_wait_seconds
         self._consumers = consumers
         self._buses: list[NatsBus] = []
 
@@ -61,7 +65,7 @@ class NatsStage:
             url=self.server.url,
             instance=instance,
             now=lambda: datetime.now(UTC),
-            ack_wait_seconds=ACK_WAIT_SECONDS,
+            ack_wait_seconds=self._ack_wait_seconds,
             consumers=self._consumers,
         )
         self._buses.append(bus)

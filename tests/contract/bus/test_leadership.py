@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -111,15 +112,30 @@ async def test_term_that_returns_is_followed_by_another(bus_factory: Stage) -> N
     await _end(task)
 
 
+class HeldPauses:
+    """asyncio, but that a pause lasts until the test says that it is over."""
+
+    def __init__(self) -> None:
+        self.began, self.over = asyncio.Event(), asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+    async def sleep(self, _seconds: float) -> None:
+        self.began.set()
+        await self.over.wait()
+
+
 async def test_replica_whose_term_failed_keeps_the_lease_while_it_pauses(
-    bus_factory: Stage,
+    bus_factory: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise each replica in turn would try at once what fails for all of them."""
     one, two = bus_factory.bus("one"), bus_factory.bus("two")
     await one.start()
     await two.start()
     served: list[str] = []
-    paused, again = asyncio.Event(), asyncio.Event()
+    pauses, again = HeldPauses(), asyncio.Event()
+    monkeypatch.setattr("shared.bus.leadership.asyncio", pauses)
 
     def fails(name: str) -> Callable[[], Awaitable[None]]:
         async def serve() -> None:
@@ -130,19 +146,16 @@ async def test_replica_whose_term_failed_keeps_the_lease_while_it_pauses(
 
         return serve
 
-    def long_pause() -> float:
-        paused.set()
-        return 0.5
-
-    first = asyncio.create_task(lead(one, "work", fails("one"), pause_seconds=long_pause))
+    first = _lead(one, fails("one"))
     async with asyncio.timeout(PATIENCE_SECONDS):
-        await paused.wait()
-        second = asyncio.create_task(lead(two, "work", fails("two"), pause_seconds=long_pause))
+        await pauses.began.wait()
+        second = _lead(two, fails("two"))
         lease = asyncio.create_task(two.lease("work"))
         await asyncio.sleep(0.1)
         assert served == ["one"]
         assert not lease.done()
         lease.cancel()
+        pauses.over.set()
         await again.wait()
     for task in (first, second):
         await _end(task)

@@ -8,7 +8,14 @@ from shared.bus.port import Bus, Entry, LaterError, NeverError
 from shared.contracts.messages.outcomes import DeadLetter
 from shared.contracts.messages.workloads import WorkloadState
 from shared.testing.waiting import eventually
-from tests.contract.bus.stage import Readings, Stage, outcome, step_of, workload
+from tests.contract.bus.stage import (
+    QUICK_ACK_WAIT,
+    Readings,
+    Stage,
+    outcome,
+    step_of,
+    workload,
+)
 
 
 class Handling:
@@ -99,7 +106,7 @@ async def test_handled_entry_is_not_delivered_after_a_restart(bus_factory: Stage
     assert again.steps == [("b", 0)]
 
 
-async def test_flood_of_updates_to_one_object_coalesces(bus_factory: Stage) -> None:
+async def test_flood_of_updates_to_one_object_coalesces(bus_factory: Stage, read: Readings) -> None:
     bus, handler = bus_factory.bus(), Handling()
     handler.open.clear()
     bus.work("WORKLOADS", "worker", handler)
@@ -108,6 +115,7 @@ async def test_flood_of_updates_to_one_object_coalesces(bus_factory: Stage) -> N
     await eventually(lambda: handler.running == 1)
 
     await publish_all(bus, *(workload("a", step=step) for step in range(1, 500)))
+    await read(bus.watch("WORKLOADS")).until_caught_up()  # A view follows its log a moment later.
     handler.open.set()
     await eventually(lambda: handler.steps[-1] == ("a", 499))
 
@@ -300,6 +308,7 @@ async def test_entries_of_one_key_are_handled_one_at_a_time_over_all_registratio
     assert most == 1
 
 
+@QUICK_ACK_WAIT
 async def test_long_handler_keeps_its_entry(bus_factory: Stage) -> None:
     bus, handler = bus_factory.bus(), Handling()
     handler.open.clear()
@@ -315,6 +324,7 @@ async def test_long_handler_keeps_its_entry(bus_factory: Stage) -> None:
     assert len(handler.entries) == 1
 
 
+@QUICK_ACK_WAIT
 async def test_entry_unacknowledged_at_a_crash_goes_to_another_replica(
     bus_factory: Stage,
 ) -> None:
@@ -350,6 +360,7 @@ async def test_durable_is_shared_among_replicas(bus_factory: Stage) -> None:
     assert len(set(steps)) == len(steps) == 50
 
 
+@QUICK_ACK_WAIT
 async def test_stop_lets_a_running_handler_finish(bus_factory: Stage) -> None:
     bus, handler = bus_factory.bus("first"), Handling()
     finished = False

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.integration.console.questions import CQ, ROOT
+from tests.integration.console.questions import CQ, ROOT, Json, positions
 from tests.integration.console_stage import Place, console
 
 
@@ -19,11 +19,16 @@ async def busy(place: Place) -> None:
     await site.synced()
 
 
+def is_busy(body: Json) -> bool:
+    """Whether those wait who are to wait; before the first decision another three do."""
+    return [name for name, *_ in positions(body)] == ["others/theirs", "team/first", "team/second"]
+
+
 @pytest.fixture
 async def place() -> AsyncIterator[Place]:
     async with console(people=True) as place:
         await busy(place)
-        await place.until(CQ, 200, lambda body: len(body["items"]) == 3, token=ROOT)
+        await place.until(CQ, 200, is_busy, token=ROOT)
         yield place
 
 
@@ -31,5 +36,5 @@ async def place() -> AsyncIterator[Place]:
 async def at_home() -> AsyncIterator[Place]:
     async with console(people=False) as place:
         await busy(place)
-        await place.until(CQ, 200, lambda body: len(body["items"]) == 3)
+        await place.until(CQ, 200, is_busy)
         yield place

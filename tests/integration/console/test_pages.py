@@ -108,7 +108,10 @@ async def test_spokes_have_the_state_that_the_dispatcher_publishes(place: Place)
     )  # fmt: skip
     await place.site.bus.publish(state)
     answer = await place.until(
-        "/api/v1/spokes", 200, lambda body: len(body["items"]) == 2, token=ROOT
+        "/api/v1/spokes",
+        200,
+        lambda body: len(body["items"]) == 2 and "active" in body["items"][0],
+        token=ROOT,
     )
     east, west = answer.body["items"]
     assert (east["active"], east["reason"], east["message"]) == (False, "Lost", "no heartbeat")

@@ -77,7 +77,7 @@ async def test_killed_child_is_restarted(tmp_path: Path) -> None:
 async def test_stop_kills_a_child_that_ignores_sigterm(tmp_path: Path) -> None:
     said: list[str] = []
     progress: list[str] = []
-    async with supervising(tmp_path, grace_seconds=0.3, said=said, progress=progress) as supervisor:
+    async with supervising(tmp_path, grace_seconds=1.0, said=said, progress=progress) as supervisor:
         supervisor.start(child(tmp_path, SLEEPER, name="polite"))
         supervisor.start(child(tmp_path, DEAF, name="deaf"))
         await supervisor.wait_ready(["polite", "deaf"], timeout_seconds=60)
@@ -110,6 +110,8 @@ async def test_children_stop_in_stop_order(tmp_path: Path) -> None:
 async def test_crash_looping_child_fails_start_with_the_end_of_its_log(tmp_path: Path) -> None:
     async with supervising(tmp_path) as supervisor:
         supervisor.start(child(tmp_path, "raise SystemExit('no such setting')"))
+        log = tmp_path / "child.log"
+        await eventually(lambda: log.exists() and "no such setting" in log.read_text())
         with pytest.raises(CommandError, match="child: ") as caught:
             await supervisor.wait_ready(["child"], timeout_seconds=1)
         assert "no such setting" in caught.value.hint

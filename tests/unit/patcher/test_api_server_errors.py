@@ -186,7 +186,11 @@ async def test_refused_workload_object_gives_quota_back(setup: Setup) -> None:
     await eventually(told)
     assert "too large" in (await setup.outcomes())[0].message
     assert (await setup.job())["spec"]["suspend"] is True
-    assert ("Job", "ErrWorkloadCompose") in {news[:2] for news in await setup.events()}
+
+    async def news() -> bool:
+        return ("Job", "ErrWorkloadCompose") in {one[:2] for one in await setup.events()}
+
+    await eventually(news)
 
 
 @pytest.mark.parametrize(

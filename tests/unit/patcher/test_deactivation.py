@@ -57,7 +57,11 @@ async def has_no_mark(setup: Setup, state: WorkloadState) -> bool:
 async def test_deactivation_sets_condition_then_active_then_removes_condition(setup: Setup) -> None:
     state = await put_out(setup)
     assert (await setup.conditions(state))["Evicted"] == "True"
-    assert ("Workload", f"EvictedDueTo{REASON}", TEXT) in await setup.events()
+
+    async def told() -> bool:
+        return ("Workload", f"EvictedDueTo{REASON}", TEXT) in await setup.events()
+
+    await eventually(told)
 
 
 async def test_reactivation_by_a_user_is_not_reverted_by_the_same_decision(

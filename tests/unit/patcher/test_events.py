@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from functools import partial
 
 from services.patcher.cluster.events import PENDING_MAX, EventRecorder
 from services.simulator.local import LocalKube
@@ -120,13 +121,18 @@ async def test_unplanned_admission_causes_a_warning(setup: Setup) -> None:
 async def test_repeated_event_raises_its_count() -> None:
     setup = Setup()
     events = writer(setup.kube)
+
+    async def counts(number: int) -> bool:
+        return [one["count"] for one in (await setup.kube.list(kinds.EVENT)).items] == [number]
+
     for _ in range(3):
         events.record(kinds.JOB, job(), "Stopped", "again")
-    await settle(events)
+    running = asyncio.create_task(events.run())
+    await eventually(partial(counts, 3))
     events.record(kinds.JOB, job(), "Stopped", "again")
-    await settle(events)
-    [event] = (await setup.kube.list(kinds.EVENT)).items
-    assert event["count"] == 4
+    await eventually(partial(counts, 4))
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_full_backlog_drops_the_oldest_event_without_blocking() -> None:
@@ -177,7 +183,8 @@ async def test_preemption_is_told_to_both_workloads(setup: Setup) -> None:
     await setup.decide(
         state, "evicted", reason="InClusterQueue", preempted_by="default/x", priority=3
     )
-    await eventually(lambda: told(setup, "PreemptedWorkload"))
+    for reason in ("PreemptedWorkload", "Preempted"):
+        await eventually(partial(told, setup, reason))
     workload = await setup.workload(state)
     assert workload is not None
     priorities = (

@@ -4,6 +4,7 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -210,7 +211,7 @@ def test_invalid_label_value_is_left_out(setup: Setup) -> None:
 
 
 async def test_sealed_values_are_opened_into_the_secret_only(setup: Setup) -> None:
-    await run_once(setup.keeper)
+    await run_once(setup, setup.keeper)
     key = await published(setup)
 
     await setup.machines.apply(setup.said("ready", **READY, sealed=setup.box(to=key)))
@@ -220,7 +221,7 @@ async def test_sealed_values_are_opened_into_the_secret_only(setup: Setup) -> No
 
 @pytest.mark.parametrize("wrong", ["another key", "another TaskRun", "no box"])
 async def test_values_sealed_to_another_key_become_an_error(setup: Setup, wrong: str) -> None:
-    await run_once(setup.keeper)
+    await run_once(setup, setup.keeper)
     key = await published(setup)
     box = {
         "another key": setup.box(to=public_key_of(bytes(32))),
@@ -240,7 +241,7 @@ async def test_values_sealed_to_another_key_become_an_error(setup: Setup, wrong:
 )
 async def test_sealed_content_of_another_shape_is_refused(setup: Setup, content: bytes) -> None:
     """Whoever has the public key can seal."""
-    await run_once(setup.keeper)
+    await run_once(setup, setup.keeper)
     box = setup.box(to=await published(setup), content=content)
     with pytest.raises(NeverError, match="sealed: holds no map of strings"):
         await setup.machines.apply(setup.said("ready", **READY, sealed=box))
@@ -255,7 +256,7 @@ async def test_sealed_values_wait_until_the_key_is_read(setup: Setup) -> None:
 async def test_replicas_share_one_key_across_restarts(setup: Setup) -> None:
     keepers = [setup.keeper, setup.another_keeper(), setup.another_keeper()]
     for keeper in keepers:
-        await run_once(keeper)
+        await run_once(setup, keeper)
     box = setup.box(to=await published(setup))
     context = f"host/hub/default/build/{setup.uid}"
     assert len({keeper.open(box, context=context) for keeper in keepers}) == 1
@@ -266,7 +267,10 @@ async def test_replicas_share_one_key_across_restarts(setup: Setup) -> None:
 async def test_secret_without_a_key_is_not_used(setup: Setup) -> None:
     metadata = {"name": SECRET_NAME, "namespace": "default"}
     await setup.kube.create(SECRET, {"metadata": metadata, "data": {"x25519": "c2hvcnQ="}})
-    await run_once(setup.keeper)
+    with capture_logs() as logs:
+        task = asyncio.create_task(setup.keeper.run())
+        await eventually(lambda: logs)
+        task.cancel()
     assert await setup.bus.latest("HOSTS", "sluice.seal.hub._._") is None
 
 
@@ -320,9 +324,10 @@ async def published(setup: Setup) -> str:
     return SealKey.decode(entry.data).public_key
 
 
-async def run_once(keeper: SealKeyStore) -> None:
+async def run_once(setup: Setup, keeper: SealKeyStore) -> None:
     """Let it read and publish; it would wait forever after that."""
     task = asyncio.create_task(keeper.run())
-    await asyncio.sleep(0.1)
+    await eventually(lambda: keeper._private_key)
+    await eventually(partial(setup.bus.latest, "HOSTS", "sluice.seal.hub._._"))
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

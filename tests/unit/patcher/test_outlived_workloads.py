@@ -47,16 +47,18 @@ async def test_kept_workload_of_a_gone_job_has_no_admission_on_record(
     await setup.kube.delete(kinds.JOB, "default", "train")
     await setup.bus.publish(state.gone())
 
-    async def finished() -> bool:
-        return (await setup.conditions(state)).get("Finished") == "True"
+    async def finished_and_let_go() -> bool:
+        workload = await setup.workload(state)
+        assert workload is not None
+        is_held = RESOURCE_IN_USE in workload["metadata"].get("finalizers", [])
+        return (await setup.conditions(state)).get("Finished") == "True" and not is_held
 
-    await eventually(finished)
+    await eventually(finished_and_let_go)
     conditions = await setup.conditions(state)
     assert (conditions["QuotaReserved"], conditions["Admitted"]) == ("False", "False")
     workload = await setup.workload(state)
     assert workload is not None
     assert "admission" not in workload["status"]
-    assert RESOURCE_IN_USE not in workload["metadata"].get("finalizers", [])
 
 
 async def released(setup: Setup) -> bool:

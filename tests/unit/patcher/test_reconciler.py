@@ -101,7 +101,11 @@ async def test_eviction_suspends_the_job_and_reports_its_version(
     assert job["spec"]["suspend"] is True
     [outcome] = [o for o in await setup.outcomes() if o.action == "suspend"]
     assert outcome.version == job["metadata"]["resourceVersion"]
-    assert (await setup.conditions(state))["Preempted"] == "True"
+
+    async def preempted() -> bool:
+        return (await setup.conditions(state)).get("Preempted") == "True"
+
+    await eventually(preempted)
 
 
 async def running(setup: Setup) -> bool:
@@ -153,10 +157,10 @@ async def test_finished_job_gets_its_condition_and_loses_the_finalizer(setup: Se
 
     async def finished() -> bool:
         obj = await setup.workload(state)
-        return obj is not None and not obj["metadata"].get("finalizers")
+        is_free = obj is not None and not obj["metadata"].get("finalizers")
+        return is_free and (await setup.conditions(state)).get("Finished") == "True"
 
     await eventually(finished)
-    assert (await setup.conditions(state))["Finished"] == "True"
 
 
 async def test_stopped_job_is_restored(setup: Setup) -> None:
@@ -187,11 +191,11 @@ async def test_stopped_job_is_restored(setup: Setup) -> None:
     await setup.decide(state, "waiting", reason="PendingEvaluation")
 
     async def queued() -> bool:
-        return (await setup.conditions(state)).get("QuotaReserved") == "False"
+        is_queued = (await setup.conditions(state)).get("QuotaReserved") == "False"
+        return is_queued and (await setup.job())["spec"]["parallelism"] == 4
 
     await eventually(queued)
     spec = (await setup.job())["spec"]
-    assert spec["parallelism"] == 4
     assert "nodeSelector" not in spec["template"]["spec"]
     assert "tolerations" not in spec["template"]["spec"]
 

@@ -126,8 +126,12 @@ async def test_retried_decision_is_carried_out_and_quota_is_told(
     closed = await letters.became("handled", 2)
     assert closed.body == ""
     assert (await setup.job())["spec"]["suspend"] is False
-    told = [(o.action, o.result) for o in await setup.outcomes()]
-    assert told[-2:] == [("hold", "applied"), ("release", "applied")]
+
+    async def told() -> bool:
+        found = [(o.action, o.result) for o in await setup.outcomes()]
+        return found[-2:] == [("hold", "applied"), ("release", "applied")]
+
+    await eventually(told)
 
 
 async def test_retry_handles_the_newest_message_of_the_subject(
@@ -168,9 +172,13 @@ async def test_refused_eviction_holds_quota_with_the_reason(setup: Setup, letter
     await setup.decide(state, "evicted")
     letter = await letters.became("open", 1)
     assert "denied" in letter.reason
-    outcome = (await setup.outcomes())[-1]
-    assert (outcome.action, outcome.result) == ("hold", "refused")
-    assert "denied" in outcome.message
+
+    async def told() -> bool:
+        outcome = (await setup.outcomes())[-1]
+        is_refused = (outcome.action, outcome.result) == ("hold", "refused")
+        return is_refused and "denied" in outcome.message
+
+    await eventually(told)
 
 
 async def test_order_nested_too_deeply_for_any_reader_becomes_a_dead_letter(
@@ -199,6 +207,11 @@ async def test_unreadable_order_is_refused_to_the_hub(
     object.__setattr__(order, "encode", lambda: body)
     await setup.bus.publish(order)
     await letters.became("open", 1)
-    reports: list[CopyState] = []
-    await recall(setup.bus, {CopyState: lambda report, _: reports.append(report)})
-    assert [(r.cluster, r.state, r.number) for r in reports] == [("center", "refused", 7)] * told
+
+    async def reported() -> bool:
+        found: list[CopyState] = []
+        await recall(setup.bus, {CopyState: lambda report, _: found.append(report)})
+        reports = [(report.cluster, report.state, report.number) for report in found]
+        return reports == [("center", "refused", 7)] * told
+
+    await eventually(reported)

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from services.quota.app import assemble
 from services.quota.settings import QuotaSettings
 from shared.bus.follow import read
-from shared.bus.port import CaughtUp
+from shared.bus.port import CaughtUp, LogEnd, UnavailableError
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.admissions import Admission
@@ -135,6 +135,35 @@ async def became(setup: Setup, name: str, state: str) -> None:
         return (await setup.states(name))[-1:] == [state]
 
     await eventually(yes)
+
+
+class AskedBus(MemoryBus):
+    """Counts how often it is asked how full a log is, and may not say."""
+
+    says = True
+    asked = 0
+
+    async def log_end(self, stream: str) -> LogEnd:
+        self.asked += 1
+        if not self.says:
+            raise UnavailableError("no answer")
+        return await super().log_end(stream)
+
+
+async def asked_again(bus: AskedBus) -> None:
+    """Wait until each log was asked for twice: what is so now is known."""
+    seen = bus.asked
+    await eventually(lambda: bus.asked > seen + 6)
+
+
+async def says(setup: Setup, name: str, what: str) -> None:
+    """Wait until the explanation of a workload has these words."""
+
+    async def so() -> bool:
+        items = (await explained(setup, name)).items
+        return any(what in item.message for item in items)
+
+    await eventually(so)
 
 
 async def explained(setup: Setup, name: str) -> ExplainAnswer:

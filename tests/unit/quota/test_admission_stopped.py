@@ -5,41 +5,12 @@ import asyncio
 import pytest
 
 from shared.bus.headers import TYPE
-from shared.bus.port import LogEnd, UnavailableError
 from shared.contracts.kube import kinds
 from shared.contracts.messages.admissions import Term
 from shared.contracts.messages.base import SCHEMA_VERSION
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.observed import Observed, Synced
-from shared.testing.waiting import eventually
-from shared.testing.world.memory_bus import MemoryBus
-from tests.unit.quota.service_setup import NOON, Setup, became, explained
-
-
-class Silent(MemoryBus):
-    """Does not say how full a log is."""
-
-    says = False
-    asked = 0
-
-    async def log_end(self, stream: str) -> LogEnd:
-        self.asked += 1
-        if not self.says:
-            raise UnavailableError("no answer")
-        return await super().log_end(stream)
-
-
-async def asked_again(bus: Silent) -> None:
-    seen = bus.asked
-    await eventually(lambda: bus.asked > seen + 6)
-
-
-async def says(setup: Setup, name: str, what: str) -> None:
-    async def so() -> bool:
-        items = (await explained(setup, name)).items
-        return any(what in item.message for item in items)
-
-    await eventually(so)
+from tests.unit.quota.service_setup import NOON, AskedBus, Setup, asked_again, became, says
 
 
 async def test_nobody_is_admitted_before_the_room_in_the_logs_is_known_and_once_it_is_not(
@@ -48,7 +19,8 @@ async def test_nobody_is_admitted_before_the_room_in_the_logs_is_known_and_once_
     monkeypatch.setattr("services.quota.log_room.INTERVAL_SECONDS", 0.02)
     monkeypatch.setattr("services.quota.log_room.KNOWN_SECONDS", 0.1)
     await setup.cluster(cpus=3)
-    bus = Silent(setup.server, instance="quota-a")
+    bus = AskedBus(setup.server, instance="quota-a")
+    bus.says = False
     await setup.start_quota(bus=bus)
     await setup.workload("x")
     await says(setup, "x", "NATS does not say how full ADMISSIONS and WORKLOADS and OUTCOMES is")
@@ -58,6 +30,7 @@ async def test_nobody_is_admitted_before_the_room_in_the_logs_is_known_and_once_
     await became(setup, "x", "admitted")
 
     bus.says = False
+    await asked_again(bus)
     await asyncio.sleep(0.15)
     await setup.workload("y")
     await asked_again(bus)

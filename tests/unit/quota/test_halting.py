@@ -1,13 +1,12 @@
 """Where a log is full quota admits nobody and gives back what ends; what cannot be carried out waits."""
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from shared.testing.waiting import eventually
 from shared.testing.world.memory_streams import Stream
-from tests.unit.quota.service_setup import Setup, became, explained
+from tests.unit.quota.service_setup import Setup, became, explained, says
 
 
 @pytest.mark.parametrize("log", ["ADMISSIONS", "WORKLOADS", "OUTCOMES"])
@@ -21,10 +20,8 @@ async def test_nearly_full_log_stops_admission_until_it_has_room(
     await setup.cluster(cpus=1)
     await setup.start_quota()
     await setup.workload("y")
-    await asyncio.sleep(0.2)
+    await says(setup, "y", f"{log} is 85% full")
     assert await setup.states("y") == []
-    [item] = (await explained(setup, "y")).items
-    assert f"{log} is 85% full" in item.message
     used.clear()
     await became(setup, "y", "admitted")
 

@@ -28,7 +28,10 @@ GET = b"GET / HTTP/1.1\r\nhost: h\r\n\r\n"
 class Listener:
     """A server, what it refused, and a client that can be rude."""
 
-    def __init__(self, server: WebServer, port: int, tls: ssl.SSLContext | None) -> None:
+    def __init__(
+        self, app: Starlette, server: WebServer, port: int, tls: ssl.SSLContext | None
+    ) -> None:
+        self.app = app
         self.server = server
         self.port = port
         self.tls = tls
@@ -55,7 +58,8 @@ async def _ok(_request: Request) -> Response:
     return PlainTextResponse("ok")
 
 
-async def _endless(_request: Request) -> Response:
+async def _endless(request: Request) -> Response:
+    request.app.state.under_way += 1
     await asyncio.sleep(3600)
     return PlainTextResponse("ok")
 
@@ -94,8 +98,10 @@ async def listener(
         counted[rule.label] += 1
 
     folder = None if path is None else CertificateFolder(path, ["127.0.0.1"])
+    app = Starlette(routes=[Route("/", _ok), Route("/endless", _endless)])
+    app.state.under_way = 0
     server = WebServer(
-        Starlette(routes=[Route("/", _ok), Route("/endless", _endless)]),
+        app,
         host="127.0.0.1",
         port=0,
         certificates=folder,
@@ -113,7 +119,7 @@ async def listener(
     tls = None
     if folder is not None:
         tls = ssl.create_default_context(cadata=folder.ca_bundle().decode())
-    made = Listener(server, port, tls)
+    made = Listener(app, server, port, tls)
     try:
         yield made
     finally:
@@ -136,11 +142,17 @@ async def test_handshake_that_never_ends_loses_its_place(tmp_path: Path) -> None
     causes: Counter[str] = Counter()
     async with listener(tmp_path, causes=causes, header_seconds=0.3) as server:
         connections = [await server.open(plain=True) for _ in range(20)]
-        await eventually(lambda: server.server.connections == 20)
         connections[0][1].write(b"\x16\x03\x01")  # a record's head, then nothing
         await eventually(lambda: causes["handshake deadline"] == 20)
-        assert server.server.connections == 0
-        assert b"200" in await server.get()
+        await eventually(lambda: server.server.connections == 0)
+
+        async def is_let_in() -> bool:
+            """On a slow machine a handshake that ends may meet the deadline, too."""
+            with contextlib.suppress(OSError):
+                return b"200" in await server.get()
+            return False
+
+        await eventually(is_let_in)
 
 
 async def test_headers_that_never_end_meet_a_deadline_that_bytes_do_not_move(
@@ -223,7 +235,7 @@ async def test_connection_with_a_request_under_way_is_not_taken_away() -> None:
             reader, writer = await server.open()
             writer.write(b"GET /endless HTTP/1.1\r\nhost: h\r\n\r\n")
             busy.append(reader)
-        await asyncio.sleep(0.2)
+        await eventually(lambda: server.app.state.under_way == 2)
         third, _ = await server.open()
         assert await closed(third)
         assert server.server.connections == 2

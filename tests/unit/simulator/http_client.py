@@ -1,6 +1,6 @@
 """A client of the simulated API over HTTP."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -46,7 +46,7 @@ class Client:
             found = orjson.loads(said) if is_json else said
             return Answer(code=answer.status, body=found, headers=answer.headers)
 
-    async def watch(self, path: str) -> AsyncIterator[dict[str, Any]]:
+    async def watch(self, path: str) -> AsyncGenerator[dict[str, Any]]:
         async with self.session.get(self.simulator.url + path) as answer:
             assert answer.status == 200
             async for line in answer.content:
@@ -54,7 +54,9 @@ class Client:
 
     async def lines(self, path: str) -> list[tuple[str, str]]:
         """Type and name of every event until the server ends the watch."""
-        return [
-            (line["type"], line["object"]["metadata"].get("name", ""))
-            async for line in self.watch(path)
-        ]
+        return [event_of(line) async for line in self.watch(path)]
+
+
+def event_of(line: dict[str, Any]) -> tuple[str, str]:
+    """Type and name of one event."""
+    return line["type"], line["object"]["metadata"].get("name", "")

@@ -1,8 +1,8 @@
 """The API over HTTP, seen by a plain client."""
 
-import asyncio
 import socket
 import ssl
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ import trustme
 from services.simulator.app import Simulator
 from services.simulator.cluster.errors import ApiError
 from tests.unit.simulator.builders import config_map, job, pipeline_run
-from tests.unit.simulator.http_client import MAPS, Client
+from tests.unit.simulator.http_client import MAPS, Client, event_of
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 
@@ -249,13 +249,13 @@ async def test_names_are_unescaped_once(client: Client) -> None:
 
 async def test_restarted_simulator_serves_its_objects(client: Client) -> None:
     created = await client.send("POST", MAPS, config_map())
-    watching = asyncio.create_task(client.lines(f"{MAPS}?watch=1"))
-    await asyncio.sleep(0.1)
     url = client.simulator.url
+    async with aclosing(client.watch(f"{MAPS}?watch=1")) as lines:
+        assert event_of(await anext(lines)) == ("ADDED", "a")
 
-    await client.simulator.restart(forget_events=True)
+        await client.simulator.restart(forget_events=True)
 
-    assert await watching == [("ADDED", "a")], "the watch ended"
+        assert [line async for line in lines] == [], "the watch ended"
     assert client.simulator.url == url
     assert (await client.send("GET", f"{MAPS}/a")).body == created.body
     resumed = await client.lines(f"{MAPS}?watch=1&resourceVersion=1")

@@ -1,23 +1,25 @@
 """Watches over HTTP."""
 
 import asyncio
+from contextlib import aclosing
 
 import aiohttp
 
 from services.simulator.app import Simulator
 from shared.testing.waiting import PATIENCE_SECONDS
 from tests.unit.simulator.builders import config_map
-from tests.unit.simulator.http_client import MAPS, Client
+from tests.unit.simulator.http_client import MAPS, Client, event_of
 
 
 async def test_watch_starts_with_existing_objects_and_continues(client: Client) -> None:
     await client.send("POST", MAPS, config_map("a"))
-    watching = asyncio.create_task(client.lines(f"{MAPS}?watch=1&timeoutSeconds=1"))
-    await asyncio.sleep(0.2)
-    await client.send("POST", MAPS, config_map("b"))
-    await client.send("DELETE", f"{MAPS}/a")
+    async with aclosing(client.watch(f"{MAPS}?watch=1")) as lines:
+        seen = [event_of(await anext(lines))]
+        await client.send("POST", MAPS, config_map("b"))
+        await client.send("DELETE", f"{MAPS}/a")
+        seen += [event_of(await anext(lines)) for _ in range(2)]
 
-    assert await watching == [("ADDED", "a"), ("ADDED", "b"), ("DELETED", "a")]
+    assert seen == [("ADDED", "a"), ("ADDED", "b"), ("DELETED", "a")]
 
 
 async def test_watch_resumes_after_a_version(client: Client) -> None:
@@ -57,8 +59,10 @@ async def test_open_watches_do_not_keep_a_simulator_from_stopping() -> None:
     simulator = Simulator(behaviour=False)
     await simulator.start()
     async with aiohttp.ClientSession() as session:
-        watching = asyncio.create_task(Client(simulator, session).lines(f"{MAPS}?watch=1"))
-        await asyncio.sleep(0.1)
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        client = Client(simulator, session)
+        await client.send("POST", MAPS, config_map("a"))
+        lines = client.watch(f"{MAPS}?watch=1")
+        async with asyncio.timeout(PATIENCE_SECONDS), aclosing(lines):
+            assert event_of(await anext(lines)) == ("ADDED", "a")
             await simulator.stop()
-            assert await watching == []
+            assert [line async for line in lines] == []
