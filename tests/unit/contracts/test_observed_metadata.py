@@ -36,6 +36,26 @@ def test_impossible_metadata_cannot_be_read(metadata: dict[str, Any], why: str) 
         Observed.decode(seen(metadata).encode())
 
 
+CONTENTS: dict[str, tuple[dict[str, Any], str]] = {
+    "a spec that is a text": ({"spec": "a"}, "spec"),
+    "a status that is a list": ({"status": ["a"]}, "status"),
+    "conditions that are a map": ({"status": {"conditions": {"a": "b"}}}, r"status\.conditions"),
+    "a condition that is a text": ({"status": {"conditions": ["Ready"]}}, r"status\.conditions"),
+    "a condition whose status is no text": (
+        {"status": {"conditions": [{"type": "Ready", "status": True}]}},
+        r"status\.conditions",
+    ),
+}
+
+
+@pytest.mark.parametrize(("contents", "why"), CONTENTS.values(), ids=CONTENTS.keys())
+def test_impossible_contents_cannot_be_read(contents: dict[str, Any], why: str) -> None:
+    honest = observed(kinds.JOB, "a", namespace="team-a")
+    assert honest.object is not None
+    with pytest.raises(UndecodableError, match=why):
+        Observed.decode(honest.with_object({**honest.object, **contents}).encode())
+
+
 def test_metadata_of_an_api_server_is_read() -> None:
     metadata = {
         "labels": {"a": "b"},

@@ -10,6 +10,13 @@ from shared.integrations.shape import role_hash
 from shared.testing.builders import observed_object
 from tests.unit.integrations.grouped_pods import PODS, deleted, group_of, pod
 
+KEPT: dict[str, tuple[Object, bool]] = {
+    "by the finalizer of its kind": (pod("x"), True),
+    "by nothing": (pod("x", kept=False), False),
+    "by the finalizer of somebody else": (pod("x", finalizers=["example.com/theirs"]), False),
+    "by nothing, said outright": (pod("x", finalizers=None), False),
+}
+
 GATED = (pod("x"), pod("y"), pod("z"))
 RUNS = (pod("x", "Running"), pod("y", "Running"), pod("z", "Running"))
 FAST: dict[str, Any] = {"pod_group_fast_admission": "true"}
@@ -246,3 +253,8 @@ def test_group_that_lives_on_forgets_roles_of_pods_that_are_gone() -> None:
             group.put(member_of(one, PODS), one)
         group.remove("x", 9)
     assert group.roles.keys() == {"a"}
+
+
+@pytest.mark.parametrize(("obj", "kept"), KEPT.values(), ids=KEPT)
+def test_member_is_kept_by_the_finalizer_of_its_kind(obj: Object, kept: bool) -> None:
+    assert member_of(obj, PODS).kept is kept

@@ -148,6 +148,7 @@ def test_evicted_workload_counts_as_it_did_until_it_gives_its_quota_back(
     ):
         assert view is not None
         assert (view.reserving, view.admitted) == counted
+        assert view.reservation["default", "slot"].total == counted[0]
         assert view.usage["default", "slot"].total == counted[1]
     if ends and not restarts:
         bench.decide(drained("ns/w1"))

@@ -9,6 +9,7 @@ from prometheus_client import REGISTRY
 
 from services.quota.decider import Decider
 from services.quota.settings import QuotaSettings
+from services.quota.trust.outcomes import is_believed
 from shared.contracts.controllers import MACHINES, MULTIKUEUE, WINDOW
 from shared.contracts.kube import kinds
 from shared.contracts.messages.admissions import Admission
@@ -144,6 +145,24 @@ def test_outcome_of_a_decision_that_nobody_took_is_refused(what: Any, said: Any)
     assert refused("outcome") == before + 1
     assert desk.last == last
     assert desk.decider.held_back.why(last.ref) is None
+
+
+UNCOUNTED: dict[str, dict[str, Any]] = {
+    "it names no decision": {"term": 0, "number": 0},
+    "it names one that nobody took": {"number": 2},
+}
+
+
+@pytest.mark.parametrize("counts", [True, False])
+@pytest.mark.parametrize("said", UNCOUNTED.values(), ids=UNCOUNTED)
+def test_refusal_is_counted_once_however_often_the_outcome_is_looked_at(
+    said: dict[str, Any], counts: bool
+) -> None:
+    """A leader looks at what stands on the log again when it begins."""
+    before, last = refused("outcome"), Desk().last.replace(term=1, number=1)
+    late = last.decided_at + timedelta(seconds=1)
+    assert not is_believed(report(at=late, **said), last, counts=counts)
+    assert refused("outcome") == before + counts
 
 
 def test_outcome_of_a_decision_to_come_frees_nothing_once_it_is_taken() -> None:

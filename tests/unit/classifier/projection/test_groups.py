@@ -5,13 +5,15 @@ from typing import Any
 
 import pytest
 
+from services.classifier.projection.owners.groups import by_detail
 from services.classifier.projection.projector import Projector
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import POD, Object
 from shared.contracts.kube.names import workload_name
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
-from shared.integrations import opted_documents
+from shared.integrations import Integrations, opted_documents
+from shared.integrations.groups import grouped
 from tests.unit.classifier.projection.objects import Json, job, seen
 from tests.unit.integrations.grouped_pods import deleted, pod, workload
 
@@ -35,6 +37,21 @@ def states(made: Projector, *observations: Observed | Object) -> dict[str, Workl
 
 def gone(name: str, version: int = 90) -> Observed:
     return seen(POD, pod(name, version=version), deleted=True)
+
+
+def test_token_of_a_kind_names_it_and_its_groups() -> None:
+    known = Integrations()
+    for document in opted_documents(["pod"]):
+        known.apply(document)
+    found = [token for token, _ in by_detail(known)]
+    assert len(found) == len(set(found))
+    pods = known.find(group="", plural="pods")
+    assert pods is not None
+    assert {token for token, one in by_detail(known) if one.kind == POD} == {
+        *(pods.detail, grouped(pods).detail)
+    }
+    jobs = [one for token, one in by_detail(known) if one.kind == kinds.JOB]
+    assert len(jobs) == 1, "it has no groups"
 
 
 def test_group_is_one_workload_of_its_name_with_a_pod_set_for_each_role() -> None:
