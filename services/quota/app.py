@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from services.quota.dead_letters import register_retries
 from services.quota.decider import Decider
 from services.quota.leadership import HALTED, READING, QuotaLeader
-from services.quota.metrics import DecisionMetrics, GaugeCollector
+from services.quota.metrics import CustomLabels, DecisionMetrics, GaugeCollector
 from services.quota.settings import QuotaSettings
 from shared.bus.port import Bus
 from shared.runtime.host import run_service
@@ -49,15 +49,18 @@ def assemble(
     registry: CollectorRegistry | None = None,
 ) -> QuotaService:
     """Wire the parts; opens nothing. Without a `registry` there are no metrics."""
+    custom_labels = CustomLabels((configuration or Configuration()).metrics)
     leadership = QuotaLeader(
         bus=bus,
         new_decider=lambda: Decider(settings, configuration),
         now=now,
         forget_seconds=settings.forget_seconds,
-        metrics=DecisionMetrics(registry),
+        metrics=DecisionMetrics(registry, custom_labels),
     )
     if registry is not None:
-        gauges = GaugeCollector(lambda: leadership.decider, version=version("sluicegate"))
+        gauges = GaugeCollector(
+            lambda: leadership.decider, version=version("sluicegate"), custom_labels=custom_labels
+        )
         registry.register(gauges)
     return QuotaService(leadership)
 

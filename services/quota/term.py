@@ -414,9 +414,9 @@ class Term:
                 if isinstance(message, Synced) and encode(message.cluster) in self._newer:
                     self._newer.discard(encode(message.cluster))
                     self._note_stopped()
-                if isinstance(message, Observed) and message.deleted:
-                    self._metrics.remove_series(message.plural, message.namespace, message.name)
-                    if message.plural in {CLUSTER_QUEUE.plural, COHORT.plural}:
+                if isinstance(message, Observed):
+                    self._metrics.observe(message)
+                    if message.deleted and message.plural in {CLUSTER_QUEUE.plural, COHORT.plural}:
                         self._metrics.keep_cohorts(named_cohorts(self._decider.engine))
                 return why
         return None

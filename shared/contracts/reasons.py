@@ -25,6 +25,9 @@ NO_MATCHING_WORKLOAD: Final = "NoMatchingWorkload"
 RELEASE_REFUSED: Final = "ReleaseRefused"
 """The API server refuses the release of a job. The job waits with this reason; its event has it too."""
 
+CHECK_RESET: Final = "Reset to Pending after eviction. Previously: "
+"""Begin of the message of an admission check that lost its answer with the quota; Kueue's."""
+
 TERMINATING: Final = "Terminating"
 """Reason of the condition `Active` of a ClusterQueue that is being deleted; Kueue's. It admits nobody."""
 

@@ -19,7 +19,6 @@ from typing import Annotated, Any, Final, Literal
 
 import yaml
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -27,11 +26,12 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic.alias_generators import to_camel
 
 from shared.contracts.controllers import MULTIKUEUE_DISPATCHER_PREFIX
 from shared.contracts.kube.quantities import parse_quantity
 from shared.settings import frameworks, kueue_sections
+from shared.settings.kueue_metrics import Metrics
+from shared.settings.sections import LabelRequirement, LabelSelector, Section
 
 GROUP: Final = "config.kueue.x-k8s.io"
 BYTES_MAX: Final = 1024 * 1024
@@ -73,15 +73,7 @@ def duration_seconds(value: object) -> float:
 Seconds = Annotated[float, BeforeValidator(duration_seconds)]
 
 
-class _Section(BaseModel):
-    """One section: immutable, with Kueue's names, and nothing that it does not know."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True
-    )
-
-
-class RequeuingStrategy(_Section):
+class RequeuingStrategy(Section):
     """How a workload whose pods were not ready in time queues again."""
 
     timestamp: Literal["Eviction", "Creation"] = "Eviction"
@@ -94,7 +86,7 @@ class RequeuingStrategy(_Section):
     backoff_max_seconds: Annotated[int, Field(ge=0)] = 3600
 
 
-class WaitForPodsReady(_Section):
+class WaitForPodsReady(Section):
     """All or nothing: who is admitted must get all its pods ready in time, or it goes."""
 
     enable: bool = True
@@ -118,7 +110,7 @@ class WaitForPodsReady(_Section):
         return seconds or None
 
 
-class WorkloadRetention(_Section):
+class WorkloadRetention(Section):
     """How long what has ended is kept; None: until somebody deletes it."""
 
     after_finished: Seconds | None = None
@@ -128,54 +120,26 @@ class WorkloadRetention(_Section):
     """From a deactivation that no user asked for until the job is deleted, and its Workload with it."""
 
 
-class ObjectRetentionPolicies(_Section):
+class ObjectRetentionPolicies(Section):
     """Of which objects old ones are deleted."""
 
     workloads: WorkloadRetention = WorkloadRetention()
 
 
-class NamespaceRequirement(_Section):
-    """One expression of a label selector."""
-
-    key: str
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
-    values: tuple[str, ...] = ()
-
-    @model_validator(mode="after")
-    def _values_match_operator(self) -> "NamespaceRequirement":
-        if bool(self.values) != (self.operator in {"In", "NotIn"}):
-            raise ValueError(f"values: only and always with In and NotIn, got {self.operator}")
-        return self
-
-    def holds(self, labels: Mapping[str, str]) -> bool:
-        """Whether these labels meet the requirement."""
-        if self.operator == "In":
-            return labels.get(self.key) in self.values
-        if self.operator == "NotIn":
-            return labels.get(self.key) not in self.values
-        return (self.key in labels) == (self.operator == "Exists")
-
-
-class NamespaceSelector(_Section):
+class NamespaceSelector(LabelSelector):
     """Namespaces, by their labels; an empty one means all."""
-
-    match_labels: dict[str, str] = {}
-    match_expressions: tuple[NamespaceRequirement, ...] = ()
 
     def matches(self, name: str, labels: Mapping[str, str]) -> bool:
         """Whether the selector selects the namespace `name` with these labels.
 
         The label of its name counts too.
         """
-        found = {"kubernetes.io/metadata.name": name, **labels}
-        return all(found.get(key) == value for key, value in self.match_labels.items()) and all(
-            requirement.holds(found) for requirement in self.match_expressions
-        )
+        return self.selects({"kubernetes.io/metadata.name": name, **labels})
 
 
 _NOT_OF_THE_SYSTEM: Final = NamespaceSelector(
     match_expressions=(
-        NamespaceRequirement(
+        LabelRequirement(
             key="kubernetes.io/metadata.name",
             operator="NotIn",
             values=("kube-system", "kueue-system", "sluicegate"),
@@ -190,7 +154,7 @@ def _amount(value: object) -> str:
     return text
 
 
-class ResourceTransformation(_Section):
+class ResourceTransformation(Section):
     """What one resource is counted as, beside itself or instead."""
 
     input: Annotated[str, Field(min_length=1)]
@@ -202,7 +166,7 @@ class ResourceTransformation(_Section):
     """Resource to quantity of it for each unit of the input. Less than nothing is an allowance."""
 
 
-class Resources(_Section):
+class Resources(Section):
     """What of requests quota counts, and as what."""
 
     quota_check_strategy: Literal["BlockUndeclared", "IgnoreUndeclared"] = "BlockUndeclared"
@@ -233,7 +197,7 @@ class Resources(_Section):
         return value
 
 
-class FairSharing(_Section):
+class FairSharing(Section):
     """Unused quota goes to who uses the smallest share of what may be borrowed."""
 
     enable: bool = True
@@ -261,7 +225,7 @@ _STRATEGIES: Final = (
 """The lists that Kueue takes."""
 
 
-class AdmissionFairSharing(_Section):
+class AdmissionFairSharing(Section):
     """Inside a queue that wants it, LocalQueues that used less lately go first."""
 
     usage_half_life_time: Seconds
@@ -276,20 +240,20 @@ INCREMENTAL: Final = f"{MULTIKUEUE_DISPATCHER_PREFIX}incremental"
 """Kueue's name of the dispatcher that goes by rounds."""
 
 
-class IncrementalDispatcher(_Section):
+class IncrementalDispatcher(Section):
     """How that dispatcher goes by rounds."""
 
     step_size: Annotated[int, Field(ge=1)] = 3
 
 
-class ExternalFramework(_Section):
+class ExternalFramework(Section):
     """A kind that runs elsewhere. Which ones do is said by Integrations here."""
 
     name: Annotated[str, Field(pattern=r"^[^.]+\.[^.]+\..+$")]
     """`kind.version.group`."""
 
 
-class MultiKueue(_Section):
+class MultiKueue(Section):
     """How work is sent to other clusters. What is not said is as the dispatcher's own settings say."""
 
     gc_interval: Seconds | None = None
@@ -310,7 +274,7 @@ class MultiKueue(_Section):
         return self
 
 
-class Integrations(_Section):
+class Integrations(Section):
     """Which kinds can wait. Here Integration objects say that."""
 
     frameworks: tuple[str, ...] | None = None
@@ -332,7 +296,7 @@ class Integrations(_Section):
             yield f"integrations.frameworks: {text}"
 
 
-class Configuration(_Section):
+class Configuration(Section):
     """The document."""
 
     model_config = ConfigDict(extra="allow")
@@ -358,6 +322,7 @@ class Configuration(_Section):
 
     multi_kueue: MultiKueue = MultiKueue()
     integrations: Integrations = Integrations()
+    metrics: Metrics = Metrics()
 
     @model_validator(mode="before")
     @classmethod
@@ -392,7 +357,7 @@ class Configuration(_Section):
     @model_validator(mode="after")
     def _known_sections(self) -> "Configuration":
         sections = self.model_extra or {}
-        known = {*kueue_sections.UNUSED, "metrics", "featureGates"}
+        known = {*kueue_sections.UNUSED, "featureGates"}
         unknown = [f"{name}: unknown field" for name in sorted(sections.keys() - known)]
         for name, value in sections.items():
             unknown += kueue_sections.problems(name, value)
@@ -408,6 +373,7 @@ class Configuration(_Section):
             for text in kueue_sections.warnings(name, value)
         ]
         found += self.integrations.warnings()
+        found += self.metrics.warnings()
         if self.resources.device_class_mappings:
             found.append(
                 "resources.deviceClassMappings is not used: pods with claims for devices wait, because "

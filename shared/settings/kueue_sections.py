@@ -21,11 +21,6 @@ class UnusedSection:
     """What is done instead, in words."""
 
 
-_LABEL: Final[Fields] = {
-    "name": None, "sourceLabelKey": None, "sourceAnnotationKey": None, "sourceKind": None,
-    "trackedValues": None,
-}  # fmt: skip
-
 _ITS_OWN: Final = "each service has settings of its own, see docs/reference/settings.md"
 
 UNUSED: Final[Mapping[str, UnusedSection]] = {
@@ -62,19 +57,8 @@ UNUSED: Final[Mapping[str, UnusedSection]] = {
 }  # fmt: skip
 """By name; none of them decides who is admitted."""
 
-METRICS: Final = UnusedSection(
-    {
-        "bindAddress": None,
-        "enableClusterQueueResources": None,
-        "customLabels": [_LABEL],  # type: ignore[dict-item]
-        "localQueueMetrics": {"enable": None, "localQueueSelector": None},
-    },
-    "",
-)
-"""`metrics`: all of Kueue's metrics are published, at the address of each service's settings."""
-
 _OFFERED: Final = """
-AdmissionFairSharing AdmissionGatedBy CleanupProvisioningRequestsOnEviction
+AdmissionFairSharing AdmissionGatedBy CleanupProvisioningRequestsOnEviction CustomMetricLabels
 FairSharingPreemptWithinNominal
 FairSharingPrioritizeNonBorrowing FinishOrphanedWorkloads FlavorFungibility
 FlavorFungibilityPreserveScanProgress KueueDRARejectWorkloadsWhenDRADisabled LocalQueueMetrics
@@ -90,7 +74,7 @@ WorkloadValidateResourcesAreNonNegative WorkloadValidationForPodSetMetadata
 """Gates of what Sluicegate always does, separated by white space."""
 
 _NOT_OFFERED: Final = """
-AssignQueueLabelsForPods ConcurrentAdmission CustomMetricLabels
+AssignQueueLabelsForPods ConcurrentAdmission
 DeferRayServiceFinalizationForRedisCleanup DisableWaitForPodsReady ElasticJobsViaWorkloadSlices
 ElasticJobsViaWorkloadSlicesWithTAS FailureRecoveryPolicy FastQuotaReleaseInPodIntegration
 KueueDRAIntegration KueueDRAIntegrationConsumableCapacity KueueDRAIntegrationExtendedResource
@@ -117,8 +101,6 @@ def problems(name: str, value: Any) -> Iterator[str]:
     """Yield what is wrong with a section that is not read: fields that Kueue does not have."""
     if name == "featureGates":
         yield from _gate_problems(value)
-    elif name == "metrics":
-        yield from _unknown(name, value, METRICS.fields)
     elif name in UNUSED:
         yield from _unknown(name, value, UNUSED[name].fields)
 
@@ -127,8 +109,6 @@ def warnings(name: str, value: Any) -> Iterator[str]:
     """Yield a sentence for each thing in a section that has no effect, or another one than with Kueue."""
     if name == "featureGates":
         yield from _gate_warnings(value or {})
-    elif name == "metrics":
-        yield from _metrics_warnings(value or {})
     elif name in UNUSED:
         yield f"{name} is not used: {UNUSED[name].means}"
 
@@ -152,28 +132,9 @@ def _gate_warnings(gates: Mapping[str, bool]) -> Iterator[str]:
             yield f"featureGates.{gate}: false has no effect: Sluicegate always does this"
 
 
-def _metrics_warnings(metrics: Mapping[str, Any]) -> Iterator[str]:
-    if "bindAddress" in metrics:
-        yield f"metrics.bindAddress is not used: {_ITS_OWN}"
-    if metrics.get("customLabels"):
-        yield "metrics.customLabels is not used: metrics have Kueue's own labels only"
-    if metrics.get("enableClusterQueueResources") is False:
-        yield "metrics.enableClusterQueueResources: false has no effect: they are always published"
-    local = metrics.get("localQueueMetrics") or {}
-    if local.get("enable") is False or local.get("localQueueSelector"):
-        yield "metrics.localQueueMetrics is not used: metrics of all LocalQueues are published"
-
-
 def _unknown(path: str, value: Any, fields: Any) -> Iterator[str]:
     """Fields of `value` that are not in `fields`."""
     if fields is None or value is None:
-        return
-    if isinstance(fields, list):
-        if not isinstance(value, list):
-            yield f"{path}: must be a list, got {value!r}"
-            return
-        for index, item in enumerate(value):
-            yield from _unknown(f"{path}[{index}]", item, fields[0])
         return
     if not isinstance(value, dict):
         yield f"{path}: must be an object, got {value!r}"

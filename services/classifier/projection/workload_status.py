@@ -11,7 +11,9 @@ from shared.contracts.kube.conditions import (
     EVICTED,
     PODS_READY,
     QUOTA_RESERVED,
+    REQUEUED,
     find_condition,
+    has_status,
     is_true,
     reason_of,
     transition_time,
@@ -36,6 +38,8 @@ def status_fields(workload: Body | None, is_foreign_check: Callable[[str], bool]
     evicted = is_true(workload, EVICTED)
     if has_quota(workload):
         fields |= {"admission": status.get("admission"), "evicted": evicted}
+        if evicted and has_status(workload, REQUEUED, "False"):
+            fields["requeue_awaited"] = True
         listed = status.get("admissionChecks") or []
         if checks := [_recorded_check(each) for each in listed if is_foreign_check(each["name"])]:
             fields["checks"] = checks

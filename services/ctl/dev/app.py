@@ -15,15 +15,17 @@ from pathlib import Path
 from typing import Final
 
 from services.ctl.connect.reader import STATE_FILE, unreachable
+from services.ctl.dev.readiness import HOST, answers, listens
 from services.ctl.dev.secure import Secured, secure
 from services.ctl.dev.spokes import Spoke, start_spokes
-from services.ctl.dev.supervisor import ChildSpec, Ready, Supervisor, http_status
+from services.ctl.dev.supervisor import ChildSpec, Supervisor
 from services.ctl.programs import SERVICES, Program
 from services.ctl.setup.apply import apply_manifests
 from services.ctl.setup.definitions import apply_definitions, disable_conversion, enable_conversion
 from services.ctl.setup.registration import register, unregister
 from services.ctl.setup.spokes import hub_manifests, spoke_names
 from services.ctl.setup.webhook import pods_manifest, validating_manifest, webhook_manifest
+from services.quota.settings import QuotaSettings
 from services.whatif.manifests import load_manifests
 from shared.bus.admin.apply import apply_at
 from shared.bus.admin.permissions import HUB
@@ -49,7 +51,6 @@ CONSOLE_FILE: Final = "console.url"
 """Holds the URL of the console: `curl "$(cat .sluice/console.url)api/v1/queues"`."""
 
 BROKER: Final = "nats-server"
-HOST: Final = "127.0.0.1"
 HEARD_SECONDS: Final = 1.0
 """How long an API server may go on calling a webhook that was unregistered."""
 
@@ -61,6 +62,9 @@ DECLARER: Final = "bus"
 START_SECONDS: Final = 60.0
 SIMULATED_BOOT_SECONDS: Final = 60.0
 """How long a machine of the fake provider boots, in simulated time."""
+
+REASON_DELAY_SECONDS: Final = 0.1
+"""Unless the setting says otherwise. Here nobody minds one write more, and somebody may look on."""
 
 Say = Callable[[str], None]
 
@@ -228,7 +232,7 @@ class _Starter:
                     name=BROKER,
                     argv=argv,
                     environment=SERVER_ENVIRONMENT,
-                    ready=_listens(port),
+                    ready=listens(port),
                     stop_order=2,
                 )
             )
@@ -279,7 +283,7 @@ class _Starter:
             ChildSpec(
                 name=name,
                 argv=(*_PROGRAM, name, *arguments),
-                ready=_answers(port),
+                ready=answers(port),
                 stop_order=1,
             )
         )
@@ -307,6 +311,8 @@ class _Starter:
             "SLUICE_CONSOLE_PORT": str(self.console_port),
             "SLUICE_SPOKE_SECRETS": str(self._directory / "spokes"),
         }
+        if "reason_delay_seconds" not in QuotaSettings().model_fields_set:
+            common["SLUICE_REASON_DELAY_SECONDS"] = f"{REASON_DELAY_SECONDS:g}"
         # All clients have one name here, the patcher and those who start jobs by hand.
         common["SLUICE_PATCHER_USERS"] = "[]"
         if self.secured is not None:
@@ -326,7 +332,7 @@ class _Starter:
                         **self._keys(program),
                         "SLUICE_HEALTH_PORT": str(port),
                     },
-                    ready=_answers(port),
+                    ready=answers(port),
                 )
             )
         names = [program.value for program in programs]
@@ -360,7 +366,7 @@ class _Starter:
                 "SLUICE_NATS_URL": nats_url,
                 **self._credentials(f"spoke-{spoke}"),
             },
-            answers=_answers,
+            answers=answers,
             speed=self._options.speed,
             seed=self._options.seed,
         )
@@ -399,26 +405,6 @@ async def _unregister(kubeconfig: Path, say: Say) -> None:
         say(f"nobody knows whether the webhook is still registered: {error}")
     finally:
         await kube.close()
-
-
-def _answers(port: int) -> Ready:
-    async def ready() -> str | None:
-        status, body = await http_status(HOST, port, "/readyz")
-        return None if status == 200 else body or f"/readyz answers {status}"
-
-    return ready
-
-
-def _listens(port: int) -> Ready:
-    async def ready() -> str | None:
-        try:
-            _, writer = await asyncio.open_connection(HOST, port)
-        except OSError as error:
-            return str(error)
-        writer.close()
-        return None
-
-    return ready
 
 
 @contextmanager

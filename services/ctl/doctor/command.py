@@ -6,6 +6,7 @@ from pathlib import Path
 
 from services.ctl.connect.reader import kubeconfig_of, open_reader, utc_now
 from services.ctl.doctor import bus, storage
+from services.ctl.doctor.admission_checks import unanswered_checks
 from services.ctl.doctor.configuration import KINDS, configuration
 from services.ctl.doctor.findings import Finding
 from services.ctl.doctor.held_quota import held_quota
@@ -83,6 +84,7 @@ async def examine(reader: StreamReader) -> list[Finding]:
     found += configuration(snapshot)
     found += nodes(snapshot)
     found += held_quota(snapshot, utc_now())
+    found += unanswered_checks(snapshot, utc_now())
     return sorted(found, key=lambda finding: not finding.wrong)
 
 

@@ -19,6 +19,7 @@ from shared.contracts.controllers import ANSWERED_BY, may_answer
 from shared.contracts.kube.conditions import MESSAGE_MAX, timestamp
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.checks import CheckState
+from shared.contracts.reasons import CHECK_RESET
 
 log = structlog.get_logger(__name__)
 
@@ -29,7 +30,6 @@ PER_SECOND: Final = 50.0
 """States written per second between decisions. No job starts later because of them."""
 
 BURST: Final = 20
-_RESET: Final = "Reset to Pending after eviction. Previously: "
 
 _Name = tuple[str, str]
 """Namespace and name of a workload."""
@@ -127,7 +127,7 @@ def _reset_state(state: _State, answer: CheckState | None, admission: Admission)
     # From the answered state, also if it was never written, so that the transition time moves.
     answered = {**state, "state": before}
     at = _whole_seconds(admission.decided_at)
-    new = _updated(answered, str(state.get("name")), "Pending", f"{_RESET}{before}", at)
+    new = _updated(answered, str(state.get("name")), "Pending", f"{CHECK_RESET}{before}", at)
     return {**new, "retryCount": retries} if retries else new
 
 
@@ -135,7 +135,7 @@ def _is_unwritten(state: _State, answer: CheckState) -> bool:
     """True if the answer is newer than the entry, and was not the cause of an earlier reset."""
     written = datetime.fromisoformat(str(state.get("lastTransitionTime")))
     at = _whole_seconds(answer.at)
-    return at > written or (at == written and not str(state.get("message")).startswith(_RESET))
+    return at > written or (at == written and not str(state.get("message")).startswith(CHECK_RESET))
 
 
 def _whole_seconds(at: datetime) -> datetime:

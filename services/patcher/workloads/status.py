@@ -96,6 +96,8 @@ def status_for(
             if not conditions.is_true(EVICTED):
                 _count_eviction(status, admission)
             _set_evicted(conditions, admission, preemptor)
+            if reason_of(conditions.get(REQUEUED)) in _BACKOFF_REASONS:
+                _set_requeued(conditions, admission)
         case "released":
             _set_released(status, conditions, admission)
         case _:

@@ -324,7 +324,8 @@ class QuotaEngine:
     def unpublished_reasons(self, most: int) -> list[Wait]:
         """Reasons of waiting workloads that have none published, `most` at a time.
 
-        Such a workload was never evaluated itself: an equal one was, or its queue is inactive.
+        Such a workload was never evaluated itself: an equal one was, its queue is inactive, or it is
+        behind the head of a strict one.
         """
         waits: list[Wait] = []
         for shard in self._shards.values():
@@ -357,6 +358,8 @@ def _class_reason(w: Workload) -> WaitReason | None:
     """The reason of a workload that was never evaluated; None: it will be evaluated."""
     if w.queue is not None and w.queue.inactive is not None:
         return WaitReason("Suspended", f"ClusterQueue {w.queue.name} is inactive")
+    if w.queue is not None and w.queue.strict:
+        return w.wait_reason  # The head goes first, however long that takes.
     return (
         w.waiting_class.wait_reason
         if w.waiting_class is not None and w.waiting_class.parked

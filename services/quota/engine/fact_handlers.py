@@ -22,7 +22,7 @@ from services.quota.engine.facts import (
 )
 from services.quota.engine.model.local_queue_usage import restore_usage
 from services.quota.engine.model.queues import dequeue, enqueue, park, reorder
-from services.quota.engine.model.shapes import WaitReason
+from services.quota.engine.model.shapes import BLOCKED, WaitReason
 from services.quota.engine.model.state import ClusterQueue, LocalQueue, Phase, Shard, Workload
 from services.quota.engine.model.topology import tree_of
 from services.quota.engine.reservations import (
@@ -264,8 +264,9 @@ class FactHandlers:
         assert local_queue is not None and local_queue.fact is not None, w.key  # noqa: PT018
         cq = shard.queues[local_queue.fact.cluster_queue]
         w.shape = shard.shape_of(fact)
-        if w.wait_reason is None:
+        if w.wait_reason is None or w.wait_reason.reason in BLOCKED:
             w.wait_reason = WaitReason("PendingEvaluation", PENDING_EVALUATION)
+            w.published_reason = ""
         enqueue(cq, w)
         w.last_queue = cq.name
         if not w.published_reason:

@@ -170,6 +170,8 @@ TRANSITIONS: Final[Mapping[tuple[State, Event], Transition]] = {
     (State.READY, Event.DRAINED): _to(State.PENDING, Effect.STOP_CLOCKS),
     (State.READY, Event.FINISHED): _END,
     (State.EVICTED, Event.DRAINED): _to(State.REQUEUED, Effect.STOP_CLOCKS),
+    # Its pods end later than its back-off, and whoever stopped it waits for that: Kueue's controllers do.
+    (State.EVICTED, Event.BACKOFF_FINISHED): _to(State.EVICTED, Effect.END_BACKOFF),
     (State.EVICTED, Event.FINISHED): _END,
     (State.REQUEUED, Event.RESERVED): _RESERVED,
     (State.REQUEUED, Event.ADMITTED): _ADMITTED,

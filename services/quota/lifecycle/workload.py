@@ -179,6 +179,8 @@ class WorkloadLifecycle:
         """What happens next if nothing else does, and when; None: no clock runs."""
         if self.state is State.REQUEUED:
             return (self.requeue_at or state.created_at, Event.BACKOFF_FINISHED)
+        if self.state is State.EVICTED and self.requeue_at is not None and state.requeue_awaited:
+            return (self.requeue_at, Event.BACKOFF_FINISHED)
         clocks = [
             c for c in (self._readiness_timer(rules, state), self._execution_limit(state)) if c
         ]

@@ -7,16 +7,10 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from services.quota.metrics.catalogue import LEADER, OURS
+from services.quota.metrics.custom_labels import NAME_LABELS, CustomLabels
 from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
-
-NAME_LABELS: Final = {
-    "localqueues": ("name",),
-    "clusterqueues": ("cluster_queue", "preempting_cluster_queue"),
-    "cohorts": ("cohort",),
-}
-"""Plural of a kind to the labels that hold names of its objects."""
 
 _READY: Final = frozenset({"Started", "Recovered"})
 
@@ -43,11 +37,16 @@ class _Record:
 class DecisionMetrics:
     """Counts decisions. One for the process, over all terms."""
 
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+    def __init__(
+        self,
+        registry: CollectorRegistry | None = None,
+        custom_labels: CustomLabels | None = None,
+    ) -> None:
+        self._custom_labels = custom_labels or CustomLabels()
         self.registry = registry if registry is not None else CollectorRegistry()
         self._counters: dict[str, Counter] = {}
         self._histograms: dict[str, Histogram] = {}
-        for metric in OURS.values():
+        for metric in self._custom_labels.metrics.values():
             if metric.kind == "counter":
                 name = metric.name.removesuffix("_total")
                 self._counters[metric.name] = Counter(
@@ -114,6 +113,15 @@ class DecisionMetrics:
         if admission.state == "released":
             self._records.pop((admission.cluster, context.key), None)
 
+    def observe(self, observed: Observed) -> None:
+        """Follow the labels of queues and cohorts; drop the series of those that are gone or hidden."""
+        name = (observed.plural, observed.namespace, observed.name)
+        changed = self._custom_labels.observe(observed)
+        if observed.deleted or (changed and self._custom_labels.is_hidden(*name)):
+            self.remove_series(*name)
+        elif changed:
+            self._series.clear()
+
     def remove_series(self, plural: str, namespace: str | None, name: str) -> None:
         """Drop the series of a deleted queue or cohort; other kinds have none."""
         if plural not in NAME_LABELS:
@@ -121,7 +129,7 @@ class DecisionMetrics:
         for label in NAME_LABELS[plural]:
             found = {label: name} if namespace is None else {label: name, "namespace": namespace}
             for metric, series in (*self._counters.items(), *self._histograms.items()):
-                if found.keys() <= {*OURS[metric].labels}:
+                if found.keys() <= {*self._custom_labels.metrics[metric].labels}:
                     series.remove_by_labels(found)
         self._series.clear()
 
@@ -209,15 +217,20 @@ class DecisionMetrics:
         return record
 
     def _series_of(self, name: str, *labels: str) -> Any:
-        """The series with those labels."""
+        """The series with those labels; None for a LocalQueue that has no metrics."""
         key = (name, *labels)
         if (series := self._series.get(key)) is None:
+            declared = self._custom_labels.metrics[name]
+            values = self._custom_labels.all_values(declared, labels)
+            if values is None:
+                return None
             metric = self._counters.get(name) or self._histograms[name]
-            series = self._series[key] = metric.labels(*labels, LEADER)
+            series = self._series[key] = metric.labels(*values)
         return series
 
     def _count(self, name: str, *labels: str) -> None:
-        self._series_of(name, *labels).inc()
+        if (series := self._series_of(name, *labels)) is not None:
+            series.inc()
 
     def _count_both(self, name: str, context: "_DecisionContext") -> None:
         """Count for the ClusterQueue and for the LocalQueue."""
@@ -242,7 +255,8 @@ class DecisionMetrics:
     ) -> None:
         if since is not None:
             seconds = max(0.0, (until - since).total_seconds())
-            self._series_of(name, *labels).observe(seconds)
+            if (series := self._series_of(name, *labels)) is not None:
+                series.observe(seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from services.quota.engine import QuotaEngine
 from services.quota.engine.model.state import ClusterQueue, LocalQueue, Node, Phase, Shard, Workload
 from services.quota.engine.views.queues import cluster_queue_view, precise_share
 from services.quota.metrics.catalogue import OURS
+from services.quota.metrics.custom_labels import CustomLabels
 from shared.contracts.messages.workloads import WorkloadState
 
 QUEUE_STATUSES: Final = ("pending", "active", "terminating")
@@ -39,7 +40,14 @@ class Source(Protocol):
 class GaugeCollector(Collector):
     """Collects the gauges. Without a term there is only the one of the build."""
 
-    def __init__(self, source: Callable[[], Source | None], *, version: str) -> None:
+    def __init__(
+        self,
+        source: Callable[[], Source | None],
+        *,
+        version: str,
+        custom_labels: CustomLabels | None = None,
+    ) -> None:
+        self._custom_labels = custom_labels or CustomLabels()
         self._source = source
         self._version = version
 
@@ -56,10 +64,12 @@ class GaugeCollector(Collector):
             # Sums over clusters.
             sums[name][labels] += value  # type: ignore[assignment]  # Counter takes floats
         for name, values in sums.items():
-            metric = OURS[name]
+            metric = self._custom_labels.metrics[name]
             family = GaugeMetricFamily(name, metric.help, labels=metric.labels)
             for labels, amount in values.items():
-                family.add_metric(metric.values(labels), amount)
+                all_values = self._custom_labels.all_values(metric, labels)
+                if all_values is not None:
+                    family.add_metric(all_values, amount)
             yield family
 
     def _figures(self) -> Iterator[Sample]:

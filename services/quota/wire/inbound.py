@@ -20,14 +20,11 @@ from shared.bus.port import Entry
 from shared.contracts import subjects
 from shared.contracts.controllers import MULTIKUEUE, OWN_CONTROLLERS, PROVISIONING
 from shared.contracts.kube import kinds
-from shared.contracts.kube.bodies import Body, as_body
+from shared.contracts.kube.bodies import Body, annotations_of, as_body
 from shared.contracts.kube.conditions import ACTIVE, find_condition
 from shared.contracts.kube.kinds import Kind
-from shared.contracts.kube.quantities import (
-    QuantityError,
-    amount,
-    parse_quantity,
-)
+from shared.contracts.kube.names import LOST
+from shared.contracts.kube.quantities import QuantityError, amount, parse_quantity
 from shared.contracts.messages.admissions import Admission, Term
 from shared.contracts.messages.base import Message, without_schema
 from shared.contracts.messages.checks import CheckState
@@ -265,11 +262,16 @@ def namespace(cluster: str, obj: Body) -> facts.NamespaceChanged:
 
 
 def admission_check(cluster: str, obj: Body) -> facts.AdmissionCheckChanged:
-    """An AdmissionCheck. It is active by its condition; one of ours also before it has the condition."""
+    """An AdmissionCheck. It is active by its condition; one of ours also before it has the condition.
+
+    A controller that is gone leaves its condition behind: an operator may say so by an annotation.
+    """
     controller = str((obj.get("spec") or {}).get("controllerName") or "")
     ours = controller in OWN_CONTROLLERS
     condition = find_condition(obj, ACTIVE)
-    if condition is None:
+    if (lost := annotations_of(obj).get(LOST)) is not None:
+        active, message = False, f"an operator declared its controller {controller} lost: {lost}"
+    elif condition is None:
         active, message = ours, "its controller has not said that it is active"
     else:
         active = condition.get("status") == "True"

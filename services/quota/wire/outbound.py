@@ -24,6 +24,8 @@ from services.quota.engine.facts import (
     Reserve,
     Wait,
 )
+from services.quota.engine.model.shapes import BLOCKED
+from services.quota.engine.scheduling.messages import PENDING_EVALUATION
 from services.quota.settings import OnBypass
 from services.quota.wire.inbound import nanoseconds
 from services.quota.wire.workloads import nearest_amount
@@ -170,6 +172,16 @@ def rechecked_fields(last: Admission | None, decision: Recheck) -> Fields | None
     if last is None or last.uid != decision.uid or last.state not in {"reserved", "admitted"}:
         return None
     return admission_fields(last) | {"checks": list(decision.checks)}
+
+
+def says_less(wait: Wait, last: Admission | None) -> bool:
+    """Whether `wait` only says that a workload is not evaluated yet, which was evaluated before.
+
+    An engine that was built anew after a restart does not know that any more.
+    """
+    if wait.message != PENDING_EVALUATION or last is None or last.uid != wait.uid:
+        return False
+    return last.state == "waiting" and last.reason not in BLOCKED
 
 
 def is_repetition(last: Admission, new: Admission) -> bool:

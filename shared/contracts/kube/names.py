@@ -24,7 +24,8 @@ DEFAULT_PRIORITY_CLASS: Final = "default"
 """The WorkloadPriorityClass of jobs that name none, where there is one of this name; Kueue's rule."""
 
 LOST: Final = "sluicegate.dev/lost"
-"""Annotation of a MultiKueueCluster, with a reason: an operator declares that nothing runs there."""
+"""Annotation with a reason. Of a MultiKueueCluster: an operator declares that nothing runs there. Of an
+AdmissionCheck: that its controller is gone, so that what it says of itself does not count."""
 
 MAX_EXECUTION: Final = "kueue.x-k8s.io/max-exec-time-seconds"
 MIN_PARALLELISM: Final = "kueue.x-k8s.io/job-min-parallelism"

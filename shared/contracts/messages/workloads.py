@@ -212,6 +212,10 @@ class WorkloadState(WorkloadMessage):
     evicted: bool = False
     """The Workload object has Evicted=True and still holds quota."""
 
+    requeue_awaited: bool = False
+    """`evicted`, and whoever stopped the job says so by Requeued=False: the back-off may end before the
+    quota is back."""
+
     checks: list[RecordedCheck] = []
     """States of the admission checks of other controllers, while the Workload object has quota."""
 

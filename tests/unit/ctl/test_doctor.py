@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from services.ctl.doctor.admission_checks import unanswered_checks
 from services.ctl.doctor.bus import DEAD_SHOWN, consumer_findings, dead_letters, full_or_behind
 from services.ctl.doctor.configuration import configuration
 from services.ctl.doctor.findings import Finding
@@ -220,6 +221,66 @@ HOLDINGS: list[Any] = [
 @pytest.mark.parametrize(("messages", "problems"), HOLDINGS)
 def test_wrongly_held_quota_is_found(messages: list[Seen], problems: list[str]) -> None:
     assert told(list(held_quota(snapshot(*messages), NOW))) == problems
+
+
+def recorded(state: str, at: datetime, message: str = "") -> list[Json]:
+    return [{"check": "c", "state": state, "at": at.isoformat(), "message": message}]
+
+
+BEFORE = NOW - timedelta(hours=1)
+RESERVED = admission("reserved", checks=["c"])
+UNANSWERED = (
+    "AdmissionCheck c: its controller example.com/x has answered none of 1 workload(s) that hold quota, "
+    "team/job-a for 60m"
+)
+
+
+@pytest.mark.parametrize(
+    ("controller", "messages", "problems"),
+    [
+        pytest.param("example.com/x", [workload(), RESERVED], [UNANSWERED], id="no answer"),
+        pytest.param(
+            "example.com/x",
+            [
+                workload(
+                    checks=recorded(
+                        "Pending", BEFORE, "Reset to Pending after eviction. Previously: Retry"
+                    )
+                ),
+                RESERVED,
+            ],
+            [UNANSWERED],
+            id="the reset of an earlier answer",
+        ),
+        pytest.param(
+            "example.com/x",
+            [workload(checks=recorded("Pending", BEFORE, "3 before it")), RESERVED],
+            [],
+            id="a message",
+        ),
+        pytest.param(
+            "example.com/x",
+            [workload(checks=recorded("Ready", BEFORE)), RESERVED],
+            [],
+            id="a state",
+        ),
+        pytest.param(
+            "example.com/x",
+            [workload(), admission("reserved", checks=["c"], seconds=60)],
+            [],
+            id="it has just got its quota",
+        ),
+        pytest.param("sluicegate.dev/window", [workload(), RESERVED], [], id="a check of ours"),
+    ],
+)
+def test_check_of_a_controller_that_does_not_answer_is_found(
+    controller: str, messages: list[Seen], problems: list[str]
+) -> None:
+    check = observed(kinds.ADMISSION_CHECK, "c", {"controllerName": controller})
+    found = list(unanswered_checks(snapshot(check, *messages), NOW))
+    assert told(found) == problems
+    remedy = "kubectl annotate admissioncheck c sluicegate.dev/lost=REASON"
+    assert all(remedy in finding.advice for finding in found)
 
 
 def consumer(**more: Any) -> Json:

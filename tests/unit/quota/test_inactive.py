@@ -146,6 +146,23 @@ def test_check_is_active_by_condition_or_by_own_controller(
     assert admission_check(CLUSTER, as_body(obj)).active is active
 
 
+@pytest.mark.parametrize("controller", ["example.com/gone", "kueue.x-k8s.io/provisioning-request"])
+def test_check_whose_controller_was_declared_lost_is_inactive_whatever_it_says(
+    controller: str,
+) -> None:
+    left_behind = {"conditions": [{"type": "Active", "status": "True"}]}
+    obj = {
+        "metadata": {"name": "c", "annotations": {"sluicegate.dev/lost": "uninstalled"}},
+        "spec": {"controllerName": controller},
+        "status": left_behind,
+    }
+    lost = admission_check(CLUSTER, as_body(obj))
+    bench = Bench(lost, queue("q", checks=(CheckRule(name="c"),)))
+    assert admitted(bench.decide(work("w"))) == []
+    text = f"c: an operator declared its controller {controller} lost: uninstalled"
+    assert text in bench.engine.explain(CLUSTER, "ns/w").message  # type: ignore[union-attr]
+
+
 def test_topology_of_flavor_is_read() -> None:
     obj = {"metadata": {"name": "f"}, "spec": {"topologyName": "racks"}}
     assert flavor(CLUSTER, as_body(obj)).topology == "racks"

@@ -84,6 +84,18 @@ def test_retry_backs_off_for_the_recorded_seconds(desk: Desk) -> None:
     assert desk.last.requeue_at == at(31)
 
 
+def test_backoff_that_ends_before_the_pods_is_over_then(desk: Desk) -> None:
+    retry = answer("a", "Retry", 1, requeue_after_seconds=30)
+    desk.see(1, retry)
+    desk.see(2, retry, evicted=True)
+    assert desk.decide(31) == [], "nobody waits for it"
+    assert desk.last.requeue_at == at(31)
+    desk.see(32, retry, evicted=True, requeue_awaited=True)
+    assert desk.state() == "evicted"
+    assert desk.last.requeue_at is None
+    assert desk.decide(33) == []
+
+
 @pytest.mark.parametrize("admitted", [False, True], ids=["reserved", "admitted"])
 def test_rejection_deactivates(desk: Desk, admitted: bool) -> None:
     if admitted:

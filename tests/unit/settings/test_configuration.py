@@ -89,11 +89,36 @@ def test_configuration_of_kueue_is_accepted_unchanged(tmp_path: Path) -> None:
         ("waitForPodReady: {}", "waitForPodReady: unknown field"),
         ("clientConnection: {qsp: 50}", "clientConnection.qsp: unknown field"),
         ("controller: 3", "controller: must be an object, got 3"),
-        ("metrics: {customLabels: [{nam: a}]}", r"metrics.customLabels\[0\].nam: unknown field"),
-        ("metrics: {customLabels: {}}", "metrics.customLabels: must be a list"),
+        (
+            "metrics: {customLabels: [{name: a, nam: a}]}",
+            "metrics.customLabels.0.nam: Extra inputs",
+        ),
+        ("metrics: {customLabels: {}}", "metrics.customLabels: Input should be a valid tuple"),
+        ("metrics: {customLabels: [{name: a-b}]}", "customLabels.0.name: String should match"),
+        ("metrics: {customLabels: [{name: a}, {name: a}]}", "two labels of the name a"),
+        (
+            "metrics: {customLabels: [{name: a, sourceLabelKey: b, sourceAnnotationKey: c}]}",
+            "customLabels.0: .*sourceLabelKey and sourceAnnotationKey are mutually exclusive",
+        ),
+        (
+            "metrics: {customLabels: [{name: a, sourceLabelKey: a/b/c}]}",
+            "customLabels.0.sourceLabelKey: String should match",
+        ),
+        (
+            "metrics: {customLabels: [{name: a, sourceKind: Workload}]}",
+            "customLabels.0: .*trackedValues: must not be empty when sourceKind is Workload",
+        ),
+        (
+            "metrics: {customLabels: [{name: a, trackedValues: [x, x]}]}",
+            "trackedValues: must not contain duplicates",
+        ),
+        (
+            f"metrics: {{customLabels: [{', '.join(f'{{name: a{n}}}' for n in range(7))}]}}",
+            "at most 6 labels of sourceKind ClusterQueue, got 7",
+        ),
         (
             "metrics: {localQueueMetrics: {enabled: true}}",
-            "localQueueMetrics.enabled: unknown field",
+            "metrics.localQueueMetrics.enabled: Extra inputs",
         ),
         ("featureGates: {PartialAdmision: true}", "featureGates.PartialAdmision: unknown field"),
         ("featureGates: {PartialAdmission: 1}", "PartialAdmission: must be true or false, got 1"),
@@ -152,15 +177,18 @@ WARNINGS = {
         "featureGates: {PartialAdmission: true, TopologyAwareScheduling: false}", [],
     ),
     "labels of metrics": (
-        "metrics: {enableClusterQueueResources: true, customLabels: [{name: team}]}",
-        ["metrics.customLabels is not used: metrics have Kueue's own labels only"],
+        (
+            "metrics: {enableClusterQueueResources: true, customLabels: [{name: team}, "
+            "{name: job, sourceKind: Workload, trackedValues: [a]}]}"
+        ),
+        [
+            ("metrics.customLabels: job is not used: metrics have labels of queues and cohorts, not of "
+            "Workloads")
+        ],
     ),
     "metrics that cannot be left out": (
         "metrics: {enableClusterQueueResources: false, localQueueMetrics: {enable: false}}",
-        [
-            "metrics.enableClusterQueueResources: false has no effect: they are always published",
-            "metrics.localQueueMetrics is not used: metrics of all LocalQueues are published",
-        ],
+        ["metrics.enableClusterQueueResources: false has no effect: they are always published"],
     ),
     "a kind that is not listed": (
         "integrations: {frameworks: [batch/job, trainer.kubeflow.org/trainjob]}",

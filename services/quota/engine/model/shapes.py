@@ -17,6 +17,12 @@ IndexedUsage: TypeAlias = tuple[tuple[int, int], ...]
 """(index of the flavor and resource in the tree, amount)."""
 
 
+BLOCKED: Final = frozenset(
+    {"AdmissionGated", "Deactivated", "Misconfigured", "OnHold", "Suspended"}
+)
+"""Reasons of workloads that may not be evaluated. They are void as soon as the workload is queued."""
+
+
 class Describes(Protocol):
     """Something that can say what stands in the way, as a flavor assignment does."""
 

@@ -53,7 +53,9 @@ def rebuild_trees(shard: Shard) -> None:
         shard.trees[tree.key] = tree
     for cq in shard.queues.values():
         cq.plans.clear()
-        cq.inactive = _inactive_reason(shard, cq, cyclic)
+        was, cq.inactive = cq.inactive, _inactive_reason(shard, cq, cyclic)
+        if (was is None) != (cq.inactive is None):
+            _forget_reasons(shard, cq)
         for w in cq.holders.values():
             attach_holder(cq, w)
     for w in shard.claims.values():
@@ -61,6 +63,13 @@ def rebuild_trees(shard: Shard) -> None:
             _renumber_claim(w)
     shard.stale = False
     _wake(shard)
+
+
+def _forget_reasons(shard: Shard, cq: ClusterQueue) -> None:
+    """Have the reasons of those who wait published anew: the queue became active or inactive."""
+    for w in cq.waiting.values():
+        w.published_reason = ""
+        shard.unpublished[w.key] = w
 
 
 def _wake(shard: Shard) -> None:

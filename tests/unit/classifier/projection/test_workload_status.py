@@ -51,6 +51,22 @@ RECORDED: dict[str, tuple[Json | None, Json]] = {
             "requeue_at": NOON, "executed_seconds": 70,
         },
     ),
+    "that who stopped it waits for the end of its back-off": (
+        {
+            **workload("QuotaReserved", "Evicted", admission={"clusterQueue": "cq"}),
+            "status": {
+                "admission": {"clusterQueue": "cq"},
+                "conditions": [
+                    *workload("QuotaReserved", "Evicted")["status"]["conditions"],
+                    {"type": "Requeued", "status": "False", "reason": "PodsReadyTimeout"},
+                ],
+            },
+        },
+        {
+            "admission": {"clusterQueue": "cq"}, "evicted": True, "requeue_awaited": True,
+            "evicted_at": NOON, "evicted_reason": "EvictedReason",
+        },
+    ),
     "answers of foreign checks, not those that our services publish": (
         workload(
             "QuotaReserved", admission={"clusterQueue": "cq"},

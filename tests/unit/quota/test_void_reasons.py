@@ -1,0 +1,103 @@
+"""Reasons of workloads that nobody evaluates: behind the head of a strict queue, and after a blockage."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from services.quota.engine.facts import LocalQueueGone, Wait
+from services.quota.engine.scheduling.messages import PENDING_EVALUATION
+from services.quota.wire.outbound import says_less
+from shared.contracts.messages.admissions import Admission
+from tests.unit.quota.builders import CLUSTER, Bench, finished, local, queue, slots, waits, work
+
+STRICT = "StrictFIFO"
+BEST_EFFORT = "BestEffortFIFO"
+
+
+class Told:
+    """A queue of one slot, and the last reason that each workload was told."""
+
+    def __init__(self, strategy: str) -> None:
+        self.strategy = strategy
+        self.bench = Bench(self.queue())
+        self.reasons: dict[str, str] = {}
+
+    def queue(self, **more: Any) -> Any:
+        return queue("q", slots(1), strategy=self.strategy, **more)
+
+    def tell(self, *facts: Any) -> dict[str, str]:
+        self.reasons |= waits(self.bench.decide(*facts))
+        self.reasons |= waits(list(self.bench.engine.unpublished_reasons(100)))
+        return self.reasons
+
+
+@pytest.fixture(params=[STRICT, BEST_EFFORT])
+def told(request: pytest.FixtureRequest) -> Told:
+    told = Told(request.param)
+    told.tell(*(work(f"w{n}", created_at=n) for n in range(1, 4)))
+    return told
+
+
+def behind(told: Told) -> str:
+    """What whoever comes after the head is told."""
+    return "PendingEvaluation" if told.strategy == STRICT else "WaitingForQuota"
+
+
+def test_everybody_behind_the_head_has_a_reason(told: Told) -> None:
+    assert told.reasons == {"w2": "WaitingForQuota", "w3": behind(told)}
+    assert told.tell(finished("w1"))["w3"] == "WaitingForQuota", "it is the head now"
+
+
+BLOCKAGES: dict[str, tuple[list[Any], list[Any], str]] = {
+    "a LocalQueue that was away": (
+        [LocalQueueGone(cluster=CLUSTER, namespace="ns", name="q")],
+        [local("q")],
+        "Misconfigured",
+    ),
+    "a LocalQueue that was stopped": ([local("q", stop="Hold")], [local("q")], "Suspended"),
+    "a gate": (
+        [work("w3", created_at=3, generation=2, gated="a")],
+        [work("w3", created_at=3, generation=3)],
+        "AdmissionGated",
+    ),
+    "a workload that was deactivated": (
+        [work("w3", created_at=3, generation=2, active=False)],
+        [work("w3", created_at=3, generation=3)],
+        "Deactivated",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BLOCKAGES)
+def test_reason_of_a_blockage_ends_with_it(told: Told, case: str) -> None:
+    blockage, end, reason = BLOCKAGES[case]
+    assert told.tell(*blockage)["w3"] == reason
+    assert told.tell(*end) == {"w2": "WaitingForQuota", "w3": behind(told)}
+
+
+def test_everybody_in_a_queue_is_told_that_it_is_inactive_and_that_it_is_active(told: Told) -> None:
+    stopped = told.tell(told.queue(stop="Hold"))
+    assert stopped == {"w2": "Suspended", "w3": "Suspended"}
+    assert told.tell(told.queue()) == {"w2": "WaitingForQuota", "w3": behind(told)}
+
+
+@pytest.mark.parametrize(
+    ("reason", "uid", "message", "less"),
+    [
+        ("WaitingForQuota", "u", PENDING_EVALUATION, True),
+        ("Suspended", "u", PENDING_EVALUATION, False),
+        ("WaitingForQuota", "another", PENDING_EVALUATION, False),
+        ("WaitingForQuota", "u", "Gave its quota back: Preempted", False),
+    ],
+)
+def test_restarted_engine_does_not_take_a_reason_back(
+    reason: str, uid: str, message: str, less: bool
+) -> None:
+    last = Admission(
+        cluster="hub", namespace="ns", name="w", uid=uid, term=1, number=1, state="waiting",
+        decided_at=datetime(2026, 1, 1, tzinfo=UTC), reason=reason, message="known",
+    )  # fmt: skip
+    wait = Wait(cluster="hub", key="ns/w", uid="u", reason="PendingEvaluation", message=message)
+    assert says_less(wait, last) == less
+    assert not says_less(wait, None)
