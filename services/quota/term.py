@@ -3,7 +3,7 @@
 Nothing outlives a term: its state is rebuilt from the streams. A term begins in five steps.
 
 1. It reads the view of every input to the end.
-2. It publishes a `Term` message, fenced by the last sequence of `ADMISSIONS`.
+2. It publishes a `Term` message above every other of the log, fenced by the last sequence of `ADMISSIONS`.
 3. It waits until it has read that message back: now it has read all that earlier leaders wrote.
 4. It applies the inputs, in the order of `INPUTS`.
 5. It decides. From here on every message on `ADMISSIONS` that it did not write ends the term.
@@ -164,9 +164,11 @@ class Term:
         }
         group.create_task(self._letters.run())
         await self._all_read.wait()
-        last = await self._bus.last_sequence("ADMISSIONS")
-        self._term = next_term(self._inbox, self._now())
-        self._epoch = await self._bus.epoch("ADMISSIONS")
+        last = (await self._bus.log_end("ADMISSIONS")).last
+        # The view may not have every term yet. What comes behind `last` is refused, or refuses ours.
+        epoch, term = await self._bus.highest_term("ADMISSIONS")
+        self._term = next_term(self._inbox, self._now(), above=term)
+        self._epoch = max(epoch, await self._bus.epoch("ADMISSIONS"))
         began = TermBegan(
             epoch=self._epoch,
             term=self._term,

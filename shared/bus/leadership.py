@@ -1,14 +1,15 @@
 """Leadership: one replica of a service does the work, for as long as it holds a lease.
 
-Each round has four steps:
+Each round has five steps:
 
-1. `lead` waits until this replica holds the lease.
-2. A term begins: when all that this process has published before is stored or given up, `serve`
-   rebuilds its state from the streams and works.
-3. The term ends because the lease is lost, because `serve` returned or raised, or because a log lacks
+1. `lead` waits until all that this process has published before is stored or given up.
+2. It waits until this replica holds the lease.
+3. A term begins: `serve` rebuilds its state from the streams and works.
+4. The term ends because the lease is lost, because `serve` returned or raised, or because a log lacks
    what this process has published (`LogChangedError`). After an error `lead`
    pauses, still with the lease: otherwise each replica in turn would try at once what failed.
-4. `lead` releases the lease, also when it is cancelled, and starts with step 1 again.
+5. `lead` releases the lease, also when it is cancelled, and starts with step 1 again. Before it does, what
+   is on its way gets `RELEASE_SECONDS`: the next leader, whoever it is, then reads it.
 
 The lease only avoids double work. The fence of each publish keeps two leaders from contradicting each
 other: the late one gets a `FencedError`.
@@ -28,6 +29,9 @@ log = structlog.get_logger(__name__)
 
 PAUSE_SECONDS: Final = 1.0
 
+RELEASE_SECONDS: Final = 3.0
+"""How long a lease is kept at most after its term, for what is on its way. Other replicas wait meanwhile."""
+
 
 async def lead(
     bus: Bus,
@@ -44,6 +48,7 @@ async def lead(
     raised after the lease is released.
     """
     while True:
+        await _flush(bus)  # It may take as long as the bus tries: meanwhile another replica may lead.
         lease = await bus.lease(name)
         try:
             error = await _term(bus, lease, name, serve)
@@ -52,7 +57,20 @@ async def lead(
                 # With the lease: what ends a term here would end the terms of the other replicas too.
                 await asyncio.sleep(pause_seconds())
         finally:
+            if lease.held:
+                await _flush(bus, seconds=RELEASE_SECONDS)
             await lease.release()
+
+
+async def _flush(bus: Bus, *, seconds: float | None = None) -> None:
+    """Wait until all that this process has published is stored or given up, or `seconds` are over.
+
+    What a term has on its way may be stored behind what the next one reads: no fence refuses the first
+    message of a subject, and nobody would say that the object is gone.
+    """
+    with suppress(BusError, TimeoutError):  # Its publisher was told.
+        async with asyncio.timeout(seconds):
+            await bus.flush()
 
 
 def _raise_or_log(error: BaseException, name: str, survives: tuple[type[Exception], ...]) -> None:
@@ -71,7 +89,7 @@ async def _term(
     bus: Bus, lease: Lease, name: str, serve: Callable[[], Awaitable[None]]
 ) -> BaseException | None:
     """Serve until the lease is lost; return what ended the term, None if the lease was lost."""
-    serving = asyncio.ensure_future(_serve(bus, serve))
+    serving = asyncio.ensure_future(serve())
     losing = asyncio.ensure_future(lease.lost())
     lacking = asyncio.ensure_future(bus.log_lost())
     tasks = (serving, losing, lacking)
@@ -89,17 +107,6 @@ async def _term(
         log.warning("the lease is lost", lease=name)
         return None
     return serving.exception()
-
-
-async def _serve(bus: Bus, serve: Callable[[], Awaitable[None]]) -> None:
-    """Serve once all that this process has published before is stored or given up.
-
-    What a term of before has on its way may be stored behind what this one reads: no fence refuses the first
-    message of a subject, and nobody would say that the object is gone.
-    """
-    with suppress(BusError):  # Its publisher was told.
-        await bus.flush()
-    await serve()
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

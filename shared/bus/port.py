@@ -227,6 +227,12 @@ class Bus(Protocol):
         It was set back or made anew. What its writer knows of it is void: read, and list, once more.
         """
 
+    async def highest_term(self, stream: str) -> tuple[int, int]:
+        """Return the highest (epoch, term) of the leaders that the log names; (0, 0) if it names none.
+
+        The decisions of a leader that is not above it are void.
+        """
+
     async def void(self, stream: str) -> list[VoidEntry]:
         """Return each subject whose last decision that this bus has read is void.
 

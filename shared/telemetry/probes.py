@@ -112,6 +112,9 @@ DECIDER_FENCED: Final = Probe("decider-fenced", "a leader read a decision or a t
 VOID_REPAIRED: Final = Probe(
     "void-repaired", "a new leader published a valid decision behind a void one"
 )
+TERM_UNREAD: Final = Probe(
+    "term-unread", "a new leader went above a term of the log that its view did not have yet"
+)
 TERM_AWAITED: Final = Probe("term-awaited", "a new leader waited until it had read its own term")
 OLDER_ENTRY_DROPPED: Final = Probe(
     "older-entry-dropped", "a new leader dropped an entry of which it had read a later one"

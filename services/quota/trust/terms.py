@@ -17,6 +17,7 @@ from shared.contracts.messages.admissions import Admission, Term
 from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.subjects import workload_of
+from shared.telemetry import probes
 
 AHEAD_SECONDS_MAX: Final = 3_600
 """How far above the present second an outcome may raise the term: clocks that differ by more are broken.
@@ -25,16 +26,20 @@ Whoever raises it gains nothing: the next term is above it, and has as many digi
 """
 
 
-def next_term(inbox: Iterable[tuple[str, Entry]], now: datetime) -> int:
+def next_term(inbox: Iterable[tuple[str, Entry]], now: datetime, *, above: int) -> int:
     """A number above every term that anybody may have seen.
 
-    `inbox`: stream and entry of what was read. Of outcomes, only those count that are about a workload which
-    exists: its cluster's patcher was sent the decision, and nobody else can publish under its name.
+    `inbox`: stream and entry of what was read. `above`: the highest term of the log, which a view may not
+    have yet: readers drop the decisions of a leader that is not above it. Of outcomes, only those count that
+    are about a workload which exists: its cluster's patcher was sent the decision, and nobody else can
+    publish under its name.
     """
     entries = list(inbox)
     present = int(now.timestamp())
     decided = (_term_of(entry) for stream, entry in entries if stream == "ADMISSIONS")
-    highest = max(present - 1, *decided, 0)
+    known = max(present - 1, *decided, 0)
+    probes.TERM_UNREAD.fired += above > known
+    highest = max(known, above)
     outcomes = [
         outcome
         for stream, entry in entries

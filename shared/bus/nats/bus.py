@@ -279,6 +279,12 @@ class NatsBus:
         """Return the name of a log once it lacks what it had acknowledged to us; see the port."""
         return await self._acknowledged.until_lost()
 
+    async def highest_term(self, stream: str) -> tuple[int, int]:
+        """Return the highest (epoch, term) of the leaders that the log names; see the port."""
+        assert rules(stream), stream
+        await self._terms.refresh(self._generations.current(stream))
+        return self._terms.highest
+
     async def void(self, stream: str) -> list[VoidEntry]:
         """Return each subject whose last decision that was read is void; see the port."""
         if not rules(stream):

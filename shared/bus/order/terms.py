@@ -67,9 +67,14 @@ class Terms:
                 return
             # Two readers may have asked at once.
             if not self._sequences or found.sequence > self._sequences[-1]:
-                before = self._highest[-1] if self._highest else (0, 0)
+                before = self.highest
                 self._sequences.append(found.sequence)
                 self._highest.append(max(_completed(_ruling_in(found.data), before), before))
+
+    @property
+    def highest(self) -> tuple[int, int]:
+        """The highest (epoch, term) of all that are known; (0, 0): there is none."""
+        return self._highest[-1] if self._highest else (0, 0)
 
     async def void_entries(self) -> list[VoidEntry]:
         """Each subject whose last decision that was read is void, with its last valid one in the log."""

@@ -208,6 +208,12 @@ class MemoryBus(Requests):
         """Return the name of a log once it lacks what it had acknowledged."""
         return await self._acknowledged.until_lost()
 
+    async def highest_term(self, stream: str) -> tuple[int, int]:
+        """Return the highest (epoch, term) of the leaders that the log names."""
+        assert rules(stream), stream
+        await self._terms.refresh(self._server.generation)
+        return self._terms.highest
+
     async def void(self, stream: str) -> list[VoidEntry]:
         """Return each subject whose last decision that was read is void."""
         if not rules(stream):

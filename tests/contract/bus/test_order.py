@@ -118,6 +118,17 @@ async def test_decision_of_an_earlier_epoch_is_void_whatever_its_term(
     assert decided(await read(bus.replay("ADMISSIONS")).entries(2)) == [("b", 1)]
 
 
+async def test_highest_term_is_that_of_the_log_whoever_has_read_it(bus_factory: Stage) -> None:
+    writer, bus = bus_factory.bus("writer"), bus_factory.bus("reader")
+    await writer.start()
+    await bus.start()
+    assert await bus.highest_term("ADMISSIONS") == (0, 0)
+    await write(writer, term(3), term(2), decision("a", 9, 1))
+    assert await bus.highest_term("ADMISSIONS") == (0, 3)
+    await write(writer, term(1, epoch=7))
+    assert await bus.highest_term("ADMISSIONS") == (7, 1)
+
+
 async def test_decision_of_release_without_header_is_judged_by_its_body(
     bus_factory: Stage, read: Readings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from shared.bus.port import FencedError
+from shared.bus.port import FencedError, LogEnd
 from shared.contracts.messages.admissions import Admission, AdmissionState, Term
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.outcomes import Outcome
@@ -67,15 +67,15 @@ async def test_term_that_a_spoke_made_up_is_not_followed(setup: Setup) -> None:
 
 
 class Overtaken(MemoryBus):
-    """A bus on which the leader before goes on deciding until the next one begins."""
+    """A bus on which another leader goes on writing until the next one begins."""
 
-    decided: Admission | None = None
+    written: Admission | Term | None = None
 
-    async def last_sequence(self, stream: str) -> int:
-        if stream == "ADMISSIONS" and self.decided is not None:
-            await self.publish(self.decided)
-            self.decided = None
-        return await super().last_sequence(stream)
+    async def log_end(self, stream: str) -> LogEnd:
+        if stream == "ADMISSIONS" and self.written is not None:
+            message, self.written = self.written, None
+            await self.publish(message)
+        return await super().log_end(stream)
 
 
 @pytest.mark.parametrize("state", ["admitted", "evicted", "waiting"])
@@ -94,12 +94,27 @@ async def test_new_leader_applies_only_last_decision_of_each_workload(
     )  # fmt: skip
     await setup.bus.publish(ready)
     bus = Overtaken(setup.server, instance="quota-b")
-    bus.decided = reserved.model_copy(update={"state": state, "number": reserved.number + 1})
+    bus.written = reserved.model_copy(update={"state": state, "number": reserved.number + 1})
     await setup.start_quota("b", bus=bus)
     await setup.workload("y")
     await became(setup, "y", "reserved")
     after = (await setup.states("x"))[1:]
     assert after == ([state] if state != "waiting" else ["waiting", "reserved"])
+
+
+@pytest.mark.parametrize(("epoch", "term"), [(0, 10**11), (10**15, 7)])
+async def test_new_leader_is_above_a_term_that_the_view_does_not_have_yet(
+    setup: Setup, epoch: int, term: int
+) -> None:
+    await setup.cluster()
+    await setup.workload("x")
+    setup.server.lags["ADMISSIONS"] = 0.1
+    bus = Overtaken(setup.server, instance="quota-b")
+    highest = (epoch or await bus.epoch("ADMISSIONS"), term)  # Its clock, or its log, is ahead.
+    bus.written = Term(epoch=highest[0], term=term, holder="quota-a", began_at=NOON)
+    await setup.start_quota("b", bus=bus)
+    await became(setup, "x", "admitted")
+    assert (await setup.last("x")).ruling > highest
 
 
 async def test_decisions_of_stale_leader_are_repaired_by_the_next(
