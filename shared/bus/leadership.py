@@ -48,7 +48,8 @@ async def lead(
     raised after the lease is released.
     """
     while True:
-        await _flush(bus)  # It may take as long as the bus tries: meanwhile another replica may lead.
+        # It may take as long as the bus tries. Meanwhile another replica may lead.
+        await _flush(bus)
         lease = await bus.lease(name)
         try:
             error = await _term(bus, lease, name, serve)
