@@ -164,7 +164,7 @@ class Term:
         }
         group.create_task(self._letters.run())
         await self._all_read.wait()
-        last = (await self._bus.log_end("ADMISSIONS")).last
+        last = await self._bus.last_sequence("ADMISSIONS")
         # The view may not have every term yet. What comes behind `last` is refused, or refuses ours.
         epoch, term = await self._bus.highest_term("ADMISSIONS")
         self._term = next_term(self._inbox, self._now(), above=term)

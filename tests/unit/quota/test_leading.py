@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from shared.bus.port import FencedError, LogEnd
+from shared.bus.port import FencedError
 from shared.contracts.messages.admissions import Admission, AdmissionState, Term
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.outcomes import Outcome
@@ -71,11 +71,11 @@ class Overtaken(MemoryBus):
 
     written: Admission | Term | None = None
 
-    async def log_end(self, stream: str) -> LogEnd:
+    async def last_sequence(self, stream: str) -> int:
         if stream == "ADMISSIONS" and self.written is not None:
             message, self.written = self.written, None
             await self.publish(message)
-        return await super().log_end(stream)
+        return await super().last_sequence(stream)
 
 
 @pytest.mark.parametrize("state", ["admitted", "evicted", "waiting"])
