@@ -19,6 +19,7 @@ from services.patcher.jobs.groups import GroupController
 from services.patcher.jobs.outcomes import Outcomes
 from services.patcher.jobs.pod_set_infos import pod_set_infos
 from services.patcher.jobs.recreation import Recreation
+from services.patcher.jobs.refused_releases import forbid_release
 from services.patcher.jobs.repeated_changes import RepeatedChanges
 from services.patcher.jobs.stop_marks import (
     check_not_stopped,
@@ -117,7 +118,7 @@ class JobController:
         """
         job, integration = await self.find(state)
         if job is not None and integration.is_group:
-            await self._release_group(state, admission, workload, job, integration, is_new=is_new)
+            await self._release_group(state, admission, workload, job, integration)
             return
         # A state comes at its own time: the decision that is known may be one of before it.
         may_be_outdated = not is_new
@@ -185,9 +186,18 @@ class JobController:
         action: str = "release",
     ) -> None:
         log.warning("the cluster refuses a release", workload=state.name, error=str(error))
+        if action == "release":
+            await self.forbid(admission, integration, job)
         for kind, obj in ((integration.kind, job), (WORKLOAD, workload)):
             self.events.record(kind, obj, RELEASE_REFUSED, str(error), type_="Warning")
         await self.outcomes.report(state, admission, "refused", action, message=str(error))
+
+    async def forbid(self, admission: Admission, integration: Integration, job: Body) -> None:
+        """Let nobody release a job by this decision any more, see `refused_releases`."""
+        check = partial(self.check_is_last, admission)
+        await forbid_release(
+            job, admission, integration, writer=self.writer, groups=self.groups, check=check
+        )
 
     async def _release_group(
         self,
@@ -196,22 +206,16 @@ class JobController:
         workload: Body,
         job: Body,
         integration: Integration,
-        *,
-        is_new: bool,
     ) -> None:
-        """Let go the objects of a group that wait. Of those that come later a new state tells."""
+        """Let go the objects of a group that wait. Of those that come later a new state tells.
+
+        An object that came behind a stop has no mark of it: only the last decision tells of the stop.
+        """
         group = group_in(job)
-        on_conflict = partial(self.check_is_last, admission)
-
-        async def check() -> None:
-            if not is_new or self._is_late(admission):
-                await on_conflict()
-
+        check = partial(self.check_is_last, admission)
         try:
             infos = pod_set_infos(admission, workload, self._flavors_of(admission))
-            released = await self.groups.release(
-                group, infos, workload, admission, check=check, on_conflict=on_conflict
-            )
+            released = await self.groups.release(group, infos, workload, admission, check=check)
             version, refused = released.version, released.refused
         except ObjectError as error:
             version, refused = 0, error

@@ -17,9 +17,11 @@ from services.patcher.jobs.gated import mark_target
 from services.patcher.jobs.group_upkeep import GroupUpkeep, by_age, room_of
 from services.patcher.jobs.stop_marks import (
     check_not_stopped,
+    held_mark_patch,
+    is_refused,
     is_stopped_later,
-    mark_patch,
     mark_tests,
+    was_refused,
 )
 from shared.bus.port import LaterError
 from shared.contracts.kube.bodies import Body
@@ -106,7 +108,6 @@ class GroupController:
         admission: Admission,
         *,
         check: Check,
-        on_conflict: Check,
     ) -> Released:
         """Let go what waits, as many as each pod set has. If one is refused, the others go nevertheless."""
         by_role = {info.name: info for info in infos}
@@ -119,10 +120,17 @@ class GroupController:
                 targets.append((member, info))
         if not targets:
             return Released()
+        cached = (
+            self.cache.object(group.integration.kind, group.namespace, one.name)
+            for one, _ in targets
+        )
+        if any(obj is not None and is_refused(obj, admission) for obj in cached):
+            # One that came behind the refusal has no mark of it.
+            return Released(refused=was_refused(f"group {group.name}"))
         await self.upkeep.own(group, workload, [member for member, _ in targets])
         newest, refused = 0, None
         steps = [
-            partial(self._release_one, group, member, info, admission, on_conflict)
+            partial(self._release_one, group, member, info, admission, check)
             for member, info in targets
         ]
         async for result in _each(steps, check):
@@ -209,15 +217,27 @@ class GroupController:
             )
         return str(newest)
 
+    async def forbid(self, group: Group, admission: Admission, check: Check) -> None:
+        """Mark what waits, so that no release of this decision starts it. Raises `LaterError` if one has."""
+        objs = await self._members(group.namespace, group.name, group.integration)
+        if any(one.runs for one, _ in objs):
+            raise LaterError(f"group {group.namespace}/{group.name} was released meanwhile")
+        steps = [
+            partial(self._mark, obj, admission, group.integration, check)
+            for one, obj in objs
+            if one.waits and not one.deleted
+        ]
+        async for result in _each(steps, check):
+            if isinstance(result, BaseException):
+                raise result
+
     async def _mark(
         self, obj: Body, admission: Admission, integration: Integration, check: Check
     ) -> int:
         """Mark an object that waits, so that no late release starts it; return its version then."""
 
         def patch(current: Body) -> Patch | None:
-            if not integration.held(current):
-                raise LaterError(f"{current['metadata']['name']} was released meanwhile")
-            return mark_patch(current, admission)
+            return held_mark_patch(current, admission, integration)
 
         if is_stopped_later(obj, admission):
             await check()

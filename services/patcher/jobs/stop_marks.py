@@ -9,6 +9,10 @@ Therefore each stop writes into the job which decision it carries out: in the sa
 something to stop, else in one of its own. Each release tests that the mark is the one that it has read, and
 looks whether that is of a later decision.
 
+Who is refused a release reports so, and quota gives it away as well, while a release of the same decision by
+another replica may be on its way. So a refusal marks the job, too, before it is reported: with the decision
+that was refused. Whoever finds the mark of its own decision reports once more that it was refused.
+
 A tenant can write annotations. A mark proves nothing: whoever finds a later one asks for the last decision.
 """
 
@@ -20,7 +24,9 @@ from shared.contracts.kube.bodies import Body, annotations_of
 from shared.contracts.kube.names import STOPPED_BY
 from shared.contracts.kube.numbers import whole_number
 from shared.contracts.messages.admissions import Admission
+from shared.integrations import Integration, ObjectError
 from shared.integrations.pointers import pointer
+from shared.kube.port import Patch
 from shared.telemetry import probes
 
 Order = tuple[int, int, int]
@@ -49,11 +55,25 @@ def is_stopped_later(job: Body, admission: Admission) -> bool:
     return _stopped_by(job) > order_of(admission)
 
 
+def is_refused(job: Body, admission: Admission) -> bool:
+    """Whether the mark of the job is of this decision: its release was refused to somebody."""
+    return _stopped_by(job) == order_of(admission)
+
+
+def was_refused(what: str) -> ObjectError:
+    """The error for a release of which the job says that it was refused."""
+    probes.REFUSED_BEFORE.fired += 1
+    return ObjectError(f"{what}: the cluster has refused this release to another replica")
+
+
 def check_not_stopped(job: Body, admission: Admission, *, known: Body) -> None:
     """Raise `LaterError` if the job was stopped by a later decision, unless `known` told so already.
 
-    Whoever knew it has asked for the last decision before the job was read again.
+    Whoever knew it has asked for the last decision before the job was read again. Raises `ObjectError` if
+    the release of this decision was refused to somebody.
     """
+    if is_refused(job, admission):
+        raise was_refused(str(job["metadata"]["name"]))
     if is_stopped_later(job, admission) and _stopped_by(job) != _stopped_by(known):
         probes.RELEASE_TOO_LATE.fired += 1
         raise LaterError(f"{job['metadata']['name']} was stopped by a later decision")
@@ -61,10 +81,17 @@ def check_not_stopped(job: Body, admission: Admission, *, known: Body) -> None:
 
 def mark_patch(job: Body, admission: Admission) -> JsonPatch | None:
     """A patch that only marks a job that is held; None if that is done."""
-    if _stopped_by(job) == order_of(admission):
+    if is_refused(job, admission):
         return None
     probes.STOP_MARKED.fired += 1
     return if_unchanged(job, *marking(job, admission))
+
+
+def held_mark_patch(job: Body, admission: Admission, integration: Integration) -> Patch | None:
+    """As `mark_patch`, for a job that has to be held. Raises `LaterError` if it is not held any more."""
+    if not integration.held(job):
+        raise LaterError(f"{job['metadata']['name']} was released meanwhile")
+    return mark_patch(job, admission)
 
 
 def marking(job: Body, admission: Admission) -> JsonPatch:

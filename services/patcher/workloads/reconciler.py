@@ -221,6 +221,10 @@ class WorkloadReconciler:
             runs_on = not state.held and state.on_eviction != "suspend"
             keeps = admission.state == "evicted" or admission.unplanned or runs_on
             action = "hold" if keeps else "release"
+            if not keeps and state.held and state.owner is not None:
+                job, integration = await self.jobs.find(state)
+                if job is not None:
+                    await self.jobs.forbid(admission, integration, job)
             await self.jobs.outcomes.report(state, admission, "refused", action, message=str(error))
 
     async def _workload_object(

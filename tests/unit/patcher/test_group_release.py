@@ -18,9 +18,10 @@ from services.simulator.local import LocalKube
 from shared.bus.port import LaterError
 from shared.contracts.kube.conditions import is_true
 from shared.contracts.kube.kinds import EVENT, INTEGRATION, NAMESPACE, POD, WORKLOAD, Object
+from shared.contracts.kube.names import STOPPED_BY
 from shared.contracts.messages.admissions import Admission, PodSetAssignment
 from shared.contracts.messages.workloads import JobRef, Members, PodSet, WorkloadState
-from shared.integrations import PodSetInfo, opted_documents
+from shared.integrations import ObjectError, PodSetInfo, opted_documents
 from shared.kube.port import NotFoundError, RefusedError
 from shared.settings.configuration import Configuration
 from shared.testing.waiting import eventually
@@ -126,9 +127,7 @@ async def test_no_more_pods_are_let_go_than_were_admitted() -> None:
     group = cluster.cache.groups.find(POD, "team-a", "g")
     assert group is not None
     info = PodSetInfo(name="a", count=2, node_selector={"disk": "ssd"}, tolerations=())
-    released = await cluster.groups.release(
-        group, [info], admitted, ADMITTED, check=agree, on_conflict=agree
-    )
+    released = await cluster.groups.release(group, [info], admitted, ADMITTED, check=agree)
     assert released.refused is None
     assert await cluster.let_go() == {"x", "y"}
     let_go = await cluster.kube.get(POD, "team-a", "y")
@@ -145,7 +144,7 @@ async def test_pod_that_was_let_go_has_an_event_and_one_that_ran_already_has_non
     group = cluster.cache.groups.find(POD, "team-a", "g")
     assert group is not None
     info = PodSetInfo(name="a", count=2, node_selector={}, tolerations=())
-    await cluster.groups.release(group, [info], admitted, ADMITTED, check=agree, on_conflict=agree)
+    await cluster.groups.release(group, [info], admitted, ADMITTED, check=agree)
     telling = asyncio.create_task(cluster.events.run())
 
     async def is_told() -> bool:
@@ -163,12 +162,26 @@ async def test_pod_that_is_gone_meanwhile_leaves_the_version_of_those_that_were_
     assert group is not None
     await cluster.delete("z")
     info = PodSetInfo(name="a", count=3, node_selector={}, tolerations=())
-    released = await cluster.groups.release(
-        group, [info], admitted, ADMITTED, check=agree, on_conflict=agree
-    )
+    released = await cluster.groups.release(group, [info], admitted, ADMITTED, check=agree)
     assert await cluster.let_go() == {"x", "y"}
     newest = await cluster.kube.get(POD, "team-a", "y")
     assert released.version == int(newest["metadata"]["resourceVersion"])
+
+
+async def test_pod_that_joins_behind_a_refusal_is_not_let_go_by_that_decision() -> None:
+    cluster = Cluster()
+    refused = pod("x")
+    refused["metadata"]["annotations"][STOPPED_BY] = "0.1.0"
+    await cluster.hold(refused, pod("y"))
+    admitted = await cluster.kube.create(WORKLOAD, _new(workload(a=2)))
+    group = cluster.cache.groups.find(POD, "team-a", "g")
+    assert group is not None
+    for one in (await cluster.kube.list(POD, namespace="team-a")).items:
+        cluster.cache.store(POD, one)
+    info = PodSetInfo(name="a", count=2, node_selector={}, tolerations=())
+    released = await cluster.groups.release(group, [info], admitted, ADMITTED, check=agree)
+    assert isinstance(released.refused, ObjectError)
+    assert await cluster.let_go() == set()
 
 
 async def test_stop_is_told_when_the_api_server_has_nothing_that_runs() -> None:

@@ -182,7 +182,7 @@ async def test_refused_release_is_reported_with_the_reason(
     [outcome] = await setup.outcomes()
     assert (outcome.action, outcome.result) == ("release", "refused")
     assert answer.message in outcome.message
-    assert len(faulty.times) == 1, "asked once"
+    assert len(faulty.times) == 2, "asked once, and then marked"
     assert (await setup.job())["spec"]["suspend"] is True
 
 
