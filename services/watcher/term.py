@@ -14,6 +14,7 @@ from typing import Final
 
 import structlog
 
+from services.watcher import stale_objects
 from services.watcher.departures import Departures
 from services.watcher.observe import observed, tombstone
 from services.watcher.published import ObjectName, PublishedObjects
@@ -162,6 +163,7 @@ class Term:
             if self._looked_for:
                 group.create_task(self._keep_looking())
             group.create_task(self._keep_watching_integration_kinds(group))
+            group.create_task(self._keep_ending_stale())
             while True:
                 await self._publish_synced()
                 await self._relisted.wait()
@@ -287,6 +289,35 @@ class Term:
         self._publisher.add_published(sequences, bodies)
         log.info("view_read", objects=len(self._published))
         return list(bodies.values())
+
+    async def _keep_ending_stale(self) -> None:
+        pause = stale_objects.FIRST_SECONDS
+        while True:
+            await asyncio.sleep(pause)
+            await self._end_stale()
+            pause *= stale_objects.FACTOR
+
+    async def _end_stale(self) -> None:
+        """Publish that objects are gone of which a watcher of before spoke when this term had listed them."""
+        brought = [one for each in self._integration_kinds.values() for one in each.scopes]
+        scopes = [one.scope for one in (*self._shipped(), *brought) if one.served]
+        try:
+            found = await stale_objects.find_stale(
+                self._bus, self._kube, self._cluster, scopes, self._is_known
+            )
+        except KubeError as error:
+            log.warning("stale_objects_not_looked_for", error=str(error))
+            return
+        for scope, state, entry in found:
+            probes.STALE_ENDED.fired += 1
+            log.warning("an earlier watcher spoke of an object that is gone", subject=entry.subject)
+            bodies = {} if entry.body_ref is None else {entry.subject: entry.body_ref}
+            self._publisher.add_published({entry.subject: entry.sequence}, bodies)
+            self._published.record(scope.kind, state)
+            self._depart(scope, stale_objects.name_of(state))
+
+    def _is_known(self, kind: Kind, name: ObjectName) -> bool:
+        return self._published.state(kind, name) is not None
 
     async def _delete_orphaned_bodies(self, refs: frozenset[str]) -> None:
         """Delete large bodies without a message: a watcher died between storing and publishing."""

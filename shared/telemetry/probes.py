@@ -79,6 +79,10 @@ COALESCED: Final = Probe("coalesced", "a state was replaced before it was publis
 NEWER_PUBLISHED: Final = Probe(
     "newer-published", "another watcher had published a newer state already"
 )
+STALE_ENDED: Final = Probe(
+    "stale-ended",
+    "an object got a tombstone of which an earlier watcher had spoken behind the list",
+)
 
 # --- projection ---
 
@@ -154,6 +158,9 @@ STOP_MARKED: Final = Probe(
 )
 RELEASE_TOO_LATE: Final = Probe(
     "release-too-late", "a job was not released: it was stopped by a later decision"
+)
+REFUSED_BEFORE: Final = Probe(
+    "refused-before", "a job was not released: the release was refused to another replica"
 )
 REASON_SUPERSEDED: Final = Probe("reason-superseded", "a waiting reason came behind an admission")
 STATE_CHANGED: Final = Probe(

@@ -1,0 +1,90 @@
+"""What a deposed watcher publishes behind what its successor has listed does not stay on the log."""
+
+import asyncio
+
+import pytest
+
+from services.watcher import stale_objects
+from shared.contracts.kube.kinds import JOB, RESOURCE_FLAVOR, Kind
+from shared.contracts.messages.observed import Observed
+from shared.telemetry import probes
+from shared.testing.world.memory_bus import MemoryBus
+from tests.unit.watcher.harness import Harness, run_harness
+from tests.unit.watcher.test_watcher import Delayed
+
+AFTER_THE_FIRST_LOOK = stale_objects.FIRST_SECONDS + 5
+"""Virtual seconds from the begin of a term."""
+
+
+def late(kind: Kind, name: str, uid: str, version: str = "1") -> Observed:
+    namespace = "default" if kind.namespaced else None
+    return Observed(
+        cluster="hub", group=kind.group, version=kind.version, plural=kind.plural, kind=kind.kind,
+        namespace=namespace, name=name, uid=uid, resource_version=version,
+    )  # fmt: skip
+
+
+async def publish(harness: Harness, message: Observed) -> None:
+    """Publish as a watcher does that was deposed: as the first message of the subject."""
+    bus = MemoryBus(harness.server, instance="deposed")
+    await bus.start()
+    await bus.publish(message, expect_subject=0)
+    await bus.stop()
+
+
+@pytest.mark.parametrize("kind", [JOB, RESOURCE_FLAVOR], ids=["in a namespace", "of the cluster"])
+@pytest.mark.parametrize("seconds", [5, 60, 200], ids=["early", "later", "late"])
+def test_object_that_is_gone_gets_a_tombstone(kind: Kind, seconds: int) -> None:
+    async def drive(harness: Harness) -> None:
+        await harness.start()
+        await harness.job("other")
+        await asyncio.sleep(seconds)
+        await publish(harness, late(kind, "gone", "u-1"))
+        await asyncio.sleep(3 * seconds + AFTER_THE_FIRST_LOOK)
+        found = [one for one in harness.published(kind) if one.name == "gone"]
+        assert [(one.uid, one.deleted) for one in found] == [("u-1", False), ("u-1", True)]
+
+    run_harness(drive)
+
+
+def test_object_that_a_watcher_has_not_seen_yet_is_not_said_to_be_gone() -> None:
+    """The deposed one was ahead: its watch was answered by another API server."""
+
+    async def drive(harness: Harness) -> None:
+        await harness.start(kube=Delayed(harness.api, seconds=2 * AFTER_THE_FIRST_LOOK))
+        await asyncio.sleep(5)
+        made = await harness.job("j")
+        metadata = made["metadata"]
+        await publish(harness, late(JOB, "j", metadata["uid"], metadata["resourceVersion"]))
+        await asyncio.sleep(AFTER_THE_FIRST_LOOK)
+        assert [one.deleted for one in harness.published(JOB)] == [False]
+
+    run_harness(drive)
+
+
+def test_object_that_exists_is_left_alone() -> None:
+    async def drive(harness: Harness) -> None:
+        before = probes.STALE_ENDED.fired
+        await harness.start()
+        for number in range(5):
+            await harness.job(f"j{number}")
+        await asyncio.sleep(5)
+        await harness.delete("j3")
+        await asyncio.sleep(AFTER_THE_FIRST_LOOK)
+        assert [one.name for one in harness.published(JOB) if one.deleted] == ["j3"]
+        assert probes.STALE_ENDED.fired == before
+
+    run_harness(drive)
+
+
+def test_job_that_is_created_under_the_name_of_a_late_message_is_published() -> None:
+    async def drive(harness: Harness) -> None:
+        await harness.start()
+        await asyncio.sleep(5)
+        await publish(harness, late(JOB, "j", "u-1"))
+        await asyncio.sleep(AFTER_THE_FIRST_LOOK)
+        made = await harness.job("j")
+        await asyncio.sleep(5)
+        assert harness.published(JOB)[-1].uid == made["metadata"]["uid"]
+
+    run_harness(drive)
