@@ -84,8 +84,8 @@ attack: setup ## Attack a real NATS server with the deployed users and TLS (ONLY
 fuzz: setup ## Give every parser input that is nearly right (EXAMPLES=100000 ONLY='kubeconfig' SEED=1)
 	SEED=$(SEED) $(RUN)/python -m tests.fuzz $(or $(EXAMPLES),100000) $(ONLY)
 
-mutants: setup ## Take one safety mechanism out at a time; every one must be missed (WORD=part of a name)
-	$(RUN)/python -m services.simulator.mutants $(WORD)
+mutants: setup ## Take one safety mechanism out at a time; every one must be missed (WORD='part of a name' SECONDS=600)
+	$(RUN)/python -m services.simulator.mutants $(if $(SECONDS),--seconds $(SECONDS)) $(WORD)
 
 faults: setup ## Break a system of real processes and servers; every fault must be survived (FAULTS=40 ONLY='quota is' SEED=1)
 	FAULTS=$(FAULTS) SEED=$(SEED) $(RUN)/python -m tests.faults '$(ONLY)'

@@ -1,7 +1,11 @@
-"""Runs all mutants, or those whose name contains a word: `python -m services.simulator.mutants [word]`."""
+"""Runs all mutants, or those whose name contains a word: `python -m services.simulator.mutants [word]`.
+
+With `--seconds` no mutant begins after that time (3600); another run goes on with the others.
+"""
 
 import os
 import sys
+from argparse import ArgumentParser
 from pathlib import Path
 
 from services.simulator.mutants.results import Results, state_of_source
@@ -9,8 +13,12 @@ from services.simulator.mutants.runner import run
 from services.simulator.mutants.table import MUTANTS
 
 if __name__ == "__main__":
-    word = " ".join(sys.argv[1:])
+    parser = ArgumentParser()
+    parser.add_argument("word", nargs="*")
+    parser.add_argument("--seconds", type=float, default=3600.0)
+    asked = parser.parse_args()
+    word = " ".join(asked.word)
     root = Path.cwd()
     kept = Results(root / ".mutants", state_of_source(root))
     chosen = [mutant for mutant in MUTANTS if word in mutant.name]
-    sys.exit(run(chosen, kept, jobs=os.cpu_count() or 1))
+    sys.exit(run(chosen, kept, jobs=os.cpu_count() or 1, budget_seconds=asked.seconds))

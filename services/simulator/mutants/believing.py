@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from services.quota.log_room import NEEDED_BY_ENDS
 from services.simulator.mutants.deciding import constant
+from services.simulator.mutants.executing import NO_MARK_TESTED
 from services.simulator.mutants.plant import Mutant
 from shared.bus.follow import read
 from shared.contracts.messages.base import RULING
@@ -102,6 +103,14 @@ MUTANTS: Final = (
         where="shared.bus.nats.tails.compare:is_led",
         make=constant(True),
         scenarios=("stale-reads",),
+        besides=NO_MARK_TESTED,
+    ),
+    Mutant(
+        name="a writer does not look for what was acknowledged",
+        adr=101,
+        where="shared.bus.order.acknowledged:Acknowledged.witnesses",
+        make=constant({}),
+        scenarios=("set-back",),
     ),
 )
 """Logs first, then messages, then what is asked."""

@@ -74,6 +74,15 @@ async def _nothing(*_args: Any, **_options: Any) -> None:
     return None
 
 
+NO_MARK_TESTED: Final = Mutant(
+    name="a release does not test the mark of a stop",
+    adr=4,
+    where="services.patcher.jobs.controller:mark_tests",
+    make=constant([]),
+    scenarios=("late-releases",),
+)
+"""Used by mutants of what the mark of a stop covers, too."""
+
 MUTANTS: Final = (
     Mutant(
         name="work is acknowledged before it is done",
@@ -131,12 +140,13 @@ MUTANTS: Final = (
         make=constant(None),
         scenarios=("late-releases",),
     ),
+    NO_MARK_TESTED,
     Mutant(
-        name="a release does not test the mark of a stop",
-        adr=4,
-        where="services.patcher.jobs.controller:mark_tests",
-        make=constant([]),
-        scenarios=("late-releases",),
+        name="a refused release leaves no mark on the job",
+        adr=119,
+        where="services.patcher.jobs.controller:forbid_release",
+        make=lambda _original: _nothing,
+        scenarios=("late-refusals",),
     ),
     Mutant(
         name="an older reason replaces an admission",

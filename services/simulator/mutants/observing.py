@@ -28,6 +28,24 @@ def _without_deletions(original: Any) -> Any:
     return on_job
 
 
+def _at_once(_original: Any) -> Any:
+    """Begin a term while messages of the one before are on their way."""
+
+    def serve_now(_bus: Any, serve: Any) -> Any:
+        return serve()
+
+    return serve_now
+
+
+STALE_BELIEVED: Final = Mutant(
+    name="nobody looks for what a deposed watcher has published",
+    adr=119,
+    where="services.watcher.term:Term._end_stale",
+    make=lambda _original: _flush_nothing,
+    scenarios=("late-observations",),
+)
+"""Used by the mutant of what it covers, too."""
+
 MUTANTS: Final = (
     Mutant(
         name="OBSERVED has no fence",
@@ -56,6 +74,15 @@ MUTANTS: Final = (
         where="services.watcher.publisher:ObservedPublisher.flush",
         make=lambda _original: _flush_nothing,
         scenarios=RELISTS,
+    ),
+    STALE_BELIEVED,
+    Mutant(
+        name="a term begins while messages of the one before are on their way",
+        adr=119,
+        where="shared.bus.leadership:_serve",
+        make=_at_once,
+        scenarios=("late-observations",),
+        besides=STALE_BELIEVED,
     ),
     Mutant(
         name="WORKLOADS has no fence",

@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,10 +29,20 @@ class Mutant:
     scenarios: tuple[str, ...]
     """Scenarios that try the mechanism, the likeliest first."""
 
+    besides: "Mutant | None" = None
+    """A second mechanism that covers this one, and is taken out along with it. A find is a seed that passes
+    with either of them: each is a defence. None: this one has none behind it."""
+
 
 @contextmanager
 def planted(mutant: Mutant) -> Iterator[None]:
     """Replace the attribute, and put the original back. Raises `AttributeError` if there is none."""
+    with nullcontext() if mutant.besides is None else planted(mutant.besides), _replaced(mutant):
+        yield
+
+
+@contextmanager
+def _replaced(mutant: Mutant) -> Iterator[None]:
     module_name, _, path = mutant.where.partition(":")
     *owners, name = path.split(".")
     owner: Any = importlib.import_module(module_name)

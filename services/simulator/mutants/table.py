@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from services.simulator.mutants import believing, deciding, executing, observing, placing
+from services.simulator.mutants import believing, deciding, executing, observing, placing, tenants
 from services.simulator.mutants.plant import Mutant
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
@@ -11,5 +11,6 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *executing.MUTANTS,
     *placing.MUTANTS,
     *believing.MUTANTS,
+    *tenants.MUTANTS,
 )
 """All of them; names are unique."""

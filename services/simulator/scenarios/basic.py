@@ -113,14 +113,14 @@ async def _drive(system: System, random: Random, verdict: Verdict) -> None:
         await asyncio.sleep(SETTLE_SECONDS)
     message_logs = system.message_logs()
     for check in checks.ALWAYS:
-        verdict.problems += check(message_logs)
+        verdict.violated(check(message_logs))
     # A job that is deleted before any service saw it leaves no trace.
     names = {
         uid: f"{namespace}/{name}" for _, namespace, name, uid in submitted if uid not in deleted
     }
-    verdict.problems += checks.none_lost(message_logs, names, finished=ended)
+    verdict.violated(checks.none_lost(message_logs, names, finished=ended))
     if ended:
-        verdict.problems += checks.quota_given_back(message_logs)
+        verdict.violated(checks.quota_given_back(message_logs))
     else:
         left = [name async for name in unended(system, submitted)]
         verdict.problems.append(f"after {END_SECONDS:g} s these have not ended: {', '.join(left)}")

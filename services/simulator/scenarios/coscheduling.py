@@ -67,13 +67,13 @@ async def _drive(system: System, random: Random, verdict: Verdict) -> None:
         await asyncio.sleep(SETTLE_SECONDS)
     message_logs = system.message_logs()
     for check in checks.ALWAYS:
-        verdict.problems += check(message_logs)
+        verdict.violated(check(message_logs))
     runs = {uid: name for name, uid in submitted.items() if uid not in deleted}
-    verdict.problems += checks.none_lost(message_logs, runs, finished=ended)
-    verdict.problems += watch.problems
-    verdict.problems += _left_behind(system)
+    verdict.violated(checks.none_lost(message_logs, runs, finished=ended))
+    verdict.violated(watch.problems)
+    verdict.violated(_left_behind(system))
     if ended:
-        verdict.problems += checks.quota_given_back(message_logs)
+        verdict.violated(checks.quota_given_back(message_logs))
     else:
         left = ", ".join(_unended(system, submitted))
         verdict.problems.append(f"after {END_SECONDS:g} s these have not ended: {left}")

@@ -37,6 +37,9 @@ _ONE_CLUSTER: Final = (
 MECHANISMS: Final[Mapping[str, tuple[str, ...]]] = {
     "basic": _ONE_CLUSTER,
     "lives": (*_BUS, "drain-awaited", "earlier-outcome", "reason-superseded"),
+    "late-observations": ("stale-ended",),
+    "late-refusals": ("stop-marked", "refused-before"),
+    "late-releases": ("stop-marked", "release-too-late", "decision-outdated"),
     "machines": ("fence-refused", "duplicate-dropped", "put-off", "lease-lost"),
     "tenants": ("bypass-found", "earlier-workload", "duplicate-dropped", "put-off"),
     "swarm": (

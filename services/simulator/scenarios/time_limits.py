@@ -58,8 +58,8 @@ async def _drive(system: System, random: Random, verdict: Verdict) -> None:
     wait = CONFIGURATION.pods_ready
     assert wait is not None
     for check in (*checks.ALWAYS, *time_limits.ALWAYS):
-        verdict.problems += check(message_logs)
-    verdict.problems += time_limits.limits_kept(message_logs, wait)
+        verdict.violated(check(message_logs))
+    verdict.violated(time_limits.limits_kept(message_logs, wait))
     if not over:
         left = [name for name in jobs if not await _is_over(system, *name)]
         verdict.problems.append(f"after {END_SECONDS:g} s these go on and on: {left}")

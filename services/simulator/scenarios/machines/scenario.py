@@ -324,7 +324,7 @@ class _MachineWorld:
 
     def report_problem(self, problem: str) -> None:
         if problem not in self.verdict.problems:
-            self.verdict.problems.append(problem)
+            self.verdict.violated([problem])
 
     async def unended(self) -> list[str]:
         """Return the TaskRuns that still wait or run."""
@@ -434,7 +434,8 @@ async def _drive(scene: _MachineWorld) -> None:
     while loop.time() < END_SECONDS and await scene.unended():  # noqa: ASYNC110 - virtual time
         await asyncio.sleep(1.0)
     if left := await scene.unended():
-        scene.report_problem(f"after {END_SECONDS:g} s these have not ended: {', '.join(left)}")
+        late = f"after {END_SECONDS:g} s these have not ended: {', '.join(left)}"
+        scene.verdict.problems.append(late)
     await asyncio.sleep(SETTLE_SECONDS)
     await scene.judge_end(uids)
     if watching.done():
@@ -452,5 +453,5 @@ async def _submit(scene: _MachineWorld) -> list[str]:
         try:
             uids.append(await scene.build(number))
         except NotFoundError as error:
-            scene.report_problem(f"a TaskRun could not be submitted: {error}")
+            scene.verdict.problems.append(f"a TaskRun could not be submitted: {error}")
     return uids

@@ -126,7 +126,7 @@ def play(seed: int) -> Verdict:
         if lying is not None:
             liar = LyingSpoke(system, lying, until_seconds=FAULT_SECONDS)
         run_world(world, lambda: _drive(system, observer, held, random, verdict, liar), verdict)
-        verdict.problems += observer.problems
+        verdict.violated(observer.problems)
     return verdict
 
 
@@ -167,19 +167,19 @@ async def _drive(
         verdict.problems.append(f"after {END_SECONDS:g} s these have not ended: {', '.join(left)}")
     else:
         await asyncio.sleep(SETTLE_SECONDS)
-        verdict.problems += await left_behind(dict(system.kubes))
+        verdict.violated(await left_behind(dict(system.kubes)))
     message_logs = system.hub.message_logs()
     for check in checks.ALWAYS:
-        verdict.problems += check(message_logs)
+        verdict.violated(check(message_logs))
     wanted = {uid: f"{NAMESPACE}/{name}" for _, name, uid in submitted if uid not in gone}
-    verdict.problems += checks.none_lost(message_logs, wanted, finished=ended)
+    verdict.violated(checks.none_lost(message_logs, wanted, finished=ended))
     if ended:
-        verdict.problems += checks.quota_given_back(message_logs)
-        verdict.problems += [
+        verdict.violated(checks.quota_given_back(message_logs))
+        verdict.violated(
             f"{NAMESPACE}/{name} never ran, and ended"
             for _, name, uid in submitted
             if uid not in gone and (NAMESPACE, name) not in observer.ran
-        ]
+        )
 
 
 async def _judge_others(
@@ -215,14 +215,14 @@ async def _judge_others(
     for _, name, uid in others:
         places = observer.ran.get((NAMESPACE, name), [])
         if uid not in gone and not places and not left:
-            verdict.problems.append(f"{NAMESPACE}/{name} never ran: a lie ended it")
+            verdict.violated([f"{NAMESPACE}/{name} never ran: a lie ended it"])
         if liar.spoke in places:
-            verdict.problems.append(f"{NAMESPACE}/{name} ran on {liar.spoke} without an order")
+            verdict.violated([f"{NAMESPACE}/{name} ran on {liar.spoke} without an order"])
     system.world.note(f"judged {len(others)} of {len(submitted)} beside the liar")
     # What quota decides about the liar's own cluster follows from what the liar shows there.
     message_logs = system.hub.message_logs(besides=liar.spoke)
     for check in (checks.decided_in_order, checks.none_admitted_twice, checks.quotas_respected):
-        verdict.problems += check(message_logs)
+        verdict.violated(check(message_logs))
 
 
 # --- what there is ---------------------------------------------------------------------------------

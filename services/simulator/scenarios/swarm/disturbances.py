@@ -10,8 +10,10 @@ from typing import Final
 from services.simulator.scenarios import basic
 from services.simulator.scenarios.swarm import load
 from services.simulator.scenarios.swarm.features import FAULT_SECONDS, Features
-from services.simulator.scenarios.swarm.late_releases import LateReleases
-from services.simulator.scenarios.swarm.stale_reads import StaleReads
+from services.simulator.scenarios.swarm.moments.late_observations import LateObservations
+from services.simulator.scenarios.swarm.moments.late_refusals import LateRefusals
+from services.simulator.scenarios.swarm.moments.late_releases import LateReleases
+from services.simulator.scenarios.swarm.moments.stale_reads import StaleReads
 from services.simulator.scenarios.system import System
 from shared.bus.port import StreamFullError
 from shared.bus.streams import view_of
@@ -104,6 +106,11 @@ class Disturbances:
                 self._system.server.listen(Admission.stream, stale.on_stored)
             if features.late_releases:
                 LateReleases(self._system, features.replicas["patcher"], self._activate).start()
+            if features.late_refusals:
+                LateRefusals(self._system, features.replicas["patcher"]).start()
+            if features.late_observations:
+                late = LateObservations(self._system, self._delete_job)
+                group.create_task(self._repeat(6.0, late.depose_a_watcher))
             if features.truncation:
                 group.create_task(self._repeat(12.0, self._truncate_a_log))
             if features.garbage:
@@ -132,6 +139,12 @@ class Disturbances:
 
     async def _delete(self) -> None:
         self.deleted |= await basic.delete_one(self._system, self._random)
+
+    async def _delete_job(self, metadata: Metadata) -> None:
+        self._world.note(f"delete Job {metadata['namespace']}/{metadata['name']}")
+        self.deleted.add(metadata["uid"])
+        with suppress(NotFoundError):
+            await self._system.kube.delete(kinds.JOB, metadata["namespace"], metadata["name"])
 
     async def _resize(self) -> None:
         await basic.resize_one(self._system, self._random)

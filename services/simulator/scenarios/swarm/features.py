@@ -90,6 +90,12 @@ class Features:
     late_releases: bool = False
     """Users deactivate a workload while the release of its job is on its way to the cluster."""
 
+    late_refusals: bool = False
+    """The cluster refuses to start a job for a moment, while another release of it is on its way."""
+
+    late_observations: bool = False
+    """A watcher is deposed while the first message about a job is on its way, and the job is deleted."""
+
     power_cuts: bool = False
     """The server loses its power, and each log and view another part of what was stored last."""
 
@@ -245,6 +251,18 @@ FOCUSES: Final[Mapping[str, dict[str, Any]]] = {
         "preemption": True,
         "checks": False,
         "replicas": {"patcher": 3},
+    },
+    "late-refusals": {
+        "late_refusals": True,
+        "refusals": False,
+        "checks": False,
+        "replicas": {"patcher": 3},
+    },
+    "late-observations": {
+        "late_observations": True,
+        "replicated": True,
+        **dict.fromkeys(("leader_pauses", "leader_holds", "upgrade", "downgrade"), False),
+        "faults": {name: value for name, value in asdict(Faults()).items() if name != _UNTIL},
     },
     "upgrades": {"upgrade": True, "downgrade": False, "replicas": dict.fromkeys(SERVICES, 2)},
     "downgrades": {"upgrade": False, "downgrade": True, "replicas": dict.fromkeys(SERVICES, 2)},

@@ -20,8 +20,8 @@ from services.simulator.scenarios.swarm import load
 from services.simulator.scenarios.swarm.checker import check_reservations
 from services.simulator.scenarios.swarm.disturbances import Disturbances
 from services.simulator.scenarios.swarm.features import SERVICES, Features, drawn, focused
-from services.simulator.scenarios.swarm.handovers import Handovers
 from services.simulator.scenarios.swarm.history import write_history
+from services.simulator.scenarios.swarm.moments.handovers import Handovers
 from services.simulator.scenarios.swarm.power_cuts import PowerCuts
 from services.simulator.scenarios.swarm.releases import AddsField, Rollout
 from services.simulator.scenarios.system import System

@@ -164,17 +164,17 @@ async def _until_over(work: RunningWork, judged: Collection[str]) -> bool:
 def _judge(system: System, queues: Queues, work: RunningWork, verdict: Verdict) -> None:
     message_logs, end = system.message_logs(), system.world.now()
     for check in _CHECKS:
-        verdict.problems += check(message_logs)
-    verdict.problems += tenants.uncounted_is_stopped(work, message_logs, end)
-    verdict.problems += tenants.never_more_than_admitted(work, message_logs, end)
-    verdict.problems += tenants.quotas_kept(work, message_logs, end, queues.pools)
-    verdict.problems += tenants.released_when_gone(work, message_logs, (*HONEST, ADVERSARY))
+        verdict.violated(check(message_logs))
+    verdict.violated(tenants.uncounted_is_stopped(work, message_logs, end))
+    verdict.violated(tenants.never_more_than_admitted(work, message_logs, end))
+    verdict.violated(tenants.quotas_kept(work, message_logs, end, queues.pools))
+    verdict.violated(tenants.released_when_gone(work, message_logs, (*HONEST, ADVERSARY)))
     given = {
         uid: PRIORITIES["low" if job.namespace == ADVERSARY else "high"]
         for uid, job in work.jobs.items()
         if job.kind == kinds.PIPELINE_RUN.kind
     }
-    verdict.problems += tenants.priorities_given(message_logs, given)
+    verdict.violated(tenants.priorities_given(message_logs, given))
     verdict.problems += [
         f"{process.name} was started {process.life} times"
         for process in system.world.processes.values()

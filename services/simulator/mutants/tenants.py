@@ -1,0 +1,48 @@
+"""Mutants of what a tenant may write: the services must not believe it."""
+
+from typing import Final
+
+from services.simulator.mutants.deciding import constant
+from services.simulator.mutants.plant import Mutant
+
+TENANTS: Final = ("tenants",)
+
+
+MUTANTS: Final = (
+    Mutant(
+        name="what runs without admission is only counted",
+        adr=32,
+        where="services.quota.wire.outbound:bypass_cause",
+        make=constant(None),
+        scenarios=TENANTS,
+    ),
+    Mutant(
+        name="a tenant may change what a waiting run asks for",
+        adr=35,
+        where="services.simulator.scenarios.system:check_fixed",
+        make=constant(None),
+        scenarios=TENANTS,
+    ),
+    Mutant(
+        name="any controller makes jobs",
+        adr=95,
+        where="shared.integrations:Integration.makes",
+        make=constant(True),
+        scenarios=TENANTS,
+    ),
+    Mutant(
+        name="a Workload that outlives its job is its user's own",
+        adr=103,
+        where="services.classifier.projection.projector:was_of_a_job",
+        make=constant(False),
+        scenarios=TENANTS,
+    ),
+    Mutant(
+        name="a tenant may take away the label by which a pod is seen",
+        adr=111,
+        where="services.classifier.webhook.updates:_check_label",
+        make=constant(None),
+        scenarios=TENANTS,
+    ),
+)
+"""In the order of the ADRs."""
