@@ -7,11 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from services.ctl.doctor.findings import Finding
-from shared.bus.admin.permissions import reads_of
-from shared.bus.nats.stream_drift import check
-from shared.bus.port import BusError
 from shared.bus.stream_reader import SUFFIX, JetStreamError, Seen, SilentError, StreamReader
-from shared.bus.streams import LEASES, load
 from shared.contracts import rpc
 from shared.contracts.subjects import lease_subject
 
@@ -29,6 +25,11 @@ ANSWER_SECONDS: Final = 5.0
 
 async def streams(reader: StreamReader) -> list[Finding]:
     """Streams that are missing, differ from their declaration, fill up, or fall behind."""
+    # Once the reader is connected: it imports the library of NATS without its HTTP client.
+    from shared.bus.admin.permissions import reads_of  # noqa: PLC0415
+    from shared.bus.nats.stream_drift import check  # noqa: PLC0415
+    from shared.bus.port import BusError  # noqa: PLC0415
+
     try:
         problems = await check(reader.nc, views=reads_of("viewer"))
     except BusError as error:
@@ -37,7 +38,7 @@ async def streams(reader: StreamReader) -> list[Finding]:
         Finding(where="streams", problem=problem.partition(": run")[0], advice=_apply(problem))
         for problem in problems
     ]
-    names = [stream for log in load().logs for stream in (log, log + SUFFIX)]
+    names = [stream for log in _logs() for stream in (log, log + SUFFIX)]
     infos = await asyncio.gather(*(_known(reader, f"STREAM.INFO.{name}") for name in names))
     for name, info in zip(names, infos, strict=True):
         if info is not None:  # A missing one is a finding already.
@@ -51,6 +52,12 @@ async def _known(reader: StreamReader, call: str, body: Json | None = None) -> J
         return await reader.call(call, body)
     except JetStreamError:
         return None
+
+
+def _logs() -> list[str]:
+    from shared.bus.streams import load  # noqa: PLC0415
+
+    return list(load().logs)
 
 
 def _apply(problem: str) -> str:
@@ -99,7 +106,7 @@ def full_or_behind(stream: str, info: Json) -> list[Finding]:
 async def consumers(reader: StreamReader) -> list[Finding]:
     """Durable consumers that nobody reads, or whose reader is behind."""
     found = []
-    names = [stream for name in load().logs for stream in (name + SUFFIX, name)]
+    names = [stream for name in _logs() for stream in (name + SUFFIX, name)]
     calls = (_known(reader, f"CONSUMER.LIST.{name}", {"offset": 0}) for name in names)
     for name, listed in zip(names, await asyncio.gather(*calls), strict=True):
         for info in (listed or {}).get("consumers") or []:  # `streams` reports a missing stream.
@@ -166,6 +173,8 @@ async def leases(reader: StreamReader, clusters: Iterable[str]) -> list[Finding]
 
 
 async def _held(reader: StreamReader, name: str) -> bool:
+    from shared.bus.streams import LEASES  # noqa: PLC0415
+
     asked = {"last_by_subj": lease_subject(name)}
     answer = await _known(reader, f"STREAM.MSG.GET.{LEASES}", asked)
     if answer is None:

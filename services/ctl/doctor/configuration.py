@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from services.ctl.doctor.findings import Finding
 from services.ctl.get.snapshot import ObjectKey, Snapshot
-from services.quota.engine.views.explanation import INACTIVE_REMEDIES
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import spec_of
 from shared.contracts.kube.kinds import Kind
@@ -70,10 +69,15 @@ def _cluster_queues(snapshot: Snapshot) -> Iterator[Finding]:
             yield Finding(
                 where=f"ClusterQueue {ident.name}",
                 problem=f"is inactive: {status.get('reason')}: {status.get('message')}",
-                advice=INACTIVE_REMEDIES.get(
-                    str(status.get("reason")), "correct what the message names"
-                ),
+                advice=_remedy(str(status.get("reason"))),
             )
+
+
+def _remedy(reason: str) -> str:
+    """What makes an inactive queue active again. The engine is imported where there is one."""
+    from services.quota.engine.views.explanation import INACTIVE_REMEDIES  # noqa: PLC0415
+
+    return INACTIVE_REMEDIES.get(reason, "correct what the message names")
 
 
 def _references(snapshot: Snapshot) -> Iterator[Finding]:

@@ -3,11 +3,17 @@
 from pathlib import Path
 
 from services.ctl.doctor.findings import Finding
-from shared.settings.configuration import ConfigurationError, read_configuration
 
 
 def kueue_configuration(document: Path | None) -> list[Finding]:
     """Findings about the document that the services run with; none without one."""
+    if document is None:
+        return []
+    from shared.settings.configuration import (  # noqa: PLC0415
+        ConfigurationError,
+        read_configuration,
+    )
+
     try:
         warnings = read_configuration(document).warnings()
     except ConfigurationError as error:

@@ -2,20 +2,19 @@
 
 import asyncio
 from collections.abc import Collection
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import structlog
 from nats.aio.client import Client
 
-from shared.bus.nats.broker import Connection
 from shared.bus.nats.jetstream_api import STREAM_NOT_FOUND, ApiError, call
 from shared.bus.nats.tails.compare import view_end
 from shared.bus.port import BusError, DeniedError
 from shared.bus.streams import VIEW_SUFFIX, Catalogue, load, view_of
 
-Json = dict[str, Any]
+if TYPE_CHECKING:  # `sluice doctor` imports this module, and starts in a third of a second.
+    from shared.bus.nats.broker import Connection
 
-log = structlog.get_logger(__name__)
+Json = dict[str, Any]
 
 HOW: Final = "run `sluice bus apply`"
 CHECK_AGAIN_SECONDS: Final = 2.0
@@ -52,8 +51,11 @@ async def check(
     return problems
 
 
-async def until_declared(connection: Connection, *, views: Collection[str] | None) -> None:
+async def until_declared(connection: "Connection", *, views: Collection[str] | None) -> None:
     """Return once every stream is there; log what is not as declared. `views`: as for `check`."""
+    import structlog  # noqa: PLC0415
+
+    log = structlog.get_logger(__name__)
     logged: list[str] = []
     while True:
         try:

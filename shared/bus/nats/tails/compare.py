@@ -1,15 +1,17 @@
 """Compares a log with its view, and with what was read of it before."""
 
 import base64
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from nats.aio.client import Client
 
 from shared.bus import headers as wire
 from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, ApiError, call
-from shared.bus.order.acknowledged import Witness
 from shared.bus.port import UnavailableError
 from shared.bus.streams import view_of
+
+if TYPE_CHECKING:
+    from shared.bus.order.acknowledged import Witness
 
 Json = dict[str, Any]
 
@@ -69,7 +71,7 @@ async def whole_log(nc: Client, log_name: str) -> Json:
     return info
 
 
-async def still_has(nc: Client, log_name: str, info: Json, seen: Witness | None) -> bool:
+async def still_has(nc: Client, log_name: str, info: Json, seen: "Witness | None") -> bool:
     """Whether the log still has a message that it had. True also if that is too old to be there.
 
     A log that lost its tail gives the same sequences to other messages.
