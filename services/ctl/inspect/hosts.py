@@ -1,14 +1,15 @@
 """`sluice hosts`: the machines of each platform, who waits for one and why; and the quota that fits."""
 
-from contextlib import aclosing
+import sys
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from services.ctl.connect.bus import connected
-from services.ctl.connect.reader import access_for, nats_url_of
+from pydantic import ValidationError
+
+from services.ctl.connect.reader import open_reader, utc_now
 from services.ctl.get.table import Table
 from services.provisioner.config.host_config import (
     DynamicPlatform,
@@ -18,12 +19,10 @@ from services.provisioner.config.host_config import (
 )
 from services.provisioner.config.provider_types import KNOWN_TYPES, RULES
 from services.provisioner.providers.registry import GROUP
-from shared.bus.port import CaughtUp
 from shared.contracts.kube.ages import duration
 from shared.contracts.kube.kinds import CONFIG_MAP
 from shared.contracts.kube.names import OPERATOR_NAMESPACE, slot_resource
 from shared.contracts.messages.hosts import HostState, PlatformState
-from shared.contracts.messages.observed import Observed
 from shared.contracts.subjects import observed_filter, subject_filter
 
 LOCAL_SLOTS: Final = 1000
@@ -171,25 +170,22 @@ def platform_lines(platforms: list[Platform], now: datetime) -> list[str]:
 
 async def show_hosts(url: str | None, directory: Path) -> None:
     """Print the platforms of every cluster that has a host-config or machines."""
+    async with open_reader(url, directory) as reader:
+        machines = await reader.now("HOSTS", subject_filter("host"), subject_filter("platform"))
+        config_maps = await reader.now("OBSERVED", observed_filter(CONFIG_MAP))
     records: list[PlatformState] = []
     host_states: list[HostState] = []
+    for seen in machines:
+        try:
+            if seen.headers.get("ce-type") == PlatformState.type:
+                records.append(PlatformState.model_validate(seen.body))
+            else:
+                host_states.append(HostState.model_validate(seen.body))
+        except ValidationError as error:
+            where = f"HOSTS {seen.subject}"
+            print(f"sluice: {where}: left out, it cannot be read: {error}", file=sys.stderr)
     configs: dict[str, dict[str, str]] = {}
-    async with connected(nats_url_of(url, directory), access=access_for(url, directory)) as bus:
-        async with aclosing(
-            bus.watch("HOSTS", subject_filter("host"), subject_filter("platform"))
-        ) as entries:
-            async for entry in entries:
-                if isinstance(entry, CaughtUp):
-                    break
-                if entry.headers.get("ce-type") == PlatformState.type:
-                    records.append(entry.read(PlatformState))
-                else:
-                    host_states.append(entry.read(HostState))
-        async with aclosing(bus.watch("OBSERVED", observed_filter(CONFIG_MAP))) as entries:
-            async for entry in entries:
-                if isinstance(entry, CaughtUp):
-                    break
-                seen = entry.read(Observed)
-                if (seen.namespace, seen.name) == (OPERATOR_NAMESPACE, "host-config"):
-                    configs[seen.cluster] = ((seen.object or {}).get("data")) or {}
-    print("\n".join(platform_lines(platforms_of(records, host_states, configs), datetime.now(UTC))))
+    for body in (seen.body for seen in config_maps):
+        if (body.get("namespace"), body.get("name")) == (OPERATOR_NAMESPACE, "host-config"):
+            configs[str(body.get("cluster"))] = (body.get("object") or {}).get("data") or {}
+    print("\n".join(platform_lines(platforms_of(records, host_states, configs), utc_now())))
