@@ -47,6 +47,8 @@ class Site:
         )
         self.looking: asyncio.Task[None] | None = None
         self._version = 0
+        self.behind = timedelta(0)
+        """How far the clock of quota is behind: what it decides meanwhile was decided then."""
 
     async def look(self) -> None:
         """Let somebody look who decides nothing."""
@@ -55,7 +57,7 @@ class Site:
     async def start_quota(self, name: str = "a") -> None:
         bus = MemoryBus(self.server, instance=f"quota-{name}")
         await bus.start()
-        service = assemble(settings=SETTINGS, bus=bus, now=lambda: datetime.now(UTC))
+        service = assemble(settings=SETTINGS, bus=bus, now=lambda: datetime.now(UTC) - self.behind)
         self.running.append((asyncio.create_task(service.run()), bus))
 
     async def stop_quota(self) -> None:

@@ -36,6 +36,7 @@ PICTURES: Final[list[tuple[str, str, str, Json]]] = [
     ("queue", "/clusterqueues/hub/vision-training", "light", WIDE),
     ("cohort", "/cohorts/hub/research", "light", WIDE),
     ("namespace", "/namespaces/language", "light", WIDE),
+    ("history", "/history?span=24h", "light", WIDE),
     (
         "what-if",
         "/what-if?queue=hub%2F%2Fvision-training&place=a100%2Fnvidia.com%2Fgpu&amount=40",
@@ -73,6 +74,12 @@ ASKS: Final[dict[str, list[Json]]] = {
     "nightly": [{"cpu": "8", "memory": "24Gi"}],
 }
 COUNTS: Final = {"training": 9, "batch": 11, "builds": 12, "nightly": 3}
+ENDED: Final = 90
+"""Jobs of the last day that have ended, for the history."""
+
+SETTLE_SECONDS: Final = 0.03
+"""How long quota has for one of them."""
+
 NAMES: Final = {"training": "train", "batch": "render", "builds": "build", "nightly": "e2e"}
 
 
@@ -122,6 +129,7 @@ async def furnish(site: Site) -> None:
         for name, to in queues.items():
             await site.local(name, to, namespace)
     await site.synced()
+    await a_day(site, random, now)
     work = [
         (now - timedelta(minutes=180 - 14 * number + random.randrange(9)), namespace, queue, number)
         for namespace, queues in TENANTS.items()
@@ -134,6 +142,25 @@ async def furnish(site: Site) -> None:
         "inadmissible": "label kueue.x-k8s.io/priority-class: there is no WorkloadPriorityClass urgnt"
     }
     await submit(site, "delivery", "builds", 41, now - timedelta(minutes=26), random, **odd)
+
+
+async def a_day(site: Site, random: Random, now: datetime) -> None:
+    """Jobs that came and ended in the last day, most of them around noon; quota decided when they came."""
+    steps: list[tuple[datetime, bool, tuple[str, str, int, datetime]]] = []
+    for number in range(200, 200 + ENDED):
+        queues = (("vision", "training"), ("vision", "batch"), ("delivery", "builds"))
+        came = now - timedelta(minutes=random.triangular(4 * 60, 23 * 60, 9 * 60))
+        job = (*random.choice(queues), number, came)
+        steps.append((came, False, job))
+        steps.append((came + timedelta(minutes=random.uniform(20, 150)), True, job))
+    for at, has_ended, (namespace, queue, number, came) in sorted(steps):
+        await asyncio.sleep(SETTLE_SECONDS)
+        site.behind = datetime.now(UTC) - at
+        finish = {"success": True, "message": "Job finished successfully", "at": at}
+        end = {"phase": "finished", "finish": finish, "admitted_at": came} if has_ended else {}
+        await submit(site, namespace, queue, number, came, Random(number), **end)
+    await asyncio.sleep(SETTLE_SECONDS)
+    site.behind = timedelta(0)
 
 
 async def submit(

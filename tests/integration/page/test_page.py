@@ -21,7 +21,7 @@ async def test_signed_in_user_sees_allowed_queues_and_workloads(page: Page) -> N
     await says(page, "[data-key='hub/team/first']", "WaitingForQuota")
     await says(page, "#connection", "live")
     await go(page, "/")
-    await says(page, "#view", "None rings.")
+    await says(page, "#view", "No alert rings.")
     await says(page, ".cohort", "Cohort shared")
     await says(page, "[data-queue='hub//cq']", "4 of 4")
     await says(page, ".attention", "odd")

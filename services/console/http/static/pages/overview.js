@@ -53,8 +53,8 @@ function alerts({ items, source, problem: why }) {
   const line = (each, at) => element("li", { "data-at": `${each.name}-${at}`, "data-severity": each.severity },
     element("strong", {}, each.severity), " ", each.summary, each.since ? [", for ", since(each.since)] : null, ". ",
     each.runbook.startsWith("http") ? link(each.runbook, `What to do: ${each.name}`) : element("span", { class: "sub" }, `What to do: ${each.runbook}`));
-  return section(items.length ? `Alerts: ${items.length}` : "Alerts", items.length ? element("ul", { class: "alerts" }, items.map(line)) : note("None rings."),
-    element("p", { class: "sub" }, FROM[source], why ? ` ${why}.` : ""));
+  const from = element("p", { class: "sub" }, items.length || why ? "" : "No alert rings. ", FROM[source], why ? ` ${why}.` : "");
+  return items.length ? section(`Alerts: ${items.length}`, element("ul", { class: "alerts" }, items.map(line)), from) : from;
 }
 
 function attention(queues) {
