@@ -44,6 +44,7 @@ async def test_texts_have_contrast_in_light_and_dark_and_fit_a_phone(page: Page)
         await go(page, path)
         assert await faint(page) == [], path
         assert await page.value("document.documentElement.scrollWidth <= 360"), path
+        assert await page.value(CUT) == [], path
     await page.call("Emulation.clearDeviceMetricsOverride")
 
 
@@ -59,6 +60,13 @@ async def test_pages_open_without_errors_and_without_layout_shifts(
         assert await page.value(SHIFTS) < 0.1, path
     assert page.complaints == []
 
+
+CUT = """
+[...document.querySelectorAll('.scroll')].filter((each) => each.scrollWidth > each.clientWidth + 1).concat(
+  [...document.querySelectorAll('.tall tbody td.why')].filter((each) => each.clientWidth < 90)
+).map((each) => `${each.ariaLabel || each.innerText}: ${each.scrollWidth} of ${each.clientWidth}`)
+"""
+"""Tables of which one sees only a part, and reasons that nobody can read."""
 
 ROWS = 10_000
 DRAWN = "document.querySelectorAll('#rows tr:not(.space)').length"

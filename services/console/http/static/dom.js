@@ -67,9 +67,20 @@ export function section(title, ...children) {
 export const heads = (names) => names.map((each) => element("th", { scope: "col", class: each.startsWith("#") ? "number" : null },
   each.replace("#", "")));
 
+// On a phone a row is a card (`console.css`): each cell has its head beside it, and is still a cell.
+function labelled(row, names) {
+  row.setAttribute("role", "row");
+  [...row.children].forEach((each, at) => {
+    each.setAttribute("role", each.nodeName === "TH" ? "rowheader" : "cell");
+    each.dataset.label = (names[at] || "").replace("#", "");
+  });
+  return row;
+}
+
 export function table(label, names, rows) {
   return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${label}, scrollable` },
-    element("table", {}, element("thead", {}, element("tr", {}, heads(names))), element("tbody", {}, rows)));
+    element("table", { role: "table", class: "cards" }, element("thead", { role: "rowgroup" }, element("tr", { role: "row" }, heads(names))),
+      element("tbody", { role: "rowgroup" }, [rows].flat(Infinity).filter(Boolean).map((row) => labelled(row, names)))));
 }
 
 // Kueue's messages begin with what everybody knows who looks at a queue.

@@ -67,7 +67,7 @@ function windowed(rows) {
   const last = Math.min(rows.length, first + visible);
   place.first = first;
   const space = (at, height) => (height ? element("tr", { class: "space", "data-at": at, "aria-hidden": "true" },
-    element("td", { colspan: HEADS.length, height })) : null);
+    element("td", { height })) : null);
   const box = element("div", { class: "scroll tall", id: "table", tabindex: "0", role: "region", "aria-label": "Workloads, scrollable" },
     element("table", { "aria-rowcount": rows.length + 1 }, element("thead", {}, element("tr", { "aria-rowindex": 1 }, heads(HEADS))),
       element("tbody", { id: "rows" }, space("above", first * ROW_PX), rows.slice(first, last).map((row, index) => line(row, first + index + 2)),
