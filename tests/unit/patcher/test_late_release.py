@@ -208,6 +208,13 @@ async def staged(name: str) -> Stage:
     return stage
 
 
+async def comes_to_nothing(stage: Stage, admitted: Admission, why: str) -> None:
+    """The first replica puts off the release, and the job does not run."""
+    with pytest.raises(LaterError, match=why):
+        await stage.release(stage.first, admitted)
+    assert not await stage.runs()
+
+
 @pytest.mark.parametrize("name", HELD)
 async def test_release_that_was_on_its_way_comes_to_nothing_behind_a_stop(name: str) -> None:
     stage = await staged(name)
@@ -217,9 +224,7 @@ async def test_release_that_was_on_its_way_comes_to_nothing_behind_a_stop(name: 
         await stage.stop(stage.second, await stage.decide("evicted"))
 
     stage.first.kube.meanwhile = stop
-    with pytest.raises(LaterError, match="is not the last one"):
-        await stage.release(stage.first, admitted)
-    assert not await stage.runs()
+    await comes_to_nothing(stage, admitted, "is not the last one")
 
 
 @pytest.mark.parametrize("name", HELD)
@@ -230,9 +235,7 @@ async def test_release_of_who_has_read_the_stopped_job_asks_for_the_last_decisio
     admitted = await stage.decide("admitted")
     await stage.stop(stage.second, await stage.decide("evicted"))
     await stage.observe(stage.first)
-    with pytest.raises(LaterError, match="is not the last one"):
-        await stage.release(stage.first, admitted)
-    assert not await stage.runs()
+    await comes_to_nothing(stage, admitted, "is not the last one")
 
 
 @pytest.mark.parametrize("name", HELD)
@@ -245,9 +248,7 @@ async def test_release_that_conflicts_with_a_stop_reads_the_mark_of_it(name: str
         await stage.mark("0.1.7")
 
     stage.first.kube.meanwhile = stop_unseen
-    with pytest.raises(LaterError, match="stopped by a later decision"):
-        await stage.release(stage.first, admitted)
-    assert not await stage.runs()
+    await comes_to_nothing(stage, admitted, "stopped by a later decision")
 
 
 @pytest.mark.parametrize("name", SUSPENDED)
@@ -263,9 +264,7 @@ async def test_release_comes_to_nothing_where_the_job_ran_and_was_stopped_meanwh
         await stage.stop(stage.second, await stage.decide("evicted"))
 
     stage.first.kube.meanwhile = run_and_stop
-    with pytest.raises(LaterError, match="is not the last one"):
-        await stage.release(stage.first, admitted)
-    assert not await stage.runs()
+    await comes_to_nothing(stage, admitted, "is not the last one")
 
 
 @pytest.mark.parametrize("name", HELD)

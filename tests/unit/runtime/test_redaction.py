@@ -2,7 +2,6 @@
 
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 import structlog
@@ -98,22 +97,7 @@ def test_what_is_no_secret_stays(text: str) -> None:
     assert redacted(text) == text
 
 
-@pytest.fixture
-def logging_restored() -> Iterator[None]:
-    handlers, level, structured = (
-        logging.root.handlers[:],
-        logging.root.level,
-        structlog.get_config(),
-    )
-    yield
-    structlog.configure(**structured)
-    structlog.contextvars.clear_contextvars()
-    logging.root.handlers[:] = handlers
-    logging.root.setLevel(level)
-
-
 @pytest.mark.parametrize("format_", ["json", "console"])
-@pytest.mark.usefixtures("logging_restored")
 def test_log_has_no_secret(capsys: pytest.CaptureFixture[str], format_: str) -> None:
     configure_logging(service="quota", level="info", format_=format_, for_good=False)
     log = structlog.get_logger()
