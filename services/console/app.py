@@ -102,46 +102,19 @@ def program(overrides: Overrides = NO_OVERRIDES) -> Program:
     configuration = read_configuration(settings.configuration)
 
     def build(parts: Parts) -> Console:
-        access: Reviewer = AllowAll()
-        kube: HttpKube | None = None
-        if settings.console_authorization == "kubernetes":
-            kube = HttpKube.from_kubeconfig(settings.kubeconfig, settings.kube_context)
-            parts.on_stop(kube.close)
-            access = KubeReviewer(kube)
-        else:
-            log.warning(
-                "no authorisation: everybody on this machine sees everything (console_authorization is none)"
-            )
-        folder = settings.console_certificates
-        certificates = None if folder is None else CertificateFolder(folder, settings.console_names)
+        kube = _kube(parts, settings)
         listening: list[WebServer] = []
         console = assemble(
             settings=settings,
             bus=parts.bus,
             now=utc_now,
-            access=access,
+            access=AllowAll() if kube is None else KubeReviewer(kube),
             configuration=configuration,
             listening=lambda: bool(listening) and listening[0].listening,
         )
-        server = WebServer(
-            console_app(
-                console.queries,
-                console.pages,
-                streams_max=settings.console_streams,
-                local_only=settings.console_authorization == "none",
-                sign_in=SignIn(
-                    issuer=settings.console_oidc_issuer,
-                    client_id=settings.console_oidc_client_id,
-                    scopes=settings.console_oidc_scopes,
-                    origins=settings.console_oidc_origins,
-                ),
-            ),
-            host=settings.console_host,
-            port=settings.console_port,
-            now=utc_now,
-            certificates=certificates,
-            stop_seconds=STOP_SECONDS,
-        )
+        folder = settings.console_certificates
+        certificates = None if folder is None else CertificateFolder(folder, settings.console_names)
+        server = _web_server(console, settings, certificates)
         listening.append(server)
         if settings.console_visibility_port is not None and certificates and kube:
             aggregated = AggregatedServer(
@@ -164,6 +137,44 @@ def program(overrides: Overrides = NO_OVERRIDES) -> Program:
 def main() -> int:
     """Entry point of `sluice run console`."""
     return run_service(program())
+
+
+def _kube(parts: Parts, settings: ConsoleSettings) -> HttpKube | None:
+    """The API server that says who may what; None: nobody is asked."""
+    if settings.console_authorization != "kubernetes":
+        log.warning(
+            "no authorisation: everybody on this machine sees everything (console_authorization is none)"
+        )
+        return None
+    kube = HttpKube.from_kubeconfig(settings.kubeconfig, settings.kube_context)
+    parts.on_stop(kube.close)
+    return kube
+
+
+def _web_server(
+    console: Console, settings: ConsoleSettings, certificates: CertificateFolder | None
+) -> WebServer:
+    sign_in = SignIn(
+        issuer=settings.console_oidc_issuer,
+        client_id=settings.console_oidc_client_id,
+        scopes=settings.console_oidc_scopes,
+        origins=settings.console_oidc_origins,
+    )
+    app = console_app(
+        console.queries,
+        console.pages,
+        streams_max=settings.console_streams,
+        local_only=settings.console_authorization == "none",
+        sign_in=sign_in,
+    )
+    return WebServer(
+        app,
+        host=settings.console_host,
+        port=settings.console_port,
+        now=utc_now,
+        certificates=certificates,
+        stop_seconds=STOP_SECONDS,
+    )
 
 
 def _listen(server: WebServer, host: str, *, tls: bool) -> Callable[[], Awaitable[None]]:

@@ -75,7 +75,6 @@ def mutate(
         return MutationResult(object=obj, patch=())
     if integration.propagates:
         return propagated(obj, integration, context.integrations)
-    controller = controller_of(obj)
     if _is_left_alone(obj, integration, context):
         return MutationResult(object=obj, patch=())
     classify = integration.classify
@@ -86,38 +85,53 @@ def mutate(
     default = rules.queue_name if classify else integration.default_queue or context.default_queue
     if not classify and not (named or default or context.manage_without_queue):
         return MutationResult(object=obj, patch=())
-    for refusal in integration.refusals(obj):
-        raise not_countable(obj, integration, refusal)
-    _check_stays_here(obj, integration, context)
-    draft = Draft(obj)
-    draft.record_user_pending(integration, held_apart=bool(controller) and not integration.gate)
-    try:
-        draft.join_group(integration)
-    except ObjectError as error:
-        raise not_countable(obj, integration, str(error)) from error
-    draft.hold(integration)
+    draft = _held(obj, integration, context)
     if not named and default:
         draft.labels[names.QUEUE] = default
     if classify:
-        if rules.multi_kueue_override:
-            draft.spec["managedBy"] = MANAGER
-        if len(rules.programs):
-            undone = draft.undo_requests()
-            mutations = _evaluate(draft, rules, namespace, is_run=is_run, evaluation=evaluation)
-            with counted(MUTATIONS):
-                draft.apply(mutations, undone)
-    if context.uses_multikueue(draft.labels.get(names.QUEUE, "")):
+        _classify(draft, rules, namespace, is_run=is_run, evaluation=evaluation)
+    queue = draft.labels.get(names.QUEUE, "")
+    if context.uses_multikueue(queue):
         draft.set_managed_by(integration)
     try:
         apply_coscheduling(draft.annotations, draft.spec, is_run=is_run)
     except CoscheduleError as error:
         raise RefusedError(WebhookRule.COSCHEDULING, problem=error) from error
-    if names.PRIORITY_CLASS_LABEL not in draft.labels:
-        class_ = context.default_priority_class(draft.labels.get(names.QUEUE, ""))
-        if class_:
-            draft.labels[names.PRIORITY_CLASS_LABEL] = class_
+    class_ = context.default_priority_class(queue)
+    if class_ and names.PRIORITY_CLASS_LABEL not in draft.labels:
+        draft.labels[names.PRIORITY_CLASS_LABEL] = class_
     draft.set_traceparent(integration, new_traceparent)
     return draft.result()
+
+
+def _held(obj: Object, integration: Integration, context: NamespaceContext) -> Draft:
+    """Begin a draft that waits. Raises `RefusedError` for what could not be counted or stopped."""
+    for refusal in integration.refusals(obj):
+        raise not_countable(obj, integration, refusal)
+    _check_stays_here(obj, integration, context)
+    draft = Draft(obj)
+    held_apart = bool(controller_of(obj)) and not integration.gate
+    draft.record_user_pending(integration, held_apart=held_apart)
+    try:
+        draft.join_group(integration)
+    except ObjectError as error:
+        raise not_countable(obj, integration, str(error)) from error
+    draft.hold(integration)
+    return draft
+
+
+def _classify(
+    draft: Draft, rules: Rules, namespace: str | None, *, is_run: bool, evaluation: Evaluate
+) -> None:
+    """Apply the rules to the draft, in the place of what they made of it before."""
+    if rules.multi_kueue_override:
+        draft.spec["managedBy"] = MANAGER
+    if not len(rules.programs):
+        return
+    undone = draft.undo_requests()
+    mutations = _evaluate(draft, rules, namespace, is_run=is_run, evaluation=evaluation)
+    with counted(MUTATIONS):
+        draft.apply(mutations, undone)
 
 
 _NOT_ELSEWHERE: Final = (
