@@ -127,7 +127,7 @@ async def test_object_deleted_while_versions_expired_is_gone_after_the_next_list
     follower = following(server)
     await seen(follower, server)
     await server.put("new")
-    await asyncio.sleep(0.05)
+    await seen(follower, server)  # By the event after which the watch falls silent.
     await server.delete("old-0")
     server.forget()
     await server.put("newer")

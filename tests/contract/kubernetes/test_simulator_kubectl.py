@@ -4,6 +4,7 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -196,12 +197,17 @@ async def test_kubectl_shows_refusals_of_the_server(kubectl: Kubectl) -> None:
 
 
 async def test_watch_shows_rows_as_they_change(kubectl: Kubectl) -> None:
-    process = await kubectl.start("get", "jobs", "--watch-only", "--request-timeout=20s")
+    await kubectl.run("apply", "-f", "-", stdin=MANIFEST)
+    process = await kubectl.start("get", "jobs", "--watch-only")
     assert process.stdout is not None
     async with asyncio.timeout(PATIENCE_SECONDS):
-        await asyncio.sleep(1)
-        await kubectl.run("apply", "-f", "-", stdin=MANIFEST)
-        header = (await process.stdout.readline()).split()
+        first = asyncio.create_task(process.stdout.readline())
+        for number in count():
+            if first.done():
+                break
+            # Nobody says from when on it watches.
+            await kubectl.run("label", "job", "sleep", f"number={number}", "--overwrite")
+        header = (await first).split()
         row = (await process.stdout.readline()).split()
     process.terminate()
     await process.communicate()
