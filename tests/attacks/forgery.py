@@ -26,7 +26,7 @@ from shared.contracts.messages.observed import Synced
 from shared.contracts.messages.outcomes import DeadLetter
 from shared.contracts.messages.spokes import CopyState
 from shared.testing.nats_server import nats_server
-from shared.testing.waiting import first_value
+from shared.testing.waiting import PATIENCE_SECONDS, first_value
 from tests.attacks.ground import BreachError
 from tests.integration.buses import make
 
@@ -134,7 +134,9 @@ class Forgery:
         nc = await nats.connect(self.url)
         try:
             header = {"ce-type": "dev.sluicegate.unreadable.v1"}
-            ack = await nc.jetstream().publish(subject, b"{", headers=header)
+            ack = await nc.jetstream(timeout=PATIENCE_SECONDS).publish(
+                subject, b"{", headers=header
+            )
         finally:
             await nc.close()
         await first_value(partial(self._reason_of_death, subject, ack.seq))

@@ -6,12 +6,13 @@ import shutil
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
-from shared.testing.waiting import PATIENCE_SECONDS
+from shared.testing.waiting import PATIENCE_SECONDS, first_value
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = (
@@ -133,8 +134,7 @@ async def browser(folder: Path) -> AsyncIterator[Page]:
     try:
         port = await _port(folder / "DevToolsActivePort")
         async with aiohttp.ClientSession() as session:
-            async with session.get(f"http://127.0.0.1:{port}/json/list") as response:
-                [tab] = [each for each in await response.json() if each["type"] == "page"]
+            tab = await first_value(partial(_tab, session, port))
             async with session.ws_connect(tab["webSocketDebuggerUrl"], max_msg_size=0) as socket:
                 page = Page(socket)
                 listening = asyncio.create_task(page.listen())
@@ -146,6 +146,13 @@ async def browser(folder: Path) -> AsyncIterator[Page]:
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
+
+
+async def _tab(session: aiohttp.ClientSession, port: int) -> Json | None:
+    """Its page, once there is one."""
+    async with session.get(f"http://127.0.0.1:{port}/json/list") as response:
+        tabs = [each for each in await response.json() if each["type"] == "page"]
+    return tabs[0] if tabs else None
 
 
 async def _port(file: Path) -> int:

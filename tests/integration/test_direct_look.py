@@ -20,6 +20,7 @@ from shared.bus import direct_look
 from shared.bus.direct_look import DirectLook, SilentError, common_filter, sequence_of
 from shared.bus.filters import covers
 from shared.testing.nats_server import nats_server
+from shared.testing.waiting import PATIENCE_SECONDS
 
 STREAM = "WORKLOADS"
 TEAMS, NAMES = ("red", "blue"), ("a", "b", "c")
@@ -125,7 +126,7 @@ class Busy:
     async def _write(self) -> None:
         for _ in range(self._rng.randrange(4) if len(self.written) < self.most else 0):
             subject = subject_of(self._rng)
-            await self._nc.jetstream().publish(subject, b"{}")
+            await self._nc.jetstream(timeout=PATIENCE_SECONDS).publish(subject, b"{}")
             self.written.append(subject)
 
 
@@ -231,7 +232,9 @@ async def test_answer_of_which_a_part_was_lost_is_not_believed() -> None:
     async with nats_server() as server:
         nc = await nats.connect(server.url)
         for name in ("a", "b", "a", "c", "a"):
-            await nc.jetstream().publish(f"sluice.workload.hub.team.{name}", b"{}")
+            await nc.jetstream(timeout=PATIENCE_SECONDS).publish(
+                f"sluice.workload.hub.team.{name}", b"{}"
+            )
         for lost in (0, 2, 4):
             look = DirectLook(cast("Any", Lossy(nc, lost)), STREAM, (">",))
             with pytest.raises(SilentError, match="a part of an answer was lost"):

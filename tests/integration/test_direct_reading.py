@@ -15,7 +15,7 @@ from shared.bus.port import CaughtUp, Entry, LogChangedError
 from shared.bus.stream_reader import open_stream_reader
 from shared.testing.builders import workload
 from shared.testing.nats_server import nats_server
-from shared.testing.waiting import eventually
+from shared.testing.waiting import PATIENCE_SECONDS, eventually
 
 OWN = "sluice.workload.hub.team"
 
@@ -74,16 +74,20 @@ async def test_log_made_anew_on_a_living_connection_is_noticed_by_its_first_hint
         bus = NatsBus(url=server.url, instance="reader", consumers=False, now=now)
         await bus.start()
         for _ in range(5):
-            await nc.jetstream().publish(f"{OWN}.a", workload("a", created_at=now()).encode())
+            await nc.jetstream(timeout=PATIENCE_SECONDS).publish(
+                f"{OWN}.a", workload("a", created_at=now()).encode()
+            )
         items = bus.watch("WORKLOADS", f"{OWN}.a")
         while not isinstance(await anext(items), CaughtUp):
             pass
         following = asyncio.create_task(anext(items))
         for stream in ("WORKLOADS_NOW", "WORKLOADS"):
-            await nc.jetstream().delete_stream(stream)
+            await nc.jetstream(timeout=PATIENCE_SECONDS).delete_stream(stream)
         await apply(nc)
         while not following.done():
-            await nc.jetstream().publish(f"{OWN}.a", workload("a", created_at=now()).encode())
+            await nc.jetstream(timeout=PATIENCE_SECONDS).publish(
+                f"{OWN}.a", workload("a", created_at=now()).encode()
+            )
         with pytest.raises(LogChangedError):
             await following
         await bus.stop()
@@ -110,7 +114,9 @@ async def test_reader_that_loses_its_connection_leaves_no_subscription_behind() 
             await server.start()
             await eventually(lambda: all(bus.connected for bus in buses))
         await eventually(lambda: all(len(nc._subs) <= before for nc, _, before in read))
-        await nc.jetstream().publish(f"{OWN}.a", workload("a", created_at=now()).encode())
+        await nc.jetstream(timeout=PATIENCE_SECONDS).publish(
+            f"{OWN}.a", workload("a", created_at=now()).encode()
+        )
         for _, following, _ in read:
             await following
         for bus in buses:

@@ -12,6 +12,7 @@ from shared.contracts.kube.kinds import JOB
 from shared.settings.access import Access, new_key
 from shared.telemetry.metrics import FOREIGN_ID
 from shared.testing.builders import observed, workload
+from shared.testing.waiting import PATIENCE_SECONDS
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -36,7 +37,7 @@ async def test_message_whose_id_another_has_used_is_stored_and_counted(
         entry = await bus.latest("WORKLOADS", workload("first", created_at=NOON).subject)
         assert entry is not None
         head, _, number = entry.headers[MESSAGE_ID].rpartition(":")
-        await thief.jetstream().publish(
+        await thief.jetstream(timeout=PATIENCE_SECONDS).publish(
             "sluice.workload.x.y.z", b"{}", headers={MESSAGE_ID: f"{head}:{int(number) + 1}"}
         )
         before, second = counted(), workload("second", created_at=NOON)

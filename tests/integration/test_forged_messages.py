@@ -226,6 +226,7 @@ async def test_decision_that_the_cluster_contradicts_starts_nothing(
     await hub.stage.bus.publish(state)
     exists = partial(get_or_none, hub.cluster.kube, kinds.WORKLOAD, TENANT, state.name)
     await first_value(exists)
+    await handled(hub, state)  # With it the decision before is looked at once more.
     before, said = await hub.cluster.contents(), contradictions()
     await hub.stage.bus.publish(decision(state, number=1 + int(said), **changes))
     await eventually(lambda: contradictions() == said + 1)
