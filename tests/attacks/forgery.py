@@ -26,7 +26,7 @@ from shared.contracts.messages.observed import Synced
 from shared.contracts.messages.outcomes import DeadLetter
 from shared.contracts.messages.spokes import CopyState
 from shared.testing.nats_server import nats_server
-from shared.testing.waiting import PATIENCE_SECONDS, first_value
+from shared.testing.waiting import PATIENCE_SECONDS, eventually, first_value
 from tests.attacks.ground import BreachError
 from tests.integration.buses import make
 
@@ -83,8 +83,13 @@ class Cluster:
     async def start(self, bus: NatsBus) -> None:
         settings = PatcherSettings(cluster=self.name, hub=HUB, not_seen_seconds=0.05)
         running = patcher.assemble(settings=settings, bus=bus, kube=self.kube, now=now)
+        self.cache = running.cache
         await bus.start()
         self._running.append((bus, asyncio.create_task(running.run())))
+
+    async def observes(self, kind: Kind, namespace: str | None, name: str) -> None:
+        """Wait until the patcher has an object in its cache, and with it all that was observed before."""
+        await eventually(lambda: self.cache.object(kind, namespace, name))
 
     async def stop(self) -> None:
         for bus, task in self._running:

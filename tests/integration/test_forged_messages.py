@@ -76,6 +76,7 @@ class Hub:
             await self.make(kinds.CLUSTER_QUEUE, name, spec=spec)
         queue = await self.cluster.kube.get(kinds.LOCAL_QUEUE, TENANT, "main")
         await self.stage.bus.publish(observed_object(kinds.LOCAL_QUEUE, queue))
+        await self.cluster.observes(kinds.LOCAL_QUEUE, TENANT, "main")
 
     async def make(self, kind: Kind, name: str, **more: Any) -> Object:
         """Create an object, and observe it as the watcher does."""
