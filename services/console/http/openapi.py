@@ -135,6 +135,19 @@ def _visibility() -> Json:
 def _ours() -> Json:
     only = _query("namespace", "Only this namespace; default: all that the user may see.")
     return {
+        **_lists(only),
+        **_of_a_workload(),
+        **_alerts(),
+        **_over_time(only),
+        **_of_the_cluster(),
+        "/api/v1/simulate": _simulate(),
+        "/api/v1/events": _events(only),
+    }
+
+
+def _lists(only: Json) -> Json:
+    """Queues and workloads."""
+    return {
         "/api/v1/queues": _get("queues", "Queues with their counts and usage.", QueueList, only),
         "/api/v1/workloads": _get(
             "workloads",
@@ -143,6 +156,12 @@ def _ours() -> Json:
             only,
             _query("limit", "Maximum number of items.", "integer", default=2000, maximum=20_000),
         ),
+    }
+
+
+def _of_a_workload() -> Json:
+    """Why it waits, and what happened to it."""
+    return {
         "/api/v1/namespaces/{namespace}/workloads/{name}/explain": _get(
             "explain",
             "Why a workload waits: what it lacks, who holds that, who is ahead, what would help.",
@@ -160,12 +179,24 @@ def _ours() -> Json:
             _path("name", "Name of the workload."),
             _query("cluster", "Its cluster; default: the one that the console runs in."),
         ),
+    }
+
+
+def _alerts() -> Json:
+    """What somebody should look at."""
+    return {
         "/api/v1/alerts": _get(
             "alerts",
             "The alerts that ring: of Prometheus where the console is told of one, else those that the "
             "streams tell of. For who may list the ClusterQueues.",
             AlertList,
         ),
+    }
+
+
+def _over_time(only: Json) -> Json:
+    """The past and the future of queues."""
+    return {
         "/api/v1/trends": _get(
             "trends",
             "Admissions, preemptions and waits by priority of the last hour, day or week, from the logs.",
@@ -189,6 +220,12 @@ def _ours() -> Json:
             _query("cluster", "Its cluster; default: the one that the console runs in."),
             only,
         ),
+    }
+
+
+def _of_the_cluster() -> Json:
+    """Where work runs."""
+    return {
         "/api/v1/flavors": _get(
             "flavors", "ResourceFlavors: the nodes that they mean.", FlavorList
         ),
@@ -198,8 +235,6 @@ def _ours() -> Json:
             "Slots and machines of each platform; names of TaskRuns in namespaces that the user may see.",
             PlatformList,
         ),
-        "/api/v1/simulate": _simulate(),
-        "/api/v1/events": _events(only),
     }
 
 
