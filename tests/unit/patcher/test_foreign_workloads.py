@@ -103,7 +103,7 @@ async def test_foreign_workload_is_admitted_in_one_write(theirs: Theirs) -> None
 
 
 async def test_short_wait_of_a_foreign_workload_causes_no_write(theirs: Theirs) -> None:
-    theirs.settings["foreign_reasons_per_second"] = 0.5
+    theirs.settings["foreign_reasons_per_second"] = 0.01
     await theirs.kill_patcher()
     await theirs.start_patcher()
     first = await theirs.make()
