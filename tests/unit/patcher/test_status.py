@@ -233,6 +233,23 @@ def test_requeued_condition_follows_the_decisions(
     assert after(*decisions, decisions[-1]) == after(*decisions)
 
 
+def test_backoff_that_somebody_waits_for_ends_while_quota_is_held() -> None:
+    status = after(admitted(), TIMED_OUT[1])
+    waits = {
+        "type": "Requeued",
+        "status": "False",
+        "reason": "PodsReadyTimeout",
+        "message": "by another",
+    }
+    obj = {"metadata": {"generation": 1}, "status": status}
+    status["conditions"].append(waits)
+    still = status_for(as_body(obj), TIMED_OUT[1])
+    assert conditions(still)["Requeued"] == ("False", "PodsReadyTimeout")
+    over = status_for(as_body(obj), decided("evicted", reason="PodsReadyTimeout", requeue_count=1))
+    assert conditions(over)["Requeued"] == ("True", "BackoffFinished")
+    assert (over["requeueState"], "admission" in over) == ({"count": 1}, True)
+
+
 def test_requeue_state_is_kept_until_a_decision_without_one() -> None:
     status = after(*TIMED_OUT, admitted().model_copy(update={"executed_seconds": 70}))
     assert status["accumulatedPastExecutionTimeSeconds"] == 70
