@@ -119,6 +119,11 @@ class QueueRow(Document):
     reserving: int | None = None
     admitted: int | None = None
     flavors: list[FlavorRow] = []
+    configuration: dict[str, str] = {}
+    """How a ClusterQueue is configured beside its quotas: what it is about, to what is set."""
+
+    advice: list[str] = []
+    """What surprises people about that, and what to change."""
 
 
 class Job(Document):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from services.console.documents import Document, FlavorRow, Job, QueueRow, ResourceRow, WorkloadRow
 from services.console.view import RowText, View
@@ -24,6 +24,7 @@ from shared.contracts.messages.workloads import PodSet, WorkloadState
 from shared.contracts.reasons import STATUS_WITH_QUOTA, workload_status
 
 R = TypeVar("R")
+Json = dict[str, Any]
 
 
 def row_text(view: View, what: Literal["workload", "queue"], ident: Ident) -> str | None:
@@ -178,8 +179,67 @@ def _queue_row(view: View, ident: Ident) -> QueueRow | None:
             "cluster_queue": spec.get("clusterQueue"),
             **told,
             "flavors": _flavors(spec, status),
+            "configuration": {} if namespace else _configuration(spec),
+            "advice": [] if namespace else _advice(spec),
         }
     )
+
+
+def _configuration(spec: Json) -> dict[str, str]:
+    """What is set beside the quotas, with Kueue's defaults."""
+    preemption = _part(spec, "preemption")
+    checks = _part(spec, "admissionChecksStrategy").get("admissionChecks")
+    names = checks if isinstance(checks, list) else spec.get("admissionChecks") or []
+    found = {
+        "Order": str(spec.get("queueingStrategy") or "BestEffortFIFO"),
+        "Namespaces": _selected(spec.get("namespaceSelector")),
+        "Preempts in the queue": str(preemption.get("withinClusterQueue") or "Never"),
+        "Preempts to borrow": str(_part(preemption, "borrowWithinCohort").get("policy") or "Never"),
+        "Takes lent quota back": str(preemption.get("reclaimWithinCohort") or "Never"),
+        "Admission checks": ", ".join(
+            str(each.get("name") if isinstance(each, dict) else each) for each in names
+        )
+        or "none",
+    }
+    fungibility = _part(spec, "flavorFungibility")
+    for field, about in (("whenCanBorrow", "May borrow"), ("whenCanPreempt", "May preempt")):
+        if fungibility.get(field):
+            found[f"{about} before the next flavor"] = str(fungibility[field])
+    return found
+
+
+def _advice(spec: Json) -> list[str]:
+    """What surprises people about a configuration that is valid."""
+    found = []
+    preemption = _part(spec, "preemption")
+    cohort = spec.get("cohortName") or spec.get("cohort")
+    if cohort and (preemption.get("reclaimWithinCohort") or "Never") == "Never":
+        found.append(
+            f"What cohort {cohort} borrows of its quota comes back only when the borrowers end: "
+            "spec.preemption.reclaimWithinCohort is Never (Any or LowerPriority preempts them)"
+        )
+    if spec.get("namespaceSelector") is None:
+        found.append(
+            "Nobody may use it: spec.namespaceSelector is not set ({} selects every namespace)"
+        )
+    return found
+
+
+def _part(of: Json, field: str) -> Json:
+    """An object of a spec; empty if there is none."""
+    part = of.get(field)
+    return part if isinstance(part, dict) else {}
+
+
+def _selected(selector: object) -> str:
+    """A namespaceSelector in words."""
+    if not isinstance(selector, dict):
+        return "none"
+    wanted = [f"{name}={value}" for name, value in _part(selector, "matchLabels").items()]
+    for each in selector.get("matchExpressions") or []:
+        values = ", ".join(each.get("values") or [])
+        wanted.append(f"{each.get('key')} {each.get('operator')} {values}".rstrip())
+    return "; ".join(wanted) or "all"
 
 
 def _remedy(status: QueueStatus) -> str:
@@ -190,7 +250,7 @@ def _remedy(status: QueueStatus) -> str:
     return INACTIVE_REMEDIES.get(status.reason, "correct what the message names")
 
 
-def _flavors(spec: dict[str, object], status: QueueStatus | None) -> list[FlavorRow]:
+def _flavors(spec: Json, status: QueueStatus | None) -> list[FlavorRow]:
     """Configured flavors first, then flavors that only have usage."""
     nominal: dict[tuple[str, str], str] = {}
     groups = spec.get("resourceGroups")

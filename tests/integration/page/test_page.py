@@ -101,6 +101,8 @@ async def test_page_of_a_queue_lists_who_waits_in_order(page: Page, place: Place
     await says(page, "[data-key='hub/others/theirs'] .number", "2")
     await says(page, ".title", "ClusterQueue cohort shared")
     await says(page, "[data-queue='hub/others/main']", "others")
+    await says(page, ".settings", "BestEffortFIFO")
+    await says(page, ".attention", "spec.preemption.reclaimWithinCohort is Never")
     await says(
         page, "#view", "Expected starts are not known: no workload has ended in the last day"
     )

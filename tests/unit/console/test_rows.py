@@ -9,9 +9,12 @@ import pytest
 
 from services.console.documents import QueueRow, WorkloadRow
 from services.console.rows import queue_row, workload_row
+from shared.contracts.kube import kinds
 from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.queues import FlavorUsage, ResourceUsage
 from shared.contracts.messages.workloads import PodSet
+from shared.testing.builders import cluster_queue_spec
 from tests.unit.console.stage import START, Stage, decision, ended, play, status, workload
 
 FIRST = ("hub", "team", "job-first")
@@ -203,6 +206,60 @@ def test_inactive_queue_says_what_makes_it_active_again(
         assert row_of(stage, namespace or "", name).remedy.startswith(remedy)
         await stage.say(status(name, namespace))
         assert row_of(stage, namespace or "", name).remedy == ""
+
+    queues(scene)
+
+
+TRAINING: dict[str, Any] = {
+    "queueingStrategy": "StrictFIFO",
+    "cohortName": "ml",
+    "namespaceSelector": {
+        "matchLabels": {"team": "a"}, "matchExpressions": [{"key": "gpu", "operator": "Exists"}],
+    },
+    "preemption": {"withinClusterQueue": "LowerPriority", "borrowWithinCohort": {"policy": "LowerPriority"}},
+    "admissionChecksStrategy": {"admissionChecks": [{"name": "spokes"}]},
+    "flavorFungibility": {"whenCanBorrow": "TryNextFlavor"},
+}  # fmt: skip
+
+
+def configured(stage: Stage, **spec: Any) -> Observed:
+    return stage.observed(kinds.CLUSTER_QUEUE, "cq", cluster_queue_spec(4, **spec))
+
+
+def test_cluster_queue_row_says_how_it_is_configured_and_what_surprises() -> None:
+    async def scene(stage: Stage) -> None:
+        await asyncio.sleep(1.0)
+        row = row_of(stage)
+        assert row.configuration == {
+            "Order": "BestEffortFIFO",
+            "Namespaces": "all",
+            "Preempts in the queue": "Never",
+            "Preempts to borrow": "Never",
+            "Takes lent quota back": "Never",
+            "Admission checks": "none",
+        }
+        assert row.advice == []
+        await stage.say(configured(stage, **TRAINING))
+        row = row_of(stage)
+        assert row.configuration == {
+            "Order": "StrictFIFO",
+            "Namespaces": "team=a; gpu Exists",
+            "Preempts in the queue": "LowerPriority",
+            "Preempts to borrow": "LowerPriority",
+            "Takes lent quota back": "Never",
+            "Admission checks": "spokes",
+            "May borrow before the next flavor": "TryNextFlavor",
+        }
+        [lent] = row.advice
+        assert "spec.preemption.reclaimWithinCohort is Never" in lent
+        reclaims = {**TRAINING, "preemption": {"reclaimWithinCohort": "Any"}}
+        await stage.say(configured(stage, **{**reclaims, "namespaceSelector": None}))
+        row = row_of(stage)
+        assert row.configuration["Takes lent quota back"] == "Any"
+        assert row.advice == [
+            "Nobody may use it: spec.namespaceSelector is not set ({} selects every namespace)"
+        ]
+        assert row_of(stage, "team", "main").configuration == {}
 
     queues(scene)
 

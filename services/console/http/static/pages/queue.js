@@ -44,6 +44,7 @@ function queuePage(query, ident, path, isMine, position) {
         starts?.because ? note(`Expected starts are not known: ${starts.because}.`) : null),
       section(`Holding quota: ${holding.length}`, listed(holding, "Holding quota", null)),
       row.namespace ? null : used(row, spanOf(query)),
+      row.namespace ? null : configuration(row),
     ]),
   ];
 }
@@ -60,6 +61,13 @@ function heading(row) {
 
 function flavor(row, each) {
   return element("div", { class: "card" }, element("h3", {}, link(toFlavor({ cluster: row.cluster, name: each.name }), each.name)), each.resources.map((resource) => bar(resource.name, resource)));
+}
+
+// With what surprises people about it; why it is inactive stands above.
+function configuration(row) {
+  const lines = Object.entries(row.configuration).flatMap(([what, value]) => [element("dt", {}, what), element("dd", {}, value)]);
+  return section("Configuration", row.advice.length ? element("ul", { class: "attention" }, row.advice.map((each) => element("li", {}, each))) : null,
+    element("dl", { class: "facts settings" }, lines));
 }
 
 function entrances(row) {
