@@ -118,6 +118,17 @@ NAMES_NO_QUEUE: Final = (
 )
 """A Job or JobSet that never named a queue is not managed. The rules give each PipelineRun one."""
 
+NOT_HELD: Final = {
+    "Job": NAMES_NO_QUEUE,
+    "JobSet": NAMES_NO_QUEUE,
+    "PipelineRun": (),
+    POD: (
+        *NAMES_NO_QUEUE,
+        *("as a child of its admitted JobSet", "as a child of its admitted PipelineRun"),
+    ),
+}
+"""Variations that are not held when they are created. Pods of what waits as a whole are left to that."""
+
 
 def starting(kind: str, variant: Metadata) -> Act:
     """Start what waits: in one write, in two, and again after a while."""
@@ -190,7 +201,7 @@ def attacks() -> Iterator[Attack]:
             yield _row(f"starts a waiting {kind} {words}", starting(kind, variant), waits)
             if words != "as it is":
                 yield _row(f"changes a running {kind}: {words}", releasing(kind, variant), waits)
-            if words not in NOT_BEFORE and not (kind != "PipelineRun" and words in NAMES_NO_QUEUE):
+            if words not in NOT_BEFORE and words not in NOT_HELD[kind]:
                 yield _row(
                     f"creates a {kind} {words}, and starts it", creating(kind, variant), waits
                 )

@@ -56,6 +56,11 @@ class Proxy:
         async with self.session.get(self.url + path, headers=headers, ssl=tls) as response:
             return response.status, await response.json()
 
+    async def without_certificate(self, path: str, headers: dict[str, str]) -> None:
+        tls = ssl.create_default_context(cafile=self.folder / "ca.crt")
+        async with self.session.get(self.url + path, headers=headers, ssl=tls) as response:
+            await response.read()
+
 
 @asynccontextmanager
 async def proxy(place: Place, folder: Path) -> AsyncIterator[Proxy]:
@@ -108,6 +113,20 @@ async def test_users_of_the_api_server_see_what_their_roles_allow(
         code, refused = await here.ask(CQ, DANA, signed_by=authority, name="somebody")
         assert (code, "somebody" in refused["message"]) == (401, True)
         assert (await here.ask("/api/v1/queues", DANA, signed_by=authority))[0] == 404
+        for nobody in (
+            *(
+                {"X_Remote_User": "dana"},
+                {"X-Remote-User": ""},
+                {"X-Remote-Group": "system:masters"},
+            ),
+            {"X-Remote-Extra-X-Remote-User": "dana", "X-Forwarded-User": "dana"},
+        ):
+            assert (await here.ask(CQ, nobody, signed_by=authority))[0] == 401, nobody
+        with pytest.raises((aiohttp.ClientError, TimeoutError)):
+            await here.without_certificate(CQ, DANA)
+        with pytest.raises((aiohttp.ClientError, TimeoutError)):
+            await here.ask(f"{CQ}?limit={'9' * 300_000}", DANA, signed_by=authority)
+        assert (await here.ask(CQ, DANA, signed_by=authority))[0] == 200
         with pytest.raises((aiohttp.ClientError, TimeoutError)):
             await here.ask(CQ, DANA, signed_by=other)
 
