@@ -12,6 +12,8 @@ from services.dispatcher.spokes.liveness import SpokeHealth
 from services.dispatcher.store import Store as DispatcherStore
 from services.provisioner.config.provider_types import RULES
 from services.provisioner.store import Store as ProvisionerStore
+from services.quota.audit.auditor import Auditor
+from services.quota.audit.contradictions import OpenContradictions
 from services.quota.decider import Decider
 from services.quota.settings import QuotaSettings
 from services.tracer.events import LOGS
@@ -163,9 +165,7 @@ def _provisioner_message(data: bytes, kind: type[Message]) -> None:
 
 def _quota(data: bytes, kind: type[Message]) -> object:
     """One message among sound ones, in a term that decides."""
-    decider = Decider(QuotaSettings(cluster="hub"))
-    for each, samples in objects.ALL.items():
-        decider.apply(observed_object(each, samples[0]))
+    decider = _decider()
     decider.apply(workload("job-train-3f2a1", namespace="team-a", uid="u-1"))
     decider.apply(Synced(cluster="hub", epoch="1", kinds=[], at=NOON))
     list(decider.decide(NOON))
@@ -179,6 +179,27 @@ def _quota(data: bytes, kind: type[Message]) -> object:
         decider.apply(message)
     decided = [each.encode() for each in decider.decide(NOON)]
     return decided, [each.encode() for each in decider.queue_statuses(NOON)]
+
+
+def _decider() -> Decider:
+    decider = Decider(QuotaSettings(cluster="hub"))
+    for each, samples in objects.ALL.items():
+        decider.apply(observed_object(each, samples[0]))
+    return decider
+
+
+def _quota_object(entry: Entry) -> object:
+    """What a watcher says of a queue, in a term whose auditor has every message, too."""
+    decider, auditor = _decider(), Auditor(OpenContradictions())
+
+    def note(one: Observed, _: Entry) -> None:
+        decider.apply(one)
+        auditor.note(one)
+
+    dispatch(entry, {Observed: note})
+    for decided in decider.decide(NOON):
+        auditor.note(decided)
+    return auditor.examine(decider.engine, decider.synced)
 
 
 def _trace(data: bytes, kind: type[Message]) -> object:
@@ -211,6 +232,9 @@ def borders() -> Iterator[Border]:
     """Each service with each message and each object that it reads."""
     for what in ("workload", "admission", "check", "outcome"):
         yield _of("quota", what, _quota)
+    for kind in (kinds.CLUSTER_QUEUE, kinds.COHORT):
+        strategy = observations(kind)
+        yield Border(name=f"quota: {kind.kind}", strategy=strategy, call=_quota_object, weight=0.5)
     for what in ("workload", "admission", "check", "outcome", "dispatch"):
         yield _of("tracer", what, _trace)
     for what in ("workload", "admission", "check", "dispatch", "copy", "home", "beat"):

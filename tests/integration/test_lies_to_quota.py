@@ -174,6 +174,8 @@ async def test_times_that_no_clock_shows_do_not_end_quota(stage: Stage) -> None:
         body = lie.model_dump(mode="json") | {"at": time}
         headers = {TYPE: lie.type, "ce-time": time}
         await connection.request(lie.subject, json.dumps(body).encode(), headers=headers)
+    # Nor does a queue that has no queue's shape.
+    await stage.say("watcher", observed(kinds.CLUSTER_QUEUE, "odd", {"resourceGroups": True}))
     await stage.say("classifier", workload("later", created_at=now()))
 
     async def is_decided() -> bool:

@@ -11,6 +11,7 @@ from services.quota.audit.ledger import COHORTS, QUEUES, Cell, QuotaLedger
 from services.quota.engine import QuotaEngine
 from services.quota.engine.model.state import Phase, Shard
 from services.quota.wire.inbound import TranslateError, observed_facts
+from shared.bus.follow import CONTENT_ERRORS
 from shared.contracts.kube.quantities import QuantityError, amount, format_amount
 from shared.contracts.messages.admissions import HOLDING, Admission, Term
 from shared.contracts.messages.base import Message
@@ -148,8 +149,8 @@ class Auditor:
         try:
             observed_facts(observed)  # What quota cannot use leaves the last form in force.
             changed = self._ledger(observed.cluster).observe(observed)
-        except (TranslateError, QuantityError):
-            return
+        except (TranslateError, QuantityError, *CONTENT_ERRORS):
+            return  # The decider, which reads it too, has counted and logged it.
         if changed:
             self._touch_all(observed.cluster)
 
