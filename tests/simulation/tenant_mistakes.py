@@ -6,7 +6,7 @@ them, or those with that word.
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from services.classifier.projection import projector
@@ -28,7 +28,7 @@ class Mistake(NamedTuple):
 
     where: Any
     name: str
-    replacement: Callable[..., Any]
+    replacement: Any
     seed: int
     """One that finds it, of the first two hundred."""
 
@@ -171,15 +171,17 @@ MISTAKES: dict[str, Mistake] = {
 """By what is believed."""
 
 
-def _search(first: int, last: int, word: str = "") -> None:
-    for label, mistake in MISTAKES.items():
+def search(mistakes: Mapping[str, Mistake], scenario: str, arguments: list[str]) -> None:
+    """Write the first seed that finds each mistake. Arguments: first seed, last seed, word of a label."""
+    first, last, word, *_ = (*arguments, *("1", "200", "")[len(arguments) :])
+    for label, mistake in mistakes.items():
         if word not in label:
             continue
         original = getattr(mistake.where, mistake.name)
         setattr(mistake.where, mistake.name, mistake.replacement)
         try:
-            for seed in range(first, last + 1):
-                problems = SCENARIOS["tenants"](seed).problems
+            for seed in range(int(first), int(last) + 1):
+                problems = SCENARIOS[scenario](seed).problems
                 if any(mistake.found in problem for problem in problems):
                     sys.stdout.write(f"{label}: {seed}\n")
                     sys.stdout.flush()
@@ -193,5 +195,4 @@ def _search(first: int, last: int, word: str = "") -> None:
 
 
 if __name__ == "__main__":
-    first, last, word, *_ = (*sys.argv[1:], *("1", "200", "")[len(sys.argv) - 1 :])
-    _search(int(first), int(last), word)
+    search(MISTAKES, "tenants", sys.argv[1:])

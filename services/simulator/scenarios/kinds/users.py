@@ -1,7 +1,7 @@
 """Users who make objects of other kinds, change and delete them, and replace what a group has lost."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from random import Random
 from typing import Any, Final
@@ -12,9 +12,11 @@ from services.simulator.behaviour.workloads.pod_makers import (
     WorkflowController,
 )
 from services.simulator.judge.message_logs import MessageLogs
+from services.simulator.judge.pods_of_quota import PodsOfQuota
 from services.simulator.scenarios.basic import Submitted
 from services.simulator.scenarios.kinds import load
 from services.simulator.scenarios.load import NAMESPACES
+from services.simulator.scenarios.swarm.disturbances import PAUSE_SECONDS
 from services.simulator.scenarios.swarm.features import FAULT_SECONDS
 from services.simulator.scenarios.system import System
 from shared.contracts.kube import kinds
@@ -27,6 +29,12 @@ from shared.kube.port import NotFoundError, RefusedError
 LOAD_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 5.0
 """How often users look after their groups."""
+
+AGAIN_SECONDS: Final = 200.0
+"""Within which what lasts has its pods, once nothing else needs quota: a check may say no at first."""
+
+REPLICAS: Final = 2
+"""Pods of what lasts, at the end: those of all of it fit into the smallest quota of a team."""
 
 _ENDING: Final[dict[Kind, tuple[Callable[[str, str, Random], Object], tuple[int, int]]]] = {
     kinds.POD: (load.pod, (1, 4)),
@@ -72,6 +80,7 @@ class OtherKinds:
             self.integrations.apply(document)
         for controller in (DeploymentController, TrainingController, WorkflowController):
             system.behaviour.add(controller, Random(f"{controller.__name__}/{system.world.seed}"))
+        self._pods = PodsOfQuota(system.api, now=system.world.now, integrations=self.integrations)
 
     async def begin(self) -> None:
         """Make the queues, and wait until the kinds that the configuration lists are in force."""
@@ -172,11 +181,8 @@ class OtherKinds:
 
     async def _scale(self) -> None:
         if self._lasting:
-            kind, namespace, name = self._random.choice(self._lasting)
-            replicas = self._random.randint(0, 2)
-            self._world.note(f"scale {kind.kind} {namespace}/{name} to {replicas}")
-            with suppress(RefusedError):  # Pods of a group are as many as they are, or none.
-                await self._kube.patch(kind, namespace, name, {"spec": {"replicas": replicas}})
+            one = self._random.choice(self._lasting)
+            await self._resize(*one, replicas=self._random.randint(0, REPLICAS))
 
     async def _drop(self) -> None:
         """Delete all pods of a group."""
@@ -220,10 +226,45 @@ class OtherKinds:
     # The end
 
     async def wind_up(self) -> None:
-        """End what would run forever."""
+        """Take the pods of what would run forever. Nothing fails any more, and the judge is strict."""
+        still = FAULT_SECONDS + PAUSE_SECONDS[1] - asyncio.get_running_loop().time()
+        self._pods.begin(in_seconds=max(0.0, still))
+        for one in self._lasting:
+            await self._resize(*one, replicas=0)
+
+    async def run_again(self) -> list[str]:
+        """Let what lasts run once more, now that its quota is free, and end it; return what did not run."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + AGAIN_SECONDS
+        while (missing := [one async for one in self._incomplete()]) and loop.time() < until:
+            for one in self._lasting:
+                await self._resize(*one, replicas=REPLICAS)
+            await asyncio.sleep(1.0)
         for kind, namespace, name in self._lasting:
             self._world.note(f"delete {kind.kind} {namespace}/{name}")
             await self._delete_one(kind, namespace, name)
+        return missing
+
+    async def _resize(self, kind: Kind, namespace: str, name: str, *, replicas: int) -> None:
+        """Change the number of pods, unless it is so or has to wait for the end of others."""
+        obj = await self._kube.get(kind, namespace, name)
+        if obj["spec"]["replicas"] != replicas:
+            self._world.note(f"scale {kind.kind} {namespace}/{name} to {replicas}")
+            with suppress(RefusedError):  # Pods of a group are as many as they are, or none.
+                await self._kube.patch(kind, namespace, name, {"spec": {"replicas": replicas}})
+
+    async def _incomplete(self) -> AsyncIterator[str]:
+        """Yield what lasts and has too few pods."""
+        for kind, namespace, name in self._lasting:
+            pods = (
+                await self._kube.list(kinds.POD, namespace=namespace, labels=f"app={name}")
+            ).items
+            running = sum(_runs(pod) for pod in pods)
+            if running != REPLICAS:
+                yield (
+                    f"{kind.kind} {namespace}/{name} has {running} of {REPLICAS} pods, and nothing else "
+                    "needs its quota"
+                )
 
     async def left(self) -> list[str]:
         """Return what has not ended, or was not let go."""
@@ -241,12 +282,17 @@ class OtherKinds:
         return unended + kept
 
     def problems(self, message_logs: MessageLogs) -> list[str]:
-        """Return the groups that nobody has ever heard of."""
+        """Return what had quota without pods or pods without quota, and groups nobody ever heard of."""
         known = {(one.message.namespace, one.message.name) for one in message_logs.workloads}
-        return [
+        unknown = self._groups.keys() - known - self._dropped
+        return self._pods.problems() + [
             f"group {namespace}/{name} was created, and no workload is known for it"
-            for namespace, name in self._groups.keys() - known - self._dropped
+            for namespace, name in unknown
         ]
+
+
+def _runs(pod: Object) -> bool:
+    return pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
 
 
 def _counts(pod: Object) -> bool:

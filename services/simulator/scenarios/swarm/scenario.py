@@ -78,7 +78,10 @@ class Others(Protocol):
         """Create and disturb until the time of faults is over."""
 
     async def wind_up(self) -> None:
-        """End what would run forever."""
+        """Stop what would run forever."""
+
+    async def run_again(self) -> list[str]:
+        """Run that once more after all else has ended, and end it; return what did not run."""
 
     async def left(self) -> list[str]:
         """Return what has not ended of what `submitted` leaves out."""
@@ -176,6 +179,8 @@ class _Scene:
         await self._submit()
         await asyncio.gather(disturbing, *self._disturbing)
         ended = await self._until_ended()
+        if ended and self._others is not None:
+            self._verdict.violated(await self._others.run_again())
         if ended:
             await asyncio.sleep(SETTLE_SECONDS)
         await self._judge(ended=ended)
