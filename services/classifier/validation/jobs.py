@@ -1,10 +1,10 @@
 """Kueue's rules for the labels and annotations of `batch/v1` Jobs."""
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
-from services.classifier.validation.names import label_key, subdomain
+from services.classifier.validation.labels import INTEGER, fixed_labels, labels, positive
+from services.classifier.validation.names import label_key
 from services.classifier.validation.problems import (
     IMMUTABLE,
     Problem,
@@ -18,49 +18,33 @@ from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.names import (
     ELASTIC_JOB,
     EQUAL_COMPLETIONS,
-    MAX_EXECUTION,
     MIN_PARALLELISM,
     POD_SET_SLICE_SIZE,
     POD_SET_SLICE_TOPOLOGY,
     POD_SET_TOPOLOGIES,
-    PRIORITY_CLASS_LABEL,
-    QUEUE,
 )
-from shared.contracts.kube.numbers import INT32_MAX
-from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
 
 _PODS: Final = "spec.template.metadata.annotations"
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
 
 def job(obj: Object) -> Iterator[Problem]:
     """Check a Job by itself."""
-    for label in (QUEUE, PREBUILT_WORKLOAD):
-        value = _label(obj, label)
-        if value is not None:
-            yield from subdomain(_label_field(label), value)
-    limit = _label(obj, MAX_EXECUTION)
-    if limit is not None:
-        yield from _positive(_label_field(MAX_EXECUTION), limit)
-    yield from _partial_admission(obj)
+    yield from labels(obj)
     yield from _equal_completions(obj)
     yield from _topology(obj)
+
+
+def job_created(obj: Object) -> Iterator[Problem]:
+    """Check what the admission of a Job may change later: it may start with fewer pods."""
+    yield from _partial_admission(obj)
 
 
 def job_update(obj: Object, old: Object) -> Iterator[Problem]:
     """Check a change: a running job holds quota of its queue, so most fields are immutable."""
     runs, ran_before = not _suspended(obj), not _suspended(old)
-    for label, fixed in (
-        (QUEUE, runs),
-        (PREBUILT_WORKLOAD, runs),
-        (MAX_EXECUTION, runs or ran_before),
-    ):
-        now = _label(obj, label)
-        if fixed and (now or "") != (_label(old, label) or ""):
-            yield invalid(_label_field(label), now or "", IMMUTABLE)
-    yield from _priority_update(obj, old, runs=runs)
+    yield from fixed_labels(obj, old, runs=runs, ran_before=ran_before)
     if is_elastic(obj) != is_elastic(old):
         yield invalid(_annotation_field(ELASTIC_JOB), is_elastic(obj), IMMUTABLE)
     if _annotation(old, MIN_PARALLELISM) is not None and ran_before and _pods(obj) != _pods(old):
@@ -68,6 +52,8 @@ def job_update(obj: Object, old: Object) -> Iterator[Problem]:
             "spec.parallelism",
             "cannot change when partial admission is enabled and the job is not suspended",
         )
+    if _annotation(obj, MIN_PARALLELISM) != _annotation(old, MIN_PARALLELISM):
+        yield from _partial_admission(obj)
     before, now = _annotation(old, EQUAL_COMPLETIONS), _annotation(obj, EQUAL_COMPLETIONS)
     if runs and ran_before and (before in _TRUE) != (now in _TRUE):
         yield forbidden(
@@ -75,23 +61,12 @@ def job_update(obj: Object, old: Object) -> Iterator[Problem]:
         )
 
 
-def _priority_update(obj: Object, old: Object, *, runs: bool) -> Iterator[Problem]:
-    field = _label_field(PRIORITY_CLASS_LABEL)
-    before, now = (_label(each, PRIORITY_CLASS_LABEL) or "" for each in (old, obj))
-    if now and not before and runs:
-        yield invalid(
-            field, now, "WorkloadPriorityClass cannot be added to a non-suspended workload"
-        )
-    if before and not now:
-        yield invalid(field, now, "WorkloadPriorityClass cannot be removed from a workload")
-
-
 def _partial_admission(obj: Object) -> Iterator[Problem]:
     minimum = _annotation(obj, MIN_PARALLELISM)
     if minimum is None:
         return
     field = _annotation_field(MIN_PARALLELISM)
-    if not _INTEGER.fullmatch(minimum):
+    if not INTEGER.fullmatch(minimum):
         yield invalid(field, minimum, "must be an integer")
     elif not 0 < int(minimum) < _pods(obj):
         yield invalid(field, int(minimum), f"should be between 0 and {_pods(obj) - 1}")
@@ -146,18 +121,9 @@ def _topology_slices(obj: Object, given: Object) -> Iterator[Problem]:
     elif size is not None:
         yield forbidden(field, f"may not be set when {POD_SET_SLICE_TOPOLOGY} is not specified")
     if size is not None:
-        yield from _positive(field, str(size))
-        if _INTEGER.fullmatch(str(size)) and int(size) > _pods(obj):
+        yield from positive(field, str(size))
+        if INTEGER.fullmatch(str(size)) and int(size) > _pods(obj):
             yield invalid(field, int(size), f"must not be greater than pod set count {_pods(obj)}")
-
-
-def _positive(field: str, value: str) -> Iterator[Problem]:
-    if not _INTEGER.fullmatch(value):
-        yield invalid(field, value, "must be an integer")
-    elif int(value) <= 0:
-        yield invalid(field, int(value), "should be greater than 0")
-    elif int(value) > INT32_MAX:
-        yield invalid(field, int(value), f"should be less than or equal to {INT32_MAX}")
 
 
 def _suspended(obj: Object) -> bool:
@@ -174,18 +140,9 @@ def _pods(obj: Object) -> int:
     return min(parallelism, _number(obj, "completions", parallelism))
 
 
-def _label(obj: Object, name: str) -> str | None:
-    value = at(obj, "metadata", "labels", name)
-    return None if value is None else str(value)
-
-
 def _annotation(obj: Object, name: str) -> str | None:
     value = at(obj, "metadata", "annotations", name)
     return None if value is None else str(value)
-
-
-def _label_field(name: str) -> str:
-    return f"metadata.labels[{name}]"
 
 
 def _annotation_field(name: str) -> str:

@@ -34,6 +34,9 @@ class KindRules:
     alone: Alone = _nothing
     """Rules for an object by itself. It fits the model of its kind."""
 
+    created: Alone = _nothing
+    """Rules for a new object, beside those of `alone`."""
+
     changed: Changed = _unchecked
     """Rules for an update, given the new and the old object. Nothing is certain of either."""
 
@@ -63,7 +66,7 @@ RULES: Final[Mapping[tuple[str, str], KindRules]] = {
     ("kueue.x-k8s.io", "Workload"): KindRules(
         alone=workloads.workload, changed=workloads.workload_update
     ),
-    ("batch", "Job"): KindRules(alone=jobs.job, changed=jobs.job_update),
+    ("batch", "Job"): KindRules(alone=jobs.job, created=jobs.job_created, changed=jobs.job_update),
 }
 """Group and kind to rules. Kueue's kinds are in `v1beta2`."""
 
@@ -81,7 +84,7 @@ def validate(obj: Object, old: Object | None) -> list[Problem]:
     # Rules assume that the object fits its model, so they do not run if it does not.
     shape = shape_problems(obj, kind)
     if old is None:
-        return _first(shape or rules.alone(obj))
+        return _first(shape or chain(rules.alone(obj), rules.created(obj)))
     problems = shape or list(rules.alone(obj))
     if problems:
         known = set(shape_problems(old, kind) or rules.alone(old))

@@ -19,6 +19,8 @@ from services.classifier.refusal import (
     read_strings,
 )
 from services.classifier.rules import Rules
+from services.classifier.validation import RULES
+from services.classifier.validation.labels import labels
 from services.classifier.webhook.context import DEFAULT_CONTEXT, NamespaceContext
 from services.classifier.webhook.coscheduling import apply_coscheduling, task_run_affinity_patch
 from services.classifier.webhook.draft import Draft, MutationResult
@@ -79,9 +81,9 @@ def mutate(
         return MutationResult(object=obj, patch=())
     classify = integration.classify
     is_run = integration.kind.detail == PIPELINE_RUN.detail
-    labels = read_strings(read_object(obj, "metadata"), "labels")
+    given = read_strings(read_object(obj, "metadata"), "labels")
     # An empty label exempts a run from its default queue. On a job it counts as no label.
-    named = names.QUEUE in labels if classify else bool(queue_of(obj))
+    named = names.QUEUE in given if classify else bool(queue_of(obj))
     default = rules.queue_name if classify else integration.default_queue or context.default_queue
     if not classify and not (named or default or context.manage_without_queue):
         return MutationResult(object=obj, patch=())
@@ -108,6 +110,8 @@ def _held(obj: Object, integration: Integration, context: NamespaceContext) -> D
     """Begin a draft that waits. Raises `RefusedError` for what could not be counted or stopped."""
     for refusal in integration.refusals(obj):
         raise not_countable(obj, integration, refusal)
+    if checks_labels(integration):
+        _check_labels(obj, integration)
     _check_stays_here(obj, integration, context)
     draft = Draft(obj)
     held_apart = bool(controller_of(obj)) and not integration.gate
@@ -148,15 +152,28 @@ def propagated(obj: Object, integration: Integration, integrations: Integrations
         return MutationResult(object=obj, patch=())
     for refusal in integration.refusals(obj):
         raise not_countable(obj, integration, refusal)
+    _check_labels(obj, integration)
     pods = integrations.find(group=POD.group, kind=POD.kind)
     draft = Draft(obj)
     try:
-        labels, annotations = group_marks(obj, integration, None if pods is None else pods.group)
+        marks = group_marks(obj, integration, None if pods is None else pods.group)
     except ObjectError as error:
         raise not_countable(obj, integration, str(error)) from error
     for path in templates_of(obj, integration):
-        draft.propagate(path, labels, annotations)
+        draft.propagate(path, *marks)
     return draft.result()
+
+
+def checks_labels(integration: Integration) -> bool:
+    """Whether Kueue's rules for labels are kept here: not for runs, nor for what validation has rules for."""
+    kind = integration.kind
+    return not integration.classify and (kind.group, kind.kind) not in RULES
+
+
+def _check_labels(obj: Object, integration: Integration) -> None:
+    """Raise `RefusedError` for a label that names nothing, as Kueue does."""
+    for problem in labels(obj):
+        raise not_countable(obj, integration, str(problem))
 
 
 def described(obj: Object, integration: Integration) -> str:

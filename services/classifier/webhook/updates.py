@@ -5,9 +5,11 @@ stopped by quota once it is observed (ADR 32).
 """
 
 from services.classifier.refusal import RefusedError, WebhookRule, read_object, read_strings
+from services.classifier.validation.labels import changed_labels
 from services.classifier.webhook.context import NamespaceContext
 from services.classifier.webhook.draft import Draft, MutationResult
 from services.classifier.webhook.mutation import (
+    checks_labels,
     controller_of,
     described,
     not_countable,
@@ -50,6 +52,10 @@ def review_update(
         _check_refusals(obj, old, integration)
     if integration.matches(old) and user not in context.patchers:
         _check_label(obj, old, integration)
+        if checks_labels(integration):
+            runs, ran_before = (not integration.held(one) for one in (obj, old))
+            for problem in changed_labels(obj, old, runs=runs, ran_before=ran_before):
+                raise not_countable(obj, integration, str(problem))
     if not integration.held(old):
         return _marked(obj) if _has_our_mark(old) and not _has_our_mark(obj) else unchanged
     if not integration.matches(old):
@@ -73,11 +79,20 @@ def review_update(
 def _propagated(
     obj: Object, old: Object, integration: Integration, context: NamespaceContext
 ) -> MutationResult:
+    runs = integration.active(old)
+    for wrong in changed_labels(obj, old, runs=runs, ran_before=runs):
+        raise not_countable(obj, integration, str(wrong))
     try:
         for problem in group_changes(obj, old, integration):
             raise not_countable(obj, integration, problem)
     except ObjectError as error:
         raise not_countable(obj, integration, str(error)) from error
+    if queue_of(old) and not queue_of(obj):
+        field = f"metadata.labels[{names.QUEUE}]"
+        problem = (
+            f"{field}: must stay {queue_of(old)!r}, or name another queue: its pods have it, too"
+        )
+        raise not_countable(obj, integration, problem)
     return propagated(obj, integration, context.integrations)
 
 

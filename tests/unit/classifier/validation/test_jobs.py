@@ -180,6 +180,16 @@ JOBS: Final[dict[str, tuple[Object | None, Object, list[str]]]] = {
         job({LIMIT: "2"}, suspend=False),
         [f'metadata.labels[{LIMIT}]: Invalid value: "2": field is immutable'],
     ),
+    "as few pods as were admitted": (
+        job(annotations={LEAST: "4"}, parallelism=6),
+        job(annotations={LEAST: "4"}, parallelism=3, suspend=False),
+        [],
+    ),
+    "at least as many as there are, later": (
+        job(annotations={LEAST: "1"}, parallelism=3),
+        job(annotations={LEAST: "3"}, parallelism=3),
+        [f"metadata.annotations[{LEAST}]: Invalid value: 3: should be between 0 and 2"],
+    ),
     "more pods than were admitted": (
         job(annotations={LEAST: "1"}, parallelism=2, suspend=False),
         job(annotations={LEAST: "1"}, parallelism=3, suspend=False),

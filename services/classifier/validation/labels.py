@@ -1,0 +1,86 @@
+"""Kueue's rules for the labels of whatever can wait: a Job, an object of another kind, or what makes pods.
+
+They are those of kubernetes-sigs/kueue@ff69552 pkg/controller/jobframework/validation.go.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from services.classifier.validation.names import subdomain
+from services.classifier.validation.problems import IMMUTABLE, Problem, invalid
+from services.classifier.validation.reading import at
+from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.names import MAX_EXECUTION, PRIORITY_CLASS_LABEL, QUEUE
+from shared.contracts.kube.numbers import INT32_MAX
+from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
+
+INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}")
+
+
+def labels(obj: Object) -> Iterator[Problem]:
+    """Check the labels of an object by itself."""
+    for name in (QUEUE, PREBUILT_WORKLOAD):
+        value = label(obj, name)
+        if value is not None:
+            yield from subdomain(field_of(name), value)
+    limit = label(obj, MAX_EXECUTION)
+    if limit is not None:
+        yield from positive(field_of(MAX_EXECUTION), limit)
+
+
+def changed_labels(obj: Object, old: Object, *, runs: bool, ran_before: bool) -> Iterator[Problem]:
+    """Check a change: what runs holds quota of its queue, so its labels stay.
+
+    A problem that the object had before is no reason to refuse, nor is anything of one that is being deleted.
+    """
+    if at(obj, "metadata", "deletionTimestamp"):
+        return
+    before = set(map(str, labels(old)))
+    yield from (problem for problem in labels(obj) if str(problem) not in before)
+    yield from fixed_labels(obj, old, runs=runs, ran_before=ran_before)
+
+
+def fixed_labels(obj: Object, old: Object, *, runs: bool, ran_before: bool) -> Iterator[Problem]:
+    """Yield the labels that a change may not change."""
+    for name, fixed in (
+        (QUEUE, runs),
+        (PREBUILT_WORKLOAD, runs),
+        (MAX_EXECUTION, runs or ran_before),
+    ):
+        now = label(obj, name) or ""
+        if fixed and now != (label(old, name) or ""):
+            yield invalid(field_of(name), now, IMMUTABLE)
+    yield from _priority(obj, old, runs=runs)
+
+
+def _priority(obj: Object, old: Object, *, runs: bool) -> Iterator[Problem]:
+    field = field_of(PRIORITY_CLASS_LABEL)
+    before, now = (label(each, PRIORITY_CLASS_LABEL) or "" for each in (old, obj))
+    if now and not before and runs:
+        yield invalid(
+            field, now, "WorkloadPriorityClass cannot be added to a non-suspended workload"
+        )
+    if before and not now:
+        yield invalid(field, now, "WorkloadPriorityClass cannot be removed from a workload")
+
+
+def positive(field: str, value: str) -> Iterator[Problem]:
+    """Check a number of 32 bits above zero."""
+    if not INTEGER.fullmatch(value):
+        yield invalid(field, value, "must be an integer")
+    elif int(value) <= 0:
+        yield invalid(field, int(value), "should be greater than 0")
+    elif int(value) > INT32_MAX:
+        yield invalid(field, int(value), f"should be less than or equal to {INT32_MAX}")
+
+
+def label(obj: Object, name: str) -> str | None:
+    """Return the value of a label; None if it is absent."""
+    value = at(obj, "metadata", "labels", name)
+    return None if value is None else str(value)
+
+
+def field_of(name: str) -> str:
+    """Return the path of a label."""
+    return f"metadata.labels[{name}]"

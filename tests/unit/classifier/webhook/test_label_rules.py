@@ -1,0 +1,138 @@
+"""Kueue's rules for labels hold for every kind that waits, at its creation and while it runs."""
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from services.classifier.refusal import RefusedError
+from services.classifier.webhook.context import NamespaceContext
+from services.classifier.webhook.mutation import mutate
+from services.classifier.webhook.updates import review_update
+from shared.contracts.kube.names import MANAGED_LABEL, MAX_EXECUTION, PRIORITY_CLASS_LABEL, QUEUE
+from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
+from shared.contracts.webhook import PATCHER_USER
+from shared.integrations import Integrations, opted_documents
+from tests.unit.classifier.webhook.objects import rules
+
+Json = dict[str, Any]
+KINDS = Integrations()
+for document in opted_documents(("deployment",)):
+    KINDS.apply(document)
+CONTEXT = NamespaceContext(integrations=KINDS)
+PODS = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
+Kind = tuple[str, str, Json]
+JOB_SET: Kind = ("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": []})
+TRAINING = (
+    "kubeflow.org/v1",
+    "PyTorchJob",
+    {"pytorchReplicaSpecs": {"Worker": {"template": PODS}}},
+)
+RAY = ("ray.io/v1", "RayCluster", {"headGroupSpec": {"template": PODS}})
+POD = ("v1", "Pod", PODS["spec"])
+DEPLOYMENT = ("apps/v1", "Deployment", {"template": PODS})
+ALL = {kind[1]: kind for kind in (JOB_SET, TRAINING, RAY, POD, DEPLOYMENT)}
+
+
+def an(kind: Kind, *, runs: bool = False, **labels: Any) -> Json:
+    """An object of that kind; labels by the last part of their name, None: without it."""
+    version, name, spec = kind
+    obj: Json = {"apiVersion": version, "kind": name, "spec": deepcopy(spec)}
+    given = {QUEUE: "q"} | {NAMES[key]: value for key, value in labels.items()}
+    present = {key: value for key, value in given.items() if value is not None}
+    obj["metadata"] = {"name": "x", "namespace": "n", "uid": "u", "labels": present}
+    if kind == DEPLOYMENT:
+        obj["status"] = {"readyReplicas": int(runs)}
+    elif kind == POD:
+        gates = [{"name": "kueue.x-k8s.io/admission"}]
+        obj["spec"]["schedulingGates"] = [] if runs else gates
+        present[MANAGED_LABEL] = "true"
+    elif kind == TRAINING:
+        obj["spec"]["runPolicy"] = {"suspend": not runs}
+    else:
+        obj["spec"]["suspend"] = not runs
+    return obj
+
+
+NAMES = {
+    "queue": QUEUE,
+    "seconds": MAX_EXECUTION,
+    "priority": PRIORITY_CLASS_LABEL,
+    "prebuilt": PREBUILT_WORKLOAD,
+}
+NONSENSE = {
+    "a queue that can have no such name": ({"queue": "indexed_job"}, r"queue-name\]: .*RFC 1123"),
+    "a Workload that can have no such name": ({"prebuilt": "A"}, r"workload-name\]: .*RFC 1123"),
+    "no number of seconds": ({"seconds": "1h"}, r"max-exec-time-seconds\]: .*an integer"),
+    "no time at all": ({"seconds": "0"}, r"max-exec-time-seconds\]: .*greater than 0"),
+}
+
+
+@pytest.mark.parametrize(("labels", "why"), NONSENSE.values(), ids=NONSENSE.keys())
+@pytest.mark.parametrize("kind", ALL.values(), ids=ALL.keys())
+def test_label_that_names_nothing_is_refused_at_creation(
+    kind: Kind, labels: Json, why: str
+) -> None:
+    with pytest.raises(RefusedError, match=rf"^{kind[1]} n/x: .*{why}"):
+        mutate(an(kind, **labels), rules(), context=CONTEXT)
+
+
+def changed(old: Json, new: Json, user: str = "jane") -> None:
+    group, kind = old["apiVersion"].rpartition("/")[0], old["kind"]
+    integration = KINDS.find(group=group, kind=kind)
+    assert integration is not None
+    review_update(new, old, integration, user=user, context=CONTEXT)
+
+
+FIXED: dict[str, tuple[Json, Json, str]] = {
+    "another queue": ({}, {"queue": "r"}, r"queue-name\]: .*immutable"),
+    "a priority": ({}, {"priority": "p"}, r"priority-class\]: .*cannot be added"),
+    "no priority": ({"priority": "p"}, {}, r"priority-class\]: .*cannot be removed"),
+    "another time": ({}, {"seconds": "5"}, r"max-exec-time-seconds\]: .*immutable"),
+    "a queue of no name": ({}, {"queue": "Q"}, r"queue-name\]: .*RFC 1123"),
+}
+
+
+@pytest.mark.parametrize(("before", "now", "why"), FIXED.values(), ids=FIXED.keys())
+@pytest.mark.parametrize("kind", ALL.values(), ids=ALL.keys())
+def test_labels_of_what_runs_stay(kind: Kind, before: Json, now: Json, why: str) -> None:
+    with pytest.raises(RefusedError, match=rf"^{kind[1]} n/x: .*{why}"):
+        changed(an(kind, runs=True, **before), an(kind, runs=True, **now))
+
+
+@pytest.mark.parametrize("runs", [True, False], ids=["while it runs", "while it waits"])
+@pytest.mark.parametrize("kind", ALL.values(), ids=ALL.keys())
+def test_queue_is_not_taken_away_from_what_runs_nor_from_what_makes_pods(
+    kind: Kind, runs: bool
+) -> None:
+    old, new = an(kind, runs=runs), an(kind, runs=runs, queue=None)
+    if runs or kind == DEPLOYMENT:
+        with pytest.raises(RefusedError, match=r"queue-name\]"):
+            changed(old, new)
+    else:
+        changed(old, new)
+
+
+@pytest.mark.parametrize("kind", ALL.values(), ids=ALL.keys())
+def test_what_waits_goes_to_another_queue_with_another_priority(
+    kind: Kind,
+) -> None:
+    new = an(kind, queue="r", priority="high", seconds="9")
+    changed(an(kind, priority="low"), new)
+
+
+@pytest.mark.parametrize("kind", [JOB_SET, TRAINING, POD], ids=["JobSet", "PyTorchJob", "Pod"])
+def test_what_is_deleted_or_was_wrong_before_may_be_changed(kind: Kind) -> None:
+    old, new = an(kind, runs=True), an(kind, runs=True, queue="r")
+    new["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    changed(old, new)
+    wrong = an(kind, queue="Q")
+    changed(wrong, {**wrong, "metadata": {**wrong["metadata"], "annotations": {"a": "b"}}})
+
+
+def test_patcher_is_not_asked_about_labels() -> None:
+    context = NamespaceContext(integrations=KINDS, patchers=frozenset({PATCHER_USER}))
+    integration = KINDS.find(group="jobset.x-k8s.io", kind="JobSet")
+    assert integration is not None
+    old, new = an(JOB_SET, runs=True), an(JOB_SET, runs=True, queue="r")
+    review_update(new, old, integration, user=PATCHER_USER, context=context)
