@@ -8,7 +8,7 @@ SEEDS  ?= 200
 SCENARIO ?= basic
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser cast screenshots trial record-metrics fmt lint types imports test test-long test-cluster test-kueue contracts conformance classification simulate mutants faults demo dev docs audit release ci bench bench-engine bench-webhook bench-bus bench-console bench-whatif bench-startup bench-restart bench-rest bench-cluster bench-latency bench-spokes attack fuzz clean
+.PHONY: help setup browser cast screenshots trial record-metrics fmt lint types imports test test-long test-cluster test-kueue contracts conformance classification simulate mutants faults demo dev docs audit release ci bench bench-engine bench-webhook bench-bus bench-console bench-whatif bench-startup bench-restart bench-rest bench-cluster bench-latency bench-pods bench-spokes attack fuzz clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2}'
@@ -104,6 +104,9 @@ bench-cluster: setup ## Replay Kueue's load against the simulator (LOAD=baseline
 
 bench-latency: setup ## Measure how long a Job waits although quota is free: 100 a second (MINUTES=5)
 	$(RUN)/python -m services.ctl.bench.latency --minutes $(or $(MINUTES),5)
+
+bench-pods: setup ## Measure a group of pods: from the last one until all are let go (PODS=500 KUBECONFIG=file)
+	$(RUN)/python -m services.ctl.bench.pods --pods $(or $(PODS),500) $(if $(KUBECONFIG),--kubeconfig $(KUBECONFIG))
 
 bench-spokes: setup ## Measure a burst over spokes: 1,000 workloads over 5, by BestFit and by AllAtOnce
 	$(RUN)/python -m services.simulator.bench.spokes

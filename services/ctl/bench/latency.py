@@ -88,7 +88,7 @@ async def _bench(arguments: Namespace) -> int:
 async def _measured(system: Running, *, rate: float, minutes: float) -> Times:
     kube, times, count = system.kube(), Times(), round(60 * minutes * rate)
     try:
-        await _make_queue(kube)
+        await make_queue(kube)
         await asyncio.sleep(SETTLE_SECONDS)
         before = _cpu()
         async with asyncio.timeout(60 * minutes + END_SECONDS), asyncio.TaskGroup() as group:
@@ -112,19 +112,20 @@ def _cpu() -> dict[str, float]:
 
 async def _read_logs(bus: Bus, times: Times) -> None:
     """Note when each stage of a Job was first stored."""
-    async for item in _stored(bus, Observed.stream, observed_filter(kinds.JOB)):
+    async for item in stored(bus, Observed.stream, observed_filter(kinds.JOB)):
         body = item.read(Observed).object
         if body is not None:
             times.observed.setdefault(body["metadata"]["uid"], item.time.timestamp())
-    async for item in _stored(bus, WorkloadState.stream, subject_filter("workload")):
+    async for item in stored(bus, WorkloadState.stream, subject_filter("workload")):
         times.classified.setdefault(item.read(WorkloadState).uid, item.time.timestamp())
-    async for item in _stored(bus, Admission.stream, subject_filter("admission")):
+    async for item in stored(bus, Admission.stream, subject_filter("admission")):
         decision = item.read(Admission)
         if decision.state == "admitted":
             times.decided.setdefault(decision.uid, item.time.timestamp())
 
 
-async def _stored(bus: Bus, stream: str, selected: str) -> AsyncIterator[Entry]:
+async def stored(bus: Bus, stream: str, selected: str) -> AsyncIterator[Entry]:
+    """Yield what a stream holds by now of the subjects that are selected."""
     async with aclosing(bus.replay(stream, selected)) as items:
         async for item in items:
             if isinstance(item, CaughtUp):
@@ -132,7 +133,8 @@ async def _stored(bus: Bus, stream: str, selected: str) -> AsyncIterator[Entry]:
             yield item
 
 
-async def _make_queue(kube: Kube) -> None:
+async def make_queue(kube: Kube) -> None:
+    """Make the namespace and the queue called `NAME`, which has more than anybody asks for."""
     quota = {"name": NAME, "resources": [{"name": "cpu", "nominalQuota": CPU}]}
     named = {"metadata": {"name": NAME}}
     objects = (

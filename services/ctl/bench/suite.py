@@ -24,6 +24,7 @@ BENCHMARKS: Final = {
     "rest": ("services.ctl.bench.rest", "--minutes", "2"),
     "cluster": ("services.ctl.bench_cluster", "--load", "baseline", "--scale", "0.1"),
     "latency": ("services.ctl.bench.latency", "--minutes", "1"),
+    "pods": ("services.ctl.bench.pods",),
     "spokes": ("services.simulator.bench.spokes",),
     "whatif": ("services.whatif.bench",),
     "restart": ("services.ctl.bench_restart", "--scale", "0.1"),
