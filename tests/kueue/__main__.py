@@ -23,7 +23,11 @@ FOLDERS: Final = ("singlecluster", ".")
 SUITES: Final = (
     "conversion",
     "webhook/core",
+    "webhook/jobs",
     "controller/core",
+    "controller/jobs/job",
+    "controller/jobs/jobset",
+    "controller/jobs/pod",
     "controller/admissionchecks/provisioning",
     "scheduler",
     "scheduler/delayedadmission",
@@ -37,6 +41,7 @@ SUITES: Final = (
     "multikueue",
 )
 PROGRAM: Final = "suite.test"
+HOME: Final = Path(__file__).parents[2]
 MINUTES_MAX: Final = 100
 
 
@@ -65,10 +70,13 @@ def build(tree: Path, folder: Path) -> Path | None:
     return program if program.exists() else None
 
 
-def run(program: Path, folder: Path, flags: list[str]) -> Path:
+def run(program: Path, suite: str, folder: Path, flags: list[str]) -> Path:
     """Run one suite in its own folder; return where its report is."""
     report = folder / "report.json"
     environment = {"KUEUE_IT_KEEP": "1", "KUEUE_IT_METRICS": "scrape", **os.environ}
+    if suite.endswith("/jobs") or "/jobs/" in suite:
+        with_pods = {"KUEUE_IT_SLUICE": f"{sys.executable} -m tests.kueue.with_pods"}
+        environment = with_pods | {"KUEUE_IT_SLUICE_HOME": str(HOME)} | environment
     environment |= {
         "KUEUE_IT_DIR": str(folder),
         "KUEUE_IT_METRICS_FILE": str(folder / "metrics.jsonl"),
@@ -121,7 +129,7 @@ def main() -> int:
             continue
         here = out / suite.replace("/", "_")
         here.mkdir()
-        ended = results(read(run(program, here, arguments.flags)))
+        ended = results(read(run(program, suite, here, arguments.flags)))
         if arguments.record:
             add(suite, ended)
         ran = specs(ended, known)
