@@ -26,7 +26,7 @@ _OTHER_PODS: Final = frozenset({kinds.PIPELINE_RUN.kind})
 
 
 @dataclass(slots=True, kw_only=True)
-class _Pod:
+class _WatchedPod:
     name: str
     keys: tuple[str, ...]
     """What its Workload may be of: its group, or itself and what controls it."""
@@ -43,7 +43,7 @@ class _Pod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Workload:
+class _WatchedWorkload:
     keys: tuple[str, ...]
     count: int
     """Pods that its quota is for."""
@@ -66,11 +66,11 @@ class PodsOfQuota:
         self._above: dict[str, str] = {}
         """Uid of an object to that of its controller."""
 
-        self._pods: dict[str, _Pod] = {}
+        self._pods: dict[str, _WatchedPod] = {}
         self._of: dict[str, set[str]] = {}
         """Key to the uids of its pods."""
 
-        self._workloads: dict[str, _Workload] = {}
+        self._workloads: dict[str, _WatchedWorkload] = {}
         """By namespace and name."""
 
         self._by_key: dict[str, str] = {}
@@ -118,12 +118,12 @@ class PodsOfQuota:
             self._count(path, pod)
             self._look(path)
 
-    def _new(self, obj: Obj) -> _Pod:
+    def _new(self, obj: Obj) -> _WatchedPod:
         metadata = obj["metadata"]
         path = f"{metadata['namespace']}/{metadata['name']}"
         label = None if self._group is None else labels_of(obj).get(self._group.label)
         keys = (f"{metadata['namespace']}/{label}",) if label else (*self._up(metadata["uid"]),)
-        return _Pod(name=path, keys=keys, by_itself=bool(obj["spec"].get("schedulingGates")))
+        return _WatchedPod(name=path, keys=keys, by_itself=bool(obj["spec"].get("schedulingGates")))
 
     def _up(self, uid: str) -> Iterator[str]:
         while uid:
@@ -137,7 +137,7 @@ class PodsOfQuota:
             return
         before, is_true_of = self._workloads.get(path), partial(is_true, obj)
         ends = event.type == "DELETED" or is_true_of(FINISHED)
-        now = self._workloads[path] = _Workload(
+        now = self._workloads[path] = _WatchedWorkload(
             keys=(path, *(owner["uid"] for owner in owners)),
             count=sum(int(one.get("count") or 0) for one in spec_of(obj).get("podSets") or []),
             reserved=not ends and is_true_of(QUOTA_RESERVED),
@@ -154,7 +154,7 @@ class PodsOfQuota:
 
     # What follows
 
-    def _look_above(self, path: str, workload: _Workload) -> None:
+    def _look_above(self, path: str, workload: _WatchedWorkload) -> None:
         """Look whether a pod waits by itself although what made it has quota for it."""
         for pod in self._pods_of(workload):
             for key in pod.keys[1:]:
@@ -162,11 +162,11 @@ class PodsOfQuota:
                 if above != path and pod.keys[0] in workload.keys:
                     self._tell(f"pod {pod.name} of Workload {above} has a Workload of its own")
 
-    def _pods_of(self, workload: _Workload) -> list[_Pod]:
+    def _pods_of(self, workload: _WatchedWorkload) -> list[_WatchedPod]:
         uids = {uid for key in workload.keys for uid in self._of.get(key, ())}
         return [self._pods[uid] for uid in sorted(uids)]
 
-    def _count(self, path: str, changed: _Pod) -> None:
+    def _count(self, path: str, changed: _WatchedPod) -> None:
         """Look whether more of a group run than have quota."""
         workload = self._workloads[path]
         running = sum(pod.by_itself and pod.runs for pod in self._pods_of(workload))

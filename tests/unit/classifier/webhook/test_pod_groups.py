@@ -175,7 +175,7 @@ _SET = created(stateful_set())
 _LEADERS = created(leader_worker_set())
 REFUSED: dict[str, tuple[Json, str, Any, str]] = {
     "other queue": (_SET, f"/metadata/labels/{QUEUE.replace('/', '~1')}", "r", "must stay 'q'"),
-    "no queue": (_SET, "/metadata/labels", {}, "must stay 'q'"),
+    "no queue": (_SET, "/metadata/labels", {}, "must stay 'q': scale it to 0 first"),
     "more pods": (_SET, "/spec/replicas", 4, "4: must stay 3: scale it to 0 first"),
     "fewer pods": (_SET, "/spec/replicas", 1, "1: must stay 3: scale it to 0 first"),
     "other requests": (_SET, "/spec/template", template("2"), "spec.template.spec: what its pods"),
