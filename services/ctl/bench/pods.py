@@ -43,7 +43,7 @@ END_SECONDS: Final = 300.0
 
 
 @dataclass(slots=True, kw_only=True)
-class Times:
+class GroupTimes:
     """What happened when, in seconds since the epoch."""
 
     began: float = 0.0
@@ -77,8 +77,8 @@ async def _bench(arguments: Namespace) -> int:
     return Exit.OK
 
 
-async def _measured(system: Running, *, count: int) -> Times:
-    kube, times = system.kube(), Times(loads=[os.getloadavg()[0]])
+async def _measured(system: Running, *, count: int) -> GroupTimes:
+    kube, times = system.kube(), GroupTimes(loads=[os.getloadavg()[0]])
     pods = _pods()
     group = f"{NAME}-{int(time.time())}"
     try:
@@ -117,7 +117,9 @@ def _pods() -> Integration:
     return found
 
 
-async def _create(kube: Kube, times: Times, pods: Integration, group: str, *, count: int) -> None:
+async def _create(
+    kube: Kube, times: GroupTimes, pods: Integration, group: str, *, count: int
+) -> None:
     """Create the pods of a group, some at the same time. Raises `CommandError` if the first is not held."""
     times.began = time.time()
     first = await kube.create(kinds.POD, _pod(pods, group, 0, count))
@@ -149,7 +151,9 @@ def _pod(pods: Integration, group: str, number: int, count: int) -> dict[str, An
     }
 
 
-async def _watch(kube: Kube, times: Times, pods: Integration, group: str, *, count: int) -> None:
+async def _watch(
+    kube: Kube, times: GroupTimes, pods: Integration, group: str, *, count: int
+) -> None:
     """Return once all pods of the group have been seen without their gate."""
     assert pods.group is not None
     reflector = Reflector(kube=kube, kind=kinds.POD, random=Random(0), namespace=NAME)
@@ -172,7 +176,7 @@ async def _watch(kube: Kube, times: Times, pods: Integration, group: str, *, cou
                 return
 
 
-def _report(times: Times, count: int) -> None:
+def _report(times: GroupTimes, count: int) -> None:
     loads = " to ".join(f"{load:.1f}" for load in times.loads)
     print(f"load of {os.cpu_count()} processors: {loads}")
     made, last = times.created - times.began, max(times.released.values())
