@@ -238,7 +238,9 @@ class JobController:
         2. Other replicas carry out that decision and newer ones. Quota gives away what it frees.
         3. This process goes on: the decision that it has would start the job again.
         Whoever finds that an object was changed meanwhile, or has had a decision for long, therefore asks: a
-        server that knows the answer, not one that was cut off from the others as this process was.
+        server that knows the answer, not one that was cut off from the others as this process was. So does
+        who is about to take back what an object says: another replica may have carried out an admission that
+        this one has not read yet.
         """
         try:
             entry = await self.bus.latest(Admission.stream, admission.subject, current=True)

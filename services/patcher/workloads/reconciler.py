@@ -173,6 +173,7 @@ class WorkloadReconciler:
     ) -> None:
         self.decisions.check(admission, state)
         if admission.state == "waiting" and holds_quota(obj):
+            await self.jobs.check_is_last(admission)
             await self.jobs.restore(state, obj)
         obj = await self._write_decision(obj, state, admission)
         if admission.state != "admitted":
@@ -200,6 +201,8 @@ class WorkloadReconciler:
             return
         try:
             obj = await self._update_priority(obj, state)
+            if admission.state == "waiting" and holds_quota(obj):
+                await self.jobs.check_is_last(admission)
             obj = await self._write_decision(obj, state, admission)
         except NotFoundError:
             return  # Deleted; the state will say so.

@@ -3,6 +3,7 @@
 import pytest
 
 from shared.contracts.kube import kinds, names
+from shared.contracts.kube.conditions import QUOTA_RESERVED, is_true
 from shared.contracts.messages.workloads import WorkloadState
 from shared.telemetry import probes
 from shared.testing.waiting import eventually
@@ -87,6 +88,47 @@ async def test_state_releases_no_job_by_a_decision_that_is_not_the_last_one(
 
     await eventually(is_put_off)
     assert not await runs_again(setup)
+
+
+async def test_reason_takes_back_no_admission_that_another_replica_has_carried_out(
+    setup: Setup,
+) -> None:
+    """This replica sees the Workload with its quota before it reads the decision."""
+    await setup.flavor()
+    state = await setup.submit()
+    await setup.decide(state, "waiting", pod_sets=[], reason="WaitingForQuota", message="m")
+
+    async def has_workload() -> bool:
+        return await setup.workload(state) is not None and setup.cached(state) == (True, True)
+
+    await eventually(has_workload)
+    setup.server.lags["ADMISSIONS"] = 3600.0
+    await setup.decide(state, "admitted")
+    reserved = {"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved"}
+    reserved |= {"message": "m", "lastTransitionTime": "2026-01-01T12:00:00Z"}
+    status = {"status": {"conditions": [reserved], "admission": {"clusterQueue": "cq"}}}
+    written = await setup.kube.patch(
+        kinds.WORKLOAD, "default", state.name, status, subresource="status"
+    )
+    await setup.observe(kinds.WORKLOAD, written)
+
+    async def is_cached_with_quota() -> bool:
+        assert setup.patcher is not None
+        known = setup.patcher.cache.object(kinds.WORKLOAD, "default", state.name)
+        return is_true(known, QUOTA_RESERVED)
+
+    await eventually(is_cached_with_quota)
+    outdated = probes.DECISION_OUTDATED.fired
+    job = await setup.job()
+    version = job["metadata"]["resourceVersion"]
+    await setup.bus.publish(projected(job, version=version, generation=1))
+
+    async def is_decided() -> bool:
+        taken_back = not is_true(await setup.workload(state), QUOTA_RESERVED)
+        return probes.DECISION_OUTDATED.fired > outdated or taken_back
+
+    await eventually(is_decided)
+    assert is_true(await setup.workload(state), QUOTA_RESERVED)
 
 
 async def test_states_of_a_running_job_are_no_reason_to_read_it(setup: Setup) -> None:
