@@ -75,6 +75,7 @@ async def test_older_state_never_follows_a_newer_one(table: Table) -> None:
     assert len(table.subjects) == 2
 
 
+@pytest.mark.parametrize("ack_seconds", [0.3])
 async def test_missing_answer_counts_as_a_lost_message(table: Table) -> None:
     result = table.publish("a")
     await table.sent(2)

@@ -2,10 +2,13 @@
 
 import pytest
 
+from shared.testing.waiting import PATIENCE_SECONDS
 from tests.unit.bus.publishing import Table
 
 
-@pytest.mark.parametrize("trouble", ["lost connection", "no answer"])
+@pytest.mark.parametrize(
+    ("trouble", "ack_seconds"), [("lost connection", PATIENCE_SECONDS), ("no answer", 0.3)]
+)
 async def test_older_state_is_not_sent_behind_a_stored_newer_one(
     table: Table, trouble: str
 ) -> None:
