@@ -32,7 +32,7 @@ from shared.contracts.messages.observed import Synced
 from shared.contracts.messages.outcomes import Outcome
 from shared.testing.builders import cluster_queue_spec, observed, workload
 from shared.testing.deployed import bus_of
-from shared.testing.waiting import eventually, first_value
+from shared.testing.waiting import PATIENCE_SECONDS, eventually, first_value
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -173,7 +173,8 @@ async def test_times_that_no_clock_shows_do_not_end_quota(stage: Stage) -> None:
         lie = outcome(held).replace(name=f"ghost-{number}")
         body = lie.model_dump(mode="json") | {"at": time}
         headers = {TYPE: lie.type, "ce-time": time}
-        await connection.request(lie.subject, json.dumps(body).encode(), headers=headers)
+        data = json.dumps(body).encode()
+        await connection.request(lie.subject, data, timeout=PATIENCE_SECONDS, headers=headers)
     # Nor does a queue that has no queue's shape.
     await stage.say("watcher", observed(kinds.CLUSTER_QUEUE, "odd", {"resourceGroups": True}))
     await stage.say("classifier", workload("later", created_at=now()))

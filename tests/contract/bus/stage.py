@@ -2,11 +2,11 @@
 
 import asyncio
 import importlib
-import json
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Protocol, cast
 
 import nats
@@ -15,6 +15,7 @@ import pytest
 from shared.bus.admin.apply import apply_at
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats.bus import NatsBus
+from shared.bus.nats.jetstream_api import call
 from shared.bus.port import Bus, BusError, CaughtUp, Entry
 from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.workloads import WorkloadState
@@ -108,10 +109,9 @@ class NatsStage:
     async def _limit(self, log: str, max_bytes: int) -> None:
         nc = await nats.connect(self.server.url)
         try:
-            info = json.loads((await nc.request(f"$JS.API.STREAM.INFO.{log}")).data)
-            config = info["config"] | {"max_bytes": max_bytes}
-            reply = await nc.request(f"$JS.API.STREAM.UPDATE.{log}", json.dumps(config).encode())
-            assert "error" not in json.loads(reply.data)
+            ask = partial(call, nc, timeout_seconds=PATIENCE_SECONDS)
+            config = (await ask(f"STREAM.INFO.{log}"))["config"]
+            await ask(f"STREAM.UPDATE.{log}", config | {"max_bytes": max_bytes})
         finally:
             await nc.close()
 

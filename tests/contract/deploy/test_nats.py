@@ -30,7 +30,7 @@ from shared.settings.access import Access, inbox_of, public_key
 from shared.settings.ports import reserve_port
 from shared.testing.deployed import bus_of
 from shared.testing.nats_server import nats_server
-from shared.testing.waiting import eventually
+from shared.testing.waiting import PATIENCE_SECONDS, eventually
 from tests.contract.deploy.rendering import COMPONENTS, kustomized
 
 SERVERS: Final = 3
@@ -251,7 +251,8 @@ async def test_encryption_component_keeps_bodies_unreadable_on_disk(folder: Path
         try:
             assert (await apply_at(server.url, access=access)).ok
             client = await nats.connect(server.url, **operator.options())
-            await client.jetstream().publish("sluice.workload.hub.a.b", b"a body to look for")
+            jetstream = client.jetstream(timeout=PATIENCE_SECONDS)
+            await jetstream.publish("sluice.workload.hub.a.b", b"a body to look for")
             await client.close()
         finally:
             await server.stop()

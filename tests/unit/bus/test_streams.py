@@ -1,7 +1,7 @@
 """The streams as data, and making JetStream so."""
 
-import json
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,13 @@ from nats.aio.client import Client
 from shared.bus.admin.apply import apply
 from shared.bus.admin.asyncapi import all_messages, pattern_of
 from shared.bus.filters import covers
+from shared.bus.nats.jetstream_api import call
 from shared.bus.nats.publisher import RETRY_SECONDS
 from shared.bus.nats.stream_drift import check
 from shared.bus.streams import STREAMS_FILE, Catalogue, CatalogueError, load
 from shared.contracts.subjects import SUBJECT_BYTES_MAX
 from shared.testing.nats_server import nats_server
+from shared.testing.waiting import PATIENCE_SECONDS
 
 
 def test_shipped_catalogue_has_the_documented_streams() -> None:
@@ -128,13 +130,13 @@ async def test_changeable_settings_are_updated(nc: Client) -> None:
 
 async def test_settings_added_by_an_operator_are_kept(nc: Client) -> None:
     await apply(nc)
-    info = json.loads((await nc.request("$JS.API.STREAM.INFO.DEAD")).data)["config"]
-    body = info | {"compression": "s2", "max_age": 0}
-    await nc.request("$JS.API.STREAM.UPDATE.DEAD", json.dumps(body).encode())
+    ask = partial(call, nc, timeout_seconds=PATIENCE_SECONDS)
+    info = (await ask("STREAM.INFO.DEAD"))["config"]
+    await ask("STREAM.UPDATE.DEAD", info | {"compression": "s2", "max_age": 0})
 
     await apply(nc)
 
-    config = json.loads((await nc.request("$JS.API.STREAM.INFO.DEAD")).data)["config"]
+    config = (await ask("STREAM.INFO.DEAD"))["config"]
     assert config["compression"] == "s2"
     assert config["max_age"] > 0
 
@@ -148,7 +150,7 @@ async def test_missing_stream_is_reported_with_advice(nc: Client) -> None:
 
 async def test_view_is_rebuilt_only_on_request(nc: Client) -> None:
     await apply(nc)
-    js = nc.jetstream()
+    js = nc.jetstream(timeout=PATIENCE_SECONDS)
     for body in (b"1", b"2"):
         await js.publish("sluice.host.a", body)
     await js.publish("sluice.host.b", b"3")
@@ -178,7 +180,7 @@ async def test_log_is_never_rebuilt(nc: Client) -> None:
 async def test_view_ahead_of_its_log_is_reported(nc: Client) -> None:
     """A power cut may cost the log its last second, and the view not."""
     await apply(nc)
-    js = nc.jetstream()
+    js = nc.jetstream(timeout=PATIENCE_SECONDS)
     for number in range(5):
         await js.publish("sluice.host.a", str(number).encode())
     while (await nc.jsm().stream_info("HOSTS_NOW")).state.last_seq < 5:
