@@ -28,7 +28,6 @@ from shared.testing.world.memory_server import MemoryServer
 
 Json = dict[str, Any]
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-SECONDS_MAX = 5.0
 
 
 class HeldKube(LocalKube):
