@@ -95,7 +95,8 @@ MUTANTS: Final = (
         adr=94,
         where="services.patcher.jobs.controller:JobController.check_is_last",
         make=_answers(None),
-        scenarios=("replicas", "stale-reads"),
+        scenarios=("stale-reads", "replicas"),
+        besides=NO_MARK_TESTED,
     ),
     Mutant(
         name="a server that was deposed is believed",

@@ -20,7 +20,6 @@ from shared.bus.streams import view_of
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.bodies import Metadata
 from shared.contracts.kube.kinds import Kind
-from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
 from shared.integrations import queue_of
 from shared.kube.port import AlreadyExistsError, ConflictError, NotFoundError
@@ -103,7 +102,8 @@ class Disturbances:
             if features.stale_reads:
                 stale = StaleReads(self._system, features.replicas, self._activate)
                 group.create_task(self._repeat(14.0, stale.cut_off_a_server))
-                self._system.server.listen(Admission.stream, stale.on_stored)
+                stale.start()
+                group.create_task(stale.evict_what_is_admitted())
             if features.late_releases:
                 LateReleases(self._system, features.replicas["patcher"], self._activate).start()
             if features.late_refusals:

@@ -242,9 +242,12 @@ FOCUSES: Final[Mapping[str, dict[str, Any]]] = {
         "stale_reads": True,
         "replicated": True,
         "preemption": True,
-        "deactivation": True,
+        "deactivation": False,
+        **dict.fromkeys(
+            ("checks", "handovers", "elections", "leader_pauses", "leader_holds"), False
+        ),
         "replicas": {"quota": 2, "patcher": 3},
-        "faults": {"hold_every_seconds": 6.0, "delay": 0.1},
+        "faults": {"hold_every_seconds": 0.0, "pause_every_seconds": 0.0, "delay": 0.0},
     },
     "late-releases": {
         "late_releases": True,

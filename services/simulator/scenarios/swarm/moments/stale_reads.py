@@ -2,25 +2,25 @@
 
 The worst moment is when a patcher beside it has a decision in its hands:
 
-1. A job is admitted. A machine stops for some seconds, with a patcher that was about to start the job and
-   the server that led the decisions.
+1. A patcher has written that a job is admitted. Its machine stops for some seconds before the job is
+   started, and with it the server that led the decisions.
 2. The other servers elect. A user deactivates the job, and another patcher carries out its eviction.
 3. The machine goes on. The patcher asks that server whether its decision is the last one.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from random import Random
 from typing import Final
 
+from services.simulator.cluster.storage.stored import Event
+from services.simulator.scenarios.swarm.features import FAULT_SECONDS
 from services.simulator.scenarios.system import System
-from shared.bus.follow import read
-from shared.bus.headers import TYPE
 from shared.bus.streams import view_of
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import Metadata
-from shared.contracts.messages.admissions import Admission
-from shared.kube.port import NotFoundError
+from shared.contracts.kube.conditions import ADMITTED, is_true
 from shared.testing.world.connection import Deposed
 
 LED: Final = ("ADMISSIONS", "WORKLOADS", "OUTCOMES", "OBSERVED", "CHECKS")
@@ -30,8 +30,8 @@ SUCCEEDED_SECONDS: Final = (2.5, 4.5)
 DEPOSED_SECONDS: Final = (7.0, 10.0)
 """After which such a server knows that it leads nothing any more."""
 
-STOPPED_SECONDS: Final = (5.0, 6.5)
-"""How long a machine stops."""
+STOPPED_SECONDS: Final = (6.0, 7.0)
+"""How long a machine stops: until others have carried the eviction out."""
 
 Activate = Callable[..., Awaitable[None]]
 
@@ -47,7 +47,8 @@ class StaleReads:
         self._replicas = replicas
         self._activate = activate
         self._random = Random(f"stale/{system.world.seed}")
-        self._acting: set[asyncio.Task[None]] = set()
+        self._seen: set[str] = set()
+        self._admitted: asyncio.Queue[Metadata] = asyncio.Queue()
 
     async def cut_off_a_server(self) -> None:
         """Cut a server off at any time. Some processes connect to it later."""
@@ -59,36 +60,39 @@ class StaleReads:
         led = [name for name in names if random.random() < 2 / 3]
         await self._cut_off(there, led, random.choice((0.0, 0.0, random.uniform(0.0, 3.0))))
 
-    def on_stored(self, _subjects: tuple[str, ...]) -> bool:
-        """Cut a server off right after an admission, with some of the patchers."""
-        if self._world.calm or self._world.closing:
-            return False
-        messages = self._server.stream(Admission.stream).messages
-        stored = next(reversed(messages.values()), None)
-        if stored is None or stored.headers.get(TYPE) != Admission.type:
-            return True
-        admission = read(self._system.newest.read(stored).entry(), Admission)
-        if admission is None or admission.state != "admitted" or self._server.deposed:
-            return True
-        if self._random.random() < 1 / 3:
-            task = asyncio.get_running_loop().create_task(self._evict(admission))
-            self._acting.add(task)
-            task.add_done_callback(self._acting.discard)
-        return True
+    def start(self) -> None:
+        """Begin to follow the Workloads."""
+        api = self._system.api
+        found = api.kinds.find(kinds.WORKLOAD.group, kinds.WORKLOAD.version, kinds.WORKLOAD.plural)
+        assert found is not None
+        api.store.subscribe(found, self._on_workload)
 
-    async def _evict(self, admission: Admission) -> None:
+    def _on_workload(self, event: Event) -> None:
+        obj = event.stored.obj
+        uid = obj["metadata"]["uid"]
+        if not is_true(obj, ADMITTED):
+            self._seen.discard(uid)
+        elif uid not in self._seen:
+            self._seen.add(uid)
+            self._admitted.put_nowait(obj["metadata"])
+
+    async def evict_what_is_admitted(self) -> None:
+        """Cut a server off right after an admission is written, with some of the patchers."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FAULT_SECONDS - asyncio.get_running_loop().time()):
+                while True:
+                    metadata = await self._admitted.get()
+                    if not self._server.deposed and self._random.random() < 1 / 2:
+                        await self._evict(metadata)
+
+    async def _evict(self, metadata: Metadata) -> None:
         random, count = self._random, self._replicas["patcher"]
         patchers = [f"patcher-{number + 1}" for number in range(count)]
         there = random.sample(patchers, count - 1)
-        await self._cut_off(there, LED, random.uniform(0.001, 0.006))
         for name in there:
             self._world.pause(name, seconds=random.uniform(*STOPPED_SECONDS))
+        await self._cut_off(there, LED, 0.0)
         await asyncio.sleep(SUCCEEDED_SECONDS[0])
-        try:
-            found = await self._system.kube.get(kinds.WORKLOAD, admission.namespace, admission.name)
-        except NotFoundError:
-            return
-        metadata: Metadata = found["metadata"]
         await self._activate(metadata, active=False)
 
     async def _cut_off(self, there: Iterable[str], led: Iterable[str], later: float) -> None:
