@@ -16,7 +16,7 @@ def _without_tombstones(_original: Any) -> Any:
     return on_listed
 
 
-async def _flush_nothing(_self: Any) -> None:
+async def _flush_nothing(*_args: Any, **_options: Any) -> None:
     return None
 
 
@@ -26,15 +26,6 @@ def _without_deletions(original: Any) -> Any:
             original(self, observed, integration)
 
     return on_job
-
-
-def _at_once(_original: Any) -> Any:
-    """Begin a term while messages of the one before are on their way."""
-
-    def serve_now(_bus: Any, serve: Any) -> Any:
-        return serve()
-
-    return serve_now
 
 
 STALE_BELIEVED: Final = Mutant(
@@ -79,8 +70,8 @@ MUTANTS: Final = (
     Mutant(
         name="a term begins while messages of the one before are on their way",
         adr=119,
-        where="shared.bus.leadership:_serve",
-        make=_at_once,
+        where="shared.bus.leadership:_flush",
+        make=lambda _original: _flush_nothing,
         scenarios=("late-observations",),
         besides=STALE_BELIEVED,
     ),

@@ -39,7 +39,7 @@ MECHANISMS: Final[Mapping[str, tuple[str, ...]]] = {
     "lives": (*_BUS, "drain-awaited", "earlier-outcome", "reason-superseded"),
     "late-observations": ("stale-ended",),
     "late-refusals": ("stop-marked", "refused-before"),
-    "late-releases": ("stop-marked", "release-too-late", "decision-outdated"),
+    "late-releases": ("stop-marked", "decision-outdated"),
     "machines": ("fence-refused", "duplicate-dropped", "put-off", "lease-lost"),
     "tenants": ("bypass-found", "earlier-workload", "duplicate-dropped", "put-off"),
     "swarm": (

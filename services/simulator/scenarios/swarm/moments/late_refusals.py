@@ -63,8 +63,12 @@ class LateRefusals:
         obj, old = request.obj, request.old
         if obj is None or old is None or request.subresource or self._world.loop.time() > until:
             return
-        is_start = old["spec"].get("suspend") and not obj["spec"].get("suspend")
-        if (request.namespace, request.name) == (namespace, name) and is_start:
+        if request.kind.kind != kinds.JOB.kind or (request.namespace, request.name) != (
+            namespace,
+            name,
+        ):
+            return
+        if old["spec"].get("suspend") and not obj["spec"].get("suspend"):
             raise bad_request("this job is not to start")
 
     def _on_workload(self, event: Event) -> None:
