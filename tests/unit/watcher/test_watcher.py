@@ -239,7 +239,7 @@ def test_object_that_a_term_of_before_had_on_its_way_does_not_outlive_it() -> No
         assert harness.server.acquire("watcher-hub", "another", ttl_seconds=5)
         await asyncio.sleep(3)
         await harness.delete("j")
-        await asyncio.sleep(17)  # Before the term looks for what others have published.
+        await asyncio.sleep(20)  # Before the term looks for what others have published.
         assert harness.server.holder("watcher-hub") == holder
         assert [one.deleted for one in harness.published(JOB)] in ([], [False, True])
         assert harness.view() == await harness.truth(*WATCHED)
