@@ -57,7 +57,7 @@ def believes(*_: Any) -> list[str]:
     ("where", "name", "mistake", "seeds"),
     [
         pytest.param(CopyReconciler, "may_start", starts_anything, (4, 15), id="no fence"),
-        pytest.param(CopyReconciler, "stop", stops_nothing, (31, 40), id="no lease"),
+        pytest.param(CopyReconciler, "stop", stops_nothing, (38, 42), id="no lease"),
         pytest.param(plan, "may_still_run", believes, (25, 42), id="no confirmation"),
     ],
 )

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from services.simulator.scenarios.swarm.features import FOCUSES, Features, drawn
+from services.simulator.scenarios.swarm.features import FOCUSES, Features, drawn, focused
 from services.simulator.scenarios.swarm.scenario import play, play_focused, play_with
 from shared.testing.world.world import Faults
 from tests.simulation.long import long
@@ -45,6 +45,7 @@ def test_world_of_a_seed_repeats_itself() -> None:
 
 def test_every_feature_is_on_in_some_world_and_off_in_another() -> None:
     worlds = [drawn(Random(f"swarm/{seed}"), Random(f"later/{seed}")) for seed in range(200)]
+    worlds += [focused(worlds[0], focus) for focus in FOCUSES]
     for name in Features.__dataclass_fields__:
         assert len({str(getattr(world, name)) for world in worlds}) > 1, name
 
