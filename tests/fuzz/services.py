@@ -234,7 +234,12 @@ def borders() -> Iterator[Border]:
         yield _of("quota", what, _quota)
     for kind in (kinds.CLUSTER_QUEUE, kinds.COHORT):
         strategy = observations(kind)
-        yield Border(name=f"quota: {kind.kind}", strategy=strategy, call=_quota_object, weight=0.5)
+        yield Border(
+            name=f"quota and its auditor: {kind.kind}",
+            strategy=strategy,
+            call=_quota_object,
+            weight=0.5,
+        )
     for what in ("workload", "admission", "check", "outcome", "dispatch"):
         yield _of("tracer", what, _trace)
     for what in ("workload", "admission", "check", "dispatch", "copy", "home", "beat"):
