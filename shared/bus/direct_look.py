@@ -256,10 +256,16 @@ class DirectLook:
         from nats.errors import Error as NatsError  # noqa: PLC0415
 
         data = b"" if body is None else json.dumps(body).encode()
+        asking = self._nc.request(f"$JS.API.{what}", data, timeout=CALL_SECONDS)
+        # In a task of its own: nats-py loses a cancellation that comes with the answer (gh-86296).
+        asked = asyncio.create_task(asking)
         try:
-            reply = await self._nc.request(f"$JS.API.{what}", data, timeout=CALL_SECONDS)
+            await asyncio.wait({asked})
+            reply = asked.result()
         except (NatsError, TimeoutError) as error:
             raise SilentError(f"{self._stream}: reading stopped: {error}") from error
+        finally:
+            asked.cancel()
         answer: Json = json.loads(reply.data)
         if "error" in answer and what.startswith("STREAM.INFO."):
             raise SilentError(f"{self._stream}: {answer['error'].get('description')}")

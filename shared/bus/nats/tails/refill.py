@@ -20,6 +20,7 @@ from nats.errors import Error as NatsError
 from shared.bus import headers as wire
 from shared.bus.filters import covers, overlap
 from shared.bus.nats.broker import Connection
+from shared.bus.nats.cancellation import cancellable
 from shared.bus.nats.jetstream_api import (
     MESSAGE_NOT_FOUND,
     TIMEOUT_SECONDS,
@@ -171,7 +172,8 @@ async def _publish_at(nc: Client, stored: Json, sequence: int) -> bool:
     kept[wire.EXPECT_LAST] = str(sequence - 1)
     data = base64.b64decode(stored.get("data", ""))
     try:
-        reply = await nc.request(stored["subject"], data, timeout=TIMEOUT_SECONDS, headers=kept)
+        with cancellable():
+            reply = await nc.request(stored["subject"], data, timeout=TIMEOUT_SECONDS, headers=kept)
     except NatsError as error:
         raise UnavailableError(f"{stored['subject']}: {error}") from error
     problem = json.loads(reply.data).get("error")

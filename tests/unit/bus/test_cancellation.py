@@ -1,0 +1,38 @@
+"""Who is cancelled in the moment of an answer ends: nats-py on Python 3.11 goes on (gh-86296)."""
+
+import asyncio
+import json
+from typing import Any, cast
+
+import pytest
+from nats.aio.msg import Msg
+
+from shared.bus.direct_look import DirectLook
+
+EMPTY = {
+    "state": {"last_seq": 0},
+    "created": "2026-01-01T00:00:00Z",
+    "config": {"num_replicas": 1},
+}
+
+
+class Client:
+    """Waits for its answers as nats-py does."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.answer: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+
+    async def request(self, _subject: str, _data: bytes, timeout: float) -> Msg:  # noqa: ASYNC109
+        self.asked.set()
+        return await asyncio.wait_for(self.answer, timeout)
+
+
+async def test_look_that_is_cancelled_as_its_answer_comes_ends() -> None:
+    client = Client()
+    looking = asyncio.create_task(DirectLook(cast("Any", client), "HOSTS", (">",)).more())
+    await client.asked.wait()
+    client.answer.set_result(Msg(cast("Any", client), data=json.dumps(EMPTY).encode()))
+    looking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await looking
