@@ -23,8 +23,9 @@ $(STAMP): pyproject.toml uv.lock
 
 browser: ## Install what the tests of the console's page need: Debian's Chromium, and axe-core from npm
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null \
-	  || (apt-get update --quiet && apt-get install --yes --quiet chromium npm) \
+	  || (apt-get update --quiet && apt-get install --yes --quiet chromium) \
 	  || echo "install Chromium by hand: without it the tests of the page are skipped"
+	@command -v npm >/dev/null || apt-get install --yes --quiet npm || echo "install npm by hand: axe-core needs it"
 	@npm ci --silent --prefix tests/integration/page || echo "npm did not install axe-core: its test is skipped"
 
 screenshots: setup ## Take the pictures of the console's pages again: docs/images/console-*.png
