@@ -2,7 +2,8 @@
 
 import logging
 import sys
-from typing import Any, Final
+from contextlib import suppress
+from typing import Any, Final, TextIO, cast
 
 import structlog
 
@@ -21,6 +22,25 @@ def _redact(
         if isinstance(value, str) and "@" in value:  # Else no URL has a password: this is cheap.
             event[name] = redacted(value)
     return event
+
+
+class _StandardError:
+    """Standard error as it is when a line is written; a line that cannot be written is dropped.
+
+    A command that a test runs replaces it and closes its own at the end, and whoever reads a pipe may
+    go: neither may end the work that the line is about.
+    """
+
+    def write(self, text: str) -> None:
+        with suppress(OSError, ValueError):
+            sys.stderr.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            sys.stderr.flush()
+
+
+_STANDARD_ERROR: Final = cast(TextIO, _StandardError())
 
 
 def configure_logging(*, service: str, level: str, format_: str, for_good: bool = True) -> None:
@@ -44,7 +64,7 @@ def configure_logging(*, service: str, level: str, format_: str, for_good: bool 
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[level.upper()]
         ),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(file=_STANDARD_ERROR),
         cache_logger_on_first_use=for_good,
     )
     structlog.contextvars.bind_contextvars(service=service)
@@ -52,7 +72,7 @@ def configure_logging(*, service: str, level: str, format_: str, for_good: bool 
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *shown],
         foreign_pre_chain=shared,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(_STANDARD_ERROR)
     handler.setFormatter(formatter)
     root = logging.getLogger()
     root.handlers[:] = [handler]
