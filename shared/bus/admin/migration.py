@@ -5,21 +5,27 @@ a snapshot: its messages have the same sequences afterwards, and its durables st
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from nats.aio.client import Client
 
 from shared.bus.admin.snapshots import load_stream, save_stream
 from shared.bus.nats.jetstream_api import call
 from shared.bus.nats.stream_drift import stream_info
+from shared.bus.port import UnavailableError
 from shared.bus.streams import VIEW_SUFFIX, epoch_of, load
 
 DURABLES_SECONDS: Final = 30.0
 """Three servers agree on the consumers of a stream that was restored after they agreed on the stream."""
 
+PATIENCE_SECONDS: Final = 60.0
+"""Servers that elect a leader do not answer meanwhile."""
+
+T = TypeVar("T")
 Json = dict[str, Any]
 Action = Literal["move", "moved", "absent", "refused"]
 
@@ -65,10 +71,8 @@ async def migrate(source: Client, target: Client, folder: Path) -> AsyncIterator
             yield step
             continue
         await save_stream(source, step.stream, folder / step.stream)
-        if await stream_info(target, step.stream) is not None:
-            await call(
-                target, f"STREAM.DELETE.{step.stream}"
-            )  # The plan has seen that it is empty.
+        if await _info(target, step.stream) is not None:  # The plan has seen that it is empty.
+            await call(target, f"STREAM.DELETE.{step.stream}")
         await load_stream(target, folder / step.stream)
         moved.append(step.stream)
         yield await _verified(step, source, target)
@@ -79,7 +83,7 @@ async def migrate(source: Client, target: Client, folder: Path) -> AsyncIterator
 
 
 async def _step(name: str, source: Client, target: Client) -> Step:
-    here, there = await stream_info(source, name), await stream_info(target, name)
+    here, there = await _info(source, name), await _info(target, name)
     if here is None:
         return Step(stream=name, action="absent", detail="the source has none")
     state = here["state"]
@@ -103,7 +107,7 @@ async def _step(name: str, source: Client, target: Client) -> Step:
 
 async def _verified(step: Step, source: Client, target: Client) -> Step:
     """The step as done; refused if a durable consumer does not stand where it stood."""
-    there = await stream_info(target, step.stream)
+    there = await _info(target, step.stream)
     if there is None or int(there["state"]["last_seq"]) < step.last:
         return replace(step, action="refused", detail="not all of it arrived")
     wanted = await _durables(source, step.stream)
@@ -122,7 +126,7 @@ async def _durables(nc: Client, stream: str) -> dict[str, int]:
     found: dict[str, int] = {}
     seen = 0
     while True:
-        page = await call(nc, f"CONSUMER.LIST.{stream}", {"offset": seen})
+        page = await _asked(partial(call, nc, f"CONSUMER.LIST.{stream}", {"offset": seen}))
         consumers = page.get("consumers") or []
         seen += len(consumers)
         for one in consumers:
@@ -130,3 +134,19 @@ async def _durables(nc: Client, stream: str) -> dict[str, int]:
                 found[one["name"]] = int(one["ack_floor"]["stream_seq"])
         if not consumers or seen >= int(page["total"]):
             return found
+
+
+async def _info(nc: Client, name: str) -> Json | None:
+    return await _asked(partial(stream_info, nc, name))
+
+
+async def _asked(question: Callable[[], Awaitable[T]]) -> T:
+    """The answer to a question that changes nothing: it is asked again while no server answers."""
+    until = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+    while True:
+        try:
+            return await question()
+        except UnavailableError:
+            if asyncio.get_running_loop().time() > until:
+                raise
+            await asyncio.sleep(0.5)
