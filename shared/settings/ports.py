@@ -1,11 +1,14 @@
 """Ports of this machine that are promised to a program before it listens there."""
 
+import atexit
 import socket
+from contextlib import ExitStack
 from typing import Final
 
 LOOPBACK: Final = "127.0.0.1"
 
-_reserved: list[socket.socket] = []
+_reserved: Final = ExitStack()
+atexit.register(_reserved.close)
 
 
 def reserve_port(port: int = 0, *, host: str = LOOPBACK) -> int:
@@ -25,5 +28,5 @@ def reserve_port(port: int = 0, *, host: str = LOOPBACK) -> int:
     except OSError as error:
         held.close()
         raise OSError(error.errno, error.strerror, f"{host}:{port}") from error
-    _reserved.append(held)
+    _reserved.enter_context(held)
     return int(held.getsockname()[1])
