@@ -215,6 +215,10 @@ def compiled(document: Document, lines: Lines) -> Compiled:
         propagate=_place(checking, ("spec", "propagate"), spec.propagate, each=None)[0],
         pod_groups=_pod_groups(checking, spec),
     )
+    if spec.annotate is not None and spec.propagate is None:
+        checking.refuse(
+            ("spec", "annotate"), "only with propagate: nothing else has a template here"
+        )
     names = [plan.name for plan in result.pod_sets if plan.each is None]
     if len(names) != len(set(names)) and not any(plan.when for plan in result.pod_sets):
         checking.refuse(("spec", "podSets"), "two pod sets have the same name; set `name`")

@@ -22,6 +22,9 @@ _INDEX_MAX: Final = 6
 _INDEX: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _FIRST: Final = "scale it to 0 first, and wait until its pods are gone"
 
+_ABSENT: Final = re.compile(r"\.orValue\([^()]*\)|\?")
+"""What an expression that reads one field says of its absence."""
+
 Marks = tuple[dict[str, str], dict[str, str]]
 """Labels and annotations."""
 
@@ -33,6 +36,16 @@ def templates_of(obj: Object, integration: Integration) -> list[tuple[str, ...]]
     if plan is not None and plan.leader is not None and found(obj, plan.leader) is not None:
         paths.append(plan.leader)
     return paths
+
+
+def annotations_for(
+    path: tuple[str, ...], integration: Integration, old: Object | None
+) -> Mapping[str, str]:
+    """Return the annotations for the template at `path`; `old`: the object before a change."""
+    wanted = integration.document.spec.annotate or {}
+    has_queue = found(old, (*path, "metadata", "labels", QUEUE)) is not None
+    has_any = any(found(old, (*path, "metadata", "annotations", key)) for key in wanted)
+    return {} if has_queue and not has_any else wanted
 
 
 def group_marks(obj: Object, integration: Integration, spec: GroupSpec | None) -> Marks:
@@ -96,7 +109,8 @@ def _of_pods(
 ) -> Iterator[str]:
     total, before = _value(plan.total, obj), _value(plan.total, old)
     if total not in {0, before}:
-        yield f"{plan.total.expression.text}: {total}: must stay {before}: {_FIRST}"
+        field = _ABSENT.sub("", plan.total.expression.text)
+        yield f"{field}: {total}: must stay {before}: {_FIRST}"
     paths = templates_of(old, integration)
     if paths != templates_of(obj, integration):
         yield f"{'.'.join(plan.leader or ())}: may not come or go while it has pods: {_FIRST}"

@@ -3,37 +3,28 @@
 from collections.abc import Iterator
 from typing import Final
 
-from services.classifier.validation.labels import INTEGER, fixed_labels, labels, positive
-from services.classifier.validation.names import label_key
-from services.classifier.validation.problems import (
-    IMMUTABLE,
-    Problem,
-    forbidden,
-    invalid,
-    missing,
+from services.classifier.validation.labels import (
+    FALSE,
+    INTEGER,
+    TRUE,
+    fixed_labels,
+    labels,
+    topology,
 )
+from services.classifier.validation.problems import IMMUTABLE, Problem, forbidden, invalid
 from services.classifier.validation.reading import at, mapping, number
 from services.classifier.validation.workloads import is_elastic
 from shared.contracts.kube.kinds import Object
-from shared.contracts.kube.names import (
-    ELASTIC_JOB,
-    EQUAL_COMPLETIONS,
-    MIN_PARALLELISM,
-    POD_SET_SLICE_SIZE,
-    POD_SET_SLICE_TOPOLOGY,
-    POD_SET_TOPOLOGIES,
-)
+from shared.contracts.kube.names import ELASTIC_JOB, EQUAL_COMPLETIONS, MIN_PARALLELISM
 
-_PODS: Final = "spec.template.metadata.annotations"
-_TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
-_FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+_PODS: Final = ("spec", "template", "metadata")
 
 
 def job(obj: Object) -> Iterator[Problem]:
     """Check a Job by itself."""
     yield from labels(obj)
     yield from _equal_completions(obj)
-    yield from _topology(obj)
+    yield from topology(".".join(_PODS), mapping(obj, *_PODS, "annotations"), _pods(obj))
 
 
 def job_created(obj: Object) -> Iterator[Problem]:
@@ -55,7 +46,7 @@ def job_update(obj: Object, old: Object) -> Iterator[Problem]:
     if _annotation(obj, MIN_PARALLELISM) != _annotation(old, MIN_PARALLELISM):
         yield from _partial_admission(obj)
     before, now = _annotation(old, EQUAL_COMPLETIONS), _annotation(obj, EQUAL_COMPLETIONS)
-    if runs and ran_before and (before in _TRUE) != (now in _TRUE):
+    if runs and ran_before and (before in TRUE) != (now in TRUE):
         yield forbidden(
             _annotation_field(EQUAL_COMPLETIONS), f"{IMMUTABLE} while the job is not suspended"
         )
@@ -79,9 +70,9 @@ def _equal_completions(obj: Object) -> Iterator[Problem]:
     if given is None:
         return
     field = _annotation_field(EQUAL_COMPLETIONS)
-    if given not in _TRUE | _FALSE:
+    if given not in TRUE | FALSE:
         yield invalid(field, given, "must be true or false")
-    if given not in _TRUE:
+    if given not in TRUE:
         return
     if at(obj, "spec", "completionMode") in {None, "NonIndexed"}:
         yield invalid(field, given, "should not be enabled for NonIndexed jobs")
@@ -92,38 +83,6 @@ def _equal_completions(obj: Object) -> Iterator[Problem]:
             completions,
             f"should be equal to parallelism when {EQUAL_COMPLETIONS} annotation is true",
         )
-
-
-def _topology(obj: Object) -> Iterator[Problem]:
-    given = mapping(obj, "spec", "template", "metadata", "annotations")
-    wanted = [name for name in POD_SET_TOPOLOGIES if name in given]
-    if len(wanted) > 1:
-        yield invalid(
-            _PODS, wanted, f"must not contain more than one topology annotation: {wanted}"
-        )
-    for name in wanted[:1]:
-        field = f"{_PODS}[{name}]"
-        if name.endswith("unconstrained-topology"):
-            if given[name] not in _TRUE | _FALSE:
-                yield invalid(field, given[name], "must be true or false")
-        else:
-            yield from label_key(field, str(given[name]))
-    yield from _topology_slices(obj, given)
-
-
-def _topology_slices(obj: Object, given: Object) -> Iterator[Problem]:
-    size, topology = given.get(POD_SET_SLICE_SIZE), given.get(POD_SET_SLICE_TOPOLOGY)
-    field = f"{_PODS}[{POD_SET_SLICE_SIZE}]"
-    if topology is not None:
-        yield from label_key(f"{_PODS}[{POD_SET_SLICE_TOPOLOGY}]", str(topology))
-        if size is None:
-            yield missing(field, f"must be set when {POD_SET_SLICE_TOPOLOGY} is specified")
-    elif size is not None:
-        yield forbidden(field, f"may not be set when {POD_SET_SLICE_TOPOLOGY} is not specified")
-    if size is not None:
-        yield from positive(field, str(size))
-        if INTEGER.fullmatch(str(size)) and int(size) > _pods(obj):
-            yield invalid(field, int(size), f"must not be greater than pod set count {_pods(obj)}")
 
 
 def _suspended(obj: Object) -> bool:

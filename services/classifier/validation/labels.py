@@ -1,21 +1,32 @@
-"""Kueue's rules for the labels of whatever can wait: a Job, an object of another kind, or what makes pods.
+"""Kueue's rules for labels, and for annotations of pods that ask for a topology, of whatever can wait.
 
-They are those of kubernetes-sigs/kueue@ff69552 pkg/controller/jobframework/validation.go.
+That is a Job, an object of another kind, or what makes pods. The rules are those of
+kubernetes-sigs/kueue@ff69552 pkg/controller/jobframework/validation.go and tas_validation.go.
 """
 
 import re
 from collections.abc import Iterator
 from typing import Final
 
-from services.classifier.validation.names import subdomain
-from services.classifier.validation.problems import IMMUTABLE, Problem, invalid
+from services.classifier.validation.names import label_key, subdomain
+from services.classifier.validation.problems import IMMUTABLE, Problem, forbidden, invalid, missing
 from services.classifier.validation.reading import at
 from shared.contracts.kube.kinds import Object
-from shared.contracts.kube.names import MAX_EXECUTION, PRIORITY_CLASS_LABEL, QUEUE
+from shared.contracts.kube.names import (
+    MAX_EXECUTION,
+    POD_SET_SLICE_SIZE,
+    POD_SET_SLICE_TOPOLOGY,
+    POD_SET_TOPOLOGIES,
+    PRIORITY_CLASS_LABEL,
+    QUEUE,
+)
 from shared.contracts.kube.numbers import INT32_MAX
 from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
 
 INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}")
+TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+"""What Go reads as true and as false."""
 
 
 def labels(obj: Object) -> Iterator[Problem]:
@@ -26,7 +37,7 @@ def labels(obj: Object) -> Iterator[Problem]:
             yield from subdomain(field_of(name), value)
     limit = label(obj, MAX_EXECUTION)
     if limit is not None:
-        yield from positive(field_of(MAX_EXECUTION), limit)
+        yield from _positive(field_of(MAX_EXECUTION), limit)
 
 
 def changed_labels(obj: Object, old: Object, *, runs: bool, ran_before: bool) -> Iterator[Problem]:
@@ -65,7 +76,7 @@ def _priority(obj: Object, old: Object, *, runs: bool) -> Iterator[Problem]:
         yield invalid(field, now, "WorkloadPriorityClass cannot be removed from a workload")
 
 
-def positive(field: str, value: str) -> Iterator[Problem]:
+def _positive(field: str, value: str) -> Iterator[Problem]:
     """Check a number of 32 bits above zero."""
     if not INTEGER.fullmatch(value):
         yield invalid(field, value, "must be an integer")
@@ -73,6 +84,44 @@ def positive(field: str, value: str) -> Iterator[Problem]:
         yield invalid(field, int(value), "should be greater than 0")
     elif int(value) > INT32_MAX:
         yield invalid(field, int(value), f"should be less than or equal to {INT32_MAX}")
+
+
+def topology(metadata: str, given: Object, pods: int | None) -> Iterator[Problem]:
+    """Check the annotations `given` of a pod template; `metadata` is the path of what has them.
+
+    `pods`: how many pods the template makes; None if that does not limit the size of a slice.
+    """
+    field = f"{metadata}.annotations"
+    wanted = [name for name in POD_SET_TOPOLOGIES if name in given]
+    if len(wanted) > 1:
+        yield invalid(
+            field, wanted, f"must not contain more than one topology annotation: {wanted}"
+        )
+    for name in wanted:
+        if not name.endswith("unconstrained-topology"):
+            yield from label_key(f"{field}[{name}]", str(given[name]))
+        elif str(given[name]) not in TRUE | FALSE:
+            yield invalid(f"{field}[{name}]", given[name], "must be a boolean value")
+    yield from _slices(field, given, pods)
+
+
+def _slices(annotations: str, given: Object, pods: int | None) -> Iterator[Problem]:
+    size, of = given.get(POD_SET_SLICE_SIZE), given.get(POD_SET_SLICE_TOPOLOGY)
+    field = f"{annotations}[{POD_SET_SLICE_SIZE}]"
+    if of is not None:
+        yield from label_key(f"{annotations}[{POD_SET_SLICE_TOPOLOGY}]", str(of))
+        if size is None:
+            yield missing(field, f"must be set when '{POD_SET_SLICE_TOPOLOGY}' is specified")
+    elif size is not None:
+        yield forbidden(field, f"may not be set when '{POD_SET_SLICE_TOPOLOGY}' is not specified")
+    if size is None:
+        return
+    if not INTEGER.fullmatch(str(size)) or abs(int(size)) > INT32_MAX:
+        yield invalid(field, size, "must be a numeric value")
+    elif int(size) < 1:
+        yield invalid(field, size, "must be greater than or equal to 1")
+    elif pods is not None and int(size) > pods:
+        yield invalid(field, size, f"must not be greater than pod set count {pods}")
 
 
 def label(obj: Object, name: str) -> str | None:

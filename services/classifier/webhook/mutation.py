@@ -5,7 +5,7 @@ override `managedBy`, then apply what the expressions return. Two things differ:
 nothing more, and an annotation records that the author created the run paused.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from services.classifier.cel import Mutation
@@ -19,8 +19,9 @@ from services.classifier.refusal import (
     read_strings,
 )
 from services.classifier.rules import Rules
-from services.classifier.validation import RULES
-from services.classifier.validation.labels import labels
+from services.classifier.validation import RULES, Problem
+from services.classifier.validation.labels import labels, topology
+from services.classifier.validation.reading import mapping
 from services.classifier.webhook.context import DEFAULT_CONTEXT, NamespaceContext
 from services.classifier.webhook.coscheduling import apply_coscheduling, task_run_affinity_patch
 from services.classifier.webhook.draft import Draft, MutationResult
@@ -30,7 +31,7 @@ from shared.contracts.kube.kinds import PIPELINE_RUN, POD, Object
 from shared.contracts.messages.spokes import MANAGER
 from shared.contracts.webhook import KEPT_IN_USE
 from shared.integrations import Integration, Integrations, ObjectError, controller_uid, queue_of
-from shared.integrations.pod_groups import group_marks, templates_of
+from shared.integrations.pod_groups import annotations_for, group_marks, templates_of
 
 __all__ = [
     "Evaluate",
@@ -76,6 +77,8 @@ def mutate(
     if not context.managed or not integration.matches(obj):
         return MutationResult(object=obj, patch=())
     if integration.propagates:
+        if queue_of(obj):
+            _check_rules(obj, integration)
         return propagated(obj, integration, context.integrations)
     if _is_left_alone(obj, integration, context):
         return MutationResult(object=obj, patch=())
@@ -110,8 +113,8 @@ def _held(obj: Object, integration: Integration, context: NamespaceContext) -> D
     """Begin a draft that waits. Raises `RefusedError` for what could not be counted or stopped."""
     for refusal in integration.refusals(obj):
         raise not_countable(obj, integration, refusal)
-    if checks_labels(integration):
-        _check_labels(obj, integration)
+    if has_rules(integration):
+        _check_rules(obj, integration)
     _check_stays_here(obj, integration, context)
     draft = Draft(obj)
     held_apart = bool(controller_of(obj)) and not integration.gate
@@ -143,37 +146,61 @@ _NOT_ELSEWHERE: Final = (
 )
 
 
-def propagated(obj: Object, integration: Integration, integrations: Integrations) -> MutationResult:
+def propagated(
+    obj: Object, integration: Integration, integrations: Integrations, old: Object | None = None
+) -> MutationResult:
     """Return an object whose pods wait instead, with the labels of its queue on their template.
 
-    Raises `RefusedError` for one that the document refuses.
+    `old`: the object before a change; None for a new one. Raises `RefusedError` for one that the
+    document refuses.
     """
     if not queue_of(obj):
         return MutationResult(object=obj, patch=())
     for refusal in integration.refusals(obj):
         raise not_countable(obj, integration, refusal)
-    _check_labels(obj, integration)
     pods = integrations.find(group=POD.group, kind=POD.kind)
     draft = Draft(obj)
     try:
-        marks = group_marks(obj, integration, None if pods is None else pods.group)
+        labels, annotations = group_marks(obj, integration, None if pods is None else pods.group)
     except ObjectError as error:
         raise not_countable(obj, integration, str(error)) from error
     for path in templates_of(obj, integration):
-        draft.propagate(path, *marks)
+        draft.propagate(path, labels, {**annotations_for(path, integration, old), **annotations})
     return draft.result()
 
 
-def checks_labels(integration: Integration) -> bool:
-    """Whether Kueue's rules for labels are kept here: not for runs, nor for what validation has rules for."""
+def has_rules(integration: Integration) -> bool:
+    """Whether Kueue's rules are kept here: not for runs, nor for what validation has rules for."""
     kind = integration.kind
     return not integration.classify and (kind.group, kind.kind) not in RULES
 
 
-def _check_labels(obj: Object, integration: Integration) -> None:
-    """Raise `RefusedError` for a label that names nothing, as Kueue does."""
-    for problem in labels(obj):
-        raise not_countable(obj, integration, str(problem))
+def _check_rules(obj: Object, integration: Integration) -> None:
+    """Raise `RefusedError` for labels that name nothing, and for topologies that cannot be."""
+    check_problems(obj, integration, (*labels(obj), *topologies(obj, integration)))
+
+
+def check_problems(obj: Object, integration: Integration, problems: Iterable[Problem]) -> None:
+    """Raise `RefusedError` with all problems, if there are any."""
+    if text := "; ".join(map(str, problems)):
+        raise not_countable(obj, integration, text)
+
+
+def topologies(obj: Object, integration: Integration) -> Iterator[Problem]:
+    """Yield what is wrong with the topologies for which the pods of an object ask.
+
+    Where the document fails on the object, that waits and its reason says so.
+    """
+    try:
+        pod_sets = integration.pod_sets(obj)
+    except ObjectError:
+        return
+    # A pod is one of its group, and the pods of a template may be scaled.
+    limits = integration.gate is None and not integration.propagates
+    for pod_set in pod_sets:
+        annotations = mapping(pod_set, "template", "metadata", "annotations")
+        pods = pod_set["count"] if limits else None
+        yield from topology(f"pods of {pod_set['name']}: metadata", annotations, pods)
 
 
 def described(obj: Object, integration: Integration) -> str:

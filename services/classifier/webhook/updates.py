@@ -9,11 +9,13 @@ from services.classifier.validation.labels import changed_labels
 from services.classifier.webhook.context import NamespaceContext
 from services.classifier.webhook.draft import Draft, MutationResult
 from services.classifier.webhook.mutation import (
-    checks_labels,
+    check_problems,
     controller_of,
     described,
+    has_rules,
     not_countable,
     propagated,
+    topologies,
 )
 from shared.contracts.kube import names
 from shared.contracts.kube.bodies import annotations_of, labels_of
@@ -52,10 +54,9 @@ def review_update(
         _check_refusals(obj, old, integration)
     if integration.matches(old) and user not in context.patchers:
         _check_label(obj, old, integration)
-        if checks_labels(integration):
+        if has_rules(integration):
             runs, ran_before = (not integration.held(one) for one in (obj, old))
-            for problem in changed_labels(obj, old, runs=runs, ran_before=ran_before):
-                raise not_countable(obj, integration, str(problem))
+            _check_changes(obj, old, integration, runs=runs, ran_before=ran_before)
     if not integration.held(old):
         return _marked(obj) if _has_our_mark(old) and not _has_our_mark(obj) else unchanged
     if not integration.matches(old):
@@ -80,8 +81,7 @@ def _propagated(
     obj: Object, old: Object, integration: Integration, context: NamespaceContext
 ) -> MutationResult:
     runs = integration.active(old)
-    for wrong in changed_labels(obj, old, runs=runs, ran_before=runs):
-        raise not_countable(obj, integration, str(wrong))
+    _check_changes(obj, old, integration, runs=runs, ran_before=runs)
     try:
         for problem in group_changes(obj, old, integration):
             raise not_countable(obj, integration, problem)
@@ -93,7 +93,18 @@ def _propagated(
             f"{field}: must stay {queue_of(old)!r}, or name another queue: its pods have it, too"
         )
         raise not_countable(obj, integration, problem)
-    return propagated(obj, integration, context.integrations)
+    return propagated(obj, integration, context.integrations, old)
+
+
+def _check_changes(
+    obj: Object, old: Object, integration: Integration, *, runs: bool, ran_before: bool
+) -> None:
+    """Raise `RefusedError` for a change that Kueue's rules forbid. What was wrong before is no reason."""
+    problems = list(changed_labels(obj, old, runs=runs, ran_before=ran_before))
+    if queue_of(obj) and obj.get("spec") != old.get("spec"):
+        before = set(map(str, topologies(old, integration))) if queue_of(old) else set()
+        problems += (one for one in topologies(obj, integration) if str(one) not in before)
+    check_problems(obj, integration, problems)
 
 
 def _check_refusals(obj: Object, old: Object, integration: Integration) -> None:

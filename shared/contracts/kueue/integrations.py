@@ -342,7 +342,11 @@ class IntegrationSpec(_Strict):
     propagate: FieldPath | None = None
     """Its pods wait instead, each by itself or as `podGroups` says: the labels that name its queue and its
     priority go to the pod template at this path, when it is created or changed. It is never watched; of the
-    rest, only `match`, `refuse` and `podGroups` are asked."""
+    rest, only `match`, `refuse`, `annotate` and `podGroups` are asked."""
+
+    annotate: Annotated[dict[str, str], Field(min_length=1, max_length=10)] | None = None
+    """Annotations that its pod templates get with these labels. Only with `propagate`. Where a template has
+    the labels already, it stays as it is: a change would make new pods."""
 
     pod_groups: PodGroupsSpec | None = None
     """Its pods are one workload together, or some of them are. Only with `propagate`."""

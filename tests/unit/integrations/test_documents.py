@@ -155,6 +155,10 @@ SENSELESS = {
         {"podSets": [{"forEach": "spec.a", "template": "object"}]},
         "spec.podSets[0].template: object is a template only, and not with forEach",
     ),
+    "annotations of no template": (
+        {"annotate": {"a/b": "c"}},
+        "spec.annotate: only with propagate: nothing else has a template here",
+    ),
     "a stop by a patch that is missing": (
         {"stop": {"how": "Patch"}},
         "spec.stop: `how: Patch` and `patch` belong together",

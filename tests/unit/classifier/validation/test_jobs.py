@@ -80,6 +80,15 @@ def job(
     }
 
 
+TEMPLATE: Final = "spec.template.metadata.annotations"
+SLICE: Final = "kueue.x-k8s.io/podset-slice"
+
+
+def slices(size: str) -> Object:
+    asked = {f"{SLICE}-required-topology": "rack", f"{SLICE}-size": size}
+    return {"metadata": {"annotations": asked}}
+
+
 JOBS: Final[dict[str, tuple[Object | None, Object, list[str]]]] = {
     "a queue that cannot be one": (
         None,
@@ -137,6 +146,21 @@ JOBS: Final[dict[str, tuple[Object | None, Object, list[str]]]] = {
                 "'kueue.x-k8s.io/podset-required-topology']"
             )
         ],
+    ),
+    "a slice of more pods than there are": (
+        None,
+        job(parallelism=3, completions=2, template=slices("3")),
+        [f'{TEMPLATE}[{SLICE}-size]: Invalid value: "3": must not be greater than pod set count 2'],
+    ),
+    "a slice of no pods": (
+        None,
+        job(template=slices("0")),
+        [f'{TEMPLATE}[{SLICE}-size]: Invalid value: "0": must be greater than or equal to 1'],
+    ),
+    "a slice of many pods": (
+        None,
+        job(template=slices("many")),
+        [f'{TEMPLATE}[{SLICE}-size]: Invalid value: "many": must be a numeric value'],
     ),
     "another queue while it runs": (
         job({QUEUE: "a"}, suspend=False),

@@ -1,4 +1,4 @@
-"""Kueue's rules for labels hold for every kind that waits, at its creation and while it runs."""
+"""Kueue's rules for labels and topologies hold for every kind that waits, at its creation and later."""
 
 from copy import deepcopy
 from typing import Any
@@ -13,6 +13,7 @@ from shared.contracts.kube.names import MANAGED_LABEL, MAX_EXECUTION, PRIORITY_C
 from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
 from shared.contracts.webhook import PATCHER_USER
 from shared.integrations import Integrations, opted_documents
+from shared.integrations.pointers import written
 from tests.unit.classifier.webhook.objects import rules
 
 Json = dict[str, Any]
@@ -128,6 +129,68 @@ def test_what_is_deleted_or_was_wrong_before_may_be_changed(kind: Kind) -> None:
     changed(old, new)
     wrong = an(kind, queue="Q")
     changed(wrong, {**wrong, "metadata": {**wrong["metadata"], "annotations": {"a": "b"}}})
+
+
+BOTH = {f"kueue.x-k8s.io/podset-{how}-topology": "rack" for how in ("preferred", "required")}
+SLICE = "kueue.x-k8s.io/podset-slice"
+Path = tuple[str, ...]
+TEMPLATES: dict[str, tuple[Kind, Path, str]] = {
+    "TFJob": (
+        ("kubeflow.org/v1", "TFJob", {"tfReplicaSpecs": {"Chief": {"template": PODS}}}),
+        ("spec", "tfReplicaSpecs", "Chief", "template"),
+        "chief",
+    ),
+    "PyTorchJob": (TRAINING, ("spec", "pytorchReplicaSpecs", "Worker", "template"), "worker"),
+    "RayCluster": (RAY, ("spec", "headGroupSpec", "template"), "head"),
+    "Deployment": (DEPLOYMENT, ("spec", "template"), "main"),
+    "Pod": (POD, (), "main"),
+}
+
+
+def asking(kind: Kind, path: Path, annotations: Json) -> Json:
+    """An object of that kind whose pods have these annotations."""
+    made: Json = written(an(kind), (*path, "metadata", "annotations"), annotations)
+    return made
+
+
+@pytest.mark.parametrize(("kind", "path", "pods"), TEMPLATES.values(), ids=TEMPLATES.keys())
+def test_pods_ask_for_one_topology_at_most(kind: Kind, path: Path, pods: str) -> None:
+    why = rf"^{kind[1]} n/x: pods of {pods}: metadata.annotations: .*more than one topology"
+    with pytest.raises(RefusedError, match=why):
+        mutate(asking(kind, path, BOTH), rules(), context=CONTEXT)
+    one = {key: BOTH[key] for key in list(BOTH)[:1]}
+    mutate(asking(kind, path, one), rules(), context=CONTEXT)
+    unqueued = asking(kind, path, BOTH)
+    del unqueued["metadata"]["labels"]
+    assert not mutate(unqueued, rules(), context=CONTEXT).patch
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [entry[:2] for name, entry in TEMPLATES.items() if name != "Pod"],
+    ids=[name for name in TEMPLATES if name != "Pod"],
+)
+def test_change_asks_for_no_second_topology_but_may_leave_it(kind: Kind, path: Path) -> None:
+    wrong = asking(kind, path, BOTH)
+    with pytest.raises(RefusedError, match="more than one topology"):
+        changed(an(kind), wrong)
+    changed(wrong, written(wrong, ("spec", "other"), 1))
+
+
+def test_everything_that_is_wrong_is_said_and_slices_are_of_pods_that_there_are() -> None:
+    asked = {f"{SLICE}-required-topology": "rack", f"{SLICE}-size": "30"}
+    pods = {"metadata": {"annotations": asked}, "spec": PODS["spec"]}
+    jobs = {
+        "name": "main",
+        "replicas": 2,
+        "template": {"spec": {"parallelism": 3, "template": pods}},
+    }
+    job_set = an((*JOB_SET[:2], {"replicatedJobs": [jobs]}), queue="indexed_job")
+    said = rf'queue-name\]: .*; pods of main: .*\[{SLICE}-size\]: Invalid value: "30": .* count 6$'
+    with pytest.raises(RefusedError, match=said):
+        mutate(job_set, rules(), context=CONTEXT)
+    deployment = asking(DEPLOYMENT, ("spec", "template"), asked)
+    mutate(written(deployment, ("spec", "replicas"), 0), rules(), context=CONTEXT)
 
 
 def test_patcher_is_not_asked_about_labels() -> None:

@@ -18,6 +18,7 @@ Json = dict[str, Any]
 KUEUE = "kueue.x-k8s.io"
 GROUP, TOTAL = f"{KUEUE}/pod-group-name", f"{KUEUE}/pod-group-total-count"
 EARLY, SERVING = f"{KUEUE}/pod-group-fast-admission", f"{KUEUE}/pod-group-serving"
+PARENT = f"{KUEUE}/pod-suspending-parent"
 BY, INDEX = "sluicegate.dev/pod-group-by", "leaderworkerset.sigs.k8s.io/group-index"
 WORKER, LEADER = (
     ("spec", "leaderWorkerTemplate", f"{role}Template") for role in ("worker", "leader")
@@ -90,7 +91,7 @@ def test_pods_of_a_stateful_set_are_one_group_that_begins_with_the_first() -> No
     group = labels.pop(GROUP)
     assert group.startswith("statefulset-web-")
     assert labels == {"app": "web", QUEUE: "q", PRIORITY_CLASS_LABEL: "p"}
-    assert annotations == {TOTAL: "3", EARLY: "true", SERVING: "true"}
+    assert annotations == {TOTAL: "3", EARLY: "true", SERVING: "true", PARENT: "statefulset"}
 
 
 def test_names_of_groups_differ_and_fit_into_a_label() -> None:
@@ -105,6 +106,8 @@ def test_each_replica_of_a_leader_worker_set_is_a_group_of_its_leader_and_its_wo
     made = created(leader_worker_set())
     for path in (WORKER, LEADER):
         labels, annotations = marks(made, *path)
+        parent = annotations.pop(PARENT)
+        assert parent == "leaderworkerset.x-k8s.io/leaderworkerset"
         assert annotations == {TOTAL: "4", EARLY: "false", SERVING: "true", BY: INDEX}
         metadata = {"labels": {**labels, INDEX: "1"}, "annotations": annotations}
         pod = {"apiVersion": "v1", "kind": "Pod", "spec": template()["spec"]}
@@ -176,10 +179,15 @@ _LEADERS = created(leader_worker_set())
 REFUSED: dict[str, tuple[Json, str, Any, str]] = {
     "other queue": (_SET, f"/metadata/labels/{QUEUE.replace('/', '~1')}", "r", "must stay 'q'"),
     "no queue": (_SET, "/metadata/labels", {}, "must stay 'q': scale it to 0 first"),
-    "more pods": (_SET, "/spec/replicas", 4, "4: must stay 3: scale it to 0 first"),
+    "more pods": (_SET, "/spec/replicas", 4, "web: spec.replicas: 4: must stay 3: scale it to 0 f"),
     "fewer pods": (_SET, "/spec/replicas", 1, "1: must stay 3: scale it to 0 first"),
     "other requests": (_SET, "/spec/template", template("2"), "spec.template.spec: what its pods"),
-    "a bigger group": (_LEADERS, "/spec/leaderWorkerTemplate/size", 5, "5: must stay 4"),
+    "a bigger group": (
+        _LEADERS,
+        "/spec/leaderWorkerTemplate/size",
+        5,
+        "erTemplate.size: 5: must stay 4",
+    ),
     "another leader": (_LEADERS, "/spec/leaderWorkerTemplate/leaderTemplate", template("3"), "ask"),
     "no leader": (_LEADERS, "/spec/leaderWorkerTemplate/leaderTemplate", None, "come or go"),
 }
@@ -205,6 +213,18 @@ def test_change_that_the_group_follows_keeps_its_marks(old: Json, path: str, val
     new = changed(old, written(deepcopy(old), tokens(path), value))
     where = WORKER if old is _LEADERS else ("spec", "template")
     assert marks(new, *where)[0] == marks(old, *where)[0]
+
+
+def test_template_of_an_older_release_gets_no_new_annotation_that_would_make_new_pods() -> None:
+    older = written(_SET, ("spec", "template", "metadata", "annotations", PARENT), None)
+    del older["spec"]["template"]["metadata"]["annotations"][PARENT]
+    new = written(older, ("metadata", "labels", "team"), "a")
+    assert changed(older, new)["spec"] == older["spec"]
+    unlabelled = stateful_set(replicas=0, labels={})
+    queued = written(unlabelled, ("metadata", "labels"), {QUEUE: "q"})
+    assert marks(changed(unlabelled, queued))[1][PARENT] == "statefulset"
+    again = written(_SET, ("spec", "template"), template())
+    assert marks(changed(_SET, again)) == marks(_SET), "applied again as it was written"
 
 
 def test_set_that_was_scaled_down_keeps_its_number_until_its_pods_are_gone() -> None:
