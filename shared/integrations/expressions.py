@@ -123,7 +123,33 @@ def _variable(place: int) -> str:
 
 
 def _extensions() -> list[Any]:
-    return [ext_optional.ExtOptional(), ext_bindings.ExtBindings(), ext_strings.ExtStrings()]
+    count = cel.Overload(
+        "indexes_below",
+        return_type=cel.Type.INT,
+        parameters=[cel.Type.STRING, cel.Type.INT],
+        is_member=True,
+        impl=_indexes_below,
+    )
+    return [
+        ext_optional.ExtOptional(),
+        ext_bindings.ExtBindings(),
+        ext_strings.ExtStrings(),
+        cel.CelExtension("indexes", [cel.FunctionDecl("indexesBelow", [count])]),
+    ]
+
+
+def _indexes_below(text: str, limit: int) -> int:
+    """Return how many whole numbers below `limit` a text such as `1,3-5` names.
+
+    Raises `ValueError` for another text.
+    """
+    ranges = (part.partition("-") for part in text.split(",") if part)
+    count, following = 0, 0
+    for first, last in sorted((int(first), int(last or first)) for first, _, last in ranges):
+        end = min(last + 1, limit)
+        count += max(end - max(first, following), 0)
+        following = max(following, end)
+    return count
 
 
 def check(text: str, *, returns: Sequence[str], each: bool = False) -> Checked:

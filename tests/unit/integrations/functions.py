@@ -193,13 +193,20 @@ def _job_reclaimable(job: Object) -> dict[str, int]:
     """Pods that are done and will not be replaced, once fewer completions are left than run at once."""
     spec, status = job.get("spec") or {}, job.get("status") or {}
     parallelism = int(spec.get("parallelism") or 1)
-    succeeded = int(status.get("succeeded") or 0)
-    if parallelism <= 1 or succeeded == 0:
+    completions = parallelism if spec.get("completions") is None else int(spec["completions"])
+    ended = int(status.get("succeeded") or 0)
+    if spec.get("completionMode") == "Indexed":
+        texts = [status.get(f"{how}Indexes") or "" for how in ("completed", "failed")]
+        ended = len(_indexes(",".join(texts)) & {*range(completions)})
+    if parallelism <= 1 or ended == 0:
         return {}
-    completions = spec.get("completions")
-    left = max((parallelism if completions is None else int(completions)) - succeeded, 0)
-    done = parallelism - left
+    done = parallelism - max(completions - ended, 0)
     return {_MAIN: done} if done > 0 else {}
+
+
+def _indexes(text: str) -> set[int]:
+    ranges = (part.split("-") for part in text.split(",") if part)
+    return {index for ends in ranges for index in range(int(ends[0]), int(ends[-1]) + 1)}
 
 
 def _job_release(job: Object, infos: tuple[PodSetInfo, ...]) -> list[Object]:

@@ -66,6 +66,7 @@ JOBS = objects(
             suspend=st.booleans(),
             parallelism=SMALL,
             completions=SMALL,
+            completionMode=st.sampled_from(["Indexed", "NonIndexed"]),
             managedBy=st.just("x"),
             manualSelector=st.booleans(),
             selector=st.just({"matchLabels": {}}),
@@ -77,6 +78,8 @@ JOBS = objects(
         terminating=SMALL,
         ready=SMALL,
         succeeded=SMALL,
+        completedIndexes=st.sampled_from(["", "0", "0,2", "1-3", "0,4-7"]),
+        failedIndexes=st.sampled_from(["", "1", "3-5", "8-9"]),
         conditions=conditions("Complete", "Failed", "Suspended"),
     ),
     st.fixed_dictionaries(
@@ -128,3 +131,42 @@ def test_document_behaves_like_the_reference_functions(
     before = integration.pod_sets(data.draw(kind))
     expected = None if plain.restore is None else plain.restore(obj, before)
     assert integration.restore(obj, before) == expected
+
+
+INDEXES = {
+    "one completed, one failed for good": (
+        3,
+        3,
+        {"completedIndexes": "0", "failedIndexes": "1"},
+        2,
+    ),
+    "all but one failed for good": (3, 3, {"failedIndexes": "0,2"}, 2),
+    "a failed pod that is tried again": (3, 3, {"failed": 1, "active": 2}, 0),
+    "enough are left for all pods": (3, 9, {"completedIndexes": "0-4", "failedIndexes": "5"}, 0),
+    "one pod fewer than run is left": (
+        3,
+        9,
+        {"completedIndexes": "0-4", "failedIndexes": "5-6"},
+        1,
+    ),
+    "indexes that a smaller Job has no more": (3, 3, {"completedIndexes": "0,3-9"}, 1),
+    "indexes that come twice": (3, 3, {"completedIndexes": "0-1,1,0"}, 2),
+}
+
+
+@pytest.mark.parametrize(
+    ("pods", "completions", "status", "done"), INDEXES.values(), ids=INDEXES.keys()
+)
+def test_quota_of_indexes_that_run_no_more_goes_back(
+    pods: int, completions: int, status: Object, done: int
+) -> None:
+    spec = {"completionMode": "Indexed", "parallelism": pods, "completions": completions}
+    job = {"metadata": {"name": "j", "uid": "u"}, "spec": spec, "status": status}
+    assert JOB.reclaimable(job) == ({"main": done} if done else {})
+
+
+def test_text_that_lists_no_indexes_keeps_a_job_waiting_with_the_reason() -> None:
+    spec = {"completionMode": "Indexed", "parallelism": 3, "completions": 3}
+    job = {"metadata": {"name": "j"}, "spec": spec, "status": {"failedIndexes": "1,x"}}
+    [problem] = JOB.problems(job)
+    assert problem.startswith("Integration jobs.batch: spec.podSets[0].reclaimable: ")

@@ -132,6 +132,7 @@ def test_indexed_job_runs_each_index_once() -> None:
 
         key = "batch.kubernetes.io/job-completion-index"
         assert sorted(pod["metadata"]["annotations"][key] for pod in pods(cluster)) == list("012")
+        assert cluster.job()["status"]["completedIndexes"] == "0,1,2"
         assert verdict(cluster.job(), "Complete")[0] == "True"
 
     in_cluster(story)

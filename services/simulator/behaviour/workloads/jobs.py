@@ -264,4 +264,7 @@ class JobController(Controller):
             "succeeded": len(pods.succeeded) or None,
             "failed": len(pods.failed) or None,
         }
+        if stored.obj["spec"].get("completionMode") == "Indexed":
+            completed = sorted(pods.indexes(pods.succeeded))
+            status["completedIndexes"] = ",".join(map(str, completed)) or None
         await self.write_status(stored, {**status, **more})
