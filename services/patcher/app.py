@@ -23,13 +23,13 @@ from services.patcher.jobs.gated import GateFinalizers
 from services.patcher.jobs.group_upkeep import GroupUpkeep
 from services.patcher.jobs.groups import GroupController
 from services.patcher.jobs.outcomes import Outcomes
-from services.patcher.jobs.owner_notices import OwnerNotices
 from services.patcher.jobs.recreation import Recreation
 from services.patcher.jobs.repeated_changes import (
     HOLD_SECONDS_MAX,
     RELEASE_SECONDS_MAX,
     RepeatedChanges,
 )
+from services.patcher.jobs.stops import StopController
 from services.patcher.machines.seal_key import SealKeyStore
 from services.patcher.machines.secrets import MachineSecrets
 from services.patcher.multikueue.copies import CopyReconciler
@@ -41,6 +41,7 @@ from services.patcher.settings import PatcherSettings
 from services.patcher.workloads.check_states import CheckStates
 from services.patcher.workloads.creation import WorkloadCreation
 from services.patcher.workloads.decision_check import DecisionCheck
+from services.patcher.workloads.owner_notices import OwnerNotices
 from services.patcher.workloads.reconciler import WorkloadReconciler
 from services.patcher.workloads.retention import Retention
 from services.patcher.workloads.waiting_reasons import WaitingReasons
@@ -221,17 +222,29 @@ def _jobs(
     coscheduling: CoschedulingReconciler,
     groups: GroupController,
 ) -> JobController:
+    outcomes = Outcomes(bus=parts.bus, cache=parts.cache, now=parts.now)
+    recreation = Recreation(writer=parts.writer, events=parts.events)
+    holds = RepeatedChanges(parts.now, done="held", pause_seconds_max=HOLD_SECONDS_MAX)
+    stops = StopController(
+        writer=parts.writer,
+        events=parts.events,
+        outcomes=outcomes,
+        recreation=recreation,
+        holds=holds,
+        now=parts.now,
+    )
     return JobController(
         bus=parts.bus,
         cache=parts.cache,
         writer=parts.writer,
         events=parts.events,
-        outcomes=Outcomes(bus=parts.bus, cache=parts.cache, now=parts.now),
+        outcomes=outcomes,
         coscheduling=coscheduling,
         groups=groups,
-        recreation=Recreation(writer=parts.writer, events=parts.events),
+        recreation=recreation,
+        stops=stops,
         releases=RepeatedChanges(parts.now, done="released", pause_seconds_max=RELEASE_SECONDS_MAX),
-        holds=RepeatedChanges(parts.now, done="held", pause_seconds_max=HOLD_SECONDS_MAX),
+        holds=holds,
         now=parts.now,
         tracing=parts.tracing,
         not_seen_seconds=parts.settings.not_seen_seconds,

@@ -61,28 +61,27 @@ def project_job(
     namespace, uid = job["metadata"]["namespace"], job["metadata"]["uid"]
     problems = _unread(job, workload, without_workload)
     current = _read_or(problems, lambda: integration.pod_sets(job), [])
-    released = integration.released(job)
-    raw = _without_admission_changes(current, workload, released)
+    raw = _without_admission_changes(current, workload, integration.released(job))
     resolve = partial(
         _resolve_cached, namespace=namespace, cluster_objects=cluster_objects, policy=policy
     )
-    pod_sets = resolve(problems, raw)
-    queue = _queue(job, workload)
-    named = integration.priority_class(job)
-    priority = job_priority(job, raw, named, queue, workload, cluster_objects)
     known = last.pod_sets if last is not None and last.uid == uid else []
-    pod_sets = machines.with_returned(WorkloadRef(cluster, namespace, name), pod_sets, known)
+    ref = WorkloadRef(cluster, namespace, name)
+    pod_sets = machines.with_returned(ref, resolve(problems, raw), known)
     reclaimed = _read_or(problems, lambda: integration.reclaimable(job), {})
     holder = workload if has_quota(workload) else None
-    progress, hold = (
-        _progress_fields(job, integration, workload),
-        _hold_fields(job, integration, last),
+    queue = _queue(job, workload)
+    priority = job_priority(
+        job, raw, integration.priority_class(job), queue, workload, cluster_objects
     )
+    progress = _progress_fields(job, integration, workload)
+    hold = _hold_fields(job, integration, last)
     if progress["phase"] == "waiting":  # The TaskRuns of a running job report the problem.
         problems += machines.problems(job, pod_sets)
         problems += requests_not_offered(job, workload, current)
         problems += integration.refusals(job)
     limit = _read_or(problems, lambda: _max_execution_seconds(job, holder), None)
+    growth = {} if hold["held"] else _growth_fields(job, integration, holder, current, raw, resolve)
     return WorkloadState(
         cluster=cluster,
         name=name,
@@ -91,10 +90,9 @@ def project_job(
         queue=queue,
         pod_sets=with_reclaimed(pod_sets, reclaimed, holder, known),
         inadmissible="; ".join(problems) or None,
-        outgrown=None if hold["held"] else _outgrown(current, holder, released),
-        enlarged=not hold["held"] and _can_enlarge(job, raw, integration, holder, resolve),
         on_eviction=_on_eviction(job, integration, queue=queue, cluster_objects=cluster_objects),
         max_execution_seconds=limit,
+        **growth,
         **progress,
         **hold,
         **_job_fields(job, integration),
@@ -232,14 +230,20 @@ def _outgrown(
     return more or None
 
 
-def _can_enlarge(
+def _growth_fields(
     job: Body,
-    raw: list[Object],
     integration: Integration,
     holder: Body | None,
+    current: list[Object],
+    raw: list[Object],
     resolve: Callable[[list[str], list[Object]], list[PodSet]],
-) -> bool:
-    return integration.can_stop and _enlarged([*raw, *integration.variants(job)], holder, resolve)
+) -> dict[str, Any]:
+    """Return the fields that say what a job that is not held asks for beyond its admission."""
+    pods = [*raw, *integration.variants(job)]
+    return {
+        "outgrown": _outgrown(current, holder, integration.released(job)),
+        "enlarged": integration.can_stop and _enlarged(pods, holder, resolve),
+    }
 
 
 def _enlarged(

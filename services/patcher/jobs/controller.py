@@ -14,7 +14,6 @@ from services.patcher.cluster.events import EventRecorder
 from services.patcher.cluster.writer import Writer
 from services.patcher.coscheduling.plan import has_placeholders
 from services.patcher.coscheduling.reconciler import CoschedulingReconciler
-from services.patcher.jobs.gated import mark_target
 from services.patcher.jobs.groups import GroupController
 from services.patcher.jobs.outcomes import Outcomes
 from services.patcher.jobs.pod_set_infos import pod_set_infos
@@ -22,29 +21,23 @@ from services.patcher.jobs.recreation import Recreation
 from services.patcher.jobs.refused_releases import forbid_release
 from services.patcher.jobs.repeated_changes import RepeatedChanges
 from services.patcher.jobs.stop_marks import (
+    Check,
     check_not_stopped,
     is_stopped_later,
-    mark_patch,
     mark_tests,
-    marking,
     order_of,
 )
+from services.patcher.jobs.stops import StopController
 from shared.bus.follow import read
 from shared.bus.port import Bus, BusError, LaterError
 from shared.contracts.kube import names
 from shared.contracts.kube.bodies import Body, annotations_of, spec_of
-from shared.contracts.kube.conditions import EVICTED, find_condition, message_of
 from shared.contracts.kube.kinds import RESOURCE_FLAVOR, WORKLOAD
 from shared.contracts.kube.numbers import is_at_least
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import JobRef, WorkloadState
-from shared.contracts.reasons import (
-    DEACTIVATED,
-    NOT_ADMITTED,
-    NOT_ADMITTED_HELD,
-    RELEASE_REFUSED,
-)
-from shared.integrations import Integration, ObjectError, PodSetInfo
+from shared.contracts.reasons import RELEASE_REFUSED
+from shared.integrations import Integration, ObjectError
 from shared.integrations.groups import group_in
 from shared.integrations.pointers import found
 from shared.kube.port import NotFoundError, Patch, RefusedError
@@ -53,7 +46,6 @@ from shared.telemetry.tracing import Tracing
 
 log = structlog.get_logger(__name__)
 
-STOP_REFUSED: Final = "StopRefused"
 FRESH_SECONDS: Final = 2.0
 """Age of a decision up to which a release does not ask whether there is a newer one: a lease lasts longer,
 and so does the way of an eviction."""
@@ -74,6 +66,7 @@ class JobController:
     coscheduling: CoschedulingReconciler
     groups: GroupController
     recreation: Recreation
+    stops: StopController
     releases: RepeatedChanges
     holds: RepeatedChanges
     """Of what runs without admission, too."""
@@ -127,31 +120,13 @@ class JobController:
             probes.RELEASE_READ_AFRESH.fired += 1
             job, integration = await self.find(state, fresh=True)
             may_be_outdated = True
-        if job is None:
-            return
-        if not integration.held(job) or not await self.may_start(job):
-            return
-        if not await self.recreation.may_start(job, integration):
+        if job is None or not await self._may_release(job, integration):
             return
         decision = f"{admission.term}.{admission.number}"
         self.releases.check(state, decision)
-        flavors = self._flavors_of(admission)
-        infos: tuple[PodSetInfo, ...] = ()
-
-        def patch(current: Body) -> Patch | None:
-            if not integration.held(current):
-                return None
-            check_not_stopped(current, admission, known=job)
-            return [*mark_tests(current), *integration.release(current, infos)]
-
         try:
-            infos = pod_set_infos(admission, workload, flavors)
-            selector = {key: value for info in infos for key, value in info.node_selector.items()}
-            await self.coscheduling.prepare(job, workload, admission, selector)
-            if may_be_outdated or self._is_late(admission) or is_stopped_later(job, admission):
-                await self.check_is_last(admission)
-            after = await self.writer.patch(
-                integration.kind, job, patch, on_conflict=partial(self.check_is_last, admission)
+            after = await self._start(
+                job, integration, admission, workload, may_be_outdated=may_be_outdated
             )
         except (RefusedError, ObjectError) as error:
             if isinstance(error, RefusedError) and is_transient_refusal(error):
@@ -160,9 +135,46 @@ class JobController:
             return
         except NotFoundError:
             return
-        if after is job or integration.held(after):
-            return
-        self.releases.record(state, decision)
+        if after is not job and not integration.held(after):
+            self.releases.record(state, decision)
+            await self._report_released(state, admission, integration, after)
+
+    async def _may_release(self, job: Body, integration: Integration) -> bool:
+        """Whether the job is held, and nothing but its admission kept it from starting."""
+        return (
+            integration.held(job)
+            and await self.may_start(job)
+            and await self.recreation.may_start(job, integration)
+        )
+
+    async def _start(
+        self,
+        job: Body,
+        integration: Integration,
+        admission: Admission,
+        workload: Body,
+        *,
+        may_be_outdated: bool,
+    ) -> Body:
+        """Let the job go on the nodes of its flavors. Returns it as written, or `job` if it was not held."""
+        infos = pod_set_infos(admission, workload, self._flavors_of(admission))
+
+        def patch(current: Body) -> Patch | None:
+            if not integration.held(current):
+                return None
+            check_not_stopped(current, admission, known=job)
+            return [*mark_tests(current), *integration.release(current, infos)]
+
+        selector = {key: value for info in infos for key, value in info.node_selector.items()}
+        await self.coscheduling.prepare(job, workload, admission, selector)
+        if may_be_outdated or self._is_late(admission) or is_stopped_later(job, admission):
+            await self.check_is_last(admission)
+        check = partial(self.check_is_last, admission)
+        return await self.writer.patch(integration.kind, job, patch, on_conflict=check)
+
+    async def _report_released(
+        self, state: WorkloadState, admission: Admission, integration: Integration, after: Body
+    ) -> None:
         text = f"Admitted by clusterQueue {admission.cluster_queue}"
         self.events.record(integration.kind, after, "Started", text)
         await self.outcomes.report(state, admission, "applied", "release", after=after)
@@ -282,122 +294,20 @@ class JobController:
             job, integration = await self.find(state, fresh=True)
         if job is None:
             return
-        runs_elsewhere = integration.runs_elsewhere(job)
-        if integration.deletes and not integration.held(job):
-            await self._delete(state, admission, job, integration, workload)
-            return
-        if integration.stop(job) is None and not integration.held(job) and not runs_elsewhere:
-            await self._end_unsuspendable(state, admission, job, integration, workload)
-            return
-
-        if not integration.held(job):
-            self.holds.check(state)
-        try:
-            after, is_stopped = await self._suspend(
-                integration, job, admission, runs_elsewhere=runs_elsewhere
-            )
-        except NotFoundError:
-            return
-        if not integration.held(after) and integration.stop(after) is None and not runs_elsewhere:
-            raise LaterError(f"{integration.kind.kind} {state.name} started meanwhile")
-        if is_stopped:
-            self.holds.record(state)
-            text = message_of(find_condition(workload, EVICTED)) or admission.message
-            self.events.record(integration.kind, after, "Stopped", text)
-        await self.outcomes.report(state, admission, "applied", "suspend", after=after)
-
-    async def _suspend(
-        self, integration: Integration, job: Body, admission: Admission, *, runs_elsewhere: bool
-    ) -> tuple[Body, bool]:
-        """Stop the job, and mark it. Returns it as written, and whether there was something to stop."""
-        is_stopped = False
-
-        def patch(current: Body, *, marked: bool) -> Patch | None:
-            nonlocal is_stopped
-            is_stopped = False
-            if integration.held(current):
-                return mark_patch(current, admission) if marked else None
-            operations = None if runs_elsewhere else integration.stop(current)
-            if operations is None:
-                return None
-            is_stopped = True
-            return [*operations, *marking(current, admission)] if marked else operations
-
         check = partial(self.check_is_last, admission)
-        if is_stopped_later(job, admission):
-            await check()
-        write = partial(self.writer.patch, integration.kind, job, on_conflict=check)
-        try:
-            after = await write(partial(patch, marked=True))
-        except RefusedError as error:
-            if is_transient_refusal(error):
-                raise
-            # Where a tenant has filled up the annotations no mark fits. That must not keep the job running.
-            after = await write(partial(patch, marked=False))
-        return after, is_stopped
+        await self._check_before_stop(job, admission, integration)
+        await self.stops.stop(state, admission, job, integration, workload, check)
 
-    async def _delete(
-        self,
-        state: WorkloadState,
-        admission: Admission,
-        job: Body,
-        integration: Integration,
-        workload: Body | None,
+    async def _check_before_stop(
+        self, job: Body, admission: Admission, integration: Integration
     ) -> None:
-        """Delete a job that cannot wait again. Its quota is free once it is gone."""
-        if integration.finish(job) is not None:
-            return  # The state that says so is on its way.
-        if "deletionTimestamp" not in job["metadata"]:
-            # A decision of before would delete what was admitted since.
-            await self.check_is_last(admission)
-            text = message_of(find_condition(workload, EVICTED)) or admission.message
-            await mark_target(self.writer, integration, job, admission.reason, text, self.now())
-            await self.writer.delete(integration.kind, job)
-            self.events.record(integration.kind, job, "Stopped", text)
-        await self.outcomes.report(state, admission, "applied", "suspend", after=job)
+        """Raise `LaterError` if a later decision may have let go what runs, and there is one.
 
-    async def _end_unsuspendable(
-        self,
-        state: WorkloadState,
-        admission: Admission,
-        job: Body,
-        integration: Integration,
-        workload: Body | None,
-    ) -> None:
-        """End a job whose kind cannot be suspended, and create a waiting copy if that is wanted.
-
-        A job that ran without admission is cancelled. One that is deactivated, or whose queue wants a
-        copy, is ended. Any other runs on and keeps its quota.
+        Others may have carried out this decision long ago. Quota has given away what that freed, and has
+        admitted the job again.
         """
-        cancelled = admission.reason in {NOT_ADMITTED, NOT_ADMITTED_HELD}
-        without_copy = admission.reason == NOT_ADMITTED or admission.reason.startswith(DEACTIVATED)
-        if integration.finish(job) is not None:
-            return  # The state that says so is on its way.
-        if not (cancelled or without_copy) and state.on_eviction != "recreate":
-            text = f"a started {integration.kind.kind} cannot be stopped and resumed"
-            await self.outcomes.report(
-                state, admission, "refused", "suspend", message=text, after=job
-            )
-            return
-        try:
-            after = await self.recreation.end(
-                job,
-                integration,
-                reason=admission.message,
-                recreate=not without_copy,
-                cancel=cancelled,
-                workload=workload,
-            )
-        except RefusedError as error:
-            self.events.record(integration.kind, job, STOP_REFUSED, str(error), type_="Warning")
-            if is_transient_refusal(error):
-                raise
-            await self.outcomes.report(
-                state, admission, "refused", "suspend", message=str(error), after=job
-            )
-            return
-        if after is not None:
-            await self.outcomes.report(state, admission, "applied", "suspend", after=after)
+        if not integration.held(job) or is_stopped_later(job, admission):
+            await self.check_is_last(admission)
 
     async def restore(self, state: WorkloadState, workload: Body) -> None:
         """Give a stopped job back what its flavors and a partial admission had changed.
@@ -437,8 +347,11 @@ class JobController:
             job, integration = await self.find(state, fresh=True)
         if job is None or integration.gate is not None:  # A gate is put on at creation only.
             return
+        check = None if admission is None else partial(self.check_is_last, admission)
         if not integration.held(job):
             self.holds.check(state)
+            if check is not None:
+                await check()
 
         def patch(current: Body) -> Patch | None:
             if (
@@ -447,9 +360,9 @@ class JobController:
                 or integration.finish(current) is not None
             ):
                 return None
-            return _hold_patch(current, integration)
+            return [*mark_tests(current), *_hold_patch(current, integration)]
 
-        after = await self._try_patch(state, integration, job, patch)
+        after = await self._try_patch(state, integration, job, patch, on_conflict=check)
         if after is not None and after is not job:
             self.holds.record(state)
             log.warning("held a job back that the webhook had not seen", workload=state.name)
@@ -464,10 +377,13 @@ class JobController:
         patch: Callable[[Body], Patch | None],
         *,
         subresource: str | None = None,
+        on_conflict: Check | None = None,
     ) -> Body | None:
         """Patch the job; None if it is gone or the API server refuses, which must not block the rest."""
         try:
-            return await self.writer.patch(integration.kind, job, patch, subresource=subresource)
+            return await self.writer.patch(
+                integration.kind, job, patch, subresource=subresource, on_conflict=on_conflict
+            )
         except (NotFoundError, RefusedError) as error:
             log.info("the cluster does not take a change", job=state.name, error=str(error))
             return None

@@ -16,6 +16,7 @@ from services.patcher.cluster.writer import Writer
 from services.patcher.jobs.gated import mark_target
 from services.patcher.jobs.group_upkeep import GroupUpkeep, by_age, room_of
 from services.patcher.jobs.stop_marks import (
+    Check,
     check_not_stopped,
     held_mark_patch,
     is_refused,
@@ -41,9 +42,6 @@ AT_ONCE: Final = 16
 
 ENDING_SECONDS: Final = 2.0
 """Pause before a group that is being stopped is looked at again."""
-
-Check = Callable[[], Awaitable[None]]
-"""Raises `LaterError` if the decision is not the last one any more."""
 
 Step = Callable[[], Awaitable[int]]
 

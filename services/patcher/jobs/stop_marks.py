@@ -9,6 +9,10 @@ Therefore each stop writes into the job which decision it carries out: in the sa
 something to stop, else in one of its own. Each release tests that the mark is the one that it has read, and
 looks whether that is of a later decision.
 
+A stop may be late as well: another replica has carried it out, and quota has admitted the job again. A
+release leaves the mark as it is, so that each stop tests it, too; and whoever is about to stop what runs
+asks for the last decision before.
+
 Who is refused a release reports so, and quota gives it away as well, while a release of the same decision by
 another replica may be on its way. So a refusal marks the job, too, before it is reported: with the decision
 that was refused. Whoever finds the mark of its own decision reports once more that it was refused.
@@ -16,6 +20,7 @@ that was refused. Whoever finds the mark of its own decision reports once more t
 A tenant can write annotations. A mark proves nothing: whoever finds a later one asks for the last decision.
 """
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from services.patcher.cluster.patches import JsonPatch, if_unchanged
@@ -30,6 +35,9 @@ from shared.kube.port import Patch
 from shared.telemetry import probes
 
 Order = tuple[int, int, int]
+
+Check = Callable[[], Awaitable[None]]
+"""Raises `LaterError` if the decision is not the last one any more."""
 
 _ANNOTATIONS: Final = pointer(("metadata", "annotations"))
 _MARK: Final = pointer(("metadata", "annotations", STOPPED_BY))
@@ -95,11 +103,11 @@ def held_mark_patch(job: Body, admission: Admission, integration: Integration) -
 
 
 def marking(job: Body, admission: Admission) -> JsonPatch:
-    """The operations that mark a job in the patch that stops it."""
+    """The operations that mark a job in the patch that stops it. They fail if its mark is another one."""
     text = ".".join(map(str, order_of(admission)))
-    if "annotations" in job["metadata"]:
-        return [{"op": "add", "path": _MARK, "value": text}]
     added = {"op": "add", "path": _ANNOTATIONS, "value": {STOPPED_BY: text}}
+    if "annotations" in job["metadata"]:
+        added = {"op": "add", "path": _MARK, "value": text}
     return [*mark_tests(job), added]
 
 

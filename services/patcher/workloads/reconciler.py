@@ -19,11 +19,11 @@ from services.patcher.cluster.events import EventRecorder
 from services.patcher.cluster.patches import status_patch
 from services.patcher.cluster.writer import Writer
 from services.patcher.jobs.controller import JobController
-from services.patcher.jobs.owner_notices import OwnerNotices
 from services.patcher.workloads import manifest
 from services.patcher.workloads.check_states import CheckStates
 from services.patcher.workloads.creation import WorkloadCreation
 from services.patcher.workloads.decision_check import DecisionCheck
+from services.patcher.workloads.owner_notices import OwnerNotices
 from services.patcher.workloads.status import (
     finished_status,
     holds_quota,

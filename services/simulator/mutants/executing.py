@@ -56,7 +56,7 @@ def _release_first(original: Any) -> Any:
 
 def _stop_without_waiting(original: Any) -> Any:
     async def stop(self: Any, state: Any, admission: Any, workload: Any) -> None:
-        await self.report(state, admission, "applied", "suspend", after=workload)
+        await self.outcomes.report(state, admission, "applied", "suspend", after=workload)
         await original(self, state, admission, workload)
 
     return stop
@@ -136,7 +136,7 @@ MUTANTS: Final = (
     Mutant(
         name="a stop leaves no mark on the job",
         adr=4,
-        where="services.patcher.jobs.controller:mark_patch",
+        where="services.patcher.jobs.stops:mark_patch",
         make=constant(None),
         scenarios=("late-releases",),
     ),
