@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import resources
 from typing import Any, Final
 
@@ -48,6 +49,13 @@ def opted_documents(frameworks: Iterable[str]) -> Iterator[Object]:
     """The Integration objects that a cluster has because `integrations.frameworks` lists these."""
     for name in dict.fromkeys(name for one in frameworks for name in _OPTED.get(one, ())):
         yield from (obj for obj, _ in parse(_text(name)))
+
+
+@cache
+def _opted_resources() -> frozenset[tuple[str, str]]:
+    """Group and plural of the kinds of these documents."""
+    kinds_of = (obj["spec"]["kind"] for obj in opted_documents(_OPTED))
+    return frozenset((kind["group"], kind["plural"]) for kind in kinds_of)
 
 
 def opted() -> Iterator[tuple[str, str]]:
@@ -118,6 +126,19 @@ class Integrations:
         """Return the kinds that Integration objects define."""
         found = (state.in_force for state in self._states.values())
         return tuple(one.kind for one in found if one is not None and not one.propagates)
+
+    def reviewed_kinds(self) -> tuple[Kind, ...]:
+        """Return the kinds that Integration objects define and no manifest of the webhook has.
+
+        Those with a gate, and those of the frameworks that a configuration lists, come with a webhook of
+        their own: nobody else's pods may depend on it.
+        """
+        found = (state.in_force for state in self._states.values())
+        return tuple(
+            one.kind
+            for one in found
+            if one is not None and one.gate is None and _resource(one) not in _opted_resources()
+        )
 
     def states(self) -> tuple[IntegrationState, ...]:
         """Return the state of each Integration object."""

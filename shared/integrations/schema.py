@@ -23,8 +23,17 @@ _ROOTS: Final = ("spec", "status")
 _TYPES: Final = {"integer": "int", "boolean": "bool", "string": "string", "number": "double"}
 """Type of a schema to that of an expression."""
 
-_PLAIN: Final = re.compile(r"\s*((?:spec|status|item)(?:\.\??[A-Za-z_]\w*)+)\s*\Z")
+_PLAIN: Final = re.compile(
+    r"\s*(?:object\.)?((?:spec|status|item)(?:\.\??[A-Za-z_]\w*)+)(?:\.orValue\([^()]*\))?\s*\Z"
+)
 """An expression that only reads a field."""
+
+_TYPE_OF: Final = {bool: "boolean", int: "integer", float: "number", str: "string"}
+_WITHIN: Final[dict[str, tuple[str, ...]]] = {
+    "template": ("spec", "containers"),
+    "placement": ("nodeSelector",),
+}
+"""What is in that which a document calls so: without it nothing would be counted, or placed."""
 
 _ANY: Final[Object] = {"x-kubernetes-preserve-unknown-fields": True}
 
@@ -60,7 +69,7 @@ def check_schema(document: Compiled, definition: Object) -> None:
         raise IntegrationError(name, (problem,))
     problems = [
         Problem(field=field, line=line, reason=reason)
-        for field, line, reason in _problems(document, schema)
+        for field, line, reason in (*_of_kind(document, definition), *_problems(document, schema))
     ]
     if problems:
         raise IntegrationError(name, tuple(dict.fromkeys(problems)))
@@ -69,16 +78,31 @@ def check_schema(document: Compiled, definition: Object) -> None:
 _Found = tuple[str, int | None, str]
 
 
+def _of_kind(document: Compiled, definition: Object) -> Iterator[_Found]:
+    kind, spec = document.document.spec.kind, definition.get("spec") or {}
+    defined = (spec.get("names") or {}).get("kind")
+    if defined not in {None, kind.kind}:
+        yield "spec.kind.kind", None, f"{kind.plural}.{kind.group} defines {defined}"
+    if spec.get("scope") == "Cluster":
+        yield "spec.kind", None, f"{kind.kind} has no namespace: only what is in one can wait"
+
+
 def _problems(document: Compiled, schema: Object) -> Iterator[_Found]:
     spec = document.document.spec
-    for field, path in (
-        ("spec.suspendField", spec.suspend_field),
-        ("spec.webhook.managedByField", spec.webhook and spec.webhook.managed_by_field),
-        ("spec.propagate", spec.propagate),
-        ("spec.podGroups.leader", spec.pod_groups and spec.pod_groups.leader),
+    webhook, groups = spec.webhook, spec.pod_groups
+    for field, path, type_ in (
+        ("spec.suspendField", spec.suspend_field, "boolean"),
+        ("spec.webhook.managedByField", webhook and webhook.managed_by_field, "string"),
+        ("spec.propagate", spec.propagate, ""),
+        ("spec.podGroups.leader", groups and groups.leader, ""),
     ):
-        if path:
-            yield from _missing(schema, path.split("."), field, path)
+        if not path:
+            continue
+        yield from _missing(schema, path.split("."), field, path)
+        if type_:
+            yield from _of_type(schema, path.split("."), field, type_)
+        else:
+            yield from _of_labels(_at(schema, path.split(".")), field, path)
     if not spec.suspend_field and spec.hold is None and not (spec.gate or spec.propagate):
         yield from _missing(schema, ["spec", "suspend"], "spec.suspendField", "spec.suspend")
     for slot in document.single.values():
@@ -94,7 +118,10 @@ def _problems(document: Compiled, schema: Object) -> Iterator[_Found]:
         for index, operation in enumerate(operations):
             place = f"spec.{'' if name in {'hold', 'release', 'carry'} else 'stop.'}{name}[{index}]"
             if operation.op != "remove":
-                yield from _missing(schema, tokens(operation.path), f"{place}.path", operation.path)
+                there = tokens(operation.path)
+                yield from _missing(schema, there, f"{place}.path", operation.path)
+                if given := _TYPE_OF.get(type(operation.value)):
+                    yield from _of_type(schema, there, f"{place}.value", given, given=True)
             for part in (operation.when, operation.value_from):
                 if part is not None:
                     yield from _of_slot(part, schema, _ANY)
@@ -120,6 +147,13 @@ def _of_pod_set(plan: PodSetPlan, schema: Object) -> Iterator[_Found]:
             root = (item or _ANY) if in_item else schema
             shown = ".".join(("item", *path) if in_item else path)
             yield from _missing(root, path, f"{here}.{field}", shown)
+            if field in _WITHIN and _at(root, path) is not None:
+                below = _WITHIN[field]
+                yield from _missing(
+                    root, (*path, *below), f"{here}.{field}", ".".join((shown, *below))
+                )
+            elif field not in _WITHIN:
+                yield from _of_type(root, path, f"{here}.{field}", "integer")
     for slot in (*plan.slots(), plan.template_from, plan.equal_count_when):
         if slot is not None:
             yield from _of_slot(slot, schema, item or _ANY)
@@ -133,14 +167,17 @@ def _of_slot(slot: Slot, schema: Object, item: Object) -> Iterator[_Found]:
             yield from _unread(slot, _at(schema, (root,)) or {}, fields[root], (root,))
     if "item" in fields:
         yield from _unread(slot, item, fields["item"], ("item",))
+    parts = {name: below for name, below in (fields.get("object") or {}).items() if name in _ROOTS}
+    yield from _unread(slot, schema, parts, ())
     if not slot.returns or (found := _PLAIN.match(slot.expression.text)) is None:
         return
-    root, *path = found[1].replace("?", "").split(".")
+    shown = found[1].replace("?", "")
+    root, *path = shown.split(".")
     there = _at(item if root == "item" else _at(schema, (root,)) or {}, path) or {}
     is_ = _TYPES.get(str(there.get("type")))
     if there.get("x-kubernetes-int-or-string") or is_ is None or is_ in slot.returns:
         return
-    reason = f"must return {' or '.join(slot.returns)}, but {found[1]} is {there['type']}"
+    reason = f"must return {' or '.join(slot.returns)}, but {shown} is {there['type']}"
     yield slot.field, slot.line, reason
 
 
@@ -161,6 +198,38 @@ def _missing(schema: Object, path: Sequence[str], field: str, shown: str) -> Ite
         known = next(p for p in range(len(path) - 1, -1, -1) if _at(schema, path[:p]) is not None)
         above = ".".join(path[:known]) or "the object"
         yield field, None, f"the schema has no {shown}: {above} has no {path[known]!r}"
+
+
+def _of_type(
+    schema: Object, path: Sequence[str], field: str, type_: str, *, given: bool = False
+) -> Iterator[_Found]:
+    """A field of another type than `type_`, which is `given` or needed."""
+    there = _at(schema, path) or {}
+    is_ = there.get("type")
+    if is_ in {None, type_} or there.get("x-kubernetes-int-or-string"):
+        return
+    if given and (is_, type_) == ("number", "integer"):
+        return
+    shown = ".".join(path)
+    if given:
+        yield field, None, f"is {type_}, but {shown} is {is_}"
+    else:
+        yield field, None, f"must be {type_}, but {shown} is {is_}"
+
+
+def _of_labels(template: Object | None, field: str, shown: str) -> Iterator[_Found]:
+    """A template whose labels the API server would take away: its pods would name no queue."""
+    there = template
+    for step in ("metadata", "labels"):
+        if there is None or _is_open(there):
+            return
+        there = (there.get("properties") or {}).get(step)
+        if there is None:
+            reason = (
+                f"the schema has no {shown}.metadata.labels: without them its pods do not wait. Let it say "
+                f"x-kubernetes-preserve-unknown-fields for {shown}.metadata"
+            )
+            yield field, None, reason
 
 
 def _at(schema: Object, path: Sequence[str]) -> Object | None:

@@ -146,6 +146,12 @@ _NOT_ELSEWHERE: Final = (
 )
 
 
+_PODS_DO_NOT_WAIT: Final = (
+    "its pods are to wait instead, but pods do not wait here: list the framework `pod` in the configuration "
+    "(integrations.frameworks)"
+)
+
+
 def propagated(
     obj: Object, integration: Integration, integrations: Integrations, old: Object | None = None
 ) -> MutationResult:
@@ -159,9 +165,11 @@ def propagated(
     for refusal in integration.refusals(obj):
         raise not_countable(obj, integration, refusal)
     pods = integrations.find(group=POD.group, kind=POD.kind)
+    if pods is None:
+        raise not_countable(obj, integration, _PODS_DO_NOT_WAIT)
     draft = Draft(obj)
     try:
-        labels, annotations = group_marks(obj, integration, None if pods is None else pods.group)
+        labels, annotations = group_marks(obj, integration, pods.group)
     except ObjectError as error:
         raise not_countable(obj, integration, str(error)) from error
     for path in templates_of(obj, integration):

@@ -9,6 +9,7 @@ from typing import Any, Final
 from services.classifier.projection.pods.pod_templates import FieldError, mapping, mappings
 from services.classifier.projection.pods.requests import RequestsError, resolve_pod_sets
 from shared.contracts.kube.kinds import Kind
+from shared.contracts.kube.names import PRIORITY_CLASS_LABEL, QUEUE
 from shared.contracts.messages.workloads import Finish
 from shared.integrations import (
     INTEGRATIONS,
@@ -17,9 +18,12 @@ from shared.integrations import (
     IntegrationError,
     ObjectError,
     PodSetInfo,
+    opted_documents,
     queue_of,
 )
 from shared.integrations.document import parse
+from shared.integrations.pod_groups import annotations_for, group_marks, templates_of
+from shared.integrations.pointers import tokens, without, written
 from shared.runtime.command import CommandError, Exit, unreadable
 
 SHOWN_LABEL: Final = {"example.com/flavor": "shown"}
@@ -52,6 +56,9 @@ class CheckResult:
     problems: list[str]
     deletes: bool = False
     """To stop it is to delete it."""
+
+    templates: dict[str, dict[str, Any]] | None = None
+    """If its pods wait instead: path of each pod template to the labels and annotations that it gets."""
 
     @property
     def ok(self) -> bool:
@@ -127,6 +134,7 @@ def finding_of(integrations: list[Integration], obj: dict[str, Any]) -> CheckRes
     finish = integration.finish(obj)
     problems = list(integration.problems(obj))
     pod_sets, patches = _read(integration, obj, problems)
+    templates = _templates(integration, obj, problems) if integration.propagates else None
     return CheckResult(
         kind=str(obj["kind"]),
         name=shown,
@@ -140,8 +148,9 @@ def finding_of(integrations: list[Integration], obj: dict[str, Any]) -> CheckRes
         deletes=integration.deletes,
         pod_sets=pod_sets,
         reclaimable=integration.reclaimable(obj),
-        patches=patches,
+        patches=patches if templates is None else {},
         problems=problems,
+        templates=templates,
     )
 
 
@@ -176,8 +185,8 @@ def _read(
     )
     patches: dict[str, list[dict[str, Any]] | None] = {}
     try:
-        patches["hold"] = integration.hold(obj)
-        patches["release"] = integration.release(obj, infos)
+        patches["hold"] = hold = integration.hold(obj)
+        patches["release"] = integration.release(_after(obj, hold), infos)
         patches["stop"] = integration.stop(obj)
     except ObjectError as error:
         problems.append(str(error))
@@ -193,6 +202,39 @@ def _read(
     return shown, patches
 
 
+def _after(obj: dict[str, Any], patch: list[dict[str, Any]]) -> dict[str, Any]:
+    """The object as the patch that holds it makes it."""
+    for operation in patch:
+        path = tokens(operation["path"])
+        if operation["op"] == "remove":
+            obj = without(obj, path)
+        elif operation["op"] != "test" and path[-1] != "-":
+            obj = written(obj, path, operation["value"])
+    return obj
+
+
+def _templates(
+    integration: Integration, obj: dict[str, Any], problems: list[str]
+) -> dict[str, dict[str, Any]]:
+    """What the webhook writes into the pod templates; problems are appended to `problems`."""
+    [pods] = (Integration.load(document) for document in opted_documents(("pod",)))
+    found: dict[str, dict[str, Any]] = {}
+    try:
+        labels, annotations = group_marks(obj, integration, pods.group)
+    except ObjectError as error:
+        problems.append(str(error))
+        return found
+    own = obj["metadata"].get("labels") or {}
+    queue = {key: own[key] for key in (QUEUE, PRIORITY_CLASS_LABEL) if key in own}
+    for path in templates_of(obj, integration):
+        more = annotations_for(path, integration, None)
+        found[".".join(path)] = {
+            "labels": {**queue, **labels},
+            "annotations": {**more, **annotations},
+        }
+    return found
+
+
 def check_lines(source: str, found: CheckResult) -> Iterator[str]:
     """The result in words."""
     yield f"{source}: {found.kind} {found.name}"
@@ -200,10 +242,13 @@ def check_lines(source: str, found: CheckResult) -> Iterator[str]:
     yield _line("recognised", f"no: {found.recognised}" if found.recognised else waits)
     for refusal in found.refused:
         yield _line("refused", refusal)
-    yield _line("held", _yes(found.held))
-    yield _line("active", _yes(found.active))
-    yield _line("ready", "the kind cannot tell" if found.ready is None else _yes(found.ready))
-    yield _line("finished", found.finished)
+    if found.templates is None:
+        yield _line("held", _yes(found.held))
+        yield _line("active", _yes(found.active))
+        yield _line("ready", "the kind cannot tell" if found.ready is None else _yes(found.ready))
+        yield _line("finished", found.finished)
+    else:
+        yield _line("held", "never: its pods wait instead")
     for pod_set in found.pod_sets:
         asked = ", ".join(f"{name}={value}" for name, value in pod_set["requests"].items())
         least = "" if pod_set["minCount"] is None else f", at least {pod_set['minCount']}"
@@ -213,6 +258,8 @@ def check_lines(source: str, found: CheckResult) -> Iterator[str]:
             f"pod set {pod_set['name']}",
             f"{pod_set['count']} x ({asked or 'nothing'}){least}{done}",
         )
+    for path, marks in (found.templates or {}).items():
+        yield _line("pods get", f"{path}: {json.dumps(marks)}")
     for name, patch in found.patches.items():
         if patch is None:
             never = "never: it cannot be stopped and started again"

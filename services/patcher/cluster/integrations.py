@@ -71,7 +71,7 @@ class IntegrationReconciler:
                     await self._write_status(state)
                 if not integrations.states():
                     break
-                if integrations.added_kinds():
+                if integrations.reviewed_kinds():
                     await self._add_rules(integrations)
                 try:
                     async with asyncio.timeout(RESYNC_SECONDS):
@@ -123,15 +123,10 @@ class IntegrationReconciler:
         return problem
 
     async def _add_rules(self, integrations: Integrations) -> None:
-        """Add the missing kinds to the rules of the webhook. Rules are never removed.
-
-        One with a gate comes with a webhook of its own: nobody else's pods may depend on it.
-        """
-        gated = {integration.kind for integration in integrations if integration.gate is not None}
-        wanted = tuple(kind for kind in integrations.added_kinds() if kind not in gated)
+        """Add the missing kinds to the rules of the webhook. Rules are never removed."""
         try:
             configuration = await self.kube.get(MUTATING_WEBHOOK, None, CLASSIFIER_WEBHOOK)
-            patch = missing_rules(configuration, wanted)
+            patch = missing_rules(configuration, integrations.reviewed_kinds())
             if patch:
                 await self.kube.patch(MUTATING_WEBHOOK, None, CLASSIFIER_WEBHOOK, patch)
         except NotFoundError:

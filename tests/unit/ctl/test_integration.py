@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from shared.contracts.kube.names import PRIORITY_CLASS_LABEL, QUEUE
 from shared.integrations.registry import opted
 from shared.runtime.command import Exit
 from tests.unit.ctl.whatif_objects import Sluice
@@ -43,6 +44,43 @@ CHECKS = {
         },
         Exit.OK,
         "stop             it is deleted",
+    ),
+    "a pod, whose gate is there when it goes": (
+        dict(opted())["pods.yaml"],
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "one"},
+            "spec": {"containers": []},
+        },
+        Exit.OK,
+        '"path": "/spec/schedulingGates", "value": [{"name": "kueue.x-k8s.io/admission"}]}\n'
+        + 19 * " "
+        + '{"op": "add", "path": "/spec/nodeSelector"',
+    ),
+    "one whose pods wait instead": (
+        DOCUMENT.replace("spec:\n", "spec:\n  propagate: spec.template\n  annotate: {a/b: c}\n", 1),
+        {
+            **gadget(),
+            "metadata": {"name": "one", "labels": {QUEUE: "q", PRIORITY_CLASS_LABEL: "p"}},
+        },
+        Exit.OK,
+        (
+            "  held             never: its pods wait instead\n"
+            "  pod set main     2 x (cpu=1)\n"
+            '  pods get         spec.template: {"labels": {"kueue.x-k8s.io/queue-name": "q", '
+            '"kueue.x-k8s.io/priority-class": "p"}, "annotations": {"a/b": "c"}}\n'
+        ),
+    ),
+    "one whose pods are a group without a name": (
+        DOCUMENT.replace(
+            "spec:\n",
+            "spec:\n  propagate: spec.template\n  podGroups: {total: spec.replicas, hasPods: 'true'}\n",
+            1,
+        ),
+        {**gadget(), "metadata": {"generateName": "one-", "labels": {QUEUE: "q"}}},
+        Exit.FAILED,
+        "problem          metadata.generateName: its pods are a group by its name: write metadata.name",
     ),
     "one that the document does not mean": (
         DOCUMENT.replace("spec:\n", "spec:\n  match: spec.replicas == 7\n", 1),

@@ -13,6 +13,7 @@ from shared.integrations import (
     Integration,
     Integrations,
     controller_uid,
+    opted_documents,
 )
 from shared.testing.builders import observed_object
 from tests.unit.integrations.gadgets import document
@@ -43,6 +44,16 @@ def test_kind_is_integrated_from_creation_to_deletion_of_its_document() -> None:
     assert integrations.observe(seen(GOOD, deleted=True)) is None
     assert count_of(integrations) is None
     assert integrations.added_kinds() == ()
+
+
+def test_webhook_is_asked_about_home_made_kinds_also_where_their_pods_wait_instead() -> None:
+    integrations = Integrations()
+    for opted in opted_documents(("statefulset", "deployment")):
+        integrations.apply(opted)
+    assert integrations.reviewed_kinds() == (), "they have a webhook of their own"
+    integrations.apply(document(propagate="spec.template"))
+    assert [kind.plural for kind in integrations.reviewed_kinds()] == ["gadgets"]
+    assert "gadgets" not in {kind.plural for kind in integrations.added_kinds()}, "not watched"
 
 
 def test_invalid_update_keeps_the_valid_document() -> None:

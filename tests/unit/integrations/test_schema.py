@@ -88,6 +88,50 @@ WRONG: Final[dict[str, tuple[Object, str]]] = {
         {"podSets": [{**POD_SET, "countField": "spec.pods"}]},
         "spec.podSets[0].countField: the schema has no spec.pods",
     ),
+    "a field that is read of the whole object": (
+        {"podSets": [{**POD_SET, "count": "object.spec.size"}]},
+        "spec.podSets[0].count: the schema has no spec.size: the field is never there",
+    ),
+    "a number that is a text of the whole object": (
+        {"podSets": [{**POD_SET, "count": "object.spec.label"}]},
+        "spec.podSets[0].count: must return int, but spec.label is string",
+    ),
+    "a number that is a text if it is there": (
+        {"podSets": [{**POD_SET, "count": "spec.?label.orValue(1)"}]},
+        "spec.podSets[0].count: must return int, but spec.label is string",
+    ),
+    "a template that is a number": (
+        {"podSets": [{"template": "spec.replicas"}]},
+        "spec.podSets[0].template: the schema has no spec.replicas.spec.containers: spec.replicas has no",
+    ),
+    "a place without nodes": (
+        {"podSets": [{**POD_SET, "placement": "spec.label"}]},
+        "spec.podSets[0].placement: the schema has no spec.label.nodeSelector",
+    ),
+    "a field that suspends and is a text": (
+        {"suspendField": "spec.label"},
+        "spec.suspendField: must be boolean, but spec.label is string",
+    ),
+    "a field of the count that is a text": (
+        {"podSets": [{**POD_SET, "countField": "spec.label"}]},
+        "spec.podSets[0].countField: must be integer, but spec.label is string",
+    ),
+    "a value of another type": (
+        {
+            "held": "spec.suspend",
+            "hold": [{"op": "add", "path": "/spec/suspend", "value": "yes"}],
+            "release": [{"op": "remove", "path": "/spec/suspend"}],
+        },
+        "spec.hold[0].value: is string, but spec.suspend is boolean",
+    ),
+    "a template whose labels are taken away": (
+        {"propagate": "spec.template"},
+        "spec.propagate: the schema has no spec.template.metadata.labels: without them its pods do not wait",
+    ),
+    "another kind": (
+        {"kind": {"group": "example.com", "version": "v1", "kind": "Gadgte", "plural": "gadgets"}},
+        "spec.kind.kind: gadgets.example.com defines Gadget",
+    ),
     "a version that is not defined": (
         {
             "kind": {
@@ -112,9 +156,20 @@ def test_path_that_the_schema_does_not_have_is_refused_with_document_and_cause(
     assert said in str(caught.value)
 
 
+def test_kind_without_namespaces_is_refused() -> None:
+    wide = {**GADGETS, "spec": {**GADGETS["spec"], "scope": "Cluster"}}
+    with pytest.raises(
+        IntegrationError, match=r"spec\.kind: Gadget has no namespace: only what is in"
+    ):
+        loaded().check_schema(wide)
+
+
 RIGHT: dict[str, dict[str, Any]] = {
     "fields that are there": {"active": "status.?active.orValue(0) > 0"},
     "conditions": {"ready": 'conditions[?"Ready"].?status.orValue("") == "True"'},
+    "the whole object": {"match": 'object.spec.label == "" || object.kind == "Gadget"'},
+    "a number where one is wanted": {"podSets": [{**POD_SET, "countField": "spec.replicas"}]},
+    "labels of a template that are kept": {"propagate": "spec.anything"},
     "what is open": {"match": 'spec.?anything.?a.?b.orValue("") == ""'},
     "metadata": {"match": 'metadata.?labels[?"a"].orValue("") == ""'},
 }

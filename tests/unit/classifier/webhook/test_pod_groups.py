@@ -174,6 +174,16 @@ def test_what_cannot_be_grouped_is_refused_at_creation(obj: Json, why: str) -> N
         created(obj)
 
 
+def test_object_whose_pods_could_not_wait_is_refused_with_the_remedy() -> None:
+    alone = Integrations()
+    for one in opted_documents(("deployment",)):
+        if one["metadata"]["name"] != "pods":
+            alone.apply(one)
+    obj = {**stateful_set(), "kind": "Deployment"}
+    with pytest.raises(RefusedError, match="list the framework `pod`"):
+        mutate(obj, rules(), context=NamespaceContext(integrations=alone))
+
+
 _SET = created(stateful_set())
 _LEADERS = created(leader_worker_set())
 REFUSED: dict[str, tuple[Json, str, Any, str]] = {
