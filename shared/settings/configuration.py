@@ -247,7 +247,7 @@ class IncrementalDispatcher(Section):
 
 
 class ExternalFramework(Section):
-    """A kind that runs elsewhere. Which ones do is said by Integrations here."""
+    """A kind that runs elsewhere: as every kind that an Integration describes."""
 
     name: Annotated[str, Field(pattern=r"^[^.]+\.[^.]+\..+$")]
     """`kind.version.group`."""
@@ -267,11 +267,37 @@ class MultiKueue(Section):
     cluster_profile: Any = None
     """Not used: MultiKueueClusters with a `clusterProfileRef` are not supported."""
 
+    @field_validator("external_frameworks")
+    @classmethod
+    def _frameworks_differ(
+        cls, value: tuple[ExternalFramework, ...]
+    ) -> tuple[ExternalFramework, ...]:
+        names = [one.name for one in value]
+        if doubled := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"two frameworks of the name {', '.join(doubled)}")
+        return value
+
     @model_validator(mode="after")
     def _rounds_need_incremental_dispatcher(self) -> "MultiKueue":
         if self.incremental_dispatcher_config and self.dispatcher_name != INCREMENTAL:
             raise ValueError(f"incrementalDispatcherConfig: only with dispatcherName {INCREMENTAL}")
         return self
+
+    def warnings(self) -> Iterator[str]:
+        """Yield a sentence for each kind that does not run elsewhere because the section says so."""
+        # Few processes read a document that names such kinds; the others need no Integration for it.
+        from shared.integrations import integration_for  # noqa: PLC0415
+
+        for framework in self.external_frameworks:
+            kind, version, group = framework.name.split(".", 2)
+            shipped = integration_for(group=group, kind=kind)
+            if shipped is None:
+                why = "no Integration ships for it; it waits and runs elsewhere once you apply one"
+            elif shipped.kind.version != version:
+                why = f"the Integration that ships is for {shipped.kind.version}"
+            else:
+                continue
+            yield f"multiKueue.externalFrameworks: {framework.name}: {why}"
 
 
 class Integrations(Section):
@@ -384,10 +410,7 @@ class Configuration(Section):
                 "multiKueue.clusterProfile is not used: a MultiKueueCluster with a clusterProfileRef is "
                 "inactive; name a kubeConfig"
             )
-        if self.multi_kueue.external_frameworks:
-            found.append(
-                "multiKueue.externalFrameworks is not used: a kind whose Integration says how runs elsewhere"
-            )
+        found += self.multi_kueue.warnings()
         return found
 
     @property

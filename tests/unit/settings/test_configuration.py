@@ -213,8 +213,13 @@ WARNINGS = {
         ],
     ),
     "kinds that run elsewhere": (
-        "multiKueue: {externalFrameworks: [{name: PipelineRun.v1.tekton.dev}]}",
-        ["multiKueue.externalFrameworks is not used: a kind whose Integration says how runs elsewhere"],
+        ("multiKueue: {externalFrameworks: [{name: PipelineRun.v1.tekton.dev}, {name: Gadget.v1.example.com},"
+        " {name: PipelineRun.v2.tekton.dev}]}"),
+        [
+            ("multiKueue.externalFrameworks: Gadget.v1.example.com: no Integration ships for it; "
+            "it waits and runs elsewhere once you apply one"),
+            "multiKueue.externalFrameworks: PipelineRun.v2.tekton.dev: the Integration that ships is for v1",
+        ],
     ),
     "what is used": (
         "resources: {quotaCheckStrategy: IgnoreUndeclared}\nintegrations: {labelKeysToCopy: [team]}", [],
@@ -316,6 +321,10 @@ ROUNDS_ONLY = f"incrementalDispatcherConfig: only with dispatcherName {ROUNDS}"
             "multiKueue.incrementalDispatcherConfig.stepSize: ",
         ),
         ("externalFrameworks: [{name: PipelineRun}]", "multiKueue.externalFrameworks.0.name: "),
+        (
+            "externalFrameworks: [{name: A.v1.b}, {name: A.v1.b}]",
+            "multiKueue.externalFrameworks: Value error, two frameworks of the name A.v1.b",
+        ),
         ("workerLostTimeOut: 1m", "multiKueue.workerLostTimeOut: Extra inputs"),
     ],
 )
