@@ -85,6 +85,9 @@ class Departures:
         self._controllers: dict[str, str] = {}
         """Uid of a TaskRun or job to the uid of its controller."""
 
+        self._running: dict[str, set[str]] = {}
+        """Uid of a controller to those of the jobs that it made of which something may run."""
+
         self._ended_children: dict[str, str] = {}
         """Uid of one that was deleted while it ran, to its namespace: its pods may run still."""
 
@@ -98,13 +101,15 @@ class Departures:
         metadata = obj["metadata"]
         uid = metadata["uid"]
         name = ObjectName(metadata.get("namespace"), metadata["name"])
+        if controller := self._maker_of(scope.kind, obj):
+            # Its user may write another one later: its pods are those of the job that made it.
+            self._controllers.setdefault(uid, controller)
+        if uid in self._controllers:
+            self._note(uid, runs=self._may_run(scope.kind, obj))
         before = self._by_name.get((scope.kind, name))
         if before is not None and before != uid:
             self._departing[before].later = obj
             return True
-        if controller := self._maker_of(scope.kind, obj):
-            # Its user may write another one later: its pods are those of the job that made it.
-            self._controllers.setdefault(uid, controller)
         loses_pods = "deletionTimestamp" in metadata and _ORPHAN in (
             metadata.get("finalizers") or ()
         )
@@ -122,9 +127,11 @@ class Departures:
         controller = "" if state.body is None else self._maker_of(kind, state.body)
         if not controller or state.namespace is None or not self._concerns(kind):
             return
+        may_run = state.body is not None and self._may_run(kind, state.body)
         if not state.deleted:
             self._controllers[state.uid] = controller
-        elif state.body is not None and self._may_run(kind, state.body):
+            self._note(state.uid, runs=may_run)
+        elif may_run:
             self._controllers[state.uid] = controller
             self._ended_children[state.uid] = state.namespace
             self._wake.set()
@@ -138,6 +145,8 @@ class Departures:
         if departure.later["metadata"]["uid"] != tombstone.uid:
             return False
         departure.later = None
+        if tombstone.uid in self._controllers and tombstone.namespace is not None:
+            self._ended_children[tombstone.uid] = tombstone.namespace
         return True
 
     def depart(self, scope: Scope, tombstone: Observed, later: Body | None = None) -> bool:
@@ -152,9 +161,10 @@ class Departures:
         if (before := self._by_name.get(key)) is not None:
             self._departing[before].later = later
             return True
-        if tombstone.body is not None and not self._may_run(kind, tombstone.body):
+        body = tombstone.body
+        if body is not None and uid not in self._running and not self._may_run(kind, body):
             self._departing.pop(uid, None)
-            self._controllers.pop(uid, None)
+            self._forget(uid)
             return False
         if kind == TASK_RUN:
             self._ended_children[uid] = tombstone.namespace
@@ -249,7 +259,9 @@ class Departures:
             for above in self._chain(controller):
                 if (departure := self._departing.get(above)) is not None:
                     departure.pods.add(pod)
-        for uid, departure in list(self._departing.items()):
+        # What a controller made ends before the controller: without that it would seem to be nobody's.
+        lowest_first = sorted(self._departing.items(), key=self._height)
+        for uid, departure in lowest_first:
             tombstone = departure.tombstone
             if tombstone is None or tombstone.namespace != namespace:
                 continue
@@ -257,12 +269,31 @@ class Departures:
                 del self._departing[uid]
                 del self._by_name[departure.scope.kind, ObjectName(namespace, tombstone.name)]
                 self._release(departure.scope, tombstone, departure.later)
-                self._controllers.pop(uid, None)
+                self._forget(uid)
         in_use = set(running.values())
         for uid, space in list(self._ended_children.items()):
             if space == namespace and uid not in in_use:
                 del self._ended_children[uid]
-                self._controllers.pop(uid, None)
+                self._forget(uid)
+
+    def _note(self, uid: str, *, runs: bool) -> None:
+        """Note whether something of a job may run that a controller made."""
+        controller = self._controllers[uid]
+        if runs:
+            self._running.setdefault(controller, set()).add(uid)
+        elif (known := self._running.get(controller)) is not None:
+            known.discard(uid)
+            if not known:
+                del self._running[controller]
+
+    def _forget(self, uid: str) -> None:
+        if uid in self._controllers:
+            self._note(uid, runs=False)
+            del self._controllers[uid]
+
+    def _height(self, departing: tuple[str, _Departure]) -> int:
+        """How many controllers are above a job, less than nothing: those below come first."""
+        return -sum(1 for _ in self._chain(departing[0]))
 
     def _chain(self, uid: str) -> Iterator[str]:
         """A controller and those above it."""

@@ -95,6 +95,9 @@ class Integration:
         self._carry = (_operation("remove", pointer(self.managed_by)),)
 
         self._children = frozenset((c.group, c.kind) for c in self.document.spec.children or ())
+        self.makes_jobs = bool(self._children)
+        """True if its controller makes jobs that run on its quota."""
+
         trace = self.document.spec.trace
         self.trace_annotation = "" if trace is None else trace.annotation or ""
         self.trace_name_label = "" if trace is None else trace.name_label or ""

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from services.classifier.projection import projector
+from services.classifier.projection.owners.membership import Membership
 from services.classifier.projection.owners.naming import Naming
 from services.classifier.projection.projector import Projector
 from services.classifier.webhook import updates
@@ -42,7 +43,7 @@ LARGE = 50_000
 SLOWLY = 15.0
 """Seconds, longer than an honest tenant's work may start late."""
 
-_is_ours = Projector._is_ours
+_is_ours = Membership.is_ours
 _observe = Projector.observe
 _stop = JobController.stop
 _release = JobController.release
@@ -55,7 +56,7 @@ def believes_any_owner(self: Any, job: Any, integration: Any, ref: Any) -> bool:
 
 def believes_an_owner_that_waits(self: Any, job: Any, integration: Any, ref: Any) -> bool:
     """Take a job for nested if its controller exists, admitted or not."""
-    is_nested = controller_uid(job) in self._by_uid
+    is_nested = controller_uid(job) in self.by_uid
     return not is_nested and _is_ours(self, job, integration, ref)
 
 
@@ -92,7 +93,9 @@ def forgets_whose_it_was(*_: Any) -> bool:
     return False
 
 
-def takes_over_any_workload(self: Any, job: Any, integration: Any, _before: Any) -> WorkloadRef:
+def takes_over_any_workload(
+    self: Any, job: Any, integration: Any, *_: Any, **__: Any
+) -> WorkloadRef:
     """Give a job the Workload that its labels name, whoever has it."""
     own: WorkloadRef = self.own_ref(job, integration)
     labels = job["metadata"].get("labels") or {}
@@ -128,16 +131,16 @@ def ends_of_a_large_object(self: Any, observed: Any) -> None:
 
 MISTAKES: dict[str, Mistake] = {
     "an owner that nobody looks for": Mistake(
-        Projector, "_is_ours", believes_any_owner, 6, "runs and holds no quota"
+        Membership, "is_ours", believes_any_owner, 6, "runs and holds no quota"
     ),
     "an owner without admission": Mistake(
-        Projector, "_is_ours", believes_an_owner_that_waits, 6, "runs and holds no quota"
+        Membership, "is_ours", believes_an_owner_that_waits, 6, "runs and holds no quota"
     ),
     "an owner that makes no jobs": Mistake(
         Integration, "makes", believes_that_all_controllers_make_jobs, 39, "has priority"
     ),
     "a removed or empty queue label": Mistake(
-        Projector, "_is_ours", believes_the_label, 1, "runs and holds no quota"
+        Membership, "is_ours", believes_the_label, 1, "runs and holds no quota"
     ),
     "running without admission": Mistake(
         outbound, "bypass_cause", is_content_with_counting, 45, "runs on though it is evicted"

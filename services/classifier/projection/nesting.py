@@ -42,7 +42,13 @@ class Nesting:
         """Uids of owners below which more is asked for than they ask for."""
 
         self._running_on: set[str] = set()
-        """Uids of owners that are held while jobs below them run or end."""
+        """Uids of owners that are held or have ended while jobs below them run or end."""
+
+        self._leavers: dict[str, set[str]] = {}
+        """Uid of an owner to the jobs that were let out of it, and still run as they did below it."""
+
+        self._left: dict[str, str] = {}
+        """Uid of each of these jobs to that of its owner."""
 
         self._covering: set[str] = set()
         """Uids of owners that cover what they control: managed, and with quota."""
@@ -95,6 +101,25 @@ class Nesting:
         if controller is not None:
             self._asking.record(controller, job_ref, amounts)
 
+    def leave(self, owner: str, uid: str, *, runs: bool) -> bool:
+        """Record a job that was let out of an owner, as long as it runs. Returns whether that is news."""
+        if runs == (uid in self._left):
+            return False
+        if not runs:
+            return bool(self.forget_leaver(uid))
+        self._left[uid] = owner
+        self._leavers.setdefault(owner, set()).add(uid)
+        return True
+
+    def forget_leaver(self, uid: str) -> str:
+        """Forget a job that was let out and has stopped; return the uid of its owner, empty for none."""
+        owner = self._left.pop(uid, "")
+        if owner:
+            self._leavers[owner].discard(uid)
+            if not self._leavers[owner]:
+                del self._leavers[owner]
+        return owner
+
     def pods_beyond(self, owner: WorkloadState) -> int:
         """How many pods more children without a queue ask for than their owner does; 0: it is no more.
 
@@ -112,9 +137,11 @@ class Nesting:
         """Uid of the controller that a job named when it was observed last; empty if none."""
         return self._controller_of.get(job_ref, "")
 
-    def with_children(self, owner: WorkloadState) -> WorkloadState:
-        """Return the state of an owner with what follows from the jobs below it."""
-        if more := self.pods_beyond(owner):
+    def with_children(self, owner: WorkloadState, last: WorkloadState | None) -> WorkloadState:
+        """Return the state of an owner with what follows from the jobs below it. `last`: the one before."""
+        if last is not None and last.uid == owner.uid and last.phase == "finished":
+            return owner  # Its quota is given back already.
+        if owner.finish is None and (more := self.pods_beyond(owner)):
             owner = owner.with_larger_children(more)
         if self._run_on(owner):
             self._running_on.add(owner.uid)
@@ -129,11 +156,12 @@ class Nesting:
         return was_beyond or self.pods_beyond(owner) > 0 or differs
 
     def _run_on(self, owner: WorkloadState) -> bool:
-        """Whether jobs below an owner run or end although it is held: its own status counts them no more.
+        """Whether jobs below an owner run or end although it is held or has ended.
 
-        A JobSet counts the Jobs of which pods are active, and not those whose pods still end.
+        Its own status counts them no more: a JobSet counts the Jobs of which pods are active, and not those
+        whose pods still end.
         """
-        return owner.held and owner.finish is None and self.has_running(owner.uid)
+        return (owner.held or owner.finish is not None) and self.has_running(owner.uid)
 
     def fits(self, controller: str, given: Amounts) -> bool:
         """Whether what runs below a controller is no more than what the controller was given."""
@@ -141,8 +169,8 @@ class Nesting:
         return all(amount <= given.get(resource, 0) for resource, amount in total.items())
 
     def has_running(self, controller: str) -> bool:
-        """Whether jobs run below a controller."""
-        return controller in self._running.sums
+        """Whether jobs run below a controller, or run as they did when they were let out of it."""
+        return controller in self._running.sums or controller in self._leavers
 
     def youngest_first(self, controller: str) -> list[_Controlled]:
         """The jobs that name a controller, the last created first."""

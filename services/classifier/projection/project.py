@@ -52,11 +52,13 @@ def project_job(
     policy: Policy = DEFAULT_POLICY,
     last: WorkloadState | None = None,
     without_workload: str | None = None,
+    queue_left: str = "",
 ) -> WorkloadState:
     """Return the state of the workload of `job`. `workload`: its Workload object, if it exists.
 
     `last` is the state published before under that name, of this job or of an earlier one.
-    `without_workload`: why the job has not the Workload that its user names.
+    `without_workload`: why the job has not the Workload that its user names. `queue_left`: the queue of the
+    controller that it was let out of.
     """
     namespace, uid = job["metadata"]["namespace"], job["metadata"]["uid"]
     problems = _unread(job, workload, without_workload)
@@ -70,7 +72,7 @@ def project_job(
     pod_sets = machines.with_returned(ref, resolve(problems, raw), known)
     reclaimed = _read_or(problems, lambda: integration.reclaimable(job), {})
     holder = workload if has_quota(workload) else None
-    queue = _queue(job, workload)
+    queue = _queue(job, workload) or queue_left
     priority = job_priority(
         job, raw, integration.priority_class(job), queue, workload, cluster_objects
     )

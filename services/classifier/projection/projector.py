@@ -21,9 +21,10 @@ from services.classifier.projection.nesting import (
     amounts_of,
 )
 from services.classifier.projection.owners.groups import GroupedJobs, by_detail
+from services.classifier.projection.owners.membership import Membership
 from services.classifier.projection.owners.naming import Naming
+from services.classifier.projection.owners.origins import Origins
 from services.classifier.projection.owners.ownership import (
-    asks_to_wait,
     is_of_a_job,
     left_behind,
     was_external,
@@ -32,12 +33,10 @@ from services.classifier.projection.owners.ownership import (
 from services.classifier.projection.owners.prebuilt import WaitingJobs
 from services.classifier.projection.policy import DEFAULT_POLICY, Policy
 from services.classifier.projection.project import pod_sets_of, project_external, project_job
-from services.classifier.projection.workload_status import has_quota
-from shared.contracts.kube import kinds, names
-from shared.contracts.kube.bodies import Body, annotations_of
+from shared.contracts.kube import kinds
+from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.conditions import EVICTED, is_true
 from shared.contracts.kube.kinds import Kind
-from shared.contracts.kube.names import may_be_of
 from shared.contracts.messages.hosts import HostState, PlatformOffer
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
@@ -47,6 +46,7 @@ from shared.integrations import (
     Integration,
     Integrations,
     controller_uid,
+    queue_of,
 )
 from shared.telemetry import probes
 
@@ -94,6 +94,19 @@ class Projector:
             workloads=self._workloads,
             published=self._published,
             without_queue=policy.manage_without_queue,
+        )
+        self._origins = Origins()
+        self._membership = Membership(
+            policy=policy,
+            cluster_objects=self._cluster_objects,
+            integrations=self._integrations,
+            naming=self._naming,
+            nesting=self._nesting,
+            origins=self._origins,
+            jobs=self._jobs,
+            by_uid=self._by_uid,
+            workloads=self._workloads,
+            published=self._published,
         )
         self._groups = GroupedJobs(cluster, self._published, self._integrations)
         self._to_read: deque[tuple[Observed, Integration]] = deque()
@@ -220,9 +233,7 @@ class Projector:
             return
         job_ref = ObjectRef(self._cluster, integration.detail, ref.namespace, metadata["name"])
         self._drop(job_ref, ref)
-        self._workload_of[job_ref] = renamed
-        self._jobs[renamed] = (integration, job)
-        self._by_uid[metadata["uid"]] = renamed
+        self._have(job_ref, renamed, integration, job)
         self._dirty.pop(ref, None)
         self._dirty |= {renamed: None, ref: None}
 
@@ -236,7 +247,10 @@ class Projector:
         if observed.deleted or job is None:
             controller = self._nesting.controller_of(job_ref)
             self._nesting.forget(job_ref, observed)
+            left = self._nesting.forget_leaver(observed.uid)
+            self._origins.forget(job_ref, observed.uid)
             self._on_children(controller)
+            self._on_children(left)
             known = None if before is None else self._jobs[before][1]["metadata"]
             if before is not None and known is not None:
                 if observed.ends(known["uid"], str(known.get("resourceVersion", ""))):
@@ -249,28 +263,53 @@ class Projector:
         self._nesting.observe(job_ref, controller_uid(job), observed, integration)
         if controller != controller_uid(job):
             self._on_children(controller)
-        ref = self._naming.ref_of(job, integration, before)
+        if self._integrations.has_waiting_controller(job, integration.kind):
+            self._origins.observe(job_ref, job)
+        left = self._on_leaver(job, integration)
+        ref = self._naming.ref_of(job, integration, before, by_itself=bool(left))
         if (named := self._naming.named_ref(job)) not in {None, ref}:
             self._waiting_jobs.add(job_ref, named, observed, integration)
-        has_grown = self._nesting.use(job_ref, self._running_amounts(job, integration, ref))
-        is_ours = self._is_ours(job, integration, ref)
+        amounts = {} if left else self._running_amounts(job, integration, ref)
+        has_grown = self._nesting.use(job_ref, amounts)
+        is_ours = self._membership.is_ours(job, integration, ref)
         if before is not None and (before != ref or not is_ours):
             self._drop(job_ref, before)
         if not is_ours:
             self._on_child(job_ref, job, integration)
-            if not self._is_managed(observed.namespace):
+            if not self._membership.manages(observed.namespace):
                 self._unmanaged[job_ref] = (integration, observed)
-            if has_grown and not self._fits(controller_uid(job)):
+            if has_grown and not self._membership.fits(controller_uid(job)):
                 self._to_read.extend(self._nesting.youngest_first(controller_uid(job)))
             return
         self._nesting.use(job_ref, {})  # It has quota of its own, or waits for it.
         self._nesting.ask(job_ref, {})
         self._on_children(controller_uid(job))
+        self._have(job_ref, ref, integration, job)
+        self._dirty[ref] = None
+        self._on_owner(job["metadata"]["uid"])
+
+    def _have(
+        self, job_ref: ObjectRef, ref: WorkloadRef, integration: Integration, job: Body
+    ) -> None:
+        """Record a managed job and its workload."""
         self._workload_of[job_ref] = ref
         self._jobs[ref] = (integration, job)
         self._by_uid[job["metadata"]["uid"]] = ref
-        self._dirty[ref] = None
-        self._on_owner(job["metadata"]["uid"])
+        if integration.makes_jobs:
+            self._origins.manage(job["metadata"]["uid"], queue_of(job))
+
+    def _on_leaver(self, job: Body, integration: Integration) -> str:
+        """Return the uid of the controller that a job was let out of, which has its quota until it stops."""
+        left, uid = self._origins.left(job), job["metadata"]["uid"]
+        if not left:
+            self._on_children(self._nesting.forget_leaver(uid))
+            return ""
+        may_run = integration.active(job) or not integration.held(job)
+        runs = may_run and integration.finish(job) is None
+        runs = self._origins.uses_what_it_left(uid, runs=runs)
+        if self._nesting.leave(left, uid, runs=runs):
+            self._on_children(left)
+        return left
 
     def _on_child(self, job_ref: ObjectRef, job: Body, integration: Integration) -> None:
         """Record what a child that names no queue asks for: its owner is stopped in its place."""
@@ -290,23 +329,19 @@ class Projector:
 
     def _on_owner(self, uid: str) -> None:
         """Read the jobs that name this controller again, if it came, went, won or lost its quota."""
-        for observed, integration in self._nesting.changed_owner(uid, covers=self._covers(uid)):
+        for observed, integration in self._nesting.changed_owner(
+            uid, covers=self._membership.covers(uid)
+        ):
             self._to_read.append((observed, integration))
 
     def _on_given(self, owner: WorkloadState) -> None:
         """Read the jobs below an owner again if they ask for more than it has now."""
+        if owner.phase == "finished":
+            self._on_owner(owner.uid)
         runs = self._nesting.has_running(owner.uid)
         if runs and not self._nesting.fits(owner.uid, amounts_given(owner)):
             self._to_read.extend(self._nesting.youngest_first(owner.uid))
             self._read_again()
-
-    def _fits(self, controller: str) -> bool:
-        """Whether what runs below a controller is no more than what the controller was given."""
-        ref = self._by_uid.get(controller)
-        owner = None if ref is None else self._published.get(ref)
-        if owner is None or owner.uid != controller:
-            return True  # Asked again once it is known what the controller has.
-        return self._nesting.fits(controller, amounts_given(owner))
 
     def _running_amounts(self, job: Body, integration: Integration, ref: WorkloadRef) -> Amounts:
         """What a job asks for while it runs on its controller's quota."""
@@ -327,87 +362,6 @@ class Projector:
             )
         )
 
-    def _covers(self, uid: str) -> bool | None:
-        """Return whether a managed job's quota is for its children too; None: it is not managed.
-
-        The job is released after its Workload has quota, but the two are observed in any order: a job
-        that is released counts too. Without admission it is stopped soon.
-        """
-        ref = self._by_uid.get(uid)
-        if ref is None:
-            return None
-        integration, job = self._jobs[ref]
-        if integration.finish(job) is not None:
-            return False
-        return (
-            not integration.held(job)
-            or integration.active(job)
-            or has_quota(self._own_workload(ref, uid))
-        )
-
-    def _own_workload(self, ref: WorkloadRef, uid: str) -> Body | None:
-        """Return the Workload object of the job `uid`, None if there is none."""
-        workload = self._workloads.get(ref)
-        return workload if workload is not None and may_be_of(workload, uid) else None
-
-    def _is_ours(self, job: Body, integration: Integration, ref: WorkloadRef) -> bool:
-        """Return whether the job is managed: it names a queue, it did before, or the webhook held it.
-
-        Removing the label does not release a job, nor does an empty one. With
-        `manageJobsWithoutQueueName` a job without a queue is managed too, unless it runs already.
-        """
-        uid = job["metadata"]["uid"]
-        if self._naming.is_published(ref, uid):
-            # What may hold quota gives it back when it has ended, whatever is written into it.
-            return True
-        if not integration.matches(job):
-            return False
-        if self._integrations.runs_with_controller(job, integration):
-            return False
-        if self._is_nested(job, integration):
-            return uid in self._by_uid and not self._nesting.may_move(uid)
-        if ref in self._published or ref in self._workloads:
-            return True
-        if not self._is_managed(ref.namespace):
-            return False
-        if asks_to_wait(job, integration):
-            return True
-        # What ran before the setting came is left alone, but not what a controller has no quota for.
-        runs = integration.active(job) or integration.finish(job) is not None
-        is_child = self._integrations.has_waiting_controller(job, integration.kind)
-        return self._policy.manage_without_queue and (is_child or not runs)
-
-    def _is_nested(self, job: Body, integration: Integration) -> bool:
-        """Return whether the job belongs to the workload of its controller.
-
-        It does if the controller exists with that uid in that namespace, is managed, is of a kind that
-        makes such jobs, and has quota for all that runs below it. While it has none, what it controls may
-        wait with it, but not run: a job that runs then is one of its own. So is a job that the webhook
-        held apart from its controller.
-        """
-        controller, metadata = controller_uid(job), job["metadata"]
-        if controller in {"", metadata["uid"]}:
-            return False
-        waits_with_it = integration.held(job) and names.USER_PENDING not in annotations_of(job)
-        owner = self._by_uid.get(controller)
-        if owner is None:
-            # A JobSet's Jobs may be observed before the JobSet. They wait until it is known.
-            return waits_with_it and self._integrations.has_waiting_controller(
-                job, integration.kind
-            )
-        makes_such = self._jobs[owner][0].makes(integration.kind)
-        if owner.namespace != metadata["namespace"] or not makes_such:
-            return False
-        held, active = integration.held(job), integration.active(job)
-        has_ended = integration.finish(job) is not None
-        fits = has_ended or (held and not active) or self._fits(controller)
-        if held:
-            return waits_with_it and fits
-        return fits if self._covers(controller) else not active
-
-    def _is_managed(self, namespace: str) -> bool:
-        return self._policy.manages(namespace, self._cluster_objects.namespace_labels(namespace))
-
     def _drop(self, job_ref: ObjectRef, ref: WorkloadRef) -> None:
         del self._workload_of[job_ref]
         _, job = self._jobs.pop(ref)
@@ -416,6 +370,7 @@ class Projector:
         uid = job["metadata"]["uid"]
         if self._by_uid.get(uid) == ref:
             del self._by_uid[uid]
+            self._origins.end(uid)
             self._on_owner(uid)
 
     def _on_cluster_object(self, observed: Observed) -> None:
@@ -466,16 +421,19 @@ class Projector:
             state = project_job(
                 job,
                 integration=integration,
-                workload=self._own_workload(ref, job["metadata"]["uid"]),
+                workload=self._membership.own_workload(ref, job["metadata"]["uid"]),
                 cluster=self._cluster,
                 name=ref.name,
                 cluster_objects=self._cluster_objects,
                 machines=self._machines,
                 policy=self._policy,
                 last=last,
-                without_workload=self._naming.why_without(job, integration),
+                without_workload=self._naming.why_without(
+                    job, integration, by_itself=bool(self._origins.left(job))
+                ),
+                queue_left=self._origins.queue_left(job),
             )
-            return self._nesting.with_children(state)
+            return self._nesting.with_children(state, last)
         self._machines.forget(ref)
         if workload is not None and (
             was_external(last, workload)

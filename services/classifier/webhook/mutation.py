@@ -225,7 +225,7 @@ def not_countable(obj: Object, integration: Integration, problem: str) -> Refuse
 
 def _is_left_alone(obj: Object, integration: Integration, context: NamespaceContext) -> bool:
     """Return whether another object waits for this one, or this pod names no queue."""
-    if controller_of(obj) and _is_covered(obj, integration, context):
+    if controller_of(obj) and is_covered(obj, integration, context):
         return True
     if integration.gate is None:
         return False
@@ -302,7 +302,7 @@ def controller_of(obj: Object) -> str:
     return controller_uid(obj)
 
 
-def _is_covered(obj: Object, integration: Integration, context: NamespaceContext) -> bool:
+def is_covered(obj: Object, integration: Integration, context: NamespaceContext) -> bool:
     """Return whether the object names an admitted controller whose quota is for such objects.
 
     Kind and uid of the reference are its author's: both must be those of the admitted object.

@@ -13,6 +13,7 @@ from services.classifier.webhook.mutation import (
     controller_of,
     described,
     has_rules,
+    is_covered,
     not_countable,
     propagated,
     topologies,
@@ -38,6 +39,7 @@ def review_update(
     3. What stays held keeps the mark of our hold where label or controller change.
     4. What somebody lets go nevertheless keeps that mark, too, if nothing else in it tells that it is ours:
        who has not seen the hold reads it there.
+    5. What loses the admitted controller whose quota it uses gets that mark: it waits by itself from now on.
 
     Raises `RefusedError`.
     """
@@ -57,6 +59,8 @@ def review_update(
         if has_rules(integration):
             runs, ran_before = (not integration.held(one) for one in (obj, old))
             _check_changes(obj, old, integration, runs=runs, ran_before=ran_before)
+    if _is_let_out(obj, old, integration, context):
+        return _marked(obj)
     if not integration.held(old):
         return _marked(obj) if _has_our_mark(old) and not _has_our_mark(obj) else unchanged
     if not integration.matches(old):
@@ -158,6 +162,26 @@ def _ends(obj: Object, integration: Integration) -> bool:
     return patch is not None and all(
         found(obj, tokens(o["path"])) == o.get("value") for o in patch if o["op"] != "test"
     )
+
+
+def _is_let_out(
+    obj: Object, old: Object, integration: Integration, context: NamespaceContext
+) -> bool:
+    """Return whether the change takes a job from the admitted controller whose quota it uses."""
+    if integration.finish(old) is not None or not is_covered(old, integration, context):
+        return False
+    before, now = (
+        [
+            one
+            for one in (each.get("metadata") or {}).get("ownerReferences") or []
+            if one.get("controller")
+        ]
+        for each in (old, obj)
+    )
+    fields = ("kind", "name", "uid")
+    return [[one.get(f) for f in fields] for one in before] != [
+        [one.get(f) for f in fields] for one in now
+    ]
 
 
 def _keeps_mark(obj: Object, old: Object) -> bool:

@@ -256,7 +256,7 @@ class WorkloadState(WorkloadMessage):
 
     def with_active_children(self) -> "WorkloadState":
         """Return a copy that runs, because jobs that it controls do."""
-        return self.model_copy(update={"phase": "running", "pods_active": True})
+        return self.model_copy(update={"phase": "running", "pods_active": True, "finish": None})
 
     def with_larger_children(self, pods: int) -> "WorkloadState":
         """Return the same state of a job whose children, which name no queue, ask for `pods` more than it.

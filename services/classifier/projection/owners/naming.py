@@ -53,14 +53,22 @@ class Naming(NamedTuple):
         return workload is None or (is_groups and may_be_of(workload, uid))
 
     def ref_of(
-        self, job: Body, integration: Integration, before: WorkloadRef | None
+        self,
+        job: Body,
+        integration: Integration,
+        before: WorkloadRef | None,
+        *,
+        by_itself: bool = False,
     ) -> WorkloadRef:
         """Return the job's workload, for life: labels that name another one later are its user's.
 
         `before`: the one that it has now. A job whose user names a Workload has its own name until it can
-        have that one.
+        have that one. `by_itself`: it was let out of its controller, and takes no Workload of another name.
         """
         uid, own = job["metadata"]["uid"], self.own_ref(job, integration)
+        if by_itself:
+            is_its = before is not None and self.jobs[before][1]["metadata"]["uid"] == uid
+            return before if before is not None and is_its else own
         has_own = has_quota(self.workloads.get(own)) or (before == own and integration.active(job))
         if (named := self.named_ref(job)) and not has_own:
             return named if self._takes(named, job, integration) else own
@@ -85,10 +93,12 @@ class Naming(NamedTuple):
         is_managed = self.without_queue or bool(queue_of(job))
         return is_managed and why_not(job, integration, workload, named.name) is None
 
-    def why_without(self, job: Body, integration: Integration) -> str | None:
+    def why_without(
+        self, job: Body, integration: Integration, *, by_itself: bool = False
+    ) -> str | None:
         """Return why the job has not the Workload that its user names; None if it has, or names none.
 
-        A group has none before it is complete.
+        A group has none before it is complete. `by_itself`: it was let out of its controller.
         """
         if integration.is_group:
             own, name = self.own_ref(job, integration), job["metadata"]["name"]
@@ -99,6 +109,11 @@ class Naming(NamedTuple):
         named = self.named_ref(job)
         if named is None:
             return None
+        if by_itself:
+            return (
+                f"the job was let out of its controller, and cannot have Workload {named.name}: "
+                f"remove the label {PREBUILT_WORKLOAD}"
+            )
         holder = self.jobs.get(named)
         if holder is not None and holder[1]["metadata"]["uid"] != job["metadata"]["uid"]:
             other = holder[1]["metadata"]["name"]

@@ -203,3 +203,45 @@ def test_metadata_of_a_wrong_type_is_refused(metadata: Json, at: str) -> None:
     place = ("old", "new").index(at)
     pair[place] = {**pair[place], "metadata": {**pair[place]["metadata"], **metadata}}
     assert response(answer(*pair))["status"]["code"] == 400
+
+
+LET_OUT: dict[str, list[Json]] = {
+    "the reference is removed": [],
+    "it controls no more": [JOB_SET | {"controller": False}],
+    "to another JobSet": [JOB_SET | {"uid": "other"}],
+    "to another name of that uid": [JOB_SET | {"name": "other"}],
+}
+
+
+def is_admitted_as(uid: str, kind: str) -> bool:
+    return (uid, kind) == ("p", "JobSet")
+
+
+@pytest.mark.parametrize("suspend", [True, False], ids=["held", "running"])
+@pytest.mark.parametrize("owners", LET_OUT.values(), ids=LET_OUT)
+def test_job_that_leaves_its_admitted_controller_gets_our_mark(
+    owners: list[Json], *, suspend: bool
+) -> None:
+    old = a_job(suspend=suspend, labels={}, ownerReferences=[JOB_SET])
+    new = a_job(suspend=suspend, labels={}, ownerReferences=owners)
+    patch = patch_of(answer(old, new, is_admitted_as=is_admitted_as))
+    assert [each["value"] for each in patch] == [{USER_PENDING: "false"}]
+
+
+UNMARKED: dict[str, Json] = {
+    "its controller is not admitted": {},
+    "its namespace is not managed": {"is_admitted_as": is_admitted_as, "managed": False},
+}
+
+
+@pytest.mark.parametrize("context", UNMARKED.values(), ids=UNMARKED)
+def test_job_that_leaves_another_controller_gets_no_mark(context: Json) -> None:
+    old = a_job(suspend=False, labels={}, ownerReferences=[JOB_SET])
+    new = a_job(suspend=False, labels={})
+    assert "patch" not in response(answer(old, new, **context))
+
+
+def test_job_that_stays_with_its_controller_gets_no_mark() -> None:
+    old = a_job(suspend=False, labels={}, ownerReferences=[JOB_SET])
+    new = a_job(suspend=False, labels={"a": "b"}, ownerReferences=[JOB_SET])
+    assert "patch" not in response(answer(old, new, is_admitted_as=is_admitted_as))

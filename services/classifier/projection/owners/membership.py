@@ -1,0 +1,131 @@
+"""Which jobs are managed, and which of them belong to the workload of their controller. Pure."""
+
+from typing import NamedTuple
+
+from services.classifier.projection.cluster_objects import ClusterObjects
+from services.classifier.projection.nesting import Nesting, amounts_given
+from services.classifier.projection.owners.naming import Jobs, Naming
+from services.classifier.projection.owners.origins import Origins
+from services.classifier.projection.owners.ownership import asks_to_wait
+from services.classifier.projection.policy import Policy
+from services.classifier.projection.workload_status import has_quota
+from shared.contracts.kube import names
+from shared.contracts.kube.bodies import Body, annotations_of
+from shared.contracts.kube.names import may_be_of
+from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.refs import WorkloadRef
+from shared.integrations import Integration, Integrations, controller_uid
+
+
+class Membership(NamedTuple):
+    """Reads what the projector knows, and changes none of it but whether a job has moved once."""
+
+    policy: Policy
+    cluster_objects: ClusterObjects
+    integrations: Integrations
+    naming: Naming
+    nesting: Nesting
+    origins: Origins
+    jobs: Jobs
+    by_uid: dict[str, WorkloadRef]
+    workloads: dict[WorkloadRef, Body]
+    published: dict[WorkloadRef, WorkloadState]
+
+    def is_ours(self, job: Body, integration: Integration, ref: WorkloadRef) -> bool:
+        """Return whether the job is managed: it names a queue, it did before, or the webhook held it.
+
+        Removing the label does not release a job, nor does an empty one, nor another controller. With
+        `manageJobsWithoutQueueName` a job without a queue is managed too, unless it runs already.
+        """
+        uid = job["metadata"]["uid"]
+        if self.naming.is_published(ref, uid):
+            # What may hold quota gives it back when it has ended, whatever is written into it.
+            return True
+        active, has_ended = integration.active(job), integration.finish(job) is not None
+        if self.origins.left(job) and (active or not has_ended):
+            return True
+        if not integration.matches(job):
+            return False
+        if self.integrations.runs_with_controller(job, integration):
+            return False
+        if self.is_nested(job, integration):
+            return uid in self.by_uid and not self.nesting.may_move(uid)
+        if ref in self.published or ref in self.workloads:
+            return True
+        if not self.manages(ref.namespace):
+            return False
+        if asks_to_wait(job, integration):
+            return True
+        # What ran before the setting came is left alone, but not what a controller has no quota for.
+        is_child = self.integrations.has_waiting_controller(job, integration.kind)
+        return self.policy.manage_without_queue and (is_child or not (active or has_ended))
+
+    def is_nested(self, job: Body, integration: Integration) -> bool:
+        """Return whether the job belongs to the workload of its controller.
+
+        It does if the controller exists with that uid and name in that namespace, is managed, is of a kind
+        that makes such jobs, and has quota for all that runs below it. While it has none, what it controls
+        may wait with it, but not run: a job that runs then is one of its own. So is a job that the
+        webhook held apart from its controller.
+        """
+        controller, metadata = controller_uid(job), job["metadata"]
+        if controller in {"", metadata["uid"]}:
+            return False
+        waits_with_it = integration.held(job) and names.USER_PENDING not in annotations_of(job)
+        owner = self.by_uid.get(controller)
+        if owner is None:
+            # A JobSet's Jobs may be observed before the JobSet. They wait until it is known.
+            return waits_with_it and self.integrations.has_waiting_controller(job, integration.kind)
+        if owner.namespace != metadata["namespace"] or not self._makes(owner, job, integration):
+            return False
+        held, active = integration.held(job), integration.active(job)
+        has_ended = integration.finish(job) is not None
+        fits = has_ended or (held and not active) or self.fits(controller)
+        if held:
+            return waits_with_it and fits
+        return fits if self.covers(controller) else not active
+
+    def _makes(self, owner: WorkloadRef, job: Body, integration: Integration) -> bool:
+        """Return whether the controller of a workload makes such jobs, and finds this one by its name."""
+        above, body = self.jobs[owner]
+        owners = job["metadata"].get("ownerReferences") or []
+        named = {str(one.get("name")) for one in owners if one.get("controller")}
+        return above.makes(integration.kind) and body["metadata"]["name"] in named
+
+    def fits(self, controller: str) -> bool:
+        """Return whether what runs below a controller is no more than what the controller was given."""
+        ref = self.by_uid.get(controller)
+        owner = None if ref is None else self.published.get(ref)
+        if owner is None or owner.uid != controller:
+            return True  # Asked again once it is known what the controller has.
+        return self.nesting.fits(controller, amounts_given(owner))
+
+    def covers(self, uid: str) -> bool | None:
+        """Return whether a managed job's quota is for its children too; None: it is not managed.
+
+        The job is released after its Workload has quota, but the two are observed in any order: a job
+        that is released counts too. Without admission it is stopped soon. One that has ended keeps its
+        quota until what it made has ended.
+        """
+        ref = self.by_uid.get(uid)
+        if ref is None:
+            return None
+        integration, job = self.jobs[ref]
+        if integration.finish(job) is not None:
+            last = self.published.get(ref)
+            has_ended = last is None or last.uid != uid or last.phase == "finished"
+            return not has_ended and self.nesting.has_running(uid)
+        return (
+            not integration.held(job)
+            or integration.active(job)
+            or has_quota(self.own_workload(ref, uid))
+        )
+
+    def own_workload(self, ref: WorkloadRef, uid: str) -> Body | None:
+        """Return the Workload object of the job `uid`, None if there is none."""
+        workload = self.workloads.get(ref)
+        return workload if workload is not None and may_be_of(workload, uid) else None
+
+    def manages(self, namespace: str) -> bool:
+        """Return whether the configuration manages jobs of a namespace."""
+        return self.policy.manages(namespace, self.cluster_objects.namespace_labels(namespace))

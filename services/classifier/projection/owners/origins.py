@@ -1,0 +1,111 @@
+"""Remembers by which controller each job was made: its tenant may write another one later. Pure.
+
+A job that a managed controller made runs on that controller's quota. Whoever takes the reference away, or
+points it elsewhere, lets the job out: nothing that is observed of the job tells any more whose quota it uses.
+"""
+
+from typing import NamedTuple
+
+from shared.contracts.kube.bodies import Body
+from shared.contracts.refs import ObjectRef
+
+_ABOVE_MAX = 4
+"""Controllers between a job and the one that has quota for it: more than any kind has."""
+
+
+class _Maker(NamedTuple):
+    group: str
+    kind: str
+    name: str
+    uid: str
+
+
+class Origins:
+    """The jobs of one cluster that a controller made, and which of these controllers are managed."""
+
+    def __init__(self) -> None:
+        self._uids: dict[ObjectRef, str] = {}
+        """Uid of each job that a controller made."""
+
+        self._makers: dict[str, _Maker] = {}
+        """Uid of each of these jobs to the controller that it named first."""
+
+        self._made: dict[str, int] = {}
+        """Uid of each of these controllers to the number of jobs that it made."""
+
+        self._queues: dict[str, str] = {}
+        """Uid of each managed job to its queue, as long as there is one that it made."""
+
+        self._ended: set[str] = set()
+        """Uids of controllers that are managed no more."""
+
+        self._came_to_rest: set[str] = set()
+        """Uids of jobs that were let out, and did not run when they were observed after that."""
+
+    def observe(self, job_ref: ObjectRef, job: Body) -> None:
+        """Record a job that names a controller of a kind that makes such jobs, and that controller."""
+        known, uid, maker = self._uids.get(job_ref), job["metadata"]["uid"], _maker(job)
+        if known == uid:
+            return
+        if known is not None:
+            self.forget(job_ref, known)
+        if maker is not None and maker.uid != uid:
+            self._uids[job_ref] = uid
+            self._makers[uid] = maker
+            self._made[maker.uid] = self._made.get(maker.uid, 0) + 1
+
+    def forget(self, job_ref: ObjectRef, uid: str) -> None:
+        """Forget the job of that uid, which is gone."""
+        if self._uids.get(job_ref) != uid:
+            return
+        del self._uids[job_ref]
+        maker = self._makers.pop(uid).uid
+        self._came_to_rest.discard(uid)
+        self._made[maker] -= 1
+        if not self._made[maker]:
+            del self._made[maker]
+            if maker in self._ended:
+                self._ended.discard(maker)
+                self._queues.pop(maker, None)
+
+    def manage(self, uid: str, queue: str) -> None:
+        """Record that a job which may make others is managed. Its last known queue counts."""
+        self._ended.discard(uid)
+        self._queues[uid] = queue or self._queues.get(uid, "")
+
+    def end(self, uid: str) -> None:
+        """Record that a job is gone or not managed any more. What it made may be let out still."""
+        if uid in self._made:
+            self._ended.add(uid)
+        else:
+            self._queues.pop(uid, None)
+
+    def left(self, job: Body) -> str:
+        """Return the uid of the managed controller that a job was let out of; empty if it was not."""
+        maker = self._makers.get(job["metadata"]["uid"])
+        if maker is None or maker == _maker(job):
+            return ""
+        for _ in range(_ABOVE_MAX):
+            if maker is None or maker.uid in self._queues:
+                break
+            maker = self._makers.get(maker.uid)
+        return maker.uid if maker is not None and maker.uid in self._queues else ""
+
+    def queue_left(self, job: Body) -> str:
+        """Return the queue of the managed controller that a job was let out of; empty if it was not."""
+        return self._queues.get(self.left(job), "")
+
+    def uses_what_it_left(self, uid: str, *, runs: bool) -> bool:
+        """Whether a job that was let out still runs since then, on the quota of whom it left."""
+        if not runs:
+            self._came_to_rest.add(uid)
+        return uid not in self._came_to_rest
+
+
+def _maker(job: Body) -> _Maker | None:
+    for owner in job["metadata"].get("ownerReferences") or []:
+        if owner.get("controller"):
+            group = str(owner.get("apiVersion") or "").rpartition("/")[0]
+            of = (str(owner.get(field) or "") for field in ("kind", "name", "uid"))
+            return _Maker(group, *of)
+    return None

@@ -1,0 +1,121 @@
+"""What a controller made ends before the controller does, as far as the watcher says."""
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from shared.contracts.kube.kinds import JOB, POD, Object
+from shared.integrations import JOB_SET
+from shared.kube.port import NotFoundError
+from tests.unit.watcher.harness import Harness, job, run_harness
+
+ACTIVE: Object = {"status": {"active": 1}}
+COMPLETED: Object = {"status": {"conditions": [{"type": "Completed", "status": "True"}]}}
+
+
+async def job_set(harness: Harness) -> Object:
+    metadata = {"namespace": "default", "name": "set"}
+    spec: dict[str, Any] = {"suspend": False, "replicatedJobs": []}
+    return await harness.kube.create(JOB_SET.kind, {"metadata": metadata, "spec": spec})
+
+
+def owned(owner: Object, kind: str, api_version: str) -> list[Object]:
+    about = {"name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]}
+    return [{"apiVersion": api_version, "kind": kind, "controller": True, **about}]
+
+
+async def furnish(harness: Harness) -> None:
+    """A JobSet, a Job of it that runs, and the pod of that, which ends slowly."""
+    above = await job_set(harness)
+    body = job("j")
+    body["metadata"]["ownerReferences"] = owned(above, "JobSet", JOB_SET.kind.api_version)
+    made = await harness.kube.create(JOB, body)
+    await harness.kube.patch(JOB, "default", "j", ACTIVE, subresource="status")
+    metadata = {
+        "name": "p",
+        "namespace": "default",
+        "finalizers": ["a/b"],
+        "ownerReferences": owned(made, "Job", "batch/v1"),
+    }
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    await harness.kube.create(POD, {"metadata": metadata, "spec": spec})
+
+
+async def end_pod(harness: Harness) -> None:
+    await harness.kube.patch(POD, "default", "p", {"metadata": {"finalizers": None}})
+    with suppress(NotFoundError):  # The garbage collector has deleted it.
+        await harness.kube.delete(POD, "default", "p")
+    await asyncio.sleep(60)
+
+
+def ended(harness: Harness) -> list[str]:
+    """Plurals of what is gone, in the order of the log."""
+    return [one.plural for one in harness.published() if one.deleted]
+
+
+@pytest.mark.parametrize(
+    ("lets_out", "away"),
+    [(False, False), (True, False), (False, True)],
+    ids=["below it", "let out of it", "while no watcher is there"],
+)
+def test_owner_that_has_ended_is_gone_when_the_pods_of_its_jobs_are(
+    *, lets_out: bool, away: bool
+) -> None:
+    """A JobSet that is complete counts no Job any more, and its Jobs' pods may end slowly."""
+
+    async def drive(harness: Harness) -> None:
+        await furnish(harness)
+        await harness.start()
+        await asyncio.sleep(5)
+        if lets_out:
+            nobody = {"metadata": {"ownerReferences": None}}
+            await harness.kube.patch(JOB, "default", "j", nobody)
+        await harness.kube.patch(JOB_SET.kind, "default", "set", COMPLETED, subresource="status")
+        await asyncio.sleep(5)
+        if away:
+            await harness.kill()
+        await harness.kube.delete(JOB_SET.kind, "default", "set")
+        if away:
+            await harness.start()
+        await asyncio.sleep(60)
+        assert ended(harness) == []
+        await end_pod(harness)
+        assert "jobsets" in ended(harness)
+
+    run_harness(drive)
+
+
+def test_what_was_made_ends_before_what_made_it() -> None:
+    """Between the two the Job would run below nobody."""
+
+    async def drive(harness: Harness) -> None:
+        await furnish(harness)
+        await harness.start()
+        await asyncio.sleep(5)
+        await harness.kube.delete(JOB_SET.kind, "default", "set")
+        await asyncio.sleep(60)
+        assert ended(harness) == []
+        await end_pod(harness)
+        assert ended(harness) == ["jobs", "jobsets"]
+
+    run_harness(drive)
+
+
+def test_owner_whose_jobs_have_ended_is_gone_at_once() -> None:
+    async def drive(harness: Harness) -> None:
+        await furnish(harness)
+        await harness.start()
+        await asyncio.sleep(5)
+        done: Object = {
+            "status": {"active": 0, "conditions": [{"type": "Complete", "status": "True"}]}
+        }
+        await harness.kube.patch(JOB, "default", "j", done, subresource="status")
+        await harness.kube.patch(JOB_SET.kind, "default", "set", COMPLETED, subresource="status")
+        await asyncio.sleep(5)
+        await harness.kube.delete(JOB_SET.kind, "default", "set")
+        await asyncio.sleep(1)
+        assert "jobsets" in ended(harness)
+
+    run_harness(drive)
