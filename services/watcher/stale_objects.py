@@ -8,10 +8,10 @@
 
 A fence by the term would refuse it on one server only (ADR 5). Therefore each term reads the view again, ever
 more seldom. A message that is late by some time is found before four times as long is over, whatever it was
-that held it up.
+that held it up. A look that fails is repeated soon.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from services.watcher.published import ObjectName
@@ -64,8 +64,12 @@ async def find_stale(
 
     filters = [observed_filter(found[0].kind, cluster) for found in by_detail.values()]
     await recall(bus, {ObservedHeader: on_state}, filters=filters)
-    gone = [one for one in unknown.values() if not await _exists(kube, one)]
-    return [one for one in gone if not is_known(one.scope.kind, name_of(one.state))]
+    existing = await _existing(kube, unknown.values())
+    return [
+        one
+        for one in unknown.values()
+        if one.state.uid not in existing and not is_known(one.scope.kind, name_of(one.state))
+    ]
 
 
 def name_of(state: ObservedHeader) -> ObjectName:
@@ -73,7 +77,11 @@ def name_of(state: ObservedHeader) -> ObjectName:
     return ObjectName(state.namespace, state.name)
 
 
-async def _exists(kube: Kube, stale: StaleObject) -> bool:
-    scope, state = stale.scope, stale.state
-    listed = await kube.list(scope.kind, namespace=state.namespace, labels=scope.labels)
-    return any(item["metadata"]["uid"] == state.uid for item in listed.items)
+async def _existing(kube: Kube, unknown: Iterable[StaleObject]) -> set[str]:
+    """The uids of what is there beside these objects, which are among them if they exist."""
+    places = {(one.scope, one.state.namespace) for one in unknown}
+    uids: set[str] = set()
+    for scope, namespace in places:
+        listed = await kube.list(scope.kind, namespace=namespace, labels=scope.labels)
+        uids |= {item["metadata"]["uid"] for item in listed.items}
+    return uids

@@ -21,7 +21,7 @@ from services.watcher.published import ObjectName, PublishedObjects
 from services.watcher.publisher import ObservedPublisher
 from services.watcher.scopes import LOOKED_FOR, RETIRED, Scope
 from shared.bus.follow import read, recall
-from shared.bus.port import Bus, BusError, Entry
+from shared.bus.port import Bus, BusError, Entry, UnavailableError
 from shared.contracts import subjects
 from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.kinds import INTEGRATION, Kind
@@ -291,23 +291,30 @@ class Term:
         return list(bodies.values())
 
     async def _keep_ending_stale(self) -> None:
-        pause = stale_objects.FIRST_SECONDS
+        pause = grown = again = stale_objects.FIRST_SECONDS
         while True:
             await asyncio.sleep(pause)
-            await self._end_stale()
-            pause *= stale_objects.FACTOR
+            if await self._end_stale():
+                again = stale_objects.FIRST_SECONDS
+                pause = grown = grown * stale_objects.FACTOR
+            else:
+                pause = min(again, grown)
+                again *= stale_objects.FACTOR
 
-    async def _end_stale(self) -> None:
-        """Publish that objects are gone of which a watcher of before spoke when this term had listed them."""
+    async def _end_stale(self) -> bool:
+        """Publish that objects are gone of which a watcher of before spoke when this term had listed them.
+
+        Returns False if nobody could be asked.
+        """
         brought = [one for each in self._integration_kinds.values() for one in each.scopes]
         scopes = [one.scope for one in (*self._shipped(), *brought) if one.served]
         try:
             found = await stale_objects.find_stale(
                 self._bus, self._kube, self._cluster, scopes, self._is_known
             )
-        except KubeError as error:
+        except (KubeError, UnavailableError) as error:
             log.warning("stale_objects_not_looked_for", error=str(error))
-            return
+            return False
         for scope, state, entry in found:
             probes.STALE_ENDED.fired += 1
             log.warning("an earlier watcher spoke of an object that is gone", subject=entry.subject)
@@ -315,6 +322,7 @@ class Term:
             self._publisher.add_published({entry.subject: entry.sequence}, bodies)
             self._published.record(scope.kind, state)
             self._depart(scope, stale_objects.name_of(state))
+        return True
 
     def _is_known(self, kind: Kind, name: ObjectName) -> bool:
         return self._published.state(kind, name) is not None

@@ -20,6 +20,10 @@ async def _flush_nothing(*_args: Any, **_options: Any) -> None:
     return None
 
 
+async def _look_at_nothing(*_args: Any, **_options: Any) -> bool:
+    return True
+
+
 def _without_deletions(original: Any) -> Any:
     def on_job(self: Any, observed: Any, integration: Any) -> None:
         if not observed.deleted:
@@ -32,7 +36,7 @@ STALE_BELIEVED: Final = Mutant(
     name="nobody looks for what a deposed watcher has published",
     adr=119,
     where="services.watcher.term:Term._end_stale",
-    make=lambda _original: _flush_nothing,
+    make=lambda _original: _look_at_nothing,
     scenarios=("late-observations",),
 )
 """Used by the mutant of what it covers, too."""

@@ -1,12 +1,16 @@
 """What a deposed watcher publishes behind what its successor has listed does not stay on the log."""
 
 import asyncio
+from typing import Any
 
 import pytest
+from typing_extensions import override
 
+from services.simulator.local import LocalKube
 from services.watcher import stale_objects
 from shared.contracts.kube.kinds import JOB, RESOURCE_FLAVOR, Kind
 from shared.contracts.messages.observed import Observed
+from shared.kube.port import Listing, UnavailableError
 from shared.telemetry import probes
 from shared.testing.world.memory_bus import MemoryBus
 from tests.unit.watcher.harness import Harness, run_harness
@@ -58,6 +62,60 @@ def test_object_that_a_watcher_has_not_seen_yet_is_not_said_to_be_gone() -> None
         await publish(harness, late(JOB, "j", metadata["uid"], metadata["resourceVersion"]))
         await asyncio.sleep(AFTER_THE_FIRST_LOOK)
         assert [one.deleted for one in harness.published(JOB)] == [False]
+
+    run_harness(drive)
+
+
+class Counting(LocalKube):
+    """It counts how often it is asked for all Jobs of a namespace."""
+
+    lists = 0
+
+    @override
+    async def list(self, kind: Kind, **options: Any) -> Listing:
+        self.lists += kind == JOB
+        return await super().list(kind, **options)
+
+
+class Away(LocalKube):
+    """An API server that is away for a while."""
+
+    is_away = False
+
+    @override
+    async def list(self, kind: Kind, **options: Any) -> Listing:
+        if self.is_away:
+            raise UnavailableError("away", status=503)
+        return await super().list(kind, **options)
+
+
+def test_look_that_fails_is_repeated_soon() -> None:
+    async def drive(harness: Harness) -> None:
+        kube = Away(harness.api)
+        await harness.start(kube=kube)
+        await asyncio.sleep(5)
+        await publish(harness, late(JOB, "gone", "u-1"))
+        kube.is_away = True
+        await asyncio.sleep(AFTER_THE_FIRST_LOOK)
+        kube.is_away = False
+        assert [one.deleted for one in harness.published(JOB)] == [False]
+        await asyncio.sleep(stale_objects.FIRST_SECONDS)
+        assert [one.deleted for one in harness.published(JOB)] == [False, True]
+
+    run_harness(drive)
+
+
+def test_namespace_is_listed_once_for_all_its_unknown_objects() -> None:
+    async def drive(harness: Harness) -> None:
+        kube = Counting(harness.api)
+        await harness.start(kube=kube)
+        await asyncio.sleep(5)
+        for number in range(5):
+            await publish(harness, late(JOB, f"gone-{number}", f"u-{number}"))
+        before = kube.lists
+        await asyncio.sleep(AFTER_THE_FIRST_LOOK)
+        assert kube.lists == before + 1
+        assert sum(one.deleted for one in harness.published(JOB)) == 5
 
     run_harness(drive)
 
