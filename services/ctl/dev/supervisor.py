@@ -30,8 +30,8 @@ STARTS_BEFORE_READY_MAX: Final = 3
 ENDS_MAX: Final = 3
 """After so many quick ends in a row a child counts as crash-looping."""
 
-GRACE_SECONDS: Final = 20.0
-"""From SIGTERM to SIGKILL; longer than a service's `graceful_stop_seconds`."""
+GRACE_SECONDS: Final = 25.0
+"""From SIGTERM to SIGKILL: longer than a service takes to end a term, its handlers and its server."""
 
 SLOW_SECONDS: Final = 2.0
 """After so long a stop is worth a word."""

@@ -1,10 +1,18 @@
 """What every pod of every overlay has, whatever it runs."""
 
+from typing import Final
+
 import pytest
 
+from services.ctl.dev.supervisor import GRACE_SECONDS
+from shared.bus.leadership import RELEASE_SECONDS
+from shared.runtime.web import STOP_SECONDS
+from shared.settings.base import ServiceSettings
 from tests.contract.deploy.rendering import COMPONENTS, OVERLAYS, kustomized, templates
 
 RENDERED = [*((overlay, ()) for overlay in OVERLAYS), ("hub", COMPONENTS)]
+DEFAULT_GRACE_SECONDS: Final = 30
+"""Of Kubernetes, where a pod names no `terminationGracePeriodSeconds`."""
 
 
 @pytest.mark.parametrize(("overlay", "components"), RENDERED)
@@ -19,6 +27,19 @@ def test_every_pod_has_a_memory_limit_and_runs_before_the_work_it_admits(
         for container in pod["containers"]:
             assert container["resources"]["limits"]["memory"], name
             assert container["resources"]["requests"].keys() == {"cpu", "memory"}, name
+
+
+@pytest.mark.parametrize(("overlay", "components"), RENDERED)
+def test_whoever_ends_a_service_waits_for_longer_than_that_takes(
+    overlay: str, components: tuple[str, ...]
+) -> None:
+    """A lease is kept until what its term has published is stored; then handlers end, and the server."""
+    handlers = ServiceSettings.model_fields["graceful_stop_seconds"].default
+    longest = RELEASE_SECONDS + handlers + STOP_SECONDS
+    assert longest < GRACE_SECONDS
+    for name, template in templates(kustomized(overlay, components)):
+        grace = template["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
+        assert longest < grace, name
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
