@@ -5,13 +5,17 @@ from random import Random
 
 import pytest
 
+from services.simulator.scenarios.swarm import load
+from services.simulator.scenarios.swarm.disturbances import Disturbances
 from services.simulator.scenarios.swarm.features import FOCUSES, Features, drawn, focused
 from services.simulator.scenarios.swarm.scenario import play, play_focused, play_with
-from shared.testing.world.world import Faults
+from services.simulator.scenarios.system import System
+from shared.contracts.kube.kinds import JOB
+from shared.testing.world.world import Faults, World
 from tests.simulation.long import long
 
-SEEDS = [1, 2, long(3), 4, 5, 6, 7, 8]
-"""The third is ten times as long as the others."""
+SEEDS = [1, 2, long(3), 4, 5, 6, 7, 8, 10]
+"""The third is ten times as long as the others; in the last a watcher is deposed at the worst moment."""
 
 PLAIN = Features(
     faults=Faults(),
@@ -48,6 +52,25 @@ def test_every_feature_is_on_in_some_world_and_off_in_another() -> None:
     worlds += [focused(worlds[0], focus) for focus in FOCUSES]
     for name in Features.__dataclass_fields__:
         assert len({str(getattr(world, name)) for world in worlds}) > 1, name
+
+
+def test_user_deletes_no_job_that_was_created_under_its_name_since() -> None:
+    with World(1) as world:
+        system = System(world)
+        users = Disturbances(system, PLAIN, Random(1))
+
+        async def drive() -> None:
+            for kind, obj in load.queues(PLAIN, Random(1)):
+                await system.kube.create(kind, obj)
+            first = await system.kube.create(JOB, load.burst_job(1, Random(1)))
+            await users.delete_job(first["metadata"])
+            second = await system.kube.create(JOB, load.burst_job(1, Random(1)))
+            await users.delete_job(first["metadata"])
+            jobs = (await system.kube.list(JOB)).items
+            assert [job["metadata"]["uid"] for job in jobs] == [second["metadata"]["uid"]]
+            assert users.deleted == {first["metadata"]["uid"]}
+
+        world.run(drive)
 
 
 def test_job_that_another_replica_of_the_patcher_saw_first_is_started() -> None:

@@ -71,6 +71,14 @@ def _drain_when_held(_original: Any) -> Any:
     return drain
 
 
+def _above_the_view(original: Any) -> Any:
+    def next_term(inbox: Any, now: Any, *, above: int) -> int:
+        del above
+        return int(original(inbox, now, above=0))
+
+    return next_term
+
+
 def _forget_eviction(original: Any) -> Any:
     """Give quota back as soon as an eviction is decided."""
 
@@ -183,6 +191,13 @@ MUTANTS: Final = (
         where="services.quota.lifecycle.timers:LifecycleTimers.complete_fact",
         make=lambda _original: lambda *arguments: arguments[-1],
         scenarios=("lives",),
+    ),
+    Mutant(
+        name="a new leader does not ask for the terms of the log",
+        adr=120,
+        where="services.quota.term:next_term",
+        make=_above_the_view,
+        scenarios=("two-leaders",),
     ),
 )
 """In the order of the ADRs."""

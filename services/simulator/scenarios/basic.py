@@ -172,10 +172,10 @@ async def delete_one(system: System, random: Random) -> set[str]:
     if not listing.items:
         return set()
     metadata = random.choice(listing.items)["metadata"]
-    namespace, name = metadata["namespace"], metadata["name"]
+    namespace, name, uid = metadata["namespace"], metadata["name"], metadata["uid"]
     system.world.note(f"delete {kind.kind} {namespace}/{name}")
-    await system.kube.delete(kind, namespace, name)
-    return {metadata["uid"]}
+    await system.kube.delete(kind, namespace, name, uid=uid)
+    return {uid}
 
 
 async def resize_one(system: System, random: Random) -> None:

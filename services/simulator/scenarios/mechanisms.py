@@ -40,6 +40,7 @@ MECHANISMS: Final[Mapping[str, tuple[str, ...]]] = {
     "late-observations": ("stale-ended",),
     "late-refusals": ("stop-marked", "refused-before"),
     "late-releases": ("stop-marked", "decision-outdated"),
+    "two-leaders": ("term-unread",),
     "machines": ("fence-refused", "duplicate-dropped", "put-off", "lease-lost"),
     "tenants": ("bypass-found", "earlier-workload", "duplicate-dropped", "put-off"),
     "swarm": (

@@ -35,6 +35,7 @@ _OFF: Final = (
     "replicated",
     "elections",
     "stale_reads",
+    "late_observations",
 )
 """What the swarm tries with Jobs: it hides what happens to the kinds, or is about the logs only."""
 

@@ -14,6 +14,7 @@ from services.simulator.scenarios.swarm.moments.late_observations import LateObs
 from services.simulator.scenarios.swarm.moments.late_refusals import LateRefusals
 from services.simulator.scenarios.swarm.moments.late_releases import LateReleases
 from services.simulator.scenarios.swarm.moments.stale_reads import StaleReads
+from services.simulator.scenarios.swarm.moments.two_leaders import TwoLeaders
 from services.simulator.scenarios.system import System
 from shared.bus.port import StreamFullError
 from shared.bus.streams import view_of
@@ -109,8 +110,11 @@ class Disturbances:
             if features.late_refusals:
                 LateRefusals(self._system, features.replicas["patcher"]).start()
             if features.late_observations:
-                late = LateObservations(self._system, self._delete_job)
+                late = LateObservations(self._system, self.delete_job)
                 group.create_task(self._repeat(6.0, late.depose_a_watcher))
+            if features.two_leaders:
+                leaders = TwoLeaders(self._system)
+                group.create_task(self._repeat(12.0, leaders.forget_the_lease))
             if features.truncation:
                 group.create_task(self._repeat(12.0, self._truncate_a_log))
             if features.garbage:
@@ -140,11 +144,13 @@ class Disturbances:
     async def _delete(self) -> None:
         self.deleted |= await basic.delete_one(self._system, self._random)
 
-    async def _delete_job(self, metadata: Metadata) -> None:
-        self._world.note(f"delete Job {metadata['namespace']}/{metadata['name']}")
-        self.deleted.add(metadata["uid"])
-        with suppress(NotFoundError):
-            await self._system.kube.delete(kinds.JOB, metadata["namespace"], metadata["name"])
+    async def delete_job(self, metadata: Metadata) -> None:
+        """Delete a Job, and none that was created under its name since."""
+        namespace, name, uid = metadata["namespace"], metadata["name"], metadata["uid"]
+        self._world.note(f"delete Job {namespace}/{name}")
+        self.deleted.add(uid)
+        with suppress(NotFoundError, ConflictError):
+            await self._system.kube.delete(kinds.JOB, namespace, name, uid=uid)
 
     async def _resize(self) -> None:
         await basic.resize_one(self._system, self._random)
@@ -161,8 +167,7 @@ class Disturbances:
         job = self._random.choice(jobs)
         namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
         self._world.note(f"create Job {namespace}/{name} again")
-        await self._system.kube.delete(kinds.JOB, namespace, name)
-        self.deleted.add(job["metadata"]["uid"])
+        await self.delete_job(job["metadata"])
         try:
             made = await self._system.kube.create(kinds.JOB, load.again(job, self._random))
         except AlreadyExistsError:
@@ -201,15 +206,14 @@ class Disturbances:
             metadata = job["metadata"]
             labels = metadata.get("labels") or {}
             if load.REFUSED in labels or labels.get(names.QUEUE) == load.BACKLOG_QUEUE:
-                self.deleted.add(metadata["uid"])
-                await self._system.kube.delete(kinds.JOB, metadata["namespace"], metadata["name"])
+                await self.delete_job(metadata)
 
     # Processes and disks
 
     async def _pause_a_leader(self) -> None:
         holder = self._system.server.holder(self._random.choice(LEASES))
-        if holder is not None:
-            process = holder.partition(".")[0]
+        process = "" if holder is None else holder.partition(".")[0]
+        if process in self._world.processes:
             self._world.pause(process, seconds=self._world.between(PAUSE_SECONDS))
 
     async def _hold_a_leader(self) -> None:

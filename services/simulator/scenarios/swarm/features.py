@@ -96,6 +96,9 @@ class Features:
     late_observations: bool = False
     """A watcher is deposed while the first message about a job is on its way, and the job is deleted."""
 
+    two_leaders: bool = False
+    """NATS forgets who leads quota: several replicas begin a term at once, behind a view that is late."""
+
     power_cuts: bool = False
     """The server loses its power, and each log and view another part of what was stored last."""
 
@@ -161,10 +164,12 @@ def drawn(random: Random, later: Random) -> Features:
         foreign_decisions=features.garbage and later.random() < 1 / 3,
         set_back=later.random() < 1 / 4,
         late_releases=later.random() < 1 / 6,
+        late_observations=features.replicated and later.random() < 1 / 6,
     )
 
 
-_FOREIGN: Final = ("garbage", "foreign_decisions")
+_RARE: Final = ("truncation", "garbage", "foreign_decisions", "late_observations")
+"""Off in a world with a focus, unless that is the focus."""
 
 
 def focused(features: Features, focus: str) -> Features:
@@ -173,7 +178,7 @@ def focused(features: Features, focus: str) -> Features:
     own = {name: value for name, value in more.items() if name not in {"faults", "replicas"}}
     faults = replace(features.faults, until_seconds=FAULT_SECONDS, **more.get("faults", {}))
     replicas = features.replicas | more.get("replicas", {})
-    rare = {"backlog": 0, "history": 0, "truncation": False, **dict.fromkeys(_FOREIGN, False)}
+    rare = {"backlog": 0, "history": 0, **dict.fromkeys(_RARE, False)}
     return replace(features, faults=faults, replicas=replicas, **{**rare, **own})
 
 
@@ -237,6 +242,7 @@ FOCUSES: Final[Mapping[str, dict[str, Any]]] = {
         "replicas": dict.fromkeys(SERVICES, 1),
         "faults": {name: value for name, value in asdict(Faults()).items() if name != _UNTIL},
     },
+    "two-leaders": {"two_leaders": True, "replicas": {"quota": 3}},
     "elections": {"elections": True, "replicated": True, "replicas": {"quota": 3}},
     "stale-reads": {
         "stale_reads": True,
