@@ -246,11 +246,14 @@ class IncrementalDispatcher(Section):
     step_size: Annotated[int, Field(ge=1)] = 3
 
 
+KindName = Annotated[str, Field(pattern=r"^[^.]+\.[^.]+\..+$")]
+"""`kind.version.group`."""
+
+
 class ExternalFramework(Section):
     """A kind that runs elsewhere: as every kind that an Integration describes."""
 
-    name: Annotated[str, Field(pattern=r"^[^.]+\.[^.]+\..+$")]
-    """`kind.version.group`."""
+    name: KindName
 
 
 class MultiKueue(Section):
@@ -285,26 +288,19 @@ class MultiKueue(Section):
 
     def warnings(self) -> Iterator[str]:
         """Yield a sentence for each kind that does not run elsewhere because the section says so."""
-        # Few processes read a document that names such kinds; the others need no Integration for it.
-        from shared.integrations import integration_for  # noqa: PLC0415
-
-        for framework in self.external_frameworks:
-            kind, version, group = framework.name.split(".", 2)
-            shipped = integration_for(group=group, kind=kind)
-            if shipped is None:
-                why = "no Integration ships for it; it waits and runs elsewhere once you apply one"
-            elif shipped.kind.version != version:
-                why = f"the Integration that ships is for {shipped.kind.version}"
-            else:
-                continue
-            yield f"multiKueue.externalFrameworks: {framework.name}: {why}"
+        for text in frameworks.external_warnings(
+            tuple(framework.name for framework in self.external_frameworks)
+        ):
+            yield f"multiKueue.externalFrameworks: {text}"
 
 
 class Integrations(Section):
     """Which kinds can wait. Here Integration objects say that."""
 
     frameworks: tuple[str, ...] | None = None
-    external_frameworks: tuple[str, ...] = ()
+    external_frameworks: tuple[KindName, ...] = ()
+    """Kinds whose own controllers make Workloads. Here a Workload of anybody waits."""
+
     label_keys_to_copy: tuple[str, ...] = ()
     """Labels of a job that its Workload gets when it is made."""
 
@@ -320,6 +316,8 @@ class Integrations(Section):
         """Yield a sentence for each kind that is not treated as the section says."""
         for text in frameworks.warnings(self.frameworks):
             yield f"integrations.frameworks: {text}"
+        for text in frameworks.external_warnings(self.external_frameworks):
+            yield f"integrations.externalFrameworks: {text}"
 
 
 class Configuration(Section):

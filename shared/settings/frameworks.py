@@ -41,3 +41,17 @@ def warnings(asked: tuple[str, ...] | None) -> Iterator[str]:
             )
     if left_out := [name for name in _OURS if name not in asked]:
         yield f"not listed, and wait all the same if they name a queue: {', '.join(left_out)}"
+
+
+def external_warnings(names: tuple[str, ...]) -> Iterator[str]:
+    """Yield a sentence for each kind (`kind.version.group`) of which no Integration ships."""
+    # Few documents name such kinds; who reads another one needs no Integration for it.
+    from shared.integrations import integration_for  # noqa: PLC0415
+
+    for name in names:
+        kind, version, group = name.split(".", 2)
+        shipped = integration_for(group=group, kind=kind)
+        if shipped is None:
+            yield f"{name}: no Integration ships for it; apply one, then it waits and can run on spokes"
+        elif shipped.kind.version != version:
+            yield f"{name}: the Integration that ships is for {shipped.kind.version}"

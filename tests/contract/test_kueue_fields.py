@@ -1,4 +1,4 @@
-"""Every field of Kueue's kinds is on the page, and each row names a test that exists."""
+"""Every field of Kueue's kinds and Configuration is on the page, and each row names a test that exists."""
 
 import ast
 import re
@@ -11,10 +11,14 @@ from typing import Any
 import pytest
 import yaml
 
+from shared.settings.configuration import Configuration
+from shared.settings.kueue_sections import UNUSED
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/reference/kueue-fields.md"
 ROW = re.compile(r"\| `([^`]+)` \| (\w+) \| `([^`]+)` \|")
-VERDICTS = {"works", "refused", "held", "unset"}
+VERDICTS = {"works", "refused", "held", "unset", "named"}
+CONFIGURATION = "Configuration"
 Json = dict[str, Any]
 
 
@@ -48,6 +52,32 @@ def fields() -> dict[str, list[str]]:
     return found
 
 
+def resolved(schema: Json, all_: Json) -> Json:
+    """A model's schema as one without references, where each field has one type."""
+    while "$ref" in schema:
+        schema = all_["$defs"][schema["$ref"].rpartition("/")[2]]
+    options = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
+    if len(options) == 1:
+        return resolved(options[0], all_)
+    named = schema.get("properties", {})
+    made = {**schema, "properties": {name: resolved(one, all_) for name, one in named.items()}}
+    for inner in ("items", "additionalProperties"):
+        if isinstance(schema.get(inner), dict):
+            made[inner] = resolved(schema[inner], all_)
+    return made
+
+
+def configuration_fields() -> list[str]:
+    """All fields that the Configuration may have: any other is an error."""
+    model = Configuration.model_json_schema()
+    return [
+        *leaves(resolved(model, model), ""),
+        *(f"{name}.{key}" for name, one in UNUSED.items() for key in one.fields or {}),
+        *(name for name, one in UNUSED.items() if not one.fields),
+        "featureGates{}",
+    ]
+
+
 def rows() -> dict[str, list[tuple[str, str, str]]]:
     """Kind to its rows: pattern, verdict, test."""
     found: dict[str, list[tuple[str, str, str]]] = {}
@@ -75,7 +105,8 @@ def defined_in(file: str) -> frozenset[str]:
     return frozenset(node.name for node in ast.walk(tree) if isinstance(node, defined))
 
 
-FIELDS, ROWS = fields(), rows()
+FIELDS = {**fields(), CONFIGURATION: configuration_fields()}
+ROWS = rows()
 
 
 @pytest.mark.parametrize("kind", FIELDS)
@@ -95,6 +126,12 @@ def test_every_row_has_a_field_a_verdict_and_a_test(kind: str) -> None:
         assert verdict in VERDICTS
         file, _, name = test.partition("::")
         assert name in defined_in(file), f"{pattern}: {test} does not exist"
+
+
+def test_nothing_of_the_configuration_is_named_that_decides_or_works_that_is_not_read() -> None:
+    said = {pattern: verdict for pattern, verdict, _ in ROWS[CONFIGURATION]}
+    unused = {verdict for pattern, verdict in said.items() if pattern.partition(".")[0] in UNUSED}
+    assert unused == {"named"}
 
 
 def test_row_that_is_missing_or_doubled_is_found() -> None:

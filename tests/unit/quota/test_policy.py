@@ -4,6 +4,7 @@ import pytest
 
 from services.quota.decider import Decider
 from services.quota.engine import Policy
+from services.quota.lifecycle.workload import backoff_seconds
 from services.quota.policy import policy_of
 from services.quota.settings import QuotaSettings
 from shared.settings.configuration import Configuration
@@ -40,3 +41,12 @@ def test_the_setting_counts_before_the_document() -> None:
     configuration = Configuration.model_validate({"fairSharing": {}})
     policy = policy_of(configuration, ("LessThanInitialShare",))
     assert policy.strategies == ("LessThanInitialShare",)
+
+
+def test_backoff_starts_with_the_base_doubles_and_ends_at_the_most() -> None:
+    strategy = {"backoffBaseSeconds": 10, "backoffMaxSeconds": 25}
+    document = {"waitForPodsReady": {"requeuingStrategy": strategy}}
+    wait = Configuration.model_validate(document).pods_ready
+    assert wait is not None
+    seconds = [backoff_seconds(wait.requeuing_strategy, "uid", count) for count in (1, 2, 3, 4)]
+    assert [int(one) for one in seconds] == [10, 20, 25, 25]

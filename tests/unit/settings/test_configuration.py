@@ -10,6 +10,7 @@ from shared.settings.configuration import (
     duration_seconds,
     read_configuration,
 )
+from shared.settings.kueue_sections import UNUSED
 
 
 def read(folder: Path, text: str) -> Configuration:
@@ -127,6 +128,10 @@ def test_configuration_of_kueue_is_accepted_unchanged(tmp_path: Path) -> None:
             "integrations: {frameworks: [batch/jobs]}",
             "frameworks: .*unknown framework batch/jobs: one",
         ),
+        (
+            "integrations: {externalFrameworks: [Gadget]}",
+            "integrations.externalFrameworks.0: String should match",
+        ),
         ("integrations: {labelKeysToCpy: [a]}", "integrations.labelKeysToCpy: Extra inputs"),
         (
             "resources: {quotaCheckStrategy: IgnoreUndeclared, excludeResourcePrefixes: [a]}",
@@ -186,6 +191,13 @@ WARNINGS = {
             "Workloads")
         ],
     ),
+    "an address for metrics": (
+        "metrics: {bindAddress: ':8080'}",
+        [
+            ("metrics.bindAddress is not used: each service has settings of its own, see "
+            "docs/reference/settings.md")
+        ],
+    ),
     "metrics that cannot be left out": (
         "metrics: {enableClusterQueueResources: false, localQueueMetrics: {enable: false}}",
         ["metrics.enableClusterQueueResources: false has no effect: they are always published"],
@@ -217,8 +229,15 @@ WARNINGS = {
         " {name: PipelineRun.v2.tekton.dev}]}"),
         [
             ("multiKueue.externalFrameworks: Gadget.v1.example.com: no Integration ships for it; "
-            "it waits and runs elsewhere once you apply one"),
+            "apply one, then it waits and can run on spokes"),
             "multiKueue.externalFrameworks: PipelineRun.v2.tekton.dev: the Integration that ships is for v1",
+        ],
+    ),
+    "kinds of others' controllers": (
+        "integrations: {externalFrameworks: [Workflow.v1alpha1.argoproj.io, Gadget.v1.example.com]}",
+        [
+            ("integrations.externalFrameworks: Gadget.v1.example.com: no Integration ships for it; "
+            "apply one, then it waits and can run on spokes"),
         ],
     ),
     "what is used": (
@@ -231,6 +250,12 @@ WARNINGS = {
 def test_part_without_effect_is_named_in_a_warning(tmp_path: Path, case: str) -> None:
     text, warnings = WARNINGS[case]
     assert read(tmp_path, text).warnings() == warnings
+
+
+@pytest.mark.parametrize("section", UNUSED)
+def test_section_without_effect_is_named_in_a_warning(tmp_path: Path, section: str) -> None:
+    [said] = read(tmp_path, f"{section}: null").warnings()
+    assert said == f"{section} is not used: {UNUSED[section].means}"
 
 
 def test_missing_file_is_named_in_the_error(tmp_path: Path) -> None:
