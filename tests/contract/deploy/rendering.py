@@ -36,6 +36,7 @@ OVERLAYS: Final = tuple(
 )
 COMPONENTS: Final = (
     "pairs", "tracing", "spokes", "ha", "recreation", "pods", "encryption", "visibility",
+    "alerts",
 )  # fmt: skip
 """First those that add Deployments: the others change these as all else."""
 

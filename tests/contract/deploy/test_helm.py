@@ -147,6 +147,30 @@ def test_chart_values_reach_the_pods() -> None:
     assert settings["metadata"]["name"] not in {one["metadata"]["name"] for one in before}
 
 
+def test_chart_values_say_which_prometheus_the_console_asks() -> None:
+    values: Json = {
+        "crds": {"enabled": False},
+        "components": {"alerts": True},
+        "prometheus": {"service": "prometheus-operated", "namespace": "watch", "port": 9091},
+    }
+    documents = rendered(values)
+    [url] = [
+        one["data"]["SLUICE_CONSOLE_PROMETHEUS_URL"]
+        for one in documents
+        if one["kind"] == "ConfigMap" and "SLUICE_CONSOLE_PROMETHEUS_URL" in one["data"]
+    ]
+    assert url == "http://prometheus-operated.watch:9091"
+    [policy] = [one for one in documents if one["metadata"]["name"] == "console-alerts"]
+    [rule] = policy["spec"]["egress"]
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": "watch"}}
+    assert rule == {"to": [{"namespaceSelector": selector}], "ports": [{"port": 9091}]}
+    assert not [
+        one
+        for one in rendered(values | {"components": {"alerts": False}})
+        if one["metadata"]["name"] == "console-alerts"
+    ]
+
+
 def test_helm_lint_passes() -> None:
     found = helm.lint(str(CHART))
     assert [one for one in found["messages"] if one["severity"] > INFO] == []

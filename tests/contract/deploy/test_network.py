@@ -50,6 +50,7 @@ def wanted(documents: tuple[Json, ...]) -> set[Connection]:
         ("nats", "nats", 6222),
         *(("prometheus", one, 8081) for one in services),
         *((one, "collector", 4318) for one in services),
+        ("console", "prometheus", 9090),
         # Who speaks Kubernetes; its address is not known, so that port is open to any.
         *(
             pair
@@ -81,7 +82,7 @@ def test_connections_of_absent_components_are_closed() -> None:
     more = {
         (source, target, port)
         for source, target, port in wanted(documents)
-        if target == "collector"
+        if target in {"collector", "prometheus"}
         or port in {6222, 7422, 8444}
         or (source in outside and target == "nats")
         or (port in {22, 443, 8443} and "provisioner" in {source, target})
