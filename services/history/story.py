@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from shared.contracts.kube.ages import duration
+from shared.contracts.kube.names import ORIGIN
 
 Body = dict[str, Any]
 Telling = Callable[[Body], str]
@@ -26,14 +27,24 @@ def told(
 
     Each event: its time, its kind as in `sluice history --all`, and its body.
     """
-    last: dict[tuple[str, str], str] = {}
+    last: dict[tuple[str, str, str], str] = {}
+    spokes: set[str] = set()
     for at, what, body in events:
+        cluster = str(body.get("cluster") or "")
+        if what == "workload" and _is_copy(body):
+            spokes.add(cluster)
         text = _TELLINGS.get(what, _nothing)(body)
-        about = (what, str(body.get("check") or body.get("name") or ""))
+        about = (what, cluster, str(body.get("check") or body.get("name") or ""))
         if not text or last.get(about) == text:
             continue
         last[about] = text
-        yield at, what, text
+        # Orders to spokes, too, are messages of the hub, and say which spoke they mean.
+        yield at, what, f"copy on spoke {cluster}: {text}" if cluster in spokes else text
+
+
+def _is_copy(workload: Body) -> bool:
+    """Whether the state of a workload is that of a copy, which the hub has made on a spoke."""
+    return ORIGIN in (workload.get("labels") or {})
 
 
 def _nothing(_body: Body) -> str:

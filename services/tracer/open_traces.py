@@ -17,7 +17,7 @@ from services.tracer.events import (
 )
 from shared.bus.follow import read
 from shared.bus.port import Entry
-from shared.contracts.messages.spokes import ORIGIN
+from shared.contracts.kube.names import ORIGIN
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
 from shared.telemetry.spans import Context

@@ -5,12 +5,12 @@ from typing import Any
 
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.names import ORIGIN
 from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.spokes import (
     COPY_FINALIZER,
     LEASE,
     ORDER,
-    ORIGIN,
     PREBUILT_WORKLOAD,
 )
 from shared.contracts.messages.workloads import JobRef

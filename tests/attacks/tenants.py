@@ -9,11 +9,12 @@ from shared.contracts.kube.names import (
     ELASTIC_JOB,
     MANAGED_LABEL,
     MIN_PARALLELISM,
+    ORIGIN,
     QUEUE,
     RECREATED_FROM,
     USER_PENDING,
 )
-from shared.contracts.messages.spokes import ORDER, ORIGIN, PREBUILT_WORKLOAD
+from shared.contracts.messages.spokes import ORDER, PREBUILT_WORKLOAD
 from tests.attacks import pod_writes
 from tests.attacks import tenant_writes as writes
 from tests.attacks.attack import Attack

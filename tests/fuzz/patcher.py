@@ -16,6 +16,7 @@ from services.simulator.local import LocalKube
 from shared.bus.port import Entry, Handler, LaterError, NeverError
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
+from shared.contracts.kube.names import ORIGIN
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.base import Message, UndecodableError
 from shared.contracts.messages.dispatches import Dispatch
@@ -23,7 +24,6 @@ from shared.contracts.messages.hosts import HostState
 from shared.contracts.messages.outcomes import RetryRequest
 from shared.contracts.messages.spokes import (
     ORDER,
-    ORIGIN,
     PREBUILT_WORKLOAD,
     CheckCondition,
     HubStatus,

@@ -19,7 +19,8 @@ from services.patcher.jobs.controller import JobController
 from services.quota.wire import outbound
 from services.simulator.scenarios import SCENARIOS, system
 from services.simulator.scenarios.tenants.load import ADVERSARY
-from shared.contracts.messages.spokes import ORIGIN, PREBUILT_WORKLOAD
+from shared.contracts.kube.names import ORIGIN
+from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
 from shared.contracts.refs import WorkloadRef
 from shared.integrations import Integration, controller_uid, queue_of
 

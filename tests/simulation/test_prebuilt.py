@@ -8,8 +8,8 @@ from services.simulator.cluster.kinds.catalogue import PODS
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import as_body
 from shared.contracts.kube.kinds import Object
-from shared.contracts.kube.names import QUEUE, workload_name
-from shared.contracts.messages.spokes import ORIGIN, PREBUILT_WORKLOAD
+from shared.contracts.kube.names import ORIGIN, QUEUE, workload_name
+from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
 from shared.kube.port import NotFoundError
 from tests.conformance.seeds.stage import Stage, job, pool, priority, story
 

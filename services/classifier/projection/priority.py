@@ -16,13 +16,13 @@ from shared.contracts.kube.bodies import Body, annotations_of, labels_of, spec_o
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.names import (
     DEFAULT_PRIORITY,
+    ORIGIN,
     POD_PRIORITY_SOURCE,
     PRIORITY_CLASS_LABEL,
     PRIORITY_CLASS_SOURCES,
     WORKLOAD_PRIORITY_SOURCE,
 )
 from shared.contracts.kube.numbers import INT32_MAX
-from shared.contracts.messages.spokes import ORIGIN
 
 _SOURCES: Final = {class_: source for source, class_ in PRIORITY_CLASS_SOURCES.items()}
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}")

@@ -18,8 +18,8 @@ from services.simulator.judge.message_logs import LOGS, MessageLogs, read_logs
 from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.bodies import Body
+from shared.contracts.kube.names import ORIGIN
 from shared.contracts.messages.dispatches import Dispatch
-from shared.contracts.messages.spokes import ORIGIN
 from shared.contracts.simulation import DURATION
 from shared.integrations import integration_for
 

@@ -18,7 +18,8 @@ from services.ctl.connect.reader import kubeconfig_of
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.bodies import Body, annotations_of, labels_of, spec_of, status_of
 from shared.contracts.kube.kinds import Kind
-from shared.contracts.messages.spokes import COPY_FINALIZER, ORIGIN
+from shared.contracts.kube.names import ORIGIN
+from shared.contracts.messages.spokes import COPY_FINALIZER
 from shared.contracts.multi_platform import FINALIZER as MACHINE_FINALIZER
 from shared.integrations import (
     INTEGRATIONS,

@@ -7,9 +7,9 @@ from typing import Any
 from shared.contracts.kube.bodies import Body, annotations_of, labels_of, status_of
 from shared.contracts.kube.conditions import EVICTED, QUOTA_RESERVED, find_condition, is_true
 from shared.contracts.kube.kinds import WORKLOAD
-from shared.contracts.kube.names import LAST_APPLIED
+from shared.contracts.kube.names import LAST_APPLIED, ORIGIN
 from shared.contracts.kube.numbers import whole_number
-from shared.contracts.messages.spokes import COPY_FINALIZER, LEASE, ORDER, ORIGIN, PREBUILT_WORKLOAD
+from shared.contracts.messages.spokes import COPY_FINALIZER, LEASE, ORDER, PREBUILT_WORKLOAD
 from shared.integrations import Integration
 
 

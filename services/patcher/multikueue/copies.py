@@ -24,13 +24,12 @@ from shared.bus.port import Bus, BusError, Entry, LaterError
 from shared.contracts import subjects
 from shared.contracts.kube.bodies import Body, Metadata, spec_of
 from shared.contracts.kube.kinds import WORKLOAD, Kind
-from shared.contracts.kube.names import FOREGROUND_DELETION, RESOURCE_IN_USE
+from shared.contracts.kube.names import FOREGROUND_DELETION, ORIGIN, RESOURCE_IN_USE
 from shared.contracts.kube.numbers import whole_number
 from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.spokes import (
     COPY_FINALIZER,
     ORDER,
-    ORIGIN,
     PREBUILT_WORKLOAD,
     CopyState,
     lease_seconds_of,

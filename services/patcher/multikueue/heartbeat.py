@@ -17,7 +17,8 @@ from services.patcher.cluster.errors import UNAUTHORIZED
 from shared.bus.port import Bus, BusError
 from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.kinds import INTEGRATION, NAMESPACE, Kind
-from shared.contracts.messages.spokes import ORIGIN, Beat, lease_seconds_of
+from shared.contracts.kube.names import ORIGIN
+from shared.contracts.messages.spokes import Beat, lease_seconds_of
 from shared.integrations import Integrations
 from shared.kube.port import Kube, KubeError, NotFoundError, RefusedError, ThrottledError
 

@@ -15,12 +15,12 @@ from services.patcher.cluster.errors import retry_later
 from services.patcher.cluster.writer import get_or_none
 from shared.bus.port import LaterError
 from shared.contracts.kube.kinds import LOCAL_QUEUE, WORKLOAD
+from shared.contracts.kube.names import ORIGIN
 from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.spokes import (
     COPY_FINALIZER,
     LEASE,
     ORDER,
-    ORIGIN,
     PREBUILT_WORKLOAD,
     lease_seconds_of,
 )

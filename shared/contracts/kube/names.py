@@ -27,6 +27,9 @@ LOST: Final = "sluicegate.dev/lost"
 """Annotation with a reason. Of a MultiKueueCluster: an operator declares that nothing runs there. Of an
 AdmissionCheck: that its controller is gone, so that what it says of itself does not count."""
 
+ORIGIN: Final = "kueue.x-k8s.io/multikueue-origin"
+"""Label of a copy: the hub that owns it. Objects without it are never changed."""
+
 MAX_EXECUTION: Final = "kueue.x-k8s.io/max-exec-time-seconds"
 MIN_PARALLELISM: Final = "kueue.x-k8s.io/job-min-parallelism"
 ELASTIC_JOB: Final = "kueue.x-k8s.io/elastic-job"

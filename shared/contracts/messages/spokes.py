@@ -22,9 +22,6 @@ SCHEMA: Final = 1
 PREBUILT_WORKLOAD: Final = "kueue.x-k8s.io/prebuilt-workload-name"
 """Label of a copy: the name of the hub's Workload, which its own Workload gets."""
 
-ORIGIN: Final = "kueue.x-k8s.io/multikueue-origin"
-"""Label of a copy: the hub that owns it. Objects without it are never changed."""
-
 ORDER: Final = "sluicegate.dev/order"
 """Annotation of a copy, ``<hub>/<number>``: the one order that it was created for."""
 

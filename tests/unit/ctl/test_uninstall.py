@@ -19,7 +19,8 @@ from services.simulator.app import Simulator
 from services.simulator.local import LocalKube
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Kind
-from shared.contracts.messages.spokes import COPY_FINALIZER, ORIGIN
+from shared.contracts.kube.names import ORIGIN
+from shared.contracts.messages.spokes import COPY_FINALIZER
 from shared.contracts.multi_platform import FINALIZER
 from shared.integrations import opted_documents
 from shared.kube.port import ConflictError, Patch

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from services.history.story import story
+from services.history.story import story, told
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -67,3 +67,33 @@ def test_preempted_job_is_told_in_about_ten_lines() -> None:
     ]
     assert lines[0].startswith("2026-01-01 12:00:01+00:00  +0s ")
     assert lines[1].startswith("2026-01-01 12:00:03+00:00  +2s ")
+
+
+COPY = WAITING | {"labels": {"kueue.x-k8s.io/multikueue-origin": "multikueue"}, "queue": "there"}
+
+
+def test_copies_on_spokes_are_told_until_they_are_gone() -> None:
+    hub, east, west = ({"cluster": name} for name in ("hub", "east", "west"))
+    events: list[tuple[str, dict[str, Any]]] = [
+        ("workload", WAITING | hub),
+        ("workload", COPY | east),
+        ("workload", COPY | west),
+        ("admission", DECISION | east | {"state": "admitted"}),
+        ("admission", DECISION | hub | {"state": "admitted", "spoke": "east"}),
+        ("outcome", {"name": "job-a", "action": "release", "result": "applied"} | east),
+        ("workload", COPY | east | {"phase": "running"}),
+        ("workload", COPY | west | {"phase": "gone"}),
+        ("workload", COPY | west | {"phase": "gone"}),
+    ]
+    asks = "priority 5 (low), asks 2 x 1 cpu"
+
+    assert [text for _, _, text in told((NOON, what, body) for what, body in events)] == [
+        f"waits in LocalQueue main, {asks}",
+        f"copy on spoke east: waits in LocalQueue there, {asks}",
+        f"copy on spoke west: waits in LocalQueue there, {asks}",
+        "copy on spoke east: is admitted by ClusterQueue cq: 2 cpu",
+        "is admitted by ClusterQueue cq, to run on spoke east: 2 cpu",
+        "copy on spoke east: its job is started",
+        "copy on spoke east: runs",
+        "copy on spoke west: is deleted",
+    ]

@@ -8,12 +8,12 @@ import pytest
 from services.tracer.open_traces import OpenTraces, WorkloadTrace
 from services.tracer.timeline import batch_of, spans_of
 from shared.bus.port import Entry
+from shared.contracts.kube.names import ORIGIN
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.base import TRACEPARENT, Message
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.outcomes import Outcome
-from shared.contracts.messages.spokes import ORIGIN
 from shared.contracts.messages.workloads import Finish, JobRef, WorkloadState
 from shared.telemetry.spans import Kind, Span
 from shared.testing.spans import coverage, leaves

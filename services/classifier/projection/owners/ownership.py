@@ -6,7 +6,7 @@ from services.classifier.projection.owners.groups import is_of_group
 from services.classifier.projection.workload_status import has_quota
 from shared.contracts.kube import names
 from shared.contracts.kube.bodies import Body, OwnerReference, annotations_of, labels_of
-from shared.contracts.messages.spokes import ORIGIN
+from shared.contracts.kube.names import ORIGIN
 from shared.contracts.messages.workloads import JobRef, WorkloadState
 from shared.contracts.refs import WorkloadRef
 from shared.integrations import Integration, Integrations, controller_uid, queue_of

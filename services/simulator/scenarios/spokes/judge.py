@@ -9,7 +9,8 @@ from services.simulator.cluster.storage.stored import Event
 from shared.contracts.coscheduling import RUN_LABEL
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import Body, as_body
-from shared.contracts.messages.spokes import COPY_FINALIZER, ORIGIN
+from shared.contracts.kube.names import ORIGIN
+from shared.contracts.messages.spokes import COPY_FINALIZER
 from shared.integrations import INTEGRATIONS, Integration
 from shared.kube.port import Kube
 

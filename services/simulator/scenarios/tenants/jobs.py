@@ -13,7 +13,8 @@ from services.simulator.scenarios.tenants.metadata import (
 from services.simulator.scenarios.tenants.rights import Tenant
 from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.kube import kinds, names
-from shared.contracts.messages.spokes import ORIGIN, PREBUILT_WORKLOAD
+from shared.contracts.kube.names import ORIGIN
+from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
 
 _NAMES: Final = tuple(f"job-{number}" for number in range(6))
 """Few, so that names come again."""

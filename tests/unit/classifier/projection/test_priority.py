@@ -10,8 +10,8 @@ from services.classifier.projection.priority import Priority, external_priority,
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.bodies import as_body
 from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.names import ORIGIN
 from shared.contracts.messages.observed import Observed
-from shared.contracts.messages.spokes import ORIGIN
 from tests.unit.classifier.observations import queue, seen
 
 # Priority ------------------------------------------------------------------------------------------

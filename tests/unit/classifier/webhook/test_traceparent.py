@@ -11,7 +11,7 @@ from services.classifier.webhook.mutation import mutate
 from services.classifier.webhook.review import Reply, answer_mutation
 from services.classifier.webhook.tracing import trace_review
 from shared.contracts.kube import names
-from shared.contracts.messages.spokes import ORIGIN
+from shared.contracts.kube.names import ORIGIN
 from shared.telemetry.tracing import NO_TRACING, new_traceparent
 from tests.unit.classifier.webhook.reviews import RULES, review, run
 
