@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from functools import partial
 from importlib.metadata import version
 from typing import Final
 
 import structlog
+from starlette.applications import Starlette
 
 from services.classifier.projection.policy import Policy
 from services.console.access.reviews import AllowAll, KubeReviewer, Reviewer
@@ -114,19 +116,18 @@ def program(overrides: Overrides = NO_OVERRIDES) -> Program:
         )
         folder = settings.console_certificates
         certificates = None if folder is None else CertificateFolder(folder, settings.console_names)
-        server = _web_server(console, settings, certificates)
+        new_server = partial(
+            WebServer,
+            host=settings.console_host,
+            now=utc_now,
+            certificates=certificates,
+            stop_seconds=STOP_SECONDS,
+        )
+        server = new_server(_asgi_app(console, settings), port=settings.console_port)
         listening.append(server)
         if settings.console_visibility_port is not None and certificates and kube:
-            aggregated = AggregatedServer(
-                console.queries,
-                kube,
-                host=settings.console_host,
-                port=settings.console_visibility_port,
-                certificates=certificates,
-                now=utc_now,
-                stop_seconds=STOP_SECONDS,
-            )
-            parts.beside(aggregated.run)
+            at_its_port = partial(new_server, port=settings.console_visibility_port)
+            parts.beside(AggregatedServer(console.queries, kube, at_its_port).run)
         parts.beside(_listen(server, settings.console_host, tls=certificates is not None))
         parts.on_stop(server.stop)
         return console
@@ -151,29 +152,19 @@ def _kube(parts: Parts, settings: ConsoleSettings) -> HttpKube | None:
     return kube
 
 
-def _web_server(
-    console: Console, settings: ConsoleSettings, certificates: CertificateFolder | None
-) -> WebServer:
+def _asgi_app(console: Console, settings: ConsoleSettings) -> Starlette:
     sign_in = SignIn(
         issuer=settings.console_oidc_issuer,
         client_id=settings.console_oidc_client_id,
         scopes=settings.console_oidc_scopes,
         origins=settings.console_oidc_origins,
     )
-    app = console_app(
+    return console_app(
         console.queries,
         console.pages,
         streams_max=settings.console_streams,
         local_only=settings.console_authorization == "none",
         sign_in=sign_in,
-    )
-    return WebServer(
-        app,
-        host=settings.console_host,
-        port=settings.console_port,
-        now=utc_now,
-        certificates=certificates,
-        stop_seconds=STOP_SECONDS,
     )
 
 

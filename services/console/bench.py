@@ -27,6 +27,8 @@ from shared.bus.admin.apply import apply_at
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats.bus import NatsBus
 from shared.bus.streams import DATA
+from shared.contracts.kube.kinds import CLUSTER_QUEUE
+from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import PodSet, WorkloadState
 from shared.runtime.web import WebServer
 
@@ -36,6 +38,13 @@ CHANGES: Final = 50
 SECONDS: Final = 30.0
 TICK_SECONDS: Final = 0.1
 KIB: Final = 1024
+
+
+ASKED: Final = {"/api/v1/quota": 3.0, "/api/v1/alerts": 10.0}
+"""What an open overview asks for beside the events, and how often, in seconds."""
+
+QUEUES: Final = 40
+RESOURCES: Final = ("cpu", "memory", "nvidia.com/gpu")
 
 
 def _now() -> datetime:
@@ -61,6 +70,32 @@ def _workload(number: int, version: int) -> WorkloadState:
     )
 
 
+def _queue(number: int) -> Observed:
+    quotas = [{"name": each, "nominalQuota": "100"} for each in RESOURCES]
+    group = {
+        "coveredResources": list(RESOURCES),
+        "flavors": [{"name": "default", "resources": quotas}],
+    }
+    return Observed(
+        cluster="hub",
+        group=CLUSTER_QUEUE.group,
+        version=CLUSTER_QUEUE.version,
+        plural=CLUSTER_QUEUE.plural,
+        kind=CLUSTER_QUEUE.kind,
+        name=f"cq-{number}",
+        uid=f"cq-{number}",
+        resource_version="1",
+        object={
+            "metadata": {"name": f"cq-{number}", "uid": f"cq-{number}"},
+            "spec": {
+                "namespaceSelector": {},
+                "resourceGroups": [group],
+                "cohortName": f"cohort-{number % 5}",
+            },
+        },
+    )
+
+
 async def publish(url: str, workloads: int, changes: float) -> None:
     """Publish all workloads, say so, and then change one after the other.
 
@@ -68,6 +103,8 @@ async def publish(url: str, workloads: int, changes: float) -> None:
     """
     bus = _bus(url, "classifier")
     await bus.start()
+    for number in range(QUEUES):
+        bus.publish(_queue(number))
     for number in range(workloads):
         bus.publish(_workload(number, 1))
         if number % 500 == 0:
@@ -88,10 +125,16 @@ async def publish(url: str, workloads: int, changes: float) -> None:
 
 
 async def watch(url: str, pages: int) -> None:
-    """Follow the events as so many pages do; say so once each has its first one.
+    """Follow the events as so many overviews do; say so once each has its first one.
 
     What comes is not looked at: the machine has to be the console's.
     """
+
+    async def ask(session: aiohttp.ClientSession, path: str, seconds: float) -> None:
+        while True:
+            async with session.get(url + path) as response:
+                await response.read()
+            await asyncio.sleep(seconds)
 
     async def page(session: aiohttp.ClientSession, first: asyncio.Semaphore) -> None:
         while True:
@@ -111,6 +154,9 @@ async def watch(url: str, pages: int) -> None:
         timeout=timeout, connector=connector, read_bufsize=1 << 20
     ) as session:
         tasks = [asyncio.create_task(page(session, first)) for _ in range(pages)]
+        tasks += [
+            asyncio.create_task(ask(session, *each)) for _ in range(pages) for each in ASKED.items()
+        ]
         for _ in range(pages):
             await first.acquire()
         print("ready", flush=True)

@@ -192,7 +192,14 @@ async def console(
     )
     service = assemble(settings=settings, bus=bus, now=now, access=access)
     known = service.pages
-    for each in (known.trends, known.starts_known, known.use_history, known.alerts_known):
+    asked = (
+        known.trends,
+        known.starts_known,
+        known.use_history,
+        known.alerts_known,
+        known.balances,
+    )
+    for each in asked:
         each.fresh_seconds = 0.05
     server = WebServer(
         console_app(

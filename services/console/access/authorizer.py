@@ -126,6 +126,12 @@ class Authorizer:
         """Raise `StatusError` 403 if the user may not list the cluster-scoped objects of Kueue's resource."""
         await self._require(user, ResourceAttributes(verb="list", resource=resource))
 
+    async def may_list(self, user: User, resource: str) -> bool:
+        """Whether the user may list the cluster-scoped objects of Kueue's resource."""
+        return await self._access.is_allowed(
+            user, ResourceAttributes(verb="list", resource=resource)
+        )
+
     async def known_namespaces(self, user: User) -> NamespaceFilter:
         """A filter for the namespaces that the user may see, also if that is none."""
         return _any_of(await self._visible_namespaces(user))

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any, Final
 
 import structlog
@@ -13,7 +12,6 @@ from services.console.access.reviews import User
 from services.console.http.handlers import visibility_app
 from services.console.query_service import QueryService
 from shared.kube.port import Kube, KubeError
-from shared.runtime.certificates import CertificateFolder
 from shared.runtime.connections import CLIENT_NAME
 from shared.runtime.web import WebServer
 
@@ -32,20 +30,14 @@ class AggregatedServer:
         self,
         queries: QueryService,
         kube: Kube,
+        new_server: Callable[..., WebServer],
         *,
-        host: str,
-        port: int,
-        certificates: CertificateFolder,
-        now: Callable[[], datetime],
-        stop_seconds: int,
         reread_seconds: float = REREAD_SECONDS,
     ) -> None:
+        """`new_server`: makes one that speaks TLS, from an application and `client_authority`."""
         self._queries = queries
         self._kube = kube
-        self._options: dict[str, Any] = {
-            "host": host, "port": port, "certificates": certificates,
-            "now": now, "stop_seconds": stop_seconds,
-        }  # fmt: skip
+        self._new_server = new_server
         self._reread_seconds = reread_seconds
         self._server: WebServer | None = None
         self._believed: FrontProxy | None = None
@@ -70,10 +62,9 @@ class AggregatedServer:
         if found == self._believed:
             return
         await self._close()
-        self._server = WebServer(
+        self._server = self._new_server(
             visibility_app(self._queries, identify=self._identify(found)),
             client_authority=found.authority,
-            **self._options,
         )
         self.port = await self._server.start()
         self._believed = found

@@ -103,7 +103,9 @@ def console_app(
         f"{api}/workloads": ("GET", handlers.workloads),
         f"{api}/namespaces/{{namespace}}/workloads/{{name}}/explain": ("GET", handlers.explain),
         f"{api}/namespaces/{{namespace}}/workloads/{{name}}/timeline": ("GET", handlers.timeline),
+        f"{api}/namespaces/{{namespace}}/workloads/{{name}}/given": ("GET", handlers.given),
         f"{api}/alerts": ("GET", handlers.alerts),
+        f"{api}/quota": ("GET", handlers.quota),
         f"{api}/trends": ("GET", handlers.trends),
         f"{api}/clusterqueues/{{name}}/use": ("GET", handlers.use),
         f"{api}/clusterqueues/{{name}}/starts": ("GET", handlers.starts),
@@ -243,6 +245,10 @@ class _Handlers:
     def _cluster(self, request: Request) -> str:
         return request.query_params.get("cluster") or self._queries.cluster
 
+    def _workload(self, request: Request) -> WorkloadRef:
+        names = request.path_params
+        return WorkloadRef(self._cluster(request), names["namespace"], names["name"])
+
     async def queues(self, request: Request) -> Response:
         """The queues with their counts."""
         user = await self._queries.authenticate(token_of(request))
@@ -271,9 +277,17 @@ class _Handlers:
     async def timeline(self, request: Request) -> Response:
         """What happened to a workload."""
         user = await self._queries.authenticate(token_of(request))
-        names = request.path_params
-        ref = WorkloadRef(self._cluster(request), names["namespace"], names["name"])
-        return JSONResponse((await self._pages.timeline(user, ref)).wire())
+        return JSONResponse((await self._pages.timeline(user, self._workload(request))).wire())
+
+    async def given(self, request: Request) -> Response:
+        """What a workload asks, and what it was given."""
+        user = await self._queries.authenticate(token_of(request))
+        return JSONResponse((await self._pages.given(user, self._workload(request))).wire())
+
+    async def quota(self, request: Request) -> Response:
+        """Where the quota of ClusterQueues and cohorts is."""
+        user = await self._queries.authenticate(token_of(request))
+        return Response(await self._pages.quota(user), media_type="application/json")
 
     async def alerts(self, request: Request) -> Response:
         """The alerts that ring."""

@@ -10,21 +10,25 @@ from services.console.documents import (
     LIMIT_MAX,
     VISIBILITY_GROUP,
     VISIBILITY_VERSIONS,
-    AlertList,
     Explained,
-    FlavorList,
     PendingWorkloadsSummary,
-    PlatformList,
     QueueList,
     SimulateAnswer,
     SimulateRequest,
     Snapshot,
+    WorkloadList,
+)
+from services.console.pages.documents import (
+    AlertList,
+    FlavorList,
+    GivenList,
+    PlatformList,
+    QuotaTree,
     SpokeList,
     StartList,
     Timeline,
     Trend,
     Use,
-    WorkloadList,
 )
 from services.console.pages.trends import SPANS
 
@@ -36,7 +40,9 @@ ANSWERS: Final = (
     WorkloadList,
     Explained,
     Timeline,
+    GivenList,
     AlertList,
+    QuotaTree,
     Trend,
     FlavorList,
     SpokeList,
@@ -179,6 +185,15 @@ def _of_a_workload() -> Json:
             _path("name", "Name of the workload."),
             _query("cluster", "Its cluster; default: the one that the console runs in."),
         ),
+        "/api/v1/namespaces/{namespace}/workloads/{name}/given": _get(
+            "given",
+            "What a workload asks and what it was given: for each pod set its pods, resources and flavors. "
+            "Node labels of flavors are for who may list the ResourceFlavors.",
+            GivenList,
+            _path("namespace", "Namespace of the workload."),
+            _path("name", "Name of the workload."),
+            _query("cluster", "Its cluster; default: the one that the console runs in."),
+        ),
     }
 
 
@@ -224,8 +239,14 @@ def _over_time(only: Json) -> Json:
 
 
 def _of_the_cluster() -> Json:
-    """Where work runs."""
+    """Where work runs, and whose quota it holds."""
     return {
+        "/api/v1/quota": _get(
+            "quota",
+            "ClusterQueues and cohorts, parents first: for each resource of each flavor what is nominal, "
+            "reserved, used, borrowed and lent. For who may list the ClusterQueues.",
+            QuotaTree,
+        ),
         "/api/v1/flavors": _get(
             "flavors", "ResourceFlavors: the nodes that they mean.", FlavorList
         ),

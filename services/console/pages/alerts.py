@@ -15,7 +15,7 @@ from typing import Any, Final
 import aiohttp
 import structlog
 
-from services.console.documents import Alert, AlertList
+from services.console.pages.documents import Alert, AlertList
 from services.console.pages.places import spokes
 from services.console.rows import admitted_at, cluster_queue_of
 from services.console.view import View

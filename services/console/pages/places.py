@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from typing import TypeVar
 
-from services.console.documents import (
+from services.console.pages.documents import (
     FlavorDetail,
     MachineDetail,
     PlatformDetail,

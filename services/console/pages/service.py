@@ -6,9 +6,12 @@ from functools import partial
 from typing import Final, TypeVar
 
 from services.console.access.reviews import User
-from services.console.documents import (
+from services.console.pages.alerts import Alerts
+from services.console.pages.balances import Balances
+from services.console.pages.documents import (
     AlertList,
     FlavorList,
+    GivenList,
     PlatformList,
     SpokeList,
     StartList,
@@ -16,7 +19,7 @@ from services.console.documents import (
     Trend,
     Use,
 )
-from services.console.pages.alerts import Alerts
+from services.console.pages.given import given
 from services.console.pages.places import flavor_detail, platforms, spokes
 from services.console.pages.starts import Starts
 from services.console.pages.timeline import Links, timeline
@@ -63,6 +66,8 @@ class PageService:
         queries.view.on_idle(self.starts_known.forget)
         self.use_history = UseHistory(bus=bus, now=queries.view.now)
         queries.view.on_idle(self.use_history.forget)
+        self.balances = Balances(queries.view)
+        queries.view.on_idle(self.balances.forget)
         self._queries = queries
         self._bus = bus
         self._links = links or Links()
@@ -97,6 +102,21 @@ class PageService:
         """What rings, for who may see the ClusterQueues."""
         await self._queries.authorizer.require_list(user, kinds.CLUSTER_QUEUE.plural)
         return await self.alerts_known.ringing()
+
+    async def quota(self, user: User) -> str:
+        """Where the quota of ClusterQueues and cohorts is, as JSON."""
+        await self._queries.authorizer.require_list(user, kinds.CLUSTER_QUEUE.plural)
+        return self.balances.text()
+
+    async def given(self, user: User, ref: WorkloadRef) -> GivenList:
+        """What a workload asks, and what it was given."""
+        authorizer = self._queries.authorizer
+        await authorizer.visible_namespaces(user, ref.namespace)
+        shows_flavors = await authorizer.may_list(user, kinds.RESOURCE_FLAVOR.plural)
+        found = given(self._queries.view, ref, shows_flavors=shows_flavors)
+        if found is None:
+            raise not_found(f'workloads "{ref.path[:100]}"')
+        return found
 
     async def use(self, user: User, cluster: str, name: str, span: str) -> Use:
         """Quota that a ClusterQueue had reserved over time."""

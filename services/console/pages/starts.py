@@ -10,7 +10,7 @@ from random import Random
 from time import monotonic
 from typing import Final
 
-from services.console.documents import RowStart, StartList
+from services.console.pages.documents import RowStart, StartList
 from services.console.query_service import QueryService
 from services.quota.forecast import (
     BUDGET_SECONDS,

@@ -7,12 +7,13 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote
 
-from services.console.documents import Timeline, TimelineLine
+from services.console.pages.documents import Timeline, TimelineLine
 from services.history.story import told
 from shared.bus.follow import skip_undecodable
 from shared.bus.port import Bus, CaughtUp, Entry
+from shared.contracts.kube.names import ORIGIN
 from shared.contracts.messages.admissions import Admission
-from shared.contracts.messages.base import Message
+from shared.contracts.messages.base import WorkloadMessage
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.workloads import JobRef, WorkloadState
@@ -26,6 +27,8 @@ _ELSEWHERE: Final = "a workload of another namespace"
 _TRACE_PARTS: Final = 4
 
 Body = dict[str, Any]
+_Found = tuple[Entry, str, WorkloadMessage]
+"""An entry, what it is about, and its message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +64,12 @@ async def timeline(
     bus: Bus, ref: WorkloadRef, *, shows: Callable[[str], bool], links: Links
 ) -> Timeline:
     """What the logs hold about a workload. `shows`: whether the user may see a namespace."""
-    found: list[tuple[Entry, str, Message]] = []
+    found: list[_Found] = []
     for what, kind, filter_ in _sources(ref):
 
-        def keep(_stream: str, entry: Entry, what: str = what, kind: type[Message] = kind) -> None:
+        def keep(
+            _stream: str, entry: Entry, what: str = what, kind: type[WorkloadMessage] = kind
+        ) -> None:
             found.append((entry, what, entry.read(kind)))
 
         async with aclosing(bus.replay(kind.stream, filter_)) as items:
@@ -72,10 +77,10 @@ async def timeline(
                 if isinstance(item, CaughtUp):
                     break
                 skip_undecodable(keep, kind.stream, item)
-    found.sort(key=lambda each: (each[0].time, each[0].sequence))
+    found = _of_workload(ref, found)
     bodies = [(entry.time, what, _visible(message, shows)) for entry, what, message in found]
-    lines = [*_beginning(found), *told(bodies)]
-    owner = next((m.owner for _, _, m in reversed(found) if isinstance(m, WorkloadState)), None)
+    states = [m for _, _, m in found if isinstance(m, WorkloadState) and m.cluster == ref.cluster]
+    lines = [*_beginning(states), *told(bodies)]
     trace = _trace(message for _, _, message in found)
     return Timeline(
         cluster=ref.cluster,
@@ -85,21 +90,35 @@ async def timeline(
         omitted=max(0, len(lines) - LINES_MAX),
         trace_id=trace,
         trace_url=links.to_trace(trace),
-        job_url=links.to_job(ref, owner),
+        job_url=links.to_job(ref, states[-1].owner if states else None),
     )
 
 
-def _sources(ref: WorkloadRef) -> list[tuple[str, type[Message], str]]:
-    """What a message is about, its type, and the filter for those about this workload."""
+def _sources(ref: WorkloadRef) -> list[tuple[str, type[WorkloadMessage], str]]:
+    """What a message is about, its type, and the filter for those about this workload and its copies."""
+
+    def everywhere(what: str) -> str:
+        return subject_pattern(what, namespace=ref.namespace, name=ref.name)
+
     return [
-        ("workload", WorkloadState, subject_pattern("workload", *ref)),
-        ("admission", Admission, subject_pattern("admission", *ref)),
+        ("workload", WorkloadState, everywhere("workload")),
+        ("admission", Admission, everywhere("admission")),
         ("check", CheckState, f"{subject_pattern('check', *ref)}.>"),
-        ("outcome", Outcome, subject_pattern("outcome", *ref)),
+        ("outcome", Outcome, everywhere("outcome")),
     ]
 
 
-def _visible(message: Message, shows: Callable[[str], bool]) -> Body:
+def _of_workload(ref: WorkloadRef, found: list[_Found]) -> list[_Found]:
+    """What is about this workload or its copies on spokes, in order; another cluster may have its name."""
+    states = [message for _, _, message in found if isinstance(message, WorkloadState)]
+    clusters = {ref.cluster}
+    if any(state.cluster == ref.cluster for state in states):
+        clusters |= {state.cluster for state in states if ORIGIN in state.labels}
+    kept = [each for each in found if each[2].cluster in clusters]
+    return sorted(kept, key=lambda each: (each[0].time, each[0].sequence))
+
+
+def _visible(message: WorkloadMessage, shows: Callable[[str], bool]) -> Body:
     """The body without the name of a workload that the user may not see."""
     body = message.model_dump(mode="json")
     by = body.get("preempted_by")
@@ -108,17 +127,15 @@ def _visible(message: Message, shows: Callable[[str], bool]) -> Body:
     return body
 
 
-def _beginning(
-    found: list[tuple[Entry, str, Message]],
-) -> Iterator[tuple[datetime, str, str]]:
+def _beginning(states: list[WorkloadState]) -> Iterator[tuple[datetime, str, str]]:
     """When the object was created. The webhook answered in the same second, and writes no log."""
-    first = next((m for _, _, m in found if isinstance(m, WorkloadState)), None)
-    if first is not None:
+    if states:
+        first = states[0]
         owner = "Workload" if first.owner is None else f"{first.owner.kind} {first.owner.name}"
         yield first.created_at, "webhook", f"{owner} is created; the webhook lets it wait for quota"
 
 
-def _trace(messages: Iterable[Message]) -> str | None:
+def _trace(messages: Iterable[WorkloadMessage]) -> str | None:
     """The id of the trace that the messages belong to. None: they carry none."""
     for message in messages:
         parts = (message.traceparent or "").split("-")

@@ -16,7 +16,7 @@ from typing import Final
 
 import structlog
 
-from services.console.documents import Trend, TrendPoint, TrendWait
+from services.console.pages.documents import Trend, TrendPoint, TrendWait
 from services.console.pages.logs import first_since
 from shared.bus.follow import skip_undecodable
 from shared.bus.port import Bus, BusError, CaughtUp, Entry

@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from services.console.documents import Use, UsePoint, UseRow
+from services.console.pages.documents import Use, UsePoint, UseRow
 from services.console.pages.logs import first_since, last_before
 from services.console.pages.trends import FRESH_SECONDS, SPANS
 from shared.bus.follow import skip_undecodable

@@ -39,6 +39,7 @@ from services.quota.engine.policy import Policy
 from services.quota.engine.reservations import end_claim
 from services.quota.engine.scheduling.assignment_search import AssignmentSearch
 from services.quota.engine.scheduling.cycle import SchedulingCycle
+from services.quota.engine.views.balances import NodeBalance, node_balances
 from services.quota.engine.views.explanation import Explanation, explain
 from services.quota.engine.views.queues import (
     CohortView,
@@ -238,6 +239,11 @@ class QuotaEngine:
         """Where the Cohorts of a cluster stand."""
         shard = self._current_shard(cluster)
         return [] if shard is None else [*cohort_views(shard)]
+
+    def balances(self, cluster: str) -> list[NodeBalance]:
+        """Where the quota of every ClusterQueue and cohort of a cluster is, parents before children."""
+        shard = self._current_shard(cluster)
+        return [] if shard is None else [*node_balances(shard)]
 
     def pending(
         self, cluster: str, cluster_queue: str, *, offset: int = 0, limit: int = 1000

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 from services.quota.decider import Decider
 from services.quota.engine import Policy
 from services.quota.engine.facts import EvictionRequested, WorkloadDrained
+from services.quota.engine.views.balances import NodeBalance
 from services.quota.queries.explainer import Explainer
 from services.quota.settings import QuotaSettings
 from services.quota.wire.inbound import message_type, nanoseconds
@@ -125,6 +126,11 @@ class ReadReplica:
     def positions(self, request: PositionsRequest) -> PositionsAnswer:
         """Who waits, in order."""
         return self._explainer.positions(request)
+
+    def balances(self) -> dict[str, list[NodeBalance]]:
+        """By cluster, where the quota of every ClusterQueue and cohort is."""
+        engine = self._decider.engine
+        return {shard.name: engine.balances(shard.name) for shard in engine.shards()}
 
     def explain(self, request: ExplainRequest) -> ExplainAnswer:
         """Why a workload waits, as of the last `advance`."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from services.console.http.aggregation import AggregatedServer
 from shared.contracts.kube.kinds import CONFIG_MAP
 from shared.runtime.certificates import CertificateFolder, KeyPair, issue_authority, issue_client
+from shared.runtime.web import WebServer
 from shared.testing.waiting import eventually
 from tests.integration.console.questions import CQ, LQ, positions
 from tests.integration.console_stage import Place
@@ -65,16 +67,15 @@ class Proxy:
 @asynccontextmanager
 async def proxy(place: Place, folder: Path) -> AsyncIterator[Proxy]:
     assert place.kube is not None
-    server = AggregatedServer(
-        place.queries,
-        place.kube,
+    new_server = partial(
+        WebServer,
         host="127.0.0.1",
         port=0,
         certificates=CertificateFolder(folder, ["127.0.0.1"]),
         now=lambda: datetime.now(UTC),
         stop_seconds=1,
-        reread_seconds=0.05,
     )
+    server = AggregatedServer(place.queries, place.kube, new_server, reread_seconds=0.05)
     running = asyncio.create_task(server.run())
     try:
         await eventually(lambda: server.port is not None)

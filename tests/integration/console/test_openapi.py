@@ -29,7 +29,12 @@ EXAMPLES: dict[str, Json] = {
         "namespace": "team",
         "name": "first",
     },
+    "/api/v1/namespaces/{namespace}/workloads/{name}/given": {
+        "namespace": "team",
+        "name": "first",
+    },
     "/api/v1/alerts": {},
+    "/api/v1/quota": {},
     "/api/v1/trends": {},
     "/api/v1/clusterqueues/{name}/starts": {"name": "cq"},
     "/api/v1/clusterqueues/{name}/use": {"name": "cq"},

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from shared.contracts.kube import kinds
+from shared.contracts.kube.names import ORIGIN
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.hosts import HostSlot, Machine, PlatformState
 from shared.contracts.messages.spokes import SpokeCounts, SpokeState
@@ -67,6 +68,33 @@ async def test_timeline_tells_which_spokes_are_asked_and_which_one_wins(place: P
     await place.until(
         path, 200, lambda body: [t for t in texts(body) if "check" in t] == told, token=DANA
     )
+
+
+async def test_timeline_tells_how_the_copies_on_spokes_fare(place: Place) -> None:
+    """The orders to spokes hold whole jobs; that a copy is withdrawn its own state tells."""
+    site, name, path = place.site, "far", TIMELINE.format("far")
+    copy: dict[str, Any] = {"labels": {ORIGIN: "multikueue"}}
+    await site.workload(name, age=5)
+    for spoke in ("east", "west"):
+        await site.workload(name, cluster=spoke, age=4, **copy)
+    await site.workload(name, cluster="west", phase="gone", **copy)
+    # Another cluster's own workload has the same name.
+    await site.workload(name, cluster="south", phase="running", age=3)
+
+    def told(body: dict[str, Any]) -> list[str]:
+        return [text for text in texts(body) if not text.startswith("is not admitted")]
+
+    asks = "waits in LocalQueue main, priority 0, asks 1 x 1 cpu"
+    expected = [
+        "Workload is created; the webhook lets it wait for quota",
+        asks,
+        f"copy on spoke east: {asks}",
+        f"copy on spoke west: {asks}",
+        "copy on spoke west: is deleted",
+    ]
+    await place.until(path, 200, lambda body: told(body) == expected, token=DANA)
+    own = await place.ask(f"{path}?cluster=south", DANA)
+    assert "runs" in texts(own.body)
 
 
 async def test_timeline_names_no_workload_of_a_hidden_namespace(place: Place) -> None:

@@ -34,7 +34,7 @@ PICTURES: Final[list[tuple[str, str, str, Json]]] = [
     ("workloads", "/workloads?status=PENDING", "light", WIDE),
     ("workload", "/workloads/hub/vision/job-train-7", "light", WIDE),
     ("queue", "/clusterqueues/hub/vision-training", "light", WIDE),
-    ("cohort", "/cohorts/hub/research", "light", WIDE),
+    ("cohort", "/cohorts/hub/delivery", "light", WIDE),
     ("namespace", "/namespaces/language", "light", WIDE),
     ("history", "/history?span=24h", "light", WIDE),
     (
@@ -73,7 +73,7 @@ ASKS: Final[dict[str, list[Json]]] = {
     "builds": [{"cpu": "4", "memory": "8Gi"}, {"cpu": "8", "memory": "16Gi"}],
     "nightly": [{"cpu": "8", "memory": "24Gi"}],
 }
-COUNTS: Final = {"training": 9, "batch": 11, "builds": 12, "nightly": 3}
+COUNTS: Final = {"training": 9, "batch": 11, "builds": 12, "nightly": 1}
 ENDED: Final = 90
 """Jobs of the last day that have ended, for the history."""
 

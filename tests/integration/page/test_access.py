@@ -30,6 +30,7 @@ async def test_pages_have_no_violations_of_axe(page: Page) -> None:
     await page.until(f"{NAMES}.length === 4")
     for path in PAGES:
         await go(page, path)
+        await page.until(WHOLE)
         found[path] = await page.value(VIOLATIONS)
     assert {path: each for path, each in found.items() if each} == {}
 
@@ -42,6 +43,7 @@ async def test_texts_have_contrast_in_light_and_dark_and_fit_a_phone(page: Page)
     await page.call("Emulation.setDeviceMetricsOverride", **narrow)
     for path in PAGES:
         await go(page, path)
+        await page.until(WHOLE)
         assert await faint(page) == [], path
         assert await page.value("document.documentElement.scrollWidth <= 360"), path
         assert await page.value(CUT) == [], path

@@ -96,6 +96,7 @@ document.addEventListener("click", (event) => {
 });
 addEventListener("popstate", draw);
 document.addEventListener("redraw", draw);
+document.addEventListener("changed", drawSoon);
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden) stream.hurry();
   draw();

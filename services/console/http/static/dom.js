@@ -9,6 +9,9 @@ export function element(name, attributes = {}, ...children) {
   return made;
 }
 
+// Draw the page: at once where somebody waits for it, else with the next repaint.
+export const redraw = (atOnce) => document.dispatchEvent(new Event(atOnce ? "redraw" : "changed"));
+
 export const key = (row) => [row.cluster, row.namespace || "", row.name].join("/");
 
 const path = (...parts) => "/" + parts.map(encodeURIComponent).join("/");
@@ -94,35 +97,6 @@ export const inactive = (row) => `${[row.reason, row.message].filter(Boolean).jo
 export const number = (value) => element("td", { class: "number" }, String(value ?? "–"));
 
 export const requests = (row) => Object.entries(row.asks).map(([name, amount]) => `${amount} ${name}`).join(", ") || "–";
-
-const SVG = "http://www.w3.org/2000/svg";
-
-function drawn(label, share) {
-  const whole = Math.max(1, share); // Beyond 1 the bar shows the nominal quota, and what is borrowed.
-  const picture = document.createElementNS(SVG, "svg");
-  for (const [name, value] of [["class", "bar"], ["viewBox", "0 0 100 6"], ["preserveAspectRatio", "none"], ["role", "img"], ["aria-label", label]]) {
-    picture.setAttribute(name, value);
-  }
-  for (const [name, from, to] of [["room", 0, 100], ["used", 0, 100 * Math.min(1, share) / whole], ["borrowed", 100 / whole, 100]]) {
-    const part = document.createElementNS(SVG, "rect");
-    for (const [attribute, value] of [["class", name], ["x", from], ["y", 0], ["width", to - from], ["height", 6]]) {
-      part.setAttribute(attribute, value);
-    }
-    picture.append(part);
-  }
-  return picture;
-}
-
-// One bar: what is reserved of the nominal quota, and what is borrowed beyond it.
-export function bar(label, resource) {
-  const nominal = resource.nominal === undefined ? null : resource.nominal;
-  const borrowed = resource.borrowed && resource.borrowed !== "0" ? resource.borrowed : null;
-  const text = nominal === null ? resource.reserved : `${resource.reserved} of ${nominal}`;
-  const made = element("div", { class: "use" },
-    element("span", {}, element("b", {}, label), element("span", {}, borrowed ? `${text}, ${borrowed} borrowed` : text)));
-  if (resource.share !== undefined) made.append(drawn(`${label}: ${text}`, resource.share));
-  return made;
-}
 
 export function copyable(command) {
   const button = element("button", { type: "button", class: "copy", "aria-label": `Copy: ${command}` }, "copy");

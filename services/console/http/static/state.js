@@ -1,13 +1,14 @@
 // What the console has said: queues and workloads by key. `version` grows with each message.
 import { key } from "/dom.js";
 
-export const state = { queues: new Map(), workloads: new Map(), omitted: 0, fresh: new Set(), loaded: false, version: 0 };
+export const state = { queues: new Map(), workloads: new Map(), omitted: 0, fresh: new Set(), evicted: new Map(), loaded: false, version: 0 };
 
 export function clear() {
   coming = null;
   state.queues.clear();
   state.workloads.clear();
   state.fresh.clear();
+  state.evicted.clear();
   state.omitted = 0;
   state.loaded = false;
   state.version += 1;
@@ -22,6 +23,7 @@ export function apply(name, message) {
   const into = coming || state;
   for (const row of message.queues) into.queues.set(key(row), row);
   for (const row of message.workloads) {
+    if (name === "change" && row.status === "EVICTED" && into.workloads.get(key(row))?.status !== "EVICTED") evicted(row);
     into.workloads.set(key(row), row);
     if (name === "change") state.fresh.add(key(row));
   }
@@ -59,3 +61,29 @@ export const count = (rows, ...statuses) => rows.filter((row) => statuses.includ
 
 // Reasons for which a workload does not start by waiting.
 export const STUCK = new Set(["Misconfigured", "ExceedsMaxQuota", "NoMatchingFlavor", "Deactivated", "Suspended"]);
+
+const EVICTED_MAX = 50;
+
+// No row says when a workload was evicted: who looks on has seen it.
+function evicted(row) {
+  state.evicted.delete(key(row));
+  state.evicted.set(key(row), new Date().toISOString());
+  if (state.evicted.size > EVICTED_MAX) state.evicted.delete(state.evicted.keys().next().value);
+}
+
+// What happened last, the newest first: `{ row, at, what }`.
+export function latest(most) {
+  const found = [];
+  const add = (row, at, what) => {
+    if (!at || (found.length === most && at <= found[most - 1].at)) return;
+    found.splice(found.findLastIndex((each) => each.at >= at) + 1, 0, { row, at, what });
+    found.length = Math.min(found.length, most);
+  };
+  for (const row of state.workloads.values()) {
+    add(row, row.createdAt, "came");
+    add(row, row.admittedAt, "admitted");
+    add(row, row.finishedAt, row.succeeded ? "succeeded" : row.succeeded === false ? "failed" : "ended");
+    add(row, state.evicted.get(key(row)), "evicted");
+  }
+  return found;
+}

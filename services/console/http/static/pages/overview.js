@@ -1,11 +1,13 @@
-// Overview: what waits and runs, which alerts ring, what needs somebody, and the tree of cohorts with the quota in use.
-import { amount, asking, bar, element, inactive, key, link, note, section, toCohort, toQueue, toWorkload, titleOf, since, problem } from "/dom.js";
+// Overview: what waits and runs, which alerts ring, what needs somebody, the tree of cohorts with their quota, and what changes now.
+import { asking, element, inactive, key, link, note, section, toCohort, toQueue, toWorkload, titleOf, since, problem } from "/dom.js";
 import { asked } from "/asked.js";
-import { again } from "/pages/history.js";
-import { STUCK, clusterQueues, count, severalClusters, state } from "/state.js";
+import { balances, bar, isHeld, legend, placesOf, shareOf } from "/balance.js";
+import { SPANS, again } from "/chart.js";
+import { STUCK, clusterQueues, count, latest, severalClusters, state } from "/state.js";
 
 const SHOWN_BARS = 3;
 const SHOWN_STUCK = 5;
+const SHOWN_CHANGES = 12;
 const ALERTS = "/api/v1/alerts";
 const ALERTS_MS = 10000;
 
@@ -16,19 +18,33 @@ export function overview() {
   // Who sees no ClusterQueue may not ask which alerts ring.
   const { answer, problem: why } = queues.length ? asked(ALERTS, ALERTS_MS) : {};
   if (answer && !answer.complete) again(ALERTS);
+  const known = balances();
   const top = [element("h2", { class: "only-read" }, "Overview"), figures()];
   // What is below the alerts comes with them: else it would move while it is read.
-  if (queues.length && !why && !answer?.complete) return [...top, asking()];
+  if (queues.length && !(known.ready && (why || answer?.complete))) return [...top, asking()];
   return [
     ...top,
     answer ? alerts(answer) : why ? problem(`Which alerts ring is not known: ${why}`) : null,
     attention(queues),
-    section("ClusterQueues", queues.length ? null : note("No ClusterQueues that you may see."),
-      tree(busy),
-      idle.length ? element("details", { class: "idle-queues", id: "idle-queues" },
-        element("summary", {}, `${idle.length} ${idle.length === 1 ? "queue is" : "queues are"} idle`), tree(idle)) : null),
+    element("div", { class: "beside" },
+      section("ClusterQueues", queues.length ? legend() : note("No ClusterQueues that you may see."),
+        tree(busy, known),
+        idle.length ? element("details", { class: "idle-queues", id: "idle-queues" },
+          element("summary", {}, `${idle.length} ${idle.length === 1 ? "queue is" : "queues are"} idle`), tree(idle, known)) : null),
+      changes()),
   ];
 }
+
+// The newest first. Each takes one line, so that nothing moves when another comes.
+function changes() {
+  const lines = latest(SHOWN_CHANGES).map(({ row, at, what }) => element("li", { "data-key": `${key(row)} ${what} ${at}` },
+    element("span", { class: "status", "data-of": OF[what] }, what), link(toWorkload(row), `${row.namespace}/${titleOf(row)}`, { class: "clip" }), since(at)));
+  const spans = Object.entries(SPANS).flatMap(([span, title], at) => [at ? ", " : "", link(`/history?span=${span}`, title)]);
+  return section("What changes now", lines.length ? element("ol", { class: "changes" }, lines) : note("Nothing has changed."),
+    element("p", { class: "sub" }, "Before that: ", spans, "."));
+}
+
+const OF = { came: "PENDING", admitted: "ADMITTED", evicted: "EVICTED", succeeded: "FINISHED", failed: "EVICTED", ended: "FINISHED" };
 
 const isBusy = (row) => Boolean(row.pending || row.reserving || row.admitted || row.active === false);
 
@@ -72,64 +88,44 @@ function attention(queues) {
 
 // --- the tree of cohorts ---------------------------------------------------------------------------
 
-function tree(rows) {
+function tree(rows, known) {
   const clusters = [...new Set(rows.map((row) => row.cluster))];
   return clusters.map((cluster) => [
     severalClusters() ? element("h3", {}, `Cluster ${cluster}`) : null,
-    branch(rows.filter((row) => row.cluster === cluster).map((row) => ({ row, above: [...(row.cohorts || [])].reverse() }))),
+    branch(rows.filter((row) => row.cluster === cluster).map((row) => ({ row, above: [...(row.cohorts || [])].reverse() })), known),
   ]).flat();
 }
 
-function branch(leaves) {
+function branch(leaves, known) {
   const here = leaves.filter((leaf) => !leaf.above.length).map((leaf) => leaf.row);
   const below = new Map();
   for (const leaf of leaves.filter((each) => each.above.length)) {
     const [cohort, ...rest] = leaf.above;
     below.set(cohort, [...(below.get(cohort) || []), { row: leaf.row, above: rest }]);
   }
+  const node = (cluster, cohort) => element("div", { class: "node", "data-cohort": cohort },
+    element("h3", {}, "Cohort ", link(toCohort({ cluster, name: cohort }), cohort)),
+    element("div", { class: "bars" }, fullest(known.of("Cohort", cluster, cohort) || [], toCohort({ cluster, name: cohort }))));
   return element("ul", { class: "tree" },
-    [...below].map(([cohort, found]) => element("li", { class: "cohort" },
-      element("div", { class: "node" }, element("h3", {}, "Cohort ", link(toCohort({ cluster: found[0].row.cluster, name: cohort }), cohort)),
-        element("div", { class: "bars" }, together(found.map((leaf) => leaf.row)))), branch(found))),
-    here.sort((a, b) => (b.pending || 0) - (a.pending || 0) || a.name.localeCompare(b.name)).map(leaf));
+    [...below].map(([cohort, found]) => element("li", { class: "cohort" }, node(found[0].row.cluster, cohort), branch(found, known))),
+    here.sort((a, b) => (b.pending || 0) - (a.pending || 0) || a.name.localeCompare(b.name)).map((row) => leaf(row, known)));
 }
 
-function leaf(row) {
+function leaf(row, known) {
   const counts = element("dl", { class: "counts" });
   for (const [title, value] of [["waiting", row.pending], ["reserved", row.reserving], ["admitted", row.admitted]]) {
     counts.append(element("div", {}, element("dt", {}, title), element("dd", {}, String(value ?? "–"))));
   }
   return element("li", { class: "node", "data-queue": key(row) },
     element("h3", {}, link(toQueue(row), row.name), row.active === false ? element("span", { class: "tag bad" }, row.reason || "inactive") : null),
-    counts, element("div", { class: "bars" }, fullest(row)));
+    counts, element("div", { class: "bars" }, fullest(placesOf(row, known), toQueue(row))));
 }
 
-// The fullest resources: nobody can read eighteen bars from afar. All of them are on the queue's page.
-function fullest(row) {
-  const all = row.flavors.flatMap((flavor) => flavor.resources.map((resource) => ({ flavor: flavor.name, resource })));
-  const used = all.filter(({ resource }) => resource.reserved !== "0");
-  const shown = (used.length ? used : all).sort((a, b) => (b.resource.share || 0) - (a.resource.share || 0)).slice(0, SHOWN_BARS);
-  const bars = shown.map(({ flavor, resource }) => bar(`${resource.name} in ${flavor}`, resource));
-  const more = used.length - shown.length;
-  return more > 0 ? [...bars, element("p", { class: "sub" }, link(toQueue(row), `${more} more in use`))] : bars;
-}
-
-// A cohort: how much of the quota of its queues is reserved, in the share that is the highest.
-function together(rows) {
-  const sums = new Map();
-  for (const row of rows) {
-    for (const flavor of row.flavors) {
-      for (const resource of flavor.resources) {
-        const name = `${resource.name} in ${flavor.name}`;
-        const sum = sums.get(name) || { nominal: 0, reserved: 0 };
-        sum.nominal += amount(resource.nominal);
-        sum.reserved += amount(resource.reserved);
-        sums.set(name, sum);
-      }
-    }
-  }
-  return [...sums].filter(([, sum]) => sum.reserved > 0 && sum.nominal > 0)
-    .map(([name, sum]) => ({ name, share: sum.reserved / sum.nominal }))
-    .sort((a, b) => b.share - a.share).slice(0, SHOWN_BARS)
-    .map(({ name, share }) => bar(name, { reserved: `${Math.round(100 * share)} %`, share }));
+// The fullest resources: nobody can read eighteen bars from afar. All of them are on the page of the queue or cohort.
+function fullest(all, to) {
+  const held = all.filter(isHeld);
+  const shown = (held.length ? held : all).toSorted((a, b) => shareOf(b) - shareOf(a)).slice(0, SHOWN_BARS);
+  const bars = shown.map((place) => bar(`${place.resource} in ${place.flavor}`, place));
+  const more = held.length - shown.length;
+  return more > 0 ? [...bars, element("p", { class: "sub" }, link(to, `${more} more in use`))] : bars;
 }

@@ -1,15 +1,15 @@
 // A ClusterQueue or a LocalQueue: its quota, who waits in it in order, and who runs.
-import { age, amount, asking, bar, cell, element, inactive, key, link, note, number, plainly, problem, section, since, status, table, titleOf, toCohort, toFlavor, toQueue, toWorkload } from "/dom.js";
+import { age, amount, asking, cell, element, inactive, key, link, note, number, plainly, problem, redraw, section, since, status, table, titleOf, toCohort, toFlavor, toQueue, toWorkload } from "/dom.js";
 import { inCluster, inOrder, localQueues, state } from "/state.js";
 import { asked } from "/asked.js";
-import { again, chart, choice, spanOf } from "/pages/history.js";
-import { plain } from "/pages/quota.js";
+import { balances, bar, flows, legend, placesOf, treeOf } from "/balance.js";
+import { choice, spanOf } from "/chart.js";
+import { used } from "/pages/use.js";
 import { ask } from "/stream.js";
 
 const SHOWN_MAX = 200;
 const AGAIN_MS = 4500; // Positions are at most five seconds old.
 const STARTS_MS = 30000;
-const CHARTS_MAX = 3;
 const VISIBILITY = "/apis/visibility.kueue.x-k8s.io/v1beta2";
 
 let order = { of: null, positions: new Map(), refused: "" };
@@ -27,6 +27,7 @@ export function localQueue(query, cluster, namespace, name) {
 
 function queuePage(query, ident, path, isMine, position) {
   const row = state.queues.get(key(ident));
+  const known = balances();
   if (!row) return [element("h2", {}, ident.name), note("There is no such queue, or you may not see it.")];
   readOrder(key(ident), `${path}/pendingworkloads?limit=${SHOWN_MAX}&cluster=${encodeURIComponent(ident.cluster)}`, position);
   const mine = [...state.workloads.values()].filter(isMine);
@@ -36,14 +37,13 @@ function queuePage(query, ident, path, isMine, position) {
   return [
     heading(row),
     row.active === false ? problem(`Inactive. ${inactive(row)}`) : null,
-    row.flavors.length ? section(row.namespace ? "In use" : "Quota", element("div", { class: "flavors" }, row.flavors.map((each) => flavor(row, each)))) : null,
-    row.namespace ? null : entrances(row),
-    // What is below the waiting workloads comes with them: else it would move while it is read.
-    ...(waiting.length && !order.asked ? [section(`Waiting: ${waiting.length}`, asking())] : [
+    // What is below comes with what is above it: else it would move while it is read.
+    ...(!known.ready ? [asking()] : [quota(row, known), row.namespace ? null : entrances(row)]),
+    ...(!known.ready ? [] : waiting.length && !order.asked ? [section(`Waiting: ${waiting.length}`, asking())] : [
       section(`Waiting: ${waiting.length}`, order.refused ? problem(order.refused) : null, listed(waiting, "Waiting", starts),
         starts?.because ? note(`Expected starts are not known: ${starts.because}.`) : null),
       section(`Holding quota: ${holding.length}`, listed(holding, "Holding quota", null)),
-      row.namespace ? null : used(row, spanOf(query)),
+      row.namespace ? null : section("Quota in use over time", choice(toQueue(row), spanOf(query)), ...used(row, spanOf(query))),
       row.namespace ? null : configuration(row),
     ]),
   ];
@@ -59,9 +59,17 @@ function heading(row) {
       inCluster(row)));
 }
 
-function flavor(row, each) {
-  return element("div", { class: "card" }, element("h3", {}, link(toFlavor({ cluster: row.cluster, name: each.name }), each.name)), each.resources.map((resource) => bar(resource.name, resource)));
+// A card for each flavor; of a ClusterQueue also who borrows from whom.
+function quota(row, known) {
+  const places = placesOf(row, known);
+  if (!places.length) return null;
+  const flavors = [...new Set(places.map((each) => each.flavor))];
+  const card = (name) => element("div", { class: "card" }, element("h3", {}, link(toFlavor({ cluster: row.cluster, name }), name)),
+    places.filter((each) => each.flavor === name).map((each) => [bar(each.resource, each), moved(each) ? flows(treeOf(row), name, each.resource, known) : null]));
+  return section(row.namespace ? "In use" : "Quota", row.namespace ? null : legend(), element("div", { class: "flavors" }, flavors.map(card)));
 }
+
+const moved = (place) => amount(place.borrowed) > 0 || amount(place.lent) > 0;
 
 // With what surprises people about it; why it is inactive stands above.
 function configuration(row) {
@@ -89,23 +97,6 @@ function listed(rows, label, starts) {
     starts ? start(starts.of.get(key(row))) : null));
   return [table(label, heads, shown), rows.length > SHOWN_MAX ? note(`The first ${SHOWN_MAX} of ${rows.length}.`) : null].filter(Boolean);
 }
-
-// At the end of each point of time, from the log: the resources that came nearest to their nominal quota.
-function used(row, span) {
-  const path = `/api/v1/clusterqueues/${encodeURIComponent(row.name)}/use?cluster=${encodeURIComponent(row.cluster)}&span=${span}`;
-  const { answer, problem: why } = asked(path);
-  if (answer && !answer.complete) again(path);
-  const places = row.flavors.flatMap((each) => each.resources.map((resource) => ({ flavor: each.name, ...resource })))
-    .map((each) => ({ ...each, values: (answer?.points || []).map((point) => reservedIn(point, each)) }))
-    .map((each) => ({ ...each, most: Math.max(0, ...each.values) / (amount(each.nominal) || 1) }))
-    .filter((each) => each.most > 0).sort((a, b) => b.most - a.most);
-  const charts = places.slice(0, CHARTS_MAX).map((each) => [element("h3", {}, `${each.name} in ${each.flavor}: ${Math.round(100 * each.most)} % of ${each.nominal ?? "nothing"} at most`),
-    chart(`${each.name} in ${each.flavor}, reserved`, answer.points.map((point, at) => ({ ...point, value: each.values[at] })), (point) => point.value, "used", plain)]);
-  return section("Quota in use over time", choice(toQueue(row), span), why && !answer ? problem(why) : null,
-    answer ? (charts.length ? charts : note("Nothing was reserved.")) : asking());
-}
-
-const reservedIn = (point, place) => amount((point.reserved || []).find((each) => each.flavor === place.flavor && each.resource === place.name)?.reserved);
 
 // One forecast for the whole queue, by the console: it is asked again as seldom as it is played anew.
 function foreseen(cluster, name) {
@@ -140,7 +131,8 @@ async function readOrder(of, url, position) {
   } catch (error) {
     mine.refused = `Positions are not known: ${error.message}`;
   }
+  const isFirst = !mine.asked;
   mine.asking = false;
   mine.asked = Date.now();
-  if (order === mine) document.dispatchEvent(new Event("redraw"));
+  if (order === mine) redraw(isFirst);
 }

@@ -1,12 +1,12 @@
 // One workload: how it stands, why, since when, and the commands that tell more.
-import { age, asking, copyable, element, key, link, note, problem, requests, section, since, status, titleOf, toNamespace, toQueue } from "/dom.js";
+import { age, asking, cell, copyable, element, key, link, note, number, problem, redraw, requests, section, since, status, table, titleOf, toFlavor, toNamespace, toQueue } from "/dom.js";
 import { inCluster, state } from "/state.js";
 import { asked } from "/asked.js";
 import { Unanswered, ask } from "/stream.js";
 
 const AGAIN_MS = 4500; // What is said is at most five seconds old.
 const FORECAST_MS = 60000;
-const TIMELINE_MS = 15000;
+const SELDOM_MS = 15000;
 
 let why = { of: null };
 
@@ -20,31 +20,60 @@ export function workload(cluster, namespace, name) {
   }
   explain(row);
   const { answer, problem: told } = happened(row);
+  const { answer: shape, problem: hidden } = asked(`${pathOf(row)}/given?cluster=${encodeURIComponent(row.cluster)}`, SELDOM_MS, changedAt(row));
   return [
     element("div", { class: "title", "data-key": key(row) },
       element("h2", {}, `${row.namespace}/${titleOf(row)}`, " ", status(row.status)),
       element("p", { class: "sub" }, row.job ? `${row.job.kind} · Workload ${row.name}` : "Workload",
         inCluster(row))),
     times(row),
-    section("What it asks", element("p", { class: "asks" }, requests(row))),
+    // What is below comes with it: else it would move while it is read.
+    ...(shape || hidden ? [shape ? given(row, shape) : section("Asked", element("p", { class: "asks" }, requests(row)), problem(hidden)), ...rest(row, answer, told)]
+      : [section("Asked and given", asking())]),
+  ];
+}
+
+const rest = (row, answer, told) => [
     section("Why", element("div", { id: "why", class: row.status === "PENDING" ? "roomy" : null }, ...why.shown.map((each) => each.cloneNode(true)))),
     timeline(answer, told),
     section("Look further", links(answer), ...commands(row).map(copyable)),
-  ];
+];
+
+const pathOf = (row) => `/api/v1/namespaces/${encodeURIComponent(row.namespace)}/workloads/${encodeURIComponent(row.name)}`;
+
+// A line for each resource of each pod set: what it asks, and the quota and the flavor that it has.
+function given(row, { items, flavors }) {
+  const lines = items.flatMap((set) => set.resources.map((each) => element("tr", { "data-at": `${set.name}/${each.name}` },
+    element("th", { scope: "row" }, set.name), number(pods(set)), cell(each.name), number(each.perPod), number(each.asked),
+    element("td", { class: each.given && each.given !== each.asked ? "number changed" : "number" }, each.given ?? "–"),
+    cell(each.flavor ? link(toFlavor({ cluster: row.cluster, name: each.flavor }), each.flavor) : "–"))));
+  const partly = items.filter((set) => set.given !== undefined && set.given !== set.asked).map((set) => element("p", { class: "sub", "data-at": `partly ${set.name}` },
+    `Pod set ${set.name} has quota for ${set.given} of its ${set.asked} pods${set.least === undefined ? "" : `; it may start with ${set.least}`}.`));
+  const nodes = flavors.filter((each) => each.nodeLabels).map((each) => element("p", { class: "sub", "data-at": `flavor ${each.name}` }, "Flavor ",
+    link(toFlavor({ cluster: row.cluster, name: each.name }), each.name), ` is ${labels(each.nodeLabels)}.`));
+  return section("Asked and given", lines.length
+    ? table("Asked and given", ["Pod set", "#Pods", "Resource", "#Each pod", "#Asked", "#Given", "Flavor"], lines) : note("It asks for nothing."),
+    flavors.length ? null : element("p", { class: "sub" }, "It holds no quota."), ...partly, ...nodes);
+}
+
+const pods = (set) => (set.given === undefined || set.given === set.asked ? set.asked : `${set.given} of ${set.asked}`);
+
+function labels(found) {
+  const pairs = Object.entries(found).map(([name, value]) => `${name}=${value}`);
+  return pairs.length ? `on nodes with ${pairs.join(", ")}` : "on any node";
 }
 
 // From the logs. It is asked again when the row has changed, and seldom besides.
 function happened(row) {
-  const path = `/api/v1/namespaces/${encodeURIComponent(row.namespace)}/workloads/${encodeURIComponent(row.name)}/timeline`;
-  return asked(`${path}?cluster=${encodeURIComponent(row.cluster)}`, row.status && changed(row) ? 1000 : TIMELINE_MS);
+  return asked(`${pathOf(row)}/timeline?cluster=${encodeURIComponent(row.cluster)}`, SELDOM_MS, changedAt(row));
 }
 
-const seen = { key: "", row: null };
+const seen = { row: null, at: 0 };
 
-function changed(row) {
-  const other = seen.row !== row;
-  Object.assign(seen, { row });
-  return other;
+// When the row that is shown became another one.
+function changedAt(row) {
+  if (row.status && seen.row !== row) Object.assign(seen, { row, at: Date.now() });
+  return seen.at;
 }
 
 function timeline(answer, why) {
@@ -106,16 +135,15 @@ async function explain(row) {
 }
 
 async function answer(mine, row, forecast) {
-  const path = `/api/v1/namespaces/${encodeURIComponent(row.namespace)}/workloads/${encodeURIComponent(row.name)}/explain`;
   try {
-    const { items } = await ask(`${path}?cluster=${encodeURIComponent(row.cluster)}${forecast ? "&forecast=true" : ""}`);
+    const { items } = await ask(`${pathOf(row)}/explain?cluster=${encodeURIComponent(row.cluster)}${forecast ? "&forecast=true" : ""}`);
     if (forecast) mine.forecast = new Map(items.map((item) => [item.name, expected(item)]));
     mine.shown = mine.facts = items.map((item) => facts(item, mine.forecast?.get(item.name)));
   } catch (error) {
     // What was known before the connection was cut still helps.
     mine.shown = [problem(error.message), ...(error instanceof Unanswered ? mine.facts || [] : [])];
   }
-  if (why === mine) document.dispatchEvent(new Event("redraw"));
+  if (why === mine) redraw(!mine.asked);
 }
 
 function facts(item, foretold) {
