@@ -103,7 +103,6 @@ _QUEUE: Final[Json] = {
     "label": "ClusterQueue",
     "type": "query",
     "datasource": PROMETHEUS,
-    "definition": "label_values(kueue_cluster_queue_info, cluster_queue)",
     "query": {"query": "label_values(kueue_cluster_queue_info, cluster_queue)", "refId": "queues"},
     "refresh": 2,
     "sort": 1,

@@ -10,6 +10,7 @@ import yaml
 from services.reference.dashboards import FOLDER, Dashboard, dashboards, expressions, rendered
 from services.reference.metrics import declared_metrics
 from tests.monitoring.asked import ROOT, filled_in
+from tests.monitoring.grafana_schema import problems
 from tests.monitoring.promql import evaluate, metrics_in
 from tests.monitoring.recording import Recording, read
 
@@ -58,6 +59,34 @@ def test_recorded_metrics_are_declared(recording: Recording) -> None:
 def test_dashboard_files_match_their_tables() -> None:
     assert {path.name: path.read_text() for path in FOLDER.glob("*.json")} == rendered()
     assert len(rendered()) == 5
+
+
+def test_dashboards_are_such_by_grafanas_schema() -> None:
+    found = {name: problems(json.loads(text)) for name, text in rendered().items()}
+    assert {name: wrong for name, wrong in found.items() if wrong} == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "told"),
+    [
+        ("panels.0.gridPos.hight", 4, ".panels[0].gridPos.hight: the schema has no such field"),
+        ("panels.0.targets.0.expression", "up", ".targets[0].expression: the schema has no such"),
+        ("panels.0.options.graphMod", "none", ".panels[0].options.graphMod: the schema has no"),
+        ("panels.0.title", 3, ".panels[0].title: 3 is no <class 'str'>"),
+        ("panels.0.gridPos.w", "4", ".panels[0].grid_pos.w: '4' is no <class 'int'>"),
+        ("links.0.type", "folders", ".links[0].type_val: 'folders'"),
+        ("templating.list.0.refresh", 7, ".refresh: 7 is no <enum"),
+        ("panels", {"a": 1}, "cannot be read"),
+    ],
+)
+def test_what_grafanas_schema_does_not_have_is_found(path: str, value: object, told: str) -> None:
+    dashboard = json.loads(rendered()["queues.json"])
+    *parents, last = path.split(".")
+    place: Any = dashboard
+    for key in parents:
+        place = place[int(key) if key.isdecimal() else key]
+    place[last] = value
+    assert told in "\n".join(problems(dashboard))
 
 
 def test_panels_do_not_overlap() -> None:
