@@ -1,7 +1,6 @@
 """The `sluice` command. Every import that costs time is made by the command that needs it."""
 
 import sys
-from importlib.metadata import version as distribution_version
 from pathlib import Path
 from typing import Annotated, Final, NoReturn
 
@@ -13,11 +12,13 @@ from services.ctl.cli.dead import app as dead_app
 from services.ctl.cli.hosts import app as hosts_app
 from services.ctl.cli.integration import app as integration_app
 from services.ctl.cli.options import (
+    Context,
     DevDirectory,
     Kubeconfig,
     NatsUrl,
     TextOrJson,
     WorkloadName,
+    chosen,
     named,
     one_of,
     run_async,
@@ -101,6 +102,7 @@ def run(context: typer.Context, program: Program) -> None:
 @app.command()
 def dev(
     kubeconfig: DevCluster = None,
+    context: Context = None,
     manifests: DevManifests = None,
     rules: DevRules = None,
     webhook: DevWebhook = None,
@@ -126,6 +128,7 @@ def dev(
         directory=directory,
         nats_url=nats_url,
         kubeconfig=kubeconfig,
+        context=context,
         manifests=tuple(manifests or ()) or (() if kubeconfig or spokes else (EXAMPLE,)),
         rules=rules or (SPOKES_EXAMPLE if spokes else EXAMPLE) / "classifier",
         spokes=spokes,
@@ -223,6 +226,7 @@ def install(
     kubeconfig: Annotated[
         Path | None, typer.Option(help="The cluster; default: the service account of the pod.")
     ] = None,
+    context: Context = None,
     spokes: Annotated[
         int, typer.Option(min=0, max=20, help="Apply what the hub of so many spokes needs.")
     ] = 0,
@@ -244,6 +248,7 @@ def install(
     done = run_async(
         install_all(
             kubeconfig=kubeconfig,
+            context=context,
             manifests=manifests or [],
             spokes=spokes,
             definitions=definitions,
@@ -273,6 +278,7 @@ def uninstall(
     ] = "sluicegate",
     wait_seconds: Annotated[float, typer.Option(help="For the services' pods to end.")] = 120,
     kubeconfig: Kubeconfig = None,
+    context: Context = None,
     directory: DevDirectory = Path(".sluice"),
 ) -> None:
     """Give a cluster back: stop the services, remove finalizers, start or leave waiting jobs. 1: not all.
@@ -290,8 +296,7 @@ def uninstall(
             waiting=choice_of(waiting),
             namespace=namespace,
             wait_seconds=wait_seconds,
-            kubeconfig=kubeconfig,
-            directory=directory,
+            cluster=chosen(kubeconfig, context, directory),
         )
     )
     if not done:
@@ -314,6 +319,8 @@ def simulate_world(
 @app.command()
 def version() -> None:
     """Print the version."""
+    from importlib.metadata import version as distribution_version  # noqa: PLC0415
+
     print(f"sluice {distribution_version('sluicegate')}")
 
 

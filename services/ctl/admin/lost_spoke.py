@@ -3,22 +3,16 @@
 The declaration is an annotation of the MultiKueueCluster, which the dispatcher reads.
 """
 
-from pathlib import Path
-
-from services.ctl.connect.cluster import refused
-from services.ctl.connect.reader import kubeconfig_of
+from services.ctl.connect.cluster import ClusterChoice, refused
 from shared.contracts.kube.bodies import annotations_of
 from shared.contracts.kube.kinds import MULTIKUEUE_CLUSTER
 from shared.contracts.kube.names import LOST
-from shared.kube.client import HttpKube
 from shared.kube.port import Kube, KubeError
 
 
-async def declare_lost(
-    spoke: str, reason: str | None, *, kubeconfig: Path | None, directory: Path
-) -> str:
+async def declare_lost(spoke: str, reason: str | None, cluster: ClusterChoice) -> str:
     """Declare a spoke lost, or with None take that back; return a sentence. Raises `CommandError`."""
-    kube = HttpKube.from_kubeconfig(str(kubeconfig_of(kubeconfig, directory)))
+    kube = cluster.open()
     try:
         return await write_declaration(kube, spoke, reason)
     finally:

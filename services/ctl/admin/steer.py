@@ -4,16 +4,13 @@ The fields are Kueue's: `stopPolicy` of a queue, where `Hold` keeps running work
 evicts them, and `active` of a Workload.
 """
 
-from pathlib import Path
 from typing import Final
 
-from services.ctl.connect.cluster import refused
-from services.ctl.connect.reader import kubeconfig_of
+from services.ctl.connect.cluster import ClusterChoice, refused
 from services.ctl.get.resources import resource_named
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.kinds import Kind
-from shared.kube.client import HttpKube
 from shared.kube.port import Kube, KubeError, NotFoundError
 from shared.runtime.command import CommandError
 
@@ -31,8 +28,7 @@ async def steer(
     namespace: str,
     stop: bool,
     keep_running: bool,
-    kubeconfig: Path | None,
-    directory: Path,
+    cluster: ClusterChoice,
 ) -> str:
     """Stop or resume one object; return a sentence. Raises `CommandError`."""
     resource = resource_named(word)
@@ -43,7 +39,7 @@ async def steer(
         )
     if keep_running and kind is kinds.WORKLOAD:
         raise CommandError("--keep-already-running", "is for queues: a workload runs or does not")
-    kube = HttpKube.from_kubeconfig(str(kubeconfig_of(kubeconfig, directory)))
+    kube = cluster.open()
     place = namespace if kind.namespaced else None
     try:
         return await write_steering_field(

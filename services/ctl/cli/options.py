@@ -3,12 +3,15 @@
 import re
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
 from services.ctl.cli.completers import complete_namespace, complete_workload, one_of_these
 from shared.runtime.command import CommandError
+
+if TYPE_CHECKING:
+    from services.ctl.connect.cluster import ClusterChoice
 
 T = TypeVar("T")
 
@@ -92,6 +95,18 @@ Kubeconfig = Annotated[
         help="The cluster to write to. Default: that of the `sluice dev` in this folder.",
     ),
 ]
+
+Context = Annotated[
+    str | None,
+    typer.Option("--context", help="Context of the kubeconfig. Default: its current one."),
+]
+
+
+def chosen(kubeconfig: Path | None, context: str | None, directory: Path) -> "ClusterChoice":
+    """The cluster that these options choose."""
+    from services.ctl.connect.cluster import ClusterChoice  # noqa: PLC0415
+
+    return ClusterChoice(kubeconfig=kubeconfig, context=context, directory=directory)
 
 
 def named(workload: str) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from services.ctl.cli.options import (
     AllNamespaces,
     Cluster,
     Configured,
+    Context,
     Directory,
     Namespace,
     NatsUrl,
@@ -186,6 +187,7 @@ def doctor(
         Path | None,
         typer.Option(help="Also look whether the services' accounts may do in it what they must."),
     ] = None,
+    context: Context = None,
     service_namespace: Annotated[
         str, typer.Option(help="Namespace of the services, for their ServiceAccounts.")
     ] = "sluicegate",
@@ -202,6 +204,7 @@ def doctor(
             examine(
                 output=output,
                 kubeconfig=kubeconfig,
+                context=context,
                 service_namespace=service_namespace,
                 document=configuration,
                 url=nats_url,

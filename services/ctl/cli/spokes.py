@@ -6,7 +6,14 @@ from typing import Annotated
 import typer
 
 from services.ctl.cli.completers import complete_spoke
-from services.ctl.cli.options import Directory, Kubeconfig, NatsUrl, run_async
+from services.ctl.cli.options import (
+    Context,
+    Directory,
+    Kubeconfig,
+    NatsUrl,
+    chosen,
+    run_async,
+)
 from shared.runtime.command import CommandError, Exit
 
 app = typer.Typer(
@@ -36,6 +43,7 @@ def lost(
     spoke: Spoke,
     reason: Annotated[str, typer.Option(help="Why nothing can run there any more.")],
     kubeconfig: Kubeconfig = None,
+    context: Context = None,
     directory: Directory = Path(".sluice"),
 ) -> None:
     """Declare that nothing runs on a spoke any more: what was there may start elsewhere.
@@ -44,18 +52,23 @@ def lost(
     """
     if not reason.strip():
         raise CommandError("--reason", "is empty: say how it is known that nothing runs there")
-    print(_declare(spoke, reason, kubeconfig, directory))
+    print(_declare(spoke, reason, kubeconfig, context, directory))
 
 
 @app.command()
 def found(
-    spoke: Spoke, kubeconfig: Kubeconfig = None, directory: Directory = Path(".sluice")
+    spoke: Spoke,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    directory: Directory = Path(".sluice"),
 ) -> None:
     """Take that back: the spoke may be given work again."""
-    print(_declare(spoke, None, kubeconfig, directory))
+    print(_declare(spoke, None, kubeconfig, context, directory))
 
 
-def _declare(spoke: str, reason: str | None, kubeconfig: Path | None, directory: Path) -> str:
+def _declare(
+    spoke: str, reason: str | None, kubeconfig: Path | None, context: str | None, directory: Path
+) -> str:
     from services.ctl.admin.lost_spoke import declare_lost  # noqa: PLC0415
 
-    return run_async(declare_lost(spoke, reason, kubeconfig=kubeconfig, directory=directory))
+    return run_async(declare_lost(spoke, reason, chosen(kubeconfig, context, directory)))

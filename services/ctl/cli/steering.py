@@ -1,12 +1,22 @@
 """The commands that write one field of an object in the cluster: `stop` and `resume`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from services.ctl.cli.completers import complete_name, one_of_these
-from services.ctl.cli.options import Directory, Kubeconfig, Namespace, run_async
+from services.ctl.cli.options import (
+    Context,
+    Directory,
+    Kubeconfig,
+    Namespace,
+    chosen,
+    run_async,
+)
+
+if TYPE_CHECKING:
+    from services.ctl.connect.cluster import ClusterChoice
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -39,10 +49,12 @@ def stop(
         ),
     ] = False,
     kubeconfig: Kubeconfig = None,
+    context: Context = None,
     directory: Directory = Path(".sluice"),
 ) -> None:
     """Stop a queue (and evict what runs), or take a workload out of it."""
-    _steer(kind, name, namespace, kubeconfig, directory, stop=True, keep=keep_already_running)
+    cluster = chosen(kubeconfig, context, directory)
+    _steer(kind, name, namespace, cluster, stop=True, keep=keep_already_running)
 
 
 @app.command()
@@ -51,18 +63,19 @@ def resume(
     name: SteeredName,
     namespace: Namespace = "default",
     kubeconfig: Kubeconfig = None,
+    context: Context = None,
     directory: Directory = Path(".sluice"),
 ) -> None:
     """Let a stopped queue admit again, or a deactivated workload compete again."""
-    _steer(kind, name, namespace, kubeconfig, directory, stop=False, keep=False)
+    cluster = chosen(kubeconfig, context, directory)
+    _steer(kind, name, namespace, cluster, stop=False, keep=False)
 
 
 def _steer(
     kind: str,
     name: str,
     namespace: str,
-    kubeconfig: Path | None,
-    directory: Path,
+    cluster: "ClusterChoice",
     *,
     stop: bool,
     keep: bool,
@@ -76,8 +89,7 @@ def _steer(
             namespace=namespace,
             stop=stop,
             keep_running=keep,
-            kubeconfig=kubeconfig,
-            directory=directory,
+            cluster=cluster,
         )
     )
     print(sentence)

@@ -33,7 +33,7 @@ def utc_now() -> datetime:
 
 def nats_url_of(given: str | None, directory: Path) -> str:
     """The URL that was given, else that of the `sluice dev` in `directory`, else the default."""
-    return given or _state(directory).get("nats_url") or DEFAULT_URL
+    return given or state_of(directory).get("nats_url") or DEFAULT_URL
 
 
 def access_for(given: str | None, directory: Path) -> Access:
@@ -41,22 +41,12 @@ def access_for(given: str | None, directory: Path) -> Access:
     access = nats_access()
     if access != OPEN or given is not None:
         return access
-    known = _state(directory).get("nats_access") or {}
+    known = state_of(directory).get("nats_access") or {}
     return access_of(known) if isinstance(known, dict) else OPEN
 
 
-def kubeconfig_of(given: Path | None, directory: Path) -> Path:
-    """The file that was given, else that of the `sluice dev` in `directory`. Raises `CommandError`."""
-    if given is None and (known := _state(directory).get("kubeconfig")):
-        given = Path(known)
-    if given is None:
-        raise CommandError("--kubeconfig", "is needed: this command writes to a cluster")
-    if not given.is_file():
-        raise CommandError("--kubeconfig", f"{str(given)!r}: there is no such file")
-    return given
-
-
-def _state(directory: Path) -> dict[str, Any]:
+def state_of(directory: Path) -> dict[str, Any]:
+    """What the `sluice dev` in `directory` says of itself; empty if there is none. Raises `CommandError`."""
     path = directory / STATE_FILE
     if not path.exists():
         return {}

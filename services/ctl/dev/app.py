@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from services.ctl.connect.cluster import check_kubeconfig, refused
 from services.ctl.connect.reader import STATE_FILE, unreachable
 from services.ctl.dev.readiness import HOST, answers, listens
 from services.ctl.dev.secure import Secured, secure
@@ -82,6 +83,9 @@ class DevOptions:
     kubeconfig: Path | None = None
     """An existing cluster; None simulates one."""
 
+    context: str | None = None
+    """Of the kubeconfig; None is its current one."""
+
     manifests: tuple[Path, ...] = ()
     rules: Path = EXAMPLE / "classifier"
     """Folder with the classifier's `config.yaml`."""
@@ -115,6 +119,7 @@ class Running:
 
     nats_url: str
     kubeconfig: Path
+    context: str | None = None
     api_url: str | None
     """Of the simulator."""
 
@@ -131,19 +136,17 @@ class Running:
 
     def kube(self) -> HttpKube:
         """A client of the cluster. Close it."""
-        return HttpKube(from_kubeconfig(str(self.kubeconfig)))
+        return HttpKube(from_kubeconfig(str(self.kubeconfig), self.context))
 
 
 @asynccontextmanager
 async def running(options: DevOptions, say: Say) -> AsyncIterator[Running]:
     """Start everything, and stop everything at the end. Raises `CommandError` if something does not start."""
     manifests = load_manifests(options.manifests)  # Fail on wrong input before anything starts.
-    if options.kubeconfig is not None and not options.kubeconfig.is_file():
-        raise CommandError(
-            "--kubeconfig",
-            f"{str(options.kubeconfig)!r}: there is no such file",
-            hint="give a kubeconfig, or leave the option out: then a cluster is simulated",
-        )
+    if options.kubeconfig is not None:
+        check_kubeconfig(options.kubeconfig, options.context)
+    elif options.context is not None:
+        raise CommandError("--context", "needs --kubeconfig: a simulated cluster has no other")
     directory = options.directory.resolve()
     directory.mkdir(parents=True, exist_ok=True)
     with _exclusive(directory):
@@ -156,6 +159,7 @@ async def running(options: DevOptions, say: Say) -> AsyncIterator[Running]:
             system = Running(
                 nats_url=nats_url,
                 kubeconfig=kubeconfig,
+                context=options.context,
                 api_url=api_url,
                 console_url=f"http://{HOST}:{starter.console_port}/",
                 logs=directory / "logs",
@@ -183,7 +187,7 @@ async def running(options: DevOptions, say: Say) -> AsyncIterator[Running]:
             if not has_failed:
                 say("stopping")
             if options.kubeconfig is not None and options.kubeconfig.is_file():
-                await _unregister(options.kubeconfig, say)
+                await _unregister(options.kubeconfig, options.context, say)
             await starter.supervisor.stop()
             for name in (STATE_FILE, CONSOLE_FILE):
                 (directory / name).unlink(missing_ok=True)
@@ -315,6 +319,8 @@ class _Starter:
             common["SLUICE_REASON_DELAY_SECONDS"] = f"{REASON_DELAY_SECONDS:g}"
         # All clients have one name here, the patcher and those who start jobs by hand.
         common["SLUICE_PATCHER_USERS"] = "[]"
+        if self._options.context is not None:
+            common["SLUICE_KUBE_CONTEXT"] = self._options.context
         if self.secured is not None:
             common["SLUICE_SPOKE_KEYS"] = str(self.secured.folder)
         if self._options.kubeconfig is None:
@@ -392,12 +398,12 @@ async def _unregistered_leftover(kube: HttpKube) -> bool:
     try:
         return await unregister(kube)
     except KubeError as error:
-        raise CommandError("the cluster", str(error), status=Exit.UNREACHABLE) from error
+        raise refused("the cluster", error) from error
 
 
-async def _unregister(kubeconfig: Path, say: Say) -> None:
+async def _unregister(kubeconfig: Path, context: str | None, say: Say) -> None:
     """Leave the cluster without our webhooks."""
-    kube = HttpKube(from_kubeconfig(str(kubeconfig)), call_seconds=TAKE_BACK_SECONDS)
+    kube = HttpKube(from_kubeconfig(str(kubeconfig), context), call_seconds=TAKE_BACK_SECONDS)
     try:
         if await unregister(kube):
             await disable_conversion(kube)
@@ -427,6 +433,7 @@ def _write_state(directory: Path, system: Running) -> None:
         "pid": os.getpid(),
         "nats_url": system.nats_url,
         "kubeconfig": str(system.kubeconfig),
+        "context": system.context,
         "nats_access": system.secured.environment(VIEWER) if system.secured else {},
         "children": {name: system.supervisor.pid(name) for name in system.supervisor.names},
     }

@@ -4,7 +4,8 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from services.ctl.connect.reader import kubeconfig_of, open_reader, utc_now
+from services.ctl.connect.cluster import ClusterChoice, refused
+from services.ctl.connect.reader import open_reader, utc_now
 from services.ctl.doctor import bus, storage
 from services.ctl.doctor.admission_checks import unanswered_checks
 from services.ctl.doctor.configuration import KINDS, configuration
@@ -16,7 +17,7 @@ from services.ctl.get.command import read
 from services.ctl.get.table import coloured, paint
 from shared.bus.stream_reader import JetStreamError, StreamReader
 from shared.contracts.subjects import ROOT, observed_filter, subject_filter, synced_filter
-from shared.runtime.command import CommandError, Exit
+from shared.runtime.command import Exit
 
 _INPUTS = (
     ("WORKLOADS", subject_filter("workload")),
@@ -31,21 +32,21 @@ async def doctor(
     *,
     output: str,
     kubeconfig: Path | None,
+    context: str | None = None,
     service_namespace: str,
     document: Path | None,
     url: str | None,
     directory: Path,
 ) -> int:
     """Print the findings; return the exit status."""
+    cluster = ClusterChoice(kubeconfig=kubeconfig, context=context, directory=directory)
     async with open_reader(url, directory) as reader:
         findings = await examine(reader)
         configs, room = await storage.declared(reader)
     findings += kueue_configuration(document)
     rooms = {"the account of the streams": room}
     if kubeconfig is not None:
-        lacking, volumes = await _look_at_cluster(
-            kubeconfig_of(kubeconfig, directory), service_namespace
-        )
+        lacking, volumes = await _look_at_cluster(cluster, service_namespace)
         findings += lacking
         rooms |= volumes
     findings += storage.storage_findings(configs, rooms)
@@ -89,19 +90,18 @@ async def examine(reader: StreamReader) -> list[Finding]:
 
 
 async def _look_at_cluster(
-    kubeconfig: Path, namespace: str
+    cluster: ClusterChoice, namespace: str
 ) -> tuple[list[Finding], dict[str, int]]:
     """What the services lack there, and the sizes of the volumes of NATS."""
     from services.ctl.doctor.permissions import missing_permissions  # noqa: PLC0415
-    from shared.kube.client import HttpKube  # noqa: PLC0415
     from shared.kube.port import KubeError  # noqa: PLC0415
 
-    kube = HttpKube.from_kubeconfig(str(kubeconfig))
+    kube = cluster.open()
     try:
         lacking = await missing_permissions(kube, namespace=namespace)
         return lacking, await storage.volumes(kube, namespace=namespace)
     except KubeError as error:
-        raise CommandError(str(kubeconfig), str(error), status=Exit.UNREACHABLE) from error
+        raise refused(f"--kubeconfig: {str(cluster.kubeconfig)!r}", error) from error
     finally:
         await kube.close()
 

@@ -17,8 +17,7 @@ from services.provisioner.config.host_config import (
     parse_host_config,
     slots_of,
 )
-from services.provisioner.config.provider_types import KNOWN_TYPES, RULES
-from services.provisioner.providers.registry import GROUP
+from services.provisioner.config.provider_types import GROUP, KNOWN_TYPES, RULES
 from shared.contracts.kube.ages import duration
 from shared.contracts.kube.kinds import CONFIG_MAP
 from shared.contracts.kube.names import OPERATOR_NAMESPACE, slot_resource

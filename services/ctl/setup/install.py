@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from services.ctl.connect.cluster import check_kubeconfig, refused
 from services.ctl.setup.apply import apply_manifest, apply_manifests
 from services.ctl.setup.definitions import apply_definitions
 from services.ctl.setup.spokes import hub_manifests
 from services.ctl.setup.webhook import webhook_manifest
 from services.whatif.manifests import load_manifests
 from shared.kube.client import HttpKube
-from shared.kube.port import UnavailableError
+from shared.kube.port import KubeError, UnavailableError
 from shared.runtime.command import CommandError, Exit
 
 RETRY_SECONDS: Final = 1.0
@@ -20,6 +21,7 @@ RETRY_SECONDS: Final = 1.0
 async def install(
     *,
     kubeconfig: Path | None,
+    context: str | None = None,
     manifests: Sequence[Path],
     spokes: int = 0,
     definitions: bool = False,
@@ -33,7 +35,9 @@ async def install(
     our kinds. Waits for the API server and for the classifier's CA file. Raises `CommandError`.
     """
     documents = load_manifests(manifests) + (hub_manifests(spokes) if spokes else [])
-    kube = HttpKube.from_kubeconfig(None if kubeconfig is None else str(kubeconfig))
+    if kubeconfig is not None:
+        check_kubeconfig(kubeconfig, context)
+    kube = HttpKube.from_kubeconfig(None if kubeconfig is None else str(kubeconfig), context)
     done: list[str] = []
     try:
         async with asyncio.timeout(wait_seconds):
@@ -51,6 +55,8 @@ async def install(
         raise CommandError(
             "install", f"not done within {wait_seconds:g} s", status=Exit.UNREACHABLE
         ) from error
+    except KubeError as error:
+        raise refused("install", error) from error
     finally:
         await kube.close()
     return done

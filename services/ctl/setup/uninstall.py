@@ -11,10 +11,9 @@ Each step can be repeated: what is done is not in the next plan. A plan writes n
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final, Literal
 
-from services.ctl.connect.reader import kubeconfig_of
+from services.ctl.connect.cluster import ClusterChoice, refused
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.bodies import Body, annotations_of, labels_of, spec_of, status_of
 from shared.contracts.kube.kinds import Kind
@@ -29,9 +28,8 @@ from shared.integrations import (
     ObjectError,
     queue_of,
 )
-from shared.kube.client import HttpKube
-from shared.kube.port import ConflictError, Kube, KubeError, NotFoundError, Patch, UnavailableError
-from shared.runtime.command import CommandError, Exit
+from shared.kube.port import ConflictError, Kube, KubeError, NotFoundError, Patch
+from shared.runtime.command import CommandError
 
 Waiting = Literal["release", "leave"]
 
@@ -84,15 +82,14 @@ async def uninstall(
     waiting: Waiting | None,
     namespace: str,
     wait_seconds: float,
-    kubeconfig: Path | None,
-    directory: Path,
+    cluster: ClusterChoice,
     say: Callable[[str], None] = print,
 ) -> bool:
     """Show the plan, or with `yes` carry it out; return whether everything was done.
 
     Raises `CommandError` if jobs wait and `waiting` does not say what becomes of them.
     """
-    kube = HttpKube.from_kubeconfig(str(kubeconfig_of(kubeconfig, directory)))
+    kube = cluster.open()
     try:
         plan = await plan_for(kube, namespace)
         say("\n".join(lines_of(plan, waiting)))
@@ -103,10 +100,8 @@ async def uninstall(
             kube, plan, waiting, namespace=namespace, wait_seconds=wait_seconds
         )
         left = await plan_for(kube, namespace)
-    except UnavailableError as error:
-        raise CommandError("uninstall", str(error), status=Exit.UNREACHABLE) from error
     except KubeError as error:
-        raise CommandError("uninstall", f"refused: {error}", status=Exit.FAILED) from error
+        raise refused("uninstall", error) from error
     finally:
         await kube.close()
     if not left.is_empty():

@@ -10,6 +10,9 @@ from typing import Final
 
 from services.provisioner.config.parameter_rules import ParameterRules
 
+GROUP: Final = "sluicegate.providers"
+"""Entry points of this group add types of other packages."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderType:

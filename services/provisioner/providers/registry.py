@@ -7,19 +7,16 @@ A type is the value of `dynamic.<platform>.type`. A package adds one by an entry
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from typing import Final
 from urllib.parse import parse_qsl
 
 import structlog
 
 from services.provisioner.config.credentials import Secrets
 from services.provisioner.config.parameter_rules import NO_RULES, ParameterRules
-from services.provisioner.config.provider_types import PROVIDER_TYPES
+from services.provisioner.config.provider_types import GROUP, PROVIDER_TYPES
 from services.provisioner.providers.port import Provider
 
 log = structlog.get_logger(__name__)
-
-GROUP: Final = "sluicegate.providers"
 
 
 class UnknownProviderError(LookupError):

@@ -1,212 +1,24 @@
 """What a user may get wrong: each message names object, field and value, and what to do."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from shared.runtime.command import Exit
-from tests.unit.ctl.whatif_objects import CONFIGURATION_KINDS, Sluice, cluster_queue, job
+from tests.unit.ctl.bad_input import PLANNED, Case, said
+from tests.unit.ctl.whatif_objects import CONFIGURATION_KINDS, Sluice, cluster_queue
 
-QUEUE = "kueue.x-k8s.io/queue-name"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    arguments: tuple[str, ...]
-    """``{state}`` stands for a folder with a queue of 4 CPUs, ``{file}`` for the file, ``{folder}`` for its
-    folder."""
-
-    says: tuple[str, ...]
-    """In this order, in one of the lines of the output each."""
-
-    status: Exit = Exit.WRONG_INPUT
-    objects: tuple[dict[str, Any], ...] = ()
-    text: str | None = None
-
-
-def requesting(**requests: str) -> dict[str, Any]:
-    obj = job("one", 1)
-    obj["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"] = requests
-    return obj
-
-
-def queued(name: str, namespace: str = "team") -> dict[str, Any]:
-    obj = job("one", 1)
-    obj["metadata"]["labels"][QUEUE] = name
-    obj["metadata"]["namespace"] = namespace
-    return obj
-
-
-def limited(**limits: Any) -> dict[str, Any]:
-    queue = cluster_queue(4)
-    queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0] |= limits
-    return queue
-
-
-def planned(*objects: dict[str, Any], says: tuple[str, ...], status: Exit = Exit.NO_PLAN) -> Case:
-    arguments = ("plan", "--state", "{state}", "-f", "{file}")
-    return Case(arguments=arguments, objects=objects, says=says, status=status)
-
-
-def cohort(name: str, parent: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "Cohort",
-        "metadata": {"name": name},
-        "spec": {"parentName": parent},
-    }
-
-
-def with_flavors(*names: str) -> dict[str, Any]:
-    queue = cluster_queue(4)
-    [flavor] = queue["spec"]["resourceGroups"][0]["flavors"]
-    queue["spec"]["resourceGroups"][0]["flavors"] = [{**flavor, "name": name} for name in names]
-    return queue
-
-
-def local_queue(target: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "LocalQueue",
-        "metadata": {"name": "other", "namespace": "team"},
-        "spec": {"clusterQueue": target},
-    }
-
-
-def said(*arguments: str, says: tuple[str, ...]) -> Case:
-    return Case(arguments=arguments, says=says)
-
-
-SELECTOR = {"matchExpressions": [{"key": "team", "operator": "Is"}]}
-QUOTA = "spec.resourceGroups[0].flavors[0].resources[0]"
-REQUEST = "spec.template.spec.containers[0].resources.requests"
+NOBODY = """
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:9"}}]
+contexts: [{name: c, context: {cluster: c, user: u}}]
+current-context: c
+users: [{name: u, user: {}}]
+"""
+"""A kubeconfig of an API server that does not run."""
 
 CASES: dict[str, Case] = {
-    "a typo in the name of a queue": planned(
-        queued("qq"),
-        says=(f"Job team/one would wait forever: label {QUEUE}: 'qq'", "did you mean 'q'?"),
-        status=Exit.FAILED,
-    ),
-    "a queue that is like none": planned(
-        queued("zzzz"),
-        says=("'zzzz': namespace team has no such LocalQueue; there are q",),
-        status=Exit.FAILED,
-    ),
-    "a namespace without queues": planned(
-        queued("q", "elsewhere"),
-        says=("'q': namespace elsewhere has no such LocalQueue, and none at all",),
-        status=Exit.FAILED,
-    ),
-    "more CPUs than the queue will ever have": planned(
-        requesting(cpu="500"),
-        says=(
-            "Job team/one would wait forever: ",
-            "(500) > maximum capacity (4)",
-            "raise the quota of cpu in flavor f above 4, or ask for less",
-        ),
-        status=Exit.FAILED,
-    ),
-    "a resource that no flavor has": planned(
-        requesting(**{"example.com/gpu": "1"}),
-        says=("Job team/one would wait forever: ", "example.com/gpu"),
-        status=Exit.FAILED,
-    ),
-    "a priority class that is not there": planned(
-        job("one", 1, "urgent"),
-        says=('WorkloadPriorityClass "urgent" not found',),
-        status=Exit.FAILED,
-    ),
-    "a quantity with a unit in words": planned(
-        requesting(cpu="1 cpu"),
-        says=(f"{REQUEST}.cpu: '1 cpu' is no quantity", "write a quantity such as 1, 500m or 2Gi"),
-    ),
-    "a quantity with a wrong suffix": planned(
-        requesting(memory="2GB"), says=(f"{REQUEST}.memory: '2GB' is no quantity",)
-    ),
-    "a negative request": planned(
-        requesting(cpu="-1"), says=(f"{REQUEST}.cpu: '-1': must not be negative",)
-    ),
-    "a typo in a job, simulated": Case(
-        arguments=("simulate", "--state", "{state}", "-f", "{file}"),
-        objects=(queued("qq"),),
-        says=("did you mean 'q'?", "simulate: "),
-        status=Exit.FAILED,
-    ),
-    "a bad quantity, simulated": Case(
-        arguments=("simulate", "--state", "{state}", "-f", "{file}"),
-        objects=(requesting(cpu="1 cpu"),),
-        says=(f"{REQUEST}.cpu: '1 cpu' is no quantity",),
-    ),
-    "a negative quota": planned(limited(nominalQuota=-4), says=("nominalQuota", "-4")),
-    "a quota that is no quantity": planned(
-        limited(nominalQuota="4 cpus"), says=("nominalQuota", "4 cpus")
-    ),
-    "a queueing strategy that does not exist": planned(
-        cluster_queue(4, queueingStrategy="Fast"), says=("queueingStrategy", "Fast")
-    ),
-    "borrowing without a cohort": planned(
-        limited(borrowingLimit=2),
-        says=(
-            f"ClusterQueue cq: {QUOTA}.borrowingLimit: ",
-            '"2": must be nil when cohort is empty',
-        ),
-    ),
-    "lending without a cohort": planned(
-        limited(lendingLimit=2), says=(f"{QUOTA}.lendingLimit: ", '"2": must be nil when cohort')
-    ),
-    "lending more than there is": planned(
-        {**limited(lendingLimit=9), "spec": {**limited(lendingLimit=9)["spec"], "cohortName": "a"}},
-        says=(f"{QUOTA}.lendingLimit: ", '"9": must be less than or equal to the nominalQuota'),
-    ),
-    "a cycle of cohorts": planned(
-        *(cohort("a", "b"), cohort("b", "a"), cluster_queue(4, cohortName="a")),
-        says=("! ClusterQueue cq would admit nothing: ", "cohort a is part of a cycle"),
-        status=Exit.FAILED,
-    ),
-    "a flavor that is not there": planned(
-        with_flavors("ff"),
-        says=("references missing ResourceFlavor(s): ff; create the ResourceFlavor, or take it",),
-        status=Exit.FAILED,
-    ),
-    "a flavor twice": planned(
-        with_flavors("f", "f"), says=("ClusterQueue cq: spec.resourceGroups[0].flavors", '"f"')
-    ),
-    "an admission check that is not there": planned(
-        cluster_queue(4, admissionChecksStrategy={"admissionChecks": [{"name": "scan"}]}),
-        says=("! ClusterQueue cq would admit nothing: ", "scan; create the AdmissionCheck"),
-        status=Exit.FAILED,
-    ),
-    "a LocalQueue without its ClusterQueue": planned(
-        local_queue("gone"),
-        says=("! LocalQueue team/other would admit nothing: ", "name one that exists"),
-        status=Exit.FAILED,
-    ),
-    "a typo in a field": planned(
-        limited(nominalQuotas=3),
-        says=(
-            f"ClusterQueue cq: {QUOTA}.nominalQuotas: ClusterQueue has no such field",
-            "`kubectl explain clusterqueues.spec.resourceGroups.flavors.resources` lists the fields",
-        ),
-    ),
-    "a typo in a field of a job": planned(
-        {**job("one", 1), "spec": {**job("one", 1)["spec"], "paralellism": 2}},
-        says=("Job team/one: spec.paralellism: Job has no such field", "kubectl explain jobs.spec"),
-    ),
-    "a preemption policy that does not exist": planned(
-        cluster_queue(4, preemption={"withinClusterQueue": "Always"}),
-        says=("spec.preemption.withinClusterQueue: ", '"Always"', "LowerPriority"),
-    ),
-    "a selector with an operator that does not exist": planned(
-        cluster_queue(4, namespaceSelector=SELECTOR),
-        says=("spec.namespaceSelector.matchExpressions[0].operator: ", '"Is"'),
-    ),
-    "a name that Kubernetes refuses": planned(
-        {**cluster_queue(4), "metadata": {"name": "My_Queue"}},
-        says=("metadata.name: ", '"My_Queue": must be a lowercase RFC 1123 subdomain'),
-    ),
+    **PLANNED,
     "a scenario that is not there": said(
         *("simulate-world", "--scenario", "nope"),
         says=("--scenario nope: there is none of this name", "basic, coscheduling"),
@@ -319,7 +131,60 @@ CASES: dict[str, Case] = {
     ),
     "a kubeconfig that is not there, to run": Case(
         arguments=("dev", "--kubeconfig", "/nonexistent"),
-        says=("--kubeconfig: '/nonexistent': there is no such file", "leave the option out"),
+        says=("--kubeconfig: '/nonexistent': there is no such file", "give a kubeconfig"),
+    ),
+    "a kubeconfig that is not there, to install": said(
+        *("install", "--kubeconfig", "/nonexistent"),
+        says=("--kubeconfig: '/nonexistent': there is no such file", "give a kubeconfig"),
+    ),
+    "a kubeconfig that is a folder": said(
+        *("stop", "cq", "cq", "--kubeconfig", "{folder}"),
+        says=("--kubeconfig: ", "cannot be read: is a directory"),
+    ),
+    "a kubeconfig that is not YAML": Case(
+        arguments=("dev", "--kubeconfig", "{file}"),
+        text="a: [",
+        says=("config.yaml': is not YAML in line 1: ", "give a kubeconfig of the cluster"),
+    ),
+    "a kubeconfig of another form": Case(
+        arguments=("uninstall", "--plan", "--kubeconfig", "{file}"),
+        text="- a",
+        says=("config.yaml': is no kubeconfig: it has no fields",),
+    ),
+    "a kubeconfig without a current context": Case(
+        arguments=("uninstall", "--plan", "--kubeconfig", "{file}"),
+        text="{contexts: [{name: b}, {name: a}]}",
+        says=("current-context: is not set", "choose one with --context: there are a, b"),
+    ),
+    "a current context that is not there": Case(
+        arguments=("spokes", "found", "s", "--kubeconfig", "{file}"),
+        text="{contexts: [{name: b}, {name: a}], current-context: c}",
+        says=("config.yaml': current-context: 'c': the kubeconfig has no such", "there are a, b"),
+    ),
+    "a typo in a context": Case(
+        arguments=("stop", "cq", "cq", "--kubeconfig", "{file}", "--context", "prd"),
+        text="{contexts: [{name: prod}], current-context: prod}",
+        says=("--context: 'prd': the kubeconfig has no such context", "there are prod"),
+    ),
+    "a context of a cluster that is not there": Case(
+        arguments=("install", "--kubeconfig", "{file}"),
+        text="{contexts: [{name: a, context: {cluster: x}}], current-context: a}",
+        says=("config.yaml': context a: cluster: 'x': the file has no such cluster",),
+    ),
+    "a context of a simulated cluster": said(
+        *("dev", "--context", "prod"), says=("--context: needs --kubeconfig",)
+    ),
+    "an API server that is not there": Case(
+        arguments=("stop", "cq", "cq", "--kubeconfig", "{file}"),
+        text=NOBODY,
+        says=("clusterqueue cq: the API server does not answer: ", "does it run? `kubectl get"),
+        status=Exit.UNREACHABLE,
+    ),
+    "an API server that is not there, to uninstall": Case(
+        arguments=("uninstall", "--plan", "--kubeconfig", "{file}"),
+        text=NOBODY,
+        says=("uninstall: the API server does not answer: ", "does it run? `kubectl get"),
+        status=Exit.UNREACHABLE,
     ),
     "a kubeconfig that is not there, to uninstall": Case(
         arguments=("uninstall", "--plan", "--kubeconfig", "/nonexistent"),

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from services.ctl.inspect.hosts import platform_lines, platforms_of, quota_of
 from services.ctl.main import app
-from services.provisioner.providers.registry import GROUP
+from services.provisioner.config.provider_types import GROUP
 from shared.contracts.messages.hosts import HostSlot, HostState, Machine, PlatformState
 from tests.unit.provisioner.harness import HOST_CONFIG
 

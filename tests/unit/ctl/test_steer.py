@@ -1,12 +1,15 @@
 """What `stop` and `resume` write, to a simulated cluster over HTTP and in memory."""
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from services.ctl.admin.steer import steer, write_steering_field
+from services.ctl.connect.cluster import ClusterChoice
 from services.simulator.app import Simulator
 from services.simulator.local import LocalKube
 from shared.contracts.kube import kinds
@@ -116,12 +119,18 @@ async def test_the_command_writes_through_a_kubeconfig(tmp_path: Path) -> None:
     local = LocalKube(simulator.api)
     await make(local, kinds.CLUSTER_QUEUE, "cq", CLUSTER_QUEUE, namespace=None)
     kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(simulator.kubeconfig())
+    config = yaml.safe_load(simulator.kubeconfig())
+    config["clusters"].append({"name": "dead", "cluster": {"server": "http://127.0.0.1:9"}})
+    config["contexts"].append({"name": "dead", "context": {"cluster": "dead", "user": "simulator"}})
+    config["current-context"] = "dead"
+    kubeconfig.write_text(yaml.safe_dump(config))
+    known = {"kubeconfig": str(kubeconfig), "context": "simulator"}
+    (tmp_path / "state.json").write_text(json.dumps(known))
 
     async def run(word: str, **more: Any) -> str:
         options: dict[str, Any] = {
             "namespace": "team", "stop": True, "keep_running": False,
-            "kubeconfig": kubeconfig, "directory": tmp_path, **more,
+            "cluster": ClusterChoice(kubeconfig=kubeconfig, context="simulator"), **more,
         }  # fmt: skip
         return await steer(word, "cq", **options)
 
@@ -134,6 +143,10 @@ async def test_the_command_writes_through_a_kubeconfig(tmp_path: Path) -> None:
         with pytest.raises(CommandError, match="is for queues"):
             await run("wl", keep_running=True)
         with pytest.raises(CommandError, match="--kubeconfig: is needed"):
-            await run("cq", kubeconfig=None)
+            await run("cq", cluster=ClusterChoice(directory=tmp_path / "none"))
+        with pytest.raises(CommandError, match="the API server does not answer"):
+            await run("cq", cluster=ClusterChoice(kubeconfig=kubeconfig))
+        again = await run("cq", cluster=ClusterChoice(directory=tmp_path))
+        assert again.startswith("clusterqueue cq is stopped already")
     finally:
         await simulator.stop()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from services.ctl.connect.cluster import ClusterChoice
 from services.ctl.setup.uninstall import (
     carry_out,
     check_choice,
@@ -274,7 +275,7 @@ async def test_command_over_http_plans_and_gives_back(site: Site, tmp_path: Path
     async def run(**options: Any) -> bool:
         return await uninstall(
             **{"waiting": None, "yes": True, **options}, namespace=SERVICES, wait_seconds=5,
-            kubeconfig=kubeconfig, directory=tmp_path, say=said.append,
+            cluster=ClusterChoice(kubeconfig=kubeconfig), say=said.append,
         )  # fmt: skip
 
     assert await run(yes=False)

@@ -8,10 +8,9 @@ import pytest
 
 from services.provisioner.config.credentials import Secrets
 from services.provisioner.config.host_config import DynamicPlatform, parse_host_config
-from services.provisioner.config.provider_types import RULES
+from services.provisioner.config.provider_types import GROUP, RULES
 from services.provisioner.providers.fake import FakeCloud, FakeProvider
 from services.provisioner.providers.registry import (
-    GROUP,
     ProviderKind,
     Registry,
     UnknownProviderError,
