@@ -76,7 +76,7 @@ class ConsoleRule(RefusalRule):
         "Ask for less, or over HTTP.",
     )
     CHANGE = (422, "{problem}", "Correct the change that is to be simulated.")
-    BUSY = (429, "too many futures are being played", _AGAIN)
+    BUSY = (429, "too many simulations run at the same time", _AGAIN)
     FAILED = (500, "the console failed; its log says why", "Read the log of the console.")
     NOT_LOADED = (
         500,
@@ -86,9 +86,9 @@ class ConsoleRule(RefusalRule):
         ),
         "Restart the console.",
     )
-    NOT_READ = (503, "the streams are not read to the end yet", _AGAIN)
-    NO_ANSWER = (503, "the cluster does not say who may see this", _AGAIN)
-    STREAMS = (503, "too many pages follow what happens", _AGAIN)
+    NOT_READ = (503, "the console has not read yet all that NATS holds", _AGAIN)
+    NO_ANSWER = (503, "the API server does not say whether this user may see this", _AGAIN)
+    STREAMS = (503, "too many browsers follow changes live", _AGAIN)
     SLOW = (503, "the simulation took too long: ask for less", "Ask for a shorter horizon.")
     SLOW_LOG = (
         503,

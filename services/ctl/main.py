@@ -51,7 +51,12 @@ DevWebhook = Annotated[
     ),
 ]
 DevSpokes = Annotated[
-    int, typer.Option(min=0, max=20, help="Simulated clusters beside it, to send work to.")
+    int,
+    typer.Option(
+        min=0,
+        max=20,
+        help="How many simulated clusters to start beside it, to which it sends work.",
+    ),
 ]
 DevNatsUrl = Annotated[
     str | None,
@@ -228,7 +233,12 @@ def install(
     ] = None,
     context: Context = None,
     spokes: Annotated[
-        int, typer.Option(min=0, max=20, help="Apply what the hub of so many spokes needs.")
+        int,
+        typer.Option(
+            min=0,
+            max=20,
+            help="Also apply the queues and checks that a hub with so many spokes needs.",
+        ),
     ] = 0,
     definitions: Annotated[
         bool, typer.Option("--definitions", help="Apply the definitions of kinds that are missing.")
@@ -240,7 +250,9 @@ def install(
     authority: Annotated[
         Path | None, typer.Option(help="CA of the classifier's certificate (ca.crt).")
     ] = None,
-    wait_seconds: Annotated[float, typer.Option(help="For API server and CA to be there.")] = 120,
+    wait_seconds: Annotated[
+        float, typer.Option(help="How long to wait for the API server and for the CA file.")
+    ] = 120,
 ) -> None:
     """Apply manifests to a cluster and register the admission webhook. May be repeated."""
     from services.ctl.setup.install import install as install_all  # noqa: PLC0415
@@ -276,14 +288,17 @@ def uninstall(
             "--namespace", "-n", callback=usable_namespace, help="Namespace of the services."
         ),
     ] = "sluicegate",
-    wait_seconds: Annotated[float, typer.Option(help="For the services' pods to end.")] = 120,
+    wait_seconds: Annotated[
+        float, typer.Option(help="How long to wait for the services' pods to end.")
+    ] = 120,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     directory: DevDirectory = Path(".sluice"),
 ) -> None:
-    """Give a cluster back: stop the services, remove finalizers, start or leave waiting jobs. 1: not all.
+    """Give a cluster back: stop the services, remove finalizers, start or leave waiting jobs.
 
-    Running jobs go on running. May be repeated. Manifests and definitions stay: delete them afterwards.
+    Exit status 1 if something is left to do. Running jobs go on running. May be repeated. Manifests and
+    definitions stay: delete them afterwards.
     """
     from services.ctl.setup.uninstall import choice_of  # noqa: PLC0415
     from services.ctl.setup.uninstall import uninstall as give_back  # noqa: PLC0415

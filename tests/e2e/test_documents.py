@@ -39,6 +39,8 @@ NOT_RUN: Final = {
     "kubectl delete mutatingwebhookconfiguration": INSTALLED,
     "kubectl apply --server-side --force-conflicts -k": INSTALLED,
     "kubectl create configmap classifier-config": INSTALLED,
+    "kubectl create namespace sluicegate": INSTALLED,
+    "sluice bus permissions --keys nats-keys --kubernetes | kubectl": INSTALLED,
     "kubectl apply --server-side -f nats-users.yaml": INSTALLED,
     "kubectl -n sluicegate delete job bus-apply": INSTALLED,
     "kubectl --server http://127.0.0.1:8001": ENGINE,

@@ -73,7 +73,7 @@ async def test_spoke_that_wrote_its_part_of_a_log_harms_only_itself(
     assert [n for n, one in enumerate(many) if "error" in one] == [15, 16], "subjects count, too"
     refusal = many[-1]["error"]
     assert refusal["err_code"] == 10077
-    for words in ("east has written its part of OBSERVED", "raise max_gib of OBSERVED"):
+    for words in ("east has used up its part of OBSERVED", "raise max_gib of OBSERVED"):
         assert words in refusal["description"]
     for client, subject in (
         ("east", "sluice.outcome.east.a.w"),

@@ -169,7 +169,7 @@ class Alerts:
             _alert(
                 "SluicegateSpokeLost",
                 "warning",
-                f"The spoke {each.name} is not heard: {each.message}",
+                f"The spoke {each.name} is not connected: {each.message}",
                 each.at,
             )
             for each in await spokes(self._bus, configured)

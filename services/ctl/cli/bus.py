@@ -8,13 +8,20 @@ import typer
 from services.ctl.cli.options import DevDirectory, NatsUrl, run_async
 from shared.runtime.command import CommandError, Exit
 
-app = typer.Typer(help="The streams of the bus.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Streams and users of NATS: declare, back up, restore, move.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 
 @app.command("apply")
 def bus_apply(
     rebuild: Annotated[
-        list[str] | None, typer.Option(help="View to make anew from its log. May be repeated.")
+        list[str] | None,
+        typer.Option(
+            help="Make this view (latest message of each subject) anew from its log. May be repeated."
+        ),
     ] = None,
     replicas: Annotated[
         int | None,
@@ -31,7 +38,7 @@ def bus_apply(
     nats_url: NatsUrl = None,
     directory: DevDirectory = Path(".sluice"),
 ) -> None:
-    """Make streams and durable consumers what deploy/nats says. Applying twice changes nothing."""
+    """Create or update streams and durable consumers as deploy/nats declares them. May be repeated."""
     from services.ctl.connect.bus import apply_bus  # noqa: PLC0415
 
     report = run_async(
@@ -99,12 +106,16 @@ def bus_permissions(
     rotate: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="USER", help="Make another key; the former one is taken too. May be repeated."
+            metavar="USER",
+            help="Make a new key for this user; NATS accepts the former one, too, until --retire. May be "
+            "repeated.",
         ),
     ] = None,
     retire: Annotated[
         list[str] | None,
-        typer.Option(metavar="USER", help="Take the former key no more. May be repeated."),
+        typer.Option(
+            metavar="USER", help="Stop accepting the former key of this user. May be repeated."
+        ),
     ] = None,
     nats_url: Annotated[
         str,

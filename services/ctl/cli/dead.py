@@ -69,7 +69,9 @@ def retry(
     nats_url: NatsUrl = None,
     directory: Directory = Path(".sluice"),
 ) -> None:
-    """Let the service handle it again: the newest message of its subject. 1: it gave up again.
+    """Let the service handle it again: the newest message of its subject.
+
+    Exit status 1 if it gave up again.
 
     Mend the cause first. Needs a user of NATS that may write, as `operator`.
     """

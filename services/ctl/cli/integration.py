@@ -9,7 +9,7 @@ import typer
 from shared.runtime.command import CommandError, Exit
 
 app = typer.Typer(
-    help="How kinds that can wait are read: Integration documents.",
+    help="Integration documents: how Sluicegate reads a kind of job that can wait.",
     epilog="Exit status of `check` and `try`: 0 the document is in order and reads the object, 1 it is in "
     "order but does not mean the object, refuses it or fails on it, 2 a file is wrong.",
     no_args_is_help=True,
@@ -46,7 +46,10 @@ def try_(
     output: Output = "text",
     crd: Definition = None,
 ) -> None:
-    """Show of an object what is recognised, refused, held, asked, released and finished."""
+    """Show what a document makes of an object.
+
+    Whether it is recognised, refused or held, what it requests, how it is started, and when it has ended.
+    """
     _try(file, obj, crd, output)
 
 

@@ -71,7 +71,7 @@ def get(
     nats_url: NatsUrl = None,
     directory: Directory = Path(".sluice"),
 ) -> None:
-    """Show workloads, queues, cohorts, flavors, hosts or spokes, as the streams say they are."""
+    """Show workloads, queues, cohorts, flavors, hosts or spokes, from the latest messages on NATS."""
     from services.ctl.get.command import Query  # noqa: PLC0415
     from services.ctl.get.command import get as show  # noqa: PLC0415
 
@@ -92,7 +92,7 @@ def explain(
     workload: WorkloadName,
     output: TextOrJson = "text",
     forecast: Annotated[
-        bool, typer.Option(help="Say when it starts, by playing what may come from what was.")
+        bool, typer.Option(help="Estimate when it starts, from how long earlier workloads ran.")
     ] = True,
     forecast_seconds: Annotated[
         float, typer.Option(min=0.1, help="How long the forecast may take.")
@@ -170,7 +170,7 @@ def top(
     once: Annotated[
         bool, typer.Option("--once", help="Print one line per queue, and end.")
     ] = False,
-    seconds: Annotated[float, typer.Option(min=0.2, help="Between two looks.")] = 1.0,
+    seconds: Annotated[float, typer.Option(min=0.2, help="Seconds between two updates.")] = 1.0,
     nats_url: NatsUrl = None,
     directory: Directory = Path(".sluice"),
 ) -> None:
@@ -185,7 +185,9 @@ def doctor(
     output: TextOrJson = "text",
     kubeconfig: Annotated[
         Path | None,
-        typer.Option(help="Also look whether the services' accounts may do in it what they must."),
+        typer.Option(
+            help="Also check in this cluster that the services' accounts have the rights that they need."
+        ),
     ] = None,
     context: Context = None,
     service_namespace: Annotated[

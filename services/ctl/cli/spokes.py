@@ -17,7 +17,7 @@ from services.ctl.cli.options import (
 from shared.runtime.command import CommandError, Exit
 
 app = typer.Typer(
-    help="How the spokes stand, and whether one is given up as lost.", rich_markup_mode=None
+    help="Spokes: which are connected, and which are given up as lost.", rich_markup_mode=None
 )
 
 Spoke = Annotated[
@@ -29,7 +29,10 @@ Spoke = Annotated[
 def spokes(
     context: typer.Context, nats_url: NatsUrl = None, directory: Directory = Path(".sluice")
 ) -> None:
-    """Show each spoke: whether it is heard, what it was given, what is free there. 1: one is not heard."""
+    """Show each spoke: whether it is connected, what it was given, what is free there.
+
+    Exit status 1 if one is not connected.
+    """
     if context.invoked_subcommand is not None:
         return
     from services.ctl.inspect.spokes import show_spokes  # noqa: PLC0415
@@ -62,7 +65,7 @@ def found(
     context: Context = None,
     directory: Directory = Path(".sluice"),
 ) -> None:
-    """Take that back: the spoke may be given work again."""
+    """Take back that a spoke is lost: it may be given work again."""
     print(_declare(spoke, None, kubeconfig, context, directory))
 
 

@@ -44,7 +44,7 @@ def simulate(
         str | None,
         typer.Option(
             autocompletion=complete_spoke,
-            help="What runs on this spoke has to start again where the others have room.",
+            help="Suppose that this spoke is lost: what runs there starts again on others with room.",
         ),
     ] = None,
     log: Annotated[

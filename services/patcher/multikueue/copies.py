@@ -171,7 +171,9 @@ class CopyReconciler:
         group = str(job.get("apiVersion", "")).rpartition("/")[0]
         integration = self._integrations.find(group=group, kind=job.get("kind"))
         if integration is None:
-            raise _NoIntegrationError(f"{job.get('kind')} is nothing that can wait here")
+            raise _NoIntegrationError(
+                f"{job.get('kind')} cannot wait on this cluster: no Integration here is for it"
+            )
         return integration.kind
 
     # --- creating ----------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ class OrderRule(MessageRule):
     )
     KIND = (
         "kind",
-        "{kind} of {group} is nothing that can wait here",
+        "{kind} of {group} cannot wait on this cluster: no Integration here is for it",
         "Create the hub's Integration of that kind on the spoke, or install the kind there.",
     )
     VERSION = (
@@ -95,7 +95,7 @@ class OrderRule(MessageRule):
         "{field}: LocalQueue {namespace}/{queue} does not exist on cluster {cluster}: create it there",
         "Create the LocalQueue on the spoke.",
     )
-    NOT_ITS_COPY = ("change", "{name} is no copy of this order", _FORGED)
+    NOT_ITS_COPY = ("change", "{name} is not the copy that this order is about", _FORGED)
     NO_END = (
         "change",
         "wish: {fields}: does not end the copy",

@@ -9,7 +9,7 @@ class SealKeyRule(MessageRule):
     INVALID = (
         "seal",
         "invalid",
-        "public_key: {key!r}: nothing can be sealed to it",
+        "public_key: {key!r}: is no public key for which a Secret can be encrypted",
         "Restart the patcher of that cluster; if it says so again, rotate its key.",
     )
 

@@ -21,7 +21,7 @@ class State(StrEnum):
     """It has quota; admission checks are not ready."""
 
     ADMITTED = "admitted"
-    """It may run. Not all of its pods are ready, or nobody asks."""
+    """It may run. Not all of its pods are ready, or nothing waits for pods."""
 
     READY = "ready"
     """It runs, and all of its pods are ready or have succeeded."""
@@ -46,7 +46,7 @@ class Event(StrEnum):
     """Quota was found; its admission checks are not ready yet."""
 
     ADMITTED = "admitted"
-    """Quota reserved and no check open; or the last check became ready; or it runs unasked."""
+    """Quota reserved and no check open; or the last check became ready; or it runs without admission."""
 
     PODS_READY = "pods ready"
     """All of its pods are ready or have succeeded."""
@@ -70,13 +70,13 @@ class Event(StrEnum):
     """An admission check says `Rejected`."""
 
     EVICTED = "evicted"
-    """Preempted, its queue was stopped, its release refused."""
+    """It was preempted, its queue was stopped, or the API server refused to start it."""
 
     DRAINED = "drained"
     """Its pods are gone, or it had none: its quota is free."""
 
     BACKOFF_FINISHED = "back-off finished"
-    """`requeueAt` has come, or it had not to wait."""
+    """`requeueAt` has come, or there was nothing to wait for."""
 
     DEACTIVATED = "deactivated"
     """A user set `spec.active` to false."""

@@ -32,7 +32,7 @@ class GatewayRule(MessageRule):
     PART = (
         "part of the log",
         (
-            "{spoke} has written its part of {log}: it waits until there is room again; raise "
+            "{spoke} has used up its part of {log}: it waits until there is room again; raise "
             "max_gib of {log} in "
             "deploy/nats/streams.yaml if the spoke needs more (docs/how-to/spokes.md)"
         ),

@@ -1,8 +1,10 @@
 """The wheel: what `pipx install .` installs for a user, without anything that only development needs."""
 
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -41,3 +43,37 @@ def test_command_runs_from_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert done.stdout
+
+
+@pytest.fixture
+def installed(wheel: Path, tmp_path: Path) -> Iterator[Path]:
+    """A folder that `uv tool install` made of the wheel, with the locked versions of what it needs."""
+    folder, locked = tmp_path / "tools", tmp_path / "locked.txt"
+    export = ("export", "--locked", "--quiet", "--no-dev", "--no-hashes", "--no-emit-project")
+    subprocess.run((UV, *export, "--output-file", locked), check=True, cwd=ROOT)
+    command = (UV, "tool", "install", "--quiet", "--python", sys.executable)
+    constrained = (*command, "--constraints", locked, wheel)
+    places = {"UV_TOOL_DIR": str(folder), "UV_TOOL_BIN_DIR": str(folder / "bin")}
+    environment = {**os.environ, **places}
+    for ways in (("--offline",), ()):
+        done = subprocess.run((*constrained, *ways), env=environment, check=False, cwd=tmp_path)
+        if done.returncode == 0:
+            break
+    else:
+        pytest.skip("uv lacks packages in its cache, and cannot fetch them")
+    yield folder
+    shutil.rmtree(folder)  # It is large, and pytest keeps folders of three runs.
+
+
+def test_installed_tool_runs_and_brings_nothing_for_development(
+    installed: Path, tmp_path: Path
+) -> None:
+    for arguments in (("version",), ("bus", "permissions", "--keys", "keys"), ("demo", "--help")):
+        done = subprocess.run(
+            (installed / "bin" / "sluice", *arguments),
+            env={"PATH": os.defpath}, check=False, cwd=tmp_path, capture_output=True, text=True,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, "")
+    brought = {path.name for path in installed.glob("sluicegate/lib/*/site-packages/*")}
+    assert {"faststream", "nats"} <= brought
+    assert not {"pytest", "mkdocs", "moto", "mypy", "ruff", "tests"} & brought

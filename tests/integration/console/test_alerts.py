@@ -82,7 +82,7 @@ async def test_streams_tell_which_alerts_ring(place: Place) -> None:
     await place.site.bus.publish(lost)
     both = [*still, "SluicegateSpokeLost"]
     rings = await place.until(ALERTS, 200, lambda body: names(body) == both, token=ROOT)
-    assert rings.body["items"][1]["summary"] == "The spoke east is not heard: no heartbeat"
+    assert rings.body["items"][1]["summary"] == "The spoke east is not connected: no heartbeat"
     await place.site.stop_quota()
     three = ["SluicegateNobodyDecides", *both]
     rings = await place.until(ALERTS, 200, lambda body: names(body) == three, token=ROOT)

@@ -160,7 +160,7 @@ def test_question_before_streams_are_read_gets_retry_after() -> None:
     async def scene(here: Site) -> None:
         answer = await here.ask("/api/v1/queues")
         assert (answer.code, answer.headers["retry-after"]) == (503, "2")
-        assert "not read to the end yet" in answer.message
+        assert "not read yet all that NATS holds" in answer.message
 
     site(scene, follows=False)
 

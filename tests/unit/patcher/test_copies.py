@@ -163,7 +163,10 @@ async def test_unknown_kind_is_refused_after_the_cache_is_synced(spoke: Spoke) -
     await spoke.apply(order("offered", job=unknown))
     report = await spoke.reported()
     assert report is not None
-    assert (report.state, report.message) == ("refused", "Gadget is nothing that can wait here")
+    assert (report.state, report.message) == (
+        "refused",
+        "Gadget cannot wait on this cluster: no Integration here is for it",
+    )
 
 
 async def test_order_for_another_spoke_is_ignored(spoke: Spoke) -> None:
