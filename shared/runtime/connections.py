@@ -44,7 +44,11 @@ _LATER: Final = "Open fewer connections, or send faster. The setting is the oper
 class ConnectionRule(RefusalRule):
     """A connection, which is closed without an answer."""
 
-    TOO_MANY = ("connections", "too many connections from this address, or from all together", _LATER)
+    TOO_MANY = (
+        "connections",
+        "too many connections from this address, or from all together",
+        _LATER,
+    )
     HANDSHAKE = ("handshake deadline", "the TLS handshake took too long", _LATER)
     HEADERS = ("header deadline", "the headers of a request took too long", _LATER)
     REQUEST = ("request deadline", "a request and its answer took too long", _LATER)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -184,6 +185,24 @@ def test_expected_failure_of_a_process_has_no_traceback() -> None:
     assert done.stderr.startswith("sluice: 'no-slash': must be NAMESPACE/NAME")
     assert "Traceback" not in done.stderr
     assert done.returncode == Exit.WRONG_INPUT
+
+
+def test_ctrl_c_while_the_command_is_imported_ends_it_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt")
+    done = subprocess.run(
+        [sys.executable, "-c", "from services.ctl.entry import main; main()"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (Exit.INTERRUPTED, "", "")
+
+
+def test_the_command_begins_where_ctrl_c_is_met() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    assert project["scripts"] == {"sluice": "services.ctl.entry:main"}
 
 
 @pytest.fixture

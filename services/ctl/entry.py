@@ -1,0 +1,17 @@
+"""Where the command `sluice` begins. What it imports takes a moment, in which Ctrl-C may come, too."""
+
+import sys
+from typing import Final
+
+_INTERRUPTED: Final = 130
+"""`Exit.INTERRUPTED`, whose import would be such a moment itself."""
+
+
+def main() -> None:
+    """Run the command. Ctrl-C ends it with its exit status and without a traceback."""
+    try:
+        from services.ctl.main import main as command  # noqa: PLC0415
+
+        command()
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
