@@ -11,8 +11,8 @@ from shared.contracts.messages.base import SCHEMA_VERSION, UndecodableError
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
 from tests.unit.classifier.projection.test_handlers import Stage
+from tests.unit.classifier.projection.test_swept_names import SUBJECT, end
 
-SUBJECT = "sluice.workload.hub.team.theirs"
 MESSAGES = [
     pytest.param(b'{"what": "ever"', {}, id="no JSON"),
     pytest.param(b"", {}, id="empty"),
@@ -80,6 +80,22 @@ def test_workload_that_lives_behind_an_unreadable_message_is_told_again(
         assert phases(stage) == ["waiting", None, "waiting"]
         stored = list(stage.server.streams["WORKLOADS"].messages.values())
         assert WorkloadState.decode(stored[0].data) == WorkloadState.decode(stored[-1].data)
+
+    stage.play(drive)
+
+
+def test_name_that_came_again_before_is_told_again() -> None:
+    stage = Stage()
+
+    async def drive() -> None:
+        await stage.show()
+        await asyncio.sleep(1)
+        await end(stage)
+        await stage.show()
+        await asyncio.sleep(1)
+        stage.server.publish(SUBJECT, b"{", {})
+        await asyncio.sleep(ROOM_SECONDS + 60)
+        assert phases(stage) == ["waiting", "gone", "waiting", None, "waiting"]
 
     stage.play(drive)
 
