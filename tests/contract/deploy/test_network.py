@@ -1,10 +1,15 @@
 """Who may speak to whom: exactly the connections of the table, tried from everywhere to everywhere."""
 
+import os
+import subprocess
 from itertools import chain, product
+from pathlib import Path
 from typing import Final
 
+import yaml
+
 from tests.contract.deploy.network import Outside, allows, matches
-from tests.contract.deploy.rendering import COMPONENTS, Json, Pod, kustomized, pods
+from tests.contract.deploy.rendering import COMPONENTS, KUBECTL, ROOT, Json, Pod, kustomized, pods
 
 API: Final = Outside("api-server", {"https": 6443})
 CLOUD: Final = Outside("cloud", {"https": 443})
@@ -89,6 +94,25 @@ def test_connections_of_absent_components_are_closed() -> None:
         or not {source, target} <= there
     }
     assert possible(documents) == wanted(documents) - more
+
+
+def test_overlay_of_the_how_to_lets_the_console_ask_another_prometheus(tmp_path: Path) -> None:
+    blocks = (ROOT / "docs/how-to/console.md").read_text().split("```yaml\n")
+    [example] = [each.partition("```")[0] for each in blocks if "../../components/alerts" in each]
+    kubernetes = os.path.relpath(ROOT / "deploy/kubernetes", tmp_path.resolve())
+    overlay = f"resources: [{kubernetes}/overlays/hub]\n{example.replace('../..', kubernetes)}"
+    (tmp_path / "kustomization.yaml").write_text(overlay)
+    done = subprocess.run(
+        [KUBECTL, "kustomize", tmp_path], capture_output=True, text=True, check=True, timeout=60
+    )
+    documents = tuple(yaml.load_all(done.stdout, yaml.CSafeLoader))
+    named = Pod("prometheus", "observability", {}, {"web": 9090})
+    console = pods(documents)["console"]
+    assert allows(policies(documents), console, named, 9090, "TCP")
+    assert not allows(policies(documents), console, PROMETHEUS, 9090, "TCP")
+    setting = "SLUICE_CONSOLE_PROMETHEUS_URL"
+    [url] = [one["data"][setting] for one in documents if setting in one.get("data", {})]
+    assert url == "http://prometheus-operated.observability:9090"
 
 
 def test_every_policy_selects_existing_pods_and_ports() -> None:
