@@ -38,6 +38,8 @@ def told(
         if not text or last.get(about) == text:
             continue
         last[about] = text
+        if what == "admission":  # What comes of another decision is told, also in the same words.
+            last.pop(("outcome", *about[1:]), None)
         # Orders to spokes, too, are messages of the hub, and say which spoke they mean.
         yield at, what, f"copy on spoke {cluster}: {text}" if cluster in spokes else text
 

@@ -143,7 +143,7 @@ def _stray_workloads(snapshot: Snapshot) -> Iterator[Finding]:
         close = get_close_matches(name, there, n=1)
         yield Finding(
             where=f"LocalQueue {namespace}/{name or '(none)'}",
-            problem=f"is not there, but {_shortened(names)} of the namespace wait in it",
+            problem=f"is not there, but is named by the queue label of {_shortened(names)}",
             advice=f"create it, or correct the jobs' label {QUEUE}"
             + (f": did you mean {close[0]!r}?" if close else ""),
         )

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -322,3 +323,22 @@ async def test_entry_of_the_log_before_is_neither_answered_nor_remembered() -> N
     assert bench.handled == [7, 1]
     assert past.answers == [], "the new log may have given its number to another message"
     assert new.answers == ["ack"]
+
+
+async def test_log_lines_of_a_handler_carry_whom_they_are_about_and_the_trace() -> None:
+    carried: list[dict[str, Any]] = []
+
+    async def handler(_entry: Entry) -> None:
+        carried.append(structlog.contextvars.get_contextvars())
+
+    bench = Bench(handler)
+    traced, other = Delivery(1), Delivery(2, subject="sluice.workload.hub.a.c")
+    traced.headers["traceparent"] = f"00-{'1' * 32}-{'2' * 16}-01"
+
+    await bench.take(traced, other)
+    await bench.settle()
+
+    assert [(each["subject"], each.get("trace")) for each in carried] == [
+        ("sluice.workload.hub.a.b", "1" * 32),
+        ("sluice.workload.hub.a.c", None),
+    ]

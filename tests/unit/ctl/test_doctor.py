@@ -111,7 +111,7 @@ CONFIGURATIONS: list[Any] = [
     ),
     pytest.param(
         [workload(queue="none"), workload("job-b", queue="none")],
-        ["LocalQueue team/none: is not there, but job-a, job-b of the namespace wait in it"],
+        ["LocalQueue team/none: is not there, but is named by the queue label of job-a, job-b"],
         id="workloads in a LocalQueue that is not there",
     ),
     pytest.param(

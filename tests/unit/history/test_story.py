@@ -97,3 +97,21 @@ def test_copies_on_spokes_are_told_until_they_are_gone() -> None:
         "copy on spoke east: runs",
         "copy on spoke west: is deleted",
     ]
+
+
+def test_second_start_is_told_in_the_words_of_the_first() -> None:
+    started = ("outcome", {"name": "job-a", "action": "release", "result": "applied"})
+    admitted = ("admission", DECISION | {"state": "admitted"})
+    evicted = ("admission", DECISION | {"state": "evicted", "reason": "ClusterQueueStopped"})
+
+    events: list[tuple[str, dict[str, Any]]] = [
+        *(admitted, started, started, evicted, admitted, started),
+    ]
+
+    assert [line.split("  ", 2)[2].strip() for line in story((NOON, *each) for each in events)] == [
+        "is admitted by ClusterQueue cq: 2 cpu",
+        "its job is started",
+        "is evicted: ClusterQueueStopped",
+        "is admitted by ClusterQueue cq: 2 cpu",
+        "its job is started",
+    ]

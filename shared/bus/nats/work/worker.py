@@ -22,9 +22,15 @@ from shared.bus.nats.reader import entry_of, position_of
 from shared.bus.nats.work.dead_letters import dead_letter
 from shared.bus.nats.work.declared import ACK_WAIT_SECONDS
 from shared.bus.port import BusError, Entry, Handler, LaterError, NeverError, TooLargeError
-from shared.contracts.messages.base import Message, NewerSchemaError, UndecodableError
+from shared.contracts.messages.base import (
+    TRACEPARENT,
+    Message,
+    NewerSchemaError,
+    UndecodableError,
+)
 from shared.telemetry import probes
 from shared.telemetry.metrics import WORK
+from shared.telemetry.tracing import parse_traceparent
 
 log = structlog.get_logger(__name__)
 
@@ -82,6 +88,12 @@ class _Queue:
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: int = 0
+
+
+def _carried(entry: Entry) -> dict[str, str]:
+    """What each log line of a handler carries: whom the entry is about and, if it has one, its trace."""
+    ids = parse_traceparent(entry.headers.get(TRACEPARENT))
+    return {"subject": entry.subject} | ({} if ids is None else {"trace": f"{ids[0]:032x}"})
 
 
 class Worker:
@@ -194,7 +206,7 @@ class Worker:
         except (NeverError, UndecodableError) as error:
             await self._never(job, str(error))
         except Exception as error:  # the entry must not be lost after any error
-            log.exception("handler failed", subject=entry.subject, durable=registration.durable)
+            log.exception("handler failed", durable=registration.durable, **_carried(entry))
             await self._later(job, repr(error), delay_seconds=None)
 
     async def _handle_alone(self, job: _Job, key: str) -> None:
@@ -203,7 +215,9 @@ class Worker:
         try:
             async with queue.lock:
                 if not self._superfluous(job):
-                    await job.registration.handler(await self._whole(job.entry))
+                    whole = await self._whole(job.entry)
+                    with structlog.contextvars.bound_contextvars(**_carried(job.entry)):
+                        await job.registration.handler(whole)
                     self._remember(job)
                 self._end(job)
         finally:
@@ -297,7 +311,7 @@ class Worker:
 
     async def _never(self, job: _Job, reason: str) -> None:
         entry = job.entry
-        log.error("dead letter", subject=entry.subject, sequence=entry.sequence, reason=reason)
+        log.error("dead letter", sequence=entry.sequence, reason=reason, **_carried(entry))
         identity = f"dead:{job.registration.durable}:{entry.subject}:{entry.sequence}"
         try:
             await self._put_dead(dead_letter(self._service, entry, reason, self._now()), identity)
