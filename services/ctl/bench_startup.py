@@ -15,6 +15,8 @@ COMMANDS: Final = (
     ("get", "--help"),
     ("completion", "bash"),
     ("get", "workloads", *NOBODY),
+    ("hosts", *NOBODY),
+    ("dead", "list", *NOBODY),
 )
 RUNS: Final = 10
 

@@ -1,32 +1,27 @@
-"""`sluice dead`: lists dead letters, asks a service to try one again, and gives letters up."""
+"""`sluice dead`: shows dead letters, asks a service to try one again, and gives letters up."""
 
 import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from services.ctl.admin.dead_list import LETTERS, Letter, as_json_object, in_order
 from services.ctl.connect.bus import connected
 from services.ctl.connect.reader import access_for, nats_url_of, utc_now
-from services.ctl.get.table import Table, coloured
 from shared.bus.follow import read, recall
 from shared.bus.port import Bus, BusError, CaughtUp, Entry
-from shared.contracts.kube.ages import duration
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.outcomes import DeadLetter, RetryRequest
-from shared.contracts.subjects import ROOT, decode, join
+from shared.contracts.subjects import join
 from shared.runtime.command import CommandError, Exit
 
-HEADER: Final = ("NUMBER", "SERVICE", "ABOUT", "AGE", "TRIES", "REASON")
-LETTERS: Final = f"{ROOT}.dead.>"
 STORED_SECONDS: Final = 5.0
 """An acknowledgement comes at once, or never: a server does not say that a user may not write."""
 
 WRITER_HINT: Final = "may this user of NATS write? `operator` may: see deploy/nats/permissions.yaml"
-REASON_WIDTH: Final = 100
 STREAM_OF: Final = {
     "workload": "WORKLOADS",
     "admission": "ADMISSIONS",
@@ -42,30 +37,6 @@ STREAM_OF: Final = {
 """Second token of a subject to its log."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
-    """A dead letter and its place in the log."""
-
-    number: int
-    message: DeadLetter
-
-    @property
-    def names(self) -> tuple[str, str, str, str]:
-        """Sort, cluster, namespace and name of what it is about; empty where the subject says none."""
-        tokens = [*self.message.original_subject.split("."), "", "", "", ""]
-        try:
-            cluster, namespace, name = (decode(token) or "" for token in tokens[2:5])
-        except ValueError:
-            return tokens[1], "", "", ""
-        return tokens[1], cluster, namespace, name
-
-    @property
-    def about(self) -> str:
-        """For people: ``admission hub team/job-train``."""
-        sort, cluster, namespace, name = self.names
-        return f"{sort} {cluster} {namespace}/{name}" if name else self.message.original_subject
-
-
 async def _open_letters(bus: Bus) -> list[Letter]:
     """All letters that nobody has closed, the oldest first."""
     found: dict[str, Letter] = {}
@@ -74,8 +45,7 @@ async def _open_letters(bus: Bus) -> list[Letter]:
         found[entry.subject] = Letter(number=entry.sequence, message=letter)
 
     await recall(bus, {DeadLetter: on_letter}, filters=[LETTERS])
-    letters = [letter for letter in found.values() if letter.message.state == "open"]
-    return sorted(letters, key=lambda letter: letter.number)
+    return in_order(found.values())
 
 
 def _find_letters(letters: Sequence[Letter], words: Sequence[str] | None) -> list[Letter]:
@@ -101,37 +71,12 @@ def _find_letters(letters: Sequence[Letter], words: Sequence[str] | None) -> lis
     return [found[number] for number in sorted(found)]
 
 
-async def show_list(*, as_json: bool, url: str | None, directory: Path) -> None:
-    """Print the open letters."""
-    async with _bus(url, directory) as bus:
-        letters = await _open_letters(bus)
-    if as_json:
-        print(json.dumps([_json(letter) for letter in letters], indent=4))
-        return
-    if not letters:
-        print("No dead letters: every message was handled.")
-        return
-    now = utc_now()
-    rows = [
-        (
-            str(letter.number),
-            letter.message.service,
-            letter.about,
-            duration((now - letter.message.at).total_seconds()),
-            str(letter.message.tries),
-            _short(letter.message.reason),
-        )
-        for letter in letters
-    ]
-    print("\n".join(Table(HEADER, colours=coloured()).lines(rows)))
-
-
 async def show_letters(word: str, *, as_json: bool, url: str | None, directory: Path) -> None:
     """Print the letters that `word` names, each with what is known of its workload now."""
     async with _bus(url, directory) as bus:
         letters = _find_letters(await _open_letters(bus), [word])
         if as_json:
-            print(json.dumps([_json(letter) for letter in letters], indent=4))
+            print(json.dumps([as_json_object(letter) for letter in letters], indent=4))
             return
         texts = ["\n".join([*_lines(letter), *await _situation(bus, letter)]) for letter in letters]
     print("\n\n".join(texts))
@@ -277,12 +222,3 @@ def _body(message: DeadLetter) -> str:
         size = len(base64.b64decode(message.body))
         return f"{size} bytes that are no text; -o json has them"
     return message.body or "empty"
-
-
-def _json(letter: Letter) -> dict[str, Any]:
-    return {"number": letter.number, **letter.message.model_dump(mode="json")}
-
-
-def _short(reason: str) -> str:
-    line = " ".join(reason.split())
-    return line if len(line) <= REASON_WIDTH else f"{line[: REASON_WIDTH - 1]}…"

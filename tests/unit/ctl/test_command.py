@@ -95,6 +95,13 @@ def test_read_only_command_imports_no_slow_package(command: tuple[str, ...]) -> 
     assert HEAVY & imported_packages(command) == set()
 
 
+@pytest.mark.parametrize("command", [("dead", "list", *NOBODY), ("hosts", *NOBODY)])
+def test_command_that_checks_messages_imports_no_library_of_services(
+    command: tuple[str, ...],
+) -> None:
+    assert ({*HEAVY, "structlog"} - {"pydantic"}) & imported_packages(command) == set()
+
+
 @pytest.mark.parametrize(
     ("command", "modules_max"),
     [
