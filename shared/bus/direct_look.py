@@ -266,10 +266,17 @@ class DirectLook:
             raise SilentError(f"{self._stream}: reading stopped: {error}") from error
         finally:
             asked.cancel()
+            asked.add_done_callback(_retrieve)
         answer: Json = json.loads(reply.data)
         if "error" in answer and what.startswith("STREAM.INFO."):
             raise SilentError(f"{self._stream}: {answer['error'].get('description')}")
         return answer
+
+
+def _retrieve(asked: "asyncio.Task[Msg]") -> None:
+    """Look at the error of a request that failed as who asked was cancelled: asyncio complains otherwise."""
+    if not asked.cancelled():
+        asked.exception()
 
 
 class _Batch:

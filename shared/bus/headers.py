@@ -128,8 +128,12 @@ def source_sequence(headers: Mapping[str, str]) -> int | None:
 
 def log_sequence(stored: Mapping[str, Any]) -> int:
     """The sequence in the log of a message as `STREAM.MSG.GET` gives it, from view or log."""
-    raw = base64.b64decode(stored.get("hdrs", "")).decode("utf-8", "replace")
-    return source_sequence(parse(raw)) or int(stored["seq"])
+    return source_sequence(stored_headers(stored)) or int(stored["seq"])
+
+
+def stored_headers(stored: Mapping[str, Any]) -> dict[str, str]:
+    """Headers of a message as `STREAM.MSG.GET` gives it. Its writer may have sent any bytes."""
+    return parse(base64.b64decode(stored.get("hdrs", "")).decode("utf-8", "replace"))
 
 
 def parse(raw: str) -> dict[str, str]:

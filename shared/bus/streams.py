@@ -26,7 +26,11 @@ LIVE: Final = "live"
 OBJECTS: Final = "objects"
 
 LEASES_BYTES_MAX: Final = 64 << 20
-"""Some hundred thousand leases."""
+LEASE_BYTES_MAX: Final = 4 << 10
+"""Header and holder of one; some hundred bytes are usual. So 16,000 fit, and none pushes out others."""
+
+_SHORTEST_WINDOW: Final = 100_000_000
+"""100 ms is the shortest window for duplicates that JetStream allows: so long it keeps each id in memory."""
 
 _DAY: Final = 86_400 * 10**9
 _GIB: Final = 1 << 30
@@ -109,6 +113,9 @@ class Catalogue(_Data):
         configs[self.leases.name] = _base(self.leases.name, "Who is the one.") | {
             "subjects": self.leases.subjects,
             "max_bytes": LEASES_BYTES_MAX,
+            "max_msg_size": LEASE_BYTES_MAX,
+            # No lease has an id: those that somebody sends would stay for two minutes.
+            "duplicate_window": _SHORTEST_WINDOW,
             "max_msgs_per_subject": 1,
             "allow_msg_ttl": True,
             # Markers of expiry need roll-ups, and with these a header of one holder drops all other leases.
@@ -187,6 +194,6 @@ def _view(log: str, *, max_bytes: int) -> Config:
         "max_bytes": max_bytes,
         "max_msgs_per_subject": 1,
         # The log has dropped duplicates already. While the view is rebuilt, a window here would
-        # drop a second state with the same id: 100 ms is the shortest that JetStream allows.
-        "duplicate_window": 100_000_000,
+        # drop a second state with the same id.
+        "duplicate_window": _SHORTEST_WINDOW,
     }

@@ -124,6 +124,23 @@ def saying(user: str, subject: str, body: bytes | Json = b"") -> Act:
     return act
 
 
+def disguised(user: str, own: str, theirs: str) -> Act:
+    """Ask for the next work of `theirs` by an acknowledgement that looks like one of `own`.
+
+    Both are `<view>.<name>`. In the long form domain and account stand before the view; the server takes it
+    for the short form of `theirs`.
+    """
+
+    async def act(ground: Ground) -> None:
+        client = await ground.client(user)
+        for body in (b"+NXT", b'+NXT {"batch": 9}', b"+TERM", b"-NAK", b""):
+            for rest in ("1.1.0", "1.1.1.0", "1.1.1.1.0", "1.1.1.1.0.x"):
+                subject = f"$JS.ACK.{theirs}.{own}.{rest}"
+                await say(client, subject, body, reply=client.new_inbox())
+
+    return act
+
+
 def anothers_reader(verb: str) -> Act:
     """Find the names of the readers of others, and use them."""
 
@@ -228,6 +245,15 @@ def attacks() -> Iterator[Attack]:
         yield Attack(
             threat="T3", way=f"{user} {what} the patcher's durable", act=saying(user, subject, body)
         )
+    east = f"HOSTS_NOW.{SPOKES_DURABLES['HOSTS_NOW']}"
+    for threat, user, own, theirs in (
+        ("T2", "spoke-east", east, DURABLE),
+        ("T3", "quota", "DEAD_NOW.quota-retry", DURABLE),
+        ("T3", "quota", "DEAD_NOW.quota-retry", east),
+        ("T3", "patcher", DURABLE, east),
+    ):
+        way = f"{user} pulls from {theirs} by an acknowledgement that looks like its own"
+        yield Attack(threat=threat, way=way, act=disguised(user, own, theirs))
     yield from _of_spokes()
     yield from _without_consumers()
 

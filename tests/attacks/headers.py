@@ -1,16 +1,20 @@
 """Attacks by headers, which ask the server for more than to store a message (T2, T3)."""
 
+import asyncio
 from collections.abc import Iterator, Mapping
+from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
+from shared.bus.port import CaughtUp
+from shared.bus.streams import LEASE_BYTES_MAX
 from shared.testing.waiting import eventually
 from tests.attacks.attack import Act, Attack
 from tests.attacks.floods import OWN, answer
-from tests.attacks.ground import BreachError, Ground
+from tests.attacks.ground import BreachError, Ground, say
 
 FENCE: Final = "Nats-Expected-Last-Subject-Sequence"
 Json = dict[str, Any]
@@ -32,6 +36,17 @@ THEIRS: Final = {
     "provisioner": "sluice.check.hub.team.w.machines",
 }
 """One that it may not write to."""
+
+TERM: Final = "sluice.term.quota"
+SPOKEN: Final[tuple[Mapping[str, str], ...]] = (
+    *({"Status": status, "Description": "Consumer Deleted"} for status in ("409", "503", "500", "")),
+    *({"Status": status, "Nats-Pending-Messages": "x"} for status in ("100", "404", "408", "204")),
+    {"Nats-Sequence": "1", "Nats-Last-Sequence": "7", "Nats-Num-Pending": "x"},
+    {"Nats-Sequence": "x", "Nats-Subject": "sluice.term.quota", "Nats-Time-Stamp": "never"},
+    {"Nats-Stream": "ADMISSIONS", "Nats-UpTo-Sequence": "1", "Nats-Msg-Size": "-1"},
+    {"Nats-Marker-Reason": "Purge"}, {"KV-Operation": "PURGE"},
+    {"ce-time": "9999-99-99", "traceparent": "x", "Sluice-Term": "x", "ce-type": "x"},
+)  # fmt: skip
 
 
 async def _client(ground: Ground, user: str) -> Client:
@@ -111,6 +126,72 @@ def counting(user: str) -> Act:
     return act
 
 
+def reporting(user: str) -> Act:
+    """Have the server report somewhere which way a message went: there somebody else speaks."""
+
+    async def act(ground: Ground) -> None:
+        client = await _client(ground, user)
+        for goal in (TERM, "sluice.admission.hub.team.w", "$JS.API.STREAM.PURGE.ADMISSIONS"):
+            for only in ("true", "false"):
+                headers = {"Nats-Trace-Dest": goal, "Nats-Trace-Only": only}
+                await say(client, MINE[user], b"{}", headers=headers, reply=client.new_inbox())
+
+    return act
+
+
+def keeping_on_a_lease(user: str, lease: str) -> Act:
+    """Have the server keep by a lease what is none, or what pushes out those of others."""
+
+    async def act(ground: Ground) -> None:
+        client = await ground.client(user)
+        soon = (datetime.now(UTC) + timedelta(milliseconds=50)).isoformat()
+        many: tuple[tuple[Mapping[str, str], bytes], ...] = (
+            ({}, b"x" * (LEASE_BYTES_MAX + 1)), ({}, b"x" * (1 << 20)),
+            ({"x": "x" * LEASE_BYTES_MAX}, b""),
+            ({"Nats-Msg-Id": "x" * LEASE_BYTES_MAX}, b""),
+            ({"Nats-Batch-Id": "1", "Nats-Batch-Sequence": "1"}, b""),
+            ({"Nats-Schedule": f"@at {soon}", "Nats-Schedule-Target": "sluice.lease.quota"}, b""),
+            ({"Nats-Incr": "1"}, b""), ({"Nats-Rollup": "all"}, b""), ({"Nats-Rollup": "sub"}, b""),
+        )  # fmt: skip
+        for headers, body in many:
+            found = await answer(client, lease, body, headers=headers)
+            if "error" not in found:
+                raise BreachError(f"{sorted(headers)} and {len(body)} bytes were taken: {found}")
+        for _ in range(2):
+            found = await answer(client, lease, b"", headers={"Nats-Msg-Id": "kept"})
+            await asyncio.sleep(1)
+        if found.get("duplicate"):
+            raise BreachError("the server keeps ids of leases in memory")
+
+    return act
+
+
+def silencing(user: str, cluster: str, readers: tuple[str, ...]) -> Act:
+    """Write headers by which the server speaks to readers, each under its own name: they must read on."""
+    last = f"sluice.observed.{cluster}.a.zz.pods"
+
+    async def act(ground: Ground) -> None:
+        client = await _client(ground, user)
+        for number, headers in enumerate(SPOKEN):
+            subject = f"sluice.observed.{cluster}.a.w{number}.pods"
+            await say(client, subject, b"{}", headers=headers, reply=client.new_inbox())
+        await _answered(client, last, {})
+        for reader in readers:
+            bus, seen = await ground.bus(reader), []
+            try:
+                async with asyncio.timeout(30), aclosing(bus.watch("OBSERVED")) as items:
+                    async for item in items:
+                        if isinstance(item, CaughtUp):
+                            break
+                        seen.append(item.subject)
+            except TimeoutError as error:
+                raise BreachError(f"{reader} does not read on") from error
+            if last not in seen:
+                raise BreachError(f"{reader} does not read {last}")
+
+    return act
+
+
 async def _answered(client: Client, subject: str, headers: Mapping[str, str]) -> Json:
     return await answer(client, subject, b"{}", headers=headers)
 
@@ -126,6 +207,21 @@ def attacks() -> Iterator[Attack]:
             ("has the server drop, count or let expire by a header", counting(user)),
         ):
             yield Attack(threat=threat, way=f"{name} {what}", act=act, own=own[user])
+        act = reporting(user)
+        way = f"{name} has the server report to another's subject"
+        yield Attack(threat=threat, way=way, act=act, own=own[user])
+    for user, lease in (
+        ("spoke-east", "sluice.lease.watcher-east"), ("tracer", "sluice.lease.tracer"),
+        ("watcher", "sluice.lease.watcher-hub"),
+    ):  # fmt: skip
+        threat = "T2" if user.startswith("spoke-") else "T3"
+        way = f"{user} has the server keep by a lease what is none"
+        act = keeping_on_a_lease(user, lease)
+        yield Attack(threat=threat, way=way, act=act, own=(lease,))
+    for threat, user, cluster in (("T2", "spoke-east", "east"), ("T3", "watcher", "hub")):
+        way = f"{user} silences readers by headers that the server uses"
+        act = silencing(user, cluster, ("quota", "classifier", "console"))
+        yield Attack(threat=threat, way=way, act=act, own=(*OWN, "sluice.observed.hub.>"))
     yield Attack(
         threat="T2",
         way="spoke learns by a fence whether another has an order",

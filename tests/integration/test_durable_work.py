@@ -2,6 +2,7 @@
 
 import asyncio
 
+import nats
 import pytest
 from nats.aio.msg import Msg
 from nats.js.client import JetStreamContext
@@ -46,3 +47,33 @@ async def test_no_entry_comes_by_a_request_of_the_library(
         await bus.stop()
 
     assert asked == []
+
+
+@pytest.mark.parametrize("status", ["100", "404", "408", "409", "503", ""])
+async def test_header_called_status_of_a_stored_message_says_nothing_about_the_pull(
+    server: EmbeddedServer, status: str
+) -> None:
+    """The server speaks of a pull by such headers. A writer may have sent them, too."""
+    bus, handled = make(server), []
+    first, second = workload("first", step=1), workload("second", step=2)
+
+    async def handle(entry: Entry) -> None:
+        handled.append(entry.subject)
+
+    bus.work("WORKLOADS", "worker", handle)
+    await bus.start()
+    forger = await nats.connect(server.url)
+    try:
+        headers = {
+            "Status": status,
+            "Description": "Consumer Deleted",
+            "Nats-Pending-Messages": "x",
+        }
+        await forger.jetstream().publish(first.subject, b"{}", headers=headers)
+        await bus.publish(second)
+        await eventually(lambda: {first.subject, second.subject} <= set(handled))
+    finally:
+        await forger.close()
+        await bus.stop()
+
+    assert handled.count(first.subject) == 1, "it did not come a second time"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from shared.bus.admin.permissions import (
+    ACKNOWLEDGED,
     API,
     HUB,
     OWN_API,
@@ -326,8 +327,8 @@ def _given(access: SpokeAccess) -> Iterator[tuple[str, str]]:
         pull = f"CONSUMER.MSG.NEXT.*.{name}"
         yield f"{API}.{pull}", f"{OWN_API}.{pull}"
     for name in consumers:
-        # With domain and account before the stream, as newer servers may have it.
-        for subject in (f"$JS.ACK.*.{name}.>", f"$JS.ACK.*.*.*.{name}.>"):
+        for form in ACKNOWLEDGED:
+            subject = form.format(stream="*", durable=name)
             yield subject, subject
 
 

@@ -57,12 +57,21 @@ _SERVES: Final = (
 )
 _DIRECT_LOOKS: Final = ("$JS.API.DIRECT.GET.{stream}",)
 
+ACKNOWLEDGED: Final = (
+    "$JS.ACK.{stream}.{durable}.*.*.*.*.*",
+    # With domain and account, and perhaps one token more, as newer servers have it.
+    "$JS.ACK.*.*.{stream}.{durable}.*.*.*.*.>",
+)
+"""Where the work of a durable is acknowledged: behind its name stand five tokens, or six.
+
+With a ``>`` behind the name the long form would cover the short form of another's durable, with the own name
+in the place of a sequence. The server does not look at that before it gives `+NXT` the next work.
+"""
+
 _PULLS: Final = (
     "$JS.API.CONSUMER.INFO.{stream}.{durable}",
     "$JS.API.CONSUMER.MSG.NEXT.{stream}.{durable}",
-    "$JS.ACK.{stream}.{durable}.>",
-    # With domain and account, as newer servers have it.
-    "$JS.ACK.*.*.{stream}.{durable}.>",
+    *ACKNOWLEDGED,
 )
 _NOT_OURS: Final = (
     "$JS.API.CONSUMER.*.{stream}.{durable}",

@@ -1,7 +1,6 @@
 """The bus over a real NATS server."""
 
 import asyncio
-import base64
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from datetime import datetime, timedelta
@@ -304,8 +303,7 @@ class NatsBus:
         stored = await self._get(stream, {"seq": sequence})
         if stored is None:
             return None
-        headers = wire.parse(base64.b64decode(stored.get("hdrs", "")).decode())
-        return headers.get(wire.MESSAGE_ID)
+        return wire.stored_headers(stored).get(wire.MESSAGE_ID)
 
     async def latest(self, stream: str, subject: str, *, current: bool = False) -> Entry | None:
         """Return the last message of one subject in the log; see the port."""

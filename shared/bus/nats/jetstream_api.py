@@ -80,6 +80,8 @@ async def ask(nc: Client, subject: str, data: bytes, *, timeout_seconds: float) 
             if not asked.done():
                 asked.cancel()
                 await asyncio.gather(asked, return_exceptions=True)
+            elif not asked.cancelled():
+                asked.exception()  # Looked at, also where who asked was cancelled as it came.
 
 
 class _Denials:

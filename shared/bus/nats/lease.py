@@ -165,11 +165,9 @@ async def _look(connection: Connection, subject: str) -> _Seen:
             return _Seen(0, "")
         raise
     stored = answer["message"]
-    headers = wire.parse(base64.b64decode(stored.get("hdrs", "")).decode())
-    free = wire.MARKER in headers
-    return _Seen(
-        int(stored["seq"]), "" if free else base64.b64decode(stored.get("data", "")).decode()
-    )
+    free = wire.MARKER in wire.stored_headers(stored)
+    holder = base64.b64decode(stored.get("data", "")).decode("utf-8", "replace")
+    return _Seen(int(stored["seq"]), "" if free else holder)
 
 
 async def _write(connection: Connection, subject: str, body: bytes, expected: int) -> int:

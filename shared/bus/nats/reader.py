@@ -98,6 +98,14 @@ def position_of(reply: str) -> Position:
     )
 
 
+def status_of(message: Msg) -> str | None:
+    """What the server says about a pull, as a number; None for a stored message.
+
+    Only a stored message has a place to acknowledge it. Its writer may have named a header ``Status``, too.
+    """
+    return None if message.reply else (message.headers or {}).get("Status")
+
+
 def entry_of(message: Msg, position: Position, generation: int = 0) -> Entry:
     """A delivered message in the words of the port; the sequence is the log's."""
     headers = message.headers or {}
@@ -117,7 +125,7 @@ def stored_entry(stored: Mapping[str, str], generation: int) -> Entry:
     return Entry(
         subject=stored["subject"],
         data=base64.b64decode(stored.get("data", "")),
-        headers=wire.parse(base64.b64decode(stored.get("hdrs", "")).decode()),
+        headers=wire.stored_headers(stored),
         sequence=int(stored["seq"]),
         time=datetime.fromisoformat(stored["time"]).astimezone(UTC),
         generation=generation,
@@ -375,8 +383,7 @@ class Reader:
         )
 
     async def _on_message(self, message: Msg) -> None:
-        headers = message.headers or {}
-        status = headers.get("Status")
+        headers, status = message.headers or {}, status_of(message)
         if status is None:
             self._buffer.append(message)
         elif status == "100":

@@ -255,8 +255,7 @@ class SpokeRequests:
 def _bare(answer: Json) -> Json:
     """Return the end of a view without its last message, which may belong to another spoke."""
     message = answer["message"]
-    raw = base64.b64decode(message.get("hdrs", "")).decode("utf-8", "replace")
-    source = wire.parse(raw).get(wire.SOURCE, "")
+    source = wire.stored_headers(message).get(wire.SOURCE, "")
     bare = {"seq": message["seq"], "time": message["time"], "subject": subjects.ROOT, "data": ""}
     if source:
         kept = " ".join(source.split(" ")[:2])

@@ -1,11 +1,13 @@
 """Who is cancelled in the moment of an answer ends: nats-py on Python 3.11 goes on (gh-86296)."""
 
 import asyncio
+import gc
 import json
 from typing import Any, cast
 
 import pytest
 from nats.aio.msg import Msg
+from nats.errors import NoRespondersError
 
 from shared.bus.direct_look import DirectLook
 
@@ -36,3 +38,18 @@ async def test_look_that_is_cancelled_as_its_answer_comes_ends() -> None:
     looking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await looking
+
+
+async def test_error_that_comes_with_a_cancellation_is_not_complained_about() -> None:
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, about: complaints.append(about))
+    client = Client()
+    looking = asyncio.create_task(DirectLook(cast("Any", client), "HOSTS", (">",)).more())
+    await client.asked.wait()
+    client.answer.set_exception(NoRespondersError)
+    looking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await looking
+    await asyncio.sleep(0)  # The request ends after who asked.
+    gc.collect()
+    assert not complaints

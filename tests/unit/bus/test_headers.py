@@ -1,5 +1,6 @@
 """What travels beside a body."""
 
+import base64
 from datetime import UTC, datetime, timedelta, timezone
 from urllib.parse import unquote
 
@@ -119,3 +120,10 @@ def test_entry_time_is_the_time_of_storage(headers: dict[str, str], expected: da
 def test_headers_are_parsed_as_by_nats_py(raw: bytes, expected: dict[str, str]) -> None:
     assert wire.parse_block(raw) == expected
     assert Client._parse_header_lines(raw) == expected
+
+
+def test_headers_of_a_stored_message_may_hold_any_bytes() -> None:
+    block = base64.b64encode(b"NATS/1.0\r\nce-id: \xff\xfe\r\nNats-Msg-Id: known\r\n\r\n").decode()
+    assert wire.stored_headers({"hdrs": block})["Nats-Msg-Id"] == "known"
+    assert wire.log_sequence({"hdrs": block, "seq": 7}) == 7
+    assert wire.stored_headers({}) == {}

@@ -16,6 +16,7 @@ from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
 from shared.bus.nats.broker import Connection
+from shared.bus.nats.reader import status_of
 
 log = structlog.get_logger(__name__)
 
@@ -119,8 +120,7 @@ class Pull:
                 self._requested = 0
 
     async def _on_message(self, message: Msg) -> None:
-        headers = message.headers or {}
-        status = headers.get("Status")
+        headers, status = message.headers or {}, status_of(message)
         self._heard_at = asyncio.get_running_loop().time()
         if status == "100":
             return  # A heartbeat: the server is alive and has no messages.
