@@ -199,7 +199,7 @@ def _carry_out_decisions(
         events=parts.events,
         reasons=reasons,
         checks=checks,
-        decisions=DecisionCheck(cache),
+        decisions=DecisionCheck(cache, parts.writer),
         creation=_creation(parts),
         owner_notices=owner_notices,
         now=parts.now,

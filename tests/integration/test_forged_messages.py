@@ -74,6 +74,12 @@ class Hub:
             }
             spec = {"namespaceSelector": {}, "resourceGroups": [group]}
             await self.make(kinds.CLUSTER_QUEUE, name, spec=spec)
+            if name == "main":
+                # The watcher has not shown these yet.
+                await self.cluster.make(kinds.CLUSTER_QUEUE, "unseen", spec=spec)
+        for name, leads_to in (("early", "main"), ("unseen", "unseen")):
+            of = {"clusterQueue": leads_to}
+            await self.cluster.make(kinds.LOCAL_QUEUE, name, namespace=TENANT, spec=of)
         queue = await self.cluster.kube.get(kinds.LOCAL_QUEUE, TENANT, "main")
         await self.stage.bus.publish(observed_object(kinds.LOCAL_QUEUE, queue))
         await self.cluster.observes(kinds.LOCAL_QUEUE, TENANT, "main")
@@ -186,10 +192,10 @@ async def handled(hub: Hub, message: Message) -> None:
     await hub.stage.until_unreadable_is_refused(message.subject)
 
 
-def state_of(hub: Hub, name: str = "held", **more: Any) -> WorkloadState:
+def state_of(hub: Hub, job: str = "held", **more: Any) -> WorkloadState:
     usual = {
-        "cluster": HUB, "namespace": TENANT, "name": f"job-{name}", "uid": hub.uids[name],
-        "owner": hub.target(name), "queue": "main", "phase": "waiting", "held": True,
+        "cluster": HUB, "namespace": TENANT, "name": f"job-{job}", "uid": hub.uids[job],
+        "owner": hub.target(job), "queue": "main", "phase": "waiting", "held": True,
         "created_at": now(), "pod_sets": [PodSet(name="main", count=1, requests={"cpu": "1"})],
     }  # fmt: skip
     return WorkloadState(**{**usual, **more})
@@ -216,20 +222,41 @@ DECISIONS: dict[str, dict[str, Any]] = {
     "for more pods than it has": {"pod_sets": assigned(count=1_000)},
     "for less than no pods": {"pod_sets": assigned(count=-1)},
     "for a pod set that it does not have": {"pod_sets": assigned(name="other")},
-}
+    "in a queue to which a LocalQueue does not lead that the watcher has not shown": {
+        "queue": "early", "cluster_queue": "rich", "pod_sets": assigned(flavors={"cpu": "gpu"})},
+    "on a flavor that a queue does not have that the watcher has not shown": {
+        "queue": "unseen", "cluster_queue": "unseen", "pod_sets": assigned(flavors={"cpu": "gpu"})},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("changes", DECISIONS.values(), ids=DECISIONS.keys())
 async def test_decision_that_the_cluster_contradicts_starts_nothing(
     hub: Hub, changes: dict[str, Any]
 ) -> None:
-    state = state_of(hub)
+    queue = changes.get("queue", "main")
+    changes = {name: value for name, value in changes.items() if name != "queue"}
+    state = state_of(hub, queue=queue)
     await hub.stage.bus.publish(state)
     exists = partial(get_or_none, hub.cluster.kube, kinds.WORKLOAD, TENANT, state.name)
     await first_value(exists)
     await handled(hub, state)  # With it the decision before is looked at once more.
     before, said = await hub.cluster.contents(), contradictions()
     await hub.stage.bus.publish(decision(state, number=1 + int(said), **changes))
+    await eventually(lambda: contradictions() == said + 1)
+    assert await hub.cluster.contents() == before
+
+
+async def test_contradicted_decision_is_not_written_into_a_foreign_workload(hub: Hub) -> None:
+    """A Workload that its user made, and whose job another controller starts."""
+    pod_set = {"name": "main", "count": 1, "template": {"spec": {"containers": [{"name": "c"}]}}}
+    spec = {"queueName": "main", "podSets": [pod_set]}
+    made = await hub.make(kinds.WORKLOAD, "theirs", namespace=TENANT, spec=spec)
+    await hub.cluster.observes(kinds.WORKLOAD, TENANT, "theirs")
+    state = state_of(hub, owner=None, name="theirs", uid=made["metadata"]["uid"])
+    await hub.stage.bus.publish(state)
+    await handled(hub, state)
+    before, said = await hub.cluster.contents(), contradictions()
+    await hub.stage.bus.publish(decision(state, number=1 + int(said), cluster_queue="rich"))
     await eventually(lambda: contradictions() == said + 1)
     assert await hub.cluster.contents() == before
 

@@ -56,7 +56,7 @@ class Writer:
         self._throttled_until = 0.0
         """Loop time until which the API server has asked for no writes."""
 
-    async def get(self, kind: Kind, namespace: str, name: str) -> Body | None:
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Body | None:
         """Read an object from the API server; None if it does not exist."""
         obj = await get_or_none(self._kube, kind, namespace, name)
         if obj is None:

@@ -1,7 +1,8 @@
 """Compares a decision of quota with the queues and flavors of its cluster (ADR 73).
 
-Only a contradiction counts: what the cache does not have proves nothing. The cache may be behind, or quota
-may be, so a contradicted decision waits until one of them has caught up, or a newer decision comes.
+Only a contradiction counts. The cache may be behind: what it lacks is asked of the API server, and what that
+lacks proves nothing. Quota may be behind, too, so a contradicted decision waits until one of them has caught
+up, or a newer decision comes.
 """
 
 from collections.abc import Iterator
@@ -10,9 +11,10 @@ import structlog
 
 from services.patcher.cluster.cache import ObjectCache
 from services.patcher.cluster.refusals import DecisionRule
+from services.patcher.cluster.writer import Writer
 from shared.bus.port import LaterError
 from shared.contracts.kube.bodies import Body, spec_of
-from shared.contracts.kube.kinds import CLUSTER_QUEUE, LOCAL_QUEUE
+from shared.contracts.kube.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, Kind
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
@@ -23,14 +25,19 @@ log = structlog.get_logger(__name__)
 class DecisionCheck:
     """Keeps decisions from being carried out while the cluster contradicts them."""
 
-    def __init__(self, cache: ObjectCache) -> None:
+    def __init__(self, cache: ObjectCache, writer: Writer) -> None:
         self._cache = cache
+        self._writer = writer
         self._reported: dict[WorkloadRef, tuple[int, int]] = {}
         """Term and number of the contradicted decisions, each of which is said once."""
 
-    def check(self, admission: Admission, state: WorkloadState) -> None:
-        """Raise `LaterError` if the cluster contradicts the decision."""
-        why = _contradiction_of(admission, state, self._cache)
+    async def check(self, admission: Admission, state: WorkloadState) -> None:
+        """Raise `LaterError` if the cluster contradicts the decision, `KubeError` if it cannot be asked."""
+        why = None
+        if _gives_quota(admission, state):
+            local_queue = await self._queue(LOCAL_QUEUE, state.namespace, state.queue)
+            cluster_queue = await self._queue(CLUSTER_QUEUE, None, admission.cluster_queue)
+            why = next(_contradictions(admission, state, local_queue, cluster_queue), None)
         if why is None:
             self._reported.pop(state.ref, None)
             return
@@ -41,32 +48,37 @@ class DecisionCheck:
             log.error("the cluster contradicts a decision", workload=state.ref.path, error=why)
         raise LaterError(DecisionRule.CONTRADICTION.says(problem=why))
 
+    async def _queue(self, kind: Kind, namespace: str | None, name: str) -> Body | None:
+        """Return a queue; None if no name is given, or it does not exist."""
+        if not name:
+            return None
+        return self._cache.object(kind, namespace, name) or await self._writer.get(
+            kind, namespace, name
+        )
+
     def forget(self, state: WorkloadState) -> None:
         """Forget a workload that has ended."""
         self._reported.pop(state.ref, None)
 
 
-def _contradiction_of(admission: Admission, state: WorkloadState, cache: ObjectCache) -> str | None:
-    """Return what the cluster contradicts in a decision that gives quota; None if it fits.
+def _gives_quota(admission: Admission, state: WorkloadState) -> bool:
+    """Return whether the decision lets something begin.
 
     A job that runs may have other pods than it was admitted with: it is not compared.
     """
-    if admission.state not in HOLDING - {"evicted"} or admission.unplanned or not state.held:
-        return None
-    return next(_contradictions(admission, state, cache), None)
+    gives = admission.state in HOLDING - {"evicted"}
+    return gives and not admission.unplanned and state.held
 
 
 def _contradictions(
-    admission: Admission, state: WorkloadState, cache: ObjectCache
+    admission: Admission, state: WorkloadState, local_queue: Body | None, cluster_queue: Body | None
 ) -> Iterator[str]:
-    local_queue = cache.object(LOCAL_QUEUE, state.namespace, state.queue) if state.queue else None
     leads_to = spec_of(local_queue).get("clusterQueue")
     if leads_to and leads_to != admission.cluster_queue:
         yield (
             f"cluster_queue: {admission.cluster_queue!r}: LocalQueue {state.namespace}/{state.queue} "
             f"leads to {leads_to!r}"
         )
-    cluster_queue = cache.object(CLUSTER_QUEUE, None, admission.cluster_queue)
     offered = None if cluster_queue is None else set(_flavors_of(cluster_queue))
     sizes = {pod_set.name: pod_set.count for pod_set in state.pod_sets}
     for assigned in admission.pod_sets:

@@ -171,7 +171,7 @@ class WorkloadReconciler:
     async def _carry_out(
         self, state: WorkloadState, admission: Admission, obj: Body, *, is_new: bool
     ) -> None:
-        self.decisions.check(admission, state)
+        await self.decisions.check(admission, state)
         if admission.state == "waiting" and holds_quota(obj):
             await self.jobs.check_is_last(admission)
             await self.jobs.restore(state, obj)
@@ -191,6 +191,7 @@ class WorkloadReconciler:
 
     async def _carry_out_foreign(self, state: WorkloadState, admission: Admission) -> None:
         """Write priority and decision only: the controller of a foreign Workload starts and stops its job."""
+        await self.decisions.check(admission, state)
         obj = self.cache.object(WORKLOAD, state.namespace, state.name)
         if obj is None and admission.state == "waiting":
             self.reasons.enqueue(state.namespace, state.name, foreign=True)
