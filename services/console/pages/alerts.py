@@ -25,6 +25,7 @@ from shared.contracts.kube import kinds
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.reasons import workload_status
+from shared.telemetry.redaction import redacted
 
 log = structlog.get_logger(__name__)
 
@@ -35,11 +36,14 @@ WAIT_SECONDS: Final = 0.3
 """How long a page waits for a newer answer. Then it gets the one before, and asks again."""
 
 ASK_SECONDS: Final = 5.0
-"""How long one look may take."""
+"""How long Prometheus may take to answer, and then the streams."""
 
 ANSWER_BYTES_MAX: Final = 4 << 20
 ALERTS_MAX: Final = 50
 """Alerts that a page shows. Whoever has more looks at Prometheus."""
+
+TEXT_MAX: Final = 1000
+"""Characters of each text of an alert of Prometheus."""
 
 OURS: Final = "Sluicegate"
 """How the names of our alerts begin: a Prometheus has others, too."""
@@ -93,7 +97,7 @@ class Alerts:
 
     async def _look(self) -> None:
         try:
-            async with asyncio.timeout(ASK_SECONDS + 1):
+            async with asyncio.timeout(2 * ASK_SECONDS):
                 self._known = await self._read()
         except TimeoutError:
             problem = "NATS does not answer in time"
@@ -108,7 +112,7 @@ class Alerts:
             try:
                 found = await _firing(self._prometheus)
             except _UnreadError as error:
-                problem = f"Prometheus at {self._prometheus} {error}"
+                problem = redacted(f"Prometheus at {self._prometheus} {error}")
                 if problem != self._logged:
                     log.warning("cannot read which alerts ring", problem=problem)
                 self._logged = problem
@@ -214,16 +218,29 @@ def _alert(name: str, severity: str, summary: str, since: datetime | None = None
 # --- what Prometheus tells -----------------------------------------------------------------------
 
 
+_UNREADABLE: Final = (
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
+"""What an answer of any shape raises: times that no clock shows, and lists in lists, too."""
+
+
 async def _firing(url: str) -> list[Alert]:
     """Our alerts that ring there, critical ones first. Raises `_UnreadError`."""
     timeout = aiohttp.ClientTimeout(total=ASK_SECONDS)
+    # Nothing else is asked than what the operator named, and nothing grows on its way in.
+    plain = {"Accept-Encoding": "identity"}
     try:
         async with (
-            aiohttp.ClientSession(timeout=timeout) as session,
-            session.get(f"{url}/api/v1/alerts") as response,
+            aiohttp.ClientSession(timeout=timeout, headers=plain, auto_decompress=False) as session,
+            session.get(f"{url}/api/v1/alerts", allow_redirects=False) as response,
         ):
             status, body = response.status, bytearray()
-            async for part in response.content.iter_chunked(ANSWER_BYTES_MAX):
+            async for part in response.content.iter_any():
                 body += part
                 if len(body) > ANSWER_BYTES_MAX:
                     raise _UnreadError(f"gave more than {ANSWER_BYTES_MAX} bytes")
@@ -231,7 +248,7 @@ async def _firing(url: str) -> list[Alert]:
         raise _UnreadError(f"does not answer ({str(error) or type(error).__name__})") from error
     try:
         found = [alert for each in json.loads(body)["data"]["alerts"] if (alert := _of(each))]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except _UNREADABLE as error:
         raise _UnreadError(f"gave no list of alerts (status {status})") from error
     return sorted(found, key=lambda each: (each.severity != "critical", each.name, each.summary))
 
@@ -245,9 +262,9 @@ def _of(alert: dict[str, Any]) -> Alert | None:
     # Prometheus writes nanoseconds, of which Python reads six places.
     since = datetime.fromisoformat(alert["activeAt"]) if alert.get("activeAt") else None
     return Alert(
-        name=name,
-        severity=str(labels.get("severity", "warning")),
-        summary=str(told.get("summary") or name),
+        name=name[:TEXT_MAX],
+        severity=str(labels.get("severity", "warning"))[:TEXT_MAX],
+        summary=str(told.get("summary") or name)[:TEXT_MAX],
         since=since.astimezone(UTC) if since is not None else None,
-        runbook=str(told.get("runbook_url") or ""),
+        runbook=str(told.get("runbook_url") or "")[:TEXT_MAX],
     )

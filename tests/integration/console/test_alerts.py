@@ -1,15 +1,19 @@
 """The alerts that ring: told by the streams, or by a Prometheus."""
 
+import gzip
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from services.console.pages.alerts import ANSWER_BYTES_MAX
 from shared.contracts.kube import kinds
 from shared.contracts.messages.spokes import SpokeState
 from shared.runtime.web import WebServer
@@ -39,14 +43,20 @@ def names(body: Json) -> list[str]:
 
 
 @asynccontextmanager
-async def answering(body: str) -> AsyncIterator[str]:
+async def answering(
+    body: str | bytes, *, status: int = 200, headers: dict[str, str] | None = None
+) -> AsyncIterator[str]:
     """The address of a server that answers as Prometheus does."""
 
     async def answer(_request: Request) -> Response:
-        return Response(body, media_type="application/json")
+        return Response(body, status, headers, media_type="application/json")
 
+    async def elsewhere(_request: Request) -> Response:
+        return Response(RINGING, media_type="application/json")
+
+    routes = [Route("/prom/api/v1/alerts", answer), Route("/elsewhere", elsewhere)]
     server = WebServer(
-        Starlette(routes=[Route("/prom/api/v1/alerts", answer)]),
+        Starlette(routes=routes),
         host="127.0.0.1",
         port=0,
         now=lambda: datetime.now(UTC),
@@ -124,3 +134,64 @@ async def test_streams_tell_what_they_can_while_prometheus_is_away() -> None:
         found = await place.until(ALERTS, 200, lambda body: body["complete"])
         assert found.body["source"] == "streams"
         assert f"Prometheus at {url} does not answer" in found.body["problem"]
+
+
+def ringing(**alert: Any) -> str:
+    usual = {"labels": {"alertname": "SluicegateX"}, "state": "firing"}
+    return json.dumps({"data": {"alerts": [{**usual, **alert}]}})
+
+
+UNUSABLE: dict[str, tuple[str | bytes, int, dict[str, str]]] = {
+    "another place": ("", 302, {"Location": "/elsewhere"}),
+    "lists in lists": ("[" * 1_000_000, 200, {}),
+    "a time before all clocks": (ringing(activeAt="0001-01-01T00:00:00+23:00"), 200, {}),
+    "labels that are a list": (ringing(labels=[1]), 200, {}),
+    "a list of numbers": (json.dumps({"data": {"alerts": [1]}}), 200, {}),
+    "a packed answer": (gzip.compress(RINGING.encode()), 200, {"Content-Encoding": "gzip"}),
+}
+
+
+@pytest.mark.parametrize("answer", UNUSABLE.values(), ids=UNUSABLE.keys())
+async def test_answer_of_any_kind_leaves_what_the_streams_tell(
+    answer: tuple[str | bytes, int, dict[str, str]],
+) -> None:
+    body, status, headers = answer
+    async with (
+        answering(body, status=status, headers=headers) as url,
+        console(people=False, prometheus=url) as place,
+    ):
+        found = await place.until(ALERTS, 200, lambda body: body["complete"])
+        assert found.body["source"] == "streams"
+        assert f"gave no list of alerts (status {status})" in found.body["problem"]
+
+
+async def test_endless_answer_is_given_up() -> None:
+    async with (
+        answering(b" " * (ANSWER_BYTES_MAX + 1)) as url,
+        console(people=False, prometheus=url) as place,
+    ):
+        found = await place.until(ALERTS, 200, lambda body: body["complete"])
+        assert f"gave more than {ANSWER_BYTES_MAX} bytes" in found.body["problem"]
+
+
+async def test_long_texts_of_alerts_are_cut() -> None:
+    long = ringing(
+        annotations={"summary": "x" * 100_000, "runbook_url": "https://" + "x" * 100_000}
+    )
+    async with answering(long) as url, console(people=False, prometheus=url) as place:
+        found = await place.until(ALERTS, 200, lambda body: body["complete"])
+        [alert] = found.body["items"]
+        assert (len(alert["summary"]), len(alert["runbook"])) == (1000, 1000)
+
+
+async def test_password_of_prometheus_is_shown_to_nobody() -> None:
+    async with answering("no list") as url:
+        secret = url.replace("//", "//reader:s3cr3t@")
+        async with console(people=False, prometheus=secret) as place:
+            found = await place.until(ALERTS, 200, lambda body: body["complete"])
+            assert "gave no list of alerts" in found.body["problem"]
+            assert "s3cr3t" not in found.body["problem"]
+    async with console(people=False, prometheus=secret) as place:
+        found = await place.until(ALERTS, 200, lambda body: body["complete"])
+        assert "does not answer" in found.body["problem"]
+        assert "s3cr3t" not in found.body["problem"]
