@@ -100,6 +100,15 @@ class WebhookRule(RefusalRule):
         "{of}: metadata.labels[{label}]: must stay {given!r}: its group is counted by that label",
         "Delete the object and make another one, or leave the label.",
     )
+    COUNTED_BY_ITSELF = (
+        FORBIDDEN,
+        "not-admitted",
+        (
+            "{of}: metadata.ownerReferences: {controller} may not become its controller: "
+            "its quota is its own, and that controller's is for other pods"
+        ),
+        "Delete the object and let its controller make another one, or leave the reference out.",
+    )
     FIXED = (
         FORBIDDEN,
         "fixed-while-waiting",

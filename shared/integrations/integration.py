@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
-from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.kube.kinds import POD, TASK_RUN, Kind, Object
 from shared.contracts.kueue.integrations import Integration as Document
 from shared.contracts.messages.spokes import MANAGER
 from shared.contracts.messages.workloads import Finish, Members
@@ -31,6 +31,8 @@ _LIMITS: Final = frozenset({"activeDeadlineSeconds", "timeouts", "ttlSecondsAfte
 _GATES: Final = "/spec/schedulingGates"
 _SUSPEND: Final = "spec.suspend"
 _MANAGED_BY: Final = "spec.managedBy"
+_PODS: Final = (POD.group, POD.kind)
+_NO_JOBS: Final = frozenset((_PODS, (TASK_RUN.group, TASK_RUN.kind)))
 
 
 def _operation(op: str, path: str, value: Any = None) -> Operation:
@@ -93,11 +95,10 @@ class Integration:
         """The path of the field that says who runs an object."""
 
         self._carry = (_operation("remove", pointer(self.managed_by)),)
-
-        self._children = frozenset((c.group, c.kind) for c in self.document.spec.children or ())
-        self.makes_jobs = bool(self._children)
-        """True if its controller makes jobs that run on its quota."""
-
+        children = [(each.group, each.kind) for each in self.document.spec.children or ()]
+        self._children = frozenset(children) - _NO_JOBS
+        self.makes_jobs = bool(self._children)  # Which run on its quota.
+        self.makes_pods = not children or _PODS in children
         trace = self.document.spec.trace
         self.trace_annotation = "" if trace is None else trace.annotation or ""
         self.trace_name_label = "" if trace is None else trace.name_label or ""

@@ -163,13 +163,14 @@ class Integrations:
     def runs_with_controller(self, obj: Object, integration: Integration) -> bool:
         """Whether `obj` is a pod of something that waits as a whole: it is left alone.
 
-        What a pod's controller waits for, its pods have. Only a kind with a gate is asked.
+        What a pod's controller waits for, its pods have. Only a kind with a gate is asked. A kind whose
+        controller makes no pods itself waits for none: its tenant wrote that reference.
         """
         if integration.gate is None:
             return False
         owners = obj.get("metadata", {}).get("ownerReferences") or []
         above = (self._by_kind.get(_group_and_kind(o)) for o in owners if o.get("controller"))
-        return any(one is not None and not one.propagates for one in above)
+        return any(one is not None and one.makes_pods and not one.propagates for one in above)
 
     def _makes(self, owner: Object, kind: Kind) -> bool:
         integration = self._by_kind.get(_group_and_kind(owner))

@@ -1,15 +1,17 @@
 """What a tenant writes to pods that wait at a gate, and to their groups, to run without quota."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import labels_of
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.names import MANAGED_LABEL, QUEUE
-from tests.attacks.field import POD_QUEUE, Act, Field, restarted
-from tests.attacks.tenant_writes import START
-from tests.simulation.pods import GROUP, member
+from shared.kube.port import KubeError
+from tests.attacks.field import OTHERS, POD_QUEUE, Act, Field, restarted
+from tests.attacks.tenant_writes import START, owned
+from tests.simulation.pods import GROUP, is_gated, member
 
 _TOTAL: Final = "kueue.x-k8s.io/pod-group-total-count"
 
@@ -46,10 +48,41 @@ async def leaves_its_group(field: Field) -> None:
     await field.patch(pods[2], START["Pod"], {"metadata": hidden})
 
 
-async def joins_what_runs(field: Field) -> None:
-    """Give pods that wait the name of a group that has quota, and let more come than it says."""
+async def _running_group(field: Field) -> Object:
+    """The only pod of a group that has quota: nobody else waits for that any more."""
+    with suppress(KubeError):
+        await field.stage.kube.delete(kinds.POD, OTHERS, "heir-pod")
     await field.delete(field.running["Pod"])
     await field.stage.settle(5)
+    [made] = await _group(field, 1)
+    await field.stage.until(lambda: _is_released(field, made))
+    return made
+
+
+async def _is_released(field: Field, obj: Object) -> bool:
+    return not is_gated(await field.stage.fresh(obj))
+
+
+def hands_on_what_runs(kind: str) -> Act:
+    """Write a controller into the pod of a group that runs, and let another pod come in its place."""
+
+    async def act(field: Field) -> None:
+        runs = await _running_group(field)
+        for number in range(3):
+            owner = field.running.get(kind) or next(iter(await field.all(kinds.TASK_RUN)))
+            await field.patch(runs, {"metadata": owned(owner)})
+            await field.stage.settle(5)
+            runs = await field.create(member(f"m-{number}", 1, queue=POD_QUEUE, seconds=3600))
+            await field.patch(runs, START["Pod"])
+            await field.stage.settle(5)
+        restarted(field)
+
+    return act
+
+
+async def joins_what_runs(field: Field) -> None:
+    """Give pods that wait the name of a group that has quota, and let more come than it says."""
+    await _running_group(field)
     for number in range(4):
         made = await field.create(member(f"m-{number}", 1, queue=POD_QUEUE, seconds=3600))
         await field.patch(made, START["Pod"])
@@ -89,4 +122,8 @@ WAYS: Final[Mapping[str, Act]] = {
     "gives its pods the name of a group that runs": joins_what_runs,
     "says another number of pods for a group that waits": lets_its_group_shrink_and_grow,
     "takes the marks off a pod that runs": hides_what_runs,
+    **{
+        f"writes a {kind} as controller into a group that runs": hands_on_what_runs(kind)
+        for kind in ("Job", "JobSet", "PipelineRun", "TaskRun")
+    },
 }

@@ -279,10 +279,12 @@ def _task(name: str) -> Object:
 async def borrows_a_workload(field: Field) -> None:
     """Name, as a prebuilt one, the Workload of what runs, without any other mark."""
     name = (await field.workload(field.running["Job"]))["metadata"]["name"]
-    obj = await field.waiting("Job", labels={PREBUILT_WORKLOAD: name})
-    await field.patch(obj, START["Job"])
-    late = await field.waiting("Job", "late")
-    await field.patch(late, {"metadata": {"labels": {PREBUILT_WORKLOAD: name}}}, START["Job"])
+    for where in ("labels", "annotations"):
+        named: Object = {where: {PREBUILT_WORKLOAD: name}}
+        obj = await field.waiting("Job", f"by-{where}", **named)
+        await field.patch(obj, START["Job"])
+        late = await field.waiting("Job", f"late-{where}")
+        await field.patch(late, {"metadata": named}, START["Job"])
 
 
 async def is_managed_elsewhere(field: Field) -> None:

@@ -15,7 +15,7 @@ from shared.contracts.kube.names import (
     USER_PENDING,
 )
 from shared.contracts.messages.spokes import ORDER, PREBUILT_WORKLOAD
-from tests.attacks import pod_writes
+from tests.attacks import pod_writes, spellings
 from tests.attacks import tenant_writes as writes
 from tests.attacks.attack import Attack
 from tests.attacks.field import TENANT, Act, Field, restarted
@@ -67,6 +67,10 @@ async def _owned_by_its_workload(field: Field, obj: Object) -> Object:
     return owned(workload or NEVER_EXISTED)
 
 
+async def _owned_by_a_task_run(field: Field, _obj: Object) -> Object:
+    return owned(next(iter(await field.all(kinds.TASK_RUN)), NEVER_EXISTED))
+
+
 async def _owned_by_what_waits(field: Field, _obj: Object) -> Object:
     name = f"another-{len(await field.all(kinds.JOB))}"
     return owned(await field.waiting("Job", name))
@@ -92,6 +96,7 @@ VARIANTS: Final[dict[str, Metadata]] = {
     "as a child of its admitted Job": _owned_by("Job"),
     "as a child of its admitted JobSet": _owned_by("JobSet"),
     "as a child of its admitted PipelineRun": _owned_by("PipelineRun"),
+    "as a child of a TaskRun": _owned_by_a_task_run,
     "as owned by an admitted Job that does not control it": _owned_by("Job", controller=False),
     "as a child of itself": _owned_by_itself,
     "as a child of a Job that never existed": _owned_by_nobody,
@@ -123,12 +128,9 @@ NOT_HELD: Final = {
     "Job": NAMES_NO_QUEUE,
     "JobSet": NAMES_NO_QUEUE,
     "PipelineRun": (),
-    POD: (
-        *NAMES_NO_QUEUE,
-        *("as a child of its admitted JobSet", "as a child of its admitted PipelineRun"),
-    ),
+    POD: (*NAMES_NO_QUEUE, "as a child of a TaskRun"),
 }
-"""Variations that are not held when they are created. Pods of what waits as a whole are left to that."""
+"""Variations that are not held when they are created. Tekton copies labels of a run to pods of TaskRuns."""
 
 
 def starting(kind: str, variant: Metadata) -> Act:
@@ -191,6 +193,7 @@ EITHER: Final = {
     "holds a running {kind} and starts it at once": writes.holds_and_starts,
     "deletes a running {kind} and creates its name again": writes.recreates,
     "takes the queue off all that a running {kind} made": writes.strips_the_children,
+    **spellings.EITHER,
 }
 
 
@@ -237,4 +240,5 @@ SINGLE: Final[dict[str, Act]] = {
     "deletes a running JobSet and keeps its Jobs": writes.orphans_the_children,
     "raises the priority of a Workload by hand": writes.raises_its_priority,
     "has the finally tasks of a waiting PipelineRun run": writes.runs_what_comes_last,
+    **spellings.SINGLE,
 }

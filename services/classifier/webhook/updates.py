@@ -56,6 +56,7 @@ def review_update(
         _check_refusals(obj, old, integration)
     if integration.matches(old) and user not in context.patchers:
         _check_label(obj, old, integration)
+        _check_controller(obj, old, integration, context)
         if has_rules(integration):
             runs, ran_before = (not integration.held(one) for one in (obj, old))
             _check_changes(obj, old, integration, runs=runs, ran_before=ran_before)
@@ -131,6 +132,28 @@ def _check_label(obj: Object, old: Object, integration: Integration) -> None:
     if labels_of(obj).get(gate.label) == "true" or integration.finish(old) is not None:
         return
     raise RefusedError(WebhookRule.COUNTED_BY_LABEL, of=of, label=gate.label)
+
+
+def _check_controller(
+    obj: Object, old: Object, integration: Integration, context: NamespaceContext
+) -> None:
+    """Raise `RefusedError` for a controller with which a pod would leave its group, or be left alone."""
+    gate = integration.gate
+    if gate is None or labels_of(old).get(gate.label) != "true":
+        return
+    before, after = (
+        context.integrations.runs_with_controller(one, integration) for one in (old, obj)
+    )
+    leaves = not before and (after or not integration.matches(obj))
+    if leaves and integration.finish(old) is None:
+        of, controller = described(obj, integration), _controller(obj)
+        raise RefusedError(WebhookRule.COUNTED_BY_ITSELF, of=of, controller=controller)
+
+
+def _controller(obj: Object) -> str:
+    owners = (obj.get("metadata") or {}).get("ownerReferences") or []
+    named = (f"{one.get('kind')} {one.get('name')}" for one in owners if one.get("controller"))
+    return next(named, "")
 
 
 def _check(obj: Object) -> None:

@@ -327,8 +327,9 @@ class IntegrationSpec(_Strict):
 
     children: Annotated[list[ChildKind], listed("atomic")] | None = None
     """Kinds of jobs that its controller makes for its pods. They wait with it, and run on its quota as far
-    as that goes: what asks for more waits for quota of its own. Absent: its controller makes no jobs, so
-    that one which names it as controller waits by itself."""
+    as that goes: what asks for more waits for quota of its own. Absent: its controller makes pods and no
+    jobs, so that a job which names it as controller waits by itself. Name Pod (of the group `""`), too, where
+    it makes both: otherwise a pod with a queue that names it as controller waits by itself."""
 
     refuse: Annotated[list[Refusal], Field(max_length=10), listed("atomic")] | None = None
     """Which objects with a queue are refused, since what they run could not be counted or stopped."""
