@@ -8,6 +8,7 @@ work as for any writer. Nothing is lost here: what was not answered, its writer 
 
 import asyncio
 import json
+import re
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -59,6 +60,9 @@ _INFO: Final = "Nats-Request-Info"
 HEADERS: Final = frozenset(map(str.casefold, (wire.MESSAGE_ID, wire.EXPECT_SUBJECT, _INFO)))
 """What a spoke may ask the server for by a header. By others the server would tell how far subjects of others
 are, keep what is not committed, or publish and delete by itself."""
+
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""A header's name in HTTP, which has no other characters either."""
 
 Json = dict[str, Any]
 
@@ -296,10 +300,15 @@ def _log_of(pattern: str) -> str:
 
 
 def _foreign_header(message: Msg) -> str | None:
-    """The name, cut short, of a header that asks the server for what no spoke may ask; or None."""
-    names = ((name, name.casefold()) for name in message.headers or {})
-    asks = (name for name, plain in names if plain.startswith("nats-") and plain not in HEADERS)
-    return next((name[:80] for name in asks), None)
+    """The name, cut short, of a header that asks the server for what no spoke may ask; or None.
+
+    nats-py takes white space of any kind off a name when it publishes it: a name is a token, or refused.
+    """
+    headers = (message.headers or {}).items()
+    asks = (name for name, value in headers if not _NAME.fullmatch(name) or not value.isprintable())
+    plain = ((name, name.casefold()) for name, _ in headers)
+    foreign = (name for name, one in plain if one.startswith("nats-") and one not in HEADERS)
+    return next((repr(name[:80])[1:-1] for name in (*asks, *foreign)), None)
 
 
 def _header_bytes(message: Msg) -> int:
