@@ -79,8 +79,8 @@ class ObjectStore:
         """The body behind a reference; None where it is gone, or is another one now."""
         name, digest = split(ref)
         meta = await self._meta(name)
-        if meta is None:
-            return None
+        if meta is None or not _has_digest(meta, digest):
+            return None  # Before a chunk is read: a writer may name any body.
         subject = f"{self._chunks}.{meta['nuid']}"
         data, sequence = bytearray(), 0
         for _ in range(int(meta["chunks"])):
@@ -95,7 +95,7 @@ class ObjectStore:
         """Delete the body behind a reference, unless its name has another one now."""
         name, digest = split(ref)
         meta = await self._meta(name)
-        if meta is not None and meta["digest"] == _digest_of_hex(digest):
+        if meta is not None and _has_digest(meta, digest):
             await self._purge(self._subject(name))
             await self._purge(f"{self._chunks}.{meta['nuid']}")
 
@@ -191,6 +191,13 @@ def _digest(data: bytes) -> str:
 def _digest_of_hex(digest: str) -> str:
     """As the object store writes it."""
     return f"SHA-256={base64.urlsafe_b64encode(bytes.fromhex(digest)).decode()}"
+
+
+def _has_digest(meta: Json, digest: str) -> bool:
+    try:
+        return bool(meta["digest"] == _digest_of_hex(digest))
+    except ValueError:
+        return False  # It is no hexadecimal.
 
 
 def _decoded(token: str) -> str:

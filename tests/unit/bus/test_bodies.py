@@ -1,11 +1,14 @@
 """Reading a short form while the bus does not answer, or after what is newer was given."""
 
+import base64
+import json
 from datetime import UTC, datetime
 from typing import Any, cast
 
 import pytest
 
 from shared.bus.nats.large_bodies import Wholes, reference, whole_for_work
+from shared.bus.nats.object_store import ObjectStore
 from shared.bus.port import Bus, Entry, LaterError, UnavailableError
 from shared.contracts.messages.base import BODY_REF
 
@@ -84,3 +87,19 @@ async def test_work_with_a_missing_body_is_redelivered_later() -> None:
     with pytest.raises(LaterError, match="away"):
         await whole_for_work(store, short(1))
     assert (await whole_for_work(store, short(1))).data == b"whole"
+
+
+async def test_body_of_another_digest_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer of a message may name any body, and each chunk of one costs a request."""
+    meta = {"nuid": "n", "chunks": 1000, "digest": "SHA-256=x", "mtime": AT.isoformat()}
+    asked = []
+
+    async def stored(_self: ObjectStore, which: dict[str, Any]) -> dict[str, Any]:
+        asked.append(which)
+        return {"data": base64.b64encode(json.dumps(meta).encode()).decode(), "seq": "1"}
+
+    monkeypatch.setattr(ObjectStore, "_stored", stored)
+    store = ObjectStore(cast("Any", None), "objects", now=lambda: AT)
+    for digest in ("0" * 64, "zz", ""):
+        assert await store.get(f"a/1@{digest}") is None
+    assert len(asked) == 3
