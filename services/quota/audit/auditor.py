@@ -266,9 +266,19 @@ class Auditor:
                 )
                 yield ("usage", shard.name, name, *cell), text
         holders = 0 if node is None else node.holders
-        if holders != len(queue.holders):
-            text = f"{where} has {holders} holders by the log, {len(queue.holders)} by the engine"
+        known = len(queue.holders) + self._without_queue(shard, name)
+        if holders != known:
+            text = f"{where} has {holders} holders by the log, {known} by the engine"
             yield ("usage", shard.name, name, "holders"), text
+
+    def _without_queue(self, shard: Shard, name: str) -> int:
+        """How many jobs that run without a queue have a last decision that names this one."""
+        ledger = self._ledger(shard.name)
+        count = 0
+        for w in shard.orphaned_holders.get("", {}).values():
+            namespace, _, job = w.key.partition("/")
+            count += ledger.queue_held(namespace, job, w.uid) == name
+        return count
 
 
 def _shard(engine: QuotaEngine, cluster: str) -> Shard | None:

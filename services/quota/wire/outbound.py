@@ -155,7 +155,7 @@ def carried_over(last: Admission, fields: Fields) -> Fields:
     """What the next decision takes over from the last one: an eviction keeps the assignment."""
     changes: Fields = {}
     state = fields["state"]
-    if state in {"admitted", "evicted"} and not fields.get("pod_sets"):
+    if state in {"admitted", "evicted"} and "pod_sets" not in fields:
         changes |= {"pod_sets": last.pod_sets, "unplanned": last.unplanned}
     if state == "evicted" or (state == "admitted" and last.state == "reserved"):
         changes["checks"] = last.checks

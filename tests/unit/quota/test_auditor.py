@@ -168,3 +168,30 @@ async def test_without_the_auditor_the_same_mistake_admits_too_much(
     await setup.workload("y")
     await became(setup, "y", "admitted")
     assert HALTED._value.get() == 0
+
+
+async def test_job_that_runs_in_a_queue_that_does_not_exist_contradicts_nothing(
+    setup: Setup,
+) -> None:
+    before = AUDITS.labels("contradiction")._value.get()
+    unknown = "its priority class does not exist"
+    await setup.cluster(cpus=1)
+    await setup.start_quota()
+    await setup.workload("x", unresolved=unknown, phase="running", pods_active=True)
+    await became(setup, "x", "admitted")
+    await setup.workload("x", unresolved=unknown)
+    await became(setup, "x", "waiting")
+    await setup.workload(
+        "x", unresolved=unknown, queue="nowhere", phase="running", pods_active=True
+    )
+    await became(setup, "x", "evicted")
+    evicted = await setup.last("x")
+    assert evicted.cluster_queue == "cq", "the log names the last queue that counted it"
+    assert evicted.unplanned
+
+    await setup.workload("y")
+    await became(setup, "y", "admitted")
+    await setup.workload("z")  # Once it is decided about, what was decided before is examined.
+    await became(setup, "z", "waiting")
+
+    assert AUDITS.labels("contradiction")._value.get() == before
