@@ -36,6 +36,7 @@ _OFF: Final = (
     "elections",
     "stale_reads",
     "late_observations",
+    "two_leaders",
 )
 """What the swarm tries with Jobs: it hides what happens to the kinds, or is about the logs only."""
 

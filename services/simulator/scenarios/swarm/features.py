@@ -165,10 +165,12 @@ def drawn(random: Random, later: Random) -> Features:
         set_back=later.random() < 1 / 4,
         late_releases=later.random() < 1 / 6,
         late_observations=features.replicated and later.random() < 1 / 6,
+        # A log that loses a term does not tell any more what came too late for it.
+        two_leaders=not features.truncation and later.random() < 1 / 6,
     )
 
 
-_RARE: Final = ("truncation", "garbage", "foreign_decisions", "late_observations")
+_RARE: Final = ("truncation", "garbage", "foreign_decisions", "late_observations", "two_leaders")
 """Off in a world with a focus, unless that is the focus."""
 
 
