@@ -13,12 +13,11 @@ from typing import Final
 from services.simulator.cluster.admission import AdmissionRequest
 from services.simulator.cluster.errors import bad_request
 from services.simulator.cluster.kinds.registry import Obj
-from services.simulator.cluster.storage.stored import Event
 from services.simulator.scenarios.load import PRIORITIES
 from services.simulator.scenarios.swarm.load import REFUSED
+from services.simulator.scenarios.swarm.moments.admissions import follow_admissions
 from services.simulator.scenarios.system import CLUSTER, System
 from shared.contracts.kube import kinds, names
-from shared.contracts.kube.conditions import ADMITTED, is_true
 from shared.kube.port import KubeError
 
 ON_ITS_WAY_SECONDS: Final = (1.0, 1.8)
@@ -38,7 +37,6 @@ class LateRefusals:
         self._world = system.world
         self._patchers = [f"patcher-{number + 1}" for number in range(patchers)]
         self._random = Random(f"refusals/{system.world.seed}")
-        self._seen: set[str] = set()
         self._until = 0.0
         self._refused = ("", "", 0.0)
         """Namespace and name of the job that is not to start, and until when."""
@@ -47,11 +45,8 @@ class LateRefusals:
 
     def start(self) -> None:
         """Begin to follow the Workloads."""
-        api = self._system.api
-        found = api.kinds.find(kinds.WORKLOAD.group, kinds.WORKLOAD.version, kinds.WORKLOAD.plural)
-        assert found is not None
-        api.store.subscribe(found, self._on_workload)
-        api.admission.plugins.append(self)
+        follow_admissions(self._system, self._on_admitted, is_free=self._is_free)
+        self._system.api.admission.plugins.append(self)
 
     async def mutate(self, request: AdmissionRequest) -> Obj | None:
         """Change nothing."""
@@ -71,20 +66,15 @@ class LateRefusals:
         if old["spec"].get("suspend") and not obj["spec"].get("suspend"):
             raise bad_request("this job is not to start")
 
-    def _on_workload(self, event: Event) -> None:
-        obj = event.stored.obj
-        uid, now = obj["metadata"]["uid"], self._world.loop.time()
-        if self._world.calm or self._world.closing or now < self._until:
-            return
-        owners = [
-            one for one in obj["metadata"].get("ownerReferences") or [] if one["kind"] == "Job"
-        ]
-        if not is_true(obj, ADMITTED) or not owners:
-            self._seen.discard(uid)
-        elif uid not in self._seen:
-            self._seen.add(uid)
-            if self._random.random() < 1 / 2:
-                self._act(obj["metadata"]["namespace"], owners[0]["name"], now)
+    def _is_free(self) -> bool:
+        world = self._world
+        return not world.calm and not world.closing and world.loop.time() >= self._until
+
+    def _on_admitted(self, workload: Obj) -> None:
+        metadata = workload["metadata"]
+        owners = [one for one in metadata.get("ownerReferences") or [] if one["kind"] == "Job"]
+        if owners and self._random.random() < 1 / 2:
+            self._act(metadata["namespace"], owners[0]["name"], self._world.loop.time())
 
     def _act(self, namespace: str, name: str, now: float) -> None:
         seconds = self._random.uniform(*ON_ITS_WAY_SECONDS)

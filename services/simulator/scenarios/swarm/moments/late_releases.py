@@ -10,10 +10,9 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, Final
 
-from services.simulator.cluster.storage.stored import Event
+from services.simulator.cluster.kinds.registry import Obj
+from services.simulator.scenarios.swarm.moments.admissions import follow_admissions
 from services.simulator.scenarios.system import CLUSTER, System
-from shared.contracts.kube import kinds
-from shared.contracts.kube.conditions import ADMITTED, is_true
 
 ON_ITS_WAY_SECONDS: Final = (0.1, 1.5)
 """How long releases are on their way: while nobody asks whether a decision is the last one."""
@@ -31,33 +30,25 @@ class LateReleases:
         self._patchers = [f"patcher-{number + 1}" for number in range(patchers)]
         self._activate = activate
         self._random = Random(f"late/{system.world.seed}")
-        self._seen: set[str] = set()
         self._until = 0.0
         self._acting: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """Begin to follow the Workloads."""
-        api = self._system.api
-        found = api.kinds.find(kinds.WORKLOAD.group, kinds.WORKLOAD.version, kinds.WORKLOAD.plural)
-        assert found is not None
-        api.store.subscribe(found, self._on_workload)
+        follow_admissions(self._system, self._on_admitted, is_free=self._is_free)
 
-    def _on_workload(self, event: Event) -> None:
-        obj = event.stored.obj
-        uid, now = obj["metadata"]["uid"], self._world.loop.time()
-        if self._world.calm or self._world.closing or now < self._until:
-            return
-        if not is_true(obj, ADMITTED):
-            self._seen.discard(uid)
-        elif uid not in self._seen:
-            self._seen.add(uid)
-            if self._random.random() < 1 / 2:
-                self._hold(now)
-                task = asyncio.get_running_loop().create_task(
-                    self._activate(obj["metadata"], active=False)
-                )
-                self._acting.add(task)
-                task.add_done_callback(self._acting.discard)
+    def _is_free(self) -> bool:
+        world = self._world
+        return not world.calm and not world.closing and world.loop.time() >= self._until
+
+    def _on_admitted(self, workload: Obj) -> None:
+        if self._random.random() < 1 / 2:
+            self._hold(self._world.loop.time())
+            task = asyncio.get_running_loop().create_task(
+                self._activate(workload["metadata"], active=False)
+            )
+            self._acting.add(task)
+            task.add_done_callback(self._acting.discard)
 
     def _hold(self, now: float) -> None:
         """Let what all patchers but one send to the cluster arrive late."""

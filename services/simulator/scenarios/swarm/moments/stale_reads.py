@@ -14,13 +14,11 @@ from contextlib import suppress
 from random import Random
 from typing import Final
 
-from services.simulator.cluster.storage.stored import Event
 from services.simulator.scenarios.swarm.features import FAULT_SECONDS
+from services.simulator.scenarios.swarm.moments.admissions import follow_admissions
 from services.simulator.scenarios.system import System
 from shared.bus.streams import view_of
-from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import Metadata
-from shared.contracts.kube.conditions import ADMITTED, is_true
 from shared.testing.world.connection import Deposed
 
 LED: Final = ("ADMISSIONS", "WORKLOADS", "OUTCOMES", "OBSERVED", "CHECKS")
@@ -47,7 +45,6 @@ class StaleReads:
         self._replicas = replicas
         self._activate = activate
         self._random = Random(f"stale/{system.world.seed}")
-        self._seen: set[str] = set()
         self._admitted: asyncio.Queue[Metadata] = asyncio.Queue()
 
     async def cut_off_a_server(self) -> None:
@@ -62,19 +59,9 @@ class StaleReads:
 
     def start(self) -> None:
         """Begin to follow the Workloads."""
-        api = self._system.api
-        found = api.kinds.find(kinds.WORKLOAD.group, kinds.WORKLOAD.version, kinds.WORKLOAD.plural)
-        assert found is not None
-        api.store.subscribe(found, self._on_workload)
-
-    def _on_workload(self, event: Event) -> None:
-        obj = event.stored.obj
-        uid = obj["metadata"]["uid"]
-        if not is_true(obj, ADMITTED):
-            self._seen.discard(uid)
-        elif uid not in self._seen:
-            self._seen.add(uid)
-            self._admitted.put_nowait(obj["metadata"])
+        follow_admissions(
+            self._system, lambda workload: self._admitted.put_nowait(workload["metadata"])
+        )
 
     async def evict_what_is_admitted(self) -> None:
         """Cut a server off right after an admission is written, with some of the patchers."""

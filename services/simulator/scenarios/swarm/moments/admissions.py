@@ -1,0 +1,34 @@
+"""Tells when a Workload becomes admitted: the moment before its job is released."""
+
+from collections.abc import Callable
+
+from services.simulator.cluster.kinds.registry import Obj
+from services.simulator.cluster.storage.stored import Event
+from services.simulator.scenarios.system import System
+from shared.contracts.kube.conditions import ADMITTED, is_true
+from shared.contracts.kube.kinds import WORKLOAD
+
+
+def follow_admissions(
+    system: System, act: Callable[[Obj], None], *, is_free: Callable[[], bool] = lambda: True
+) -> None:
+    """Call `act` with each Workload that has become admitted, once for each admission.
+
+    What changes while `is_free` says no is not looked at.
+    """
+    seen: set[str] = set()
+
+    def on_workload(event: Event) -> None:
+        obj = event.stored.obj
+        uid = obj["metadata"]["uid"]
+        if not is_free():
+            return
+        if not is_true(obj, ADMITTED):
+            seen.discard(uid)
+        elif uid not in seen:
+            seen.add(uid)
+            act(obj)
+
+    found = system.api.kinds.find(WORKLOAD.group, WORKLOAD.version, WORKLOAD.plural)
+    assert found is not None
+    system.api.store.subscribe(found, on_workload)
