@@ -151,7 +151,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "another priority": Mistake(system, "check_fixed", fixes_nothing, 26, "has priority"),
     "a Workload that its user changed": Mistake(
-        JobController, "stop", stops_only_with_a_workload, 24, "runs on though it is evicted"
+        JobController, "stop", stops_only_with_a_workload, 21, "runs on though it is evicted"
     ),
     "more pods than were admitted": Mistake(
         outbound, "_excess", sees_no_growth, 137, "runs more than it was given"

@@ -7,6 +7,8 @@ from services.classifier.validation.labels import (
     FALSE,
     INTEGER,
     TRUE,
+    annotation,
+    annotation_field,
     fixed_labels,
     labels,
     topology,
@@ -37,26 +39,26 @@ def job_update(obj: Object, old: Object) -> Iterator[Problem]:
     runs, ran_before = not _suspended(obj), not _suspended(old)
     yield from fixed_labels(obj, old, runs=runs, ran_before=ran_before)
     if is_elastic(obj) != is_elastic(old):
-        yield invalid(_annotation_field(ELASTIC_JOB), is_elastic(obj), IMMUTABLE)
-    if _annotation(old, MIN_PARALLELISM) is not None and ran_before and _pods(obj) != _pods(old):
+        yield invalid(annotation_field(ELASTIC_JOB), is_elastic(obj), IMMUTABLE)
+    if annotation(old, MIN_PARALLELISM) is not None and ran_before and _pods(obj) != _pods(old):
         yield forbidden(
             "spec.parallelism",
             "cannot change when partial admission is enabled and the job is not suspended",
         )
-    if _annotation(obj, MIN_PARALLELISM) != _annotation(old, MIN_PARALLELISM):
+    if annotation(obj, MIN_PARALLELISM) != annotation(old, MIN_PARALLELISM):
         yield from _partial_admission(obj)
-    before, now = _annotation(old, EQUAL_COMPLETIONS), _annotation(obj, EQUAL_COMPLETIONS)
+    before, now = annotation(old, EQUAL_COMPLETIONS), annotation(obj, EQUAL_COMPLETIONS)
     if runs and ran_before and (before in TRUE) != (now in TRUE):
         yield forbidden(
-            _annotation_field(EQUAL_COMPLETIONS), f"{IMMUTABLE} while the job is not suspended"
+            annotation_field(EQUAL_COMPLETIONS), f"{IMMUTABLE} while the job is not suspended"
         )
 
 
 def _partial_admission(obj: Object) -> Iterator[Problem]:
-    minimum = _annotation(obj, MIN_PARALLELISM)
+    minimum = annotation(obj, MIN_PARALLELISM)
     if minimum is None:
         return
-    field = _annotation_field(MIN_PARALLELISM)
+    field = annotation_field(MIN_PARALLELISM)
     if not INTEGER.fullmatch(minimum):
         yield invalid(field, minimum, "must be an integer")
     elif not 0 < int(minimum) < _pods(obj):
@@ -66,10 +68,10 @@ def _partial_admission(obj: Object) -> Iterator[Problem]:
 
 
 def _equal_completions(obj: Object) -> Iterator[Problem]:
-    given = _annotation(obj, EQUAL_COMPLETIONS)
+    given = annotation(obj, EQUAL_COMPLETIONS)
     if given is None:
         return
-    field = _annotation_field(EQUAL_COMPLETIONS)
+    field = annotation_field(EQUAL_COMPLETIONS)
     if given not in TRUE | FALSE:
         yield invalid(field, given, "must be true or false")
     if given not in TRUE:
@@ -97,12 +99,3 @@ def _pods(obj: Object) -> int:
     """Return how many pods run at a time: at most the number of completions."""
     parallelism = _number(obj, "parallelism", 1)
     return min(parallelism, _number(obj, "completions", parallelism))
-
-
-def _annotation(obj: Object, name: str) -> str | None:
-    value = at(obj, "metadata", "annotations", name)
-    return None if value is None else str(value)
-
-
-def _annotation_field(name: str) -> str:
-    return f"metadata.annotations[{name}]"

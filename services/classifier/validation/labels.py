@@ -1,18 +1,20 @@
 """Kueue's rules for labels, and for annotations of pods that ask for a topology, of whatever can wait.
 
 That is a Job, an object of another kind, or what makes pods. The rules are those of
-kubernetes-sigs/kueue@ff69552 pkg/controller/jobframework/validation.go and tas_validation.go.
+kubernetes-sigs/kueue@ff69552 pkg/controller/jobframework/validation.go and tas_validation.go, and
+pkg/util/webhook/validation_admissiongatedby.go.
 """
 
 import re
 from collections.abc import Iterator
 from typing import Final
 
-from services.classifier.validation.names import label_key, subdomain
+from services.classifier.validation.names import LABEL_MAX, label_key, subdomain
 from services.classifier.validation.problems import IMMUTABLE, Problem, forbidden, invalid, missing
 from services.classifier.validation.reading import at
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.names import (
+    GATED_BY,
     MAX_EXECUTION,
     POD_SET_SLICE_SIZE,
     POD_SET_SLICE_TOPOLOGY,
@@ -30,11 +32,14 @@ FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
 
 def labels(obj: Object) -> Iterator[Problem]:
-    """Check the labels of an object by itself."""
+    """Check the labels of an object by itself, and the annotations that name something."""
     for name in (QUEUE, PREBUILT_WORKLOAD):
         value = label(obj, name)
         if value is not None:
             yield from subdomain(field_of(name), value)
+    if named := annotation(obj, PREBUILT_WORKLOAD):
+        yield from subdomain(annotation_field(PREBUILT_WORKLOAD), named)
+    yield from _gates(obj)
     limit = label(obj, MAX_EXECUTION)
     if limit is not None:
         yield from _positive(field_of(MAX_EXECUTION), limit)
@@ -56,13 +61,53 @@ def fixed_labels(obj: Object, old: Object, *, runs: bool, ran_before: bool) -> I
     """Yield the labels that a change may not change."""
     for name, fixed in (
         (QUEUE, runs),
-        (PREBUILT_WORKLOAD, runs),
         (MAX_EXECUTION, runs or ran_before),
     ):
         now = label(obj, name) or ""
         if fixed and now != (label(old, name) or ""):
             yield invalid(field_of(name), now, IMMUTABLE)
+    if runs and (named := _prebuilt(obj)) != _prebuilt(old):
+        yield invalid(field_of(PREBUILT_WORKLOAD), named, IMMUTABLE)
     yield from _priority(obj, old, runs=runs)
+    yield from _gates_changed(_gates_of(obj), _gates_of(old))
+
+
+def _prebuilt(obj: Object) -> str:
+    """The Workload that an object names: the annotation is for a name that is too long for a label."""
+    return label(obj, PREBUILT_WORKLOAD) or annotation(obj, PREBUILT_WORKLOAD) or ""
+
+
+def _gates_of(obj: Object) -> list[str]:
+    given = (annotation(obj, GATED_BY) or "").strip()
+    return [gate.strip() for gate in given.split(",")] if given else []
+
+
+def _gates(obj: Object) -> Iterator[Problem]:
+    given, field = annotation(obj, GATED_BY), annotation_field(GATED_BY)
+    gates = _gates_of(obj)
+    for place, gate in enumerate(gates):
+        host, _, path = gate.partition("/")
+        if not gate:
+            yield invalid(field, given, "cannot contain empty gate names")
+        elif gate in gates[:place]:
+            yield invalid(field, given, f"duplicate gate name: {gate}")
+        elif len(gate) > LABEL_MAX:
+            yield invalid(
+                field, given, f"a gate's name must be no more than {LABEL_MAX} characters"
+            )
+        elif not path or any(subdomain(field, host)):
+            yield invalid(
+                field, given, f"{gate}: must be a domain-prefixed path (such as acme.io/foo)"
+            )
+
+
+def _gates_changed(gates: list[str], before: list[str]) -> Iterator[Problem]:
+    """Gates are given at creation and taken away one by one: what waits in a queue is not taken out of it."""
+    field = annotation_field(GATED_BY)
+    if gates and not before:
+        yield forbidden(field, "cannot add admission gate after creation")
+    elif not set(before).issuperset(gates):
+        yield forbidden(field, "can only remove gates, not add new ones")
 
 
 def _priority(obj: Object, old: Object, *, runs: bool) -> Iterator[Problem]:
@@ -128,6 +173,17 @@ def label(obj: Object, name: str) -> str | None:
     """Return the value of a label; None if it is absent."""
     value = at(obj, "metadata", "labels", name)
     return None if value is None else str(value)
+
+
+def annotation(obj: Object, name: str) -> str | None:
+    """Return the value of an annotation; None if it is absent."""
+    value = at(obj, "metadata", "annotations", name)
+    return None if value is None else str(value)
+
+
+def annotation_field(name: str) -> str:
+    """Return the path of an annotation."""
+    return f"metadata.annotations[{name}]"
 
 
 def field_of(name: str) -> str:

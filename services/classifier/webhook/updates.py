@@ -57,6 +57,7 @@ def review_update(
     if integration.matches(old) and user not in context.patchers:
         _check_label(obj, old, integration)
         _check_controller(obj, old, integration, context)
+        _check_keeps_a_queue(obj, old, integration, context)
         if has_rules(integration):
             runs, ran_before = (not integration.held(one) for one in (obj, old))
             _check_changes(obj, old, integration, runs=runs, ran_before=ran_before)
@@ -118,6 +119,16 @@ def _check_refusals(obj: Object, old: Object, integration: Integration) -> None:
     for refusal in integration.refusals(obj):
         if refusal not in before:
             raise not_countable(obj, integration, refusal)
+
+
+def _check_keeps_a_queue(
+    obj: Object, old: Object, integration: Integration, context: NamespaceContext
+) -> None:
+    """Raise `RefusedError` for a job that names no queue any more where others get a default one."""
+    if context.default_queue and not integration.classify and queue_of(old) and not queue_of(obj):
+        field = f"metadata.labels[{names.QUEUE}]"
+        problem = "queue-name must not be empty in namespace with default queue"
+        raise not_countable(obj, integration, f"{field}: {problem}")
 
 
 def _check_label(obj: Object, old: Object, integration: Integration) -> None:

@@ -9,11 +9,14 @@ from typing import Final
 
 from shared.contracts.coscheduling import PLACEHOLDER_PER_CLAIM, PLACEHOLDERS_ANNOTATION
 from shared.contracts.kube.names import (
+    GATED_BY,
+    MAX_EXECUTION,
     PRIORITY_CLASS_LABEL,
     QUEUE,
     REQUESTS_PREFIX,
     USER_PENDING,
 )
+from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
 from shared.contracts.webhook import FIELD_MANAGER, PATCHER_USER
 
 _OURS: Final = "kueue.x-k8s.io/"
@@ -39,6 +42,17 @@ def _value(of: str, field: str, key: str) -> str:
 
 def _changes(field: str, key: str) -> str:
     return f"{_value(_NEW, field, key)} != {_value(_OLD, field, key)}"
+
+
+_RULED: Final = (
+    ("labels", QUEUE),
+    ("labels", PRIORITY_CLASS_LABEL),
+    ("labels", MAX_EXECUTION),
+    ("labels", PREBUILT_WORKLOAD),
+    ("annotations", PREBUILT_WORKLOAD),
+    ("annotations", GATED_BY),
+)
+"""What every kind that waits may not change at will."""
 
 
 def _metadata(of: str, field: str, otherwise: str) -> str:
@@ -94,20 +108,20 @@ CHANGES_ADMISSION: Final = {
     "name": "changes-admission",
     "expression": _any(
         *(f"{_spec(_NEW, field)} != {_spec(_OLD, field)}" for field in _SPEC),
-        *(_changes("labels", key) for key in (QUEUE, PRIORITY_CLASS_LABEL)),
+        *(_changes(field, key) for field, key in _RULED),
         f"{_metadata(_NEW, 'ownerReferences', '[]')} != {_metadata(_OLD, 'ownerReferences', '[]')}",
         _changed_keys("annotations", REQUESTS_PREFIX),
         _MARK_ENDS,
     ),
 }
-"""Of all changes of jobs, only those of what decides about admission: whether it waits, its queue and
-priority, what it requests, its controller, and the end of our mark."""
+"""Of all changes of jobs, only those of what decides about admission: whether it waits, its queue, priority,
+time and gates, what it requests, its controller, and the end of our mark."""
 
 CHANGES_SPEC: Final = {
     "name": "changes-spec-or-queue",
     "expression": _any(
         "object.spec != oldObject.spec",
-        *(_changes("labels", key) for key in (QUEUE, PRIORITY_CLASS_LABEL)),
+        *(_changes(field, key) for field, key in _RULED),
         f"{_metadata(_NEW, 'ownerReferences', '[]')} != {_metadata(_OLD, 'ownerReferences', '[]')}",
         _MARK_ENDS,
     ),

@@ -23,13 +23,16 @@ from services.ctl.setup.match_conditions import (
 )
 from services.simulator.http.match_conditions import ConditionError, match
 from shared.contracts.kube.names import (
+    GATED_BY,
     MANAGED_LABEL,
+    MAX_EXECUTION,
     MIN_PARALLELISM,
     PRIORITY_CLASS_LABEL,
     QUEUE,
     REQUESTS_PREFIX,
     USER_PENDING,
 )
+from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
 from shared.contracts.webhook import FIELD_MANAGER, PATCHER_USER
 
 KUBERNETES = Path(__file__).parents[3] / "deploy/kubernetes"
@@ -78,6 +81,9 @@ ASKED: dict[str, tuple[Json, Json]] = {
         changed("metadata/labels", {PRIORITY_CLASS_LABEL: "p"}, QUEUED),
     ),
     "its priority": (QUEUED, changed("metadata/labels", {QUEUE: "q"}, QUEUED)),
+    "its time": (QUEUED, a_job(labels={**QUEUED["metadata"]["labels"], MAX_EXECUTION: "5"})),
+    "its gates": (a_job(annotations={GATED_BY: "a.io/b"}), a_job()),
+    "the Workload that it names": (a_job(), a_job(annotations={PREBUILT_WORKLOAD: "w"})),
     "what it requests": (QUEUED, changed("metadata/annotations", {CPU: "2"}, QUEUED)),
     "it requests less": (QUEUED, changed("metadata/annotations", None, QUEUED)),
     "it requests more": (
@@ -152,6 +158,13 @@ def is_asked(condition: Json, request: Json) -> bool:
 @pytest.mark.parametrize(("old", "new"), ASKED.values(), ids=ASKED)
 def test_classifier_is_asked_about_what_decides_about_admission(old: Json, new: Json) -> None:
     assert is_asked(CHANGES_ADMISSION, review(old, new))
+
+
+@pytest.mark.parametrize(
+    "change", ["its queue", "its time", "its gates", "the Workload that it names"]
+)
+def test_classifier_is_asked_about_what_rules_of_every_kind_read(change: str) -> None:
+    assert is_asked(CHANGES_SPEC, review(*ASKED[change]))
 
 
 @pytest.mark.parametrize(("old", "new"), PASSES.values(), ids=PASSES)

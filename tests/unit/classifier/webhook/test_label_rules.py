@@ -1,5 +1,6 @@
 """Kueue's rules for labels and topologies hold for every kind that waits, at its creation and later."""
 
+import re
 from copy import deepcopy
 from typing import Any
 
@@ -9,7 +10,13 @@ from services.classifier.refusal import RefusedError
 from services.classifier.webhook.context import NamespaceContext
 from services.classifier.webhook.mutation import mutate
 from services.classifier.webhook.updates import review_update
-from shared.contracts.kube.names import MANAGED_LABEL, MAX_EXECUTION, PRIORITY_CLASS_LABEL, QUEUE
+from shared.contracts.kube.names import (
+    GATED_BY,
+    MANAGED_LABEL,
+    MAX_EXECUTION,
+    PRIORITY_CLASS_LABEL,
+    QUEUE,
+)
 from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
 from shared.contracts.webhook import PATCHER_USER
 from shared.integrations import Integrations, opted_documents
@@ -129,6 +136,70 @@ def test_what_is_deleted_or_was_wrong_before_may_be_changed(kind: Kind) -> None:
     changed(old, new)
     wrong = an(kind, queue="Q")
     changed(wrong, {**wrong, "metadata": {**wrong["metadata"], "annotations": {"a": "b"}}})
+
+
+GATES = {
+    "one that is empty": ("a.io/b,,a.io/c", "cannot contain empty gate names"),
+    "one that comes twice": ("a.io/b, a.io/b", "duplicate gate name: a.io/b"),
+    "one without a domain": ("budget", "budget: must be a domain-prefixed path"),
+    "one of no domain": ("A_B/c", "A_B/c: must be a domain-prefixed path"),
+    "one that is too long": ("a.io/" + 60 * "b", "no more than 63 characters"),
+}
+
+
+def gated(kind: Kind, gates: str | None) -> Json:
+    obj = an(kind)
+    obj["metadata"]["annotations"] = {} if gates is None else {GATED_BY: gates}
+    return obj
+
+
+@pytest.mark.parametrize(("gates", "why"), GATES.values(), ids=GATES.keys())
+@pytest.mark.parametrize("kind", [JOB_SET, POD], ids=["JobSet", "Pod"])
+def test_gate_that_nobody_could_take_away_is_refused(kind: Kind, gates: str, why: str) -> None:
+    with pytest.raises(RefusedError, match=re.escape(why)):
+        mutate(gated(kind, gates), rules(), context=CONTEXT)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "why"),
+    [
+        (None, "a.io/b", "cannot add admission gate after creation"),
+        ("a.io/b", "a.io/c", "can only remove gates, not add new ones"),
+        ("a.io/b,a.io/c", "a.io/c", None),
+        ("a.io/b", " ", None),
+        ("a.io/b", None, None),
+    ],
+)
+def test_gates_only_go(before: str | None, now: str | None, why: str | None) -> None:
+    old, new = gated(JOB_SET, before), gated(JOB_SET, now)
+    if why is None:
+        changed(old, new)
+        return
+    with pytest.raises(RefusedError, match=why):
+        changed(old, new)
+
+
+def test_name_of_a_workload_in_an_annotation_is_one_and_stays_while_its_job_runs() -> None:
+    def named(name: str, *, runs: bool = False) -> Json:
+        obj = an(JOB_SET, runs=runs)
+        obj["metadata"]["annotations"] = {PREBUILT_WORKLOAD: name}
+        return obj
+
+    with pytest.raises(RefusedError, match=r"annotations\[.*workload-name\]: .*RFC 1123"):
+        mutate(named("A"), rules(), context=CONTEXT)
+    changed(named("a"), named("b"))
+    with pytest.raises(RefusedError, match=r"workload-name\]: .*immutable"):
+        changed(named("a", runs=True), named("b", runs=True))
+
+
+def test_job_keeps_a_queue_where_others_get_a_default_one() -> None:
+    old, new = an(JOB_SET), an(JOB_SET, queue=None)
+    integration = KINDS.find(group="jobset.x-k8s.io", kind="JobSet")
+    assert integration is not None
+    default = NamespaceContext(integrations=KINDS, default_queue="default")
+    with pytest.raises(RefusedError, match="must not be empty in namespace with default queue"):
+        review_update(new, old, integration, user="jane", context=default)
+    review_update(an(JOB_SET, queue="r"), old, integration, user="jane", context=default)
 
 
 BOTH = {f"kueue.x-k8s.io/podset-{how}-topology": "rack" for how in ("preferred", "required")}
