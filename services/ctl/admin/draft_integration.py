@@ -4,6 +4,7 @@ What the schema shows is written: pod templates, how many of each, where it is s
 is asked in comments.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -92,7 +93,8 @@ def _named(schema: Object, name: str, type_: str) -> str:
 def _suspend(schema: Object) -> Iterator[str]:
     field = _named(schema, "suspend", "boolean")
     if not field:
-        yield "  # No field `suspend` was found. Say how one is made to wait: held, hold and release."
+        yield "  # No field `suspend` was found. Say how one is made to wait: held, hold and release. Or let"
+        yield "  # its pods wait instead, which its controller makes of a template: propagate, podGroups."
     elif field != "spec.suspend":
         yield f"  suspendField: {field}"
 
@@ -151,7 +153,7 @@ def _pod_set(template: _Template, *, several: bool) -> Iterator[str]:
             named = next((p for p in properties if p.lower().endswith("name")), None)
             lines.append(f"nameFrom: item.{named or '…'}.lowerAscii()")
     elif several:
-        lines.append(f"name: {template.path[-2].lower() if len(template.path) > 1 else 'main'}")
+        lines.append(f"name: {_name(template.path)}")
     lines.append(
         f"template: {'.'.join(template.path if template.each is None else ('item', *template.path))}"
     )
@@ -160,6 +162,12 @@ def _pod_set(template: _Template, *, several: bool) -> Iterator[str]:
         lines.append(f"count: {root}.?{count}.orValue(1)")
     for place, line in enumerate(lines):
         yield f"  {'- ' if place == 0 else '  '}{line}"
+
+
+def _name(path: tuple[str, ...]) -> str:
+    """What a pod set is called: by its template, `leaderTemplate`, or by what has it."""
+    own = re.sub("(pod)?template(spec)?$", "", path[-1].lower())
+    return own or (path[-2].lower() if len(path) > 1 else "main")
 
 
 def _templates(

@@ -11,7 +11,7 @@ from shared.integrations import Integration
 from shared.integrations.document import parse
 from shared.runtime.command import Exit
 from tests.unit.ctl.whatif_objects import Sluice
-from tests.unit.integrations.definitions import BARE, GADGETS, GROUPS, ROLES
+from tests.unit.integrations.definitions import BARE, GADGETS, GROUPS, PAIRS, ROLES
 
 TEMPLATE = {"spec": {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}}
 
@@ -37,6 +37,12 @@ DRAFTS: dict[str, tuple[Object, Object, list[tuple[str, int]], tuple[str, ...]]]
             '    success: status.?phase.orValue("") == "Succeeded"',
             "  #   managedByField: spec.runPolicy.managedBy",
         ),
+    ),
+    "two templates side by side": (
+        PAIRS,
+        {"leaderTemplate": TEMPLATE, "workerTemplate": TEMPLATE},
+        [("leader", 1), ("worker", 1)],
+        ("  - name: leader", "  - name: worker"),
     ),
     "a template and a list of others": (
         GROUPS,
@@ -87,6 +93,7 @@ def test_kind_without_templates_is_told_what_has_to_be_said(
     code, out, _ = sluice_integration("init", written(tmp_path / "crd.yaml", BARE))
     assert code == Exit.OK
     assert "No field `suspend` was found. Say how one is made to wait" in out
+    assert "its pods wait instead" in out
     assert '- requests: {example.com/bares: "1"}' in out
     assert parse(out)
 

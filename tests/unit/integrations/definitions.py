@@ -87,4 +87,7 @@ GROUPS: Final = definition(
         workers=_list_of(_object(groupName=TEXT, replicas=NUMBER, template=TEMPLATE)),
     ),
 )
+PAIRS: Final = definition(
+    "Pair", spec=_object(suspend=FLAG, leaderTemplate=TEMPLATE, workerTemplate=TEMPLATE)
+)
 BARE: Final = definition("Bare", spec=_object(command=TEXT))
