@@ -3,8 +3,8 @@
 1. A job is deleted while something of it runs. Its tombstone is held back.
 2. Pods of its namespace are listed until none of them is the job's, then the tombstone is published.
 3. A new job of that name is held back, too: a subject has one last message. If the same controller made
-   both, the new one's message takes the place of the tombstone: between the two the controller would seem
-   to run nothing, and its quota would be given back while the new job's pods run or end.
+   both, nothing holds the new one, which runs beside the pods of the first. Then the first is told under a
+   name of its own (`Departure`), and the new one's message takes the place of the tombstone.
 
 A pod is the job's if its controller is, or is a child of the job: a TaskRun of a PipelineRun, a Job of a
 JobSet. What the job's kind does not make is nobody's child, whatever controller its tenant writes into it:
@@ -14,7 +14,7 @@ remains so, whatever its tenant writes into it: what is written can only keep th
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,7 +23,7 @@ import structlog
 from services.watcher.published import ObjectName
 from services.watcher.scopes import Scope
 from shared.contracts.kube.bodies import Body, OwnerReference, labels_of, status_of
-from shared.contracts.kube.kinds import PIPELINE_RUN, POD, TASK_RUN, Kind
+from shared.contracts.kube.kinds import DEPARTURE, PIPELINE_RUN, POD, TASK_RUN, Kind
 from shared.contracts.kube.names import CONTROLLER_UID
 from shared.contracts.messages.observed import Observed
 from shared.integrations import Integrations, controller_uid
@@ -69,12 +69,17 @@ class Departures:
         kube: Kube,
         integrations: Integrations,
         release: Callable[[Scope, Observed, Body | None], None],
+        tell: Callable[[Scope, Observed], Awaitable[None]],
         enabled: bool = True,
     ) -> None:
-        """`release` publishes a tombstone, and the next object of that name if there is one."""
+        """`release` publishes a tombstone, and the next object of that name if there is one.
+
+        `tell` publishes a message, and returns when it is on the log.
+        """
         self._kube = kube
         self._integrations = integrations
         self._release = release
+        self._tell = tell
         self._enabled = enabled
         self._departing: dict[str, _Departure] = {}
         """By uid of the job."""
@@ -109,6 +114,7 @@ class Departures:
         before = self._by_name.get((scope.kind, name))
         if before is not None and before != uid:
             self._departing[before].later = obj
+            self._wake.set()
             return True
         loses_pods = "deletionTimestamp" in metadata and _ORPHAN in (
             metadata.get("finalizers") or ()
@@ -124,6 +130,9 @@ class Departures:
         An earlier watcher knew to which job the pods of a TaskRun belong. The TaskRun may be gone by now,
         and its pods run.
         """
+        if kind == DEPARTURE:
+            self._restore_departure(state)
+            return
         controller = "" if state.body is None else self._maker_of(kind, state.body)
         if not controller or state.namespace is None or not self._concerns(kind):
             return
@@ -135,6 +144,16 @@ class Departures:
             self._controllers[state.uid] = controller
             self._ended_children[state.uid] = state.namespace
             self._wake.set()
+
+    def _restore_departure(self, state: Observed) -> None:
+        if state.deleted or state.body is None or state.namespace is None:
+            return
+        self._controllers[state.uid] = controller_uid(state.body)
+        self._note(state.uid, runs=True)
+        self._departing[state.uid] = _Departure(
+            scope=Scope(kind=DEPARTURE), namespace=state.namespace, tombstone=state.ended()
+        )
+        self._wake.set()
 
     def forget_later(self, scope: Scope, tombstone: Observed) -> bool:
         """Note the end of an object that was held back itself; False: it was not."""
@@ -160,6 +179,7 @@ class Departures:
         key = (kind, ObjectName(tombstone.namespace, tombstone.name))
         if (before := self._by_name.get(key)) is not None:
             self._departing[before].later = later
+            self._wake.set()
             return True
         body = tombstone.body
         if body is not None and uid not in self._running and not self._may_run(kind, body):
@@ -194,6 +214,7 @@ class Departures:
             pause = POLL_SECONDS
             while self._departing or self._ended_children:
                 self._wake.clear()
+                await self._set_apart()
                 before = len(self._departing)
                 await self._poll()
                 pause = POLL_SECONDS if len(self._departing) < before else pause * 2
@@ -204,6 +225,27 @@ class Departures:
                 except TimeoutError:
                     continue
             self._wake.clear()
+
+    async def _set_apart(self) -> None:
+        """Tell what departs under a name of its own where a controller has made the next one of its name."""
+        for departure in list(self._departing.values()):
+            scope, tombstone, later = departure.scope, departure.tombstone, departure.later
+            if (
+                tombstone is None
+                or later is None
+                or later["metadata"]["uid"] not in self._controllers
+            ):
+                continue
+            apart = tombstone.apart()
+            if apart is None:
+                continue
+            departure.scope = Scope(kind=DEPARTURE)
+            await self._tell(departure.scope, apart)
+            # The next one may have gone meanwhile.
+            later, departure.later = departure.later, None
+            departure.tombstone = apart.ended()
+            del self._by_name[scope.kind, ObjectName(tombstone.namespace, tombstone.name)]
+            self._release(scope, tombstone, later)
 
     def _concerns(self, kind: Kind) -> bool:
         if not self._enabled or not self._allowed:
@@ -267,7 +309,8 @@ class Departures:
                 continue
             if departure.pods.isdisjoint(running):
                 del self._departing[uid]
-                del self._by_name[departure.scope.kind, ObjectName(namespace, tombstone.name)]
+                name = ObjectName(namespace, tombstone.name)
+                self._by_name.pop((departure.scope.kind, name), None)
                 self._release(departure.scope, tombstone, departure.later)
                 self._forget(uid)
         in_use = set(running.values())

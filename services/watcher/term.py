@@ -24,7 +24,7 @@ from shared.bus.follow import read, recall
 from shared.bus.port import Bus, BusError, Entry, UnavailableError
 from shared.contracts import subjects
 from shared.contracts.kube.bodies import Body
-from shared.contracts.kube.kinds import INTEGRATION, Kind
+from shared.contracts.kube.kinds import DEPARTURE, INTEGRATION, Kind
 from shared.contracts.messages.observed import Observed, ObservedHeader, Synced
 from shared.contracts.subjects import observed_filter
 from shared.integrations import Integrations
@@ -118,6 +118,7 @@ class Term:
             kube=kube,
             integrations=self._integrations,
             release=self._on_departed,
+            tell=self._tell,
             enabled=until_pods_gone,
         )
         self._integration_kinds: dict[tuple[str, str], _IntegrationKind] = {}
@@ -142,7 +143,12 @@ class Term:
 
     async def run(self) -> None:
         """Read the log, list every kind stage by stage, then publish changes until cancelled."""
-        kinds = [*(one.scope.kind for one in self._shipped()), *self._looked_for, *RETIRED]
+        kinds = [
+            *(one.scope.kind for one in self._shipped()),
+            *self._looked_for,
+            *RETIRED,
+            DEPARTURE,
+        ]
         bodies = await self._read_published(kinds)
         # What was published of a kind that is served no more gets tombstones.
         self._served = frozenset(k for k in self._looked_for if self._published.names(k, None))
@@ -417,6 +423,10 @@ class Term:
         self._publish(scope, state)
         if later is not None:
             self._on_changed(scope, later)
+
+    async def _tell(self, scope: Scope, state: Observed) -> None:
+        self._publish(scope, state)
+        await self._publisher.flush()
 
     def _publish(self, scope: Scope, state: Observed) -> None:
         self._published.record(scope.kind, state)

@@ -125,6 +125,7 @@ class Projector:
             *ClusterObjects.watched(),
             kinds.WORKLOAD,
             kinds.INTEGRATION,
+            kinds.DEPARTURE,
             *(integration.kind for integration in INTEGRATIONS),
         )
 
@@ -162,6 +163,8 @@ class Projector:
             self._on_workload(observed)
         elif resource == (kinds.INTEGRATION.group, kinds.INTEGRATION.plural):
             self._on_integration(observed)
+        elif resource == (kinds.DEPARTURE.group, kinds.DEPARTURE.plural):
+            self._on_departure(observed)
         elif integration := self._integrations.find(group=observed.group, plural=observed.plural):
             for seen, reader in self._groups.read(observed, integration):
                 self._on_job(seen, reader)
@@ -247,10 +250,9 @@ class Projector:
         if observed.deleted or job is None:
             controller = self._nesting.controller_of(job_ref)
             self._nesting.forget(job_ref, observed)
-            left = self._nesting.forget_leaver(observed.uid)
-            self._origins.forget(job_ref, observed.uid)
             self._on_children(controller)
-            self._on_children(left)
+            if self._origins.forget(job_ref, observed.uid):
+                self._on_children(self._nesting.forget_leaver(observed.uid))
             known = None if before is None else self._jobs[before][1]["metadata"]
             if before is not None and known is not None:
                 if observed.ends(known["uid"], str(known.get("resourceVersion", ""))):
@@ -372,6 +374,25 @@ class Projector:
             del self._by_uid[uid]
             self._origins.end(uid)
             self._on_owner(uid)
+
+    def _on_departure(self, observed: Observed) -> None:
+        """Read a job that is gone, and of which pods still end, beside the next one of its name."""
+        job = observed.departed()
+        if job is None or job.body is None:
+            return
+        integration = self._integrations.find(group=job.group, plural=job.plural)
+        if integration is None:
+            return
+        if not job.deleted:
+            name = job.body["metadata"]["name"]
+            apart = ObjectRef(self._cluster, integration.detail, job.namespace, job.name)
+            before = ObjectRef(self._cluster, integration.detail, job.namespace, name)
+            self._nesting.forget(before, job)
+            self._origins.move(before, apart, job.uid)
+            ref = self._by_uid.get(job.uid)
+            if ref is not None and self._workload_of.get(before) == ref:
+                self._workload_of[apart] = self._workload_of.pop(before)
+        self._on_job(job, integration)
 
     def _on_cluster_object(self, observed: Observed) -> None:
         """Project again what the object may concern. A namespace may become managed by its labels."""

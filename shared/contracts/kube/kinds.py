@@ -62,6 +62,10 @@ PIPELINE_RUN: Final = _kind("tekton.dev", "pipelineruns", "PipelineRun")
 INTEGRATION: Final = _kind(
     "sluicegate.dev", "integrations", "Integration", version="v1alpha1", namespaced=False
 )
+DEPARTURE: Final = _kind("sluicegate.dev", "departures", "Departure", version="v1alpha1")
+"""No kind of an API server: the watcher tells so of a job that is gone, and has pods still, beside the next
+one of its name. The name of a departure is the uid of that job."""
+
 TASK_RUN: Final = _kind("tekton.dev", "taskruns", "TaskRun")
 JOB: Final = _kind("batch", "jobs", "Job")
 

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Final, Self
 from shared.contracts import subjects
 from shared.contracts.kube.bodies import Body, as_body
 from shared.contracts.kube.conditions import are_conditions
+from shared.contracts.kube.kinds import DEPARTURE
 from shared.contracts.kube.moments import Moment
 from shared.contracts.kube.numbers import is_at_least
 from shared.contracts.messages.base import Message, UndecodableError
@@ -91,6 +92,53 @@ class Observed(ObservedHeader):
     def with_object(self, obj: dict[str, Any]) -> "Observed":
         """The same observation with another object."""
         return self.model_copy(update={"object": obj})
+
+    def ended(self) -> "Observed":
+        """The tombstone of what was observed."""
+        return self.model_copy(update={"deleted": True})
+
+    def apart(self) -> "Observed | None":
+        """What says that this job, which is gone, has pods still, beside the next one of its name.
+
+        Its name is the uid of the job. None if the last state of the job is unknown.
+        """
+        if self.object is None:
+            return None
+        owners = (self.object.get("metadata") or {}).get("ownerReferences") or []
+        metadata = {"name": self.uid, "uid": self.uid, "namespace": self.namespace}
+        return Observed(
+            cluster=self.cluster,
+            group=DEPARTURE.group,
+            version=DEPARTURE.version,
+            plural=DEPARTURE.plural,
+            kind=DEPARTURE.kind,
+            namespace=self.namespace,
+            name=self.uid,
+            uid=self.uid,
+            resource_version=self.resource_version,
+            object={
+                "metadata": {**metadata, "ownerReferences": owners},
+                "spec": {"group": self.group, "plural": self.plural, "object": self.object},
+            },
+        )
+
+    def departed(self) -> "Observed | None":
+        """The job of which a departure speaks, under a name that no object has; None if it is none.
+
+        It is gone as the departure is.
+        """
+        spec = (self.object or {}).get("spec") or {}
+        body, group, plural = (spec.get(field) for field in ("object", "group", "plural"))
+        if not (isinstance(body, dict) and isinstance(group, str) and isinstance(plural, str)):
+            return None
+        metadata = body.get("metadata")
+        if not isinstance(metadata, dict) or metadata.get("uid") != self.uid:
+            return None
+        name = metadata.get("name")
+        named = self.model_copy(update={"group": group, "plural": plural, "name": name})
+        if not isinstance(name, str) or _problem_of(body, named) is not None:
+            return None
+        return named.model_copy(update={"name": f"{name}/{self.uid}", "object": body})
 
     def truncated_to(self, obj: dict[str, Any], ref: str | None) -> "Observed":
         """The same observation with a part of the object. `ref`: the reference to the whole message."""

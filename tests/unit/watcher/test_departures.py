@@ -7,7 +7,7 @@ import pytest
 from typing_extensions import override
 
 from services.simulator.local import LocalKube
-from shared.contracts.kube.kinds import JOB, POD, Kind
+from shared.contracts.kube.kinds import DEPARTURE, JOB, POD, Kind
 from shared.integrations import JOB_SET
 from shared.kube.port import Kube, Listing, RefusedError, UnavailableError
 from tests.unit.watcher.harness import Harness, job, run_harness
@@ -163,12 +163,23 @@ def test_next_job_of_the_name_is_published_after_the_one_before() -> None:
     run_harness(drive)
 
 
-@pytest.mark.parametrize(("makers", "hides"), [("aa", True), ("ab", False), ("a-", False)])
-@pytest.mark.parametrize("away", [False, True], ids=["watched", "while no watcher is there"])
-def test_next_job_of_one_controller_takes_the_place_of_the_one_before(
-    makers: str, hides: bool, away: bool
+@pytest.mark.parametrize(
+    ("makers", "away", "apart"),
+    [
+        ("aa", False, True),
+        ("ab", False, True),
+        ("a-", False, False),
+        ("aa", True, False),
+        ("ab", True, False),
+    ],
+)
+def test_next_job_that_a_controller_made_is_told_beside_the_one_before(
+    makers: str, *, away: bool, apart: bool
 ) -> None:
-    """Between a tombstone and the next Job their JobSet would seem to run nothing."""
+    """Nobody holds it: it runs beside the pods of the first.
+
+    Who makes one by hand waits, and so does whoever finds only the name of the first on the log.
+    """
 
     async def next_job(harness: Harness, maker: str) -> str:
         body = job("j")
@@ -202,11 +213,18 @@ def test_next_job_of_one_controller_takes_the_place_of_the_one_before(
         if away:
             await harness.start()
         await asyncio.sleep(40)
-        assert {one.uid for one in harness.published(JOB)} == {first}
+        told = harness.published(DEPARTURE)
+        assert [(one.uid, one.deleted) for one in told] == [(first, False)] * apart
+        assert {one.uid for one in harness.published(JOB)} == (
+            {first, second} if apart else {first}
+        )
         await harness.kube.patch(POD, "default", "p", {"metadata": {"finalizers": None}})
         await asyncio.sleep(60)
         seen = [(one.uid, one.deleted) for one in harness.published(JOB)]
         assert seen[-1] == (second, False)
-        assert ((first, True) in seen) is not hides
+        # Between a tombstone and the next Job their JobSet would seem to run nothing.
+        assert ((first, True) in seen) is not (makers == "aa")
+        told = harness.published(DEPARTURE)[apart:]
+        assert [(one.uid, one.deleted) for one in told] == [(first, True)] * apart
 
     run_harness(drive)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shared.contracts.kube.kinds import JOB, POD, Object
+from shared.contracts.kube.kinds import DEPARTURE, JOB, POD, Object
 from shared.integrations import JOB_SET
 from shared.kube.port import NotFoundError
 from tests.unit.watcher.harness import Harness, job, run_harness
@@ -117,5 +117,39 @@ def test_owner_whose_jobs_have_ended_is_gone_at_once() -> None:
         await harness.kube.delete(JOB_SET.kind, "default", "set")
         await asyncio.sleep(1)
         assert "jobsets" in ended(harness)
+
+    run_harness(drive)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_owner_is_gone_when_the_pods_of_all_that_it_made_are(*, restarts: bool) -> None:
+    """Its tenant deletes one Job after the other, and its controller makes the next one each time."""
+
+    async def drive(harness: Harness) -> None:
+        await furnish(harness)
+        await harness.start()
+        await asyncio.sleep(5)
+        above = await harness.kube.get(JOB_SET.kind, "default", "set")
+        uids = [(await harness.kube.get(JOB, "default", "j"))["metadata"]["uid"]]
+        for _ in range(2):
+            await harness.delete("j")
+            body = job("j")
+            body["metadata"]["ownerReferences"] = owned(above, "JobSet", JOB_SET.kind.api_version)
+            uids.append((await harness.kube.create(JOB, body))["metadata"]["uid"])
+            await harness.kube.patch(JOB, "default", "j", ACTIVE, subresource="status")
+            await asyncio.sleep(5)
+        if restarts:
+            await harness.kill()
+            await harness.start()
+            await asyncio.sleep(5)
+        await harness.kube.patch(JOB_SET.kind, "default", "set", COMPLETED, subresource="status")
+        await harness.kube.delete(JOB_SET.kind, "default", "set")
+        await asyncio.sleep(60)
+        alive = {one.uid for one in harness.published(DEPARTURE)}
+        alive -= {one.uid for one in harness.published(DEPARTURE) if one.deleted}
+        assert alive == {uids[0]}, "the second has no pod"
+        assert "jobsets" not in ended(harness)
+        await end_pod(harness)
+        assert ended(harness)[-2:] == ["departures", "jobsets"]
 
     run_harness(drive)

@@ -54,10 +54,10 @@ class Origins:
             self._makers[uid] = maker
             self._made[maker.uid] = self._made.get(maker.uid, 0) + 1
 
-    def forget(self, job_ref: ObjectRef, uid: str) -> None:
-        """Forget the job of that uid, which is gone."""
+    def forget(self, job_ref: ObjectRef, uid: str) -> bool:
+        """Forget the job of that uid, which is gone; False: it is not known by that name."""
         if self._uids.get(job_ref) != uid:
-            return
+            return False
         del self._uids[job_ref]
         maker = self._makers.pop(uid).uid
         self._came_to_rest.discard(uid)
@@ -67,6 +67,12 @@ class Origins:
             if maker in self._ended:
                 self._ended.discard(maker)
                 self._queues.pop(maker, None)
+        return True
+
+    def move(self, before: ObjectRef, after: ObjectRef, uid: str) -> None:
+        """Record that the job of that uid is told under another name from now on."""
+        if self._uids.get(before) == uid:
+            self._uids[after] = self._uids.pop(before)
 
     def manage(self, uid: str, queue: str) -> None:
         """Record that a job which may make others is managed. Its last known queue counts."""

@@ -43,9 +43,12 @@ class Cluster:
             kind = JOB_SET.kind if "replicatedJobs" in spec else kinds.JOB
             kind = kinds.WORKLOAD if "podSets" in spec else kind
             self.projector.observe(seen(kind, obj, deleted=deleted))
-            for change in self.projector.changes():
-                assert change.state.owner is not None
-                self.states[change.state.owner.name] = change.state
+            self.publish()
+
+    def publish(self) -> None:
+        for change in self.projector.changes():
+            assert change.state.owner is not None
+            self.states[change.state.owner.name] = change.state
 
     @property
     def owner(self) -> WorkloadState:
