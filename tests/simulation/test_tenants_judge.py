@@ -354,3 +354,46 @@ def test_pod_counts_by_itself_from_its_gate_to_its_end(
     found = [(one.steady.get("cpu", 0), one.ending.get("cpu", 0)) for one in work.changes]
     assert found == expected
     assert all(job.is_managed(AT) for job in work.jobs.values())
+
+
+def child_holds_on(history: History) -> None:
+    """A Job that was let out is stopped, while its JobSet keeps its quota."""
+    history.decide(1, "set", "admitted", cpu="2")
+    history.runs(2, "set", 2)
+    history.decide(10, "child", "evicted", unplanned=True)
+    history.runs(60, "set", 0)
+    history.decide(61, "child", "waiting")
+    history.decide(62, "set", "released")
+
+
+def child_runs_besides(history: History) -> None:
+    history.decide(1, "set", "admitted", cpu="1")
+    history.decide(2, "child", "evicted", unplanned=True)
+    history.runs(3, "set", 2)
+
+
+def quota_of_the_set_is_given_back(history: History) -> None:
+    history.decide(1, "set", "admitted")
+    history.runs(2, "set", 1)
+    history.decide(10, "set", "released")
+    history.decide(20, "child", "admitted")
+    history.runs(21, "set", 0)
+
+
+CHILDREN: dict[str, tuple[Callable[[History], None], str]] = {
+    "its set holds quota until it has stopped": (child_holds_on, ""),
+    "it runs beside what its set was given": (child_runs_besides, "runs more than it was given"),
+    "its set's quota is given back": (
+        quota_of_the_set_is_given_back,
+        "is given back while it runs",
+    ),
+}
+
+
+@pytest.mark.parametrize(("play", "found"), CHILDREN.values(), ids=CHILDREN)
+def test_what_a_job_set_made_is_judged_with_it(play: Callable[[History], None], found: str) -> None:
+    history = History()
+    history.runs(0, "set", 0)
+    history.work.jobs["child"] = replace(history.work.jobs["set"], uid="child", root="set")
+    play(history)
+    assert [found in problem for problem in history.problems()] == [True] * bool(found)

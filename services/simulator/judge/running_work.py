@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from services.simulator.cluster.api import Api
-from services.simulator.cluster.kinds.catalogue import JOBS, PIPELINERUNS, PODS
+from services.simulator.cluster.collector import FOREGROUND_DELETION, ORPHAN
+from services.simulator.cluster.kinds.catalogue import JOB_SETS, JOBS, PIPELINERUNS, PODS
 from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.cluster.storage.stored import Event
 from shared.contracts.kube.conditions import SUCCEEDED, has_status
@@ -26,6 +27,9 @@ Amounts = dict[str, int]
 
 _OWN_QUEUE: Final = frozenset({"", "Deployment"})
 """Kinds of controllers whose pods wait by themselves; empty: none."""
+
+_COLLECTED: Final = frozenset({FOREGROUND_DELETION, ORPHAN})
+"""Finalizers that the garbage collector takes away."""
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _UNIT: Final = 10**9
@@ -42,6 +46,9 @@ class Job:
     created_at: datetime
     managed_at: datetime | None = None
     """When it first named a queue. A PipelineRun does from its creation: the rules give each one a queue."""
+
+    root: str = ""
+    """Uid of the managed JobSet that it named at its creation, for whose quota it is made; empty: none."""
 
     finished: bool = False
     terminating: bool = False
@@ -86,7 +93,7 @@ class RunningWork:
     def __init__(self, api: Api, now: Callable[[], datetime], *, pods_wait: bool = False) -> None:
         """`pods_wait`: pods that name a queue are jobs of their own."""
         self.jobs: dict[str, Job] = {}
-        """Every Job and PipelineRun that there was, by uid, and every pod that waits by itself."""
+        """Every Job, JobSet and PipelineRun that there was, by uid, and every pod that waits by itself."""
 
         self.changes: list[Change] = []
         """In the order of time."""
@@ -95,6 +102,7 @@ class RunningWork:
         self._pods_wait = pods_wait
         self._pods: dict[str, _Pod] = {}
         self._running: dict[str, _Running] = {}
+        api.store.subscribe(JOB_SETS, self._on_job)
         api.store.subscribe(JOBS, self._on_job)
         api.store.subscribe(PIPELINERUNS, self._on_run)
         api.store.subscribe(PODS, self._on_pod)
@@ -104,7 +112,7 @@ class RunningWork:
         job = self._job(obj)
         if job.managed_at is None and queue_of(obj):
             job.managed_at = self._now()
-        job.finished = job.finished or _is_true(obj, "Complete", "Failed")
+        job.finished = job.finished or _is_true(obj, "Complete", "Completed", "Failed")
 
     def _on_run(self, event: Event) -> None:
         obj = event.stored.obj
@@ -125,9 +133,34 @@ class RunningWork:
                 namespace=metadata["namespace"],
                 name=metadata["name"],
                 created_at=self._now(),
+                root=self._root(obj),
             )
-        self.jobs[uid].terminating |= "deletionTimestamp" in metadata
-        return self.jobs[uid]
+        job = self.jobs[uid]
+        job.terminating |= "deletionTimestamp" in metadata
+        if (
+            job.root
+            and job.terminating
+            and not _COLLECTED.issuperset(metadata.get("finalizers") or ())
+        ):
+            # Nobody can stop what its tenant keeps from going, so nor what its quota is for.
+            self.jobs[job.root].terminating = True
+        return job
+
+    def root_of(self, uid: str) -> str:
+        """Uid of the job for whose quota another one is made; its own if it is unknown."""
+        job = self.jobs.get(uid)
+        return uid if job is None else job.root or uid
+
+    def _root(self, obj: Obj) -> str:
+        controller = _controller(obj)
+        owner = self.jobs.get(str(controller.get("uid")))
+        made_for_it = (
+            owner is not None
+            and owner.kind == controller.get("kind") == "JobSet"
+            and owner.name == controller.get("name")
+            and owner.managed_at is not None
+        )
+        return owner.uid if owner is not None and made_for_it else ""
 
     def _on_pod(self, event: Event) -> None:
         obj, uid = event.stored.obj, event.stored.uid
@@ -154,11 +187,12 @@ class RunningWork:
     def _on_new_pod(self, obj: Obj) -> None:
         """Follow a pod of a Job, or one that waits by itself; not that of a TaskRun, whose run is counted."""
         uid = str(obj["metadata"]["uid"])
-        owners = obj["metadata"].get("ownerReferences") or []
-        controller: Obj = next((one for one in owners if one.get("controller")), {})
+        controller = _controller(obj)
         owner = self.jobs.get(str(controller.get("uid")))
         if owner is not None:
-            self._pods[uid] = _Pod(owner=owner.uid, requests=_requests_of_pod(obj), waits=False)
+            self._pods[uid] = _Pod(
+                owner=owner.root or owner.uid, requests=_requests_of_pod(obj), waits=False
+            )
         elif self._pods_wait and queue_of(obj) and controller.get("kind", "") in _OWN_QUEUE:
             self._job(obj).managed_at = self._now()
             self._pods[uid] = _Pod(owner=uid, requests=_requests_of_pod(obj), waits=True)
@@ -179,6 +213,11 @@ class RunningWork:
                     ending=_sum(running.ending.values()),
                 )
             )
+
+
+def _controller(obj: Obj) -> Obj:
+    owners = obj["metadata"].get("ownerReferences") or []
+    return next((one for one in owners if one.get("controller")), {})
 
 
 def _requests_of_run(run: Obj) -> Amounts:

@@ -43,7 +43,8 @@ class _Moment:
 
     at: datetime
     steady: dict[str, Amounts] = field(default_factory=dict)
-    held: dict[str, Admission] = field(default_factory=dict)
+    held: dict[str, list[Admission]] = field(default_factory=dict)
+    """By uid of what runs: its own quota, and that of jobs that are made for it and were let out."""
 
 
 def uncounted_is_stopped(work: RunningWork, message_logs: MessageLogs, end: datetime) -> list[str]:
@@ -51,17 +52,17 @@ def uncounted_is_stopped(work: RunningWork, message_logs: MessageLogs, end: date
 
     def uncounted(moment: _Moment) -> Iterator[str]:
         for uid in moment.steady:
-            holder, job = moment.held.get(uid), work.jobs[uid]
-            if holder is None and job.is_managed(moment.at):
+            holders, job = moment.held.get(uid, []), work.jobs[uid]
+            if not holders and job.is_managed(moment.at):
                 yield f"{_name(job)} runs and holds no quota"
-            elif holder is None or job.terminating:
+            elif not holders or job.terminating:
                 continue  # Its kind's controller acts no more: it is counted until it ends.
-            elif holder.state == "evicted":
-                yield f"{_name(job)} runs on though it is evicted ({holder.reason})"
-            elif holder.unplanned:
+            elif all(one.state == "evicted" for one in holders):
+                yield f"{_name(job)} runs on though it is evicted ({holders[0].reason})"
+            elif not _planned(holders):
                 yield f"{_name(job)} runs on though nobody admitted it"
 
-    return _lasting(uncounted, work.changes, message_logs, end)
+    return _lasting(uncounted, work, message_logs, end)
 
 
 def never_more_than_admitted(
@@ -71,14 +72,14 @@ def never_more_than_admitted(
 
     def grown(moment: _Moment) -> Iterator[str]:
         for uid, running in moment.steady.items():
-            holder = moment.held.get(uid)
-            if holder is None:
+            holders = moment.held.get(uid, [])
+            if not holders or (len(holders) > 1 and work.jobs[uid].terminating):
                 continue
-            given = _given(holder)
+            given = _given(_planned(holders) or holders)
             if any(running.get(resource, 0) > amount for resource, amount in given.items()):
                 yield f"{_name(work.jobs[uid])} runs more than it was given"
 
-    return _lasting(grown, work.changes, message_logs, end)
+    return _lasting(grown, work, message_logs, end)
 
 
 def quotas_kept(
@@ -90,9 +91,8 @@ def quotas_kept(
         for pool in pools:
             running = dict.fromkeys(pool.nominal, 0)
             for uid, amounts in moment.steady.items():
-                holder = moment.held.get(uid)
                 job = work.jobs[uid]
-                unplanned = holder is not None and holder.unplanned
+                unplanned = any(one.unplanned for one in moment.held.get(uid, []))
                 is_managed = job.is_managed(moment.at) and job.namespace in pool.namespaces
                 if is_managed and not unplanned:
                     for resource in running:
@@ -101,7 +101,7 @@ def quotas_kept(
                 if amount > pool.nominal[resource]:
                     yield f"more {resource} runs than the quota of {pool.name}"
 
-    return _lasting(exceeded, work.changes, message_logs, end)
+    return _lasting(exceeded, work, message_logs, end)
 
 
 def released_when_gone(
@@ -128,22 +128,23 @@ def released_when_gone(
             running[upcoming.uid] = upcoming
             upcoming = next(coming, None)
         one = record.message
-        under = held.setdefault(one.uid, set())
+        root = work.root_of(one.uid)
+        under = held.setdefault(root, set())
         was_held = one.name in under
         under.discard(one.name)
         if one.state in HOLDING:
             under.add(one.name)
-            sequence, by = doubtful.pop(one.uid, (0, one.decided_at))
+            sequence, by = doubtful.pop(root, (0, one.decided_at))
             if one.decided_at <= by:
                 wrong.pop(sequence, None)
-        elif was_held and not under and one.namespace in within and one.uid in running:
-            now = running[one.uid]
+        elif was_held and not under and one.namespace in within and root in running:
+            now = running[root]
             if not now.steady and not now.ending:
                 continue
-            is_news = record.time - idle_until[one.uid] <= _MOMENT
-            doubtful[one.uid] = (record.sequence, one.decided_at + _AGAIN * is_news)
+            is_news = record.time - idle_until[root] <= _MOMENT
+            doubtful[root] = (record.sequence, one.decided_at + _AGAIN * is_news)
             wrong[record.sequence] = (
-                f"ADMISSIONS {record.sequence}: the quota of {_name(work.jobs[one.uid])} is given back "
+                f"ADMISSIONS {record.sequence}: the quota of {_name(work.jobs[root])} is given back "
                 f"while it runs {_shown(now.steady)} and ends {_shown(now.ending)}"
             )
     return list(wrong.values())
@@ -165,14 +166,14 @@ def priorities_given(message_logs: MessageLogs, expected: Mapping[str, int]) -> 
 
 def _lasting(
     wrong_at: Callable[[_Moment], Iterator[str]],
-    changes: Sequence[Change],
+    work: RunningWork,
     message_logs: MessageLogs,
     end: datetime,
 ) -> list[str]:
     """Return what is wrong for longer than `NOTICE_SECONDS` without a break, each once."""
     since: dict[str, datetime] = {}
     told: dict[str, str] = {}
-    for moment in _moments(changes, message_logs, end):
+    for moment in _moments(work, message_logs, end):
         present = dict.fromkeys(wrong_at(moment))
         for text in [text for text in since if text not in present]:
             _tell(told, text, since.pop(text), moment.at)
@@ -189,13 +190,12 @@ def _tell(told: dict[str, str], text: str, began: datetime, ended: datetime) -> 
         told[text] = f"{text}, for {seconds:.1f} s from {began:%H:%M:%S} on"
 
 
-def _moments(
-    changes: Sequence[Change], message_logs: MessageLogs, end: datetime
-) -> Iterator[_Moment]:
+def _moments(work: RunningWork, message_logs: MessageLogs, end: datetime) -> Iterator[_Moment]:
     """Yield the state after each change and each decision, in the order of time; the same object."""
     moment = _Moment(at=end)
     under: dict[str, dict[str, Admission]] = {}
-    happenings: list[tuple[datetime, Change | Admission]] = [(one.at, one) for one in changes]
+    last: dict[str, dict[str, Admission]] = {}
+    happenings: list[tuple[datetime, Change | Admission]] = [(one.at, one) for one in work.changes]
     happenings += [(record.time, record.message) for record in message_logs.admissions]
     for at, one in sorted(happenings, key=lambda happening: happening[0]):
         if at > end:
@@ -210,15 +210,22 @@ def _moments(
             holders.pop(one.name, None)
             if one.state in HOLDING:
                 holders[one.name] = one
-            moment.held.pop(one.uid, None)
+            root = work.root_of(one.uid)
+            of_root = last.setdefault(root, {})
+            of_root.pop(one.uid, None)
             if holders:
-                moment.held[one.uid] = [*holders.values()][-1]
+                of_root[one.uid] = [*holders.values()][-1]
+            moment.held[root] = [*of_root.values()]
         yield moment
 
 
-def _given(admission: Admission) -> Amounts:
+def _planned(holders: Sequence[Admission]) -> list[Admission]:
+    return [one for one in holders if one.state != "evicted" and not one.unplanned]
+
+
+def _given(holders: Sequence[Admission]) -> Amounts:
     given: Amounts = {}
-    for pod_set in admission.pod_sets:
+    for pod_set in (each for one in holders for each in one.pod_sets):
         for resource, text in pod_set.usage.items():
             given[resource] = given.get(resource, 0) + parse_quantity(text)
     return given

@@ -44,5 +44,12 @@ MUTANTS: Final = (
         make=constant(None),
         scenarios=TENANTS,
     ),
+    Mutant(
+        name="a job that leaves its controller is forgotten",
+        adr=117,
+        where="services.classifier.projection.owners.origins:Origins.left",
+        make=constant(""),
+        scenarios=TENANTS,
+    ),
 )
 """In the order of the ADRs."""

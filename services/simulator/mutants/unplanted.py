@@ -46,7 +46,6 @@ UNPLANTED: Final[Mapping[int, str]] = {
     113: _STRUCTURE,
     114: "history is read only: tests/unit/history",
     116: "the memory bus knows neither hints nor direct reads: tests/integration/test_direct_reading.py",
-    117: "no world's tenant has JobSets: tests/unit/classifier/projection/test_let_out.py",
     118: "worlds have no users of NATS, and forge no headers: tests/attacks/test_bus_attacks.py",
     121: "figures to look at: tests/unit/quota/test_balances.py",
     123: "few worlds have a replica that is late with decisions only: tests/unit/patcher/test_late_stop.py",

@@ -11,7 +11,7 @@ from typing_extensions import override
 from services.simulator.behaviour.clock import Clock
 from services.simulator.behaviour.conditions import condition, with_condition
 from services.simulator.behaviour.controller import Controller, owner_key
-from services.simulator.cluster.api import Api
+from services.simulator.cluster.api import Api, DeleteOptions
 from services.simulator.cluster.kinds.catalogue import JOB_SETS, JOBS
 from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.cluster.storage.stored import Stored
@@ -48,13 +48,15 @@ class JobSetController(Controller):
         managed_by = obj["spec"].get("managedBy") or MANAGED_BY_JOBSET
         if managed_by != MANAGED_BY_JOBSET or "deletionTimestamp" in obj["metadata"]:
             return
-        if _is_true(obj, "Completed", "Failed"):
-            return
         jobs = {
             dependent.name: dependent
             for dependent in self.api.collector.dependents(stored.uid)
             if dependent.kind.resource == JOBS.resource
         }
+        if _is_true(obj, "Completed", "Failed"):
+            for dependent in jobs.values():
+                await self._delete_active(dependent)
+            return
         suspended = bool(obj["spec"].get("suspend"))
         if suspended:  # Whatever names it as its controller, also what it has not made.
             for dependent in jobs.values():
@@ -90,6 +92,14 @@ class JobSetController(Controller):
             },
         }
         return await self.api.create(JOBS, "v1", stored.namespace, body)
+
+    async def _delete_active(self, job: Stored) -> None:
+        """Delete a Job that has not ended: what comes below a JobSet that has ended goes, too."""
+        if "deletionTimestamp" not in job.obj["metadata"] and not _is_true(
+            job.obj, "Complete", "Failed"
+        ):
+            options = DeleteOptions(uid=job.uid, propagation="Foreground")
+            await self.api.delete(JOBS, job.namespace, job.name, options)
 
     async def _follow_suspension(self, job: Stored, replicated: Obj, *, suspended: bool) -> None:
         """Suspend or resume the Jobs; a resumed Job gets the current pod template."""

@@ -1,5 +1,6 @@
 """A client with the rights of Kubernetes' role `edit` in one namespace, and no others."""
 
+from datetime import datetime
 from random import Random
 from typing import Any, Final
 
@@ -50,6 +51,11 @@ class Tenant:
         """Return one of the tenant's objects of a kind, or None if there is none."""
         found = await self.list(kind)
         return self.random.choice(found) if found else None
+
+    def age(self, obj: Object) -> float:
+        """Return how many seconds ago an object was created."""
+        created = datetime.fromisoformat(obj["metadata"]["creationTimestamp"])
+        return (self._world.now() - created).total_seconds()
 
     async def create(self, kind: Kind, obj: Object) -> Object | None:
         """Create an object; return it, or None if it was refused."""

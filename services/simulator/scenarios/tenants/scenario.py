@@ -1,7 +1,7 @@
 """Plays one seed twice, with the adversary and without, and judges what really ran."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import timedelta
 from random import Random
 from typing import Final
@@ -11,6 +11,7 @@ from services.simulator.judge.running_work import RunningWork
 from services.simulator.scenarios.port import Verdict, run_world
 from services.simulator.scenarios.system import DEFAULTS, System
 from services.simulator.scenarios.tenants.jobs import JOB_WRITES
+from services.simulator.scenarios.tenants.jobsets import JOB_SET_WRITES
 from services.simulator.scenarios.tenants.load import (
     ADVERSARY,
     HONEST,
@@ -34,6 +35,9 @@ from shared.testing.world.world import World
 WRITES_SECONDS: Final = 90.0
 """How long the adversary writes."""
 
+SEEN_SECONDS: Final = 8.0
+"""By then services see what is created."""
+
 SETTLE_SECONDS: Final = 45.0
 """Longer than everything has to be noticed and to end."""
 
@@ -47,6 +51,9 @@ while services read what the adversary wrote."""
 SERVICES: Final = ("watcher", "classifier", "quota", "patcher")
 PODS_WAIT_EVERY: Final = 3
 """In one of so many worlds pods wait, too, and the adversary writes whatever there is."""
+
+JOB_SETS_EVERY: Final = 6
+"""In one of so many worlds the adversary has JobSets, too, and writes to them and to their Jobs besides."""
 
 _WRITES: Final = {**JOB_WRITES, **RUN_WRITES, **WORKLOAD_WRITES, **METADATA_WRITES}
 _MORE_WRITES: Final = {**_WRITES, **POD_WRITES, **PREBUILT_WRITES, **MORE_WORKLOAD_WRITES}
@@ -95,6 +102,10 @@ def _play(seed: int, verdict: Verdict, *, is_attacked: bool) -> RunningWork:
     return work
 
 
+def _has_job_sets(seed: int) -> bool:
+    return seed % JOB_SETS_EVERY == 4
+
+
 def _pods_wait(seed: int) -> bool:
     return seed % PODS_WAIT_EVERY == 1
 
@@ -114,12 +125,16 @@ async def _drive(
     for service in SERVICES:
         system.serve(service)
     tenant = Tenant(system.kube, ADVERSARY, random=Random(f"adversary/{world.seed}"), world=world)
+    draws = Random(f"jobsets/{world.seed}")
+    job_sets = Tenant(system.kube, ADVERSARY, random=draws, world=world)
     coming = arrivals(random, pods_wait=_pods_wait(world.seed))
     if random.random() < 1 / 2:
         await asyncio.sleep(3.0)  # Otherwise the first jobs exist before the services start.
     async with asyncio.TaskGroup() as group:
         if is_attacked:
             group.create_task(_attack(tenant, pods_wait=_pods_wait(world.seed)))
+        if is_attacked and _has_job_sets(world.seed):
+            group.create_task(_write_to_job_sets(job_sets))
         for one in coming:
             await asyncio.sleep(max(0.0, one.at - loop.time()))
             await system.kube.create(one.kind, one.job)
@@ -143,6 +158,18 @@ async def _attack(tenant: Tenant, *, pods_wait: bool) -> None:
     if pods_wait:
         table = _MORE_WRITES
         await asyncio.sleep(IN_FORCE_SECONDS - loop.time())
+    await _write(tenant, table, every)
+
+
+async def _write_to_job_sets(tenant: Tenant) -> None:
+    await asyncio.sleep(SEEN_SECONDS)
+    await _write(tenant, JOB_SET_WRITES, tenant.random.choice((0.7, 1.5, 4.0)))
+
+
+async def _write(
+    tenant: Tenant, table: Mapping[Callable[[Tenant], Awaitable[None]], int], every: float
+) -> None:
+    random, loop = tenant.random, asyncio.get_running_loop()
     writes, weights = list(table), list(table.values())
     while loop.time() < WRITES_SECONDS:
         await asyncio.sleep(random.choice((0.0, random.expovariate(1 / every))))
