@@ -138,12 +138,12 @@ FORGERIES: dict[str, tuple[dict[str, Any], str]] = {
         {"job": job(metadata__annotations={ORDER: MARK, LEASE: "soon"})}, "must be seconds"),
     "a Job with a lease that never ends": (
         {"job": job(metadata__annotations={ORDER: MARK, LEASE: "inf"})}, "must be seconds"),
-    "a Pod": ({"job": job(**POD)}, "nothing that can wait"),
-    "a ClusterRoleBinding": ({"job": job(**ROLE)}, "nothing that can wait"),
-    "a Secret": ({"job": job(apiVersion="v1", kind="Secret")}, "nothing that can wait"),
+    "a Pod": ({"job": job(**POD)}, "no Integration here is for it"),
+    "a ClusterRoleBinding": ({"job": job(**ROLE)}, "no Integration here is for it"),
+    "a Secret": ({"job": job(apiVersion="v1", kind="Secret")}, "no Integration here is for it"),
     "a Job of a version that is not the Integration's": (
         {"job": job(apiVersion="batch/v1beta1")}, "must be 'batch/v1'"),
-    "an object without a kind": ({"job": job(kind=None)}, "nothing that can wait"),
+    "an object without a kind": ({"job": job(kind=None)}, "no Integration here is for it"),
     "a Job without a queue": (
         {"job": job(metadata__labels=without("kueue.x-k8s.io/queue-name"))}, "names no LocalQueue"),
     "a Job in a queue that does not exist": (
@@ -164,10 +164,10 @@ FORGERIES: dict[str, tuple[dict[str, Any], str]] = {
     "a target of a kind that cannot wait": (
         {"state": "chosen", "job": None, "wish": {"a": 1},
          "target": target(api_version="apps/v1", kind="Deployment", plural="deployments")},
-        "nothing that can wait"),
+        "no Integration here is for it"),
     "a Workload where no Kueue is": ({"job": None, "workload": WORKLOAD}, "no Kueue of its own"),
     "the withdrawal of a Secret": (
-        {"state": "withdrawn", "job": job(apiVersion="v1", kind="Secret")}, "nothing that can wait"),
+        {"state": "withdrawn", "job": job(apiVersion="v1", kind="Secret")}, "no Integration here is for it"),
     "the withdrawal of a job in another namespace": (
         {"state": "withdrawn", "job": KUBE_SYSTEM}, "the order is for"),
     "the withdrawal of a job without marks": (
