@@ -19,7 +19,7 @@ from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.messages.spokes import CheckCondition, HubStatus, SpokeState
 from shared.contracts.messages.workloads import JobRef, PodSet, WorkloadState
 from shared.testing.builders import observed_object
-from shared.testing.waiting import eventually, first_value
+from shared.testing.waiting import eventually
 from tests.attacks.forgery import HUB, TENANT, Cluster, Forgery, forgery, now
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -237,8 +237,13 @@ async def test_decision_that_the_cluster_contradicts_starts_nothing(
     changes = {name: value for name, value in changes.items() if name != "queue"}
     state = state_of(hub, queue=queue)
     await hub.stage.bus.publish(state)
-    exists = partial(get_or_none, hub.cluster.kube, kinds.WORKLOAD, TENANT, state.name)
-    await first_value(exists)
+    named = partial(get_or_none, hub.cluster.kube, kinds.WORKLOAD, TENANT, state.name)
+
+    async def names_its_queue() -> bool:
+        found = await named()
+        return found is not None and found["spec"].get("queueName") == queue
+
+    await eventually(names_its_queue)
     await handled(hub, state)  # With it the decision before is looked at once more.
     before, said = await hub.cluster.contents(), contradictions()
     await hub.stage.bus.publish(decision(state, number=1 + int(said), **changes))
