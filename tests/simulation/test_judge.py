@@ -216,6 +216,16 @@ def one_life_after_another(history: History) -> None:
     history.decide("a", uid="second")
 
 
+def renamed_while_it_runs(history: History) -> None:
+    history.decide("a", uid="one")
+    history.decide("b", flavor="others", uid="one", unplanned=True)
+
+
+def admitted_under_two_names(history: History) -> None:
+    history.decide("a", uid="one")
+    history.decide("b", flavor="others", uid="one")
+
+
 def decided_by_two(history: History) -> None:
     history.decide("a", term=2, number=1)
     history.decide("b", term=1, number=7)
@@ -325,6 +335,12 @@ CASES = {
     ),
     "two objects of one name hold quota one after another": Case(
         tell=one_life_after_another, judge=checks.none_admitted_twice
+    ),
+    "a job that runs is counted under another name": Case(
+        tell=renamed_while_it_runs, judge=checks.none_admitted_twice
+    ),
+    "a job gets other quota under another name": Case(
+        tell=admitted_under_two_names, judge=checks.none_admitted_twice, wrong="is given"
     ),
     "an earlier term decides after a later one": Case(
         tell=decided_by_two, judge=checks.decided_in_order, wrong=r"\(1, 7\) comes after"

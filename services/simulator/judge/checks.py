@@ -56,31 +56,39 @@ def _unreadable(text: str) -> str:
 
 
 def none_admitted_twice(message_logs: MessageLogs) -> list[str]:
-    """A workload that holds quota gets no other quota; one job has one holder at a time."""
+    """A workload that holds quota gets no other quota; one job has one holder at a time.
+
+    A job that runs may get another name: it is counted under that before the one of before gives back.
+    """
     wrong: list[str] = []
-    held: dict[Uid, Admission] = {}
+    held: dict[Uid, dict[str, Admission]] = {}
     by_name: dict[tuple[str, str, str], Uid] = {}
     for record in message_logs.admissions:
         new = record.message
-        before = held.get(new.uid)
+        holds = held.setdefault(new.uid, {})
         if new.state not in HOLDING:
-            held.pop(new.uid, None)
+            holds.pop(new.name, None)
             continue
-        if before is not None and _places(before) != _places(new):
-            wrong.append(
-                f"ADMISSIONS {record.sequence}: {new.ref.path} holds {_places(before)} and is given "
-                f"{_places(new)}"
-            )
+        wrong.extend(
+            f"ADMISSIONS {record.sequence}: {new.ref.path} holds {_places(before)} and is given "
+            f"{_places(new)}"
+            for before in holds.values()
+            if _places(before) != _places(new) and not _is_renamed(before, new)
+        )
         name = (new.cluster, new.namespace, new.name)
         other = by_name.get(name)
-        if other is not None and other != new.uid and other in held:
+        if other is not None and other != new.uid and new.name in held[other]:
             wrong.append(
                 f"ADMISSIONS {record.sequence}: {new.ref.path} is admitted as {new.uid} while {other} "
                 "of the same name still holds quota"
             )
         by_name[name] = new.uid
-        held[new.uid] = new
+        holds[new.name] = new
     return wrong
+
+
+def _is_renamed(before: Admission, new: Admission) -> bool:
+    return before.name != new.name and new.unplanned
 
 
 def quotas_respected(message_logs: MessageLogs) -> list[str]:
