@@ -148,8 +148,9 @@ class Departures:
     def _restore_departure(self, state: Observed) -> None:
         if state.deleted or state.body is None or state.namespace is None:
             return
-        self._controllers[state.uid] = controller_uid(state.body)
-        self._note(state.uid, runs=True)
+        if controller := controller_uid(state.body):
+            self._controllers[state.uid] = controller
+            self._note(state.uid, runs=True)
         self._departing[state.uid] = _Departure(
             scope=Scope(kind=DEPARTURE), namespace=state.namespace, tombstone=state.ended()
         )

@@ -271,7 +271,8 @@ class Term:
         def on_state(state: ObservedHeader, entry: Entry) -> None:
             kind = by_detail[state.subject.rsplit(".", 1)[1]]
             self._published.record(kind, state)
-            if _HAS_CONTROLLER.search(entry.data) and (whole := read(entry, Observed)) is not None:
+            told = kind == DEPARTURE or _HAS_CONTROLLER.search(entry.data)
+            if told and (whole := read(entry, Observed)) is not None:
                 self._departures.restore(kind, whole)
             if entry.body_ref is not None:
                 bodies[entry.subject] = entry.body_ref
@@ -304,7 +305,7 @@ class Term:
                 again = stale_objects.FIRST_SECONDS
                 pause = grown = grown * stale_objects.FACTOR
             else:
-                pause = min(again, grown)
+                pause = again
                 again *= stale_objects.FACTOR
 
     async def _end_stale(self) -> bool:

@@ -89,9 +89,6 @@ class Term:
         self._stored = 0
         """Number of messages that this term has put on the log, as far as it knows."""
 
-        self._counted = 0
-        """The last of these, or of what was restored: what the log has up to it is not counted again."""
-
         self._is_foreign = False
         """True once the log has more messages than this term has read and written."""
 
@@ -144,7 +141,7 @@ class Term:
         async with aclosing(self._bus.watch(WorkloadState.stream)) as items:
             async for item in items:
                 if isinstance(item, CaughtUp):
-                    self._restored = self._counted = item.sequence
+                    self._restored = item.sequence
                     break
                 # Also of an unreadable state: its successor must expect this sequence.
                 self._sequences[item.subject] = item.sequence
@@ -332,7 +329,7 @@ class Term:
                 except UnavailableError as error:
                     # Try again: without the answer the bus refuses the publish once more.
                     log.warning("cannot ask who wrote", subject=subject, error=str(error))
-        self._count(sequence)
+        self._stored += 1
         if state.phase == "gone":
             self._sequences.pop(
                 subject, None
@@ -343,10 +340,6 @@ class Term:
         self._on_landed(state)
         if (following := self._next.pop(subject, None)) is not None:
             self._enqueue(following)
-
-    def _count(self, sequence: int) -> None:
-        self._stored += 1
-        self._counted = max(self._counted, sequence)
 
     def _on_landed(self, state: WorkloadState) -> None:
         """A state is on the log, or never will be, because another workload has its name now."""
@@ -369,8 +362,8 @@ class Term:
             self._sequences[state.subject] = 0
         elif last.headers.get(WRITER) == self._bus.instance and last.sequence > known:
             probes.PROJECTION_OWN_WRITE.fired += 1
-            if last.sequence > self._counted:  # Else it is a tombstone that was acknowledged.
-                self._count(last.sequence)
+            if known or not _is_tombstone(last):  # Else it was acknowledged, and counted then.
+                self._stored += 1
             self._sequences[state.subject] = last.sequence
         elif known == 0 and last.sequence <= self._restored and _is_tombstone(last):
             probes.SWEPT_NAME_REUSED.fired += 1

@@ -231,10 +231,11 @@ class Projector:
 
         The new name is told first: what runs is counted under it before the old one gives its quota back.
         """
-        metadata, renamed = job["metadata"], self._naming.own_ref(job, integration)
+        renamed = self._naming.own_ref(job, integration)
         if renamed == ref:
             return
-        job_ref = ObjectRef(self._cluster, integration.detail, ref.namespace, metadata["name"])
+        # A job that departs is not known by its name.
+        job_ref = next(known for known, its in self._workload_of.items() if its == ref)
         self._drop(job_ref, ref)
         self._have(job_ref, renamed, integration, job)
         self._dirty.pop(ref, None)

@@ -26,11 +26,15 @@ def owned(owner: Object, kind: str, api_version: str) -> list[Object]:
     return [{"apiVersion": api_version, "kind": kind, "controller": True, **about}]
 
 
-async def furnish(harness: Harness) -> None:
-    """A JobSet, a Job of it that runs, and the pod of that, which ends slowly."""
+async def furnish(harness: Harness, *, is_let_out: bool = False) -> None:
+    """A JobSet, a Job of it that runs, and the pod of that, which ends slowly.
+
+    `is_let_out`: the Job does not name the JobSet any more.
+    """
     above = await job_set(harness)
     body = job("j")
-    body["metadata"]["ownerReferences"] = owned(above, "JobSet", JOB_SET.kind.api_version)
+    if not is_let_out:
+        body["metadata"]["ownerReferences"] = owned(above, "JobSet", JOB_SET.kind.api_version)
     made = await harness.kube.create(JOB, body)
     await harness.kube.patch(JOB, "default", "j", ACTIVE, subresource="status")
     metadata = {
@@ -151,5 +155,28 @@ def test_owner_is_gone_when_the_pods_of_all_that_it_made_are(*, restarts: bool) 
         assert "jobsets" not in ended(harness)
         await end_pod(harness)
         assert ended(harness)[-2:] == ["departures", "jobsets"]
+
+    run_harness(drive)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_departure_of_a_job_without_a_controller_ends_with_its_pods(*, restarts: bool) -> None:
+    async def drive(harness: Harness) -> None:
+        await furnish(harness, is_let_out=True)
+        await harness.start()
+        await asyncio.sleep(5)
+        above = await harness.kube.get(JOB_SET.kind, "default", "set")
+        await harness.delete("j")
+        body = job("j")
+        body["metadata"]["ownerReferences"] = owned(above, "JobSet", JOB_SET.kind.api_version)
+        await harness.kube.create(JOB, body)
+        await asyncio.sleep(5)
+        if restarts:
+            await harness.kill()
+            await harness.start()
+            await asyncio.sleep(5)
+        assert [one.deleted for one in harness.published(DEPARTURE)] == [False]
+        await end_pod(harness)
+        assert [one.deleted for one in harness.published(DEPARTURE)] == [False, True]
 
     run_harness(drive)
