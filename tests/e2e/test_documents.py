@@ -45,6 +45,7 @@ NOT_RUN: Final = {
     "kubectl -n sluicegate delete job bus-apply": INSTALLED,
     "kubectl --server http://127.0.0.1:8001": ENGINE,
     "kubectl delete -k": INSTALLED,
+    "sluice uninstall --kubeconfig ~/.kube/config": INSTALLED,
     "sluice uninstall --yes": "would take all from this `sluice dev`; see test_uninstall.py",
     "sluice dead show team-a/": LETTER,
     "sluice dead retry team-a/": LETTER,

@@ -52,7 +52,7 @@ def check_kubeconfig(path: Path, context: str | None) -> None:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(title, unreadable(error), hint=_LIST) from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # A date that does not exist is the latter.
         mark = getattr(error, "problem_mark", None)
         line = "" if mark is None else f" in line {mark.line + 1}"
         problem = f"is not YAML{line}: {getattr(error, 'problem', None) or error}"
@@ -61,7 +61,7 @@ def check_kubeconfig(path: Path, context: str | None) -> None:
         raise CommandError(title, "is no kubeconfig: it has no fields", hint=_LIST)
     contexts, clusters = _named(document, "contexts"), _named(document, "clusters")
     there_are = f"there are {', '.join(sorted(contexts))}" if contexts else "it has none at all"
-    if not (chosen := context or document.get("current-context")):
+    if not (chosen := str(context or document.get("current-context") or "")):
         raise CommandError(
             title, "current-context: is not set", hint=f"choose one with --context: {there_are}"
         )
@@ -70,8 +70,9 @@ def check_kubeconfig(path: Path, context: str | None) -> None:
         raise CommandError(
             f"{field}: {chosen!r}", "the kubeconfig has no such context", hint=f"{there_are}"
         )
-    cluster = (contexts[chosen].get("context") or {}).get("cluster")
-    if cluster not in clusters:
+    parts = contexts[chosen].get("context")
+    cluster = parts.get("cluster") if isinstance(parts, dict) else None
+    if str(cluster) not in clusters:
         raise CommandError(
             f"{title}: context {chosen}: cluster: {cluster!r}", "the file has no such cluster"
         )

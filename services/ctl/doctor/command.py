@@ -17,7 +17,7 @@ from services.ctl.get.command import read
 from services.ctl.get.table import coloured, paint
 from shared.bus.stream_reader import JetStreamError, StreamReader
 from shared.contracts.subjects import ROOT, observed_filter, subject_filter, synced_filter
-from shared.runtime.command import Exit
+from shared.runtime.command import CommandError, Exit
 
 _INPUTS = (
     ("WORKLOADS", subject_filter("workload")),
@@ -38,7 +38,9 @@ async def doctor(
     url: str | None,
     directory: Path,
 ) -> int:
-    """Print the findings; return the exit status."""
+    """Print the findings; return the exit status. Raises `CommandError`."""
+    if context is not None and kubeconfig is None:
+        raise CommandError("--context", "needs --kubeconfig")
     cluster = ClusterChoice(kubeconfig=kubeconfig, context=context, directory=directory)
     async with open_reader(url, directory) as reader:
         findings = await examine(reader)

@@ -37,6 +37,8 @@ async def install(
     documents = load_manifests(manifests) + (hub_manifests(spokes) if spokes else [])
     if kubeconfig is not None:
         check_kubeconfig(kubeconfig, context)
+    elif context is not None:
+        raise CommandError("--context", "needs --kubeconfig")
     kube = HttpKube.from_kubeconfig(None if kubeconfig is None else str(kubeconfig), context)
     done: list[str] = []
     try:

@@ -171,6 +171,27 @@ CASES: dict[str, Case] = {
         text="{contexts: [{name: a, context: {cluster: x}}], current-context: a}",
         says=("config.yaml': context a: cluster: 'x': the file has no such cluster",),
     ),
+    "a context that is no mapping": Case(
+        arguments=("install", "--kubeconfig", "{file}"),
+        text="{contexts: [{name: a, context: x}], current-context: a}",
+        says=("config.yaml': context a: cluster: None: the file has no such cluster",),
+    ),
+    "a kubeconfig with a date that does not exist": Case(
+        arguments=("install", "--kubeconfig", "{file}"),
+        text="since: 2020-99-99",
+        says=("config.yaml': is not YAML: ",),
+    ),
+    "a context of a number, of a cluster that is not there": Case(
+        arguments=("install", "--kubeconfig", "{file}"),
+        text="{contexts: [{name: 1, context: {cluster: [x]}}], current-context: 1}",
+        says=("config.yaml': context 1: cluster: ['x']: the file has no such cluster",),
+    ),
+    "a context for doctor without its kubeconfig": said(
+        *("doctor", "--context", "prod"), says=("--context: needs --kubeconfig",)
+    ),
+    "a context to install to without its kubeconfig": said(
+        *("install", "--context", "prod"), says=("--context: needs --kubeconfig",)
+    ),
     "a context of a simulated cluster": said(
         *("dev", "--context", "prod"), says=("--context: needs --kubeconfig",)
     ),

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from services.quota.engine.facts import AdmissionCheckChanged, CheckRule
+from services.quota.engine.model.amounts import INT64_MAX
 from services.quota.engine.views.balances import Balance
 from tests.unit.quota.builders import CLUSTER, Bench, cohort, held, queue, slots, work
 
@@ -90,3 +91,10 @@ def test_quota_that_is_taken_away_is_borrowed_by_who_holds_it() -> None:
     bench.decide()
     bench.take(queue("q", slots(1)))
     assert told(balances(bench)["q"]) == (1, 3, 3, 2, 0)
+
+
+def test_unlimited_quota_lends_nothing() -> None:
+    found = balances(
+        Bench(queue("q", slots(INT64_MAX), cohort="top"), TWO[1], held("w1", 3, to="r"))
+    )
+    assert (found["r"].borrowed, found["q"].lent) == (0, 0)

@@ -22,6 +22,7 @@ export function forget() {
 async function renew(path, known) {
   const isFirst = known.answer === undefined && known.problem === undefined;
   known.busy = true;
+  known.asked = Date.now(); // What changes from now on may not be in the answer.
   try {
     known.answer = await ask(path);
     known.problem = undefined;
@@ -29,6 +30,5 @@ async function renew(path, known) {
     known.problem = error.message;
   }
   known.busy = false;
-  known.asked = Date.now();
   if (kept.get(path) === known) redraw(isFirst);
 }

@@ -27,6 +27,11 @@ def unlimited_from(amount: int) -> int:
     return UNLIMITED if amount >= INT64_MAX else amount
 
 
+def is_unlimited(amount: int) -> bool:
+    """Whether `amount` is unlimited, or what is left of that after some use."""
+    return amount >= _UNLIMITED_FROM
+
+
 @cache
 def resource_order(resource: str) -> tuple[int, str]:
     """Sort key of resource names: FNV-1a as in Kueue, so that flavor scans go in the same order."""
@@ -38,7 +43,7 @@ def resource_order(resource: str) -> tuple[int, str]:
 
 def show(resource: str, amount: int) -> str:
     """An amount as Kubernetes writes it: ``1500m``, ``3``, ``2Gi``, or `unlimited`."""
-    if amount >= _UNLIMITED_FROM:
+    if is_unlimited(amount):
         return "unlimited"
     if resource == "cpu":
         if amount % 1000:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from services.quota.engine.model.amounts import is_unlimited
 from services.quota.engine.model.shapes import FlavorResource
 from services.quota.engine.model.state import Node, Shard, Tree
 from services.quota.engine.model.tree import available
@@ -89,4 +90,6 @@ def _own(tree: Tree, node: Node) -> dict[FlavorResource, Balance]:
 def _lent(node: Node, index: int) -> int:
     """Own quota that is not in use, less what of it the node could still have."""
     unused = max(0, node.subtree_quota[index] - node.usage[index])
+    if is_unlimited(unused):
+        return 0
     return unused - min(unused, max(0, available(node, index)))
