@@ -486,8 +486,8 @@ def _conditions(obj: Object, types: Sequence[str]) -> list[Object]:
     conditions = status.get("conditions") if isinstance(status, dict) else None
     if not conditions or not isinstance(conditions, list):
         return []
-    by_type = {c.get("type"): c for c in conditions if isinstance(c, dict)}
-    return [by_type[type_] for type_ in types if type_ in by_type]
+    known = [c for c in conditions if isinstance(c, dict)]
+    return [c for type_ in types for c in known if c.get("type") == type_]
 
 
 def _decisive(obj: Object) -> Object | None:

@@ -37,6 +37,11 @@ STATES = {
 }
 
 
+UNREADABLE: Any = {"conditions": ["x", {"type": ["Complete"], "status": "True"}]}
+STATES["one whose condition has a list for a type"] = (
+    gadget(status=UNREADABLE),
+    (False, True, None),
+)
 STATES["one whose spec is a word"] = (gadget() | {"spec": "x"}, (False, False, None))
 
 
@@ -44,6 +49,7 @@ STATES["one whose spec is a word"] = (gadget() | {"spec": "x"}, (False, False, N
 def test_fields_default_as_documented(obj: Object, state: tuple[bool, bool, bool | None]) -> None:
     integration = loaded()
     finish = integration.finish(obj)
+    assert integration.succeeded(obj) == state[2]
     assert (integration.held(obj), integration.active(obj)) == state[:2]
     assert (None if finish is None else finish.success) == state[2]
     if finish is not None:
