@@ -160,7 +160,7 @@ MISTAKES: dict[str, Mistake] = {
         projector, "was_of_a_job", forgets_whose_it_was, 27, "any is free"
     ),
     "a copy's labels": Mistake(
-        Naming, "ref_of", takes_over_any_workload, 55, "runs and holds no quota"
+        Naming, "ref_of", takes_over_any_workload, 7, "runs and holds no quota"
     ),
     "a label by which a pod is seen": Mistake(
         updates, "_check_label", sees_whatever_label, 37, "is given back while it runs"
