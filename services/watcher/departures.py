@@ -128,7 +128,7 @@ class Departures:
         """Note what is on the log of an object that something controls, before anything is listed.
 
         An earlier watcher knew to which job the pods of a TaskRun belong. The TaskRun may be gone by now,
-        and its pods run.
+        and its pods run. A departure may be noted later, too: what a deposed watcher told arrives late.
         """
         if kind == DEPARTURE:
             self._restore_departure(state)
@@ -149,11 +149,12 @@ class Departures:
         if state.deleted or state.body is None or state.namespace is None:
             return
         if controller := controller_uid(state.body):
-            self._controllers[state.uid] = controller
+            self._controllers.setdefault(state.uid, controller)
             self._note(state.uid, runs=True)
-        self._departing[state.uid] = _Departure(
-            scope=Scope(kind=DEPARTURE), namespace=state.namespace, tombstone=state.ended()
+        departure = self._departing.setdefault(
+            state.uid, _Departure(scope=Scope(kind=DEPARTURE), namespace=state.namespace)
         )
+        self._give_name_back(departure, state)
         self._wake.set()
 
     def forget_later(self, scope: Scope, tombstone: Observed) -> bool:
@@ -182,6 +183,8 @@ class Departures:
             self._departing[before].later = later
             self._wake.set()
             return True
+        if (told := self._departing.get(uid)) is not None and told.scope.kind == DEPARTURE:
+            return False  # It is counted under the name of its own.
         body = tombstone.body
         if body is not None and uid not in self._running and not self._may_run(kind, body):
             self._departing.pop(uid, None)
@@ -230,7 +233,7 @@ class Departures:
     async def _set_apart(self) -> None:
         """Tell what departs under a name of its own where a controller has made the next one of its name."""
         for departure in list(self._departing.values()):
-            scope, tombstone, later = departure.scope, departure.tombstone, departure.later
+            tombstone, later = departure.tombstone, departure.later
             if (
                 tombstone is None
                 or later is None
@@ -240,11 +243,15 @@ class Departures:
             apart = tombstone.apart()
             if apart is None:
                 continue
-            departure.scope = Scope(kind=DEPARTURE)
-            await self._tell(departure.scope, apart)
-            # The next one may have gone meanwhile.
-            later, departure.later = departure.later, None
-            departure.tombstone = apart.ended()
+            await self._tell(Scope(kind=DEPARTURE), apart)
+            self._give_name_back(departure, apart)
+
+    def _give_name_back(self, departure: _Departure, apart: Observed) -> None:
+        """Release the name of a job, if it holds it: the log tells of it under a name of its own."""
+        scope, tombstone, later = departure.scope, departure.tombstone, departure.later
+        departure.scope, departure.tombstone = Scope(kind=DEPARTURE), apart.ended()
+        departure.later = None
+        if tombstone is not None:
             del self._by_name[scope.kind, ObjectName(tombstone.namespace, tombstone.name)]
             self._release(scope, tombstone, later)
 

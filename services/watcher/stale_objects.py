@@ -9,6 +9,8 @@
 A fence by the term would refuse it on one server only (ADR 5). Therefore each term reads the view again, ever
 more seldom. A message that is late by some time is found before four times as long is over, whatever it was
 that held it up. A look that fails is repeated soon.
+
+A departure is in no cluster: the watcher ends it when the pods of its job are gone.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +20,7 @@ from services.watcher.published import ObjectName
 from services.watcher.scopes import Scope
 from shared.bus.follow import recall
 from shared.bus.port import Bus, Entry
-from shared.contracts.kube.kinds import Kind
+from shared.contracts.kube.kinds import DEPARTURE, Kind
 from shared.contracts.messages.observed import ObservedHeader
 from shared.contracts.subjects import observed_filter
 from shared.kube.port import Kube
@@ -47,11 +49,13 @@ async def find_stale(
 ) -> list[StaleObject]:
     """Return the objects that are on the log and not in the cluster, and that `is_known` does not know.
 
+    Among them are the departures, which are in no cluster.
+
     The API server is asked only about what is unknown, which is nothing as a rule: the watch may be behind
     what the other watcher has seen. Raises `KubeError`, and errors of the bus.
     """
     by_detail: dict[str, list[Scope]] = {}
-    for scope in scopes:
+    for scope in (*scopes, Scope(kind=DEPARTURE)):
         by_detail.setdefault(scope.kind.detail, []).append(scope)
     unknown: dict[str, StaleObject] = {}
 
@@ -79,7 +83,7 @@ def name_of(state: ObservedHeader) -> ObjectName:
 
 async def _existing(kube: Kube, unknown: Iterable[StaleObject]) -> set[str]:
     """The uids of what is there beside these objects, which are among them if they exist."""
-    places = {(one.scope, one.state.namespace) for one in unknown}
+    places = {(one.scope, one.state.namespace) for one in unknown if one.scope.kind != DEPARTURE}
     uids: set[str] = set()
     for scope, namespace in places:
         listed = await kube.list(scope.kind, namespace=namespace, labels=scope.labels)

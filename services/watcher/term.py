@@ -311,7 +311,7 @@ class Term:
     async def _end_stale(self) -> bool:
         """Publish that objects are gone of which a watcher of before spoke when this term had listed them.
 
-        Returns False if nobody could be asked.
+        What departs is gone when its pods are. Returns False if nobody could be asked.
         """
         brought = [one for each in self._integration_kinds.values() for one in each.scopes]
         scopes = [one.scope for one in (*self._shipped(), *brought) if one.served]
@@ -328,7 +328,10 @@ class Term:
             bodies = {} if entry.body_ref is None else {entry.subject: entry.body_ref}
             self._publisher.add_published({entry.subject: entry.sequence}, bodies)
             self._published.record(scope.kind, state)
-            self._depart(scope, stale_objects.name_of(state))
+            if scope.kind == DEPARTURE and (whole := read(entry, Observed)) is not None:
+                self._departures.restore(DEPARTURE, whole)
+            else:
+                self._depart(scope, stale_objects.name_of(state))
         return True
 
     def _is_known(self, kind: Kind, name: ObjectName) -> bool:

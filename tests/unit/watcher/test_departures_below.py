@@ -47,6 +47,15 @@ async def furnish(harness: Harness, *, is_let_out: bool = False) -> None:
     await harness.kube.create(POD, {"metadata": metadata, "spec": spec})
 
 
+async def next_job(harness: Harness) -> str:
+    """The next Job of that name, which the JobSet makes. Returns its uid."""
+    above = await harness.kube.get(JOB_SET.kind, "default", "set")
+    body = job("j")
+    body["metadata"]["ownerReferences"] = owned(above, "JobSet", JOB_SET.kind.api_version)
+    uid: str = (await harness.kube.create(JOB, body))["metadata"]["uid"]
+    return uid
+
+
 async def end_pod(harness: Harness) -> None:
     await harness.kube.patch(POD, "default", "p", {"metadata": {"finalizers": None}})
     with suppress(NotFoundError):  # The garbage collector has deleted it.
@@ -133,13 +142,10 @@ def test_owner_is_gone_when_the_pods_of_all_that_it_made_are(*, restarts: bool) 
         await furnish(harness)
         await harness.start()
         await asyncio.sleep(5)
-        above = await harness.kube.get(JOB_SET.kind, "default", "set")
         uids = [(await harness.kube.get(JOB, "default", "j"))["metadata"]["uid"]]
         for _ in range(2):
             await harness.delete("j")
-            body = job("j")
-            body["metadata"]["ownerReferences"] = owned(above, "JobSet", JOB_SET.kind.api_version)
-            uids.append((await harness.kube.create(JOB, body))["metadata"]["uid"])
+            uids.append(await next_job(harness))
             await harness.kube.patch(JOB, "default", "j", ACTIVE, subresource="status")
             await asyncio.sleep(5)
         if restarts:
@@ -165,11 +171,8 @@ def test_departure_of_a_job_without_a_controller_ends_with_its_pods(*, restarts:
         await furnish(harness, is_let_out=True)
         await harness.start()
         await asyncio.sleep(5)
-        above = await harness.kube.get(JOB_SET.kind, "default", "set")
         await harness.delete("j")
-        body = job("j")
-        body["metadata"]["ownerReferences"] = owned(above, "JobSet", JOB_SET.kind.api_version)
-        await harness.kube.create(JOB, body)
+        await next_job(harness)
         await asyncio.sleep(5)
         if restarts:
             await harness.kill()

@@ -8,12 +8,13 @@ from typing_extensions import override
 
 from services.simulator.local import LocalKube
 from services.watcher import stale_objects
-from shared.contracts.kube.kinds import JOB, RESOURCE_FLAVOR, Kind
+from shared.contracts.kube.kinds import DEPARTURE, JOB, RESOURCE_FLAVOR, Kind
 from shared.contracts.messages.observed import Observed
 from shared.kube.port import Listing, UnavailableError
 from shared.telemetry import probes
 from shared.testing.world.memory_bus import MemoryBus
 from tests.unit.watcher.harness import Harness, run_harness
+from tests.unit.watcher.test_departures_below import end_pod, furnish, next_job
 from tests.unit.watcher.test_watcher import Delayed
 
 AFTER_THE_FIRST_LOOK = stale_objects.FIRST_SECONDS + 5
@@ -144,5 +145,46 @@ def test_job_that_is_created_under_the_name_of_a_late_message_is_published() -> 
         made = await harness.job("j")
         await asyncio.sleep(5)
         assert harness.published(JOB)[-1].uid == made["metadata"]["uid"]
+
+    run_harness(drive)
+
+
+@pytest.mark.parametrize(
+    "arrives", ["while nobody watches", "while its name is held back", "when it has ended"]
+)
+def test_departure_that_a_deposed_watcher_told_ends_with_its_pods(arrives: str) -> None:
+    """The watcher stops between the two messages, or the network holds the first of them."""
+
+    async def drive(harness: Harness) -> None:
+        await furnish(harness)
+        await harness.start()
+        await asyncio.sleep(5)
+        first = harness.published(JOB)[-1]
+        apart = first.apart()
+        assert apart is not None
+        await harness.kill()
+        await harness.delete("j")
+        second = await next_job(harness)
+        if arrives == "while nobody watches":
+            await publish(harness, apart)
+        await harness.start()
+        await asyncio.sleep(5)
+        if arrives == "while its name is held back":
+            await publish(harness, apart)
+        await asyncio.sleep(AFTER_THE_FIRST_LOOK)
+        if arrives == "when it has ended":
+            await end_pod(harness)
+            await publish(harness, apart)
+            await asyncio.sleep(300)
+        else:
+            assert [one.deleted for one in harness.published(DEPARTURE)] == [False]
+            assert harness.published(JOB)[-1].uid == second, "it runs beside the first"
+            await end_pod(harness)
+        assert [one.deleted for one in harness.published(DEPARTURE)] == [False, True]
+        await harness.touch("j", "1")
+        await asyncio.sleep(5)
+        truth = await harness.truth(JOB)
+        assert harness.view().items() >= truth.items()
+        assert [uid for uid, _ in truth.values()] == [second]
 
     run_harness(drive)
