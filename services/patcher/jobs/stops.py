@@ -49,11 +49,9 @@ class StopController:
         """Stop the job in the way of its kind, and report that. `workload`: None if there is none."""
         is_held = integration.held(job)
         runs_elsewhere = integration.runs_elsewhere(job)
-        if integration.deletes and not is_held:
-            await self._delete(state, admission, job, integration, workload)
-            return
-        if integration.stop(job) is None and not is_held and not runs_elsewhere:
-            await self._end_unsuspendable(state, admission, job, integration, workload)
+        suspendable = integration.stop(job) is not None or runs_elsewhere
+        if not is_held and (integration.deletes or not suspendable):
+            await self._end(state, admission, job, integration, workload)
             return
         if not is_held:
             self.holds.check(state)
@@ -100,7 +98,7 @@ class StopController:
             after = await write(partial(patch, marked=False))
         return after, is_stopped
 
-    async def _delete(
+    async def _end(
         self,
         state: WorkloadState,
         admission: Admission,
@@ -108,33 +106,19 @@ class StopController:
         integration: Integration,
         workload: Body | None,
     ) -> None:
-        """Delete a job that cannot wait again. Its quota is free once it is gone."""
-        if integration.finish(job) is not None:
-            return  # The state that says so is on its way.
-        if "deletionTimestamp" not in job["metadata"]:
-            text = _why(admission, workload)
-            await mark_target(self.writer, integration, job, admission.reason, text, self.now())
-            await self.writer.delete(integration.kind, job)
-            self.events.record(integration.kind, job, "Stopped", text)
-        await self.outcomes.report(state, admission, "applied", "suspend", after=job)
-
-    async def _end_unsuspendable(
-        self,
-        state: WorkloadState,
-        admission: Admission,
-        job: Body,
-        integration: Integration,
-        workload: Body | None,
-    ) -> None:
-        """End a job whose kind cannot be suspended, and create a waiting copy if that is wanted.
+        """End a job that cannot wait again: delete it, or end it and create a waiting copy if that is wanted.
 
         A job that ran without admission is cancelled. One that is deactivated, or whose queue wants a
         copy, is ended. Any other runs on and keeps its quota.
         """
-        cancelled = admission.reason in {NOT_ADMITTED, NOT_ADMITTED_HELD}
-        without_copy = admission.reason == NOT_ADMITTED or admission.reason.startswith(DEACTIVATED)
         if integration.finish(job) is not None:
             return  # The state that says so is on its way.
+        if integration.deletes:
+            await self._delete(integration, job, admission, _why(admission, workload))
+            await self.outcomes.report(state, admission, "applied", "suspend", after=job)
+            return
+        cancelled = admission.reason in {NOT_ADMITTED, NOT_ADMITTED_HELD}
+        without_copy = admission.reason == NOT_ADMITTED or admission.reason.startswith(DEACTIVATED)
         if not (cancelled or without_copy) and state.on_eviction != "recreate":
             text = f"a started {integration.kind.kind} cannot be stopped and resumed"
             await self.outcomes.report(
@@ -160,6 +144,16 @@ class StopController:
             return
         if after is not None:
             await self.outcomes.report(state, admission, "applied", "suspend", after=after)
+
+    async def _delete(
+        self, integration: Integration, job: Body, admission: Admission, text: str
+    ) -> None:
+        """Delete a job, unless it is being deleted. Its quota is free once it is gone."""
+        if "deletionTimestamp" in job["metadata"]:
+            return
+        await mark_target(self.writer, integration, job, admission.reason, text, self.now())
+        await self.writer.delete(integration.kind, job)
+        self.events.record(integration.kind, job, "Stopped", text)
 
 
 def _why(admission: Admission, workload: Body | None) -> str:

@@ -42,21 +42,30 @@ class Stage:
         await Projection(bus=bus).run()
 
     async def show(self, *conditions: dict[str, Any], name: str = "theirs") -> None:
-        self.version += 1
         metadata = {
             "name": name,
             "namespace": "team",
             "uid": f"u-{name}",
-            "resourceVersion": str(self.version),
+            "resourceVersion": str(self.version + 1),
             "creationTimestamp": "2026-01-01T00:00:00Z",
         }
         status = {"conditions": list(conditions), "admission": {"clusterQueue": "cq"}}
-        obj = {"metadata": metadata, "spec": {"queueName": "q"}, "status": status}
+        await self._observe(
+            name, object={"metadata": metadata, "spec": {"queueName": "q"}, "status": status}
+        )
+
+    async def delete(self) -> None:
+        """The Workload object is deleted."""
+        await self._observe("theirs", deleted=True)
+        await asyncio.sleep(1)
+
+    async def _observe(self, name: str, **seen: Any) -> None:
+        self.version += 1
         await self.bus.publish(
             Observed(
                 cluster="hub", group=kinds.WORKLOAD.group, version="v1beta2", plural="workloads",
                 kind="Workload", namespace="team", name=name, uid=f"u-{name}",
-                resource_version=str(self.version), object=obj,
+                resource_version=str(self.version), **seen,
             )
         )  # fmt: skip
 

@@ -2,8 +2,6 @@
 
 import asyncio
 
-from shared.contracts.kube import kinds
-from shared.contracts.messages.observed import Observed
 from shared.telemetry import probes
 from tests.unit.classifier.projection.test_handlers import Stage
 
@@ -11,16 +9,8 @@ SUBJECT = "sluice.workload.hub.team.theirs"
 
 
 async def end(stage: Stage) -> None:
-    """The Workload object is deleted."""
-    stage.version += 1
-    await stage.bus.publish(
-        Observed(
-            cluster="hub", group=kinds.WORKLOAD.group, version="v1beta2", plural="workloads",
-            kind="Workload", namespace="team", name="theirs", uid="u-theirs",
-            resource_version=str(stage.version), deleted=True,
-        )
-    )  # fmt: skip
-    await asyncio.sleep(1)
+    """The Workload object is deleted, and quota deletes its tombstone."""
+    await stage.delete()
     assert stage.said()[-1].phase == "gone"
     stage.server.purge("WORKLOADS", SUBJECT, 1 << 30)
 

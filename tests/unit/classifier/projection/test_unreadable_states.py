@@ -6,9 +6,7 @@ import pytest
 
 from services.classifier.projection.handlers import ROOM_SECONDS
 from shared.bus.headers import EVENT_ID
-from shared.contracts.kube import kinds
 from shared.contracts.messages.base import SCHEMA_VERSION, UndecodableError
-from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
 from tests.unit.classifier.projection.test_handlers import Stage
 from tests.unit.classifier.projection.test_swept_names import SUBJECT, end
@@ -33,17 +31,6 @@ def phases(stage: Stage) -> list[str | None]:
     return found
 
 
-async def delete(stage: Stage) -> None:
-    await stage.bus.publish(
-        Observed(
-            cluster="hub", group=kinds.WORKLOAD.group, version="v1beta2", plural="workloads",
-            kind="Workload", namespace="team", name="theirs", uid="u-theirs",
-            resource_version="99", deleted=True,
-        )
-    )  # fmt: skip
-    await asyncio.sleep(1)
-
-
 @pytest.mark.parametrize(("data", "headers"), MESSAGES)
 @pytest.mark.parametrize("truncated", [False, True], ids=["with history", "without history"])
 def test_workload_that_ended_behind_an_unreadable_message_is_gone(
@@ -58,7 +45,7 @@ def test_workload_that_ended_behind_an_unreadable_message_is_gone(
         stage.server.publish(SUBJECT, data, headers)
         if truncated:
             stage.server.streams["WORKLOADS"].truncate(1)
-        await delete(stage)
+        await stage.delete()
         stage.world.restart("classifier")
         await asyncio.sleep(60)
         assert phases(stage) == [*([] if truncated else ["waiting"]), None, "gone"]
@@ -106,7 +93,7 @@ def test_tombstone_behind_which_nobody_can_read_is_told_again() -> None:
     async def drive() -> None:
         await stage.show()
         await asyncio.sleep(1)
-        await delete(stage)
+        await stage.delete()
         stage.server.publish(SUBJECT, b"{", {})
         await asyncio.sleep(ROOM_SECONDS + 60)
         assert phases(stage) == ["waiting", "gone", None, "gone"]
