@@ -29,7 +29,7 @@ from services.ctl.cli.spokes import app as spokes_app
 from services.ctl.cli.steering import app as steering_app
 from services.ctl.cli.whatif import app as whatif_app
 from services.ctl.programs import Program
-from shared.runtime.command import CommandError, Exit, surroundings_error
+from shared.runtime.command import CommandError, Exit, print_line, surroundings_error
 
 EPILOG: Final = (
     "Exit status: 0 done, 1 the answer is no (a check failed, a service ended by itself), "
@@ -123,7 +123,7 @@ def dev(
     """Run the whole system on this machine until Ctrl-C; what dies is started again."""
 
     def say(text: str) -> None:
-        print(f"sluice dev: {text}", flush=True)
+        print_line(f"sluice dev: {text}")
 
     say(f"starting, with files in {directory}")  # At once: the imports take a moment.
     from services.ctl.dev.app import EXAMPLE, DevOptions, serve  # noqa: PLC0415
@@ -142,7 +142,7 @@ def dev(
         webhook=webhook,
         speed=speed,
         seed=seed,
-        echo=None if quiet else lambda name, line: print(f"{name:<12}| {line}"),
+        echo=None if quiet else lambda name, line: print_line(f"{name:<12}| {line}"),
         progress=say,
     )
     raise typer.Exit(run_async(serve(options, say)))

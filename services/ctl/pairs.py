@@ -30,6 +30,7 @@ from shared.contracts.messages.spokes import PairState
 from shared.contracts.subjects import observed_filter, subject_filter
 from shared.kube.config import from_kubeconfig
 from shared.kube.port import RefusedError
+from shared.runtime.command import print_line
 from shared.runtime.host import run_service
 from shared.runtime.service import NO_OVERRIDES, Overrides, Parts
 from shared.runtime.service import Program as ServiceProgram
@@ -280,7 +281,7 @@ def program(overrides: Overrides = NO_OVERRIDES) -> ServiceProgram:
         supervisor = Supervisor(
             logs=None,
             say=lambda text: log.warning("pairs", said=text),
-            echo=lambda _, line: print(line, flush=True),
+            echo=lambda _, line: print_line(line),
         )
         return Pairs(
             settings=settings,

@@ -11,6 +11,7 @@ from services.simulator.app import Simulator
 from services.simulator.http.server import HOST
 from services.simulator.journal import JournalError
 from services.simulator.manifests import ManifestError, apply_all, read_folder
+from shared.runtime.command import print_line
 from shared.runtime.loop import run
 
 
@@ -70,8 +71,7 @@ async def _run(arguments: Namespace) -> None:
             await apply_all(simulator.api, read_folder(arguments.manifests))
         if arguments.kubeconfig_out is not None:
             arguments.kubeconfig_out.write_text(simulator.kubeconfig(), encoding="utf-8")
-        sys.stdout.write(f"simulator: serving {simulator.url}\n")
-        sys.stdout.flush()
+        print_line(f"simulator: serving {simulator.url}")
         await stop.wait()
     finally:
         await simulator.stop()

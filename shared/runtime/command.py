@@ -1,6 +1,8 @@
 """What a command says when it cannot do what it was asked, and with which exit status."""
 
 import errno
+import sys
+from contextlib import suppress
 from enum import IntEnum
 from typing import Final
 
@@ -38,6 +40,16 @@ class CommandError(Exception):
         """What to do about it."""
 
         self.status = status
+
+
+def print_line(line: str) -> None:
+    """Print a line of a program that runs on. It is dropped where it cannot be written.
+
+    Whoever reads the output may go; a command that answers and ends uses `print`, and fails then.
+    """
+    with suppress(AttributeError, OSError, ValueError):  # There may be no standard output at all.
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
 
 
 def unreadable(error: OSError | UnicodeDecodeError) -> str:

@@ -27,17 +27,22 @@ def _redact(
 class _StandardError:
     """Standard error as it is when a line is written; a line that cannot be written is dropped.
 
-    A command that a test runs replaces it and closes its own at the end, and whoever reads a pipe may
-    go: neither may end the work that the line is about.
+    A command that a test runs replaces it and closes its own at the end, whoever reads a pipe may go, and
+    a process may have none: nothing of that may end the work that the line is about.
     """
 
     def write(self, text: str) -> None:
-        with suppress(OSError, ValueError):
+        with suppress(AttributeError, OSError, ValueError):
             sys.stderr.write(text)
 
     def flush(self) -> None:
-        with suppress(OSError, ValueError):
+        with suppress(AttributeError, OSError, ValueError):
             sys.stderr.flush()
+
+    def isatty(self) -> bool:
+        with suppress(AttributeError, ValueError):
+            return sys.stderr.isatty()
+        return False
 
 
 _STANDARD_ERROR: Final = cast(TextIO, _StandardError())
@@ -51,7 +56,7 @@ def configure_logging(*, service: str, level: str, format_: str, for_good: bool 
     renderer: Any = (
         structlog.processors.JSONRenderer()
         if format_ == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        else structlog.dev.ConsoleRenderer(colors=_STANDARD_ERROR.isatty())
     )
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,

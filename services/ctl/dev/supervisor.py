@@ -12,7 +12,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from io import BufferedWriter
+from io import FileIO
 from pathlib import Path
 from typing import Final
 
@@ -269,20 +269,18 @@ class Supervisor:
         try:
             assert process.stdout is not None
             path = self.log_file(child.spec.name)
-            with nullcontext() if path is None else path.open("ab") as log:
+            with nullcontext() if path is None else path.open("ab", buffering=0) as log:
                 await self._copy(child.spec.name, process.stdout, log)
             return await process.wait()
         finally:
             child.signal(signal.SIGKILL)  # Also after a cancellation: no child is left.
 
-    async def _copy(
-        self, name: str, output: asyncio.StreamReader, log: BufferedWriter | None
-    ) -> None:
+    async def _copy(self, name: str, output: asyncio.StreamReader, log: FileIO | None) -> None:
         begun = b""  # A line without its end yet.
         while chunk := await output.read(LINE_BYTES_MAX):
             if log is not None:
-                log.write(chunk)
-                log.flush()
+                with suppress(OSError):  # The disk is full: the child runs on, and is echoed.
+                    log.write(chunk)
             *lines, begun = (begun + chunk).split(b"\n")
             self._show(name, lines)
         if begun:

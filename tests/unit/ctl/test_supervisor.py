@@ -1,21 +1,29 @@
 """Children are kept running, and none is left behind."""
 
 import asyncio
+import io
 import os
 import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from services.ctl.dev.app import until_signalled
 from services.ctl.dev.supervisor import ChildSpec, Supervisor
+from services.ctl.pairs import program
 from shared.runtime.command import CommandError, Exit
+from shared.runtime.service import Parts
+from shared.telemetry.tracing import NO_TRACING
 from shared.testing.waiting import eventually
+from shared.testing.world.memory_bus import MemoryBus
+from shared.testing.world.memory_server import MemoryServer
 
 SLEEPER = "import time; print('up', flush=True); time.sleep(60)"
+SPEAKER = "import time\nwhile True: print('up', flush=True); time.sleep(0.1)"
 DEAF = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
     "print('up', flush=True); time.sleep(60)"
@@ -51,6 +59,10 @@ def child(tmp_path: Path, program: str, *, name: str = "child", stop_order: int 
     return ChildSpec(
         name=name, argv=(sys.executable, "-c", program), ready=ready, stop_order=stop_order
     )
+
+
+async def at_once() -> None:
+    """The child is ready when it runs."""
 
 
 def alive(pid: int) -> bool:
@@ -145,6 +157,51 @@ async def test_child_output_goes_to_log_and_echo(tmp_path: Path) -> None:
     log = supervisor.log_file("child")
     assert log is not None
     assert log.read_text() == "up\n"
+
+
+class Unread(io.StringIO):
+    """Standard output whose reader has gone."""
+
+    tried = 0
+
+    def write(self, _text: str) -> int:
+        self.tried += 1
+        raise BrokenPipeError
+
+
+async def test_child_runs_on_when_nobody_reads_what_it_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stdout = Unread()
+    monkeypatch.setattr(sys, "stdout", stdout)
+    pairs: Any = program().build(
+        Parts(
+            bus=MemoryBus(MemoryServer(), instance="pairs"),
+            tracing=NO_TRACING,
+            on_stop=lambda _: None,
+            beside=lambda _: None,
+        )
+    )
+    supervisor: Supervisor = pairs._supervisor
+    supervisor.start(ChildSpec(name="child", argv=(sys.executable, "-c", SPEAKER), ready=at_once))
+    try:
+        await eventually(lambda: stdout.tried > 1)
+        assert supervisor.starts("child") == 1
+    finally:
+        await supervisor.stop()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a full disk as Linux has it")
+async def test_child_runs_on_when_its_log_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "child.log").symlink_to("/dev/full")
+    shown: list[str] = []
+    supervisor = Supervisor(
+        logs=tmp_path, say=shown.append, echo=lambda _, line: shown.append(line)
+    )
+    supervisor.start(ChildSpec(name="child", argv=(sys.executable, "-c", SPEAKER), ready=at_once))
+    await eventually(lambda: len(shown) > 1)
+    await supervisor.stop()
+    assert set(shown) == {"up"}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's promise is Linux's")

@@ -23,10 +23,14 @@ class PipeThatNobodyReads(io.StringIO):
         raise BrokenPipeError
 
 
-@pytest.mark.parametrize("gone", [closed, PipeThatNobodyReads])
+def none() -> None:
+    """What Python has in its place where the process was started without."""
+
+
+@pytest.mark.parametrize("gone", [closed, PipeThatNobodyReads, none])
 @pytest.mark.parametrize("kept", [True, False], ids=["cached logger", "new logger"])
 def test_line_is_dropped_while_standard_error_is_gone_and_written_once_it_is_back(
-    monkeypatch: pytest.MonkeyPatch, gone: Callable[[], TextIO], kept: bool
+    monkeypatch: pytest.MonkeyPatch, gone: Callable[[], TextIO | None], kept: bool
 ) -> None:
     back = io.StringIO()
     monkeypatch.setattr(sys, "stderr", gone())
