@@ -248,12 +248,12 @@ class Projector:
         self._waiting_jobs.forget(job_ref)
         before = self._workload_of.get(job_ref)
         job = observed.body
+        if gone := self._origins.forget_ended(job_ref, observed):
+            self._on_children(self._nesting.forget_leaver(gone))
         if observed.deleted or job is None:
             controller = self._nesting.controller_of(job_ref)
             self._nesting.forget(job_ref, observed)
             self._on_children(controller)
-            if self._origins.forget(job_ref, observed.uid):
-                self._on_children(self._nesting.forget_leaver(observed.uid))
             known = None if before is None else self._jobs[before][1]["metadata"]
             if before is not None and known is not None:
                 if observed.ends(known["uid"], str(known.get("resourceVersion", ""))):

@@ -7,6 +7,7 @@ points it elsewhere, lets the job out: nothing that is observed of the job tells
 from typing import NamedTuple
 
 from shared.contracts.kube.bodies import Body
+from shared.contracts.messages.observed import Observed
 from shared.contracts.refs import ObjectRef
 
 _ABOVE_MAX = 4
@@ -20,12 +21,18 @@ class _Maker(NamedTuple):
     uid: str
 
 
+class _MadeJob(NamedTuple):
+    uid: str
+    version: str
+    """Its resource version when it was observed first."""
+
+
 class Origins:
     """The jobs of one cluster that a controller made, and which of these controllers are managed."""
 
     def __init__(self) -> None:
-        self._uids: dict[ObjectRef, str] = {}
-        """Uid of each job that a controller made."""
+        self._jobs: dict[ObjectRef, _MadeJob] = {}
+        """The jobs that a controller made."""
 
         self._makers: dict[str, _Maker] = {}
         """Uid of each of these jobs to the controller that it named first."""
@@ -44,21 +51,24 @@ class Origins:
 
     def observe(self, job_ref: ObjectRef, job: Body) -> None:
         """Record a job that names a controller of a kind that makes such jobs, and that controller."""
-        known, uid, maker = self._uids.get(job_ref), job["metadata"]["uid"], _maker(job)
-        if known == uid:
-            return
-        if known is not None:
-            self.forget(job_ref, known)
-        if maker is not None and maker.uid != uid:
-            self._uids[job_ref] = uid
+        uid, maker = job["metadata"]["uid"], _maker(job)
+        if job_ref not in self._jobs and maker is not None and maker.uid != uid:
+            self._jobs[job_ref] = _MadeJob(uid, str(job["metadata"].get("resourceVersion", "")))
             self._makers[uid] = maker
             self._made[maker.uid] = self._made.get(maker.uid, 0) + 1
 
-    def forget(self, job_ref: ObjectRef, uid: str) -> bool:
-        """Forget the job of that uid, which is gone; False: it is not known by that name."""
-        if self._uids.get(job_ref) != uid:
-            return False
-        del self._uids[job_ref]
+    def forget_ended(self, job_ref: ObjectRef, observed: Observed) -> str:
+        """Forget the job of that name if it is gone by what is observed now; return its uid, else empty.
+
+        Who reads late gets the last message of a name only, and no tombstone of what was there before.
+        """
+        if (known := self._jobs.get(job_ref)) is None:
+            return ""
+        uid = known.uid
+        exists = observed.body is not None and not observed.deleted
+        if observed.uid == uid if exists else not observed.ends(uid, known.version):
+            return ""
+        del self._jobs[job_ref]
         maker = self._makers.pop(uid).uid
         self._came_to_rest.discard(uid)
         self._made[maker] -= 1
@@ -67,12 +77,13 @@ class Origins:
             if maker in self._ended:
                 self._ended.discard(maker)
                 self._queues.pop(maker, None)
-        return True
+        return uid
 
     def move(self, before: ObjectRef, after: ObjectRef, uid: str) -> None:
         """Record that the job of that uid is told under another name from now on."""
-        if self._uids.get(before) == uid:
-            self._uids[after] = self._uids.pop(before)
+        known = self._jobs.get(before)
+        if known is not None and known.uid == uid:
+            self._jobs[after] = self._jobs.pop(before)
 
     def manage(self, uid: str, queue: str) -> None:
         """Record that a job which may make others is managed. Its last known queue counts."""

@@ -142,6 +142,24 @@ def test_owner_keeps_its_quota_until_what_left_it_is_gone(cluster: Cluster) -> N
     assert cluster.leaver.phase == "gone"
 
 
+NEXT: dict[str, Json] = {
+    "below the owner": child(1, labels={}, spec=SUSPENDED, status={}, metadata={"uid": "u-2"}),
+    "of nobody": job("set-w-1", uid="u-2"),
+    "gone": job("set-w-1", uid="u-2", metadata={"resourceVersion": "9"}),
+}
+
+
+@pytest.mark.parametrize(("way", "after"), NEXT.items(), ids=NEXT)
+def test_owner_does_not_keep_its_quota_for_what_left_it_before_the_next_of_the_name(
+    cluster: Cluster, way: str, after: Json
+) -> None:
+    """The log has the last message of a name only: a tombstone may be read by nobody."""
+    cluster.see(child(1, labels={}), let_out(), stopped())
+    assert cluster.owner.pods_active
+    cluster.see(after, deleted=way == "gone")
+    assert not cluster.owner.pods_active
+
+
 def test_job_without_quota_whose_owner_is_gone_before_it_is_let_out_waits_too(
     cluster: Cluster,
 ) -> None:
@@ -245,9 +263,9 @@ def test_owner_that_keeps_nothing_is_forgotten() -> None:
     assert origins.queue_left(as_body(let_out())) == "main"
     origins.end("u-set")
     assert origins.left(as_body(let_out())) == "u-set"
-    origins.forget(job_ref, "u-another")
+    origins.forget_ended(job_ref, seen(kinds.JOB, job(uid="u-another"), deleted=True))
     assert origins.left(as_body(let_out())) == "u-set"
-    origins.forget(job_ref, "u-1")
+    origins.forget_ended(job_ref, seen(kinds.JOB, child(1), deleted=True))
     assert origins.left(as_body(let_out())) == ""
     origins.observe(job_ref, as_body(child(1)))
     assert origins.left(as_body(let_out())) == ""
