@@ -5,9 +5,11 @@ import pytest
 from services.classifier.projection.projector import Projector
 from shared.contracts.kube import kinds
 from shared.contracts.messages.observed import Observed
-from tests.unit.classifier.projection.objects import Json, seen
+from tests.unit.classifier.projection.objects import Json, job, seen
 from tests.unit.classifier.projection.test_let_out import Cluster, let_out, stopped
 from tests.unit.classifier.projection.test_nesting import LABELLED, child, job_set, workload
+from tests.unit.classifier.projection.test_prebuilt import NAMED, states
+from tests.unit.classifier.projection.test_prebuilt import workload as prebuilt
 
 NEXT: Json = {"uid": "u-next", "creationTimestamp": "2026-01-01T00:00:30Z"}
 
@@ -106,3 +108,20 @@ def test_departure_of_no_job_says_nothing(spec: Json) -> None:
 def test_departure_of_what_nobody_has_seen_is_none() -> None:
     unknown = seen(kinds.JOB, child(1), deleted=True).model_copy(update={"object": None})
     assert unknown.apart() is None
+
+
+def test_what_departs_is_told_by_its_own_name_once_it_loses_its_workload() -> None:
+    """Nothing but its workload tells which job departs under which name: there may be several."""
+    projector = Projector("hub")
+    first = job(uid="u-1", labels=NAMED, spec={"suspend": False}, status={"active": 1})
+    after = job(uid="u-2", labels=NAMED)
+    apart = seen(kinds.JOB, first, deleted=True).apart()
+    assert apart is not None
+    states(projector, seen(kinds.WORKLOAD, prebuilt()), seen(kinds.JOB, first))
+    states(projector, apart, seen(kinds.JOB, after))
+    told = states(projector, seen(kinds.WORKLOAD, prebuilt(owner="another")))
+    named = [(state.name, state.uid, state.phase) for state in told if state.uid == "u-1"]
+    assert [phase for _, _, phase in named] == ["running", "gone"]
+    assert named[1][0] == "plan"
+    [gone] = states(projector, apart.ended())
+    assert (gone.name, gone.phase) == (named[0][0], "gone")
