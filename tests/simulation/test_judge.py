@@ -3,126 +3,12 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
 from services.simulator.judge import checks
-from services.simulator.judge.message_logs import MessageLogs, Record
-from shared.contracts.kube import kinds
-from shared.contracts.kube.kinds import Kind
-from shared.contracts.messages.admissions import Admission, PodSetAssignment
-from shared.contracts.messages.outcomes import Outcome
-from shared.contracts.messages.workloads import PodSet, WorkloadState
-from shared.testing.builders import observed
-
-AT = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-class History:
-    """Builds message_logs: each message comes a second after the one before, whatever its log."""
-
-    def __init__(self, *, nominal: str = "4", cohort: str = "") -> None:
-        self.message_logs = MessageLogs()
-        self._clock = AT
-        self._number = 0
-        self.observe(kinds.RESOURCE_FLAVOR, "machines", {})
-        self.cluster_queue("main", nominal=nominal, cohort=cohort)
-        self.observe(kinds.LOCAL_QUEUE, "queue", {"clusterQueue": "main"}, namespace="team")
-
-    def cluster_queue(self, name: str, *, nominal: str, cohort: str = "", **limits: str) -> None:
-        resource = {"name": "cpu", "nominalQuota": nominal, **limits}
-        flavors = [{"name": "machines", "resources": [resource]}]
-        groups = [{"coveredResources": ["cpu"], "flavors": flavors}]
-        spec = {"namespaceSelector": {}, "cohortName": cohort, "resourceGroups": groups}
-        self.observe(kinds.CLUSTER_QUEUE, name, spec)
-
-    def observe(
-        self,
-        kind: Kind,
-        name: str,
-        spec: dict[str, Any],
-        *,
-        namespace: str | None = None,
-        **more: Any,
-    ) -> None:
-        metadata = {"uid": name, **more.pop("metadata", {})}
-        message = observed(kind, name, spec, namespace, metadata=metadata, **more)
-        self.message_logs.observed.append(
-            self._record(message, len(self.message_logs.observed) + 1)
-        )
-
-    def runs(self, name: str, *, started: str = "2026-01-01T00:00:00Z", version: str = "1") -> None:
-        self.observe(
-            kinds.JOB,
-            name,
-            {"suspend": False},
-            namespace="team",
-            status={"startTime": started, "active": 1},
-            metadata={"labels": {"kueue.x-k8s.io/queue-name": "queue"}},
-            version=version,
-        )
-
-    def stopped(self, name: str, *, version: str) -> None:
-        message = Outcome(
-            cluster="hub", namespace="team", name=name, uid=name, result="applied",
-            action="suspend", term=1, number=self._number, version=version, at=self._clock,
-        )  # fmt: skip
-        self.message_logs.outcomes.append(
-            self._record(message, len(self.message_logs.outcomes) + 1)
-        )
-
-    def waits(self, name: str, *, cpu: str = "1", priority: int = 0, **more: Any) -> None:
-        message = WorkloadState(
-            cluster="hub",
-            namespace="team",
-            name=name,
-            uid=name,
-            phase=more.pop("phase", "waiting"),
-            queue="queue",
-            priority=priority,
-            created_at=AT,
-            pod_sets=[
-                PodSet(name="main", count=more.pop("count", 1), requests={"cpu": cpu}, **more)
-            ],
-        )
-        self.message_logs.workloads.append(
-            self._record(message, len(self.message_logs.workloads) + 1)
-        )
-
-    def decide(self, name: str, state: str = "admitted", **more: Any) -> None:
-        self._number += 1
-        cpu, count = more.pop("cpu", "1"), more.pop("count", 1)
-        flavors = {"cpu": more.pop("flavor", "machines")}
-        message = Admission.model_validate(
-            {
-                "cluster": "hub",
-                "namespace": "team",
-                "name": name,
-                "uid": more.pop("uid", name),
-                "state": state,
-                "term": 1,
-                "number": self._number,
-                "decided_at": self._clock,
-                "cluster_queue": "main",
-                "pod_sets": [
-                    PodSetAssignment(name="main", count=count, flavors=flavors, usage={"cpu": cpu})
-                ],
-                "inputs": {
-                    "OBSERVED": len(self.message_logs.observed),
-                    "WORKLOADS": len(self.message_logs.workloads),
-                },
-            }
-            | more
-        )
-        self.message_logs.admissions.append(
-            self._record(message, len(self.message_logs.admissions) + 1)
-        )
-
-    def _record(self, message: Any, sequence: int) -> Record[Any]:
-        self._clock += timedelta(seconds=1)
-        return Record(sequence=sequence, time=self._clock, message=message)
+from services.simulator.judge.message_logs import MessageLogs
+from tests.simulation.history import History
 
 
 def too_much(history: History) -> None:
@@ -219,11 +105,80 @@ def one_life_after_another(history: History) -> None:
 def renamed_while_it_runs(history: History) -> None:
     history.decide("a", uid="one")
     history.decide("b", flavor="others", uid="one", unplanned=True)
+    history.decide("b", "evicted", flavor="others", uid="one", unplanned=True)
+    history.decide("a", "released", uid="one")
+
+
+def renamed_while_it_waits(history: History) -> None:
+    history.decide("a", uid="one")
+    history.decide("b", uid="one")
+    history.decide("a", "released", uid="one")
+
+
+def counted_under_two_names(history: History) -> None:
+    history.decide("a", uid="one")
+    history.decide("b", flavor="others", uid="one", unplanned=True)
+
+
+def holds_under_two_names(history: History) -> None:
+    history.decide("a", uid="one")
+    history.decide("b", uid="one")
+
+
+def holds_under_two_names_to_its_end(history: History) -> None:
+    holds_under_two_names(history)
+    for _ in range(60):
+        history.waits("other")
+    history.decide("a", "released", uid="one")
+    history.decide("b", "released", uid="one")
 
 
 def admitted_under_two_names(history: History) -> None:
     history.decide("a", uid="one")
     history.decide("b", flavor="others", uid="one")
+
+
+def moved_while_it_holds(history: History) -> None:
+    history.decide("a")
+    history.decide("a", cluster_queue="other")
+
+
+def taken_over(history: History, *, adopts: str = "theirs", cpu: str = "1") -> None:
+    """A Workload gives its quota to a job; what runs unplanned uses more than the queue has."""
+    history.decide("a", uid="theirs")
+    history.decide("runs", cpu="4", unplanned=True)
+    history.waits("urgent", priority=9)
+    history.waits("a", uid="job", adopts=adopts)
+    at = history.message_logs.workloads[-1].time
+    history.decide("a", "released", uid="theirs", decided_at=at)
+    history.decide("a", uid="job", cpu=cpu, decided_at=at)
+
+
+def taken_over_by_nobody(history: History) -> None:
+    taken_over(history, adopts="")
+
+
+def taken_over_with_more(history: History) -> None:
+    taken_over(history, cpu="2")
+
+
+def taken_over_after_another(history: History) -> None:
+    """Somebody else has the quota before the job."""
+    history.decide("a", uid="theirs", cpu="4")
+    history.waits("a", uid="job", adopts="theirs")
+    at = history.message_logs.workloads[-1].time
+    history.decide("a", "released", uid="theirs", decided_at=at)
+    history.decide("b", cpu="4", decided_at=at)
+    history.decide("a", uid="job", cpu="4", decided_at=at)
+
+
+def taken_over_while_others_wait(history: History) -> None:
+    history.decide("a", uid="theirs", cpu="4")
+    history.waits("urgent", cpu="4", priority=9)
+    history.waits("a", uid="job", adopts="theirs")
+    at = history.message_logs.workloads[-1].time
+    history.decide("a", "released", uid="theirs", decided_at=at)
+    history.decide("a", uid="job", cpu="4", decided_at=at)
 
 
 def decided_by_two(history: History) -> None:
@@ -341,6 +296,34 @@ CASES = {
     ),
     "a job gets other quota under another name": Case(
         tell=admitted_under_two_names, judge=checks.none_admitted_twice, wrong="is given"
+    ),
+    "a job that waits is admitted under another name": Case(
+        tell=renamed_while_it_waits, judge=checks.none_admitted_twice
+    ),
+    "a job that runs is counted under two names for good": Case(
+        tell=counted_under_two_names, judge=checks.none_admitted_twice, wrong="is given"
+    ),
+    "a job is admitted under two names for good": Case(
+        tell=holds_under_two_names, judge=checks.none_admitted_twice, wrong="is given"
+    ),
+    "a job is admitted under two names until it ends": Case(
+        tell=holds_under_two_names_to_its_end, judge=checks.none_admitted_twice, wrong="is given"
+    ),
+    "an admitted workload gets the same of another queue": Case(
+        tell=moved_while_it_holds, judge=checks.none_admitted_twice, wrong="is given"
+    ),
+    "a job takes a Workload over whose queue is overused": Case(tell=taken_over),
+    "a job gets what a Workload has given back that it did not take": Case(
+        tell=taken_over_by_nobody, wrong="takes 1 cpu"
+    ),
+    "a job takes a Workload over, and more than that held": Case(
+        tell=taken_over_with_more, wrong="takes 2 cpu"
+    ),
+    "a job takes a Workload over whose quota another one has by then": Case(
+        tell=taken_over_after_another, wrong="takes 4 cpu"
+    ),
+    "a job takes a Workload over while a higher priority waits for its quota": Case(
+        tell=taken_over_while_others_wait, judge=checks.priorities_respected
     ),
     "an earlier term decides after a later one": Case(
         tell=decided_by_two, judge=checks.decided_in_order, wrong=r"\(1, 7\) comes after"

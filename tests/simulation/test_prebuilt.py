@@ -87,6 +87,35 @@ async def test_workload_that_has_quota_keeps_it_for_its_job(stage: Stage) -> Non
     await stage.until_admitted(rival)
 
 
+@story()
+async def test_job_of_another_queue_starts_where_its_workload_has_quota(stage: Stage) -> None:
+    await stage.create(*POOL, *pool("more", {"cpu": 4}))
+    theirs = await stage.create(plan())
+    await stage.until_admitted(theirs)
+    ours = train(seconds=30)
+    ours["metadata"]["labels"][QUEUE] = "more"
+    made = await stage.create(ours)
+    await stage.until(lambda: stage.runs(made))
+    workload = await stage.fresh(theirs)
+    assert workload["spec"]["queueName"] == "pool"
+    assert workload["status"]["admission"]["clusterQueue"] == "pool"
+    await stage.until_finished(as_body({**workload, "kind": "Workload"}))
+
+
+@story()
+async def test_waiting_workload_goes_to_the_queue_of_its_job(stage: Stage) -> None:
+    await stage.create(*POOL, *pool("more", {"cpu": 4}), job("full", "pool", {"cpu": 4}))
+    theirs = await stage.create(plan())
+    await stage.until_waits(theirs)
+    ours = train(seconds=30)
+    ours["metadata"]["labels"][QUEUE] = "more"
+    made = await stage.create(ours)
+    await stage.until(lambda: stage.runs(made))
+    workload = await stage.fresh(theirs)
+    assert workload["spec"]["queueName"] == "more"
+    assert workload["status"]["admission"]["clusterQueue"] == "more"
+
+
 @pytest.mark.parametrize(
     ("written", "why"),
     [

@@ -318,8 +318,14 @@ def _resolve(
 
 
 def _queue(job: Body, workload: Body | None) -> str:
-    """Return the queue: removing the label from an admitted job does not release its quota."""
-    return queue_of(job) or str(spec_of(workload).get("queueName") or "")
+    """Return the queue of the job; while its Workload holds quota, the queue of that.
+
+    The API fixes `spec.queueName` while quota is reserved: a job that takes such a Workload, or whose label
+    changes before it starts, starts in that queue, as in Kueue (kubernetes-sigs/kueue@ff69552
+    pkg/controller/jobframework/reconciler.go, "handle job is suspended").
+    """
+    of_job, of_workload = queue_of(job), str(spec_of(workload).get("queueName") or "")
+    return (of_workload or of_job) if has_quota(workload) else (of_job or of_workload)
 
 
 def _progress_fields(job: Body, integration: Integration, workload: Body | None) -> dict[str, Any]:

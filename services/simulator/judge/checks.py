@@ -13,10 +13,14 @@ from shared.contracts.kube.quantities import QuantityError, format_amount, parse
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.refs import WorkloadRef
 from shared.integrations import integration_for, queue_of
 
 ROOM_KNOWN: Final = timedelta(seconds=20)
 """Longest time in which a leader does not know that a log is nearly full."""
+
+RENAME_KNOWN: Final = timedelta(seconds=60)
+"""Longest time in which quota does not know that a job has left a name: its classifier may have been away."""
 
 Uid = str
 
@@ -58,23 +62,38 @@ def _unreadable(text: str) -> str:
 def none_admitted_twice(message_logs: MessageLogs) -> list[str]:
     """A workload that holds quota gets no other quota; one job has one holder at a time.
 
-    A job that runs may get another name: it is counted under that before the one of before gives back.
+    A job that gets another name has both until its classifier has told of both: one of them gives back soon.
+    What waits is given the same again then, and what runs is counted again wherever it fits.
     """
     wrong: list[str] = []
     held: dict[Uid, dict[str, Admission]] = {}
+    renamed: dict[tuple[Uid, str, str], tuple[datetime, str]] = {}
+    """Jobs with two names, since when, and the sentence about that."""
     by_name: dict[tuple[str, str, str], Uid] = {}
     for record in message_logs.admissions:
         new = record.message
         holds = held.setdefault(new.uid, {})
         if new.state not in HOLDING:
             holds.pop(new.name, None)
+            for pair in [one for one in renamed if one[0] == new.uid and new.name in one[1:]]:
+                since, text = renamed.pop(pair)
+                if record.time - since > RENAME_KNOWN:
+                    wrong.append(text)
             continue
-        wrong.extend(
-            f"ADMISSIONS {record.sequence}: {new.ref.path} holds {_places(before)} and is given "
-            f"{_places(new)}"
-            for before in holds.values()
-            if _places(before) != _places(new) and not _is_renamed(before, new)
-        )
+        own = holds.get(new.name)
+        for before in holds.values():
+            is_same = _places(before) == _places(new)
+            text = (
+                f"ADMISSIONS {record.sequence}: {new.ref.path} holds {_places(before)} as "
+                f"{before.name} and is given {_places(new)}"
+            )
+            if before.name == new.name:
+                wrong += [] if is_same else [text]
+            elif own is None:
+                if is_same or new.unplanned:
+                    renamed[new.uid, before.name, new.name] = record.time, text
+                else:
+                    wrong.append(text)
         name = (new.cluster, new.namespace, new.name)
         other = by_name.get(name)
         if other is not None and other != new.uid and new.name in held[other]:
@@ -84,23 +103,21 @@ def none_admitted_twice(message_logs: MessageLogs) -> list[str]:
             )
         by_name[name] = new.uid
         holds[new.name] = new
-    return wrong
-
-
-def _is_renamed(before: Admission, new: Admission) -> bool:
-    return before.name != new.name and new.unplanned
+    return [*wrong, *(text for _, text in renamed.values())]
 
 
 def quotas_respected(message_logs: MessageLogs) -> list[str]:
     """No admission exceeds the quota that its queue may use at that place of the log."""
     wrong: list[str] = []
+    takeovers = _Takeovers(message_logs.workloads)
     for record, books in _walk(message_logs):
         new = record.message
+        before = takeovers.free_before(new, books) or {}
         if new.unplanned:
             continue
         for cell, more in books.increase(new).items():
             free = books.available(new.cluster_queue, cell)
-            if more > free:
+            if free - more < min(0, before.get(cell, 0)):
                 wrong.append(
                     f"ADMISSIONS {record.sequence}: {new.ref.path} takes {_amount(cell, more)} in "
                     f"{new.cluster_queue}, of which {_amount(cell, free)} is free"
@@ -115,10 +132,12 @@ def priorities_respected(message_logs: MessageLogs) -> list[str]:
     """
     wrong: list[str] = []
     line = _WaitingWorkloads(message_logs.workloads)
+    takeovers = _Takeovers(message_logs.workloads)
     for record, books in _walk(message_logs):
         new = record.message
         line.advance(new.inputs.get("WORKLOADS", 0))
-        if books.increase(new) and books.holder(new) is None and not new.unplanned:
+        begins = books.increase(new) and books.holder(new) is None and not new.unplanned
+        if takeovers.free_before(new, books) is None and begins:
             passed = next(
                 (
                     one
@@ -135,6 +154,38 @@ def priorities_respected(message_logs: MessageLogs) -> list[str]:
                 )
         line.decided[new.uid] = new
     return wrong
+
+
+class _Takeovers:
+    """Quota that a Workload gives back because a job takes it over, in the same moment.
+
+    Its queue may be overused by then, or have others waiting: the job gets nothing that was not held.
+    """
+
+    def __init__(self, workloads: Iterable[Record[WorkloadState]]) -> None:
+        self._takers = {
+            (one.message.ref, one.message.uid, one.message.adopts)
+            for one in workloads
+            if one.message.adopts
+        }
+        self._given_back: dict[WorkloadRef, tuple[Admission, datetime, dict[Cell, int]]] = {}
+
+    def free_before(self, new: Admission, books: JudgedQueues) -> Mapping[Cell, int] | None:
+        """What was free of the queue before the Workload gave back; None if `new` takes nothing over.
+
+        To be asked about every decision, in order.
+        """
+        if new.state not in HOLDING:
+            if (held := books.holder(new)) is not None:
+                free = {c: books.available(held.cluster_queue, c) for c in books.usage(held)}
+                self._given_back[new.ref] = held, new.decided_at, free
+            return None
+        if (given := self._given_back.pop(new.ref, None)) is None:
+            return None
+        held, at, free = given
+        is_taken = (new.ref, new.uid, held.uid) in self._takers
+        same = (held.cluster_queue, at) == (new.cluster_queue, new.decided_at)
+        return free if is_taken and same else None
 
 
 class _WaitingWorkloads:
@@ -311,13 +362,14 @@ def none_lost(
 
 def quota_given_back(message_logs: MessageLogs) -> list[str]:
     """After all jobs have ended, none holds quota."""
-    held: dict[Uid, str] = {}
+    held: dict[tuple[WorkloadRef, Uid], str] = {}
     for record in message_logs.admissions:
         one = record.message
+        holder = one.ref, one.uid
         if one.state in HOLDING:
-            held[one.uid] = f"{one.ref.path} still holds quota in {one.cluster_queue}: {one.state}"
+            held[holder] = f"{one.ref.path} still holds quota in {one.cluster_queue}: {one.state}"
         else:
-            held.pop(one.uid, None)
+            held.pop(holder, None)
     return list(held.values())
 
 
@@ -364,8 +416,10 @@ def _latest(
     }
 
 
-def _places(admission: Admission) -> list[tuple[str, int, tuple[tuple[str, str], ...]]]:
-    return [(one.name, one.count, tuple(sorted(one.flavors.items()))) for one in admission.pod_sets]
+def _places(admission: Admission) -> list[tuple[str, str, int, tuple[tuple[str, str], ...]]]:
+    queue = admission.cluster_queue
+    sets = admission.pod_sets
+    return [(queue, one.name, one.count, tuple(sorted(one.flavors.items()))) for one in sets]
 
 
 def _runs(job: Observed) -> bool:

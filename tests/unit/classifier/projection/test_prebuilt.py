@@ -7,7 +7,7 @@ import pytest
 
 from services.classifier.projection.owners.prebuilt import why_not
 from services.classifier.projection.projector import Projector
-from shared.contracts.kube import kinds
+from shared.contracts.kube import kinds, names
 from shared.contracts.kube.bodies import Body, as_body
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
@@ -82,6 +82,36 @@ def test_quota_of_a_workload_without_a_job_is_inherited() -> None:
     held["status"]["admission"] = {"clusterQueue": "cq"}
     found = states(Projector("hub"), seen(kinds.WORKLOAD, held), JOB_SEEN)
     assert [(state.uid, state.adopts) for state in found][-1] == ("u-1", "w-1")
+
+
+HAS_QUOTA = [condition("QuotaReserved")]
+
+
+@pytest.mark.parametrize(
+    ("label", "conditions", "suspended", "queue"),
+    [
+        pytest.param("main", HAS_QUOTA, True, "main", id="the same queue, with quota"),
+        pytest.param("other", [], True, "other", id="another queue, without quota"),
+        pytest.param("other", HAS_QUOTA, True, "main", id="another queue, with quota"),
+        pytest.param("other", HAS_QUOTA, False, "main", id="another queue, with quota, and it runs"),
+        pytest.param("other", [], False, "other", id="another queue, without quota, and it runs"),
+    ],
+)  # fmt: skip
+def test_queue_of_a_workload_counts_while_it_holds_quota(
+    label: str, conditions: list[Json], suspended: bool, queue: str
+) -> None:
+    theirs = workload(*conditions)
+    theirs["status"]["admission"] = {"clusterQueue": "cq"} if conditions else None
+    labels = {**NAMED, names.QUEUE: label}
+    ours = job(uid="u-1", labels=labels, spec={"suspend": suspended}, status={"active": 1})
+    projector = Projector("hub")
+    [*_, taken] = states(projector, seen(kinds.WORKLOAD, theirs), seen(kinds.JOB, ours))
+    assert (taken.name, taken.uid, taken.queue) == ("plan", "u-1", queue)
+    if conditions:  # It is evicted: then its job's queue counts.
+        theirs["status"] = {}
+        theirs["metadata"]["resourceVersion"] = "2"
+        [*_, taken] = states(projector, seen(kinds.WORKLOAD, theirs))
+        assert (taken.name, taken.uid, taken.queue) == ("plan", "u-1", label)
 
 
 @pytest.mark.parametrize(
