@@ -109,11 +109,15 @@ def _sources(ref: WorkloadRef) -> list[tuple[str, type[WorkloadMessage], str]]:
 
 
 def _of_workload(ref: WorkloadRef, found: list[_Found]) -> list[_Found]:
-    """What is about this workload or its copies on spokes, in order; another cluster may have its name."""
+    """What is about this workload or its copies on spokes, in order; another cluster may have its name.
+
+    A copy has no copies: those on other spokes are its siblings, whose story the hub tells.
+    """
     states = [message for _, _, message in found if isinstance(message, WorkloadState)]
+    copied_to = {state.cluster for state in states if ORIGIN in state.labels}
     clusters = {ref.cluster}
-    if any(state.cluster == ref.cluster for state in states):
-        clusters |= {state.cluster for state in states if ORIGIN in state.labels}
+    if ref.cluster not in copied_to and any(state.cluster == ref.cluster for state in states):
+        clusters |= copied_to
     kept = [each for each in found if each[2].cluster in clusters]
     return sorted(kept, key=lambda each: (each[0].time, each[0].sequence))
 

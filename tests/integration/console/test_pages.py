@@ -95,6 +95,9 @@ async def test_timeline_tells_how_the_copies_on_spokes_fare(place: Place) -> Non
     await place.until(path, 200, lambda body: told(body) == expected, token=DANA)
     own = await place.ask(f"{path}?cluster=south", DANA)
     assert "runs" in texts(own.body)
+    # A copy is told of by itself: not with its sibling, and not with the workload of the hub.
+    east = await place.ask(f"{path}?cluster=east", DANA)
+    assert {text.split(": ")[0] for text in told(east.body)[1:]} == {"copy on spoke east"}
 
 
 async def test_timeline_names_no_workload_of_a_hidden_namespace(place: Place) -> None:
