@@ -59,6 +59,21 @@ async def test_cohort_and_queue_say_who_borrows_from_whom(borrowing: Page) -> No
     await page.until(f"{cells}.join() === '4,0,0,0,4,0,0'")
 
 
+async def test_flavor_says_cohort_by_cohort_who_borrows_from_whom(
+    borrowing: Page, place: Place
+) -> None:
+    """Queues of other cohorts have the same flavor, and lend nothing to these."""
+    for name, cpu in (("debtor", 1), ("donor", 2)):
+        await place.site.queue(name, cpu=cpu, cohortName="apart")
+    await place.site.local("apart", "debtor")
+    await place.site.workload("far", cpu="3", queue="apart")
+    await go(borrowing, "/flavors/hub/default")
+    told = "[...document.querySelectorAll('.flows')].map((each) => each.innerText).join(' | ')"
+    apart = "Cohort apart: borrowed by debtor 2. Lent by donor 2."
+    shared = "Cohort shared: borrowed by cq 4. Lent by lender 4."
+    await borrowing.until(f"{told} === '{apart} | {shared}'")
+
+
 async def test_overview_shows_what_changes(page: Page, place: Place) -> None:
     await sign_in(page, "token-of-root")
     await page.until(f"{NAMES}.length === 4")

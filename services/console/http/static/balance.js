@@ -1,7 +1,7 @@
 // Where quota is: of each ClusterQueue and cohort what is nominal, reserved, used, borrowed and lent, as bars with numbers beside them.
-import { amount, element, link, toQueue } from "/dom.js";
-import { asked } from "/asked.js";
-import { clusterQueues, state } from "/state.js";
+import { amount, element, link, toCohort, toQueue } from "/dom.js";
+import { asked, doubt } from "/asked.js";
+import { clusterQueues } from "/state.js";
 
 const QUOTA = "/api/v1/quota";
 const QUOTA_MS = 3000;
@@ -12,14 +12,16 @@ const LEGEND = [["used", "used"], ["reserved", "reserved, not admitted yet"], ["
 
 let known = { answer: null, of: new Map() };
 
-// `{ ready, of(kind, cluster, name) }`: the places of a ClusterQueue or cohort. Who sees no ClusterQueue may not ask.
+// `{ ready, doubt, of(kind, cluster, name) }`: the places of a ClusterQueue or cohort, and what to say if they are old or
+// missing. Who sees no ClusterQueue may not ask.
 export function balances() {
-  const { answer, problem } = clusterQueues().length ? asked(QUOTA, QUOTA_MS) : {};
+  const said = clusterQueues().length ? asked(QUOTA, QUOTA_MS) : {};
+  const { answer, problem } = said;
   if (answer && known.answer !== answer) {
     known = { answer, of: new Map(answer.items.map((each) => [[each.kind, each.cluster, each.name].join("/"), each.places])) };
   }
   const found = answer ? known.of : new Map();
-  return { ready: Boolean(answer || problem || !clusterQueues().length), of: (kind, cluster, name) => found.get([kind, cluster, name].join("/")) };
+  return { ready: Boolean(answer || problem || !clusterQueues().length), doubt: doubt("What is used, borrowed and lent", said), of: (kind, cluster, name) => found.get([kind, cluster, name].join("/")) };
 }
 
 // Those of a queue: by its row until the console has said more, and where it is in no tree.
@@ -86,19 +88,26 @@ const SAMPLES = { mark: [["room", 0, 100], ["mark", 46, 54]], reserved: [["room"
 export const legend = () => element("ul", { class: "legend", "aria-label": "What the bars show" }, LEGEND.map(([kind, text]) =>
   element("li", {}, picture("", SAMPLES[kind] || [[kind, 0, 100]]), text)));
 
-// Who borrows, and from whom: of the queues of one tree of cohorts, in one resource of one flavor.
+// Who borrows, and from whom, in one resource of one flavor. Only queues of one tree of cohorts lend to each other: where
+// there are several, each is named.
 export function flows(rows, flavor, resource, balances) {
+  const trees = [...new Set(rows.map(rootOf))].sort();
+  return trees.map((root) => flow(trees.length > 1 ? root : "", rows.filter((row) => rootOf(row) === root), flavor, resource, balances));
+}
+
+const rootOf = (row) => (row.cohorts || []).at(-1) || "";
+
+function flow(root, rows, flavor, resource, balances) {
   const held = rows.map((row) => ({ row, place: placesOf(row, balances).find((each) => each.flavor === flavor && each.resource === resource) })).filter(({ place }) => place);
   const listed = (field) => held.filter(({ place }) => amount(place[field]) > 0).sort((a, b) => amount(b.place[field]) - amount(a.place[field]))
     .flatMap(({ row, place }, at) => [at ? ", " : "", link(toQueue(row), row.name), ` ${place[field]}`]);
   const [borrowers, lenders] = [listed("borrowed"), listed("lent")];
   if (!borrowers.length) return null;
-  return element("p", { class: "sub flows" }, "Borrowed by ", borrowers, lenders.length ? [". Lent by ", lenders, "."]
+  return element("p", { class: "sub flows", "data-at": `flow ${root}` }, root ? ["Cohort ", link(toCohort({ cluster: rows[0].cluster, name: root }), root), ": borrowed by "] : "Borrowed by ", borrowers, lenders.length ? [". Lent by ", lenders, "."]
     : ". Every queue here could still have all of its own.");
 }
 
 // All ClusterQueues that could lend to this one or borrow from it.
 export function treeOf(row) {
-  const root = (row.cohorts || []).at(-1);
-  return root ? [...state.queues.values()].filter((each) => !each.namespace && each.cluster === row.cluster && (each.cohorts || []).at(-1) === root) : [row];
+  return rootOf(row) ? clusterQueues().filter((each) => each.cluster === row.cluster && rootOf(each) === rootOf(row)) : [row];
 }

@@ -1,6 +1,6 @@
 // The recent past: admissions, preemptions, waits by priority and quota in use, counted by the console from the logs.
-import { asking, element, key, note, number, problem, section, table } from "/dom.js";
-import { asked } from "/asked.js";
+import { asking, element, key, note, number, section, table } from "/dom.js";
+import { asked, doubt } from "/asked.js";
 import { again, chart, choice, spanOf, time, told } from "/chart.js";
 import { used } from "/pages/use.js";
 import { clusterQueues, severalClusters } from "/state.js";
@@ -8,14 +8,15 @@ import { clusterQueues, severalClusters } from "/state.js";
 export function history(query) {
   const span = spanOf(query);
   const path = `/api/v1/trends?span=${span}`;
-  const { answer, problem: why } = asked(path);
+  const said = asked(path);
+  const { answer, problem: why } = said;
   // While the logs are read the figures grow: the page follows them.
   if (answer && !answer.complete) again(path);
   const reading = answer && !answer.complete
     ? `The logs are being read${answer.readUntil ? `, up to ${time(answer.readUntil)}` : ""}: the figures grow still.` : "";
   const queue = query.get("queue");
   return [element("h2", {}, "History"), element("div", { class: "row" }, choice("/history", span, queue ? `&queue=${encodeURIComponent(queue)}` : ""),
-    element("p", { class: "sub", role: "status" }, reading)), why ? problem(why) : null, ...(answer ? [...shown(answer), use(queue, span)] : why ? [] : [asking()])];
+    element("p", { class: "sub", role: "status" }, reading)), doubt("The recent past", said), ...(answer ? [...shown(answer), use(queue, span)] : why ? [] : [asking()])];
 }
 
 // Of one ClusterQueue at a time: the one in the address, else the fullest.

@@ -1,6 +1,6 @@
 // Overview: what waits and runs, which alerts ring, what needs somebody, the tree of cohorts with their quota, and what changes now.
-import { asking, element, inactive, key, link, note, section, toCohort, toQueue, toWorkload, titleOf, since, problem } from "/dom.js";
-import { asked } from "/asked.js";
+import { asking, element, inactive, key, link, note, section, toCohort, toQueue, toWorkload, titleOf, since } from "/dom.js";
+import { asked, doubt } from "/asked.js";
 import { balances, bar, isHeld, legend, placesOf, shareOf } from "/balance.js";
 import { SPANS, again } from "/chart.js";
 import { STUCK, clusterQueues, count, latest, severalClusters, state } from "/state.js";
@@ -16,7 +16,8 @@ export function overview() {
   const busy = queues.filter(isBusy);
   const idle = queues.filter((row) => !isBusy(row));
   // Who sees no ClusterQueue may not ask which alerts ring.
-  const { answer, problem: why } = queues.length ? asked(ALERTS, ALERTS_MS) : {};
+  const ringing = queues.length ? asked(ALERTS, ALERTS_MS) : {};
+  const { answer, problem: why } = ringing;
   if (answer && !answer.complete) again(ALERTS);
   const known = balances();
   const top = [element("h2", { class: "only-read" }, "Overview"), figures()];
@@ -24,10 +25,11 @@ export function overview() {
   if (queues.length && !(known.ready && (why || answer?.complete))) return [...top, asking()];
   return [
     ...top,
-    answer ? alerts(answer) : why ? problem(`Which alerts ring is not known: ${why}`) : null,
+    doubt("Which alerts ring", ringing),
+    answer ? alerts(answer) : null,
     attention(queues),
     element("div", { class: "beside" },
-      section("ClusterQueues", queues.length ? legend() : note("No ClusterQueues that you may see."),
+      section("ClusterQueues", known.doubt, queues.length ? legend() : note("No ClusterQueues that you may see."),
         tree(busy, known),
         idle.length ? element("details", { class: "idle-queues", id: "idle-queues" },
           element("summary", {}, `${idle.length} ${idle.length === 1 ? "queue is" : "queues are"} idle`), tree(idle, known)) : null),

@@ -1,18 +1,14 @@
 // A ClusterQueue or a LocalQueue: its quota, who waits in it in order, and who runs.
-import { age, amount, asking, cell, element, inactive, key, link, note, number, plainly, problem, redraw, section, since, status, table, titleOf, toCohort, toFlavor, toQueue, toWorkload } from "/dom.js";
+import { age, amount, asking, cell, element, inactive, key, link, note, number, plainly, problem, section, since, status, table, titleOf, toCohort, toFlavor, toQueue, toWorkload } from "/dom.js";
 import { inCluster, inOrder, localQueues, state } from "/state.js";
-import { asked } from "/asked.js";
+import { asked, doubt } from "/asked.js";
 import { balances, bar, flows, legend, placesOf, treeOf } from "/balance.js";
 import { choice, spanOf } from "/chart.js";
 import { used } from "/pages/use.js";
-import { ask } from "/stream.js";
 
 const SHOWN_MAX = 200;
-const AGAIN_MS = 4500; // Positions are at most five seconds old.
 const STARTS_MS = 30000;
 const VISIBILITY = "/apis/visibility.kueue.x-k8s.io/v1beta2";
-
-let order = { of: null, positions: new Map(), refused: "" };
 
 export function clusterQueue(query, cluster, name) {
   return queuePage(query, { cluster, name }, `${VISIBILITY}/clusterqueues/${encodeURIComponent(name)}`, (row) =>
@@ -29,18 +25,19 @@ function queuePage(query, ident, path, isMine, position) {
   const row = state.queues.get(key(ident));
   const known = balances();
   if (!row) return [element("h2", {}, ident.name), note("There is no such queue, or you may not see it.")];
-  readOrder(key(ident), `${path}/pendingworkloads?limit=${SHOWN_MAX}&cluster=${encodeURIComponent(ident.cluster)}`, position);
+  const order = asked(`${path}/pendingworkloads?limit=${SHOWN_MAX}&cluster=${encodeURIComponent(ident.cluster)}`);
+  const positions = new Map(order.answer?.items.map(({ metadata, ...item }) => [key({ cluster: ident.cluster, ...metadata }), item[position] + 1]));
   const mine = [...state.workloads.values()].filter(isMine);
-  const waiting = mine.filter((each) => each.status === "PENDING").sort(byPosition);
+  const waiting = mine.filter((each) => each.status === "PENDING").sort(byPosition(positions));
   const starts = waiting.length && (row.clusterQueue || !row.namespace) ? foreseen(ident.cluster, row.namespace ? row.clusterQueue : row.name) : null;
   const holding = mine.filter((each) => !["PENDING", "FINISHED"].includes(each.status)).sort(inOrder);
   return [
     heading(row),
     row.active === false ? problem(`Inactive. ${inactive(row)}`) : null,
     // What is below comes with what is above it: else it would move while it is read.
-    ...(!known.ready ? [asking()] : [quota(row, known), row.namespace ? null : entrances(row)]),
-    ...(!known.ready ? [] : waiting.length && !order.asked ? [section(`Waiting: ${waiting.length}`, asking())] : [
-      section(`Waiting: ${waiting.length}`, order.refused ? problem(order.refused) : null, listed(waiting, "Waiting", starts),
+    ...(!known.ready ? [asking()] : [row.namespace ? null : known.doubt, quota(row, known), row.namespace ? null : entrances(row)]),
+    ...(!known.ready ? [] : waiting.length && !(order.answer || order.problem) ? [section(`Waiting: ${waiting.length}`, asking())] : [
+      section(`Waiting: ${waiting.length}`, doubt("The order", order), starts?.doubt, listed(waiting, "Waiting", starts, positions),
         starts?.because ? note(`Expected starts are not known: ${starts.because}.`) : null),
       section(`Holding quota: ${holding.length}`, listed(holding, "Holding quota", null)),
       row.namespace ? null : section("Quota in use over time", choice(toQueue(row), spanOf(query)), ...used(row, spanOf(query))),
@@ -86,11 +83,11 @@ function entrances(row) {
       number(each.pending), number(each.reserving), number(each.admitted)))));
 }
 
-function listed(rows, label, starts) {
+function listed(rows, label, starts, positions) {
   if (!rows.length) return note("None.");
   const heads = [...(starts ? ["#Position"] : []), "Workload", "Status", "Why", "#Priority", "#Age", ...(starts ? ["#Expected start"] : [])];
   const shown = rows.slice(0, SHOWN_MAX).map((row) => element("tr", { "data-key": key(row) },
-    starts ? number(order.positions.get(key(row))) : null,
+    starts ? number(positions.get(key(row))) : null,
     element("th", { scope: "row" }, link(toWorkload(row), titleOf(row), { class: "name" }), element("span", { class: "sub" }, row.namespace)),
     cell(status(row.status)), element("td", { class: "why" }, row.reason || "", element("span", { class: "sub" }, plainly(row.message))),
     number(row.priority), element("td", { class: "number" }, since(row.createdAt)),
@@ -100,8 +97,9 @@ function listed(rows, label, starts) {
 
 // One forecast for the whole queue, by the console: it is asked again as seldom as it is played anew.
 function foreseen(cluster, name) {
-  const { answer, problem: why } = asked(`/api/v1/clusterqueues/${encodeURIComponent(name)}/starts?cluster=${encodeURIComponent(cluster)}`, STARTS_MS);
-  return { because: answer?.unknownBecause || (answer ? "" : why), of: new Map((answer?.items || []).map((each) => [key({ cluster, ...each }), each])) };
+  const said = asked(`/api/v1/clusterqueues/${encodeURIComponent(name)}/starts?cluster=${encodeURIComponent(cluster)}`, STARTS_MS);
+  const { answer } = said;
+  return { doubt: doubt("When the first of them start", said), because: answer?.unknownBecause, of: new Map((answer?.items || []).map((each) => [key({ cluster, ...each }), each])) };
 }
 
 const from = (at) => age(new Date().toISOString(), Date.parse(at));
@@ -115,24 +113,4 @@ function start(each) {
 
 const LAST = Number.MAX_SAFE_INTEGER; // The difference of two infinities is no number.
 
-const byPosition = (a, b) => (order.positions.get(key(a)) ?? LAST) - (order.positions.get(key(b)) ?? LAST) || inOrder(a, b);
-
-// The order is quota's: asked again while the page is open, one question at a time.
-async function readOrder(of, url, position) {
-  if (order.of !== of) order = { of, positions: new Map(), refused: "", asked: 0 };
-  const mine = order;
-  if (mine.asking || Date.now() - mine.asked < AGAIN_MS) return;
-  mine.asking = true;
-  try {
-    const { items } = await ask(url);
-    const cluster = of.split("/")[0];
-    mine.positions = new Map(items.map((item) => [[cluster, item.metadata.namespace, item.metadata.name].join("/"), item[position] + 1]));
-    mine.refused = "";
-  } catch (error) {
-    mine.refused = `Positions are not known: ${error.message}`;
-  }
-  const isFirst = !mine.asked;
-  mine.asking = false;
-  mine.asked = Date.now();
-  if (order === mine) redraw(isFirst);
-}
+const byPosition = (positions) => (a, b) => (positions.get(key(a)) ?? LAST) - (positions.get(key(b)) ?? LAST) || inOrder(a, b);

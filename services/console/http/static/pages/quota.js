@@ -1,6 +1,6 @@
 // A cohort or a flavor: whose quota it is, who uses it, who borrows and who lends.
-import { amount, asking, element, key, link, note, number, problem, section, table, toCohort, toFlavor, toQueue } from "/dom.js";
-import { asked } from "/asked.js";
+import { amount, asking, element, key, link, note, number, section, table, toCohort, toFlavor, toQueue } from "/dom.js";
+import { asked, doubt } from "/asked.js";
 import { balances, bar, flows, legend, placesOf } from "/balance.js";
 import { clusterQueues, inCluster } from "/state.js";
 
@@ -14,13 +14,14 @@ export function cohort(cluster, name) {
     element("div", { class: "title" }, element("h2", {}, name), element("p", { class: "sub" }, "Cohort",
       above.flatMap((each) => [" → ", link(toCohort({ cluster, name: each }), each)]), inCluster({ cluster }))),
     below.length ? section("Cohorts in it", element("ul", { class: "plain" }, below.map((each) => element("li", {}, link(toCohort({ cluster, name: each }), each))))) : null,
-    ...(known.ready ? [legend(), ...placesIn(rows, known).map(([flavor, resource]) => place(rows, flavor, resource, known, known.of("Cohort", cluster, name)))] : [asking()]),
+    ...(known.ready ? [known.doubt, legend(), ...placesIn(rows, known).map(([flavor, resource]) => place(rows, flavor, resource, known, known.of("Cohort", cluster, name)))] : [asking()]),
   ];
 }
 
 export function flavor(cluster, name) {
   const rows = clusterQueues().filter((row) => row.cluster === cluster && row.flavors.some((each) => each.name === name));
-  const { answer, problem: why } = asked("/api/v1/flavors");
+  const flavors = asked("/api/v1/flavors");
+  const { answer, problem: why } = flavors;
   const balanced = balances();
   const known = answer?.items.find((each) => each.cluster === cluster && each.name === name);
   if (!rows.length && answer && !known) return [element("h2", {}, name), note("There is no such flavor, or you may not see it.")];
@@ -29,8 +30,8 @@ export function flavor(cluster, name) {
   return [
     element("div", { class: "title" }, element("h2", {}, name), element("p", { class: "sub" }, "ResourceFlavor", inCluster({ cluster }))),
     known ? section("Nodes", element("dl", { class: "facts" }, facts.map(([title, value]) => [element("dt", {}, title), element("dd", {}, value)]))) : null,
-    why ? problem(why) : null,
-    ...(balanced.ready && (answer || why) ? [rows.length ? legend() : null,
+    doubt("What is told of nodes", flavors),
+    ...(balanced.ready && (answer || why) ? [balanced.doubt, rows.length ? legend() : null,
       ...placesIn(rows, balanced).filter(([each]) => each === name).map(([each, resource]) => place(rows, each, resource, balanced))] : [asking()]),
   ];
 }
@@ -45,17 +46,20 @@ function place(rows, flavor, resource, known, whole = []) {
   const shown = rows.map((row) => ({ row, place: placesOf(row, known).find((each) => each.flavor === flavor && each.resource === resource) }))
     .filter((each) => each.place).sort((a, b) => amount(b.place.reserved) - amount(a.place.reserved));
   const together = whole.find((each) => each.flavor === flavor && each.resource === resource) || Object.fromEntries(["nominal", "reserved", "used", "borrowed", "lent"].map((field) =>
-    [field, plain(shown.reduce((total, each) => total + amount(each.place[field]), 0))]));
+    [field, sum(shown.map((each) => each.place[field]))]));
   const share = amount(together.nominal) ? `${Math.round(100 * amount(together.reserved) / amount(together.nominal))} % of it` : "All queues";
   const lines = shown.map((each) => element("tr", { "data-queue": key(each.row) }, element("th", { scope: "row" }, link(toQueue(each.row), each.row.name)),
-    ...["nominal", "reserved", "used", "borrowed", "lent"].map((field) => number(each.place[field])), number(plain(free(each.place))), number(each.row.pending)));
+    ...["nominal", "reserved", "used", "borrowed", "lent"].map((field) => number(each.place[field])), number(free(each.place)), number(each.row.pending)));
   return element("section", {}, element("h2", {}, `${resource} in `, link(toFlavor({ cluster: rows[0].cluster, name: flavor }), flavor)),
     bar(share, together), flows(shown.map((each) => each.row), flavor, resource, known),
     table(`${resource} in ${flavor}`, ["ClusterQueue", "#Nominal", "#Reserved", "#Used", "#Borrowed", "#Lent", "#Free", "#Waiting"], lines));
 }
 
+// A sum with a part that is not known is not known.
+const sum = (parts) => (parts.includes(undefined) ? undefined : plain(parts.reduce((total, each) => total + amount(each), 0)));
+
 // Of its own quota, what it could have now.
-const free = (place) => Math.max(0, amount(place.nominal) - amount(place.reserved) - amount(place.lent));
+const free = (place) => (place.lent === undefined ? undefined : plain(Math.max(0, amount(place.nominal) - amount(place.reserved) - amount(place.lent))));
 
 const UNITS = [["Ti", 2 ** 40], ["Gi", 2 ** 30], ["Mi", 2 ** 20]];
 

@@ -1,7 +1,7 @@
 // One workload: how it stands, why, since when, and the commands that tell more.
 import { age, asking, cell, copyable, element, key, link, note, number, problem, redraw, requests, section, since, status, table, titleOf, toFlavor, toNamespace, toQueue } from "/dom.js";
 import { inCluster, state } from "/state.js";
-import { asked } from "/asked.js";
+import { asked, doubt } from "/asked.js";
 import { Unanswered, ask } from "/stream.js";
 
 const AGAIN_MS = 4500; // What is said is at most five seconds old.
@@ -13,14 +13,15 @@ let why = { of: null };
 export function workload(cluster, namespace, name) {
   const row = state.workloads.get(key({ cluster, namespace, name }));
   if (!row) {
-    const { answer, problem: why } = happened({ cluster, namespace, name });
-    return [element("h2", {}, `${namespace}/${name}`), note(answer ? "It has left the queues. This is what the logs hold about it."
-      : "There is no such workload any more, or you may not see it."), timeline(answer, answer ? why : null),
+    const said = happened({ cluster, namespace, name });
+    const left = state.omitted ? `It has left the queues, or is one of the ${state.omitted} older workloads that this page leaves out` : "It has left the queues";
+    return [element("h2", {}, `${namespace}/${name}`), note(said.answer ? `${left}. This is what the logs hold about it.`
+      : `${left}, or you may not see it.`), timeline(said),
     section("Look further", copyable(`sluice history ${namespace}/${name}`))];
   }
   explain(row);
-  const { answer, problem: told } = happened(row);
-  const { answer: shape, problem: hidden } = asked(`${pathOf(row)}/given?cluster=${encodeURIComponent(row.cluster)}`, SELDOM_MS, changedAt(row));
+  const said = happened(row);
+  const asks = asked(`${pathOf(row)}/given?cluster=${encodeURIComponent(row.cluster)}`, SELDOM_MS, changedAt(row));
   return [
     element("div", { class: "title", "data-key": key(row) },
       element("h2", {}, `${row.namespace}/${titleOf(row)}`, " ", status(row.status)),
@@ -28,21 +29,24 @@ export function workload(cluster, namespace, name) {
         inCluster(row))),
     times(row),
     // What is below comes with it: else it would move while it is read.
-    ...(shape || hidden ? [shape ? given(row, shape) : section("Asked", element("p", { class: "asks" }, requests(row)), problem(hidden)), ...rest(row, answer, told)]
+    ...(asks.answer || asks.problem ? [given(row, asks), ...rest(row, said)]
       : [section("Asked and given", asking())]),
   ];
 }
 
-const rest = (row, answer, told) => [
+const rest = (row, said) => [
     section("Why", element("div", { id: "why", class: row.status === "PENDING" ? "roomy" : null }, ...why.shown.map((each) => each.cloneNode(true)))),
-    timeline(answer, told),
-    section("Look further", links(answer), ...commands(row).map(copyable)),
+    timeline(said),
+    section("Look further", links(said.answer), ...commands(row).map(copyable)),
 ];
 
 const pathOf = (row) => `/api/v1/namespaces/${encodeURIComponent(row.namespace)}/workloads/${encodeURIComponent(row.name)}`;
 
 // A line for each resource of each pod set: what it asks, and the quota and the flavor that it has.
-function given(row, { items, flavors }) {
+function given(row, asks) {
+  const old = doubt("What it is given", asks);
+  if (!asks.answer) return section("Asked", element("p", { class: "asks" }, requests(row)), old);
+  const { items, flavors } = asks.answer;
   const lines = items.flatMap((set) => set.resources.map((each) => element("tr", { "data-at": `${set.name}/${each.name}` },
     element("th", { scope: "row" }, set.name), number(pods(set)), cell(each.name), number(each.perPod), number(each.asked),
     element("td", { class: each.given && each.given !== each.asked ? "number changed" : "number" }, each.given ?? "–"),
@@ -51,7 +55,7 @@ function given(row, { items, flavors }) {
     `Pod set ${set.name} has quota for ${set.given} of its ${set.asked} pods${set.least === undefined ? "" : `; it may start with ${set.least}`}.`));
   const nodes = flavors.filter((each) => each.nodeLabels).map((each) => element("p", { class: "sub", "data-at": `flavor ${each.name}` }, "Flavor ",
     link(toFlavor({ cluster: row.cluster, name: each.name }), each.name), ` is ${labels(each.nodeLabels)}.`));
-  return section("Asked and given", lines.length
+  return section("Asked and given", old, lines.length
     ? table("Asked and given", ["Pod set", "#Pods", "Resource", "#Each pod", "#Asked", "#Given", "Flavor"], lines) : note("It asks for nothing."),
     flavors.length ? null : element("p", { class: "sub" }, "It holds no quota."), ...partly, ...nodes);
 }
@@ -70,18 +74,21 @@ function happened(row) {
 
 const seen = { row: null, at: 0 };
 
-// When the row that is shown became another one.
-function changedAt(row) {
-  if (row.status && seen.row !== row) Object.assign(seen, { row, at: Date.now() });
+// When the row that is shown became another one, or went.
+function changedAt(ident) {
+  const row = state.workloads.get(key(ident)) || key(ident);
+  if (seen.row !== row) Object.assign(seen, { row, at: Date.now() });
   return seen.at;
 }
 
-function timeline(answer, why) {
-  if (!answer) return section("Timeline", why ? problem(why) : element("div", { class: "roomy" }, asking()));
+function timeline(said) {
+  const { answer } = said;
+  const old = doubt("What the logs hold", said);
+  if (!answer) return section("Timeline", old || element("div", { class: "roomy" }, asking()));
   const first = answer.items[0] ? Date.parse(answer.items[0].at) : 0;
   const line = (each, at) => element("li", { "data-at": `line-${at}`, "data-what": each.what },
     element("time", { datetime: each.at, title: each.at, "data-fixed": "" }, `+${age(answer.items[0].at, Math.max(first, Date.parse(each.at)))}`), element("span", {}, each.text));
-  return section("Timeline", element("p", { class: "sub" }, `from ${answer.items[0]?.at.replace("T", " ").slice(0, 19)} UTC`,
+  return section("Timeline", old, element("p", { class: "sub" }, `from ${answer.items[0]?.at.replace("T", " ").slice(0, 19)} UTC`,
     answer.omitted ? `; ${answer.omitted} earlier lines are left out` : ""), element("ol", { class: "timeline" }, answer.items.map(line)));
 }
 
@@ -122,7 +129,8 @@ async function explain(row) {
   if (why.of !== key(row)) why = { of: key(row), shown: [asking()], row: null, asked: 0, foretold: 0 };
   const mine = why;
   const isOther = mine.row?.status !== row.status || mine.row?.reason !== row.reason;
-  if (mine.asking || !(isOther || (row.status === "PENDING" && Date.now() - mine.asked > AGAIN_MS))) return;
+  const isOld = Date.now() - mine.asked > AGAIN_MS;
+  if (mine.asking || !(isOther || (isOld && (row.status === "PENDING" || mine.failed)))) return;
   mine.asking = true;
   mine.row = row;
   await answer(mine, row, false);
@@ -139,7 +147,9 @@ async function answer(mine, row, forecast) {
     const { items } = await ask(`${pathOf(row)}/explain?cluster=${encodeURIComponent(row.cluster)}${forecast ? "&forecast=true" : ""}`);
     if (forecast) mine.forecast = new Map(items.map((item) => [item.name, expected(item)]));
     mine.shown = mine.facts = items.map((item) => facts(item, mine.forecast?.get(item.name)));
+    mine.failed = false;
   } catch (error) {
+    mine.failed = true;
     // What was known before the connection was cut still helps.
     mine.shown = [problem(error.message), ...(error instanceof Unanswered ? mine.facts || [] : [])];
   }
