@@ -7,7 +7,6 @@ from typing import Any, Final, Self
 from urllib.parse import quote
 
 import aiohttp
-import structlog
 
 from shared.contracts.kube.bodies import Body, as_body
 from shared.contracts.kube.kinds import SECRET, Kind
@@ -26,8 +25,6 @@ from shared.kube.port import (
     UnavailableError,
     WatchEvent,
 )
-
-log = structlog.get_logger(__name__)
 
 Json = dict[str, Any]
 
@@ -235,6 +232,9 @@ class HttpKube:
             document = await self._call("GET", f"{path}/{group_version}")
         except (NotFoundError, UnavailableError) as error:
             # An aggregated API whose server is down must not hide all the others.
+            import structlog  # noqa: PLC0415 - takes a tenth of a second, and commands import this module.
+
+            log = structlog.get_logger(__name__)
             log.warning("discovery_incomplete", group_version=group_version, error=str(error))
             return set()
         names = (str(resource.get("name")) for resource in document.get("resources") or [])

@@ -182,7 +182,7 @@ def _listed(what: str, allowed: tuple[str, ...]) -> list[str]:
 @lru_cache(maxsize=8)
 def _read(path: Path) -> _File:
     try:
-        return _File.model_validate(yaml.safe_load(path.read_text()))
+        return _File.model_validate(yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader))
     except (OSError, yaml.YAMLError, ValidationError) as error:
         raise CatalogueError(path, error) from error
 

@@ -8,6 +8,14 @@ from tests.unit.ctl.whatif_objects import cluster_queue, job
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 
+NO_SERVER = """
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:9"}}]
+contexts: [{name: c, context: {cluster: c, user: u}}]
+current-context: c
+users: [{name: u, user: {}}]
+"""
+"""A kubeconfig of an API server that does not run."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Case:

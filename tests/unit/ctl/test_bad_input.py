@@ -6,16 +6,8 @@ import pytest
 import yaml
 
 from shared.runtime.command import Exit
-from tests.unit.ctl.bad_input import PLANNED, Case, said
+from tests.unit.ctl.bad_input import NO_SERVER, PLANNED, Case, said
 from tests.unit.ctl.whatif_objects import CONFIGURATION_KINDS, Sluice, cluster_queue
-
-NOBODY = """
-clusters: [{name: c, cluster: {server: "http://127.0.0.1:9"}}]
-contexts: [{name: c, context: {cluster: c, user: u}}]
-current-context: c
-users: [{name: u, user: {}}]
-"""
-"""A kubeconfig of an API server that does not run."""
 
 CASES: dict[str, Case] = {
     **PLANNED,
@@ -197,13 +189,13 @@ CASES: dict[str, Case] = {
     ),
     "an API server that is not there": Case(
         arguments=("stop", "cq", "cq", "--kubeconfig", "{file}"),
-        text=NOBODY,
+        text=NO_SERVER,
         says=("clusterqueue cq: the API server does not answer: ", "does it run? `kubectl get"),
         status=Exit.UNREACHABLE,
     ),
     "an API server that is not there, to uninstall": Case(
         arguments=("uninstall", "--plan", "--kubeconfig", "{file}"),
-        text=NOBODY,
+        text=NO_SERVER,
         says=("uninstall: the API server does not answer: ", "does it run? `kubectl get"),
         status=Exit.UNREACHABLE,
     ),
