@@ -156,9 +156,15 @@ class Observed(ObservedHeader):
 
     @property
     def message_id(self) -> str | None:
-        """A relist or a second watcher publishes the same state under the same id."""
+        """A relist or a second watcher publishes the same state under the same id.
+
+        A departure has uid and version of its job, and ids of its own.
+        """
+        apart = (
+            ":apart" if self.plural == DEPARTURE.plural and self.group == DEPARTURE.group else ""
+        )
         gone = GONE if self.deleted else ""
-        return f"{self.cluster}:{self.uid}:{self.resource_version}:{self.version}{gone}"
+        return f"{self.cluster}:{self.uid}:{self.resource_version}:{self.version}{apart}{gone}"
 
 
 def _problem_of(obj: Mapping[str, Any], header: ObservedHeader) -> str | None:

@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
-from shared.contracts.kube.kinds import DEPARTURE, JOB, POD, Object
+from services.watcher.publisher import ObservedPublisher
+from shared.contracts.kube.kinds import DEPARTURE, JOB, POD, Kind, Object
 from shared.integrations import JOB_SET
 from shared.kube.port import NotFoundError
+from shared.testing.builders import observed
+from shared.testing.world.memory_bus import MemoryBus
 from tests.unit.watcher.harness import Harness, job, run_harness
 
 ACTIVE: Object = {"status": {"active": 1}}
@@ -180,6 +183,28 @@ def test_departure_of_a_job_without_a_controller_ends_with_its_pods(*, restarts:
             await asyncio.sleep(5)
         assert [one.deleted for one in harness.published(DEPARTURE)] == [False]
         await end_pod(harness)
+        assert [one.deleted for one in harness.published(DEPARTURE)] == [False, True]
+
+    run_harness(drive)
+
+
+def test_departure_of_a_kind_that_has_its_version_is_no_repetition_of_the_job() -> None:
+    """The server drops a message whose id it has had, and acknowledges it."""
+
+    async def drive(harness: Harness) -> None:
+        kind = Kind(group="example.com", version=DEPARTURE.version, plural="parts", kind="Part")
+        first = observed(kind, "part", {}, "default")
+        apart = first.apart()
+        assert apart is not None
+        bus = MemoryBus(harness.server, instance="watcher")
+        await bus.start()
+        publisher = ObservedPublisher(bus)
+        running = asyncio.create_task(publisher.run())
+        for message in (first, apart, first.ended(), apart.ended()):
+            publisher.put(message)
+            await publisher.flush()
+        running.cancel()
+        assert [one.deleted for one in harness.published(kind)] == [False, True]
         assert [one.deleted for one in harness.published(DEPARTURE)] == [False, True]
 
     run_harness(drive)
