@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar
 
 from services.console.documents import Document, FlavorRow, Job, QueueRow, ResourceRow, WorkloadRow
 from services.console.view import RowText, View
-from services.quota.engine.views.explanation import INACTIVE_REMEDIES
+from services.quota.engine.views.explanation import INACTIVE_REMEDIES, NEVER_RECLAIMED
 from services.quota.queries.replica import Ident
 from shared.bus.follow import isolated
 from shared.contracts.kube.bodies import spec_of
@@ -216,7 +216,7 @@ def _advice(spec: Json) -> list[str]:
     if cohort and (preemption.get("reclaimWithinCohort") or "Never") == "Never":
         found.append(
             f"What cohort {cohort} borrows of its quota comes back only when the borrowers end: "
-            "spec.preemption.reclaimWithinCohort is Never (Any or LowerPriority preempts them)"
+            f"{NEVER_RECLAIMED}"
         )
     if spec.get("namespaceSelector") is None:
         found.append(

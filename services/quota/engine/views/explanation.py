@@ -160,6 +160,11 @@ def _rank(cq: ClusterQueue, w: Workload) -> tuple[object, ...]:
     return (w is not cq.sticky_workload, -w.priority, w.queued_at, w.uid)
 
 
+NEVER_RECLAIMED: Final = (
+    "spec.preemption.reclaimWithinCohort is Never (Any or LowerPriority preempts them)"
+)
+"""Why lent quota does not come back, and what brings it back."""
+
 INACTIVE_REMEDIES: Final = {
     "Stopped": "resume the ClusterQueue",
     "Terminating": "name another queue: this one is being deleted",
@@ -278,8 +283,7 @@ def _lent(cq: ClusterQueue, assignment: Assignment) -> str:
         if shortfall.free < shortfall.asked <= own:
             return (
                 f"ClusterQueue {cq.name} has lent {shortfall.resource} in flavor {shortfall.flavor} "
-                "to its cohort, and waits until those who borrow it end: "
-                "spec.preemption.reclaimWithinCohort is Never (Any or LowerPriority preempts them)"
+                f"to its cohort, and waits until those who borrow it end: {NEVER_RECLAIMED}"
             )
     return ""
 
