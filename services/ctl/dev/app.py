@@ -199,7 +199,7 @@ class _Starter:
     def __init__(self, options: DevOptions, directory: Path, say: Say) -> None:
         self._options = options
         self._directory = directory
-        self._say = say
+        self._certificates = directory / "certificates"
         logs = directory / "logs"
         shutil.rmtree(logs, ignore_errors=True)
         self._progress = options.progress or (lambda _text: None)
@@ -302,30 +302,8 @@ class _Starter:
 
     async def services(self, nats_url: str, kubeconfig: Path, kube: HttpKube) -> None:
         """Start all services, register the webhook, and return when all are ready."""
-        certificates = self._directory / "certificates"
         webhook_port = reserve_port()
-        common = {
-            "SLUICE_NATS_URL": nats_url,
-            "SLUICE_KUBECONFIG": str(kubeconfig),
-            "SLUICE_INSTANCE": "dev",
-            "SLUICE_CLASSIFIER_CONFIG": str(self._options.rules.resolve()),
-            "SLUICE_WEBHOOK_PORT": str(webhook_port),
-            "SLUICE_WEBHOOK_CERTIFICATES": str(certificates),
-            "SLUICE_FAKE_BOOT_SECONDS": f"{SIMULATED_BOOT_SECONDS / self._options.speed:g}",
-            "SLUICE_CONSOLE_PORT": str(self.console_port),
-            "SLUICE_SPOKE_SECRETS": str(self._directory / "spokes"),
-        }
-        if "reason_delay_seconds" not in QuotaSettings().model_fields_set:
-            common["SLUICE_REASON_DELAY_SECONDS"] = f"{REASON_DELAY_SECONDS:g}"
-        # All clients have one name here, the patcher and those who start jobs by hand.
-        common["SLUICE_PATCHER_USERS"] = "[]"
-        if self._options.context is not None:
-            common["SLUICE_KUBE_CONTEXT"] = self._options.context
-        if self.secured is not None:
-            common["SLUICE_SPOKE_KEYS"] = str(self.secured.folder)
-        if self._options.kubeconfig is None:
-            # A simulated cluster has no users with tokens, and no secrets.
-            common["SLUICE_CONSOLE_AUTHORIZATION"] = "none"
+        common = self._environment(nats_url, kubeconfig, webhook_port)
         programs = self._programs()
         for program in programs:
             port = reserve_port()
@@ -345,22 +323,51 @@ class _Starter:
         await self.supervisor.wait_ready(names, timeout_seconds=START_SECONDS)
         webhook = self._options.webhook
         if webhook if webhook is not None else self._options.kubeconfig is None:
-            url = f"https://{HOST}:{webhook_port}"
-            authority = (certificates / "ca.crt").read_bytes()
-            mutating = webhook_manifest(url=f"{url}{MUTATE_PATH}", authority=authority)
-            # In a simulated cluster nobody else writes statuses, and requests name no field manager.
-            validating = validating_manifest(
-                url=f"{url}{VALIDATE_PATH}",
-                authority=authority,
-                statuses=self._options.kubeconfig is not None,
-            )
-            manifests = [mutating, validating]
-            configuration = read_configuration(ServiceSettings().configuration)
-            if any(opted_documents(configuration.integrations.frameworks or ())):
-                manifests.append(pods_manifest(url=f"{url}{MUTATE_PATH}", authority=authority))
-            await register(kube, manifests)
-            if self._options.kubeconfig is not None:
-                await enable_conversion(kube, url=f"{url}{CONVERT_PATH}", authority=authority)
+            await self._register_webhook(kube, webhook_port)
+
+    def _environment(self, nats_url: str, kubeconfig: Path, webhook_port: int) -> dict[str, str]:
+        """Environment variables that all services have in common."""
+        common = {
+            "SLUICE_NATS_URL": nats_url,
+            "SLUICE_KUBECONFIG": str(kubeconfig),
+            "SLUICE_INSTANCE": "dev",
+            "SLUICE_CLASSIFIER_CONFIG": str(self._options.rules.resolve()),
+            "SLUICE_WEBHOOK_PORT": str(webhook_port),
+            "SLUICE_WEBHOOK_CERTIFICATES": str(self._certificates),
+            "SLUICE_FAKE_BOOT_SECONDS": f"{SIMULATED_BOOT_SECONDS / self._options.speed:g}",
+            "SLUICE_CONSOLE_PORT": str(self.console_port),
+            "SLUICE_SPOKE_SECRETS": str(self._directory / "spokes"),
+        }
+        if "reason_delay_seconds" not in QuotaSettings().model_fields_set:
+            common["SLUICE_REASON_DELAY_SECONDS"] = f"{REASON_DELAY_SECONDS:g}"
+        # All clients have one name here, the patcher and those who start jobs by hand.
+        common["SLUICE_PATCHER_USERS"] = "[]"
+        if self._options.context is not None:
+            common["SLUICE_KUBE_CONTEXT"] = self._options.context
+        if self.secured is not None:
+            common["SLUICE_SPOKE_KEYS"] = str(self.secured.folder)
+        if self._options.kubeconfig is None:
+            # A simulated cluster has no users with tokens, and no secrets.
+            common["SLUICE_CONSOLE_AUTHORIZATION"] = "none"
+        return common
+
+    async def _register_webhook(self, kube: HttpKube, port: int) -> None:
+        url = f"https://{HOST}:{port}"
+        authority = (self._certificates / "ca.crt").read_bytes()
+        mutating = webhook_manifest(url=f"{url}{MUTATE_PATH}", authority=authority)
+        # In a simulated cluster nobody else writes statuses, and requests name no field manager.
+        validating = validating_manifest(
+            url=f"{url}{VALIDATE_PATH}",
+            authority=authority,
+            statuses=self._options.kubeconfig is not None,
+        )
+        manifests = [mutating, validating]
+        configuration = read_configuration(ServiceSettings().configuration)
+        if any(opted_documents(configuration.integrations.frameworks or ())):
+            manifests.append(pods_manifest(url=f"{url}{MUTATE_PATH}", authority=authority))
+        await register(kube, manifests)
+        if self._options.kubeconfig is not None:
+            await enable_conversion(kube, url=f"{url}{CONVERT_PATH}", authority=authority)
 
     async def spokes(self, nats_url: str) -> list[Spoke]:
         """Start the simulated spokes."""

@@ -84,6 +84,10 @@ def said(*arguments: str, says: tuple[str, ...]) -> Case:
     return Case(arguments=arguments, says=says)
 
 
+def installed(kubeconfig: str, *says: str) -> Case:
+    return Case(arguments=("install", "--kubeconfig", "{file}"), text=kubeconfig, says=says)
+
+
 SELECTOR = {"matchExpressions": [{"key": "team", "operator": "Is"}]}
 QUOTA = "spec.resourceGroups[0].flavors[0].resources[0]"
 REQUEST = "spec.template.spec.containers[0].resources.requests"

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from shared.runtime.command import Exit
-from tests.unit.ctl.bad_input import NO_SERVER, PLANNED, Case, said
+from tests.unit.ctl.bad_input import NO_SERVER, PLANNED, Case, installed, said
 from tests.unit.ctl.whatif_objects import CONFIGURATION_KINDS, Sluice, cluster_queue
 
 CASES: dict[str, Case] = {
@@ -158,25 +158,21 @@ CASES: dict[str, Case] = {
         text="{contexts: [{name: prod}], current-context: prod}",
         says=("--context: 'prd': the kubeconfig has no such context", "there are prod"),
     ),
-    "a context of a cluster that is not there": Case(
-        arguments=("install", "--kubeconfig", "{file}"),
-        text="{contexts: [{name: a, context: {cluster: x}}], current-context: a}",
-        says=("config.yaml': context a: cluster: 'x': the file has no such cluster",),
+    "a context of a cluster that is not there": installed(
+        "{contexts: [{name: a, context: {cluster: x}}], current-context: a}",
+        "config.yaml': context a: cluster: 'x': the file has no such cluster",
     ),
-    "a context that is no mapping": Case(
-        arguments=("install", "--kubeconfig", "{file}"),
-        text="{contexts: [{name: a, context: x}], current-context: a}",
-        says=("config.yaml': context a: cluster: None: the file has no such cluster",),
+    "a context that is no mapping": installed(
+        "{contexts: [{name: a, context: x}], current-context: a}",
+        "config.yaml': context a: cluster: None: the file has no such cluster",
     ),
-    "a kubeconfig with a date that does not exist": Case(
-        arguments=("install", "--kubeconfig", "{file}"),
-        text="since: 2020-99-99",
-        says=("config.yaml': is not YAML: ",),
+    "a kubeconfig with a date that does not exist": installed(
+        "since: 2020-99-99",
+        "config.yaml': is not YAML: ",
     ),
-    "a context of a number, of a cluster that is not there": Case(
-        arguments=("install", "--kubeconfig", "{file}"),
-        text="{contexts: [{name: 1, context: {cluster: [x]}}], current-context: 1}",
-        says=("config.yaml': context 1: cluster: ['x']: the file has no such cluster",),
+    "a context of a number, of a cluster that is not there": installed(
+        "{contexts: [{name: 1, context: {cluster: [x]}}], current-context: 1}",
+        "config.yaml': context 1: cluster: ['x']: the file has no such cluster",
     ),
     "a context for doctor without its kubeconfig": said(
         *("doctor", "--context", "prod"), says=("--context: needs --kubeconfig",)
