@@ -15,6 +15,7 @@ remains so, whatever its tenant writes into it: what is written can only keep th
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -60,6 +61,16 @@ class _Departure:
     """Uids of pods that were seen to be its own."""
 
 
+@dataclass(slots=True)
+class _Look:
+    """When the pods of a namespace are listed next."""
+
+    at: float = 0.0
+    """Loop time."""
+
+    pause: float = POLL_SECONDS
+
+
 class Departures:
     """The jobs of one term that end when their pods are gone."""
 
@@ -96,6 +107,9 @@ class Departures:
         self._ended_children: dict[str, str] = {}
         """Uid of one that was deleted while it ran, to its namespace: its pods may run still."""
 
+        self._looks: dict[str, _Look] = {}
+        """By namespace in which something departs."""
+
         self._wake = asyncio.Event()
         self._allowed = True
 
@@ -113,15 +127,14 @@ class Departures:
             self._note(uid, runs=self._may_run(scope.kind, obj))
         before = self._by_name.get((scope.kind, name))
         if before is not None and before != uid:
-            self._departing[before].later = obj
-            self._wake.set()
+            self._hold(self._departing[before], obj)
             return True
         loses_pods = "deletionTimestamp" in metadata and _ORPHAN in (
             metadata.get("finalizers") or ()
         )
         if loses_pods and uid not in self._departing and self._may_run(scope.kind, obj):
             self._departing[uid] = _Departure(scope=scope, namespace=name.namespace or "")
-            self._wake.set()
+            self._look_soon(name.namespace or "")
         return False
 
     def restore(self, kind: Kind, state: Observed) -> None:
@@ -143,7 +156,7 @@ class Departures:
         elif may_run:
             self._controllers[state.uid] = controller
             self._ended_children[state.uid] = state.namespace
-            self._wake.set()
+            self._look_soon(state.namespace)
 
     def _restore_departure(self, state: Observed) -> None:
         if state.deleted or state.body is None or state.namespace is None:
@@ -155,7 +168,7 @@ class Departures:
             state.uid, _Departure(scope=Scope(kind=DEPARTURE), namespace=state.namespace)
         )
         self._give_name_back(departure, state)
-        self._wake.set()
+        self._look_soon(state.namespace)
 
     def forget_later(self, scope: Scope, tombstone: Observed) -> bool:
         """Note the end of an object that was held back itself; False: it was not."""
@@ -180,8 +193,7 @@ class Departures:
             return False
         key = (kind, ObjectName(tombstone.namespace, tombstone.name))
         if (before := self._by_name.get(key)) is not None:
-            self._departing[before].later = later
-            self._wake.set()
+            self._hold(self._departing[before], later)
             return True
         if (told := self._departing.get(uid)) is not None and told.scope.kind == DEPARTURE:
             return False  # It is counted under the name of its own.
@@ -192,14 +204,14 @@ class Departures:
             return False
         if kind == TASK_RUN:
             self._ended_children[uid] = tombstone.namespace
-            self._wake.set()
+            self._look_soon(tombstone.namespace)
             return False
         departure = self._departing.setdefault(
             uid, _Departure(scope=scope, namespace=tombstone.namespace)
         )
         departure.tombstone, departure.later = tombstone, later
         self._by_name[key] = uid
-        self._wake.set()
+        self._look_soon(tombstone.namespace)
         return True
 
     def is_succeeded(self, kind: Kind, tombstone: Observed, later: Body) -> bool:
@@ -214,37 +226,36 @@ class Departures:
     async def run(self) -> None:
         """Look for the pods of what departs, until cancelled."""
         while True:
-            await self._wake.wait()
-            pause = POLL_SECONDS
-            while self._departing or self._ended_children:
-                self._wake.clear()
-                await self._set_apart()
-                before = len(self._departing)
-                await self._poll()
-                pause = POLL_SECONDS if len(self._departing) < before else pause * 2
-                try:
-                    async with asyncio.timeout(min(pause, POLL_SECONDS_MAX)):
-                        await self._wake.wait()
-                    pause = POLL_SECONDS
-                except TimeoutError:
-                    continue
             self._wake.clear()
+            await self._set_apart()
+            pause = await self._poll()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._wake.wait()
+
+    def _hold(self, departure: _Departure, later: Body | None) -> None:
+        """Hold the next object of a name back, unless it runs beside what departs."""
+        departure.later = later
+        if self._apart(departure) is not None:
+            self._wake.set()
+
+    def _look_soon(self, namespace: str) -> None:
+        self._looks.pop(namespace, None)
+        self._wake.set()
 
     async def _set_apart(self) -> None:
         """Tell what departs under a name of its own where a controller has made the next one of its name."""
         for departure in list(self._departing.values()):
-            tombstone, later = departure.tombstone, departure.later
-            if (
-                tombstone is None
-                or later is None
-                or later["metadata"]["uid"] not in self._controllers
-            ):
-                continue
-            apart = tombstone.apart()
-            if apart is None:
-                continue
-            await self._tell(Scope(kind=DEPARTURE), apart)
-            self._give_name_back(departure, apart)
+            if (apart := self._apart(departure)) is not None:
+                await self._tell(Scope(kind=DEPARTURE), apart)
+                self._give_name_back(departure, apart)
+
+    def _apart(self, departure: _Departure) -> Observed | None:
+        """What is to be told of a job under a name of its own; None if the next one of its name waits."""
+        tombstone, later = departure.tombstone, departure.later
+        if tombstone is None or later is None:
+            return None
+        return tombstone.apart() if later["metadata"]["uid"] in self._controllers else None
 
     def _give_name_back(self, departure: _Departure, apart: Observed) -> None:
         """Release the name of a job, if it holds it: the log tells of it under a name of its own."""
@@ -288,28 +299,50 @@ class Departures:
         is_new = int(job["metadata"].get("generation") or 0) <= 1
         return not (is_new and integration.held(job))
 
-    async def _poll(self) -> None:
-        spaces = {departure.namespace for departure in self._departing.values()}
-        for namespace in sorted(spaces | set(self._ended_children.values())):
-            try:
-                pods = (await self._kube.list(POD, namespace=namespace)).items
-            except RefusedError as error:
-                log.warning(
-                    "pods cannot be listed: quota is given back with the job", error=str(error)
-                )
-                self._allowed, pods = False, []
-            except KubeError as error:
-                log.info("pods not listed", namespace=namespace, error=str(error))
+    async def _poll(self) -> float | None:
+        """List the pods of each namespace whose turn it is; return the seconds to the next one's turn."""
+        loop = asyncio.get_running_loop()
+        for namespace in self._places():
+            look = self._looks.setdefault(namespace, _Look())
+            if look.at > loop.time():
                 continue
-            self._settle(namespace, _running(pods))
+            has_ended = await self._look(namespace)
+            look.pause = POLL_SECONDS if has_ended else look.pause * 2
+            look.at = loop.time() + min(look.pause, POLL_SECONDS_MAX)
+        self._looks = {
+            place: self._looks[place] for place in self._places() if place in self._looks
+        }
+        turns = [look.at for look in self._looks.values()]
+        return max(0.0, min(turns) - loop.time()) if turns else None
 
-    def _settle(self, namespace: str, running: Mapping[str, str]) -> None:
-        """Release what has no running pod in this namespace. `running`: uid of a pod to its controller's."""
+    def _places(self) -> list[str]:
+        """The namespaces in which something departs."""
+        spaces = {departure.namespace for departure in self._departing.values()}
+        return sorted(spaces | set(self._ended_children.values()))
+
+    async def _look(self, namespace: str) -> bool:
+        """List the pods of a namespace. Returns whether something ended there."""
+        try:
+            pods = (await self._kube.list(POD, namespace=namespace)).items
+        except RefusedError as error:
+            log.warning("pods cannot be listed: quota is given back with the job", error=str(error))
+            self._allowed, pods = False, []
+        except KubeError as error:
+            log.info("pods not listed", namespace=namespace, error=str(error))
+            return False
+        return self._settle(namespace, _running(pods))
+
+    def _settle(self, namespace: str, running: Mapping[str, str]) -> bool:
+        """Release what has no running pod in this namespace; return whether anything was released.
+
+        `running`: uid of a pod to its controller's.
+        """
         for pod, controller in running.items():
             for above in self._chain(controller):
                 if (departure := self._departing.get(above)) is not None:
                     departure.pods.add(pod)
         # What a controller made ends before the controller: without that it would seem to be nobody's.
+        before = len(self._departing)
         lowest_first = sorted(self._departing.items(), key=self._height)
         for uid, departure in lowest_first:
             tombstone = departure.tombstone
@@ -326,6 +359,7 @@ class Departures:
             if space == namespace and uid not in in_use:
                 del self._ended_children[uid]
                 self._forget(uid)
+        return len(self._departing) < before
 
     def _note(self, uid: str, *, runs: bool) -> None:
         """Note whether something of a job may run that a controller made."""

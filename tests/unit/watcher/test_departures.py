@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
+from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
 from shared.contracts.kube.kinds import DEPARTURE, JOB, POD, Kind
 from shared.integrations import JOB_SET
@@ -226,5 +227,68 @@ def test_next_job_that_a_controller_made_is_told_beside_the_one_before(
         assert ((first, True) in seen) is not (makers == "aa")
         told = harness.published(DEPARTURE)[apart:]
         assert [(one.uid, one.deleted) for one in told] == [(first, True)] * apart
+
+    run_harness(drive)
+
+
+class Counting(LocalKube):
+    """It notes of which namespaces the pods are listed."""
+
+    def __init__(self, api: Api) -> None:
+        super().__init__(api)
+        self.listed: list[str | None] = []
+
+    @override
+    async def list(
+        self, kind: Kind, *, namespace: str | None = None, labels: str | None = None
+    ) -> Listing:
+        if kind == POD:
+            self.listed.append(namespace)
+        return await super().list(kind, namespace=namespace, labels=labels)
+
+
+def test_changes_of_what_is_held_back_list_no_pods() -> None:
+    async def drive(harness: Harness) -> None:
+        await running_job(harness)
+        kube = Counting(harness.api)
+        await harness.start(kube=kube)
+        await asyncio.sleep(5)
+        await harness.delete("j")
+        await harness.job("j")
+        await asyncio.sleep(300)
+        kube.listed.clear()
+        for number in range(20):
+            await harness.touch("j", str(number))
+            await asyncio.sleep(1)
+        assert len(kube.listed) <= 1, "every 30 seconds"
+        await harness.kube.patch(POD, "default", "p", {"metadata": {"finalizers": None}})
+        await asyncio.sleep(60)
+        assert not is_gone(harness)
+
+    run_harness(drive)
+
+
+def test_job_that_departs_has_the_pods_of_its_own_namespace_listed() -> None:
+    async def drive(harness: Harness) -> None:
+        await running_job(harness)
+        kube = Counting(harness.api)
+        await harness.start(kube=kube)
+        await asyncio.sleep(5)
+        await harness.delete("j")
+        await asyncio.sleep(300)
+        kube.listed.clear()
+        for number in range(5):
+            await harness.kube.create(
+                JOB, {**job("k"), "metadata": {"namespace": "kube-public", "name": f"k{number}"}}
+            )
+            patch = {"status": {"active": 1}}
+            await harness.kube.patch(JOB, "kube-public", f"k{number}", patch, subresource="status")
+            await asyncio.sleep(1)
+            await harness.kube.delete(JOB, "kube-public", f"k{number}")
+            await asyncio.sleep(1)
+        assert kube.listed.count("kube-public") == 5
+        assert kube.listed.count("default") <= 1, "every 30 seconds"
+        gone = [one for one in harness.published(JOB) if one.deleted]
+        assert [one.name for one in gone] == [f"k{number}" for number in range(5)]
 
     run_harness(drive)
