@@ -200,7 +200,7 @@ def _job_reclaimable(job: Object) -> dict[str, int]:
         ended = len(_indexes(",".join(texts)) & {*range(completions)})
     if parallelism <= 1 or ended == 0:
         return {}
-    done = parallelism - max(completions - ended, 0)
+    done = min(parallelism, completions) - max(completions - ended, 0)
     return {_MAIN: done} if done > 0 else {}
 
 

@@ -165,6 +165,24 @@ def test_quota_of_indexes_that_run_no_more_goes_back(
     assert JOB.reclaimable(job) == ({"main": done} if done else {})
 
 
+@pytest.mark.parametrize(
+    ("pods", "completions", "succeeded", "done"),
+    [(3, 2, 0, 0), (3, 2, 1, 1), (3, 2, 2, 2), (150, 100, 50, 50), (3, 4, 1, 0), (3, 4, 2, 1)],
+)
+@pytest.mark.parametrize("mode", ["NonIndexed", "Indexed"])
+def test_what_is_left_of_a_job_keeps_its_quota(
+    mode: str, pods: int, completions: int, succeeded: int, done: int
+) -> None:
+    """No more pods are counted than there are completions: what is done is taken from those."""
+    spec = {"completionMode": mode, "parallelism": pods, "completions": completions}
+    indexes = f"0-{succeeded - 1}" if succeeded else ""
+    status = {"succeeded": succeeded, "completedIndexes": indexes}
+    job = {"metadata": {"name": "j", "uid": "u"}, "spec": spec, "status": status}
+    [pod_set] = JOB.pod_sets({**job, "spec": {**spec, "template": {"spec": {}}}})
+    left = min(pods, completions - succeeded)
+    assert JOB.reclaimable(job).get("main", 0) == done == pod_set["count"] - left
+
+
 def test_text_that_lists_no_indexes_keeps_a_job_waiting_with_the_reason() -> None:
     spec = {"completionMode": "Indexed", "parallelism": 3, "completions": 3}
     job = {"metadata": {"name": "j"}, "spec": spec, "status": {"failedIndexes": "1,x"}}

@@ -38,6 +38,24 @@ def test_job_runs_its_pods_until_completion() -> None:
     in_cluster(story)
 
 
+def test_pod_that_succeeded_counts_also_when_it_is_gone() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(JOBS, job(parallelism=1, completions=2))
+        await cluster.after(15)
+        [done] = [
+            pod
+            for pod in cluster.api.store.objects(PODS)
+            if pod.obj["status"]["phase"] == "Succeeded"
+        ]
+        cluster.api.delete_now(done)
+        await cluster.after(1)
+        assert cluster.job()["status"]["succeeded"] == 1
+        await cluster.after(10)
+        assert verdict(cluster.job(), "Complete") == ("True", "CompletionsReached")
+
+    in_cluster(story)
+
+
 def test_pods_carry_their_jobs_labels_and_name_it_as_owner() -> None:
     async def story(cluster: Cluster) -> None:
         stored = await cluster.create(JOBS, job())

@@ -39,6 +39,8 @@ class _Pods:
     terminating: list[Stored]
     succeeded: list[Stored]
     failed: list[Stored]
+    counted: set[str]
+    """Uids of all that have ever succeeded: the Job controller counts them once."""
 
     @property
     def ready(self) -> int:
@@ -58,6 +60,7 @@ class JobController(Controller):
         """Time from which a Job may create pods again after failures, by uid."""
 
         self._deadlines: dict[str, float] = {}
+        self._counted: dict[str, set[str]] = {}
 
     @override
     def start(self) -> None:
@@ -89,13 +92,15 @@ class JobController(Controller):
             await self._scale(stored, pods)
 
     def _pods(self, stored: Stored) -> _Pods:
-        pods = _Pods(active=[], terminating=[], succeeded=[], failed=[])
+        counted = self._counted.setdefault(stored.uid, set())
+        pods = _Pods(active=[], terminating=[], succeeded=[], failed=[], counted=counted)
         for pod in self.api.collector.dependents(stored.uid):
             if pod.kind.resource != PODS.resource:
                 continue
             phase = (pod.obj.get("status") or {}).get("phase")
             if phase == "Succeeded":
                 pods.succeeded.append(pod)
+                counted.add(pod.uid)
             elif phase == "Failed":
                 pods.failed.append(pod)
             elif "deletionTimestamp" in pod.obj["metadata"]:
@@ -145,7 +150,7 @@ class JobController(Controller):
             return await self._fail(stored, pods, "BackoffLimitExceeded", message)
         completions = spec.get("completions")
         if completions is None:
-            done = bool(pods.succeeded) and not pods.active and not pods.terminating
+            done = self._succeeded(stored, pods) > 0 and not pods.active and not pods.terminating
         else:
             done = self._succeeded(stored, pods) >= completions
         if not done:
@@ -189,9 +194,10 @@ class JobController(Controller):
 
     @staticmethod
     def _succeeded(stored: Stored, pods: _Pods) -> int:
+        """Return how many have succeeded, those that are gone by now among them."""
         if stored.obj["spec"].get("completionMode") == "Indexed":
             return len(pods.indexes(pods.succeeded))
-        return len(pods.succeeded)
+        return len(pods.counted)
 
     def _wanted(self, stored: Stored, pods: _Pods) -> int:
         """The number of pods that should be active now."""
@@ -199,7 +205,7 @@ class JobController(Controller):
         parallelism, completions = int(spec.get("parallelism", 1)), spec.get("completions")
         if completions is None:
             # A work queue: after the first success no more pods are created; the others run to their end.
-            return len(pods.active) if pods.succeeded else parallelism
+            return len(pods.active) if self._succeeded(stored, pods) else parallelism
         return min(parallelism, int(completions) - self._succeeded(stored, pods))
 
     async def _scale(self, stored: Stored, pods: _Pods) -> None:
@@ -261,7 +267,7 @@ class JobController(Controller):
             "active": len(pods.active) or None,
             "ready": pods.ready,
             "terminating": len(pods.terminating),
-            "succeeded": len(pods.succeeded) or None,
+            "succeeded": self._succeeded(stored, pods) or None,
             "failed": len(pods.failed) or None,
         }
         if stored.obj["spec"].get("completionMode") == "Indexed":
