@@ -15,9 +15,10 @@ from services.ctl.dev.secure import Secured, secure
 from services.ctl.main import app
 from shared.bus.admin.apply import apply
 from shared.bus.admin.migration import Step, migrate, plan
+from shared.bus.admin.patience import Patience
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats.bus import NatsBus
-from shared.bus.nats.jetstream_api import TIMEOUT_SECONDS, call
+from shared.bus.nats.jetstream_api import call
 from shared.bus.port import Entry
 from shared.bus.stream_reader import JetStreamError, StreamReader, open_stream_reader
 from shared.bus.streams import epoch_of, load
@@ -122,11 +123,15 @@ async def test_migration_keeps_every_sequence_durable_and_body(tmp_path: Path) -
 
 async def test_server_that_does_not_answer_for_a_while_is_asked_again() -> None:
     async with nats_server() as server, open_stream_reader(server.url) as look:
+        told: list[str] = []
+
+        def wake(text: str) -> None:
+            told.append(text)
+            server.signal(signal.SIGCONT)
+
         server.signal(signal.SIGSTOP)
-        planning = asyncio.create_task(plan(look.nc, look.nc))
-        await asyncio.sleep(TIMEOUT_SECONDS + 0.5)  # The first question has gone without an answer.
-        server.signal(signal.SIGCONT)
-        assert actions(await planning) == {"moved"}
+        assert actions(await plan(look.nc, look.nc, patience=Patience(wake))) == {"moved"}
+        assert "asking again" in told[0]
 
 
 async def test_streams_that_apply_made_empty_are_replaced(tmp_path: Path) -> None:

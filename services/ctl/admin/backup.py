@@ -4,8 +4,9 @@ import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from services.ctl.connect.reader import open_reader
+from services.ctl.connect.reader import open_reader, tell
 from shared.bus.admin.migration import migrate, plan
+from shared.bus.admin.patience import Patience
 from shared.bus.admin.snapshots import BackupError, Saved, backup, restore
 from shared.bus.port import BusError
 from shared.bus.stream_reader import StreamReader, open_stream_reader
@@ -32,12 +33,13 @@ async def migrate_from(source: str, *, url: str | None, directory: Path, yes: bo
     ):
         try:
             if not yes:
-                for step in await plan(old.nc, new.nc):
+                for step in await plan(old.nc, new.nc, patience=Patience(tell)):
                     print(step)
                     refused |= step.action == "refused"
             else:
                 with tempfile.TemporaryDirectory(prefix="sluice-migrate-") as folder:
-                    async for step in migrate(old.nc, new.nc, Path(folder)):
+                    moving = migrate(old.nc, new.nc, Path(folder), patience=Patience(tell))
+                    async for step in moving:
                         print(step)
                         refused |= step.action == "refused"
         except BackupError as error:
@@ -50,7 +52,7 @@ async def migrate_from(source: str, *, url: str | None, directory: Path, yes: bo
 
 
 async def _each(
-    do: Callable[[StreamReader, Path], AsyncIterator[Saved]],
+    do: Callable[[StreamReader, Path, Patience], AsyncIterator[Saved]],
     folder: Path,
     hint: str,
     url: str | None,
@@ -58,7 +60,7 @@ async def _each(
 ) -> None:
     async with open_reader(url, directory) as reader:
         try:
-            async for saved in do(reader, folder):
+            async for saved in do(reader, folder, Patience(tell)):
                 print(saved)
         except BackupError as error:
             raise CommandError(str(folder), str(error), hint=hint, status=Exit.FAILED) from error

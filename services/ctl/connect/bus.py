@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from services.ctl.connect.reader import access_for, nats_url_of, unreachable
+from services.ctl.connect.reader import access_for, nats_url_of, tell, unreachable
 from shared.bus.admin.apply import Report, apply_at
+from shared.bus.admin.patience import Patience
 from shared.bus.admin.permissions import reads_of
 from shared.bus.nats.bus import NatsBus
 from shared.bus.port import Bus, BusError
@@ -59,7 +60,12 @@ async def apply_bus(
     url = nats_url_of(url, directory)
     try:
         return await apply_at(
-            url, rebuild=rebuild, replicas=replicas, cluster=cluster, access=access
+            url,
+            rebuild=rebuild,
+            replicas=replicas,
+            cluster=cluster,
+            access=access,
+            patience=Patience(tell),
         )
     except BusError as error:
         raise unreachable(url, error) from error

@@ -7,14 +7,16 @@ nothing. Streams stand in `streams.yaml`, durable consumers of the hub's service
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, Literal
 
 import nats
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
+from shared.bus.admin.patience import Patience
 from shared.bus.admin.permissions import durables_of
-from shared.bus.nats.jetstream_api import ApiError, call
+from shared.bus.nats.jetstream_api import ApiError
 from shared.bus.nats.stream_drift import drift, stream_info
 from shared.bus.nats.work.declared import differs, durable_config, found_durable, make_durable
 from shared.bus.port import DeniedError, UnavailableError
@@ -66,6 +68,7 @@ async def apply(
     catalogue: Catalogue | None = None,
     replicas: int | None = None,
     cluster: str | None = None,
+    patience: Patience | None = None,
 ) -> Report:
     """Create missing streams, update changed ones, report changes that are not possible.
 
@@ -75,15 +78,18 @@ async def apply(
     anew only if `rebuild` names it: the log still has the tombstones that were purged, and its
     durable consumers begin again. `replicas` None leaves existing streams as they are.
     """
+    patience = patience or Patience()
     made = int(datetime.now(UTC).timestamp() * 1000)
     wanted = (catalogue or load()).configs(replicas=replicas or 1)
     changes = [
-        await _apply_one(nc, name, config, rebuild=name in rebuild, replicas=replicas, made=made)
+        await _apply_one(
+            nc, name, config, patience, rebuild=name in rebuild, replicas=replicas, made=made
+        )
         for name, config in wanted.items()
     ]
     if cluster is not None and all(change.action != "refused" for change in changes):
         changes += [
-            await _apply_durable(nc, view, durable_config(name, filters))
+            await _apply_durable(nc, view, durable_config(name, filters), patience)
             for name, (view, filters) in durables_of(cluster).items()
         ]
     return Report(changes=tuple(changes))
@@ -96,6 +102,7 @@ async def apply_at(
     replicas: int | None = None,
     cluster: str | None = None,
     access: Access = OPEN,
+    patience: Patience | None = None,
 ) -> Report:
     """Connect to `url`, `apply`, disconnect. Raises `UnavailableError` without an answer."""
     try:
@@ -113,7 +120,9 @@ async def apply_at(
     except (OSError, NatsError, ValueError) as error:
         raise UnavailableError(f"cannot connect: {error!r}") from error
     try:
-        return await apply(nc, rebuild=rebuild, replicas=replicas, cluster=cluster)
+        return await apply(
+            nc, rebuild=rebuild, replicas=replicas, cluster=cluster, patience=patience
+        )
     finally:
         await nc.close()
 
@@ -123,23 +132,34 @@ async def _silent(_error: Exception) -> None:
 
 
 async def _apply_one(
-    nc: Client, name: str, config: Json, *, rebuild: bool, replicas: int | None, made: int
+    nc: Client,
+    name: str,
+    config: Json,
+    patience: Patience,
+    *,
+    rebuild: bool,
+    replicas: int | None,
+    made: int,
 ) -> Change:
-    found = await stream_info(nc, name)
+    found = await patience.ask(partial(stream_info, nc, name))
     try:
         if found is None:
-            if name.endswith(VIEW_SUFFIX) and not rebuild and await _log_has_messages(nc, name):
+            if (
+                name.endswith(VIEW_SUFFIX)
+                and not rebuild
+                and await _log_has_messages(nc, name, patience)
+            ):
                 detail = f"the view is gone; `--rebuild {name}` makes it anew from the log"
                 return Change(stream=name, action="refused", detail=detail)
-            await call(nc, f"STREAM.CREATE.{name}", _dated(config, made))
+            await patience.call(nc, f"STREAM.CREATE.{name}", _dated(config, made))
             return Change(stream=name, action="rebuilt" if rebuild else "created")
         if rebuild:
             if not name.endswith(VIEW_SUFFIX):
                 return Change(stream=name, action="refused", detail="only views can be rebuilt")
-            await call(nc, f"STREAM.DELETE.{name}")
+            await patience.delete(nc, name)
             # It grows also where the clock was set back meanwhile.
             epoch = max(made, epoch_of(found["config"]) + 1)
-            await call(nc, f"STREAM.CREATE.{name}", _dated(config, epoch))
+            await patience.call(nc, f"STREAM.CREATE.{name}", _dated(config, epoch))
             return Change(stream=name, action="rebuilt")
         differences = drift(config, found["config"], replicas=replicas)
         if not differences:
@@ -148,20 +168,20 @@ async def _apply_one(
         merged = found["config"] | config
         if replicas is None:
             merged["num_replicas"] = found["config"]["num_replicas"]
-        await call(nc, f"STREAM.UPDATE.{name}", merged)
+        await patience.call(nc, f"STREAM.UPDATE.{name}", merged)
         return Change(stream=name, action="updated", detail=differences)
     except ApiError as error:
         return Change(stream=name, action="refused", detail=str(error))
 
 
-async def _apply_durable(nc: Client, view: str, config: Json) -> Change:
+async def _apply_durable(nc: Client, view: str, config: Json, patience: Patience) -> Change:
     """A durable of which nobody has heard begins with all that its view has."""
     stream = f"{view}/{config['name']}"
     try:
-        found = await found_durable(nc, view, config["name"])
+        found = await patience.ask(partial(found_durable, nc, view, config["name"]))
         if not differs(config, found):
             return Change(stream=stream, action="unchanged")
-        await make_durable(nc, view, config)
+        await patience.ask(partial(make_durable, nc, view, config))
     except (ApiError, DeniedError) as error:
         return Change(stream=stream, action="refused", detail=str(error))
     return Change(stream=stream, action="created" if found is None else "updated")
@@ -179,6 +199,6 @@ def _has_epoch(config: Json) -> bool:
     return name != LEASES and not name.startswith("OBJ_")
 
 
-async def _log_has_messages(nc: Client, view: str) -> bool:
-    log = await stream_info(nc, view.removesuffix(VIEW_SUFFIX))
+async def _log_has_messages(nc: Client, view: str, patience: Patience) -> bool:
+    log = await patience.ask(partial(stream_info, nc, view.removesuffix(VIEW_SUFFIX)))
     return log is not None and log["state"]["messages"] > 0

@@ -5,27 +5,22 @@ a snapshot: its messages have the same sequences afterwards, and its durables st
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal
 
 from nats.aio.client import Client
 
+from shared.bus.admin.patience import Patience
 from shared.bus.admin.snapshots import load_stream, save_stream
-from shared.bus.nats.jetstream_api import call
 from shared.bus.nats.stream_drift import stream_info
-from shared.bus.port import UnavailableError
 from shared.bus.streams import VIEW_SUFFIX, epoch_of, load
 
 DURABLES_SECONDS: Final = 30.0
 """Three servers agree on the consumers of a stream that was restored after they agreed on the stream."""
 
-PATIENCE_SECONDS: Final = 60.0
-"""Servers that elect a leader do not answer meanwhile."""
-
-T = TypeVar("T")
 Json = dict[str, Any]
 Action = Literal["move", "moved", "absent", "refused"]
 
@@ -47,20 +42,24 @@ class Step:
         return f"{self.stream}: {self.action}{sizes}" + (f" ({self.detail})" if self.detail else "")
 
 
-async def plan(source: Client, target: Client) -> list[Step]:
+async def plan(source: Client, target: Client, *, patience: Patience | None = None) -> list[Step]:
     """What `migrate` would do. Changes nothing. Raises a `BusError` where a server does not answer."""
+    patience = patience or Patience()
     names = sorted(load().configs(), key=lambda name: not name.endswith(VIEW_SUFFIX))
-    return [await _step(name, source, target) for name in names]
+    return [await _step(name, source, target, patience) for name in names]
 
 
-async def migrate(source: Client, target: Client, folder: Path) -> AsyncIterator[Step]:
+async def migrate(
+    source: Client, target: Client, folder: Path, *, patience: Patience | None = None
+) -> AsyncIterator[Step]:
     """Move what is not moved yet; yield each step when it is done. `folder` takes the snapshots.
 
     Views come before their logs, as in `snapshots.restore`. It moves nothing if a step of the plan is
     refused. May be repeated: what is at the target stays there.
     Raises `BackupError` and `BusError`.
     """
-    steps = await plan(source, target)
+    patience = patience or Patience()
+    steps = await plan(source, target, patience=patience)
     if any(step.action == "refused" for step in steps):
         for step in steps:
             yield step
@@ -70,20 +69,21 @@ async def migrate(source: Client, target: Client, folder: Path) -> AsyncIterator
         if step.action != "move":
             yield step
             continue
-        await save_stream(source, step.stream, folder / step.stream)
-        if await _info(target, step.stream) is not None:  # The plan has seen that it is empty.
-            await call(target, f"STREAM.DELETE.{step.stream}")
-        await load_stream(target, folder / step.stream)
+        await save_stream(source, step.stream, folder / step.stream, patience)
+        # The plan has seen that it is empty.
+        if await _info(target, step.stream, patience) is not None:
+            await patience.delete(target, step.stream)
+        await load_stream(target, folder / step.stream, patience)
         moved.append(step.stream)
-        yield await _verified(step, source, target)
+        yield await _verified(step, source, target, patience)
     for name in moved:
-        now = await _step(name, source, target)
+        now = await _step(name, source, target, patience)
         if now.action == "refused":
             yield now
 
 
-async def _step(name: str, source: Client, target: Client) -> Step:
-    here, there = await _info(source, name), await _info(target, name)
+async def _step(name: str, source: Client, target: Client, patience: Patience) -> Step:
+    here, there = await _info(source, name, patience), await _info(target, name, patience)
     if here is None:
         return Step(stream=name, action="absent", detail="the source has none")
     state = here["state"]
@@ -105,14 +105,14 @@ async def _step(name: str, source: Client, target: Client) -> Step:
     return replace(step, action="moved")
 
 
-async def _verified(step: Step, source: Client, target: Client) -> Step:
+async def _verified(step: Step, source: Client, target: Client, patience: Patience) -> Step:
     """The step as done; refused if a durable consumer does not stand where it stood."""
-    there = await _info(target, step.stream)
+    there = await _info(target, step.stream, patience)
     if there is None or int(there["state"]["last_seq"]) < step.last:
         return replace(step, action="refused", detail="not all of it arrived")
-    wanted = await _durables(source, step.stream)
+    wanted = await _durables(source, step.stream, patience)
     until = asyncio.get_running_loop().time() + DURABLES_SECONDS
-    while (found := await _durables(target, step.stream)) != wanted:
+    while (found := await _durables(target, step.stream, patience)) != wanted:
         if asyncio.get_running_loop().time() > until:
             break
         await asyncio.sleep(0.1)
@@ -121,12 +121,12 @@ async def _verified(step: Step, source: Client, target: Client) -> Step:
     return replace(step, action="moved", detail=f"{len(found)} durables" if found else "")
 
 
-async def _durables(nc: Client, stream: str) -> dict[str, int]:
+async def _durables(nc: Client, stream: str, patience: Patience) -> dict[str, int]:
     """Each durable consumer of a stream, and up to where it has acknowledged."""
     found: dict[str, int] = {}
     seen = 0
     while True:
-        page = await _asked(partial(call, nc, f"CONSUMER.LIST.{stream}", {"offset": seen}))
+        page = await patience.call(nc, f"CONSUMER.LIST.{stream}", {"offset": seen})
         consumers = page.get("consumers") or []
         seen += len(consumers)
         for one in consumers:
@@ -136,17 +136,5 @@ async def _durables(nc: Client, stream: str) -> dict[str, int]:
             return found
 
 
-async def _info(nc: Client, name: str) -> Json | None:
-    return await _asked(partial(stream_info, nc, name))
-
-
-async def _asked(question: Callable[[], Awaitable[T]]) -> T:
-    """The answer to a question that changes nothing: it is asked again while no server answers."""
-    until = asyncio.get_running_loop().time() + PATIENCE_SECONDS
-    while True:
-        try:
-            return await question()
-        except UnavailableError:
-            if asyncio.get_running_loop().time() > until:
-                raise
-            await asyncio.sleep(0.5)
+async def _info(nc: Client, name: str, patience: Patience) -> Json | None:
+    return await patience.ask(partial(stream_info, nc, name))

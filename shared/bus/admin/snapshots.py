@@ -8,6 +8,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +16,9 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 
+from shared.bus.admin.patience import Patience
 from shared.bus.nats.jetstream_api import STREAM_NOT_FOUND, ApiError, call
+from shared.bus.nats.stream_drift import stream_info
 from shared.bus.port import UnavailableError
 from shared.bus.stream_reader import StreamReader
 from shared.bus.streams import LEASES, VIEW_SUFFIX, load
@@ -44,7 +47,7 @@ class Saved:
         return f"{self.stream}: {self.messages} messages, {self.size} bytes"
 
 
-async def backup(look: StreamReader, directory: Path) -> AsyncIterator[Saved]:
+async def backup(look: StreamReader, directory: Path, patience: Patience) -> AsyncIterator[Saved]:
     """Write each stream to its own folder and yield it when done. Services may keep running.
 
     A view comes before its log: so a view never knows more than its log does, and catches up by itself.
@@ -54,7 +57,7 @@ async def backup(look: StreamReader, directory: Path) -> AsyncIterator[Saved]:
         raise BackupError(f"{directory} is there already and is not empty")
     for name in sorted(_names(), key=lambda name: not name.endswith(VIEW_SUFFIX)):
         try:
-            yield await save_stream(look.nc, name, directory / name)
+            yield await save_stream(look.nc, name, directory / name, patience)
         except ApiError as error:
             if error.code != STREAM_NOT_FOUND:
                 raise
@@ -69,7 +72,7 @@ def _folders(directory: Path) -> list[Path]:
 
 
 def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)  # It is there if this is tried again.
     return folder / DATA_FILE
 
 
@@ -77,8 +80,12 @@ def _names() -> list[str]:
     return [name for name in load().configs() if name != LEASES]
 
 
-async def save_stream(nc: Client, name: str, folder: Path) -> Saved:
+async def save_stream(nc: Client, name: str, folder: Path, patience: Patience) -> Saved:
     """Write one stream to a folder. Raises `BackupError` and `BusError`."""
+    return await patience.ask(partial(_save_stream, nc, name, folder))
+
+
+async def _save_stream(nc: Client, name: str, folder: Path) -> Saved:
     inbox = nc.new_inbox()
     subscription = await nc.subscribe(inbox, pending_msgs_limit=-1, pending_bytes_limit=-1)
     try:
@@ -111,7 +118,7 @@ def _refuse_error(name: str, headers: dict[str, str]) -> None:
         raise BackupError(f"snapshot of {name}: {status} {headers.get('Description', '')}".rstrip())
 
 
-async def restore(look: StreamReader, directory: Path) -> AsyncIterator[Saved]:
+async def restore(look: StreamReader, directory: Path, patience: Patience) -> AsyncIterator[Saved]:
     """Create each stream from its folder and yield it when done. Views come before their logs.
 
     Of three servers one has a restored stream first. Where another one leads then, a view with a log beside
@@ -124,28 +131,18 @@ async def restore(look: StreamReader, directory: Path) -> AsyncIterator[Saved]:
     if not folders:
         raise BackupError(f"{directory} has no backup: no folder in it has a {CONFIG_FILE}")
     for folder in folders:
-        if await _exists(look.nc, folder.name):
+        if await patience.ask(partial(stream_info, look.nc, folder.name)) is not None:
             raise BackupError(f"stream {folder.name} is there already: nothing was restored")
     for folder in sorted(folders, key=lambda folder: not folder.name.endswith(VIEW_SUFFIX)):
-        yield await load_stream(look.nc, folder)
+        yield await load_stream(look.nc, folder, patience)
 
 
-async def _exists(nc: Client, name: str) -> bool:
-    try:
-        await call(nc, f"STREAM.INFO.{name}")
-    except ApiError as error:
-        if error.code == STREAM_NOT_FOUND:
-            return False
-        raise
-    return True
-
-
-async def load_stream(nc: Client, folder: Path) -> Saved:
+async def load_stream(nc: Client, folder: Path, patience: Patience) -> Saved:
     """Create one stream from its folder. Raises `BackupError` and `BusError`."""
     name = folder.name
     kept: Json = json.loads((folder / CONFIG_FILE).read_text())
     request = {"config": kept["config"], "state": kept["state"]}
-    answer = await call(nc, f"STREAM.RESTORE.{name}", request)
+    answer = await patience.call(nc, f"STREAM.RESTORE.{name}", request)
     subject = answer["deliver_subject"]
     size = 0
     try:

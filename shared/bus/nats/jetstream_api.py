@@ -24,6 +24,8 @@ STREAM_NOT_FOUND: Final = 10059
 CONSUMER_NOT_FOUND: Final = 10014
 MESSAGE_NOT_FOUND: Final = 10037
 WRONG_LAST_SEQUENCE: Final = 10071
+PASSING: Final = frozenset({10004, 10005, 10006, 10008, 10009, 10164})
+"""No leader or no peers just now, or a conflict with one that is on the way."""
 
 TIMEOUT_SECONDS: Final = 5.0
 

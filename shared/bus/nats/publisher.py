@@ -19,6 +19,7 @@ from nats.errors import Error as NatsError
 
 from shared.bus import headers as wire
 from shared.bus.nats.broker import Connection
+from shared.bus.nats.jetstream_api import PASSING
 from shared.bus.order.chains import Chains, Link
 from shared.bus.order.overtaken import Overtaken
 from shared.bus.order.receipts import Receipt
@@ -55,9 +56,6 @@ _TICK_SECONDS: Final = 0.25
 _WRONG_LAST: Final = frozenset({10070, 10071})
 FULL: Final = frozenset({10023, 10047, 10077})
 _TOO_LARGE: Final = frozenset({10054, 10097})
-_PASSING: Final = frozenset({10004, 10005, 10006, 10008, 10009, 10164})
-"""No leader or no peers just now, or a conflict with one that is on the way."""
-
 
 OnStored = Callable[[str, int, Mapping[str, str], bool], None]
 """Called with log, sequence, headers, and whether it had been stored before."""
@@ -387,7 +385,7 @@ class Publisher:
         self._settle()
 
     def _refuse(self, letter: _Letter, code: int, description: str) -> None:
-        if code in _PASSING:
+        if code in PASSING:
             self._set_back(letter, f"{description} ({code})")
             return
         kind = (

@@ -1,6 +1,7 @@
 """Three open servers, and three with TLS and users, to which `sluice bus migrate` moves all of it."""
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,9 +10,11 @@ import pytest
 
 from shared.bus.admin.apply import apply, apply_at
 from shared.bus.admin.migration import migrate
+from shared.bus.admin.patience import Patience
+from shared.bus.admin.snapshots import backup
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.port import UnavailableError
-from shared.bus.stream_reader import open_stream_reader
+from shared.bus.stream_reader import StreamReader, open_stream_reader
 from shared.bus.streams import DATA
 from shared.settings.access import Access
 from shared.settings.ports import reserve_port
@@ -81,3 +84,36 @@ async def test_three_servers_with_tls_and_users_get_every_stream_of_three_open_o
                 assert info["config"]["num_replicas"] == SERVERS, stream
         with pytest.raises(UnavailableError):
             await apply_at(new[1].url, access=Access(ca=folder / "tls" / "ca.crt"))
+
+
+async def test_election_delays_what_applies_and_copies_streams_and_spoils_nothing(
+    folder: Path,
+) -> None:
+    async with three_open(folder) as servers, asyncio.timeout(ALL_SECONDS):
+        await applied(servers[0].url, Access())
+        await furnish(servers[0].url)
+        async with open_stream_reader(servers[0].url) as look:
+            for number, work in enumerate((_apply, _backup)):
+                told: list[str] = []
+
+                def wake(text: str, told: list[str] = told) -> None:
+                    told.append(text)
+                    for server in servers[1:]:
+                        server.signal(signal.SIGCONT)
+
+                for server in servers[1:]:
+                    server.signal(signal.SIGSTOP)  # The one that is left elects nobody.
+                await work(look, folder / str(number), Patience(wake))
+                assert told
+
+
+async def _apply(look: StreamReader, _: Path, patience: Patience) -> None:
+    report = await apply(look.nc, cluster="hub", patience=patience)
+    assert report.ok
+    made = {change.action for change in report.changes} - {"unchanged"}
+    assert made <= {"updated"}, "the durable that has work was made by its worker"
+
+
+async def _backup(look: StreamReader, target: Path, patience: Patience) -> None:
+    saved = {one.stream: one.messages async for one in backup(look, target, patience)}
+    assert saved["WORKLOADS"] == 3
