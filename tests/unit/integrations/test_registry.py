@@ -204,3 +204,34 @@ def test_job_waits_with_a_controller_that_makes_such_jobs(
     assert integrations.has_waiting_controller(owned, child.kind) is waits
     mentioned = {"metadata": {"ownerReferences": [owner]}}
     assert not integrations.has_waiting_controller(mentioned, child.kind)
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "is_left_alone"),
+    [
+        ("batch/v1", "Job", True),
+        ("kubeflow.org/v2beta1", "MPIJob", True),  # It makes a Job, and pods beside it.
+        ("jobset.x-k8s.io/v1alpha2", "JobSet", False),
+        ("tekton.dev/v1", "PipelineRun", False),
+        ("tekton.dev/v1", "TaskRun", False),
+        ("apps/v1", "ReplicaSet", False),
+    ],
+)
+def test_pod_is_left_alone_only_with_a_controller_that_makes_pods_and_waits(
+    api_version: str, kind: str, is_left_alone: bool
+) -> None:
+    """Others a tenant has written: what they wait for is not for this pod."""
+    integrations = Integrations()
+    for opted in opted_documents(("pod",)):
+        integrations.apply(opted)
+    pods = integrations.find(group="", kind="Pod")
+    assert pods is not None
+    owner = {"apiVersion": api_version, "kind": kind, "name": "o", "uid": "u", "controller": True}
+    pod = {"metadata": {"name": "one", "ownerReferences": [owner]}}
+    assert integrations.runs_with_controller(pod, pods) is is_left_alone
+
+
+@pytest.mark.parametrize("kind", ["PipelineRun", "MPIJob"])
+def test_pods_and_task_runs_are_no_jobs_of_a_controller(kind: str) -> None:
+    by_kind = {one.kind.kind: one for one in Integrations()}
+    assert by_kind[kind].makes_jobs is (kind == "MPIJob")

@@ -3,7 +3,7 @@
 import pytest
 
 from shared.contracts.kube import kinds, names
-from shared.contracts.kube.conditions import QUOTA_RESERVED, is_true
+from shared.contracts.kube.conditions import QUOTA_RESERVED, find_condition, is_true
 from shared.contracts.messages.workloads import WorkloadState
 from shared.telemetry import probes
 from shared.testing.waiting import eventually
@@ -98,10 +98,11 @@ async def test_reason_takes_back_no_admission_that_another_replica_has_carried_o
     state = await setup.submit()
     await setup.decide(state, "waiting", pod_sets=[], reason="WaitingForQuota", message="m")
 
-    async def has_workload() -> bool:
-        return await setup.workload(state) is not None and setup.cached(state) == (True, True)
+    async def has_its_reason() -> bool:
+        workload = await setup.workload(state)
+        return find_condition(workload, QUOTA_RESERVED) is not None
 
-    await eventually(has_workload)
+    await eventually(has_its_reason)  # Else it would be written over what follows.
     setup.server.lags["ADMISSIONS"] = 3600.0
     await setup.decide(state, "admitted")
     reserved = {"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved"}
