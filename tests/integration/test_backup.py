@@ -15,6 +15,7 @@ from services.ctl.main import app
 from services.quota.app import assemble
 from services.quota.settings import QuotaSettings
 from shared.bus.admin.apply import apply_at
+from shared.bus.admin.patience import Patience
 from shared.bus.admin.permissions import durables_of
 from shared.bus.admin.snapshots import backup, restore
 from shared.bus.embedded import EmbeddedServer
@@ -161,7 +162,7 @@ async def test_user_that_declares_streams_may_back_up_and_restore(tmp_path: Path
                 await apply_at(server.url, access=access)
             async with open_stream_reader(server.url, access=access) as look:
                 do = backup if turn == "save" else restore
-                done = [saved.stream async for saved in do(look, tmp_path / "backup")]
+                done = [saved.stream async for saved in do(look, tmp_path / "backup", Patience())]
             assert {"ADMISSIONS", "ADMISSIONS_NOW"} <= set(done)
             assert "Violation" not in server.log
         finally:
