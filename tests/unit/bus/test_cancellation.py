@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 import pytest
@@ -10,6 +11,7 @@ from nats.aio.msg import Msg
 from nats.errors import NoRespondersError
 
 from shared.bus.direct_look import DirectLook
+from shared.bus.nats.jetstream_api import call
 
 EMPTY = {
     "state": {"last_seq": 0},
@@ -22,8 +24,12 @@ class Client:
     """Waits for its answers as nats-py does."""
 
     def __init__(self) -> None:
+        self._error_cb = None
         self.asked = asyncio.Event()
         self.answer: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+
+    def new_inbox(self) -> str:
+        return "_INBOX.x"
 
     async def request(self, _subject: str, _data: bytes, timeout: float) -> Msg:  # noqa: ASYNC109
         self.asked.set()
@@ -40,16 +46,30 @@ async def test_look_that_is_cancelled_as_its_answer_comes_ends() -> None:
         await looking
 
 
-async def test_error_that_comes_with_a_cancellation_is_not_complained_about() -> None:
+async def look(client: Client) -> None:
+    await DirectLook(cast("Any", client), "HOSTS", (">",)).more()
+
+
+async def call_api(client: Client) -> None:
+    await call(cast("Any", client), "STREAM.INFO.HOSTS")
+
+
+@pytest.mark.parametrize("turns", [0, 1])
+@pytest.mark.parametrize("request_by", [look, call_api])
+async def test_error_that_comes_with_a_cancellation_is_not_complained_about(
+    request_by: Callable[[Client], Coroutine[Any, Any, None]], turns: int
+) -> None:
     complaints: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, about: complaints.append(about))
     client = Client()
-    looking = asyncio.create_task(DirectLook(cast("Any", client), "HOSTS", (">",)).more())
+    asking = asyncio.create_task(request_by(client))
     await client.asked.wait()
     client.answer.set_exception(NoRespondersError)
-    looking.cancel()
+    for _ in range(turns):  # Of the event loop, in which the error comes nearer.
+        await asyncio.sleep(0)
+    asking.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await looking
+        await asking
     await asyncio.sleep(0)  # The request ends after who asked.
     gc.collect()
     assert not complaints

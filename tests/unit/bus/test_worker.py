@@ -19,7 +19,7 @@ from shared.bus.nats.work.worker import (
     backoff_seconds,
 )
 from shared.bus.port import BusError, Entry, Handler, LaterError, NeverError, UnavailableError
-from shared.contracts.messages.base import Message
+from shared.contracts.messages.base import Message, NewerSchemaError
 from shared.contracts.subjects import SUBJECT_BYTES_MAX
 from shared.testing.waiting import eventually
 from tests.contract.bus.stage import AT
@@ -342,3 +342,31 @@ async def test_log_lines_of_a_handler_carry_whom_they_are_about_and_the_trace() 
         ("sluice.workload.hub.a.b", "1" * 32),
         ("sluice.workload.hub.a.c", None),
     ]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [LaterError("no"), NeverError("no"), ValueError("no"), NewerSchemaError("Workload", "9", 1)],
+    ids=lambda error: type(error).__name__,
+)
+async def test_log_line_about_the_end_of_a_message_tells_the_trace_of_no_other(
+    error: Exception,
+) -> None:
+    async def handler(_entry: Entry) -> None:
+        raise error
+
+    bench = Bench(handler)
+    traced, other = Delivery(1), Delivery(2, subject="sluice.workload.hub.a.c")
+    traced.headers["traceparent"] = f"00-{'1' * 32}-{'2' * 16}-01"
+
+    with structlog.testing.capture_logs([structlog.contextvars.merge_contextvars]) as lines:
+        await bench.take(traced)
+        await bench.settle()
+        await bench.take(other)
+        await bench.settle()
+
+    told = {(each["subject"], each.get("trace")) for each in lines if "subject" in each}
+    others = (
+        {("sluice.workload.hub.a.c", None)} if not isinstance(error, NewerSchemaError) else set()
+    )
+    assert told == {("sluice.workload.hub.a.b", "1" * 32)} | others, "a newer release is told once"

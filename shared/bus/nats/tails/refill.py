@@ -160,8 +160,7 @@ def _stand_in(ours: dict[int, Json], sequence: int) -> Json:
 
 async def _publish_at(nc: Client, stored: Json, sequence: int) -> bool:
     """Publish a stored message again; return False if the log does not end before `sequence` any more."""
-    raw = base64.b64decode(stored.get("hdrs", "")).decode("utf-8", "replace")
-    found = wire.parse(raw)
+    found = wire.stored_headers(stored)
     kept = {
         name: value
         for name, value in found.items()

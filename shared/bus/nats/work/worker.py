@@ -284,10 +284,10 @@ class Worker:
         )
         log.info(
             "later",
-            subject=entry.subject,
             reason=reason,
             delay_seconds=delay,
             deliveries=entry.deliveries,
+            **_carried(entry),
         )
         WORK.labels(durable=job.registration.durable, result="later").inc()
         probes.PUT_OFF.fired += 1
@@ -302,7 +302,7 @@ class Worker:
         ) < NEWER_LOGGED_MAX:
             self._newer_logged.add((durable, reason))
             log.warning(
-                "putting off an entry of a newer release", subject=job.entry.subject, reason=reason
+                "putting off an entry of a newer release", reason=reason, **_carried(job.entry)
             )
         WORK.labels(durable=durable, result="newer").inc()
         probes.NEWER_SCHEMA.fired += 1
