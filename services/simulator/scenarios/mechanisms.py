@@ -42,7 +42,7 @@ MECHANISMS: Final[Mapping[str, tuple[str, ...]]] = {
     "late-releases": ("stop-marked", "decision-outdated"),
     "two-leaders": ("term-unread",),
     "machines": ("fence-refused", "duplicate-dropped", "put-off", "lease-lost"),
-    "tenants": ("bypass-found", "earlier-workload", "duplicate-dropped", "put-off"),
+    "tenants": ("bypass-found", "earlier-workload", "put-off"),
     "swarm": (
         *_ONE_CLUSTER,
         "dead-letter",
