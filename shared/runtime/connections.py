@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import formatdate
+from functools import partial
 from typing import Any, Final, cast
 
 import h11
@@ -261,8 +262,8 @@ class LimitedServer(SleepingServer):
         super().__init__(config)
         self._limits = limits
         self._places = _Places(limits)
-        self._accepting: list[asyncio.Task[None]] = []
-        self._handshakes: set[asyncio.Task[None]] = set()
+        self._listening: set[socket.socket] = set()
+        self._handshakes: set[asyncio.Task[bool]] = set()
         self._dated = -1
 
     @property
@@ -285,40 +286,64 @@ class LimitedServer(SleepingServer):
         for each in sockets or []:
             each.setblocking(False)
             each.listen(BACKLOG)
-            self._accepting.append(asyncio.create_task(self._accept(each)))
+            self._listening.add(each)
+            self._listen(each)
         self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept no more, then do what uvicorn does."""
-        tasks = [*self._accepting, *self._handshakes]
-        for task in tasks:
+        loop = asyncio.get_running_loop()
+        while self._listening:
+            loop.remove_reader(self._listening.pop())
+        handshakes = list(self._handshakes)
+        for task in handshakes:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*handshakes, return_exceptions=True)
         await super().shutdown(sockets)
 
-    async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                accepted, peer = await loop.sock_accept(listening)
-            except OSError as error:  # Out of file descriptors: the backlog waits.
-                log.warning("cannot accept a connection", error=str(error))
-                await asyncio.sleep(PAUSE_SECONDS)
-                continue
-            place = self._places.enter(str(peer[0]))
-            if place is None:
-                self._limits.on_refused(ConnectionRule.TOO_MANY)
-                accepted.close()
-                continue
-            with contextlib.suppress(OSError):
-                accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            task = asyncio.create_task(self._open(place, accepted))
-            place.close = task.cancel
-            self._handshakes.add(task)
-            task.add_done_callback(self._handshakes.discard)
+    def _listen(self, listening: socket.socket) -> None:
+        if listening in self._listening:
+            asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
-    async def _open(self, place: _Place, accepted: socket.socket) -> None:
-        """Let the client shake hands. A task of its own: nobody waits for a slow one."""
+    def _accept(self, listening: socket.socket) -> None:
+        """Accept one connection: `sock_accept` loses what came just before it is cancelled."""
+        try:
+            accepted, peer = listening.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return  # Who knocked has gone.
+        except OSError as error:  # Out of file descriptors: the backlog waits.
+            log.warning("cannot accept a connection", error=str(error))
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(listening)
+            loop.call_later(PAUSE_SECONDS, self._listen, listening)
+            return
+        accepted.setblocking(False)
+        place = self._places.enter(str(peer[0]))
+        if place is None:
+            self._limits.on_refused(ConnectionRule.TOO_MANY)
+            accepted.close()
+            return
+        with contextlib.suppress(OSError):
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        task = asyncio.create_task(self._open(place, accepted))
+        place.close = task.cancel
+        self._handshakes.add(task)
+        task.add_done_callback(partial(self._end_handshake, place, accepted))
+
+    def _end_handshake(
+        self, place: _Place, accepted: socket.socket, task: asyncio.Task[bool]
+    ) -> None:
+        """Close what was not opened: a task that is cancelled at once has not even begun."""
+        self._handshakes.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("cannot open a connection", exc_info=error)
+        if task.cancelled() or error is not None or not task.result():
+            self._places.leave(place)
+            accepted.close()
+
+    async def _open(self, place: _Place, accepted: socket.socket) -> bool:
+        """Let the client shake hands, and return whether it did. Nobody else waits for a slow one."""
 
         def protocol() -> LimitedProtocol:
             made = cast(
@@ -335,16 +360,14 @@ class LimitedServer(SleepingServer):
 
         tls = self.config.ssl
         seconds = None if tls is None else self._limits.header_seconds
-        opened = False
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 protocol, accepted, ssl=tls, ssl_handshake_timeout=seconds
             )
-            opened = True
         except ConnectionAbortedError:
             self._limits.on_refused(ConnectionRule.HANDSHAKE)
         except (OSError, ssl.SSLError):
             pass  # A port scan, a probe without TLS, or a client that trusts another certificate.
-        finally:
-            if not opened:
-                self._places.leave(place)
+        else:
+            return True
+        return False

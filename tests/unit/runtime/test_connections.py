@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import gc
+import socket
 import ssl
 import time
 from collections import Counter
@@ -247,6 +249,27 @@ async def test_places_are_given_back_when_connections_end(tmp_path: Path) -> Non
         for _ in range(20):
             assert b"200" in await server.get()
         await eventually(lambda: server.server.connections == 0)
+
+
+@pytest.mark.parametrize("ticks", range(8))
+async def test_connection_that_comes_while_the_server_stops_is_closed(ticks: int) -> None:
+    """A socket that is only dropped says so with a warning, which fails the test."""
+    async with listener() as here:
+        with socket.create_connection(("127.0.0.1", here.port)):
+            for _ in range(ticks):
+                await asyncio.sleep(0)
+            await here.server.stop()
+    gc.collect()
+
+
+async def test_connection_that_loses_its_place_at_once_is_closed() -> None:
+    causes: Counter[str] = Counter()
+    async with listener(causes=causes, per_address_max=1) as here:
+        clients = [socket.create_connection(("127.0.0.1", here.port)) for _ in range(5)]
+        await eventually(lambda: causes["connections"] == 4)
+        for client in clients:
+            client.close()
+    gc.collect()
 
 
 def test_port_that_is_taken_is_named_with_what_to_do() -> None:
