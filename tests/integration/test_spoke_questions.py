@@ -2,9 +2,14 @@
 
 import base64
 import json
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 from shared.bus.streams import load, view_of
+from shared.contracts.messages.admissions import Term
+from shared.testing.waiting import eventually
 from tests.integration.spoke_bus import (
     EAST,
     SECRET,
@@ -83,6 +88,10 @@ ASKS: dict[str, tuple[str, Json]] = {
         "STREAM.MSG.GET.DISPATCHES",
         {"seq": 1, "next_by_subj": EAST},
     ),
+    "get the decisions about others from the view": (
+        "STREAM.MSG.GET.ADMISSIONS_NOW",
+        {"seq": 1, "next_by_subj": "sluice.admission.>"},
+    ),
     "get many": ("STREAM.MSG.GET.DISPATCHES", {"multi_last": ["sluice.>"], "batch": 10}),
     "get another's orders directly": (
         "DIRECT.GET.DISPATCHES_NOW.sluice.dispatch.west.a.w",
@@ -149,3 +158,19 @@ async def test_last_sequence_of_a_view_is_returned_without_its_message(
         said = base64.b64decode(message["hdrs"]).decode()
         assert "Nats-Stream-Source: DISPATCHES 1\r\n" in said
         assert "west" not in said + str(answer)
+
+
+async def test_spoke_is_told_which_leaders_of_quota_began(ground: tuple[Servers, str]) -> None:
+    found, url = ground
+    async with bus_at(found.hub, "hub") as hub, client_at(url) as client:
+        began = Term(term=7, holder="quota-1", began_at=datetime(2026, 1, 2, tzinfo=UTC))
+        await hub.publish(began)
+        for stream, subject in (("ADMISSIONS", "sluice.term.>"), ("ADMISSIONS_NOW", began.subject)):
+            which = {"seq": 1, "next_by_subj": subject}
+            get = partial(asked, client, f"STREAM.MSG.GET.{stream}", which)
+            # The view has it a moment later.
+            await eventually(partial(has_message, get), f"{stream} gives no Term")
+
+
+async def has_message(get: Callable[[], Awaitable[Json | None]]) -> bool:
+    return "message" in (await get() or {})

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from random import Random
@@ -243,12 +244,14 @@ class NatsBus:
         reader.directly = not self._consumers
         return reader
 
-    async def _next_decision(self, subject: str, after: int) -> Entry | None:
-        """Return the first entry of a subject filter behind a sequence of the log of decisions."""
-        which = {"seq": after + 1, "next_by_subj": subject}
-        stored = await self._get(Term.stream, which)
+    async def _next_decision(self, stream: str, subject: str, after: int) -> Entry | None:
+        """Return the first decision or `Term` behind a sequence of the log, or of the view, as in the log."""
+        stored = await self._get(stream, {"seq": after + 1, "next_by_subj": subject})
+        if stored is None:
+            return None
+        entry = stored_entry(stored, self._generations.current(Term.stream))
         return (
-            None if stored is None else stored_entry(stored, self._generations.current(Term.stream))
+            entry if stream == Term.stream else replace(entry, sequence=wire.log_sequence(stored))
         )
 
     async def _read(self, stream: str, reader: Reader) -> AsyncGenerator[Entry | CaughtUp]:

@@ -1,7 +1,9 @@
 """Finds decisions that are void: their (epoch, term) is below the highest `Term` before them in the log.
 
 On one server the writer's fence keeps them out of the log. On three it cannot (ADR 5): there the reader
-is the fence (ADR 85). The view has only the last `Term`, so that all are read from the log.
+is the fence (ADR 85). The view has only the last `Term`, so that all are read from the log. The log may
+have lost its oldest messages, and with them a `Term` by which what is left is void: the view has it still,
+unless another leader began since (ADR 126).
 """
 
 from bisect import bisect_left
@@ -12,10 +14,11 @@ import orjson
 import structlog
 
 from shared.bus.port import Entry, VoidEntry
+from shared.bus.streams import view_of
 from shared.contracts.kube.numbers import whole_number
 from shared.contracts.messages.admissions import Admission, Term
 from shared.contracts.messages.base import RULING
-from shared.contracts.subjects import subject_filter
+from shared.contracts.subjects import join, subject_filter
 from shared.telemetry import probes
 from shared.telemetry.metrics import VOID
 
@@ -24,10 +27,15 @@ log = structlog.get_logger(__name__)
 VOID_MAX: Final = 10_000
 """Subjects whose latest decision is void that are remembered: far more than can be on their way at once."""
 
-NextEntry = Callable[[str, int], Awaitable[Entry | None]]
-"""Returns the first entry of a subject filter behind a sequence of the log. Raises a `BusError`."""
+NextEntry = Callable[[str, str, int], Awaitable[Entry | None]]
+"""Returns the first entry of a stream, of a subject filter, behind a sequence, with its sequence in the
+log. Raises a `BusError`."""
 
 TERMS: Final = subject_filter("term")
+TERM: Final = join("term", "quota")
+"""The subject of every `Term`: the view has one."""
+
+_VIEW: Final = view_of(Term.stream)
 Ruling = tuple[int | None, int]
 """(epoch, term) of a leader. Epoch None: a release before there were epochs wrote it."""
 
@@ -44,6 +52,9 @@ class Terms:
         self._next_entry = next_entry
         self._generation = 0
         self._sequences: list[int] = []
+        self._rulings: list[Ruling | None] = []
+        """Of the `Term` at each of `_sequences`."""
+
         self._highest: list[tuple[int, int]] = []
         """For each of `_sequences`, the highest (epoch, term) up to there."""
 
@@ -52,24 +63,36 @@ class Terms:
         """Subject to its last decision that was read, where that one is void."""
 
     async def refresh(self, generation: int) -> None:
-        """Learn the Terms that are in the log by now: one request where there is none that is new.
+        """Learn the Terms of the log by now: one request to it and one to the view where none is new.
 
-        Whatever was in the log before the call can be judged after it.
+        Whatever was in the log before the call can be judged after it. The view is asked last: it had
+        every `Term` that the log has lost by then.
         """
         if generation != self._generation:
             self._generation = generation
-            self._sequences, self._highest = [], []
+            self._sequences, self._rulings, self._highest = [], [], []
             self._void.clear()
         while True:
             after = self._sequences[-1] if self._sequences else 0
-            found = await self._next_entry(TERMS, after)
+            found = await self._next_entry(Term.stream, TERMS, after)
             if found is None:
-                return
-            # Two readers may have asked at once.
-            if not self._sequences or found.sequence > self._sequences[-1]:
-                before = self.highest
-                self._sequences.append(found.sequence)
-                self._highest.append(max(_completed(_ruling_in(found.data), before), before))
+                break
+            self._learn(found)
+        last = await self._next_entry(_VIEW, TERM, 0)
+        if last is not None and generation == self._generation:
+            self._learn(last)
+
+    def _learn(self, term: Entry) -> None:
+        """Remember a `Term`, unless it is known: two readers may have asked at once."""
+        at = bisect_left(self._sequences, term.sequence)
+        if self._sequences[at : at + 1] == [term.sequence]:
+            return
+        self._sequences.insert(at, term.sequence)
+        self._rulings.insert(at, _ruling_in(term.data))
+        del self._highest[at:]
+        for ruling in self._rulings[at:]:
+            before = self.highest
+            self._highest.append(max(_completed(ruling, before), before))
 
     @property
     def highest(self) -> tuple[int, int]:
@@ -86,7 +109,7 @@ class Terms:
     async def _last_valid(self, subject: str) -> Entry | None:
         # From the beginning: JetStream finds the next message of a subject, not the one before.
         valid, after = None, 0
-        while (entry := await self._next_entry(subject, after)) is not None:
+        while (entry := await self._next_entry(Term.stream, subject, after)) is not None:
             after = entry.sequence
             if self._replaced_by(entry) is None:
                 valid = entry

@@ -27,6 +27,7 @@ from shared.bus import headers as wire
 from shared.bus.admin.accounts import DOOR, SpokeAccess, spoke_access
 from shared.bus.nats.bus import NatsBus
 from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, ApiError, call
+from shared.bus.order.terms import TERM, TERMS
 from shared.bus.port import BusError
 from shared.bus.spoke_gateway.refusals import GatewayRule
 from shared.bus.streams import load, view_of
@@ -71,8 +72,6 @@ _WATCH: Final = frozenset(
 publish there on behalf of the spoke."""
 
 Json = dict[str, Any]
-
-TERMS: Final = subjects.subject_filter("term")
 
 
 class RefusedError(Exception):
@@ -193,7 +192,10 @@ class SpokeRequests:
                 return await self._get(stream, which)
             case {"seq": int(), "next_by_subj": str(subject)} if len(which) == 2:
                 # Terms are no secret. Without them a spoke cannot drop decisions of a replaced leader.
-                if view_of(stream) not in spoke.views or subject != TERMS:
+                asked = (stream in spoke.views and subject == TERM) or (
+                    view_of(stream) in spoke.views and subject == TERMS
+                )
+                if not asked:
                     raise RefusedError(f"{subject} in {stream}")
                 return await self._get(stream, which)
             case {"seq": int()} if len(which) == 1 and stream in spoke.logs:

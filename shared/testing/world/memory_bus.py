@@ -6,7 +6,6 @@ retries, acknowledgements, ordering by key and dead letters are production code.
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from random import Random
 from typing import Any, Final, TypeVar
@@ -41,7 +40,14 @@ from shared.contracts.messages.base import Message
 from shared.testing.world import memory_server
 from shared.testing.world.connection import Connection
 from shared.testing.world.memory_feed import BATCH, Delivery, Feed, batch_after
-from shared.testing.world.memory_requests import MemoryLease, Requests, acquire, look_for_lost
+from shared.testing.world.memory_requests import (
+    NO_LEADER_SECONDS,
+    MemoryLease,
+    Requests,
+    acquire,
+    heard,
+    look_for_lost,
+)
 from shared.testing.world.memory_server import MemoryServer, Reply, Subscriber, answer_of
 from shared.testing.world.memory_streams import PLAIN, Dialect, NoLeaderError, SilentError, Stored
 from shared.testing.world.wire import PlainWire, Wire, WorldWire
@@ -54,7 +60,6 @@ log = structlog.get_logger(__name__)
 
 ASK_SECONDS: Final = 5.0
 NO_FENCE: Final[Mapping[str, str]] = {}
-NO_LEADER_SECONDS: Final = 0.25
 STOP_SECONDS: Final = 20.0
 
 
@@ -222,14 +227,9 @@ class MemoryBus(Requests):
             await self.ask(lambda server: server.led(stream))
         return await self._terms.void_entries()
 
-    async def _next_decision(self, subject: str, after: int) -> Entry | None:
+    async def _next_decision(self, stream: str, subject: str, after: int) -> Entry | None:
         # Without a round trip: the answer of a moment later would hold no other Term before the entry.
-        stored = None
-        while True:
-            with suppress(SilentError):
-                stored = self.connection.peer.stream(Term.stream).after(after, (subject,))
-                break
-            await asyncio.sleep(NO_LEADER_SECONDS)
+        stored = await heard(lambda: self.connection.peer.stream(stream).after(after, (subject,)))
         if stored is None:
             return None
         return self._dialect.read(stored.entry(generation=self._server.generation))

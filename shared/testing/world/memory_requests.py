@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from shared.bus.headers import EVENT_ID
 from shared.bus.nats.large_bodies import reference
@@ -15,8 +15,12 @@ from shared.bus.nats.lease import LEASE_SECONDS, LOOK_SECONDS
 from shared.bus.order.acknowledged import Acknowledged
 from shared.bus.port import Entry, UnavailableError
 from shared.testing.world.memory_server import MemoryServer
+from shared.testing.world.memory_streams import SilentError
 
 T = TypeVar("T")
+
+NO_LEADER_SECONDS: Final = 0.25
+"""When a bus asks again that was not answered."""
 
 
 class Asker(Protocol):
@@ -111,6 +115,14 @@ def look_for_lost(server: MemoryServer, acknowledged: Acknowledged) -> None:
         other = stored is not None and stored.headers.get(EVENT_ID) != witness.event_id
         if witness.sequence > stream.last or other:
             acknowledged.lost(name, witness, identity=str(server.generation))
+
+
+async def heard(find: Callable[[], T]) -> T:
+    """Return what `find` returns, once the server that it asks answers."""
+    while True:
+        with contextlib.suppress(SilentError):
+            return find()
+        await asyncio.sleep(NO_LEADER_SECONDS)
 
 
 class Requests:

@@ -129,6 +129,33 @@ async def test_highest_term_is_that_of_the_log_whoever_has_read_it(bus_factory: 
     assert await bus.highest_term("ADMISSIONS") == (7, 1)
 
 
+@pytest.mark.parametrize("bus_factory", READERS, indirect=True)
+async def test_term_that_the_log_has_lost_counts_as_long_as_the_view_has_it(
+    bus_factory: Stage, read: Readings
+) -> None:
+    writer, bus, handler = bus_factory.bus("writer"), bus_factory.bus("reader"), Decisions()
+    await writer.start()
+    await write(writer, term(1), decision("a", 1, 1), term(2))
+    await write(writer, decision("a", 1, 2, state="released"), decision("b", 1, 3))  # Void.
+    await write(writer, decision("c", 2, 1))
+    view = read(writer.watch("ADMISSIONS", "sluice.admission.*.*.c"))
+    assert decided(await view.entries(1)) == [("c", 2)], "the view has all of it"
+    assert await writer.trim("ADMISSIONS", term(1).subject, up_to=6) == 2
+
+    bus.work("ADMISSIONS", "worker", handler, filters=("sluice.admission.>",))
+    await bus.start()
+    assert await bus.highest_term("ADMISSIONS") == (0, 2)
+    log = read(bus.replay("ADMISSIONS"))
+    assert decided(await log.entries(2)) == [("a", 1), ("c", 2)]
+    await eventually(lambda: bool(handler.entries) and handler.entries[-1].sequence == 6)
+    assert decided(handler.entries) == [("c", 2)]
+    void = {
+        one.entry.read(Admission).name: one.valid and one.valid.sequence
+        for one in await bus.void("ADMISSIONS")
+    }
+    assert void == {"a": 2, "b": None}
+
+
 async def test_decision_of_release_without_header_is_judged_by_its_body(
     bus_factory: Stage, read: Readings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
