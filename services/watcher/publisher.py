@@ -242,9 +242,10 @@ class ObservedPublisher:
             entry = await self._bus.latest("OBSERVED", subject)
         except BusError as error:
             return self._retried(message, error)
-        if entry is None:  # The log has dropped the message that this watcher knows.
+        if entry is None:
+            # The log has dropped what this watcher knows. The server may know the id of our state still.
             self._sequences.pop(subject, None)
-            return message
+            return _Restated.model_construct(**message.__dict__)
         theirs = read(entry, Observed)
         if theirs is not None and _is_newer(theirs, message):
             # The fence does not change: the next message may be older than theirs, too.

@@ -73,3 +73,18 @@ def test_object_that_changed_meanwhile_is_said_as_it_is() -> None:
         assert last.object["metadata"]["labels"]["touched"] == "yes"
 
     run_harness(drive)
+
+
+def test_object_is_said_again_when_the_log_has_lost_its_messages() -> None:
+    """The view still has the message that nobody can read, and the server the id of the one before."""
+
+    async def drive(harness: Harness) -> None:
+        await hidden_job(harness)
+        await asyncio.sleep(1)  # Until the view has all of it.
+        harness.server.stream(Observed.stream).truncate(0)
+        await harness.start()
+        await asyncio.sleep(60)
+        (again,) = of_jobs(harness)
+        assert again is not None
+
+    run_harness(drive)
