@@ -165,8 +165,8 @@ def drawn(random: Random, later: Random) -> Features:
         set_back=later.random() < 1 / 4,
         late_releases=later.random() < 1 / 6,
         late_observations=features.replicated and later.random() < 1 / 6,
-        # A log that loses a term does not tell any more what came too late for it.
-        two_leaders=not features.truncation and later.random() < 1 / 6,
+        # What a foreign message has replaced in the view is known to nobody once the log has lost it.
+        two_leaders=later.random() < 1 / 6 and not (features.truncation and features.garbage),
     )
 
 
