@@ -1,6 +1,10 @@
-"""Checks that the services' accounts have the permissions that `deploy/kubernetes` gives them."""
+"""Checks that the services' accounts have the permissions that `deploy/kubernetes` gives them.
 
-from collections.abc import Iterator
+They also need those for the kinds of the cluster's own Integrations.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
@@ -8,14 +12,24 @@ from typing import Any, Final
 import yaml
 
 from services.ctl.doctor.findings import Finding
-from shared.contracts.kube.kinds import SUBJECT_ACCESS_REVIEW
-from shared.kube.port import Kube, RefusedError
+from shared.contracts.kube.kinds import INTEGRATION, SUBJECT_ACCESS_REVIEW, Kind
+from shared.integrations import IntegrationError, Integrations
+from shared.kube.port import Kube, NotFoundError, RefusedError
 
 Json = dict[str, Any]
 
 ROLES: Final = Path(__file__).parents[3] / "deploy" / "kubernetes" / "base"
 ACCOUNT: Final = "system:serviceaccount"
 SHOWN: Final = 3
+OF_KINDS: Final = {
+    "watcher": ("list", "watch"),
+    "patcher": ("get", "patch", "delete", "update finalizers"),
+}
+"""What a service does with every kind that waits.
+
+No request names the last of the patcher's. An API server with the plugin OwnerReferencesPermissionEnforcement
+wants it of whoever makes a Workload that blocks the deletion of its job.
+"""
 
 
 async def missing_permissions(kube: Kube, *, namespace: str) -> list[Finding]:
@@ -24,18 +38,49 @@ async def missing_permissions(kube: Kube, *, namespace: str) -> list[Finding]:
     `namespace` is that of the services. Raises a `KubeError` if the cluster does not answer.
     """
     found = []
-    for path in sorted(ROLES.glob("*/rbac.yaml")):
-        service = path.parent.name
-        lacking = []
-        for attributes in _required(path, namespace):
-            try:
-                if not await _is_allowed(kube, f"{ACCOUNT}:{namespace}:{service}", attributes):
-                    lacking.append(_text(attributes))
-            except RefusedError as error:
-                return [_not_reviewable(error)]
-        if lacking:
-            found.append(_missing(service, namespace, lacking))
+    try:
+        for path in sorted(ROLES.glob("*/rbac.yaml")):
+            service = path.parent.name
+            if lacking := await _lacking(kube, namespace, service, _required(path, namespace)):
+                advice = (
+                    f"apply deploy/kubernetes/base/{service}/rbac.yaml; "
+                    "`--service-namespace` names another namespace"
+                )
+                found.append(_missing(service, namespace, lacking, advice))
+        own = await _own_kinds(kube)
+        for service, verbs in OF_KINDS.items():
+            wanted = (attributes for kind in own for attributes in _of_kind(kind, verbs))
+            if lacking := await _lacking(kube, namespace, service, wanted):
+                advice = (
+                    "give a ClusterRole that allows it the label "
+                    f'sluicegate.dev/aggregate-to-{service}: "true" (docs/tutorial/integration.md)'
+                )
+                found.append(_missing(service, namespace, lacking, advice))
+    except RefusedError as error:
+        return [_not_reviewable(error)]
     return found
+
+
+async def _own_kinds(kube: Kube) -> list[Kind]:
+    """The kinds of the cluster's Integration objects whose objects wait."""
+    integrations = Integrations(shipped=())
+    with suppress(NotFoundError):  # An older installation does not serve them.
+        for obj in (await kube.list(INTEGRATION)).items:
+            with suppress(IntegrationError):  # Its status says so.
+                integrations.apply(obj)
+    return [integration.kind for integration in integrations]
+
+
+def _of_kind(kind: Kind, verbs: Iterable[str]) -> Iterator[Json]:
+    for words in verbs:
+        verb, _, subresource = words.partition(" ")
+        given = {"group": kind.group, "resource": kind.plural, "verb": verb}
+        yield given | ({"subresource": subresource} if subresource else {})
+
+
+async def _lacking(kube: Kube, namespace: str, service: str, wanted: Iterable[Json]) -> list[str]:
+    user = f"{ACCOUNT}:{namespace}:{service}"
+    return [_text(each) for each in wanted if not await _is_allowed(kube, user, each)]
 
 
 def _required(path: Path, namespace: str) -> Iterator[Json]:
@@ -72,13 +117,12 @@ def _text(attributes: Json) -> str:
     return f"{attributes['verb']} {resource}"
 
 
-def _missing(service: str, namespace: str, lacking: list[str]) -> Finding:
+def _missing(service: str, namespace: str, lacking: list[str], advice: str) -> Finding:
     more = f" and {len(lacking) - SHOWN} more" if len(lacking) > SHOWN else ""
     return Finding(
         where=f"service account {namespace}/{service}",
         problem=f"may not {', '.join(lacking[:SHOWN])}{more}",
-        advice=f"apply deploy/kubernetes/base/{service}/rbac.yaml; "
-        "`--service-namespace` names another namespace",
+        advice=advice,
     )
 
 

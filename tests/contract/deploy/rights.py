@@ -9,7 +9,8 @@ from services.simulator.local import LocalKube
 from services.simulator.scenarios import SCENARIOS
 from services.simulator.scenarios.spokes.clusters import MultiClusterSystem
 from services.simulator.scenarios.system import CLUSTER, System
-from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.kube.kinds import POD, Kind, Object
+from shared.integrations import INTEGRATIONS
 from shared.kube.port import Kube, Listing, Patch, WatchEvent
 from shared.testing.world.kube import WorldKube
 from shared.testing.world.world import ProcessContext
@@ -18,6 +19,10 @@ from tests.contract.deploy.rendering import Json
 __all__ = ["SPOKE", "Right", "asked", "granted"]
 
 SPOKE: Final = " of a spoke"
+PLURALS: Final = {
+    (kind.group, kind.kind): kind.plural
+    for kind in (*(integration.kind for integration in INTEGRATIONS), POD)
+}
 Right = tuple[str, str, str]
 """Verb, group, resource with its subresource."""
 
@@ -67,6 +72,15 @@ def granted(rules: list[Json]) -> Iterator[tuple[Right, Json]]:
                     yield (verb, group, resource), rule
 
 
+def _owners_in(patch: Patch) -> list[Json] | None:
+    """What a patch makes of the owners of an object; None: it leaves them as they are."""
+    if isinstance(patch, list):
+        changed = [one for one in patch if one["path"] == "/metadata/ownerReferences"]
+        return next((one["value"] for one in changed if one["op"] in {"add", "replace"}), None)
+    owners: list[Json] | None = (patch.get("metadata") or {}).get("ownerReferences")
+    return owners
+
+
 class _Noting(Kube):
     """A cluster whose every request is noted."""
 
@@ -78,6 +92,14 @@ class _Noting(Kube):
         below = f"/{subresource}" if subresource else ""
         self._notes.add((verb, kind.group, kind.plural + below))
         return self._inner
+
+    def _note_owners(self, owners: list[Json] | None) -> None:
+        """Note the right that the plugin OwnerReferencesPermissionEnforcement wants; no request names it."""
+        for owner in owners or ():
+            if owner.get("blockOwnerDeletion"):
+                group = str(owner["apiVersion"]).rpartition("/")[0]
+                plural = PLURALS[group, owner["kind"]]
+                self._notes.add(("update", group, f"{plural}/finalizers"))
 
     async def served(self) -> frozenset[tuple[str, str, str]]:
         return await self._inner.served()  # Whoever has a token may ask that.
@@ -92,6 +114,7 @@ class _Noting(Kube):
         return await self._note("get", kind).get(kind, namespace, name)
 
     async def create(self, kind: Kind, obj: Object) -> Object:
+        self._note_owners(obj["metadata"].get("ownerReferences"))
         return await self._note("create", kind).create(kind, obj)
 
     async def patch(
@@ -103,6 +126,7 @@ class _Noting(Kube):
         *,
         subresource: str | None = None,
     ) -> Object:
+        self._note_owners(_owners_in(patch))
         noted = self._note("patch", kind, subresource)
         return await noted.patch(kind, namespace, name, patch, subresource=subresource)
 

@@ -43,12 +43,12 @@ BY_ALL_PATCHERS: Final[dict[Right, str]] = {
     ("patch", *JOBSETS): ELSEWHERE,
     ("patch", "jobset.x-k8s.io", "jobsets/status"): ELSEWHERE,
     ("delete", *JOBSETS): RETENTION,
+    ("update", "jobset.x-k8s.io", "jobsets/finalizers"): AS_JOBS,
     **{(verb, *REQUESTS): PROVISIONING for verb in ("get", "create", "delete")},
     **{(verb, "", "podtemplates"): PROVISIONING for verb in ("get", "create", "patch")},
     **{(verb, *kind): AS_JOBS for kind in ML_KINDS for verb in ("get", "patch", "delete")},
     **{("patch", group, f"{plural}/status"): AS_JOBS for group, plural in ML_KINDS},
-    ("update", "tekton.dev", "pipelineruns/finalizers"):
-        LOOKED_AT,
+    **{("update", group, f"{plural}/finalizers"): AS_JOBS for group, plural in ML_KINDS},
     ("patch", "kueue.x-k8s.io", "cohorts/status"): QUEUE_STATUS,
 }  # fmt: skip
 UNSEEN: Final[dict[str, dict[Right, str]]] = {

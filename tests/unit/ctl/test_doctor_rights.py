@@ -9,13 +9,20 @@ import yaml
 from services.ctl.doctor.permissions import ROLES, missing_permissions
 from services.simulator.app import Simulator
 from services.simulator.manifests import apply_all
-from shared.contracts.kube.kinds import Kind
+from shared.contracts.kube.kinds import INTEGRATION, Kind
 from shared.kube.client import HttpKube
+from tests.unit.integrations import gadgets
 
 NAMESPACE = "sluicegate"
 CLUSTER_ROLE = Kind(
     group="rbac.authorization.k8s.io", version="v1", plural="clusterroles", kind="ClusterRole",
     namespaced=False,
+)  # fmt: skip
+
+
+CLUSTER_ROLE_BINDING = Kind(
+    group="rbac.authorization.k8s.io", version="v1", plural="clusterrolebindings",
+    kind="ClusterRoleBinding", namespaced=False,
 )  # fmt: skip
 
 
@@ -67,3 +74,40 @@ async def test_accounts_of_a_namespace_without_services_lack_everything(kube: Ht
     assert found == {
         f"service account default/{name}" for name in ("console", "patcher", "watcher")
     }
+
+
+AGGREGATED = """\
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: gadgets}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: gadgets}
+subjects:
+- {kind: ServiceAccount, name: watcher, namespace: sluicegate}
+- {kind: ServiceAccount, name: patcher, namespace: sluicegate}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: gadgets}
+rules:
+- {apiGroups: [example.com], resources: [gadgets], verbs: [get, list, watch, patch, delete]}
+"""
+
+
+async def test_what_accounts_may_not_do_with_a_kind_of_ones_own_is_named(kube: HttpKube) -> None:
+    await kube.create(INTEGRATION, gadgets.document())
+    lacking = await missing_permissions(kube, namespace=NAMESPACE)
+    assert {finding.where.rpartition("/")[2]: finding.problem for finding in lacking} == {
+        "watcher": "may not list gadgets.example.com, watch gadgets.example.com",
+        "patcher": "may not get gadgets.example.com, patch gadgets.example.com, "
+        "delete gadgets.example.com and 1 more",
+    }
+    assert all("sluicegate.dev/aggregate-to-" in finding.advice for finding in lacking)
+
+
+async def test_right_to_block_the_deletion_of_ones_own_kind_is_named(kube: HttpKube) -> None:
+    await kube.create(INTEGRATION, gadgets.document())
+    for role in yaml.safe_load_all(AGGREGATED):
+        kind = CLUSTER_ROLE if role["kind"] == "ClusterRole" else CLUSTER_ROLE_BINDING
+        await kube.create(kind, role)
+    (finding,) = await missing_permissions(kube, namespace=NAMESPACE)
+    assert finding.problem == "may not update gadgets/finalizers.example.com"
