@@ -69,7 +69,8 @@ def project_job(
     )
     known = last.pod_sets if last is not None and last.uid == uid else []
     ref = WorkloadRef(cluster, namespace, name)
-    pod_sets = machines.with_returned(ref, resolve(problems, raw), known)
+    refused: list[str] = []  # As in Kueue it is in its queue all the same.
+    pod_sets = machines.with_returned(ref, resolve(refused, raw), known)
     reclaimed = _read_or(problems, lambda: integration.reclaimable(job), {})
     holder = workload if has_quota(workload) else None
     queue = _queue(job, workload) or queue_left
@@ -80,9 +81,10 @@ def project_job(
     hold = _hold_fields(job, integration, last)
     if progress["phase"] == "waiting":  # The TaskRuns of a running job report the problem.
         problems += machines.problems(job, pod_sets)
-        problems += requests_not_offered(job, workload, current)
+        refused += requests_not_offered(job, workload, current)
         problems += integration.refusals(job)
     limit = _read_or(problems, lambda: _max_execution_seconds(job, holder), None)
+    kept_out = "; ".join([*problems, *refused]) or None
     growth = {} if hold["held"] else _growth_fields(job, integration, holder, current, raw, resolve)
     return WorkloadState(
         cluster=cluster,
@@ -91,7 +93,8 @@ def project_job(
         active=bool(spec_of(workload).get("active", True)),
         queue=queue,
         pod_sets=with_reclaimed(pod_sets, reclaimed, holder, known),
-        inadmissible="; ".join(problems) or None,
+        inadmissible=kept_out,
+        unresolved=priority.missing or (kept_out if problems else None),
         on_eviction=_on_eviction(job, integration, queue=queue, cluster_objects=cluster_objects),
         max_execution_seconds=limit,
         **growth,
@@ -151,6 +154,7 @@ def project_external(
         queue=str(spec.get("queueName") or ""),
         pod_sets=with_reclaimed(pod_sets, {}, workload, known),
         inadmissible="; ".join(problems) or None,
+        unresolved=priority.missing,
         # Its controller waits for the condition, so without quota it is held.
         held=not has_quota(workload),
         gated=None if finish else _gates(workload, workload),
@@ -375,7 +379,6 @@ def _common_fields(obj: Body, priority: Priority) -> dict[str, Any]:
         "priority": priority.value,
         "priority_class": priority.name,
         "priority_class_source": priority.source,
-        "unresolved": priority.missing,
     }
 
 

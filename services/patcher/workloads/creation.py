@@ -41,12 +41,13 @@ class WorkloadCreation:
             created, is_new = await self.writer.create(WORKLOAD, wanted)
         except NotFoundError as error:
             raise LaterError(f"namespace {state.namespace} is gone: {error}") from error
-        if is_new and state.unresolved and state.priority_class:
+        is_lacking = state.unresolved not in {None, state.inadmissible}
+        if is_new and is_lacking and state.priority_class:
             self.events.record(
                 integration.kind,
                 job,
                 "WorkloadPriorityClassNotFound",
-                state.unresolved,
+                str(state.unresolved),
                 type_="Warning",
             )
         if is_new:

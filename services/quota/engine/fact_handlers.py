@@ -254,15 +254,19 @@ class FactHandlers:
             return
         if w.phase is Phase.CLAIMING and self._keeps_claim(w):
             return
+        left = w.queue if w.queue is not None and (w.queue.strict or w.claim is not None) else None
         drop_claim(shard, w)
         dequeue(w)
         local_queue = shard.local_queues.get(w.local_queue)
         wait_reason = self._rejection(w, local_queue)
         if wait_reason is not None:
             self._reject(w, wait_reason)
+            self._let_others_pass(left)
             return
         assert local_queue is not None and local_queue.fact is not None, w.key  # noqa: PT018
         cq = shard.queues[local_queue.fact.cluster_queue]
+        if left is not cq:
+            self._let_others_pass(left)
         w.shape = shard.shape_of(fact)
         if w.wait_reason is None or w.wait_reason.reason in BLOCKED:
             w.wait_reason = WaitReason("PendingEvaluation", PENDING_EVALUATION)
@@ -283,6 +287,14 @@ class FactHandlers:
             shard.queues_to_wake.setdefault(cq.name, None)
         else:
             shard.dirty_trees[tree_of(cq).key] = None
+
+    def _let_others_pass(self, left: ClusterQueue | None) -> None:
+        """Wake the queue that a workload has left in which others may have waited for it only.
+
+        It was the head of a strict queue, or had a claim to what its victims free.
+        """
+        if left is not None:
+            self.wake_queue(left)
 
     def _keeps_claim(self, w: Workload) -> bool:
         local_queue = self._shard.local_queues.get(w.local_queue)

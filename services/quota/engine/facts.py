@@ -262,13 +262,16 @@ class WorkloadChanged(_WorkloadFact):
     """False evicts and keeps out (`Deactivated`)."""
 
     inadmissible: str | None = None
-    """Why it can never be admitted in its present form, in words (`Misconfigured`)."""
+    """Why it can never be admitted in its present form, in words (`Misconfigured`).
+
+    A strict queue keeps it as its head, as in Kueue.
+    """
 
     preemptible: bool = True
     """False: it cannot be stopped, so that it is never preempted once it is admitted."""
 
     unresolved: str | None = None
-    """A missing object that it refers to, in words: it does not enter a queue (`Misconfigured`)."""
+    """What it lacks to enter a queue, in words: others pass it (`Misconfigured`)."""
 
     on_hold: str | None = None
     """Why its integration keeps it from being evaluated (`OnHold`)."""

@@ -85,7 +85,8 @@ def workload_changed(
         pod_sets=pod_sets,
         active=state.active,
         inadmissible=refused or held_back or state.inadmissible or out_of_bounds,
-        unresolved=state.unresolved,
+        # What the cluster refuses, or nobody can use, lets others pass, also where its queue is strict.
+        unresolved=state.unresolved or refused or held_back,
         preemptible=state.on_eviction != "run-on",
         on_hold=state.on_hold,
         gated=state.gated,

@@ -148,11 +148,11 @@ class WorkloadState(WorkloadMessage):
     created_at: Moment
     pod_sets: list[PodSet] = []
     inadmissible: str | None = None
-    """Why it can never be admitted as it is (annotation, LimitRange, missing class)."""
+    """Why it can never be admitted as it is (annotation, LimitRange, pods of its group)."""
 
     unresolved: str | None = None
-    """The missing object that it names (a priority class), in words. Without it, it has no place in a
-    queue."""
+    """What it lacks to have a place in a queue, in words: an object that it names (a priority class), or what
+    makes it a workload (pods of its group, a field that can be read). `inadmissible` has the latter, too."""
 
     outgrown: dict[str, int] | None = None
     """Pods by pod set, if it asks for more while it runs than its Workload says were admitted."""

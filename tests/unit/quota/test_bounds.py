@@ -256,3 +256,9 @@ def test_unreadable_affinity_makes_its_workload_inadmissible_and_no_other(
     fact = workload_changed(workload("odd", pod_sets=[pod_set]))
     assert "nodeAffinity" in (fact.inadmissible or "")
     assert workload_changed(workload("sound")).inadmissible is None
+
+
+@pytest.mark.parametrize("why", ["refused", "held_back"])
+def test_what_the_cluster_refuses_to_start_has_no_place_in_a_queue(why: str) -> None:
+    fact = workload_changed(workload("w"), **{why: "400 BadRequest"})
+    assert (fact.inadmissible, fact.unresolved) == ("400 BadRequest", "400 BadRequest")

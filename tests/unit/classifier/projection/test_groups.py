@@ -73,6 +73,7 @@ def test_incomplete_group_says_what_is_missing_and_waits_since_its_last_pod() ->
     first = states(made, pod("x"))["g"]
     assert first.inadmissible is not None
     assert "1 of 3 Pods" in first.inadmissible
+    assert first.unresolved == first.inadmissible, "it is none yet, and nobody waits behind it"
     later = pod("z", creationTimestamp="2026-01-02T00:00:00Z")
     assert states(made, pod("y"), later)["g"].created_at == datetime(2026, 1, 2, tzinfo=UTC)
     # A pod that comes in the place of another one takes nobody's turn.

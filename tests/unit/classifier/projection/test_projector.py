@@ -40,6 +40,7 @@ def test_job_whose_contents_were_left_out_waits_with_the_reason(projector: Proje
     [state] = states(projector, seen(kinds.JOB, short))
     assert state.inadmissible is not None
     assert f"{TRUNCATED}: left out spec: make the object smaller" in state.inadmissible
+    assert state.unresolved == state.inadmissible
 
 
 def test_new_limit_range_default_changes_requests(
@@ -52,6 +53,14 @@ def test_new_limit_range_default_changes_requests(
     given = seen(kinds.LIMIT_RANGE, {"metadata": metadata, "spec": {"limits": limits}})
     [after] = states(projector, given)
     assert (before.pod_sets[0].requests, after.pod_sets[0].requests) == ({}, {"cpu": "2"})
+
+
+def test_job_beyond_a_limit_range_keeps_its_place_in_a_queue(projector: Projector) -> None:
+    limits = [{"type": "Container", "max": {"cpu": "500m"}}]
+    metadata = {"name": "small", "namespace": "team-a"}
+    narrow = seen(kinds.LIMIT_RANGE, {"metadata": metadata, "spec": {"limits": limits}})
+    [state] = states(projector, narrow, seen(kinds.JOB, job()))
+    assert (bool(state.inadmissible), state.unresolved) == (True, None)
 
 
 def test_job_without_a_queue_ends_the_workload_of_the_earlier_job_of_its_name(
