@@ -202,7 +202,9 @@ class FactHandlers:
             self._end(w, "Gone")
             w = None
         if w is None:
-            w = self._shard.workloads[key] = Workload(namespace, key, uid)
+            arrival = self._shard.arrivals
+            w = self._shard.workloads[key] = Workload(namespace, key, uid, arrival=arrival)
+            self._shard.arrivals += 1
         return w
 
     def on_workload(self, fact: WorkloadChanged) -> None:

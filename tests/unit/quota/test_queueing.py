@@ -58,6 +58,16 @@ def test_two_names_of_one_job_wait_beside_each_other() -> None:
     assert admitted(bench.settle(finished("w0"))) == ["new", "old"]
 
 
+@pytest.mark.parametrize("fair_sharing", [False, True])
+def test_heads_of_two_queues_made_in_one_second_go_as_they_arrived(fair_sharing: bool) -> None:
+    queues = (queue("a", slots(1), cohort="co"), queue("z", slots(1), cohort="co"))
+    bench = Bench(*queues, policy=Policy(fair_sharing=fair_sharing))
+    bench.decide(held("w0", 2, to="a"))
+    later = work("w1", 2, to="a", uid="1")
+    assert admitted(bench.decide(work("w1b", 2, to="z", uid="2"), later)) == []
+    assert admitted(bench.settle(finished("w0"))) == ["w1b"]
+
+
 def test_workload_moved_to_back_is_not_admitted_first() -> None:
     bench = Bench(queue("q", slots(1)))
     bench.decide(work("w1"), work("w2"), work("w3"))

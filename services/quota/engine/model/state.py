@@ -204,6 +204,9 @@ class Workload:
     queued_at: int = 0
     """Its position among equals: creation, or the eviction by a check or a time-out. Nanoseconds."""
 
+    arrival: int = 0
+    """How many workloads of its cluster this engine knew before it."""
+
     requeue_at: int | None = None
     """Not evaluated before this instant (back-off)."""
 
@@ -427,6 +430,9 @@ class Shard:
 
     checks: dict[str, AdmissionCheckChanged] = field(default_factory=dict)
     workloads: dict[Key, Workload] = field(default_factory=dict)
+    arrivals: int = 0
+    """How many workloads it ever had."""
+
     ended: dict[tuple[Key, str], str] = field(default_factory=dict)
     """Key and uid of workloads, oldest first, and why they ended: late facts about them are ignored."""
 

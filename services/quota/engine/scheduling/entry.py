@@ -60,10 +60,14 @@ class Entry:
         return tuple(reserved)
 
 
-def classical_order(e: Entry) -> tuple[int, int, int, str]:
-    """Sort key of entries: lower borrowing first, then higher priority, then age."""
+def classical_order(e: Entry) -> tuple[int, int, int, int]:
+    """Sort key of entries: lower borrowing first, then higher priority, then age.
+
+    Creation times have no fractions of a second. Within one second the workload that was heard of first
+    goes first; for heads of different queues Kueue leaves the order open.
+    """
     w = e.workload
-    return e.assignment.borrowing_height, -w.priority, w.queued_at, w.uid
+    return e.assignment.borrowing_height, -w.priority, w.queued_at, w.arrival
 
 
 def outranks(e: Entry, claimer: Workload) -> bool:

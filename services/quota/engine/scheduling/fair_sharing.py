@@ -56,7 +56,7 @@ def _before(a: Entry, b: Entry, cohort: Node, shares: dict[tuple[Node, Node], Sh
         return order < 0
     if a.workload.priority != b.workload.priority:
         return a.workload.priority > b.workload.priority
-    return a.workload.queued_at < b.workload.queued_at
+    return (a.workload.queued_at, a.workload.arrival) < (b.workload.queued_at, b.workload.arrival)
 
 
 def _borrows(entry: Entry, share: Share) -> bool:
