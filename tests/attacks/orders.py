@@ -131,6 +131,9 @@ FORGERIES: dict[str, tuple[dict[str, Any], str]] = {
         {"job": job(metadata__labels=without(PREBUILT_WORKLOAD))}, PREBUILT_WORKLOAD),
     "a Job with the name of somebody else's Workload": (
         {"job": job(metadata__labels={**LABELS, PREBUILT_WORKLOAD: "job-other"})}, "job-other"),
+    "a Job with an annotation that names somebody else's Workload": (
+        {"job": job(metadata__annotations={ORDER: MARK, PREBUILT_WORKLOAD: "job-other"})},
+        "job-other"),
     "a Job without the mark of its order": ({"job": job(metadata__annotations={})}, ORDER),
     "a Job with the mark of another order": (
         {"job": job(metadata__annotations={ORDER: "hub/6"})}, "hub/6"),

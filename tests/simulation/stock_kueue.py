@@ -88,6 +88,13 @@ class StockSpoke(_Actor):
         self.slots -= 1
         await self.say(workload, {"Evicted": ("True", "Preempted"), **HAS_NONE}, admission=None)
 
+    @staticmethod
+    def workload_of(job: Object) -> str:
+        """The Workload that a job names by annotation, or else by label."""
+        metadata = job["metadata"]
+        marks = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
+        return str(marks.get(PREBUILT, ""))
+
     async def _queue(self, workload: Object) -> None:
         conditions = conditions_of(workload)
         if conditions.get("QuotaReserved") == "True" or conditions.get("Finished") == "True":
@@ -111,7 +118,7 @@ class StockSpoke(_Actor):
     async def _reconcile(self, job: Object) -> None:
         """A job with a prebuilt Workload takes that as its own, and runs while it is admitted."""
         metadata = job["metadata"]
-        workload = await self.get(kinds.WORKLOAD, (metadata.get("labels") or {}).get(PREBUILT, ""))
+        workload = await self.get(kinds.WORKLOAD, self.workload_of(job))
         if workload is None or metadata.get("deletionTimestamp"):
             return  # Without its Workload it stays suspended.
         if not workload["metadata"].get("ownerReferences"):
@@ -138,11 +145,17 @@ class StockHub(_Actor):
     """The manager's controller: mirrors a Workload, then its job, and copies the status back."""
 
     def __init__(
-        self, kube: Kube, now: Callable[[], datetime], *, origin: str = "multikueue"
+        self,
+        kube: Kube,
+        now: Callable[[], datetime],
+        *,
+        origin: str = "multikueue",
+        names_in: str = "labels",
     ) -> None:
-        """`kube`: of the worker cluster."""
+        """`kube`: of the worker cluster; `names_in`: where jobs name their Workload."""
         super().__init__(kube, now, namespace=NAMESPACE)
         self._labels = {ORIGIN: origin}
+        self._names_in = names_in
 
     async def mirror(self, name: str, pod_sets: list[Object], *, queue: str) -> None:
         """Make the remote Workload. There is no job yet."""
@@ -162,10 +175,11 @@ class StockHub(_Actor):
 
     async def start(self, workload: str, job: Object) -> None:
         """The remote Workload was admitted first here: make the remote job."""
-        labels = {**(job["metadata"].get("labels") or {}), **self._labels, PREBUILT: workload}
-        await self.kube.create(
-            kinds.JOB, {**job, "metadata": {**job["metadata"], "labels": labels}}
-        )
+        labels = {**(job["metadata"].get("labels") or {}), **self._labels}
+        metadata = {**job["metadata"], "labels": labels}
+        named = metadata.get(self._names_in) or {}
+        metadata[self._names_in] = {**named, PREBUILT: workload}
+        await self.kube.create(kinds.JOB, {**job, "metadata": metadata})
 
     async def clean_up(self, workload: str, job: str) -> None:
         """It ended, or is wanted no more: the job goes, then its Workload."""

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+import pytest
+
 from services.simulator.scenarios.load import object_of
 from services.simulator.scenarios.spokes.clusters import CHECK, MultiClusterSystem
 from services.simulator.scenarios.spokes.judge import PodObserver, left_behind
@@ -18,7 +20,6 @@ from shared.testing.world.world import World
 from tests.simulation.stock_kueue import (
     NAMESPACE,
     ORIGIN,
-    PREBUILT,
     StockHub,
     StockSpoke,
     conditions_of,
@@ -27,6 +28,8 @@ from tests.simulation.stock_kueue import (
 RULES = "queueName: main\n"
 MANAGED = "kueue.x-k8s.io/multikueue"
 ORDER = "sluicegate.dev/order"
+LONG = 63 * "x"
+"""A job's name. The name of its Workload is too long for a label."""
 
 
 def a_job(name: str, *, seconds: int = 60, **spec: object) -> Object:
@@ -103,7 +106,7 @@ async def ended_at_home(system: MultiClusterSystem, *names: str) -> bool:
 
 
 def test_kueue_spoke_gets_the_workload_first_and_the_job_after_admission() -> None:
-    names = ("one", "two", "three")
+    names = ("one", "two", LONG)
 
     async def drive(system: MultiClusterSystem, kueue: StockSpoke) -> None:
         for name in names:
@@ -114,7 +117,7 @@ def test_kueue_spoke_gets_the_workload_first_and_the_job_after_admission() -> No
 
         await until(there)
         [job, *_] = await there()
-        workload = await kueue.get(kinds.WORKLOAD, job["metadata"]["labels"][PREBUILT])
+        workload = await kueue.get(kinds.WORKLOAD, kueue.workload_of(job))
         assert workload is not None
         for copy in (job, workload):
             assert copy["metadata"]["labels"][ORIGIN] == "multikueue"
@@ -154,18 +157,18 @@ def test_hub_leaves_admission_to_the_kueue_of_the_spoke() -> None:
 
 def test_workload_evicted_by_a_kueue_spoke_runs_once_on_another_spoke() -> None:
     async def drive(system: MultiClusterSystem, kueue: StockSpoke) -> None:
-        await system.hub.kube.create(kinds.JOB, a_job("one", seconds=300, managedBy=MANAGED))
+        await system.hub.kube.create(kinds.JOB, a_job(LONG, seconds=300, managedBy=MANAGED))
 
         async def runs() -> bool:
-            job = await kueue.get(kinds.JOB, "one")
+            job = await kueue.get(kinds.JOB, LONG)
             return job is not None and JOB.active(job)
 
         await until(runs)
         await kueue.evict(kueue.admitted[0])
-        await until(lambda: ended_at_home(system, "one"))
+        await until(lambda: ended_at_home(system, LONG))
 
     observer = with_stock_spoke(drive, slots=1, besides="ours")
-    assert observer.ran[NAMESPACE, "one"] == ["stock", "ours"]
+    assert observer.ran[NAMESPACE, LONG] == ["stock", "ours"]
 
 
 # A hub with stock Kueue ---------------------------------------------------------------------------
@@ -173,11 +176,13 @@ def test_workload_evicted_by_a_kueue_spoke_runs_once_on_another_spoke() -> None:
 POD_SETS: list[Object] = [{"name": "main", "count": 1, "template": a_job("x")["spec"]["template"]}]
 
 
-def with_stock_hub(drive: Callable[[System, StockHub], Awaitable[None]], *, cpu: str) -> None:
+def with_stock_hub(
+    drive: Callable[[System, StockHub], Awaitable[None]], *, cpu: str, names_in: str = "labels"
+) -> None:
     """A cluster that Sluicegate admits on; somebody's Kueue sends it work through the API server."""
     with World(1) as world:
         system = System(world, rules=RULES)
-        manager = StockHub(system.kube, world.now)
+        manager = StockHub(system.kube, world.now, names_in=names_in)
 
         async def act() -> None:
             await queues(system.kube, cpu=cpu)
@@ -195,38 +200,46 @@ async def shows(manager: StockHub, name: str, **wanted: str) -> bool:
     return workload is not None and wanted.items() <= conditions_of(workload).items()
 
 
-def test_kueue_hub_sees_admission_starts_the_job_and_sees_its_end() -> None:
+@pytest.mark.parametrize(
+    ("name", "names_in"),
+    [
+        pytest.param("job-one-1234", "labels", id="by a label"),
+        pytest.param("job-one-1234", "annotations", id="by an annotation"),
+        pytest.param("job-one-" + 245 * "a", "annotations", id="too long for a label"),
+    ],
+)
+def test_kueue_hub_sees_admission_starts_the_job_and_sees_its_end(name: str, names_in: str) -> None:
     async def drive(system: System, manager: StockHub) -> None:
-        await manager.mirror("job-one-1234", POD_SETS, queue="main")
-        await until(lambda: shows(manager, "job-one-1234", QuotaReserved="True", Admitted="True"))
-        remote = await manager.get(kinds.WORKLOAD, "job-one-1234")
+        await manager.mirror(name, POD_SETS, queue="main")
+        await until(lambda: shows(manager, name, QuotaReserved="True", Admitted="True"))
+        remote = await manager.get(kinds.WORKLOAD, name)
         assert remote is not None
         [assignment] = remote["status"]["admission"]["podSetAssignments"]
         assert (assignment["name"], assignment["flavors"]) == ("main", {"cpu": "any"})
 
-        await manager.start("job-one-1234", a_job("one", suspend=True))
+        await manager.start(name, a_job("one", suspend=True))
 
         async def ended() -> bool:
             job = await manager.get(kinds.JOB, "one")
             return job is not None and (f := JOB.finish(job)) is not None and f.success
 
         await until(ended)
-        await until(lambda: shows(manager, "job-one-1234", Finished="True"))
+        await until(lambda: shows(manager, name, Finished="True"))
         workloads = (await system.kube.list(kinds.WORKLOAD, namespace=NAMESPACE)).items
-        assert [one["metadata"]["name"] for one in workloads] == ["job-one-1234"], "no second one"
+        assert [one["metadata"]["name"] for one in workloads] == [name], "no second one"
 
-        await manager.clean_up("job-one-1234", "one")
+        await manager.clean_up(name, "one")
 
         async def gone() -> bool:
             job, workload = (
                 await manager.get(kinds.JOB, "one"),
-                await manager.get(kinds.WORKLOAD, "job-one-1234"),
+                await manager.get(kinds.WORKLOAD, name),
             )
             return job is None and workload is None
 
         await until(gone)
 
-    with_stock_hub(drive, cpu="1")
+    with_stock_hub(drive, cpu="1", names_in=names_in)
 
 
 def test_second_workload_of_a_kueue_hub_waits_for_quota_of_the_first() -> None:

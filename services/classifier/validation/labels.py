@@ -73,8 +73,8 @@ def fixed_labels(obj: Object, old: Object, *, runs: bool, ran_before: bool) -> I
 
 
 def _prebuilt(obj: Object) -> str:
-    """The Workload that an object names: the annotation is for a name that is too long for a label."""
-    return label(obj, PREBUILT_WORKLOAD) or annotation(obj, PREBUILT_WORKLOAD) or ""
+    """The Workload that an object names."""
+    return annotation(obj, PREBUILT_WORKLOAD) or label(obj, PREBUILT_WORKLOAD) or ""
 
 
 def _gates_of(obj: Object) -> list[str]:

@@ -9,7 +9,13 @@ from shared.contracts.kube.conditions import EVICTED, QUOTA_RESERVED, find_condi
 from shared.contracts.kube.kinds import WORKLOAD
 from shared.contracts.kube.names import LAST_APPLIED, ORIGIN
 from shared.contracts.kube.numbers import whole_number
-from shared.contracts.messages.spokes import COPY_FINALIZER, LEASE, ORDER, PREBUILT_WORKLOAD
+from shared.contracts.messages.spokes import (
+    COPY_FINALIZER,
+    LEASE,
+    ORDER,
+    name_workload,
+    prebuilt_workload_of,
+)
 from shared.integrations import Integration
 
 
@@ -82,8 +88,9 @@ def make_copy(
 ) -> dict[str, Any]:
     """The object that a spoke creates for the hub's `job`: what the user wrote, and the hub's labels."""
     metadata = job["metadata"]
-    labels = {**labels_of(job), PREBUILT_WORKLOAD: workload, ORIGIN: origin}
+    labels = {**labels_of(job), ORIGIN: origin}
     annotations = {**annotations_of(job), ORDER: order}
+    name_workload(workload, labels=labels, annotations=annotations)
     annotations.pop(LAST_APPLIED, None)
     if lease_seconds is not None:
         annotations[LEASE] = f"{lease_seconds:g}"
@@ -141,29 +148,31 @@ def make_copy_reference(
     order: str,
 ) -> dict[str, Any]:
     """The part of a copy that identifies it: enough to find and delete it."""
+    labels, annotations = {ORIGIN: origin}, {ORDER: order}
+    name_workload(workload, labels=labels, annotations=annotations)
     return {
         "apiVersion": api_version,
         "kind": kind,
         "metadata": {
             "name": name,
             "namespace": namespace,
-            "labels": {PREBUILT_WORKLOAD: workload, ORIGIN: origin},
-            "annotations": {ORDER: order},
+            "labels": labels,
+            "annotations": annotations,
         },
     }
 
 
 def read_copy(obj: Body, integration: Integration, *, hub: str, origin: str) -> Copy | None:
     """Read an object of a spoke as a copy; None if this hub did not order it."""
-    labels = labels_of(obj)
-    if labels.get(ORIGIN) != origin or not labels.get(PREBUILT_WORKLOAD):
+    workload = prebuilt_workload_of(obj)
+    if labels_of(obj).get(ORIGIN) != origin or not workload:
         return None
     of_hub, slash, text = annotations_of(obj).get(ORDER, "").rpartition("/")
     number = whole_number(text)
     if (slash and of_hub != hub) or number is None:
         return None  # Of another hub, or made by another program.
     return Copy(
-        workload=labels[PREBUILT_WORKLOAD],
+        workload=workload,
         number=number,
         phase=phase_of(obj, integration),
         job=(integration.kind.api_version, integration.kind.kind, obj["metadata"]["name"]),

@@ -30,9 +30,9 @@ from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.spokes import (
     COPY_FINALIZER,
     ORDER,
-    PREBUILT_WORKLOAD,
     CopyState,
     lease_seconds_of,
+    prebuilt_workload_of,
 )
 from shared.contracts.refs import WorkloadRef
 from shared.integrations import Integrations
@@ -150,7 +150,7 @@ class CopyReconciler:
         if metadata.get("deletionTimestamp"):
             return False  # Stopped, or deleted by a user: only our finalizer keeps it.
         subject = subjects.join(
-            "dispatch", self._cluster, metadata["namespace"], labels.get(PREBUILT_WORKLOAD)
+            "dispatch", self._cluster, metadata["namespace"], prebuilt_workload_of(job)
         )
         try:
             dispatch = read(await self._bus.latest("DISPATCHES", subject), Dispatch)
@@ -424,7 +424,7 @@ def _only_our_finalizer_left(metadata: Metadata) -> bool:
 
 
 def _workload_name(metadata: Metadata) -> str | None:
-    return (metadata.get("labels") or {}).get(PREBUILT_WORKLOAD)
+    return prebuilt_workload_of({"metadata": metadata})
 
 
 def _order(metadata: Metadata) -> str:

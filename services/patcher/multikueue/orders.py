@@ -23,6 +23,7 @@ from shared.contracts.messages.spokes import (
     ORDER,
     PREBUILT_WORKLOAD,
     lease_seconds_of,
+    prebuilt_workload_of,
 )
 from shared.integrations import Integration, queue_of
 from shared.kube.port import Kube
@@ -179,9 +180,9 @@ class OrderCheck:
         self._integration_of(job)
         _check_namespace(order, metadata, "job")
         labels = _strings(metadata, "labels", "job")
-        _check_mark(labels, ORIGIN, None, "job.metadata.labels")
-        _check_mark(labels, PREBUILT_WORKLOAD, order.name, "job.metadata.labels")
         mark = _strings(metadata, "annotations", "job").get(ORDER, "")
+        _check_mark(labels, ORIGIN, None, "job.metadata.labels")
+        _check_workload_name(job, order.name)
         if mark.rpartition("/")[0] != self.hub:
             field = f"job.metadata.annotations[{ORDER}]"
             raise _RefusedError(
@@ -203,8 +204,7 @@ class OrderCheck:
         metadata = _metadata_of(job, "job")
         integration = self._integration_of(job)
         _check_copy(order, job, metadata, "job")
-        labels = _strings(metadata, "labels", "job")
-        _check_mark(labels, PREBUILT_WORKLOAD, order.name, "job.metadata.labels")
+        _check_workload_name(job, order.name)
         if not isinstance(job.get("spec"), dict):
             raise _malformed("job.spec", "must be an object")
         problems = integration.problems(job)
@@ -341,6 +341,13 @@ def _check_mark(marks: Mapping[str, str], key: str, wanted: str | None, field: s
     found = marks.get(key, "")
     if not found or (wanted is not None and found != wanted):
         raise _other_object(f"{field}[{key}]", found, wanted)
+
+
+def _check_workload_name(job: Mapping[str, Any], wanted: str) -> None:
+    """Check that the job names the Workload of the order. Its labels and annotations are strings."""
+    found = prebuilt_workload_of(job) or ""
+    if found != wanted:
+        raise _other_object(f"job.metadata.labels[{PREBUILT_WORKLOAD}]", found, wanted)
 
 
 def _strings(metadata: Mapping[str, Any], name: str, field: str) -> dict[str, str]:

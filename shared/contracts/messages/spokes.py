@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final, Literal, Self
 
 from shared.contracts import subjects
-from shared.contracts.kube.bodies import annotations_of
+from shared.contracts.kube.bodies import annotations_of, labels_of
 from shared.contracts.kube.conditions import are_conditions
 from shared.contracts.kube.moments import Moment
 from shared.contracts.messages.base import Message, Part, UndecodableError, WorkloadMessage
@@ -20,7 +20,10 @@ SCHEMA: Final = 1
 """Version of the protocol between hub and spoke. It changes only if an older side would misunderstand."""
 
 PREBUILT_WORKLOAD: Final = "kueue.x-k8s.io/prebuilt-workload-name"
-"""Label of a copy: the name of the hub's Workload, which its own Workload gets."""
+"""Label or annotation of a job: the name of its Workload. Of a copy: that of the hub's Workload."""
+
+LABEL_VALUE_MAX: Final = 63
+"""Longest value of a label, in characters. Names have up to 253."""
 
 ORDER: Final = "sluicegate.dev/order"
 """Annotation of a copy, ``<hub>/<number>``: the one order that it was created for."""
@@ -35,6 +38,23 @@ ignores it here."""
 COPY_FINALIZER: Final = "sluicegate.dev/copy"
 """Finalizer of a copy, whoever deletes it, until the hub withdraws it. Its result is at the hub by
 then."""
+
+
+def prebuilt_workload_of(obj: Mapping[str, Any]) -> str | None:
+    """The Workload that a job names; None for none. The annotation counts before the label.
+
+    Source: kubernetes-sigs/kueue@ff69552 pkg/controller/jobframework/utils.go (`PrebuiltWorkloadNameFor`).
+    """
+    return annotations_of(obj).get(PREBUILT_WORKLOAD) or labels_of(obj).get(PREBUILT_WORKLOAD)
+
+
+def name_workload(name: str, *, labels: dict[str, str], annotations: dict[str, str]) -> None:
+    """Name the Workload of a copy: in the label, which every Kueue reads, unless it is too long for one."""
+    marks, others = (labels, annotations)
+    if len(name) > LABEL_VALUE_MAX:
+        marks, others = others, marks
+    marks[PREBUILT_WORKLOAD] = name
+    others.pop(PREBUILT_WORKLOAD, None)
 
 
 def lease_seconds_of(copy: Mapping[str, Any]) -> float | None:

@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from services.dispatcher.spokes.copies import make_copy, make_workload, order_id
 from services.patcher.multikueue.copies import CopyReconciler
 from shared.bus.port import LaterError
@@ -18,13 +20,11 @@ from tests.contract.kubernetes.conftest import now
 from tests.contract.kubernetes.stage import DEADLINE_SECONDS, Stage
 from tests.simulation.stock_kueue import PREBUILT, StockSpoke, conditions_of
 
-WORKLOAD = "job-train-1234"
-
-
 class Pair:
     """The part of a patcher that carries orders out, where `SLUICE_SPOKE_QUOTA` is `kueue`."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Stage, workload: str) -> None:
+        self._workload = workload
         self._server = MemoryServer()
         self.bus = MemoryBus(self._server, instance="patcher")
         self._spokes = CopyReconciler(
@@ -36,7 +36,7 @@ class Pair:
 
     def order(self, state: Any, **more: Any) -> Dispatch:
         usual = {
-            "spoke": "stock", "cluster": "hub", "namespace": self._namespace, "name": WORKLOAD,
+            "spoke": "stock", "cluster": "hub", "namespace": self._namespace, "name": self._workload,
             "uid": "u-1", "number": 7, "at": now(),
             "target": JobRef(
                 api_version="batch/v1", kind="Job", plural="jobs", name="train", uid="u-1"
@@ -55,7 +55,7 @@ class Pair:
 
     async def said(self) -> str:
         await self.bus.flush()
-        entry = self._server.latest("DISPATCHES", f"sluice.copy.stock.{self._namespace}.{WORKLOAD}")
+        entry = self._server.latest("DISPATCHES", f"sluice.copy.stock.{self._namespace}.{self._workload}")
         return "" if entry is None else CopyState.decode(entry.data).state
 
 
@@ -83,18 +83,23 @@ async def there(stage: Stage, kind: Kind, name: str) -> Object | None:
         return None
 
 
-async def test_workload_is_copied_before_the_job_and_both_are_deleted(stage: Stage) -> None:
-    pair = Pair(stage)
+@pytest.mark.parametrize(
+    "name", ["job-train-1234", "job-train-" + 243 * "a"], ids=["short", "too long for a label"]
+)
+async def test_workload_is_copied_before_the_job_and_both_are_deleted(
+    stage: Stage, name: str
+) -> None:
+    pair = Pair(stage, name)
     await pair.bus.start()
     kueue = StockSpoke(stage.kube, now, slots=1, namespace=stage.namespace)
-    of: dict[str, Any] = {"integration": JOB, "workload": WORKLOAD, "order": order_id("hub", 7)}
+    of: dict[str, Any] = {"integration": JOB, "workload": name, "order": order_id("hub", 7)}
     job = submitted(stage.namespace)
     workload = make_workload(job, origin="multikueue", queue="main", priority=5, **of)
     copy = make_copy(job, origin="multikueue", **of)
 
     await pair.apply(pair.order("offered", workload=workload, job=copy))
     await kueue.look()
-    admitted = await there(stage, kinds.WORKLOAD, WORKLOAD)
+    admitted = await there(stage, kinds.WORKLOAD, name)
     assert admitted is not None
     assert conditions_of(admitted)["Admitted"] == "True"
     assert await there(stage, kinds.JOB, "train") is None, "no job before its hub chose"
@@ -103,11 +108,12 @@ async def test_workload_is_copied_before_the_job_and_both_are_deleted(stage: Sta
     await kueue.look()
     made = await there(stage, kinds.JOB, "train")
     assert made is not None
-    assert made["metadata"]["labels"][PREBUILT] == WORKLOAD
+    marks = "labels" if len(name) <= 63 else "annotations"
+    assert made["metadata"][marks][PREBUILT] == name
     assert (made["spec"]["suspend"], "managedBy" in made["spec"]) == (False, False)
 
     await pair.apply(pair.order("withdrawn", job=copy, started=True))
     assert await pair.said() == "gone"
     assert await there(stage, kinds.JOB, "train") is None
-    assert await there(stage, kinds.WORKLOAD, WORKLOAD) is None
+    assert await there(stage, kinds.WORKLOAD, name) is None
     await pair.bus.stop()

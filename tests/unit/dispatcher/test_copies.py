@@ -17,6 +17,7 @@ from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import as_body
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.messages.observed import Observed
+from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
 from shared.integrations import JOB, PIPELINE_RUN
 from shared.testing.builders import observed_object
 from tests.unit.dispatcher.harness import job
@@ -60,6 +61,21 @@ def test_copy_has_spec_of_job_and_labels_of_hub() -> None:
         },
     }
     assert original["spec"]["managedBy"], "the original is not touched"
+
+
+@pytest.mark.parametrize("letters", [63, 64, 253])
+def test_copy_names_its_workload_however_long_the_name_is(letters: int) -> None:
+    name = letters * "w"
+    original = job()
+    for marks in ("labels", "annotations"):
+        original["metadata"].setdefault(marks, {})[PREBUILT_WORKLOAD] = "what a user wrote"
+    copy = make_copy(original, integration=JOB, workload=name, origin="hub-a", order="hub/7")
+    labels = copy["metadata"]["labels"]
+    assert (labels.get(PREBUILT_WORKLOAD) == name) is (letters <= 63)
+    assert all(len(value) <= 63 for value in labels.values())
+    read = read_copy(as_body(copy), JOB, hub="hub", origin="hub-a")
+    assert read is not None
+    assert read.workload == name
 
 
 def test_copy_of_pipeline_run_is_pending_and_not_managed_elsewhere() -> None:

@@ -8,7 +8,7 @@ from services.classifier.projection.owners.prebuilt import named_workload, why_n
 from services.classifier.projection.workload_status import has_quota
 from shared.contracts.kube.bodies import Body, labels_of
 from shared.contracts.kube.names import ORIGIN, may_be_of, workload_name
-from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
+from shared.contracts.messages.spokes import PREBUILT_WORKLOAD, prebuilt_workload_of
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
 from shared.integrations import Integration, queue_of
@@ -137,7 +137,7 @@ class Naming(NamedTuple):
         None if somebody else has that name: a tenant writes these labels, too.
         """
         labels = labels_of(job)
-        name = labels.get(PREBUILT_WORKLOAD)
+        name = prebuilt_workload_of(job)
         if ORIGIN not in labels or not name:
             return None
         metadata = job["metadata"]

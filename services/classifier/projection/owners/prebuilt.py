@@ -1,7 +1,7 @@
 """A Workload that a user wrote for a job that comes later: the job names it, and takes it if it fits.
 
-The label is Kueue's `kueue.x-k8s.io/prebuilt-workload-name`, or the annotation of that name for a name that
-is too long for a label. A job that names a Workload never gets another. What makes the two fit follows
+The annotation is Kueue's `kueue.x-k8s.io/prebuilt-workload-name`, or a label of that name. A job that names a
+Workload never gets another. What makes the two fit follows
 kubernetes-sigs/kueue@ff69552 pkg/controller/jobframework/reconciler.go (EquivalentToWorkload).
 """
 
@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from services.classifier.projection.workload_status import has_quota
 from shared.contracts.kube import names
-from shared.contracts.kube.bodies import Body, annotations_of, labels_of, spec_of
+from shared.contracts.kube.bodies import Body, labels_of, spec_of
 from shared.contracts.kube.conditions import FINISHED, is_true
 from shared.contracts.kube.names import ORIGIN
 from shared.contracts.kube.numbers import whole_number
 from shared.contracts.kube.quantities import QuantityError, amount
 from shared.contracts.messages.observed import Observed
-from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
+from shared.contracts.messages.spokes import PREBUILT_WORKLOAD, prebuilt_workload_of
 from shared.contracts.refs import ObjectRef, WorkloadRef
 from shared.integrations import Integration
 
@@ -26,10 +26,7 @@ _DEFAULTED: Final = ("terminationMessagePath", "terminationMessagePolicy", "imag
 
 def named_workload(job: Body) -> str | None:
     """The Workload that the job's user names; None for none, and for a copy of another cluster's job."""
-    if ORIGIN in labels_of(job):
-        return None
-    name = labels_of(job).get(PREBUILT_WORKLOAD) or annotations_of(job).get(PREBUILT_WORKLOAD)
-    return name or None
+    return None if ORIGIN in labels_of(job) else prebuilt_workload_of(job) or None
 
 
 def why_not(job: Body, integration: Integration, workload: Body | None, name: str) -> str | None:
