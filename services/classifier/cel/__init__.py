@@ -1,7 +1,8 @@
 """Expressions of the Common Expression Language (CEL), compiled once and evaluated for every object.
 
 What enters: the texts of the configuration, then one object after the other.
-What leaves: mutations that set labels and annotations or add requests. Nothing is applied here.
+What leaves: mutations that set labels, annotations and `spec.managedBy`, or add requests. Nothing is
+applied here.
 """
 
 from services.classifier.cel.compile import EXPRESSION_CHARS_MAX, CelEngine
@@ -12,6 +13,7 @@ from services.classifier.cel.mutations import (
     Mutation,
     SetAnnotation,
     SetLabel,
+    SetManager,
 )
 
 __all__ = [
@@ -24,5 +26,6 @@ __all__ = [
     "Programs",
     "SetAnnotation",
     "SetLabel",
+    "SetManager",
     "Variables",
 ]

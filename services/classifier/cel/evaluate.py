@@ -7,12 +7,19 @@ from typing import Any, Final
 from cel_expr_python import cel
 
 from services.classifier.cel.errors import EvaluationError
-from services.classifier.cel.functions import MARK, SIGNATURES, inline_functions
+from services.classifier.cel.functions import (
+    ELSEWHERE,
+    MANAGED_BY,
+    MARK,
+    SIGNATURES,
+    inline_functions,
+)
 from services.classifier.cel.mutations import (
     AddRequest,
     Mutation,
     SetAnnotation,
     SetLabel,
+    SetManager,
     explain_annotation_value,
     explain_label_value,
     explain_qualified_name,
@@ -120,10 +127,12 @@ def _mutation(returned: Any, error: Callable[[str], EvaluationError], where: str
     """Check one returned map, in the order of tekton-kueue's checks."""
     if not isinstance(returned, dict) or MARK not in returned:
         raise error(
-            f"{where}expected what label(), annotation(), priority() or resource() returns, "
-            f"got {_described(returned)}"
+            f"{where}expected what label(), annotation(), priority(), resource(), managedBy() or "
+            f"multiKueue() returns, got {_described(returned)}"
         )
     kind, key, value = returned["type"], returned["key"], returned["value"]
+    if kind in {MANAGED_BY, "multiKueue"}:
+        return _manager(kind, value, error, where, elsewhere=returned[MARK] == ELSEWHERE)
     bare = key.removeprefix(REQUESTS_PREFIX) if kind == "resource" else key
     if not bare:
         raise error(f"{where}{kind} key cannot be empty")
@@ -144,6 +153,22 @@ def _mutation(returned: Any, error: Callable[[str], EvaluationError], where: str
             return SetAnnotation(key=key, value=value)
         case _:
             return AddRequest(key=key, amount=int(value))
+
+
+def _manager(
+    kind: str, value: str, error: Callable[[str], EvaluationError], where: str, *, elsewhere: bool
+) -> Mutation:
+    """Check what `managedBy` or `multiKueue` returned; `elsewhere`: no queue is given."""
+    if elsewhere:
+        return SetManager(manager=None)
+    what = f"{kind} value" if kind == MANAGED_BY else f"{kind} queue name"
+    if not value:
+        raise error(f"{where}{what} cannot be empty")
+    if kind == MANAGED_BY:
+        return SetManager(manager=value)
+    if problem := explain_label_value(value):
+        raise error(f"{where}{what} {value[:80]!r} is invalid: {problem}")
+    return SetManager(manager=None, queue=value)
 
 
 def _described(returned: Any) -> str:

@@ -1,10 +1,11 @@
-"""The functions of expressions: `annotation`, `label`, `priority`, `resource` and `replace`.
+"""The functions of expressions: those that return mutations, and `replace`.
 
 An expression is type checked against declared functions. Before the evaluation, each call in its syntax
 tree is replaced by the plain CEL value that the function returns: the library (0.1.3) leaks memory on
 every call of a Python function, and holds the interpreter lock for it. A map literal does neither.
 
-Names, signatures and returned maps are those of tekton-kueue's configuration.
+Names, signatures and returned maps are those of tekton-kueue's configuration
+(tektoncd/tekton-kueue@67c7712 internal/cel/compiler.go).
 """
 
 from typing import Any, Final
@@ -18,6 +19,12 @@ from shared.contracts.kube.names import PRIORITY_CLASS_LABEL, REQUESTS_PREFIX
 MARK: Final = "\x00sluicegate"
 """A key of the maps that our functions return, with the function's name. It tells them from other maps."""
 
+ELSEWHERE: Final = "multiKueue()"
+"""Value of `MARK` of the one function that may be called without an argument, if it is."""
+
+MANAGED_BY: Final = "managedBy"
+"""The key of the maps that say who runs the object."""
+
 _STRING, _INT = cel.Type.STRING, cel.Type.INT
 _OBJECT = cel.Type.Map(_STRING, cel.Type.DYN)
 
@@ -28,12 +35,15 @@ VARIABLES: Final = {
     "pacTestEventType": _STRING,
 }
 SIGNATURES: Final = {
-    "annotation": ((_STRING, _STRING), _OBJECT),
-    "label": ((_STRING, _STRING), _OBJECT),
-    "priority": ((_STRING,), _OBJECT),
-    "resource": ((_STRING, _INT), _OBJECT),
-    "replace": ((_STRING, _STRING, _STRING), _STRING),
+    "annotation": (((_STRING, _STRING),), _OBJECT),
+    "label": (((_STRING, _STRING),), _OBJECT),
+    "managedBy": (((_STRING,),), _OBJECT),
+    "multiKueue": (((), (_STRING,)), _OBJECT),
+    "priority": (((_STRING,),), _OBJECT),
+    "resource": (((_STRING, _INT),), _OBJECT),
+    "replace": (((_STRING, _STRING, _STRING),), _STRING),
 }
+"""The parameters of each overload of a function, and what it returns."""
 
 
 def _never_called(*_arguments: object) -> None:
@@ -45,9 +55,12 @@ def checking_environment() -> Any:
     functions = [
         cel.FunctionDecl(
             name,
-            [cel.Overload(f"{name}_mutation", result, list(parameters), False, _never_called)],
+            [
+                cel.Overload(f"{name}_{index}", result, list(parameters), False, _never_called)
+                for index, parameters in enumerate(overloads)
+            ],
         )
-        for name, (parameters, result) in SIGNATURES.items()
+        for name, (overloads, result) in SIGNATURES.items()
     ]
     return cel.NewEnv(variables=VARIABLES, functions=functions)
 
@@ -100,11 +113,15 @@ class _Inliner:
                 kind = "resource"
                 key = self._sum(self._text(REQUESTS_PREFIX), arguments[0])
                 value = self._call("string", [self._sum(arguments[1], self._int(0))])
+            case "managedBy" | "multiKueue":
+                kind, key = name, self._text(MANAGED_BY)
+                value = arguments[0] if arguments else self._text("")
             case _:
                 kind, key, value = name, self._sum(arguments[0], self._text("")), arguments[1]
         if name != "resource":
             value = self._sum(value, self._text(""))
-        return {"type": self._text(kind), "key": key, "value": value, MARK: self._text(name)}
+        mark = name if arguments else ELSEWHERE
+        return {"type": self._text(kind), "key": key, "value": value, MARK: self._text(mark)}
 
     def _new_id(self) -> int:
         self._last_id += 1

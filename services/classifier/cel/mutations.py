@@ -1,4 +1,4 @@
-"""The three mutations that an expression may return, and Kubernetes' rules for their names."""
+"""The mutations that an expression may return, and Kubernetes' rules for their names."""
 
 import re
 from dataclasses import dataclass
@@ -49,7 +49,18 @@ class AddRequest:
     """Zero or more, within int64."""
 
 
-Mutation = SetLabel | SetAnnotation | AddRequest
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetManager:
+    """Set `spec.managedBy`: who runs the object."""
+
+    manager: str | None
+    """None: MultiKueue, that is, another cluster."""
+
+    queue: str = ""
+    """The LocalQueue of the object from then on; empty: its queue stays."""
+
+
+Mutation = SetLabel | SetAnnotation | AddRequest | SetManager
 
 
 def explain_qualified_name(key: str) -> str | None:

@@ -10,6 +10,7 @@ from services.classifier.cel import (
     Programs,
     SetAnnotation,
     SetLabel,
+    SetManager,
     Variables,
 )
 from services.classifier.refusal import RefusedError, WebhookRule
@@ -75,7 +76,9 @@ def evaluate(programs: Programs, evaluation: Evaluation) -> list[Mutation]:
     return mutations
 
 
-_MUTATIONS: Final = {each.__name__: each for each in (SetLabel, SetAnnotation, AddRequest)}
+_MUTATIONS: Final = {
+    each.__name__: each for each in (SetLabel, SetAnnotation, AddRequest, SetManager)
+}
 
 
 def mutations_to_json(mutations: list[Mutation]) -> list[Any]:

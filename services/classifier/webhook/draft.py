@@ -6,7 +6,7 @@ from typing import Any, Final, assert_never
 
 import orjson
 
-from services.classifier.cel import AddRequest, Mutation, SetAnnotation, SetLabel
+from services.classifier.cel import AddRequest, Mutation, SetAnnotation, SetLabel, SetManager
 from services.classifier.refusal import (
     RefusedError,
     WebhookRule,
@@ -189,6 +189,10 @@ class Draft:
                     self.annotations[mutation.key] = mutation.value
                 case AddRequest():
                     self.annotations[mutation.key] = self._sum(mutation)
+                case SetManager():
+                    self.spec["managedBy"] = mutation.manager or MANAGER
+                    if mutation.queue:
+                        self.labels[names.QUEUE] = mutation.queue
                 case _:
                     assert_never(mutation)
         if before:

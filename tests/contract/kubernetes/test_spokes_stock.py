@@ -20,6 +20,7 @@ from tests.contract.kubernetes.conftest import now
 from tests.contract.kubernetes.stage import DEADLINE_SECONDS, Stage
 from tests.simulation.stock_kueue import PREBUILT, StockSpoke, conditions_of
 
+
 class Pair:
     """The part of a patcher that carries orders out, where `SLUICE_SPOKE_QUOTA` is `kueue`."""
 
@@ -55,7 +56,9 @@ class Pair:
 
     async def said(self) -> str:
         await self.bus.flush()
-        entry = self._server.latest("DISPATCHES", f"sluice.copy.stock.{self._namespace}.{self._workload}")
+        entry = self._server.latest(
+            "DISPATCHES", f"sluice.copy.stock.{self._namespace}.{self._workload}"
+        )
         return "" if entry is None else CopyState.decode(entry.data).state
 
 

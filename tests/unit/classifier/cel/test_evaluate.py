@@ -15,6 +15,7 @@ from services.classifier.cel import (
     Mutation,
     SetAnnotation,
     SetLabel,
+    SetManager,
     Variables,
 )
 
@@ -87,6 +88,17 @@ CASES = {
         expression='annotation("a", replace("ab", "", "-"))',
         mutations=[SetAnnotation(key="a", value="-a-b-")],
     ),
+    "another controller": Case(
+        expression='managedBy("example.com/me")', mutations=[SetManager(manager="example.com/me")]
+    ),
+    "another cluster": Case(expression="multiKueue()", mutations=[SetManager(manager=None)]),
+    "another cluster, by a queue": Case(
+        expression='[multiKueue("far"), label("managedBy", "x")]',
+        mutations=[
+            SetManager(manager=None, queue="far"),
+            SetLabel(key="managedBy", value="x"),
+        ],
+    ),
     "no mutation": Case(expression='pacEventType == "pull" ? [priority("a")] : []'),
     "several, in order": Case(
         expression='[resource("a", 1), label("b", "c"), resource("a", 2)]',
@@ -136,7 +148,7 @@ def test_expression_returns_mutations(case: Case) -> None:
 FAILS = {
     "a map literal is no mutation": (
         '{"type": "label", "key": "a", "value": "b"}',
-        "annotation(), priority() or resource() returns, got a map with keys key, type, value",
+        "resource(), managedBy() or multiKueue() returns, got a map with keys key, type, value",
     ),
     "a map literal in a list is none either": ('[{"type": "label"}]', "list item 0: expected"),
     "the object is no mutation": ("pipelineRun", "got a map with keys metadata, spec"),
@@ -147,6 +159,10 @@ FAILS = {
     "no label value": ('label("a", "")', "mutation value cannot be empty"),
     "no annotation value": ('annotation("a", "")', "mutation value cannot be empty"),
     "no priority": ('priority("")', "mutation value cannot be empty"),
+    "no controller": ('managedBy("")', "managedBy value cannot be empty"),
+    "no queue": ('multiKueue("")', "multiKueue queue name cannot be empty"),
+    "a queue that is no label": ('multiKueue("a b")', "multiKueue queue name 'a b' is invalid"),
+    "a number as controller": ("managedBy(dyn(1))", "no such overload: managedBy(int)"),
     "less than nothing": ('resource("a", -1)', "resource value must be positive (>= 0), got -1"),
     "a key that begins with a dash": ('label("-a", "b")', "name part must consist of alphanumeric"),
     "a key that ends with a dash": ('annotation("a-", "b")', "name part must consist of"),

@@ -39,6 +39,8 @@ IMPLEMENTATIONS = {
     "priority": lambda v: _returned("label", PRIORITY_CLASS_LABEL, v),
     "resource": lambda k, n: _returned("resource", REQUESTS_PREFIX + k, str(n)),
     "replace": lambda s, old, new: s.replace(old, new),
+    "managedBy": lambda v: _returned("managedBy", "managedBy", v),
+    "multiKueue": lambda v="": _returned("multiKueue", "managedBy", v),
 }
 CALLING = cel.NewEnv(
     variables=VARIABLES,
@@ -46,12 +48,11 @@ CALLING = cel.NewEnv(
         cel.FunctionDecl(
             name,
             [
-                cel.Overload(
-                    f"{name}_mutation", result, list(parameters), False, IMPLEMENTATIONS[name]
-                )
+                cel.Overload(f"{name}_{index}", result, list(types), False, IMPLEMENTATIONS[name])
+                for index, types in enumerate(overloads)
             ],
         )
-        for name, (parameters, result) in SIGNATURES.items()
+        for name, (overloads, result) in SIGNATURES.items()
     ],
 )
 
@@ -99,7 +100,8 @@ amounts = st.one_of(
 )
 mutations = st.one_of(
     st.builds(_call, st.sampled_from(["label", "annotation"]), spaces, texts, texts),
-    st.builds(_call, st.just("priority"), spaces, texts),
+    st.builds(_call, st.sampled_from(["priority", "managedBy", "multiKueue"]), spaces, texts),
+    st.builds(_call, st.just("multiKueue"), spaces),
     st.builds(_call, st.just("resource"), spaces, texts, amounts),
 )
 expressions = st.one_of(

@@ -17,6 +17,7 @@ from services.classifier.cel import (
     Mutation,
     SetAnnotation,
     SetLabel,
+    SetManager,
     Variables,
 )
 from shared.contracts.kube.names import PRIORITY_CLASS_LABEL, REQUESTS_PREFIX
@@ -53,6 +54,9 @@ EXPRESSIONS = {
     "tasks": ("pipelineRun.spec.pipelineSpec.tasks.map(t, annotation(t.name, t.params[0].value))"),
     "text put together": 'annotation("a", plrNamespace + "/" + pipelineRun.metadata.name)',
     "arithmetic": 'resource("a", 2 * 3 + size(pipelineRun.spec.params))',
+    "who runs it": (
+        'plrNamespace == "team" ? [multiKueue("far"), managedBy("me")] : [multiKueue()]'
+    ),
     "a pattern": '"release-1".matches("^release-[0-9]+$") ? [label("r", "yes")] : []',
 }
 
@@ -72,6 +76,8 @@ FUNCTIONS: Any = {
     "annotation": lambda k, v: _mutation("annotation", k, v),
     "priority": lambda v: _mutation("label", PRIORITY_CLASS_LABEL, v),
     "resource": lambda k, n: _mutation("resource", REQUESTS_PREFIX + k, str(n)),
+    "managedBy": lambda v: _mutation("managedBy", "managedBy", v),
+    "multiKueue": lambda v="": _mutation("multiKueue", "managedBy", v),
     "replace": lambda s, old, new: celtypes.StringType(str(s).replace(str(old), str(new))),
 }
 
@@ -97,6 +103,10 @@ def _to_mutation(item: dict[str, str]) -> Mutation:
             return SetLabel(key=item["key"], value=item["value"])
         case "annotation":
             return SetAnnotation(key=item["key"], value=item["value"])
+        case "managedBy" | "multiKueue" as kind:
+            if kind == "multiKueue":
+                return SetManager(manager=None, queue=item["value"])
+            return SetManager(manager=item["value"])
         case _:
             return AddRequest(key=item["key"], amount=int(item["value"]))
 

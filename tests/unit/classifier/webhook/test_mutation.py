@@ -64,6 +64,33 @@ def test_managed_by_is_overridden_only_if_configured() -> None:
     assert overridden["spec"]["managedBy"] == "kueue.x-k8s.io/multikueue"
 
 
+MANAGERS = {
+    "another controller": (['managedBy("me")'], True, ("me", "q")),
+    "another cluster": (["multiKueue()"], False, ("kueue.x-k8s.io/multikueue", "q")),
+    "a queue for it": (['multiKueue("far")'], False, ("kueue.x-k8s.io/multikueue", "far")),
+    "the last": (['multiKueue("far")', 'managedBy("me")'], False, ("me", "far")),
+    "the last label": (
+        ['multiKueue("far")', f'label("{names.QUEUE}", "near")'],
+        False,
+        ("kueue.x-k8s.io/multikueue", "near"),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("expressions", "override", "expected"), MANAGERS.values(), ids=MANAGERS.keys()
+)
+def test_expression_says_who_runs_it(
+    expressions: list[str], override: bool, expected: tuple[str, str]
+) -> None:
+    given = run()
+    given["spec"]["managedBy"] = "what its author wrote"
+    configured = rules(*expressions, multiKueueOverride=override)
+    made = mutate(given, configured).object
+    assert (made["spec"]["managedBy"], made["metadata"]["labels"][names.QUEUE]) == expected
+    assert mutate(made, configured).object == made
+
+
 def test_expressions_see_held_and_defaulted_run_without_own_annotations() -> None:
     given = run(annotations={"a": "b"})
 
