@@ -23,8 +23,9 @@ from services.ctl.programs import Program
 from services.ctl.setup.permissions import key_file
 from shared.bus.follow import follow, recall
 from shared.bus.port import Bus, BusError, Entry
-from shared.contracts.kube.bodies import spec_of
+from shared.contracts.kube.bodies import annotations_of, spec_of
 from shared.contracts.kube.kinds import MULTIKUEUE_CLUSTER
+from shared.contracts.kube.names import SPOKE_QUOTA
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.spokes import PairState
 from shared.contracts.subjects import observed_filter, subject_filter
@@ -40,6 +41,9 @@ from shared.settings.base import ServiceSettings
 log = structlog.get_logger(__name__)
 
 PROGRAMS: Final = (Program.WATCHER, Program.PATCHER)
+SPOKE_QUOTAS: Final = ("hub", "kueue")
+"""Values of the annotation `SPOKE_QUOTA`, the default first."""
+
 KUBECONFIG: Final = "kubeconfig"
 """Key in the Secret, as in Kueue."""
 
@@ -66,7 +70,21 @@ class _DesiredPair:
     digest: str
     """SHA-256 of the kubeconfig."""
 
+    quota: str
+    """Who admits in that cluster: the value of `SPOKE_QUOTA`."""
+
     key: Path | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """What a MultiKueueCluster says about its cluster."""
+
+    reached: Mapping[str, Any]
+    """`spec.clusterSource`: how the cluster is reached."""
+
+    quota: str
+    """The value of `SPOKE_QUOTA`, whatever it is; `hub` if there is none."""
 
 
 class _UnusableError(Exception):
@@ -88,8 +106,8 @@ class Pairs:
         self._bus = bus
         self._supervisor = supervisor
         self._now = now
-        self._sources: dict[str, Mapping[str, Any]] = {}
-        """Cluster to how it is reached, for those that say so."""
+        self._sources: dict[str, _Source] = {}
+        """By cluster, for those that say how they are reached."""
 
         self._checked: dict[Path, tuple[str, str | None]] = {}
         """File to the digest of what it said, and what is wrong with that."""
@@ -180,8 +198,13 @@ class Pairs:
             if why is not None
         )
 
-    async def _desired(self, spoke: str, source: Mapping[str, Any]) -> _DesiredPair:
-        path = self._path(source)
+    async def _desired(self, spoke: str, source: _Source) -> _DesiredPair:
+        path = self._path(source.reached)
+        if source.quota not in SPOKE_QUOTAS:
+            allowed = " or ".join(SPOKE_QUOTAS)
+            raise _UnusableError(
+                f"metadata.annotations[{SPOKE_QUOTA}]: {source.quota!r}: must be {allowed}"
+            )
         try:
             content = path.read_bytes()
         except OSError as error:
@@ -189,7 +212,9 @@ class Pairs:
         digest = hashlib.sha256(content).hexdigest()
         if (problem := await self._problem(path, digest)) is not None:
             raise _UnusableError(problem)
-        return _DesiredPair(kubeconfig=path, digest=digest, key=self._key(spoke))
+        return _DesiredPair(
+            kubeconfig=path, digest=digest, quota=source.quota, key=self._key(spoke)
+        )
 
     async def _problem(self, path: Path, digest: str) -> str | None:
         """What is wrong with a kubeconfig; None if nothing is. Checked once for each content."""
@@ -234,6 +259,7 @@ class Pairs:
                         "SLUICE_HUB": self._settings.cluster,
                         "SLUICE_INSTANCE": f"{self._settings.instance}-{spoke}",
                         "SLUICE_KUBECONFIG": str(desired.kubeconfig),
+                        "SLUICE_SPOKE_QUOTA": desired.quota,
                         # Any free port: the default is taken by this process.
                         "SLUICE_HEALTH_HOST": "127.0.0.1",
                         "SLUICE_HEALTH_PORT": "0",
@@ -262,11 +288,13 @@ async def _always_ready() -> None:
     """Nothing waits for a pair: the status of the spoke tells whether it runs."""
 
 
-def _source(obj: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+def _source(obj: Mapping[str, Any] | None) -> _Source | None:
     """How to reach a cluster, by the fields of v1beta2 or v1beta1; None if its own pair dials out."""
     spec = spec_of(obj)
-    source: Mapping[str, Any] = spec.get("clusterSource") or spec
-    return source if source.get("kubeConfig") or source.get("clusterProfileRef") else None
+    reached: Mapping[str, Any] = spec.get("clusterSource") or spec
+    if not (reached.get("kubeConfig") or reached.get("clusterProfileRef")):
+        return None
+    return _Source(reached=reached, quota=annotations_of(obj).get(SPOKE_QUOTA, SPOKE_QUOTAS[0]))
 
 
 def _name(program: Program, spoke: str) -> str:

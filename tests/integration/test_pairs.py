@@ -15,6 +15,7 @@ from services.ctl.setup.permissions import key_file, make_keys
 from services.simulator.app import Simulator
 from shared.bus.nats.bus import NatsBus
 from shared.contracts.kube.kinds import MULTIKUEUE_CLUSTER
+from shared.contracts.kube.names import SPOKE_QUOTA
 from shared.contracts.messages.spokes import Beat, PairState
 from shared.testing.builders import observed
 from shared.testing.nats_server import nats_server
@@ -41,12 +42,14 @@ class Hub:
         self.secrets = folder / "secrets"
         self._version = 0
 
-    async def name(self, spec: Spec, *, deleted: bool = False) -> None:
-        """The hub's watcher sees the MultiKueueCluster `west`."""
+    async def name(self, spec: Spec, *, deleted: bool = False, quota: str | None = None) -> None:
+        """The hub's watcher sees the MultiKueueCluster `west`; `quota`: its annotation."""
         self._version += 1
-        await self.bus.publish(
-            observed(MULTIKUEUE_CLUSTER, "west", spec, version=self._version, deleted=deleted)
-        )
+        seen = observed(MULTIKUEUE_CLUSTER, "west", spec, version=self._version, deleted=deleted)
+        if quota is not None:
+            assert seen.object is not None
+            seen.object["metadata"]["annotations"] = {SPOKE_QUOTA: quota}
+        await self.bus.publish(seen)
 
     def write(self, kubeconfig: str) -> Path:
         """The Secret `west`, as it is mounted."""
@@ -123,6 +126,36 @@ async def test_pair_runs_as_long_as_its_cluster_has_a_kubeconfig(
 
             await at.name(SECRET, deleted=True)
             await eventually(lambda: _nobody(at))
+    finally:
+        await simulator.stop()
+
+
+async def test_annotation_says_who_admits_there(tmp_path: Path) -> None:
+    simulator = Simulator(behaviour=False)
+    await simulator.start()
+    try:
+        async with hub(tmp_path) as at:
+            at.write(simulator.kubeconfig())
+
+            async def quota() -> str | None:
+                entry = await at.bus.latest("SPOKES", BEAT)
+                return None if entry is None else entry.read(Beat).quota
+
+            async def is_kueues() -> bool:
+                return await quota() == "kueue"
+
+            async def is_the_hubs() -> bool:
+                return await quota() == "hub"
+
+            await at.name(SECRET)
+            await eventually(is_the_hubs)
+            await at.name(SECRET, quota="kueue")
+            await eventually(is_kueues)
+            await at.name(SECRET, quota="both")
+            await at.says(
+                "metadata.annotations[sluicegate.dev/spoke-quota]: 'both': must be hub or kueue"
+            )
+            assert at.supervisor.names == ()
     finally:
         await simulator.stop()
 

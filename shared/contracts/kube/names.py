@@ -27,6 +27,10 @@ LOST: Final = "sluicegate.dev/lost"
 """Annotation with a reason. Of a MultiKueueCluster: an operator declares that nothing runs there. Of an
 AdmissionCheck: that its controller is gone, so that what it says of itself does not count."""
 
+SPOKE_QUOTA: Final = "sluicegate.dev/spoke-quota"
+"""Annotation of a MultiKueueCluster with a kubeconfig: who admits there, `hub` (this hub) or `kueue` (a Kueue
+of that cluster)."""
+
 ORIGIN: Final = "kueue.x-k8s.io/multikueue-origin"
 """Label of a copy: the hub that owns it. Objects without it are never changed."""
 
