@@ -160,6 +160,21 @@ class Integrations:
         owners = obj.get("metadata", {}).get("ownerReferences") or []
         return any(owner.get("controller") and self._makes(owner, kind) for owner in owners)
 
+    def kinds_above_controller(self, obj: Object) -> set[str]:
+        """Names of the kinds whose controllers make such objects as the controller that `obj` names.
+
+        Or make what makes them: a JobSet's Jobs may be below a TrainJob.
+        """
+        owners = obj.get("metadata", {}).get("ownerReferences") or []
+        named = (self._by_kind.get(_group_and_kind(o)) for o in owners if o.get("controller"))
+        below = {one.kind for one in named if one is not None}
+        above: set[Kind] = set()
+        while below:
+            makers = {one.kind for one in self if any(one.makes(kind) for kind in below)}
+            below = makers - above
+            above |= makers
+        return {kind.kind for kind in above}
+
     def runs_with_controller(self, obj: Object, integration: Integration) -> bool:
         """Whether `obj` is a pod of something that waits as a whole: it is left alone.
 

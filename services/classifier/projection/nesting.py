@@ -32,6 +32,12 @@ class Nesting:
     def __init__(self) -> None:
         self._children: dict[str, dict[ObjectRef, _Controlled]] = {}
         self._controller_of: dict[ObjectRef, str] = {}
+        self._refs: dict[str, ObjectRef] = {}
+        """Uid of each of these jobs to the job: it may control others itself."""
+
+        self._below: dict[str, tuple[bool, Amounts]] = {}
+        """Uid of one that does to whether something below it runs, and what that asks for."""
+
         self._running = _Tally()
         """What runs on its controller's quota."""
 
@@ -65,7 +71,11 @@ class Nesting:
             self.forget(job_ref)
         if controller and controller != observed.uid:
             self._controller_of[job_ref] = controller
-            self._children.setdefault(controller, {})[job_ref] = _Controlled(observed, integration)
+            children = self._children.setdefault(controller, {})
+            if (before := children.get(job_ref)) is not None:
+                self._refs.pop(before.observed.uid, None)
+            children[job_ref] = _Controlled(observed, integration)
+            self._refs[observed.uid] = job_ref
 
     def forget(self, job_ref: ObjectRef, tombstone: Observed | None = None) -> None:
         """Forget a job that is gone. `tombstone`: not if it is that of an earlier job of the name."""
@@ -78,6 +88,8 @@ class Nesting:
             return
         self.use(job_ref, {})
         self.ask(job_ref, {})
+        self._below.pop(known.uid, None)
+        self._refs.pop(known.uid, None)
         del self._controller_of[job_ref]
         del children[job_ref]
         if tombstone is not None:
@@ -132,6 +144,24 @@ class Nesting:
             return 0
         self._beyond.add(owner.uid)
         return max(1, asked.get(_COUNT, 0) - own.get(_COUNT, 0))
+
+    def middle(self, uid: str) -> _Controlled | None:
+        """The job of that uid, if it names a controller: it may be between that one and others."""
+        job_ref = self._refs.get(uid)
+        return None if job_ref is None else self._children[self._controller_of[job_ref]][job_ref]
+
+    def with_asked_below(self, uid: str, amounts: Amounts) -> Amounts:
+        """What a job asks for, or what those without a queue below it do, where that is more."""
+        asked = self._asking.sums.get(uid, {})
+        more = {name: amount for name, amount in asked.items() if amount > amounts.get(name, 0)}
+        return {**amounts, **more}
+
+    def is_news(self, uid: str) -> bool:
+        """Whether what is below a job that is between others asks for or runs more or less than before."""
+        now = (self.has_running(uid), dict(self._asking.sums.get(uid, {})))
+        before = self._below.get(uid, (False, {}))
+        self._below[uid] = now
+        return now != before
 
     def controller_of(self, job_ref: ObjectRef) -> str:
         """Uid of the controller that a job named when it was observed last; empty if none."""

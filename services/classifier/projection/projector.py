@@ -107,6 +107,7 @@ class Projector:
             by_uid=self._by_uid,
             workloads=self._workloads,
             published=self._published,
+            amounts=self._amounts,
         )
         self._groups = GroupedJobs(cluster, self._published, self._integrations)
         self._to_read: deque[tuple[Observed, Integration]] = deque()
@@ -254,6 +255,8 @@ class Projector:
             controller = self._nesting.controller_of(job_ref)
             self._nesting.forget(job_ref, observed)
             self._on_children(controller)
+            if before is None and integration.makes_jobs:
+                self._on_owner(observed.uid)
             known = None if before is None else self._jobs[before][1]["metadata"]
             if before is not None and known is not None:
                 if observed.ends(known["uid"], str(known.get("resourceVersion", ""))):
@@ -279,6 +282,8 @@ class Projector:
             self._drop(job_ref, before)
         if not is_ours:
             self._on_child(job_ref, job, integration)
+            if integration.makes_jobs:
+                self._on_owner(job["metadata"]["uid"])
             if not self._membership.manages(observed.namespace):
                 self._unmanaged[job_ref] = (integration, observed)
             if has_grown and not self._membership.fits(controller_uid(job)):
@@ -317,18 +322,28 @@ class Projector:
     def _on_child(self, job_ref: ObjectRef, job: Body, integration: Integration) -> None:
         """Record what a child that names no queue asks for: its owner is stopped in its place."""
         if self._integrations.has_waiting_controller(job, integration.kind):
-            ended = integration.finish(job) is not None
-            self._nesting.ask(job_ref, {} if ended else self._amounts(job, integration))
+            uid, ended = job["metadata"]["uid"], integration.finish(job) is not None
+            asked = {} if ended else self._amounts(job, integration)
+            self._nesting.ask(job_ref, self._nesting.with_asked_below(uid, asked))
             self._on_children(controller_uid(job))
 
     def _on_children(self, controller: str) -> None:
         """Project an owner again if what it controls asks for more than it does, or runs, or no more."""
         owner = self._by_uid.get(controller)
-        state = None if owner is None else self._published.get(owner)
-        if owner is None or state is None or state.uid != controller:
+        if owner is None:
+            self._on_middle(controller)
+            return
+        state = self._published.get(owner)
+        if state is None or state.uid != controller:
             return  # Looked at when the owner is projected.
         if self._nesting.has_changed(state):
             self._dirty[owner] = None
+
+    def _on_middle(self, uid: str) -> None:
+        """Read a job again that is between a controller and others, if what is below it has changed."""
+        middle = self._nesting.middle(uid)
+        if middle is not None and self._nesting.is_news(uid):
+            self._to_read.append((middle.observed, middle.integration))
 
     def _on_owner(self, uid: str) -> None:
         """Read the jobs that name this controller again, if it came, went, won or lost its quota."""
@@ -347,14 +362,12 @@ class Projector:
             self._read_again()
 
     def _running_amounts(self, job: Body, integration: Integration, ref: WorkloadRef) -> Amounts:
-        """What a job asks for while it runs on its controller's quota."""
+        """What a job asks for while it runs on its controller's quota, or something below it does."""
+        uid = job["metadata"]["uid"]
+        if not controller_uid(job) or self._naming.is_published(ref, uid):
+            return {}
         runs = integration.active(job) or not integration.held(job)
-        if (
-            not controller_uid(job)
-            or not runs
-            or integration.finish(job) is not None
-            or self._naming.is_published(ref, job["metadata"]["uid"])
-        ):
+        if not (runs and integration.finish(job) is None) and not self._nesting.has_running(uid):
             return {}
         return self._amounts(job, integration)
 

@@ -23,6 +23,10 @@ def _none_admitted(_uid: str, _kind: str) -> bool:
     return False
 
 
+def _no_kind_admitted(_kind: str) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceContext:
     """Policies and defaults of one namespace. The rules are Kueue's, from its job webhooks."""
@@ -47,6 +51,9 @@ class NamespaceContext:
 
     is_admitted_as: Callable[[str, str], bool] = _none_admitted
     """Uid and kind to whether an object of the namespace with that uid and kind is admitted."""
+
+    has_admitted: Callable[[str], bool] = _no_kind_admitted
+    """Kind to whether an object of it is admitted in the namespace."""
 
     knows_decisions: bool = False
     """False: the decisions are not read yet, so nobody's start is refused for want of admission."""

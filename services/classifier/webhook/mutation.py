@@ -305,13 +305,17 @@ def controller_of(obj: Object) -> str:
 def is_covered(obj: Object, integration: Integration, context: NamespaceContext) -> bool:
     """Return whether the object names an admitted controller whose quota is for such objects.
 
-    Kind and uid of the reference are its author's: both must be those of the admitted object.
+    Kind and uid of the reference are its author's: both must be those of the admitted object. A controller
+    that belongs to the workload of another one is admitted with that one, and nobody here has seen it: it
+    is taken at its word where such a one is admitted. The projection knows, and stops what is not covered.
     """
     if not context.integrations.has_waiting_controller(obj, integration.kind):
         return False
     owners = obj["metadata"]["ownerReferences"]
     owner = next(each for each in owners if each.get("controller"))
-    return context.is_admitted_as(str(owner.get("uid")), str(owner.get("kind")))
+    if context.is_admitted_as(str(owner.get("uid")), str(owner.get("kind"))):
+        return True
+    return any(map(context.has_admitted, context.integrations.kinds_above_controller(obj)))
 
 
 _NOT_EVALUATED: Final = frozenset(

@@ -6,6 +6,7 @@ created as its author wrote it, never refused.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 from typing import Final
@@ -78,6 +79,9 @@ class NamespaceDefaults:
         self._admitted_names: dict[tuple[str, str], str] = {}
         """Namespace and uid of each job in `_admitted` to the name of its workload."""
 
+        self._admitted_kinds: Counter[tuple[str, str]] = Counter()
+        """How many of them there are, by namespace and lower-case kind."""
+
         self._multikueue_checks: set[str] = set()
         """Names of the AdmissionChecks whose controller is MultiKueue."""
 
@@ -103,9 +107,11 @@ class NamespaceDefaults:
         ref, namespace = admission.ref, admission.namespace
         if (before := self._admitted.pop(ref, None)) is not None:
             self._admitted_names.pop((namespace, before), None)
+            self._admitted_kinds[namespace, _kind_of(ref.name)] -= 1
         if admission.state == "admitted" and not admission.unplanned:
             self._admitted[ref] = admission.uid
             self._admitted_names[namespace, admission.uid] = admission.name
+            self._admitted_kinds[namespace, _kind_of(admission.name)] += 1
 
     def on_decisions_read(self) -> None:
         """Every decision so far was applied: what is not among them is not admitted."""
@@ -123,6 +129,7 @@ class NamespaceDefaults:
             uses_multikueue=partial(self._uses_multikueue, namespace),
             is_admitted=partial(self._is_admitted, namespace),
             is_admitted_as=partial(self._is_admitted_as, namespace),
+            has_admitted=partial(self._has_admitted, namespace),
             knows_decisions=self._knows_decisions,
             patchers=self._patchers,
             request_editors=self._request_editors,
@@ -133,9 +140,10 @@ class NamespaceDefaults:
         return (namespace, uid) in self._admitted_names
 
     def _is_admitted_as(self, namespace: str, uid: str, kind: str) -> bool:
-        """A workload's name begins with the kind of its job."""
-        name = self._admitted_names.get((namespace, uid), "")
-        return name.startswith(f"{kind.lower()}-")
+        return _kind_of(self._admitted_names.get((namespace, uid), "")) == kind.lower()
+
+    def _has_admitted(self, namespace: str, kind: str) -> bool:
+        return self._admitted_kinds[namespace, kind.lower()] > 0
 
     def _default_priority_class(self, namespace: str, queue: str) -> str:
         """The cluster's default class, unless the queue has a default priority of its own."""
@@ -173,3 +181,8 @@ class NamespaceDefaults:
 
     def _on_observed(self, observed: Observed, _entry: Entry) -> None:
         self.observe(observed)
+
+
+def _kind_of(name: str) -> str:
+    """Return the lower-case kind of a job, with which the name of its workload begins."""
+    return name.partition("-")[0]

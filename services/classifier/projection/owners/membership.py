@@ -1,11 +1,12 @@
 """Which jobs are managed, and which of them belong to the workload of their controller. Pure."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from services.classifier.projection.cluster_objects import ClusterObjects
-from services.classifier.projection.nesting import Nesting, amounts_given
+from services.classifier.projection.nesting import Amounts, Nesting, amounts_given
 from services.classifier.projection.owners.naming import Jobs, Naming
-from services.classifier.projection.owners.origins import Origins
+from services.classifier.projection.owners.origins import ABOVE_MAX, Origins
 from services.classifier.projection.owners.ownership import asks_to_wait
 from services.classifier.projection.policy import Policy
 from services.classifier.projection.workload_status import has_quota
@@ -30,6 +31,8 @@ class Membership(NamedTuple):
     by_uid: dict[str, WorkloadRef]
     workloads: dict[WorkloadRef, Body]
     published: dict[WorkloadRef, WorkloadState]
+    amounts: Callable[[Body, Integration], Amounts]
+    """What a job asks for."""
 
     def is_ours(self, job: Body, integration: Integration, ref: WorkloadRef) -> bool:
         """Return whether the job is managed: it names a queue, it did before, or the webhook held it.
@@ -66,36 +69,68 @@ class Membership(NamedTuple):
         It does if the controller exists with that uid and name in that namespace, is managed, is of a kind
         that makes such jobs, and has quota for all that runs below it. While it has none, what it controls
         may wait with it, but not run: a job that runs then is one of its own. So is a job that the
-        webhook held apart from its controller.
+        webhook held apart from its controller. A controller that belongs to another one's workload itself has
+        what it asks for of that one's quota.
         """
         controller, metadata = controller_uid(job), job["metadata"]
         if controller in {"", metadata["uid"]}:
             return False
         waits_with_it = integration.held(job) and names.USER_PENDING not in annotations_of(job)
-        owner = self.by_uid.get(controller)
-        if owner is None:
+        root = self.root_of(controller)
+        if not root:
             # A JobSet's Jobs may be observed before the JobSet. They wait until it is known.
             return waits_with_it and self.integrations.has_waiting_controller(job, integration.kind)
-        if owner.namespace != metadata["namespace"] or not self._makes(owner, job, integration):
+        if not self._makes(controller, job, integration):
             return False
         held, active = integration.held(job), integration.active(job)
         has_ended = integration.finish(job) is not None
         fits = has_ended or (held and not active) or self.fits(controller)
         if held:
             return waits_with_it and fits
-        return fits if self.covers(controller) else not active
+        return fits if self.covers(root) else not active
 
-    def _makes(self, owner: WorkloadRef, job: Body, integration: Integration) -> bool:
-        """Return whether the controller of a workload makes such jobs, and finds this one by its name."""
-        above, body = self.jobs[owner]
+    def root_of(self, uid: str) -> str:
+        """Return the uid of the managed job to whose workload a controller belongs; empty if to none.
+
+        It is that of the controller itself, if that is managed.
+        """
+        for _ in range(ABOVE_MAX):
+            if uid in self.by_uid:
+                return uid
+            middle = self._known(uid)
+            if middle is None or not self._makes(controller_uid(middle[1]), middle[1], middle[0]):
+                return ""
+            uid = controller_uid(middle[1])
+        return ""
+
+    def _known(self, uid: str) -> tuple[Integration, Body] | None:
+        """Return the job of that uid, if it is managed or names a controller."""
+        ref = self.by_uid.get(uid)
+        if ref is not None:
+            return self.jobs[ref]
+        middle = self.nesting.middle(uid)
+        body = None if middle is None else middle.observed.body
+        return None if middle is None or body is None else (middle.integration, body)
+
+    def _makes(self, controller: str, job: Body, integration: Integration) -> bool:
+        """Return whether that controller makes such jobs there, and finds this one by its name."""
+        above = self._known(controller)
+        if above is None or not above[0].makes(integration.kind):
+            return False
+        metadata = above[1]["metadata"]
         owners = job["metadata"].get("ownerReferences") or []
         named = {str(one.get("name")) for one in owners if one.get("controller")}
-        return above.makes(integration.kind) and body["metadata"]["name"] in named
+        return metadata["name"] in named and metadata["namespace"] == job["metadata"]["namespace"]
 
     def fits(self, controller: str) -> bool:
         """Return whether what runs below a controller is no more than what the controller was given."""
         ref = self.by_uid.get(controller)
-        owner = None if ref is None else self.published.get(ref)
+        if ref is None:
+            middle = self._known(controller)
+            return middle is None or self.nesting.fits(
+                controller, self.amounts(middle[1], middle[0])
+            )
+        owner = self.published.get(ref)
         if owner is None or owner.uid != controller:
             return True  # Asked again once it is known what the controller has.
         return self.nesting.fits(controller, amounts_given(owner))
@@ -103,13 +138,16 @@ class Membership(NamedTuple):
     def covers(self, uid: str) -> bool | None:
         """Return whether a managed job's quota is for its children too; None: it is not managed.
 
+        What belongs to its workload covers its own children if it does.
+
         The job is released after its Workload has quota, but the two are observed in any order: a job
         that is released counts too. Without admission it is stopped soon. One that has ended keeps its
         quota until what it made has ended.
         """
         ref = self.by_uid.get(uid)
         if ref is None:
-            return None
+            root = self.root_of(uid)
+            return self.covers(root) if root else None
         integration, job = self.jobs[ref]
         if integration.finish(job) is not None:
             last = self.published.get(ref)

@@ -10,7 +10,7 @@ from shared.contracts.kube.bodies import Body
 from shared.contracts.messages.observed import Observed
 from shared.contracts.refs import ObjectRef
 
-_ABOVE_MAX = 4
+ABOVE_MAX = 4
 """Controllers between a job and the one that has quota for it: more than any kind has."""
 
 
@@ -102,7 +102,7 @@ class Origins:
         maker = self._makers.get(job["metadata"]["uid"])
         if maker is None or maker == _maker(job):
             return ""
-        for _ in range(_ABOVE_MAX):
+        for _ in range(ABOVE_MAX):
             if maker is None or maker.uid in self._queues:
                 break
             maker = self._makers.get(maker.uid)

@@ -142,6 +142,19 @@ def test_object_of_an_admitted_controller_that_makes_no_such_jobs_is_held(
     assert made["metadata"]["annotations"][names.USER_PENDING] == "false"
 
 
+@pytest.mark.parametrize(
+    ("admitted", "left_alone"),
+    [("TrainJob", True), ("PyTorchJob", False), ("Job", False), ("", False)],
+)
+def test_job_of_a_job_set_that_may_be_below_an_admitted_object_is_unchanged(
+    admitted: str, left_alone: bool
+) -> None:
+    """The JobSet itself has no workload: who reads the job's controller decides whether it is covered."""
+    context = NamespaceContext(has_admitted={admitted}.__contains__)
+    made = mutate(owned(job, *OWNERS[-1]), rules(), context=context)
+    assert (made.patch == ()) == left_alone
+
+
 @pytest.mark.parametrize(("version", "kind"), OWNERS)
 @pytest.mark.parametrize("build", [run, job])
 def test_object_controlled_by_unadmitted_object_is_held(

@@ -10,6 +10,7 @@ from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
 from shared.contracts.messages.observed import Observed
 from shared.settings.configuration import Configuration
+from shared.testing.builders import admission, workload
 from tests.unit.classifier.observations import queue, seen
 
 
@@ -96,3 +97,23 @@ def test_check_of_other_controller_does_not_mean_multikueue() -> None:
     subject = namespace_defaults(queue("plain"), whole, check("other", "example.com/other"))
 
     assert not subject.context("team-a").uses_multikueue("plain")
+
+
+def test_kind_is_admitted_in_a_namespace_while_a_workload_of_it_is() -> None:
+    subject = namespace_defaults()
+    names = ("trainjob-a-00000", "trainjob-b-00000", "job-c-00000")
+    first, second, third = (workload(name, namespace="team-a") for name in names)
+    for one in (first, second, third):
+        subject.observe_admission(admission(one))
+    subject.observe_admission(admission(first, "released"))
+    here, elsewhere = (subject.context(place) for place in ("team-a", "team-b"))
+    assert [here.has_admitted(kind) for kind in ("TrainJob", "Job", "JobSet")] == [
+        True,
+        True,
+        False,
+    ]
+    assert here.is_admitted_as(f"u-{names[1]}", "TrainJob")
+    assert not here.is_admitted_as(f"u-{names[2]}", "JobSet")
+    assert not elsewhere.has_admitted("TrainJob")
+    subject.observe_admission(admission(second, "evicted"))
+    assert not here.has_admitted("TrainJob")
