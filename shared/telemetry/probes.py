@@ -97,6 +97,9 @@ UNREADABLE_REPLACED: Final = Probe(
     "unreadable-replaced", "a workload behind a message that nobody can read was told again"
 )
 GONE_AT_SYNC: Final = Probe("gone-at-sync", "a workload without an object was declared gone")
+NEWER_LISTING: Final = Probe(
+    "newer-listing", "nothing was declared gone in a cluster that a newer release had listed"
+)
 OLD_TOMBSTONE: Final = Probe("old-tombstone", "a tombstone was that of an earlier job of the name")
 LATER_TOMBSTONE: Final = Probe(
     "later-tombstone", "a tombstone of a later job of the name ended one whose own was not read"

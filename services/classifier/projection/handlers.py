@@ -10,7 +10,7 @@ import structlog
 from services.classifier.metrics import POSTPONED
 from services.classifier.projection.policy import DEFAULT_POLICY, Policy
 from services.classifier.projection.projector import Projector
-from shared.bus.follow import dispatch, follow, last_readable, read
+from shared.bus.follow import dispatch, follow, last_readable, read, why_unreadable
 from shared.bus.headers import WRITER
 from shared.bus.kind_follower import KindFollower
 from shared.bus.leadership import lead
@@ -27,10 +27,17 @@ from shared.bus.port import (
     UnavailableError,
 )
 from shared.contracts.kube.kinds import INTEGRATION
+from shared.contracts.messages.base import NewerSchemaError
 from shared.contracts.messages.hosts import HostState, PlatformOffer
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.workloads import WorkloadState
-from shared.contracts.subjects import observed_filter, subject_filter, synced_filter, workload_of
+from shared.contracts.subjects import (
+    encode,
+    observed_filter,
+    subject_filter,
+    synced_filter,
+    workload_of,
+)
 from shared.telemetry import probes
 
 log = structlog.get_logger(__name__)
@@ -48,6 +55,7 @@ DECISION_DELAY_SECONDS: Final = 10.0
 """Delay of a state that only records our own decision. Most short workloads end before, which saves
 one publish in three."""
 
+SYNCED_END: Final = ".synced"
 MACHINE_FILTERS: Final = (subject_filter("host"), subject_filter("offer"))
 
 
@@ -75,8 +83,11 @@ class Term:
         self._group = group
         self._policy = policy
         self._projectors: dict[str, Projector] = {}
-        self._synced: set[str] = set()
-        """Clusters whose objects were all listed once. States of others are not published yet."""
+        self._synced: dict[str, int] = {}
+        """Cluster to the sequence at which all of its objects had been listed."""
+
+        self._newer: dict[str, int] = {}
+        """Cluster, as in subjects, to the last entry that a newer release had written before this term."""
 
         self._caught_up = False
         self._machines_read = asyncio.Event()
@@ -187,23 +198,49 @@ class Term:
     def _on_item(self, item: Entry | CaughtUp) -> bool:
         """Apply what was observed; False if it cannot be read."""
         if not isinstance(item, CaughtUp):
-            return dispatch(item, {Observed: self._on_observed, Synced: self._on_synced})
+            is_read = dispatch(item, {Observed: self._on_observed, Synced: self._on_synced})
+            if not is_read and not self._caught_up:
+                self._note_newer(item)
+            return is_read
         self._caught_up = True
         for cluster in sorted(self._synced):
-            self._projector(cluster).on_synced()
-            self._publish_changes(cluster, at_once=True)
+            if self._is_listed(cluster):
+                self._projector(cluster).on_synced()
+                self._publish_changes(cluster, at_once=True)
+            else:
+                probes.NEWER_LISTING.fired += 1
+                log.warning("a newer release describes it: upgrade this one", cluster=cluster)
         return True
+
+    def _note_newer(self, entry: Entry) -> None:
+        """Remember that a newer release describes the cluster of an entry that cannot be read."""
+        kind = Synced if entry.subject.endswith(SYNCED_END) else Observed
+        try:
+            why_unreadable(entry, lambda one: one.read(kind))
+        except NewerSchemaError:
+            cluster = entry.subject.split(".")[2]
+            self._newer[cluster] = max(entry.sequence, self._newer.get(cluster, 0))
+
+    def _is_listed(self, cluster: str) -> bool:
+        """Whether all objects of a cluster are known. States of others are not published.
+
+        1. A newer release lists the cluster, and is replaced by this one again.
+        2. The last list that this release can read is of the time before.
+        3. What came since would be taken for gone, and its quota for free.
+        """
+        return self._synced.get(cluster, 0) > self._newer.get(encode(cluster), 0)
 
     def _on_observed(self, observed: Observed, _entry: Entry | None = None) -> None:
         self._projector(observed.cluster).observe(observed)
         self._publish_if_synced(observed.cluster)
 
-    def _on_synced(self, synced: Synced, _entry: Entry) -> None:
+    def _on_synced(self, synced: Synced, entry: Entry) -> None:
         cluster = synced.cluster
-        if cluster not in self._synced:
-            self._synced.add(cluster)
+        was_listed = self._is_listed(cluster)
+        self._synced[cluster] = max(entry.sequence, self._synced.get(cluster, 0))
+        if not was_listed:
             self._projector(cluster).on_synced()
-        if self._caught_up:
+        if self._caught_up and self._is_listed(cluster):
             # Defer nothing after a list: if the log of decisions was lost, the recorded ones replace it.
             self._publish_changes(cluster, at_once=True)
 
@@ -213,7 +250,7 @@ class Term:
         return self._projectors[cluster]
 
     def _publish_if_synced(self, cluster: str) -> None:
-        if self._caught_up and cluster in self._synced:
+        if self._caught_up and self._is_listed(cluster):
             self._publish_changes(cluster)
 
     def _publish_changes(self, cluster: str, *, at_once: bool = False) -> None:

@@ -31,6 +31,8 @@ EVICTED = {"type": "Evicted", "status": "True", "lastTransitionTime": "2026-01-0
 class Stage:
     """A classifier that projects one Workload of somebody else's, as the test shows it."""
 
+    bus: MemoryBus
+
     def __init__(self) -> None:
         self.world = World(1)
         self.server = MemoryServer(world=self.world)
