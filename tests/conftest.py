@@ -14,8 +14,9 @@ from tests.tenths import TENTHS, tenth_of
 
 # The suite asks the same examples every time, so that a change is judged by what it changed.
 # `pytest --hypothesis-profile=search -k …` looks for new ones.
-settings.register_profile("same", derandomize=True)
-settings.register_profile("search", max_examples=5_000, print_blob=True)
+# No example has a deadline: on a loaded machine every one may take a second.
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("search", max_examples=5_000, print_blob=True, deadline=None)
 settings.load_profile("same")
 
 # Each worker rewrites every test, and each process that a test starts imports the services: without

@@ -180,7 +180,7 @@ def expected(written: Written, filters: tuple[str, ...], start: int) -> list[int
     batch=st.integers(1, 5),
     seed=st.integers(0, 10**6),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_nothing_is_dropped_or_out_of_order_beside_writers_and_lagging_replicas(
     filters: list[str], replicas: int, start: int, batch: int, seed: int
 ) -> None:

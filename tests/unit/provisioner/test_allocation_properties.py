@@ -157,7 +157,7 @@ OBSERVATIONS: Mapping[str, MachineObservation] = {
 }
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.sampled_from(CONFIGS), histories)
 def test_limits_and_order_hold_in_every_history(
     config: PlatformConfig, history: list[Action]
@@ -167,7 +167,7 @@ def test_limits_and_order_hold_in_every_history(
         model.act(action)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.sampled_from(CONFIGS), histories)
 def test_every_history_ends_with_a_result_for_each_task_run_and_no_machine(
     config: PlatformConfig, history: list[Action]

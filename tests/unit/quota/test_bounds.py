@@ -171,7 +171,7 @@ def states(draw: st.DrawFn, name: str) -> WorkloadState:
     )  # fmt: skip
 
 
-@settings(max_examples=150, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(drawn=st.lists(st.integers(0, 2), min_size=1, max_size=6), data=st.data())
 def test_next_leader_reads_whatever_quota_publishes(drawn: list[int], data: st.DataObject) -> None:
     audited = Audited()
@@ -196,7 +196,7 @@ def test_next_leader_reads_whatever_quota_publishes(drawn: list[int], data: st.D
                 assert amount(used.name, used.total) >= amount(used.name, used.borrowed) >= 0
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(cpus=st.lists(AMOUNTS, min_size=1, max_size=3), count=COUNTS)
 def test_next_reader_parses_whatever_classifier_publishes(cpus: list[str], count: int) -> None:
     containers = [

@@ -333,5 +333,5 @@ class QuotaLedger(RuleBasedStateMachine):
 
 TestQuotaLedger = QuotaLedger.TestCase
 TestQuotaLedger.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=60, stateful_step_count=40, suppress_health_check=list(HealthCheck)
 )

@@ -129,7 +129,7 @@ def plain(value: Any) -> Any:
             return value
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(expressions)
 def test_inlined_functions_return_the_same_as_called(expression: str) -> None:
     try:

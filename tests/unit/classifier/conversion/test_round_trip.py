@@ -242,7 +242,7 @@ NEWER: Final = {
 
 @pytest.mark.parametrize("kind", OLDER)
 def test_v1beta1_survives_round_trip_through_v1beta2(kind: str) -> None:
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=30)
     @given(OLDER[kind])
     def holds(given_: Object) -> None:
         before = json.dumps(given_)
@@ -257,7 +257,7 @@ def test_v1beta1_survives_round_trip_through_v1beta2(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", NEWER)
 def test_v1beta2_survives_round_trip_through_v1beta1(kind: str) -> None:
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=30)
     @given(NEWER[kind])
     def holds(given_: Object) -> None:
         older = convert(given_, V1)

@@ -259,7 +259,7 @@ def test_arbitrary_object_gets_an_answer(kind: tuple[str, str]) -> None:
     group_, name = kind
     version = "v1" if group_ == "batch" else "v1beta2"
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(junk, junk, junk)
     def answers(spec: Any, status: Any, metadata: Any) -> None:
         head = {"apiVersion": f"{group_}/{version}", "kind": name}

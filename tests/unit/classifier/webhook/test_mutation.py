@@ -299,7 +299,7 @@ KONFLUX = rules(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     changes=st.lists(st.tuples(st.sampled_from(paths(RICH)), JUNK), min_size=1, max_size=3),
 )

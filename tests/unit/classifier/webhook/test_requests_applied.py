@@ -76,7 +76,7 @@ presets = st.dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     expressions=expressions,
     labels=st.none() | presets,
