@@ -27,6 +27,9 @@ STEPS_PER_INSTANT_MAX: Final = 500_000
 RESOLUTION_SECONDS: Final = 1e-9
 WAITING_SHOWN_MAX: Final = 40
 SWEEP_TASKS_MIN: Final = 256
+UNSEEN_SECONDS: Final = 300.0
+"""How long a failed task may wait for somebody who looks at it: longer than any pause and time-out."""
+
 CANCELLED_TIMERS_MIN: Final = 100
 DISPOSE_ROUNDS_MAX: Final = 20
 DISPOSE_ROUND_SECONDS: Final = 3600.0
@@ -161,6 +164,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._timer_count = 0
         self._tasks: list[tuple[asyncio.Task[Any], Group | None]] = []
         self._sweep_at = SWEEP_TASKS_MIN
+        self._failed: list[tuple[float, asyncio.Task[Any], Group | None]] = []
+        """Tasks whose exception nobody has retrieved yet, and until when somebody may."""
+
         self._task_count = 0
         self._group: contextvars.ContextVar[Group | None] = contextvars.ContextVar("group")
         self.steps = 0
@@ -306,23 +312,34 @@ class VirtualLoop(asyncio.BaseEventLoop):
         parked, group.parked = group.parked, []
         self._ready.extend(parked)
 
-    def sweep(self) -> None:
-        """Drop finished tasks; report those whose exception was never retrieved.
+    def sweep(self, *, last: bool = False) -> None:
+        """Drop finished tasks; report those whose exception is not retrieved within `UNSEEN_SECONDS`.
 
         asyncio reports such a task when it is collected, which is not deterministic; this is. A process
-        that died when its task failed cannot retrieve the exception any more.
+        that died when its task failed cannot retrieve the exception any more. `asyncio.gather` retrieves it
+        when its last task has ended, so that it may take a while; the `last` sweep waits for nobody.
         """
-        done = [task for task, group in self._tasks if task.done() and not (group and group.frozen)]
+        now = self.time()
+        self._failed += [
+            (now + UNSEEN_SECONDS, task, group)
+            for task, group in self._tasks
+            if task.done() and getattr(task, "_log_traceback", False)
+        ]
         self._tasks = [known for known in self._tasks if not known[0].done()]
         self._sweep_at = 2 * len(self._tasks) + SWEEP_TASKS_MIN
-        for task in done:
-            if getattr(task, "_log_traceback", False):
-                context = {
-                    "message": f"nobody looked at how {task.get_name()} ended",
-                    "exception": task.exception(),  # This counts as retrieving it.
-                    "task": task,
-                }
-                self.call_exception_handler(context)
+        failed, self._failed = self._failed, []
+        for until, task, group in failed:
+            if not getattr(task, "_log_traceback", False) or (group and group.frozen):
+                continue
+            if not last and now < until:
+                self._failed.append((until, task, group))
+                continue
+            context = {
+                "message": f"nobody looked at how {task.get_name()} ended",
+                "exception": task.exception(),  # This counts as retrieving it.
+                "task": task,
+            }
+            self.call_exception_handler(context)
 
     def dispose(self) -> None:
         """Cancel all remaining tasks, also frozen ones, and close. Ports must refuse calls by now."""

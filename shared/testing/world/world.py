@@ -401,7 +401,7 @@ class World:
             )
             return self.loop.run_until_complete(driving)
         finally:
-            self.loop.sweep()
+            self.loop.sweep(last=True)
             structlog.configure(**logging)
             random_module.setstate(state)
             if collecting:

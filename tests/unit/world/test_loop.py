@@ -6,7 +6,13 @@ from typing import Any, TypeVar
 
 import pytest
 
-from shared.testing.world.loop import DeadlockError, NoThreadsError, StepBudgetError, VirtualLoop
+from shared.testing.world.loop import (
+    UNSEEN_SECONDS,
+    DeadlockError,
+    NoThreadsError,
+    StepBudgetError,
+    VirtualLoop,
+)
 
 T = TypeVar("T")
 
@@ -159,3 +165,28 @@ def test_task_names_are_equal_in_every_loop() -> None:
         return [asyncio.create_task(nothing()).get_name() for _ in range(3)]
 
     assert run(work) == run(work) == ["world#2", "world#3", "world#4"]
+
+
+@pytest.mark.parametrize("gathered", [True, False], ids=["retrieved later", "never retrieved"])
+def test_failure_is_reported_unless_somebody_retrieves_it_in_time(gathered: bool) -> None:
+    said: list[str] = []
+
+    async def fail() -> None:
+        raise ValueError("it is broken")
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        loop.set_exception_handler(lambda _loop, context: said.append(context["message"]))
+        failing = loop.create_task(fail(), name="failing")
+        slow = loop.create_task(asyncio.sleep(UNSEEN_SECONDS / 2))
+        ends = asyncio.gather(failing, slow, return_exceptions=True) if gathered else slow
+        await asyncio.sleep(1)
+        loop.sweep()
+        assert said == []
+        await ends
+        await asyncio.sleep(UNSEEN_SECONDS)
+        loop.sweep()
+
+    run(work)
+    assert said == ([] if gathered else ["nobody looked at how failing ended"])
