@@ -327,7 +327,7 @@ async def http_status(host: str, port: int, path: str) -> tuple[int, str]:
                 request = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
                 writer.write(request.encode())
                 await writer.drain()
-                answer = await reader.read(LINE_BYTES_MAX)
+                answer = await reader.read()  # To the end: the body may come behind the head.
             finally:
                 writer.close()
     except (OSError, TimeoutError) as error:
