@@ -297,7 +297,7 @@ def main(arguments: list[str]) -> int:
             results = [settles(document) for document in scenarios(path)]
             rest = sum(ok for ok, _ in results)
             restless += len(results) - rest
-            most = max(rounds for _, rounds in results)
+            most = max((rounds for _, rounds in results), default=0)
             print(f"{family}: {rest} of {len(results)} settle, in at most {most} rounds a step")  # noqa: T201
             continue
         found = [compare(document) for document in scenarios(path)]

@@ -19,6 +19,10 @@ _TOPOLOGY: Final = (
     names.POD_SET_GROUP,
 )
 
+_NOTES: Final = frozenset({"podIndexLabel", "subGroupIndexLabel", "subGroupCount"})
+"""Fields of a `topologyRequest` that say how pods are numbered, whether or not they shall run together.
+Source: kubernetes-sigs/kueue@ff69552 pkg/controller/jobframework/tas.go."""
+
 _NO_PLACEMENT: Final = "placement by topology is not offered"
 _NO_BOOST: Final = frozenset({None, "", "0", "+0", "-0"})
 
@@ -34,11 +38,19 @@ def requests_not_offered(
     if spec_of(workload).get("preemptionGates"):
         yield _sentence("spec.preemptionGates of its Workload", "preemption cannot be gated")
     for pod_set in [*pod_sets, *_listed(spec_of(workload).get("podSets"))]:
-        if _mapping(pod_set).get("topologyRequest"):
+        if _asks_for_placement(_mapping(pod_set).get("topologyRequest")):
             yield _sentence("topologyRequest of a pod set", _NO_PLACEMENT)
             break
     for pod_set in pod_sets:
         yield from _of_pods(_mapping(pod_set))
+
+
+def _asks_for_placement(request: Any) -> bool:
+    """Whether a `topologyRequest` is more than a note.
+
+    Kueue notes in the Workload of each Job, JobSet and training job by which label the pods are numbered.
+    """
+    return any(value for field, value in _mapping(request).items() if field not in _NOTES)
 
 
 def _of_metadata(obj: Body, workload: Body | None) -> Iterator[str]:

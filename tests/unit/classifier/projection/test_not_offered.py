@@ -59,6 +59,12 @@ CASES: dict[str, tuple[Json, Json | None, list[Json], list[str]]] = {
         job(), workload(podSets=[{"name": "main", "topologyRequest": {"required": "rack"}}]), [],
         [f"topologyRequest of a pod set: {TOPOLOGY}"],
     ),
+    "a Workload that Kueue made, with the label by which pods are numbered": (
+        job(), workload(podSets=[{"name": "main", "topologyRequest": {
+            "podIndexLabel": "batch.kubernetes.io/job-completion-index",
+            "subGroupIndexLabel": "jobset.sigs.k8s.io/job-index", "subGroupCount": 2,
+        }}]), [], [],
+    ),
     "pods with claims for devices": (
         job(), None, [pods(resourceClaims=[{"name": "gpu"}])],
         [f"pods of main: resourceClaims: {DEVICES}"],
