@@ -8,7 +8,7 @@ SEEDS  ?= 200
 SCENARIO ?= basic
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser cast screenshots trial record-metrics fmt lint types imports test test-long test-cluster test-kueue contracts conformance classification simulate mutants faults demo dev docs audit release ci bench bench-engine bench-webhook bench-bus bench-console bench-whatif bench-startup bench-restart bench-rest bench-cluster bench-latency bench-pods bench-spokes attack fuzz clean
+.PHONY: help setup browser cast screenshots trial record-metrics fmt lint types imports test test-long test-cluster test-kueue test-beside-kueue contracts conformance classification simulate mutants faults demo dev docs audit release ci bench bench-engine bench-webhook bench-bus bench-console bench-whatif bench-startup bench-restart bench-rest bench-cluster bench-latency bench-pods bench-spokes attack fuzz clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2}'
@@ -63,6 +63,9 @@ test-cluster: setup ## Run the cluster suite: KUBEBUILDER_ASSETS=folder, or Dock
 
 test-kueue: setup ## Build and run Kueue's suites in a tree of Kueue (KUEUE=tree, KUBEBUILDER_ASSETS=folder, RECORD=1)
 	$(RUN)/python -m tests.kueue $(KUEUE) $(if $(RECORD),--record)
+
+test-beside-kueue: setup ## Run beside real Kueue managers (KUEUE=tree, KUEUE_MANAGER=program, KUBEBUILDER_ASSETS=folder)
+	KUEUE=$(KUEUE) $(RUN)/pytest -n 0 -m kueue tests/kueue/beside
 
 demo: setup ## Run the whole system, show its work and check the result (SEED=1 SPOKES=3)
 	$(RUN)/sluice demo --seed $(SEED) $(if $(SPOKES),--spokes $(SPOKES))

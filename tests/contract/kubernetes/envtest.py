@@ -1,6 +1,6 @@
 """A real kube-apiserver with its etcd on loopback, from the folder that KUBEBUILDER_ASSETS names.
 
-Where the folder also holds a kube-controller-manager, its garbage collector runs too.
+Where the folder also holds a kube-controller-manager, its garbage collector runs too, or what a test wants.
 """
 
 import base64
@@ -10,7 +10,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from shared.settings.ports import reserve_port
 START_SECONDS: Final = 300.0
 STOP_SECONDS: Final = 10.0
 LOG_BYTES: Final = 4000
+GARBAGE_COLLECTOR: Final = "garbage-collector-controller"
 
 
 @dataclass(kw_only=True)
@@ -56,8 +57,13 @@ class ApiServer:
 
 
 @contextmanager
-def api_server(assets: Path, folder: Path) -> Iterator[ApiServer]:
-    """Run the servers for as long as the context lasts; everything they write is under `folder`."""
+def api_server(
+    assets: Path, folder: Path, *, controllers: Sequence[str] = (GARBAGE_COLLECTOR,)
+) -> Iterator[ApiServer]:
+    """Run the servers for as long as the context lasts; everything they write is under `folder`.
+
+    `controllers`: of the kube-controller-manager, where there is one.
+    """
     authority = trustme.CA()
     ca, server, key = (folder / name for name in ("ca.pem", "server.pem", "server.key"))
     authority.cert_pem.write_to_path(ca)
@@ -101,7 +107,7 @@ def api_server(assets: Path, folder: Path) -> Iterator[ApiServer]:
                     [
                         str(assets / "kube-controller-manager"),
                         f"--kubeconfig={kubeconfig}",
-                        "--controllers=garbage-collector-controller",
+                        f"--controllers={','.join(controllers)}",
                         "--leader-elect=false",
                         "--bind-address=127.0.0.1",
                         f"--secure-port={manager}",
