@@ -203,7 +203,7 @@ class Term:
             cluster=cluster,
             filters=filters,
             integrations_of=self._cluster,
-            kinds=self._store.integrations.added_kinds,
+            kinds=self._store.integrations.copied_kinds,
             on_integration=self._on_integration,
             on_item=handler,
         ).run()

@@ -127,6 +127,11 @@ class Integrations:
         found = (state.in_force for state in self._states.values())
         return tuple(one.kind for one in found if one is not None and not one.propagates)
 
+    def copied_kinds(self) -> tuple[Kind, ...]:
+        """Return those of the added kinds whose objects can run on another cluster: no pods at a gate."""
+        gated = {one.kind for one in self if one.gate is not None}
+        return tuple(kind for kind in self.added_kinds() if kind not in gated)
+
     def reviewed_kinds(self) -> tuple[Kind, ...]:
         """Return the kinds that Integration objects define and no manifest of the webhook has.
 

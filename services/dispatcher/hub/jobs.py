@@ -60,8 +60,8 @@ class HubJobs:
             workload = WorkloadRef(self._cluster, observed.namespace, observed.name)
             return self._observe_workload(workload, observed)
         integration = self._integrations.find(group=observed.group, plural=observed.plural)
-        if integration is None:
-            return None
+        if integration is None or integration.gate is not None:
+            return None  # Pods run on no other cluster.
         job = ObjectRef(self._cluster, integration.kind.detail, observed.namespace, observed.name)
         before = self._workloads.get(job)
         known = None if before is None else self._jobs[before].obj["metadata"]

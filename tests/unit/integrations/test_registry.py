@@ -56,6 +56,14 @@ def test_webhook_is_asked_about_home_made_kinds_also_where_their_pods_wait_inste
     assert "gadgets" not in {kind.plural for kind in integrations.added_kinds()}, "not watched"
 
 
+def test_pods_at_a_gate_are_no_kind_of_other_clusters() -> None:
+    integrations = Integrations()
+    for obj in (*opted_documents(("pod", "statefulset")), document()):
+        integrations.apply(obj)
+    assert {kind.plural for kind in integrations.added_kinds()} >= {"pods", "gadgets"}
+    assert [kind.plural for kind in integrations.copied_kinds()] == ["gadgets"]
+
+
 def test_invalid_update_keeps_the_valid_document() -> None:
     integrations = Integrations()
     integrations.observe(seen(GOOD))
