@@ -8,7 +8,7 @@ SEEDS  ?= 200
 SCENARIO ?= basic
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser cast screenshots trial record-metrics fmt lint types imports test test-long test-cluster test-kueue test-beside-kueue contracts conformance classification simulate mutants faults demo dev docs audit release ci bench bench-engine bench-webhook bench-bus bench-console bench-whatif bench-startup bench-restart bench-rest bench-cluster bench-latency bench-pods bench-spokes attack fuzz clean
+.PHONY: help setup browser cast screenshots trial record-metrics fmt lint types imports test test-long test-cluster test-controllers test-kueue test-beside-kueue contracts conformance classification simulate mutants faults demo dev docs audit release ci bench bench-engine bench-webhook bench-bus bench-console bench-whatif bench-startup bench-restart bench-rest bench-cluster bench-latency bench-pods bench-spokes attack fuzz clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2}'
@@ -60,6 +60,9 @@ test-long: setup ## Run the long worlds that `make test` leaves out (TENTH=7: a 
 
 test-cluster: setup ## Run the cluster suite: KUBEBUILDER_ASSETS=folder, or Docker
 	$(RUN)/pytest -n 0 -m cluster tests/contract/kubernetes tests/contract/deploy tests/e2e
+
+test-controllers: setup ## Run beside real controllers: KUBEBUILDER_ASSETS, CONTROLLERS, TEKTON, KUEUE (docs/how-to/measure.md; ONLY='deleted')
+	$(RUN)/python -m tests.controllers '$(ONLY)'
 
 test-kueue: setup ## Build and run Kueue's suites in a tree of Kueue (KUEUE=tree, KUBEBUILDER_ASSETS=folder, RECORD=1)
 	$(RUN)/python -m tests.kueue $(KUEUE) $(if $(RECORD),--record)

@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -102,6 +102,9 @@ class DevOptions:
 
     processes: bool = True
     """One process for each service; False: one for all of them."""
+
+    environment: Callable[[Program], Mapping[str, str]] = lambda _program: {}
+    """What a program gets beside what all have: tests give each a ServiceAccount of its own."""
 
     secure: bool = False
     """TLS, and a NATS user with least permissions for each service. Only with a server that we start."""
@@ -315,6 +318,7 @@ class _Starter:
                         **common,
                         **self._keys(program),
                         "SLUICE_HEALTH_PORT": str(port),
+                        **self._options.environment(program),
                     },
                     ready=answers(port),
                 )

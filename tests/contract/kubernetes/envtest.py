@@ -25,6 +25,7 @@ START_SECONDS: Final = 300.0
 STOP_SECONDS: Final = 10.0
 LOG_BYTES: Final = 4000
 GARBAGE_COLLECTOR: Final = "garbage-collector-controller"
+PLAIN: Final = ("--disable-admission-plugins=ServiceAccount",)
 
 
 @dataclass(kw_only=True)
@@ -58,11 +59,17 @@ class ApiServer:
 
 @contextmanager
 def api_server(
-    assets: Path, folder: Path, *, controllers: Sequence[str] = (GARBAGE_COLLECTOR,)
+    assets: Path,
+    folder: Path,
+    *,
+    flags: Sequence[str] = PLAIN,
+    controllers: Sequence[str] = (GARBAGE_COLLECTOR,),
+    manager_flags: Sequence[str] = (),
 ) -> Iterator[ApiServer]:
     """Run the servers for as long as the context lasts; everything they write is under `folder`.
 
-    `controllers`: of the kube-controller-manager, where there is one.
+    `flags` are added to those of kube-apiserver, `manager_flags` to those of kube-controller-manager, where
+    there is one, and `controllers` are its.
     """
     authority = trustme.CA()
     ca, server, key = (folder / name for name in ("ca.pem", "server.pem", "server.key"))
@@ -88,9 +95,9 @@ def api_server(
             f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}",
             "--service-cluster-ip-range=10.0.0.0/24",
-            "--disable-admission-plugins=ServiceAccount",
             "--authorization-mode=RBAC",
             "--endpoint-reconciler-type=none",
+            *flags,
         ]
         served = ApiServer(
             kubeconfig=kubeconfig,
@@ -112,6 +119,7 @@ def api_server(
                         "--bind-address=127.0.0.1",
                         f"--secure-port={manager}",
                         f"--cert-dir={folder}",
+                        *manager_flags,
                     ],
                     folder,
                     "kube-controller-manager",

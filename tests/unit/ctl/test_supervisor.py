@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from services.ctl.dev.app import until_signalled
-from services.ctl.dev.supervisor import ChildSpec, Supervisor
+from services.ctl.dev.supervisor import ChildSpec, Supervisor, http_status
 from services.ctl.pairs import program
 from shared.runtime.command import CommandError, Exit
 from shared.runtime.service import Parts
@@ -248,3 +248,18 @@ async def test_signal_ends_the_work_with_its_own_status(
 
     assert await until_signalled(work(), terminated=Exit.OK) == status
     assert cleaned == ["yes"]
+
+
+async def test_body_that_comes_behind_its_head_is_read() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 6\r\n\r\n")
+        await writer.drain()
+        await asyncio.sleep(0)
+        writer.write(b"rules\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        assert await http_status("127.0.0.1", port, "/readyz") == (503, "rules\n")
