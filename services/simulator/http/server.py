@@ -54,6 +54,8 @@ class Server:
             ssl_keyfile=self._key,
             timeout_graceful_shutdown=GRACE_SECONDS,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            # Parses in C: a third of what a small request costs.
+            http="httptools",
             ws="none",
         )
 
