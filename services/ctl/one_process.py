@@ -23,15 +23,23 @@ class OneProcessSettings(ServiceSettings):
     """Folder with the seed `<service>.nk` of each service, as `sluice bus permissions` makes it. None: NATS
     asks for no key, or all services have that of `SLUICE_NATS_NKEY`."""
 
+    patcher_context: str | None = None
+    """Context of the kubeconfig in which the patcher has a user of its own, as in a deployment. None: that of
+    all services."""
+
 
 def programs(settings: OneProcessSettings) -> list[ServiceProgram]:
     """All services; the tracer too if traces are collected. Raises `ValueError` for wrong settings."""
     names = [*SERVICES, Program.PAIRS, *((Program.TRACER,) if settings.otlp_endpoint else ())]
-    return [_program(name, settings.nats_nkeys) for name in names]
+    return [_program(name, settings) for name in names]
 
 
-def _program(name: Program, keys: Path | None) -> ServiceProgram:
-    own: dict[str, Any] = {} if keys is None else {"nats_nkey": key_file(keys, name.value)}
+def _program(name: Program, settings: OneProcessSettings) -> ServiceProgram:
+    own: dict[str, Any] = {}
+    if settings.nats_nkeys is not None:
+        own["nats_nkey"] = key_file(settings.nats_nkeys, name.value)
+    if name is Program.PATCHER and settings.patcher_context is not None:
+        own["kube_context"] = settings.patcher_context
     module = "services.ctl.pairs" if name is Program.PAIRS else f"services.{name.value}.app"
     made: ServiceProgram = importlib.import_module(module).program(own)
     return made

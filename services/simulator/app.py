@@ -14,6 +14,8 @@ from services.simulator.http.application import Application
 from services.simulator.http.server import HOST, Server
 from services.simulator.http.webhooks import ServiceAddresses, Webhooks
 from services.simulator.journal import Journal
+from shared.contracts.simulation import PATCHER_CONTEXT
+from shared.contracts.webhook import PATCHER_USER
 
 CONTEXT: Final = "simulator"
 
@@ -69,7 +71,7 @@ class Simulator:
         return self._server.url
 
     def kubeconfig(self) -> str:
-        """Return a kubeconfig for this API server."""
+        """Return a kubeconfig for this API server, with a context for the patcher's service account."""
         cluster: dict[str, object] = {"server": self.url}
         if self._authority is not None:
             cluster["certificate-authority"] = str(self._authority)
@@ -78,8 +80,14 @@ class Simulator:
                 "apiVersion": "v1",
                 "kind": "Config",
                 "clusters": [{"name": CONTEXT, "cluster": cluster}],
-                "users": [{"name": CONTEXT, "user": {}}],
-                "contexts": [{"name": CONTEXT, "context": {"cluster": CONTEXT, "user": CONTEXT}}],
+                "users": [
+                    {"name": CONTEXT, "user": {}},
+                    {"name": PATCHER_CONTEXT, "user": {"token": PATCHER_USER}},
+                ],
+                "contexts": [
+                    {"name": name, "context": {"cluster": CONTEXT, "user": name}}
+                    for name in (CONTEXT, PATCHER_CONTEXT)
+                ],
                 "current-context": CONTEXT,
             }
         )

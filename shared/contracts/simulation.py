@@ -1,8 +1,11 @@
-"""Annotations that control how the simulator runs an object; the demo, tests and benchmarks set them."""
+"""Names that the simulator knows: annotations that the demo, tests and benchmarks set, and a context."""
 
 from typing import Final
 
 PREFIX: Final = "simulator.sluicegate.dev/"
+
+PATCHER_CONTEXT: Final = "patcher"
+"""Context of the simulator's kubeconfig in which a client has the patcher's user name."""
 
 BENCH_CLASS: Final = "sluicegate.dev/bench-class"
 """Label of a benchmark's workload: its size class in Kueue's scalability generator."""

@@ -19,7 +19,8 @@ from services.ctl.demo.progress import ProgressTracker, follow, show
 from services.ctl.demo.results import read_results
 from services.ctl.demo.spokes import run_spokes
 from services.ctl.demo.summary import print_summary
-from services.ctl.dev.app import EXAMPLE, DevOptions, Running, addresses, running, until_signalled
+from services.ctl.dev.app import EXAMPLE, DevOptions, Running, addresses, running
+from services.ctl.dev.signals import until_signalled
 from services.ctl.setup.spokes import SPOKES_EXAMPLE
 from shared.kube.port import KubeError
 from shared.runtime.command import CommandError, Exit

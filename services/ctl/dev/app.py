@@ -5,10 +5,9 @@ import fcntl
 import json
 import os
 import shutil
-import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +17,7 @@ from services.ctl.connect.cluster import check_kubeconfig, refused
 from services.ctl.connect.reader import STATE_FILE, unreachable
 from services.ctl.dev.readiness import HOST, answers, listens
 from services.ctl.dev.secure import Secured, secure
+from services.ctl.dev.signals import until_signalled
 from services.ctl.dev.spokes import Spoke, start_spokes
 from services.ctl.dev.supervisor import ChildSpec, Supervisor
 from services.ctl.programs import SERVICES, Program
@@ -33,6 +33,7 @@ from shared.bus.admin.permissions import HUB
 from shared.bus.embedded import SERVER_ENVIRONMENT, EmbeddedServerError, server_command
 from shared.bus.port import BusError
 from shared.bus.streams import DATA
+from shared.contracts.simulation import PATCHER_CONTEXT
 from shared.contracts.webhook import CONVERT_PATH, MUTATE_PATH, VALIDATE_PATH
 from shared.integrations import opted_documents
 from shared.kube.client import HttpKube
@@ -317,6 +318,7 @@ class _Starter:
                     environment={
                         **common,
                         **self._keys(program),
+                        **self._user(program),
                         "SLUICE_HEALTH_PORT": str(port),
                         **self._options.environment(program),
                     },
@@ -328,6 +330,18 @@ class _Starter:
         webhook = self._options.webhook
         if webhook if webhook is not None else self._options.kubeconfig is None:
             await self._register_webhook(kube, webhook_port)
+
+    def _user(self, program: Program) -> dict[str, str]:
+        """Environment variables by which a patcher has its own user, if the cluster is a simulated one."""
+        if self._options.kubeconfig is not None:
+            return {}
+        match program:
+            case Program.PATCHER:
+                return {"SLUICE_KUBE_CONTEXT": PATCHER_CONTEXT}
+            case Program.ALL:
+                return {"SLUICE_PATCHER_CONTEXT": PATCHER_CONTEXT}
+            case _:
+                return {}
 
     def _environment(self, nats_url: str, kubeconfig: Path, webhook_port: int) -> dict[str, str]:
         """Environment variables that all services have in common."""
@@ -344,7 +358,7 @@ class _Starter:
         }
         if "reason_delay_seconds" not in QuotaSettings().model_fields_set:
             common["SLUICE_REASON_DELAY_SECONDS"] = f"{REASON_DELAY_SECONDS:g}"
-        # All clients have one name here, the patcher and those who start jobs by hand.
+        # Who starts a job by hand is not refused here, and in an existing cluster has the patcher's name.
         common["SLUICE_PATCHER_USERS"] = "[]"
         if self._options.context is not None:
             common["SLUICE_KUBE_CONTEXT"] = self._options.context
@@ -359,7 +373,7 @@ class _Starter:
         url = f"https://{HOST}:{port}"
         authority = (self._certificates / "ca.crt").read_bytes()
         mutating = webhook_manifest(url=f"{url}{MUTATE_PATH}", authority=authority)
-        # In a simulated cluster nobody else writes statuses, and requests name no field manager.
+        # In a simulated cluster nobody else writes statuses, and the patcher has a user of its own.
         validating = validating_manifest(
             url=f"{url}{VALIDATE_PATH}",
             authority=authority,
@@ -450,27 +464,6 @@ def _write_state(directory: Path, system: Running) -> None:
     }
     (directory / STATE_FILE).write_text(json.dumps(state, indent=2))
     (directory / CONSOLE_FILE).write_text(system.console_url)
-
-
-async def until_signalled(work: Coroutine[None, None, int], *, terminated: int) -> int:
-    """Run `work`. SIGINT and SIGTERM cancel it, so that it cleans up.
-
-    Returns its result, `Exit.INTERRUPTED` after SIGINT, `terminated` after SIGTERM.
-    """
-    loop = asyncio.get_running_loop()
-    task = asyncio.create_task(work)
-    ends = {signal.SIGINT: int(Exit.INTERRUPTED), signal.SIGTERM: terminated}
-    came: list[signal.Signals] = []
-
-    def cancel(number: signal.Signals) -> None:
-        came.append(number)
-        task.cancel()
-
-    for number in ends:
-        loop.add_signal_handler(number, cancel, number)
-    with suppress(asyncio.CancelledError):
-        return await task
-    return ends[came[0]] if came else terminated
 
 
 async def serve(options: DevOptions, say: Say) -> int:

@@ -11,6 +11,7 @@ from services.ctl.setup.match_conditions import (
     CHANGES_SPEC,
     CHANGES_TEMPLATE,
     COSCHEDULED_BY_CLAIM,
+    NOT_OUR_OWN,
     NOT_OUR_STATUS,
 )
 from services.whatif.manifests import Manifest
@@ -87,13 +88,13 @@ def webhook_manifest(*, url: str, authority: bytes) -> Manifest:
             "updates.classifier.sluicegate.dev",
             [kind for kind in jobs if kind not in WHERE_SERVED],
             ["UPDATE"],
-            matchConditions=[CHANGES_ADMISSION],
+            matchConditions=[NOT_OUR_OWN, CHANGES_ADMISSION],
         ),
         _hook(
             KIND_UPDATES,
             [kind for kind in jobs if kind in WHERE_SERVED],
             ["UPDATE"],
-            matchConditions=[CHANGES_SPEC],
+            matchConditions=[NOT_OUR_OWN, CHANGES_SPEC],
         ),
         _hook(
             "finalizers.classifier.sluicegate.dev",
@@ -114,9 +115,12 @@ def validating_manifest(*, url: str, authority: bytes, statuses: bool = True) ->
     writes = ["CREATE", "UPDATE"]
     others = [kind for kind in VALIDATED if kind != kinds.JOB]
     hooks = [
-        _hook("validation.sluicegate.dev", others, writes),
+        _hook("validation.sluicegate.dev", others, writes, matchConditions=[NOT_OUR_OWN]),
         _hook(
-            "jobs.validation.sluicegate.dev", [kinds.JOB], writes, matchConditions=[CHANGES_RULES]
+            "jobs.validation.sluicegate.dev",
+            [kinds.JOB],
+            writes,
+            matchConditions=[NOT_OUR_OWN, CHANGES_RULES],
         ),
     ]
     if statuses:

@@ -46,17 +46,6 @@ BODY_BYTES_MAX: Final = 3 * 1024 * 1024
 BODY_BYTES_DRAINED_MAX: Final = 32 * 1024 * 1024
 """A larger body is read to its end so that the client gets the 413, but never beyond this limit."""
 
-VERSION: Final = {
-    "major": "1",
-    "minor": "33",
-    "gitVersion": "v1.33.0-sluicegate",
-    "gitCommit": "",
-    "gitTreeState": "clean",
-    "buildDate": "1970-01-01T00:00:00Z",
-    "goVersion": "",
-    "compiler": "",
-    "platform": "simulator",
-}
 Fault = Callable[[str, str], ApiError | None]
 """Method and path of a request to the error to answer, or None."""
 
@@ -164,6 +153,7 @@ class Application:
         if scope["type"] == "lifespan":
             return
         request = _Request(scope, receive, send)
+        reviews.requester.set(reviews.user_of(request.headers.get("authorization", "")))
         try:
             answer = await self._answer(request)
         except ApiError as error:
@@ -226,7 +216,7 @@ class Application:
             case ["metrics"]:
                 return _Answer(self._requests.text(), media_type=TEXT)
             case ["version"]:
-                found = VERSION
+                found = discovery.VERSION
             case ["api"]:
                 found = discovery.versions()
             case ["apis"]:

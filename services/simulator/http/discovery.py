@@ -6,6 +6,17 @@ from services.simulator.cluster.kinds.registry import Kind, KindRegistry
 
 VERBS: Final = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 STATUS_VERBS: Final = ["get", "patch", "update"]
+VERSION: Final = {
+    "major": "1",
+    "minor": "33",
+    "gitVersion": "v1.33.0-sluicegate",
+    "gitCommit": "",
+    "gitTreeState": "clean",
+    "buildDate": "1970-01-01T00:00:00Z",
+    "goVersion": "",
+    "compiler": "",
+    "platform": "simulator",
+}
 
 
 def versions() -> dict[str, Any]:

@@ -1,12 +1,14 @@
 """TokenReview and SubjectAccessReview, answered from the cluster's Secrets and RBAC objects.
 
-The simulator itself accepts requests without a token. Tokens come from Secrets of the type
-``kubernetes.io/service-account-token``: the creator of such a Secret chooses the token.
+The simulator itself accepts requests without a token, and believes who names a service account. Tokens
+under review come from Secrets of the type ``kubernetes.io/service-account-token``: the creator of such a
+Secret chooses the token.
 """
 
 import base64
 import binascii
 from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any, Final
 
 from services.simulator.cluster.api import Api
@@ -27,7 +29,19 @@ TOKEN_TYPE: Final = "kubernetes.io/service-account-token"  # noqa: S105 - the na
 ACCOUNT: Final = "kubernetes.io/service-account.name"
 EVERYBODY: Final = "system:authenticated"
 
+ADMINISTRATOR: Final = "kubernetes-admin"
+_ACCOUNTS: Final = "system:serviceaccount:"
+
+requester: ContextVar[str] = ContextVar("requester", default=ADMINISTRATOR)
+"""Name of the user whose request is being answered."""
+
 Json = dict[str, Any]
+
+
+def user_of(authorization: str) -> str:
+    """Return who sends a request: the service account named by its bearer token, or the administrator."""
+    name = authorization.removeprefix("Bearer ")
+    return name if name.startswith(_ACCOUNTS) else ADMINISTRATOR
 
 
 def token_review(api: Api, review: Any) -> Json:
@@ -54,7 +68,7 @@ def _token_of(secret: Json) -> str | None:
 def _account(namespace: str, name: str) -> Json:
     """Return the user name of a ServiceAccount."""
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", EVERYBODY]
-    return {"username": f"system:serviceaccount:{namespace}:{name}", "groups": groups}
+    return {"username": f"{_ACCOUNTS}{namespace}:{name}", "groups": groups}
 
 
 def access_review(api: Api, review: Any) -> Json:
@@ -91,7 +105,7 @@ def _rules(api: Api, user: str, groups: list[str], namespace: str) -> Iterator[J
 def _is_meant(subject: Json, user: str, groups: list[str]) -> bool:
     match subject.get("kind"):
         case "ServiceAccount":
-            name = f"system:serviceaccount:{subject.get('namespace')}:{subject.get('name')}"
+            name = f"{_ACCOUNTS}{subject.get('namespace')}:{subject.get('name')}"
             return user == name
         case "Group":
             return subject.get("name") in groups

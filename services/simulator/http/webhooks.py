@@ -23,6 +23,7 @@ from services.simulator.cluster.kinds.registry import Kind, Obj
 from services.simulator.cluster.patches import json_patch
 from services.simulator.cluster.selectors import label_object_selector
 from services.simulator.http.match_conditions import match
+from services.simulator.http.reviews import ADMINISTRATOR, requester
 
 log = structlog.get_logger(__name__)
 
@@ -179,7 +180,7 @@ class Webhooks:
             "requestKind": {**gvk, "version": request.version},
             "requestResource": {**gvr, "version": request.version},
             "operation": request.operation,
-            "userInfo": {"username": "kubernetes-admin", "groups": ["system:masters"]},
+            "userInfo": _user_info(requester.get()),
             "object": _as(kind, request.obj, version),
             "oldObject": _as(kind, request.old, version),
             "dryRun": request.dry_run,
@@ -265,6 +266,11 @@ class _Configured(AdmissionPlugin):
     async def validate(self, request: AdmissionRequest) -> None:
         for hook, version in self._asked(request, mutating=False):
             await self._webhooks.ask(hook, request, version)
+
+
+def _user_info(name: str) -> Obj:
+    groups = ["system:masters"] if name == ADMINISTRATOR else ["system:serviceaccounts"]
+    return {"username": name, "groups": groups}
 
 
 def _as(kind: Kind, obj: Obj | None, version: str) -> Obj | None:

@@ -274,5 +274,5 @@ def test_manifests_have_these_conditions() -> None:
         "templates.pods.classifier.sluicegate.dev": [CHANGES_TEMPLATE],
         "finalizers.classifier.sluicegate.dev": [],
         "validation.sluicegate.dev": [NOT_OUR_OWN],
-        "jobs.validation.sluicegate.dev": [CHANGES_RULES],
+        "jobs.validation.sluicegate.dev": [NOT_OUR_OWN, CHANGES_RULES],
     }

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from services.ctl.dev.app import until_signalled
+from services.ctl.dev.signals import until_signalled
 from services.ctl.dev.supervisor import ChildSpec, Supervisor, http_status
 from services.ctl.pairs import program
 from shared.runtime.command import CommandError, Exit
