@@ -53,13 +53,24 @@ from shared.contracts.messages.spokes import (
 )
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
-from shared.contracts.subjects import observed_filter
+from shared.contracts.subjects import observed_filter, synced_filter
 from shared.integrations import INTEGRATIONS
 
 log = structlog.get_logger(__name__)
 
 _OWN_STREAMS: Final = frozenset({"CHECKS", "DISPATCHES"})
 """Streams with the decisions of earlier terms."""
+
+_JOBS: Final = "jobs"
+"""What is read of `OBSERVED` only where a plan may be made."""
+
+_CONFIGURATION: Final = (
+    ADMISSION_CHECK,
+    MULTIKUEUE_CONFIG,
+    MULTIKUEUE_CLUSTER,
+    RESOURCE_FLAVOR,
+    WORKLOAD_PRIORITY_CLASS,
+)
 
 
 class Term:
@@ -99,7 +110,7 @@ class Term:
         self._handlers = self._message_handlers()
         self._unread = {"OBSERVED", "CHECKS", "DISPATCHES", "SPOKES"}
         self._has_work = asyncio.Event()
-        """Set once a decision of quota may matter: until then, `ADMISSIONS` is not read."""
+        """Set once a decision of quota may matter: until then, neither `ADMISSIONS` nor jobs are read."""
 
         self._has_foreign_check = asyncio.Event()
         """Set once work may wait for a check that is answered in its Workload's status: until then,
@@ -122,21 +133,17 @@ class Term:
     async def run(self) -> None:
         """Work until cancelled. Raises `BusError` if everything has to be read again."""
         token = subjects.encode(self._cluster)
-        kinds = [ADMISSION_CHECK, MULTIKUEUE_CONFIG, MULTIKUEUE_CLUSTER, RESOURCE_FLAVOR]
-        kinds += [WORKLOAD_PRIORITY_CLASS, *(integration.kind for integration in INTEGRATIONS)]
-        if self._external:
-            kinds.append(WORKLOAD)
         root = subjects.ROOT
-        observed = [observed_filter(kind, self._cluster) for kind in kinds]
-        observed.append(f"{root}.observed.*._._.synced")
+        observed = [observed_filter(kind, self._cluster) for kind in _CONFIGURATION]
+        observed.append(synced_filter())
         dispatches = [f"{root}.dispatch.>", f"{root}.copy.>", f"{root}.home.{token}.>"]
         spokes = [f"{root}.beat.>"]
         spokes += [f"{root}.{what}.{token}.>" for what in ("spoke", "standing", "pair")]
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
-                on_observed = partial(self._on_item, "OBSERVED")
-                group.create_task(self._follow_kinds(self._cluster, observed, on_observed))
+                group.create_task(self._follow("OBSERVED", observed))
+                group.create_task(self._follow_jobs())
                 group.create_task(self._follow_admissions(f"{root}.admission.{token}.>"))
                 group.create_task(self._follow_workloads(f"{root}.workload.{token}.>"))
                 for stream, filters in (
@@ -159,6 +166,10 @@ class Term:
         store, observe_status = self._store, self._spoke_statuses.observe
         return {
             "OBSERVED": {
+                Observed: lambda observed, _: store.observe_hub_object(observed),
+                Synced: self._on_synced,
+            },
+            _JOBS: {
                 Observed: lambda observed, _: store.observe_hub_object(observed),
                 Synced: lambda synced, _: store.mark_listed(synced.cluster),
             },
@@ -184,6 +195,15 @@ class Term:
         async with aclosing(self._bus.watch(stream, *filters)) as items:
             async for item in items:
                 self._on_item(stream, item)
+
+    async def _follow_jobs(self) -> None:
+        """Follow the hub's jobs, and behind them what says that they were all listed."""
+        await self._has_work.wait()
+        kinds = [integration.kind for integration in INTEGRATIONS]
+        kinds += [WORKLOAD] if self._external else []
+        filters = [observed_filter(kind, self._cluster) for kind in kinds]
+        filters.append(synced_filter(self._cluster))
+        await self._follow_kinds(self._cluster, filters, partial(self._on_item, _JOBS))
 
     async def _follow_admissions(self, filter_: str) -> None:
         await self._has_work.wait()
@@ -221,7 +241,7 @@ class Term:
         else:
             can_be_read = dispatch(item, self._handlers[stream])
             if not self._has_work.is_set() and self._store.has_work():
-                self._unread.add("ADMISSIONS")  # No plan is made before they are read.
+                self._unread |= {"ADMISSIONS", _JOBS}  # No plan is made before they are read.
                 self._has_work.set()
             foreign = self._store.configuration.has_foreign_check and self._has_work.is_set()
             if foreign and not self._has_foreign_check.is_set():
@@ -233,6 +253,11 @@ class Term:
     def _on_integration(self, observed: Observed) -> None:
         self._store.observe_integration(observed)
         self._wake.set()
+
+    def _on_synced(self, synced: Synced, _entry: Entry) -> None:
+        """Note that a cluster is listed. That of the hub counts when it comes behind the hub's jobs."""
+        if synced.cluster != self._cluster or not self._has_work.is_set():
+            self._store.mark_listed(synced.cluster)
 
     def _on_order(self, order: Dispatch, entry: Entry) -> None:
         if "DISPATCHES" in self._unread:

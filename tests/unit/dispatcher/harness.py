@@ -116,15 +116,21 @@ class Harness:
         await bus.start()
         await dispatcher.run()
 
-    def run(self, drive: Callable[[], Coroutine[Any, Any, T]], *, configured: bool = True) -> T:
-        """Run `drive` beside a dispatcher whose hub has been listed."""
+    def run(
+        self,
+        drive: Callable[[], Coroutine[Any, Any, T]],
+        *,
+        configured: bool = True,
+        listed: bool = True,
+    ) -> T:
+        """Run `drive` beside a dispatcher whose hub has been listed, unless `listed` is False."""
 
         async def prepare_and_drive() -> T:
             self.bus = MemoryBus(self.server, instance="others")
             await self.bus.start()
             if configured:
                 await self.configure(self.spokes)
-            for cluster in ("hub", *self.spokes):
+            for cluster in (*(["hub"] if listed else []), *self.spokes):
                 await self.sync(cluster)
             for spoke in self.spokes:
                 self.world.outside(self.send_heartbeats(spoke))

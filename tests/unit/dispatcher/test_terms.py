@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 import pytest
 
 from shared.bus.port import CaughtUp, Entry
 from shared.contracts.kube import kinds
 from shared.contracts.messages.dispatches import Dispatch
+from shared.contracts.subjects import join, observed_filter
 from shared.testing.world.memory_bus import MemoryBus
 from tests.unit.dispatcher.harness import (
     Harness,
@@ -17,14 +19,14 @@ from tests.unit.dispatcher.harness import (
 )
 
 
-def test_admissions_are_read_once_a_multikueue_check_exists(
+def test_admissions_and_jobs_are_read_once_a_multikueue_check_exists(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read: list[str] = []
     watch = MemoryBus.watch
 
     def noted(bus: MemoryBus, stream: str, *filters: str) -> AsyncGenerator[Entry | CaughtUp]:
-        read.append(stream)
+        read.extend([stream, *filters])
         return watch(bus, stream, *filters)
 
     monkeypatch.setattr(MemoryBus, "watch", noted)
@@ -37,11 +39,51 @@ def test_admissions_are_read_once_a_multikueue_check_exists(
             await asyncio.sleep(60)
             assert "SPOKES" in read
             assert "ADMISSIONS" not in read
+            assert observed_filter(kinds.JOB, "hub") not in read
             await harness.configure(harness.spokes)
             await harness.until_order("east", "offered")
             assert read.count("ADMISSIONS") == 1
+            assert read.count(observed_filter(kinds.JOB, "hub")) == 1
 
         harness.run(drive, configured=False)
+
+
+@pytest.mark.parametrize(
+    ("configured", "listed"),
+    [(True, True), (True, False), (False, True)],
+    ids=["all before", "listed later", "configured later"],
+)
+def test_nothing_is_published_before_the_jobs_of_the_list_are_read(
+    monkeypatch: pytest.MonkeyPatch, configured: bool, listed: bool
+) -> None:
+    watch = MemoryBus.watch
+
+    async def slowly(
+        bus: MemoryBus, stream: str, *filters: str
+    ) -> AsyncGenerator[Entry | CaughtUp]:
+        slow = observed_filter(kinds.JOB, "hub") in filters
+        async with aclosing(watch(bus, stream, *filters)) as items:
+            async for item in items:
+                await asyncio.sleep(30 if slow else 0)
+                yield item
+
+    monkeypatch.setattr(MemoryBus, "watch", slowly)
+    status = join("spoke", "hub", None, "east")
+    with Harness(spokes_seconds=1.0) as harness:
+
+        async def drive() -> None:
+            await harness.submit(job())
+            await asyncio.sleep(0 if configured and listed else 200)
+            if not configured:
+                await harness.configure(harness.spokes)
+            if not listed:
+                await harness.sync("hub")
+            await asyncio.sleep(20)
+            assert await harness.bus.latest("SPOKES", status) is None
+            await asyncio.sleep(100)
+            assert await harness.bus.latest("SPOKES", status) is not None
+
+        harness.run(drive, configured=configured, listed=listed)
 
 
 @pytest.mark.parametrize("moment", ["before the offer", "offered", "won", "admitted"])
