@@ -5,12 +5,10 @@ meanwhile, the newer of the two states stays.
 """
 
 import asyncio
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
-from typing import Final, NamedTuple
+from typing import Final
 
 import structlog
 
@@ -38,10 +36,6 @@ WINDOW: Final = 512
 RETRY_SECONDS: Final = 1.0
 """Pause after the bus refused a message."""
 
-GATHER_SECONDS: Final = 0.5
-"""Time between two messages of an object whose changes can wait: while a job starts, its status changes
-three or four times in a moment, and every reader of the log would work for each."""
-
 
 def coalesced(queued: list[Observed], new: Observed) -> list[Observed]:
     """What remains to be published of one object when `new` is queued: two messages at most.
@@ -62,16 +56,6 @@ class _Queued:
     ticket: int
     """Place in the order of all messages that were put."""
 
-    timer: asyncio.TimerHandle | None = None
-    """Ends the waiting of what can wait."""
-
-
-class _Sent(NamedTuple):
-    """The last message of an object."""
-
-    at: float
-    message: Observed
-
 
 class _Restated(Observed):
     """An observation under an id of its own: the server would take it for the first one, and drop it."""
@@ -85,28 +69,12 @@ class _Restated(Observed):
 class ObservedPublisher:
     """Publishes one message of each object at a time; later ones of the same object are coalesced."""
 
-    def __init__(
-        self,
-        bus: Bus,
-        *,
-        can_wait: Callable[[Observed, Observed], bool] = lambda _before, _message: False,
-    ) -> None:
-        """`can_wait`: whether nobody waits for what is new in the second of two states of an object.
-
-        It then comes no sooner than `GATHER_SECONDS` after the first, and a state that follows replaces it.
-        """
-        self._can_wait = can_wait
+    def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._sequences: dict[str, int] = {}
         self._bodies: dict[str, str] = {}
         self._queue: dict[str, _Queued] = {}
         """By subject."""
-
-        self._waiting: dict[str, _Queued] = {}
-        """The same for what is queued when some time has passed since the last message."""
-
-        self._sent: dict[str, _Sent] = {}
-        """Subject to its last message, the oldest first; none is older than `GATHER_SECONDS`."""
 
         self._tickets = 0
         self._in_flight: list[int] = []
@@ -128,55 +96,22 @@ class ObservedPublisher:
     @property
     def waiting(self) -> int:
         """How many objects have a state that is not on the log."""
-        return len(self._queue) + len(self._waiting) + len(self._in_flight)
+        return len(self._queue) + len(self._in_flight)
 
     def put(self, message: Observed) -> None:
         """Queue a message. Never waits."""
         subject = message.subject
-        queued = self._queue.get(subject) or self._waiting.get(subject)
-        if queued is not None:
+        if (queued := self._queue.get(subject)) is not None:
             probes.COALESCED.fired += 1
             queued.messages = coalesced(queued.messages, message)
-            if subject in self._waiting and not self._waits(message):
-                self._release(subject)
             return
         self._tickets += 1
-        queued = _Queued(messages=[message], ticket=self._tickets)
-        seconds = self._seconds_left(subject)
-        if seconds > 0 and self._waits(message):
-            probes.STEP_GATHERED.fired += 1
-            loop = asyncio.get_running_loop()
-            queued.timer = loop.call_later(seconds, self._release, subject)
-            self._waiting[subject] = queued
-            return
-        self._queue[subject] = queued
+        self._queue[subject] = _Queued(messages=[message], ticket=self._tickets)
         self._wake.set()
-
-    def _waits(self, message: Observed) -> bool:
-        """Whether nobody waits for what is new since the last message of its object."""
-        sent = self._sent.get(message.subject)
-        return sent is not None and self._can_wait(sent.message, message)
-
-    def _seconds_left(self, subject: str) -> float:
-        """Seconds until something that can wait may be published."""
-        sent = self._sent.get(subject)
-        if sent is None:
-            return 0.0
-        return sent.at + GATHER_SECONDS - asyncio.get_running_loop().time()
-
-    def _release(self, subject: str) -> None:
-        """Queue what waited, if anything did."""
-        if (queued := self._waiting.pop(subject, None)) is not None:
-            assert queued.timer is not None
-            queued.timer.cancel()
-            self._queue[subject] = queued
-            self._wake.set()
 
     async def flush(self) -> None:
         """Return when everything that was put before is on the log, or a newer state instead."""
         last = self._tickets
-        for subject in list(self._waiting):
-            self._release(subject)
         async with self._settled:
             await self._settled.wait_for(lambda: self._oldest_ticket() > last)
 
@@ -216,28 +151,15 @@ class ObservedPublisher:
     def _next_batch(self) -> list[tuple[Observed, int]]:
         """The next message of up to `WINDOW` objects."""
         batch = []
-        now = asyncio.get_running_loop().time()
-        self._forget_sent(now)
         for subject in [subject for subject, _ in zip(self._queue, range(WINDOW), strict=False)]:
             queued = self._queue[subject]
-            message = queued.messages.pop(0)
-            batch.append((message, queued.ticket))
-            self._sent.pop(subject, None)
-            self._sent[subject] = _Sent(at=now, message=message)
+            batch.append((queued.messages.pop(0), queued.ticket))
             if not queued.messages:
                 del self._queue[subject]
         return batch
 
-    def _forget_sent(self, now: float) -> None:
-        while self._sent:
-            subject, oldest = next(iter(self._sent.items()))
-            if oldest.at + GATHER_SECONDS > now:
-                return
-            del self._sent[subject]
-
     def _put_back(self, message: Observed, ticket: int) -> bool:
         """Queue a message first again; return False if a newer state of the same uid replaces it."""
-        self._release(message.subject)
         queued = self._queue.get(message.subject)
         kept = queued is None or all(later.uid != message.uid for later in queued.messages)
         if queued is None:
@@ -250,8 +172,8 @@ class ObservedPublisher:
         return kept
 
     def _oldest_ticket(self) -> float:
-        queued = chain(self._queue.values(), self._waiting.values())
-        return min((*self._in_flight, *(one.ticket for one in queued)), default=math.inf)
+        tickets = [*self._in_flight, *(queued.ticket for queued in self._queue.values())]
+        return min(tickets, default=float("inf"))
 
     async def _settle(self, message: Observed, future: PublishFuture) -> Observed | None:
         """Await the acknowledgement; return what has to be published instead, or None."""

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from random import Random
 from typing import Final
 
@@ -21,7 +20,6 @@ from services.watcher.observe import observed, tombstone
 from services.watcher.published import ObjectName, PublishedObjects
 from services.watcher.publisher import ObservedPublisher
 from services.watcher.scopes import LOOKED_FOR, RETIRED, Scope
-from services.watcher.steps import can_wait
 from shared.bus.follow import read, recall
 from shared.bus.port import Bus, BusError, Entry, UnavailableError
 from shared.contracts import subjects
@@ -128,7 +126,7 @@ class Term:
 
         self._integrations_changed = asyncio.Event()
         self._published = PublishedObjects(cluster)
-        self._publisher = ObservedPublisher(bus, can_wait=partial(can_wait, self._integrations))
+        self._publisher = ObservedPublisher(bus)
         self._synced = False
         self._relisted = asyncio.Event()
         self._epochs = 0

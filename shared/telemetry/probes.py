@@ -76,7 +76,6 @@ TOMBSTONE_AT_LIST: Final = Probe(
 )
 RECREATED: Final = Probe("recreated", "an object of another uid got a tombstone of the earlier one")
 COALESCED: Final = Probe("coalesced", "a state was replaced before it was published")
-STEP_GATHERED: Final = Probe("step-gathered", "a step of a job was kept for those that follow it")
 NEWER_PUBLISHED: Final = Probe(
     "newer-published", "another watcher had published a newer state already"
 )
