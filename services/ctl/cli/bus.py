@@ -15,7 +15,7 @@ app = typer.Typer(
 )
 
 
-@app.command("apply")
+@app.command("apply", short_help="Create or update streams and durable consumers.")
 def bus_apply(
     rebuild: Annotated[
         list[str] | None,
@@ -51,7 +51,7 @@ def bus_apply(
         raise typer.Exit(Exit.FAILED)
 
 
-@app.command("backup")
+@app.command("backup", short_help="Write all streams to a folder.")
 def bus_backup(
     target: Annotated[Path, typer.Argument(metavar="FOLDER", help="New, or empty.")],
     nats_url: NatsUrl = None,
@@ -63,7 +63,7 @@ def bus_backup(
     run_async(backup_to(target, url=nats_url, directory=directory))
 
 
-@app.command("restore")
+@app.command("restore", short_help="Make all streams from a backup.")
 def bus_restore(
     source: Annotated[Path, typer.Argument(metavar="FOLDER", help="What a backup wrote.")],
     nats_url: NatsUrl = None,
@@ -75,7 +75,7 @@ def bus_restore(
     run_async(restore_from(source, url=nats_url, directory=directory))
 
 
-@app.command("migrate")
+@app.command("migrate", short_help="Move all streams to a server with users.")
 def bus_migrate(
     source: Annotated[
         str, typer.Option("--from", help="Server without users that has the streams now.")
@@ -93,7 +93,7 @@ def bus_migrate(
     run_async(migrate_from(source, url=nats_url, directory=directory, yes=yes))
 
 
-@app.command("permissions")
+@app.command("permissions", short_help="Make users and keys, and print who may do what.")
 def bus_permissions(
     keys: Annotated[
         Path, typer.Option(help="Folder with the users' seeds; those that are missing are made.")
@@ -145,7 +145,7 @@ def bus_permissions(
     print(manifests(configuration, keys, users) if kubernetes else configuration, end="")
 
 
-@app.command("leaf")
+@app.command("leaf", short_help="Print the configuration of a spoke's NATS server.")
 def bus_leaf(
     url: Annotated[
         str, typer.Argument(help="URL of the hub's port for leaf nodes: tls://HOST:7422.")

@@ -51,7 +51,7 @@ def complete_spoke(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _known(word: str, namespace: str | None, given: dict[str, Any]) -> list[tuple[str, str, str]]:
-    from services.ctl.cli.completion import names, where  # noqa: PLC0415
+    from services.ctl.get.completion import names, where  # noqa: PLC0415
 
     url, directory = where(given)
     return names(word, namespace, url=url, directory=directory)
@@ -71,6 +71,6 @@ def completion(
     ],
 ) -> None:
     """Print a completion script, for example for `source <(sluice completion bash)`."""
-    from services.ctl.cli.completion import script  # noqa: PLC0415
+    from services.ctl.get.completion import script  # noqa: PLC0415
 
     print(script(shell))

@@ -43,7 +43,7 @@ def list_letters(
     run_async(show_list(as_json=as_json, url=nats_url, directory=directory))
 
 
-@app.command()
+@app.command(short_help="Show a letter whole, and what to do about it.")
 def show(
     letter: Annotated[
         str, typer.Argument(metavar="LETTER", help="NUMBER, or NAMESPACE/NAME of what it is about.")
@@ -59,7 +59,7 @@ def show(
     run_async(show_letters(letter, as_json=as_json, url=nats_url, directory=directory))
 
 
-@app.command()
+@app.command(short_help="Ask the service to handle it again.")
 def retry(
     letters: Letters = None,
     every: All = False,
@@ -69,7 +69,7 @@ def retry(
     nats_url: NatsUrl = None,
     directory: Directory = Path(".sluice"),
 ) -> None:
-    """Let the service handle it again: the newest message of its subject.
+    """Ask the service to handle it again: the newest message of its subject.
 
     Exit status 1 if it gave up again.
 
@@ -91,7 +91,10 @@ def drop(
     nats_url: NatsUrl = None,
     directory: Directory = Path(".sluice"),
 ) -> None:
-    """Give letters up. This changes no workload and no quota. Needs the user `operator` of NATS."""
+    """Give up on letters for good. This changes no workload and no quota.
+
+    Needs the user `operator` of NATS.
+    """
     from services.ctl.admin.dead_letters import drop_letters  # noqa: PLC0415
 
     run_async(drop_letters(_named(letters, every), url=nats_url, directory=directory))

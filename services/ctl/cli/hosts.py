@@ -25,7 +25,7 @@ def hosts(
     run_async(show_hosts(nats_url, directory))
 
 
-@app.command()
+@app.command(short_help="Print quota for as many builds as there are places.")
 def quota(
     file: Annotated[Path, typer.Argument(help="The host-config: a ConfigMap, as YAML or JSON.")],
     flavor: Annotated[

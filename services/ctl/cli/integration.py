@@ -26,7 +26,7 @@ Definition = Annotated[
 ]
 
 
-@app.command()
+@app.command(short_help="Type-check a document, and try it on an object.")
 def check(
     file: Annotated[Path, typer.Argument(help="An Integration document.")],
     obj: Annotated[
@@ -53,7 +53,7 @@ def try_(
     _try(file, obj, crd, output)
 
 
-@app.command()
+@app.command(short_help="Write a first document for a kind from its schema.")
 def init(
     crd: Annotated[
         Path, typer.Argument(help="A CustomResourceDefinition, as `kubectl get crd NAME -o yaml`.")

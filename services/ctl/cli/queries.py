@@ -19,6 +19,7 @@ from services.ctl.cli.options import (
     Cluster,
     Configured,
     Context,
+    DevDirectory,
     Directory,
     Namespace,
     NatsUrl,
@@ -116,6 +117,30 @@ def explain(
             forecast=forecast,
             forecast_seconds=forecast_seconds,
             configuration=configuration,
+            url=nats_url,
+            directory=directory,
+        )
+    )
+
+
+@app.command("history")
+def history_command(
+    workload: WorkloadName,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every message, with its place in the logs.")
+    ] = False,
+    output: TextOrJson = "text",
+    nats_url: NatsUrl = None,
+    directory: DevDirectory = Path(".sluice"),
+) -> None:
+    """Tell what happened to a workload, in order, and its trace id."""
+    from services.ctl.inspect.history import show_history  # noqa: PLC0415
+
+    run_async(
+        show_history(
+            *named(workload),
+            as_json=one_of(output, "text", "json") == "json",
+            every=every,
             url=nats_url,
             directory=directory,
         )
@@ -246,3 +271,11 @@ def support_bundle(
     for line in missing:
         print(f"sluice: {line}", file=sys.stderr)
     print(f"wrote {file}; look into it before you send it: it names workloads and queues")
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    from importlib.metadata import version as distribution_version  # noqa: PLC0415
+
+    print(f"sluice {distribution_version('sluicegate')}")

@@ -41,7 +41,7 @@ def spokes(
         raise typer.Exit(Exit.FAILED)
 
 
-@app.command()
+@app.command(short_help="Declare that nothing runs on a spoke any more.")
 def lost(
     spoke: Spoke,
     reason: Annotated[str, typer.Option(help="Why nothing can run there any more.")],

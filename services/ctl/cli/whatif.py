@@ -1,4 +1,4 @@
-"""The commands that try a change on a copy of the state: `simulate` and `plan`."""
+"""The commands that try something and write nothing: `simulate`, `plan` and `mutate`."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -139,3 +139,14 @@ def plan(
         # Exit status 1, with which Python ends, would say that something changes.
         raise CommandError("sluice plan", repr(error), status=Exit.NO_PLAN) from error
     raise typer.Exit(status)
+
+
+@app.command()
+def mutate(
+    pipelinerun_file: Annotated[Path, typer.Option(help="The object, as YAML or JSON.")],
+    config_dir: Annotated[Path, typer.Option(help="Folder with the classifier's config.yaml.")],
+) -> None:
+    """Print what the webhook would make of a PipelineRun or Job. Nothing needs to run."""
+    from services.ctl.admin.mutate import mutated_yaml  # noqa: PLC0415
+
+    print(mutated_yaml(pipelinerun_file, config_dir), end="")

@@ -6,12 +6,15 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from typer.main import get_command
 
+from services.ctl.cli.commands import ENTRIES
 from services.ctl.dev.app import EXAMPLE
 from services.ctl.main import app
 from services.ctl.programs import Program
@@ -85,7 +88,7 @@ def imported_packages(command: tuple[str, ...]) -> set[str]:
 
 @pytest.mark.parametrize(
     "command",
-    [(), *((name,) for name in ("run", "dev", "demo", "history", "bus", "get", "explain", "top"))],
+    [(), *((name,) for name in {entry.module: name for name, entry in ENTRIES.items()}.values())],
 )
 def test_help_imports_no_slow_package(command: tuple[str, ...]) -> None:
     assert HEAVIER & imported_packages((*command, "--help")) == set()
@@ -134,6 +137,31 @@ def test_the_help_lists_commands_and_exit_statuses() -> None:
         assert f"  {command} " in text
     for status in ("0 done", "1 the answer is no", "2 wrong option", "3 NATS", "130 interrupted"):
         assert status in " ".join(text.split())
+
+
+def test_the_list_of_commands_is_what_is_defined() -> None:
+    modules = {entry.module for entry in ENTRIES.values()}
+    defined = {
+        info.name or info.callback.__name__ if name not in ENTRIES else name
+        for name in modules
+        for info in import_module(f"services.ctl.cli.{name}").app.registered_commands
+    }
+    assert sorted(ENTRIES) == sorted(defined)
+    commands = typer.main.get_group(app).commands
+    assert [commands[name].name for name in ENTRIES] == list(ENTRIES)
+
+
+@pytest.mark.parametrize(
+    "group", [(), *((name,) for name, each in ENTRIES.items() if each.module == name)]
+)
+def test_lists_of_commands_cut_no_sentence_off(sluice: Sluice, group: tuple[str, ...]) -> None:
+    assert "..." not in sluice(*group, "--help")[1].replace("[ARGS]...", "")
+
+
+def test_a_command_imports_the_options_of_no_other() -> None:
+    ours = "services.ctl.cli."
+    loaded = {name for name in imported_modules(("spokes", "--help")) if name.startswith(ours)}
+    assert loaded == {f"{ours}{name}" for name in ("commands", "completers", "options", "spokes")}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from services.ctl.cli.completion import script
+from services.ctl.get.completion import script
 from shared.runtime.command import CommandError
 
 NOBODY = "nats://127.0.0.1:9"
