@@ -2,11 +2,9 @@
 
 from typing import Final
 
-from pydantic.fields import FieldInfo
-
 from services.ctl.admin.integration import list_lines
 from shared.contracts.kueue import integrations
-from shared.contracts.kueue.schema import ApiModel
+from shared.contracts.kueue.schema import ApiModel, descriptions
 from shared.integrations.registry import documents, opted
 
 _PARTS: Final[tuple[tuple[str, type[ApiModel]], ...]] = (
@@ -65,16 +63,14 @@ def integration_page(generated: str) -> str:
             "| field | needed | meaning |",
             "|---|---|---|",
         ]
+        texts = descriptions(model)
         for name, field in model.model_fields.items():
             needed = "yes" if field.is_required() else ""
-            lines.append(f"| `{field.alias or name}` | {needed} | {_meaning(field)} |")
+            meaning = _one_line(texts.get(name, "")).replace("|", "\\|")
+            lines.append(f"| `{field.alias or name}` | {needed} | {meaning} |")
     for name, text in (*documents(), *opted()):
         lines += ["", f"## `{name}`", "", "```yaml", text.rstrip(), "```"]
     return "\n".join(lines) + "\n"
-
-
-def _meaning(field: FieldInfo) -> str:
-    return _one_line(field.description or "").replace("|", "\\|")
 
 
 def _one_line(text: str) -> str:

@@ -1,12 +1,10 @@
 """`docs/reference/lifecycle.md`: the states of a workload, from quota's transition table."""
 
-import ast
-import inspect
 from enum import Enum
-from itertools import pairwise
 from typing import Final, TypeVar
 
 from services.quota.lifecycle.table import TRANSITIONS, Event, State
+from shared.contracts.kueue.docstrings import docstrings
 
 _Enum = TypeVar("_Enum", bound=Enum)
 
@@ -96,16 +94,5 @@ def _transitions() -> list[str]:
 
 def member_docstrings(enum: type[_Enum]) -> dict[_Enum, str]:
     """The docstring below each member, which Python does not keep."""
-    [definition] = ast.parse(inspect.getsource(enum)).body
-    assert isinstance(definition, ast.ClassDef)
-    texts = dict.fromkeys(enum, "")
-    for member, below in pairwise(definition.body):
-        match member, below:
-            case (
-                ast.Assign(targets=[ast.Name(id=name)]),
-                ast.Expr(value=ast.Constant(value=str(text))),
-            ):
-                texts[enum[name]] = " ".join(text.split())
-            case _:
-                pass
-    return texts
+    texts = docstrings(enum)
+    return {member: " ".join(texts.get(member.name, "").split()) for member in enum}

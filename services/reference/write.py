@@ -3,11 +3,9 @@
 Run by `make contracts`, which fails where the result differs from what is committed.
 """
 
-import ast
 import inspect
 import sys
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +34,7 @@ from services.whatif.inputs import OBSERVED_KINDS
 from shared.bus.admin.asyncapi import asyncapi, to_yaml
 from shared.bus.nats.work.worker import Registration
 from shared.contracts.kube.kinds import MULTIKUEUE_CLUSTER
+from shared.contracts.kueue.docstrings import docstrings
 from shared.contracts.messages.admissions import Admission, Term
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.checks import CheckState
@@ -267,17 +266,8 @@ def _docstrings(settings: type[ServiceSettings]) -> dict[str, str]:
     for base in settings.__mro__:
         if not issubclass(base, ServiceSettings):
             continue
-        [definition] = ast.parse(inspect.getsource(base)).body
-        assert isinstance(definition, ast.ClassDef)
-        for field, below in pairwise(definition.body):
-            match field, below:
-                case (
-                    ast.AnnAssign(target=ast.Name(id=name)),
-                    ast.Expr(value=ast.Constant(value=str(text))),
-                ):
-                    texts.setdefault(name, " ".join(text.split()))
-                case _:
-                    pass
+        for name, text in docstrings(base).items():
+            texts.setdefault(name, " ".join(text.split()))
     return texts
 
 

@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema
 
+from shared.contracts.kueue.docstrings import docstrings
+
 Schema = dict[str, Any]
 
 _UNKNOWN_TO_KUBERNETES: Final = ("title", "$defs", "propertyNames", "discriminator")
@@ -33,8 +35,26 @@ class ApiModel(BaseModel):
         extra="ignore",
         frozen=True,
         strict=True,
-        use_attribute_docstrings=True,
     )
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> Schema:
+        """Describe the fields by their docstrings. Whoever only validates does not pay for that."""
+        schema = handler.resolve_ref_schema(generated := handler(core_schema))
+        for name, text in descriptions(cls).items():
+            field = schema["properties"][cls.model_fields[name].alias or name]
+            field.setdefault("description", text)
+        return generated
+
+
+def descriptions(model: type[ApiModel]) -> dict[str, str]:
+    """Name of each field of a model to the docstring below it."""
+    found: dict[str, str] = {}
+    for base in model.__mro__[: model.__mro__.index(ApiModel)]:
+        found = docstrings(base) | found
+    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
