@@ -116,11 +116,15 @@ def test_spent_budget_says_only_when_it_starts_at_the_earliest() -> None:
     assert told.expected_start is None
     assert told.expected_earliest is not None
     assert told.expected_earliest > NOW
-    because = "no start is foreseen within the budget of 0.2 s"
+    because = "the forecast found no start in the 0.2 s that it may take"
     assert told.expected_start_unknown_because == because
-    line = expected(told.model_dump(mode="json", exclude_none=True), NOW)
-    assert line.startswith("in "), line
-    assert line.endswith(f" at the earliest: {because}"), line
+    item = told.model_dump(mode="json", exclude_none=True)
+    later = NOW + timedelta(minutes=3)
+    assert expected(item | {"expected_earliest": later.isoformat()}, NOW) == (
+        f"in 3m at the earliest: {because}"
+    )
+    soon = NOW + timedelta(seconds=2)  # That it does not start at once needs no telling.
+    assert expected(item | {"expected_earliest": soon.isoformat()}, NOW) == f"unknown: {because}"
 
 
 def test_futures_end_early_where_none_starts_it() -> None:

@@ -15,6 +15,9 @@ from shared.runtime.command import CommandError, Exit
 
 ANSWER_SECONDS: Final = 5.0
 QUOTA_AWAY: Final = "is a quota service running, and has it read the streams? `sluice doctor` looks"
+LATE_SECONDS: Final = 60.0
+"""An earliest start that is nearer says nothing: it waits now."""
+
 _WIDTH: Final = 16
 
 Json = dict[str, Any]
@@ -185,7 +188,8 @@ def expected(item: Json, now: datetime) -> str:
         because = item.get("expected_start_unknown_because")
         if not because:
             return "as soon as its checks are ready"
-        return f"in {begin} at the earliest: {because}" if begin else f"unknown: {because}"
+        is_late = earliest is not None and (earliest - now).total_seconds() >= LATE_SECONDS
+        return f"in {begin} at the earliest: {because}" if is_late else f"unknown: {because}"
     end = "any time" if latest is None else _from_now(latest, now)
     rough = f"; {item['expected_start_rough']}" if item.get("expected_start_rough") else ""
     runs = item.get("expected_from_runs")

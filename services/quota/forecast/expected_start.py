@@ -92,7 +92,7 @@ class ExpectedStart:
             played = f"{self.futures} of {self.wanted} futures played in {seconds:g} s"
             return f"rough: {played}" if few else ""
         if self.cut:
-            return f"no start is foreseen within the budget of {seconds:g} s"
+            return f"the forecast found no start in the {seconds:g} s that it may take"
         hours = int(HORIZON.total_seconds() // 3600)
         return f"it does not start within {hours} hours in most of {self.futures} futures"
 

@@ -59,7 +59,10 @@ export const inOrder = (a, b) => RANK[a.status] - RANK[b.status] || b.priority -
 
 export const count = (rows, ...statuses) => rows.filter((row) => statuses.includes(row.status)).length;
 
-// Reasons for which a workload does not start by waiting.
+// Has quota and is not admitted yet: waits for checks, or for the end of its pods. Those that run are counted beside it.
+export const onlyReserved = (row) => (row.reserving === undefined ? undefined : Math.max(0, row.reserving - (row.admitted || 0)));
+
+// Reasons for which a workload will not start by itself.
 export const STUCK = new Set(["Misconfigured", "ExceedsMaxQuota", "NoMatchingFlavor", "Deactivated", "Suspended"]);
 
 const EVICTED_MAX = 50;

@@ -1,7 +1,7 @@
 // Mine: by namespace, what waits and why, in the words of its reason.
 import { element, key, link, note, number, plainly, cell, section, since, status, table, titleOf, toNamespace, toQueue, toWorkload } from "/dom.js";
 import { REASONS } from "/reasons.js";
-import { count, inOrder, localQueues, state } from "/state.js";
+import { count, inOrder, localQueues, onlyReserved, state } from "/state.js";
 
 const SHOWN_MAX = 100;
 
@@ -60,7 +60,7 @@ function queue(row) {
   return element("tr", { "data-queue": key(row) }, element("th", { scope: "row" }, link(toQueue(row), row.name)),
     cell(row.clusterQueue ? link(toQueue({ cluster: row.cluster, name: row.clusterQueue }), row.clusterQueue) : "–",
       row.active === false ? element("span", { class: "problem" }, [row.reason, row.message].filter(Boolean).join(": ")) : null),
-    number(row.pending), number(row.reserving), number(row.admitted), cell(used.join(", ") || "–"));
+    number(row.pending), number(onlyReserved(row)), number(row.admitted), cell(used.join(", ") || "–"));
 }
 
 function listed(rows, label) {

@@ -3,7 +3,7 @@ import { asking, element, inactive, key, link, note, section, toCohort, toQueue,
 import { asked, doubt } from "/asked.js";
 import { balances, bar, isHeld, legend, placesOf, shareOf } from "/balance.js";
 import { SPANS, again } from "/chart.js";
-import { STUCK, clusterQueues, count, latest, severalClusters, state } from "/state.js";
+import { STUCK, clusterQueues, count, latest, onlyReserved, severalClusters, state } from "/state.js";
 
 const SHOWN_BARS = 3;
 const SHOWN_STUCK = 5;
@@ -65,7 +65,7 @@ function figures() {
     figure("finished", count(rows, "FINISHED"), "/workloads?status=FINISHED"));
 }
 
-const FROM = { prometheus: "By Prometheus.", streams: "By what the streams tell; the other alerts need a Prometheus (SLUICE_CONSOLE_PROMETHEUS_URL)." };
+const FROM = { prometheus: "So says Prometheus.", streams: "Judged by the streams alone; the other alerts need a Prometheus (SLUICE_CONSOLE_PROMETHEUS_URL)." };
 
 function alerts({ items, source, problem: why }) {
   const line = (each, at) => element("li", { "data-at": `${each.name}-${at}`, "data-severity": each.severity },
@@ -80,9 +80,9 @@ function attention(queues) {
     link(toQueue(row), row.name), ` is inactive. ${inactive(row)}`));
   const stuck = [...state.workloads.values()].filter((row) => row.status === "PENDING" && STUCK.has(row.reason));
   const shown = stuck.slice(0, SHOWN_STUCK).map((row) => element("li", {},
-    link(toWorkload(row), `${row.namespace}/${titleOf(row)}`), ` does not start by waiting. ${row.reason}: ${row.message || ""}`));
+    link(toWorkload(row), `${row.namespace}/${titleOf(row)}`), ` will not start by itself. ${row.reason}: ${row.message || ""}`));
   if (stuck.length > shown.length) {
-    shown.push(element("li", {}, link("/workloads?status=PENDING&stuck=1", `${stuck.length - shown.length} more`), " do not start by waiting."));
+    shown.push(element("li", {}, link("/workloads?status=PENDING&stuck=1", `${stuck.length - shown.length} more`), " will not start by themselves."));
   }
   if (!closed.length && !stuck.length) return null;
   return section("Needs attention", element("ul", { class: "attention" }, closed, shown));
@@ -115,7 +115,7 @@ function branch(leaves, known) {
 
 function leaf(row, known) {
   const counts = element("dl", { class: "counts" });
-  for (const [title, value] of [["waiting", row.pending], ["reserved", row.reserving], ["admitted", row.admitted]]) {
+  for (const [title, value] of [["waiting", row.pending], ["reserved", onlyReserved(row)], ["admitted", row.admitted]]) {
     counts.append(element("div", {}, element("dt", {}, title), element("dd", {}, String(value ?? "–"))));
   }
   return element("li", { class: "node", "data-queue": key(row) },

@@ -1,6 +1,6 @@
 // A ClusterQueue or a LocalQueue: its quota, who waits in it in order, and who runs.
 import { age, amount, asking, cell, element, inactive, key, link, note, number, plainly, problem, section, since, status, table, titleOf, toCohort, toFlavor, toQueue, toWorkload } from "/dom.js";
-import { inCluster, inOrder, localQueues, state } from "/state.js";
+import { inCluster, inOrder, localQueues, onlyReserved, state } from "/state.js";
 import { asked, doubt } from "/asked.js";
 import { balances, bar, flows, legend, placesOf, treeOf } from "/balance.js";
 import { choice, spanOf } from "/chart.js";
@@ -8,6 +8,7 @@ import { used } from "/pages/use.js";
 
 const SHOWN_MAX = 200;
 const STARTS_MS = 30000;
+const LATE_MS = 60000;
 const VISIBILITY = "/apis/visibility.kueue.x-k8s.io/v1beta2";
 
 export function clusterQueue(query, cluster, name) {
@@ -80,7 +81,7 @@ function entrances(row) {
   if (!rows.length) return null;
   return section("LocalQueues", table("LocalQueues", ["LocalQueue", "Namespace", "#Waiting", "#Reserved", "#Admitted"], rows.map((each) =>
     element("tr", { "data-queue": key(each) }, element("th", { scope: "row" }, link(toQueue(each), each.name)), cell(each.namespace),
-      number(each.pending), number(each.reserving), number(each.admitted)))));
+      number(each.pending), number(onlyReserved(each)), number(each.admitted)))));
 }
 
 function listed(rows, label, starts, positions) {
@@ -106,7 +107,8 @@ const from = (at) => age(new Date().toISOString(), Date.parse(at));
 
 function start(each) {
   if (!each) return element("td", { class: "number start" }, "–");
-  if (!each.expectedStart) return element("td", { class: "number start", title: "no start is foreseen" }, `after ${from(each.expectedEarliest)}`);
+  // An earliest start that is near says nothing: it waits now.
+  if (!each.expectedStart) return element("td", { class: "number start", title: "the forecast found no start" }, Date.parse(each.expectedEarliest) - Date.now() > LATE_MS ? `after ${from(each.expectedEarliest)}` : "unknown");
   const range = `80 %: in ${from(each.expectedEarliest)} to ${each.expectedLatest ? from(each.expectedLatest) : "any time"}`;
   return element("td", { class: "number start", title: range }, `in ${from(each.expectedStart)}`);
 }

@@ -7,6 +7,7 @@ import { Unanswered, ask } from "/stream.js";
 const AGAIN_MS = 4500; // What is said is at most five seconds old.
 const FORECAST_MS = 60000;
 const SELDOM_MS = 15000;
+const LATE_MS = 60000;
 
 let why = { of: null };
 
@@ -119,7 +120,7 @@ const commands = (row) => [
   `sluice history ${row.namespace}/${row.name}`,
   `sluice who-preempted ${row.namespace}/${row.name}`,
   `nats stream get ADMISSIONS --last-for ${subject("admission", row)}`,
-  `nats sub --stream WORKLOADS --all ${subject("workload", row)}`,
+  `nats sub '${subject("*", row)}'`,
   `kubectl describe workload -n ${row.namespace} ${row.name}`,
   ...(row.job ? [`kubectl describe ${row.job.kind.toLowerCase()} -n ${row.namespace} ${row.job.name}`] : []),
 ];
@@ -214,7 +215,8 @@ function expected(item) {
   const from = (at) => age(new Date().toISOString(), Date.parse(at));
   const because = item.expected_start_unknown_because;
   if (!item.expected_start) {
-    if (because && item.expected_earliest) return `in ${from(item.expected_earliest)} at the earliest: ${because}`;
+    // An earliest start that is near says nothing: it waits now.
+    if (because && Date.parse(item.expected_earliest) - Date.now() > LATE_MS) return `in ${from(item.expected_earliest)} at the earliest: ${because}`;
     return because ? `unknown: ${because}` : "";
   }
   const latest = item.expected_latest ? from(item.expected_latest) : "any time";

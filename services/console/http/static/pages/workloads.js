@@ -50,7 +50,7 @@ function filters(query, shown) {
     choice("namespace", "Namespace", namesOf("namespace")), choice("clusterQueue", "ClusterQueue", namesOf("clusterQueue")),
     choice("status", "Status", STATUSES, words),
     element("label", { class: "check" }, element("input", { type: "checkbox", name: "stuck", id: "filter-stuck", value: "1",
-      checked: query.get("stuck") ? "" : null }), " only what never starts by waiting"),
+      checked: query.get("stuck") ? "" : null }), " only what will not start by itself"),
     element("p", { id: "count", role: "status" }, `${shown} of ${state.workloads.size}${left}`));
   form.onsubmit = (event) => event.preventDefault();
   form.oninput = (event) => {
