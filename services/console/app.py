@@ -147,7 +147,7 @@ def _kube(parts: Parts, settings: ConsoleSettings) -> HttpKube | None:
             "no authorisation: everybody on this machine sees everything (console_authorization is none)"
         )
         return None
-    kube = HttpKube.from_kubeconfig(settings.kubeconfig, settings.kube_context)
+    kube = HttpKube.for_service(settings.kubeconfig, settings.kube_context)
     parts.on_stop(kube.close)
     return kube
 

@@ -378,7 +378,7 @@ def program(overrides: Overrides = NO_OVERRIDES) -> Program:
         # Imported here: the simulated world builds a patcher without the Kubernetes library.
         from shared.kube.client import HttpKube  # noqa: PLC0415
 
-        kube = HttpKube.from_kubeconfig(settings.kubeconfig, context=settings.kube_context)
+        kube = HttpKube.for_service(settings.kubeconfig, context=settings.kube_context)
         parts.on_stop(kube.close)
         patcher = assemble(
             settings=settings,

@@ -79,7 +79,7 @@ def program(overrides: Overrides = NO_OVERRIDES) -> Program:
         # Imported here: the world builds a watcher without an HTTP client.
         from shared.kube.client import HttpKube  # noqa: PLC0415
 
-        kube = HttpKube.from_kubeconfig(settings.kubeconfig, context=settings.kube_context)
+        kube = HttpKube.for_service(settings.kubeconfig, context=settings.kube_context)
         parts.on_stop(kube.close)
         return assemble(
             settings=settings, bus=parts.bus, kube=kube, now=utc_now, random=random_module.Random()

@@ -13,7 +13,7 @@ from shared.contracts.kube.kinds import SECRET, Kind
 from shared.contracts.webhook import FIELD_MANAGER
 from shared.kube.answers import decoded, encoded, error_from, error_from_status
 from shared.kube.config import OpenAccess, from_settings, plain
-from shared.kube.connections import READ_BYTES, Connections
+from shared.kube.connections import READ_BYTES, Answered, Connections
 from shared.kube.lines import lines
 from shared.kube.port import (
     ExpiredError,
@@ -69,8 +69,10 @@ class HttpKube:
         call_seconds: float = CALL_SECONDS,
         watch_seconds: int = WATCH_SECONDS,
         silence_seconds: float = SILENCE_SECONDS,
+        on_answer: Answered | None = None,
     ) -> None:
         self._open_access = access
+        self._on_answer = on_answer
         self._connections_max = connections
         self._page_items = page_items
         self._watch_seconds = watch_seconds
@@ -91,6 +93,13 @@ class HttpKube:
     def from_kubeconfig(cls, kubeconfig: str | None, context: str | None = None) -> Self:
         """The cluster of a kubeconfig file; without one, the cluster of this pod."""
         return cls(from_settings(kubeconfig, context))
+
+    @classmethod
+    def for_service(cls, kubeconfig: str | None, context: str | None = None) -> Self:
+        """As `from_kubeconfig`, for a process with metrics: they count the answers."""
+        from shared.telemetry.metrics import count_kube_answer  # noqa: PLC0415
+
+        return cls(from_settings(kubeconfig, context), on_answer=count_kube_answer)
 
     async def served(self) -> frozenset[tuple[str, str, str]]:
         """Return (group, version, plural) of every resource that the server serves."""
@@ -293,10 +302,15 @@ class HttpKube:
             return self._connected
         async with self._opening:
             if self._connected is None:
-                self._connected = Connections(
-                    await self._open_access(), connections=self._connections_max
-                )
+                self._connected = await self._connect()
             return self._connected
+
+    async def _connect(self) -> Connections:
+        return Connections(
+            await self._open_access(),
+            connections=self._connections_max,
+            on_answer=self._on_answer,
+        )
 
     async def _reopened(self, refused: Connections) -> bool:
         """Read the credentials again; False if they were read a moment ago."""
@@ -305,9 +319,7 @@ class HttpKube:
                 return True
             if asyncio.get_running_loop().time() - refused.since < REOPEN_SECONDS:
                 return False
-            self._connected = Connections(
-                await self._open_access(), connections=self._connections_max
-            )
+            self._connected = await self._connect()
             # Watches and calls on the old connections may finish. Those before them were replaced
             # at least thirty seconds earlier and are closed now.
             for connections in self._retired:

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from io import BytesIO
 from typing import Any, Final
@@ -13,7 +13,6 @@ import aiohttp
 
 from shared.kube.config import Access
 from shared.kube.port import UnavailableError
-from shared.telemetry.metrics import KUBE_REQUESTS, KUBE_SECONDS
 
 READ_BYTES: Final = 1 << 18
 """Read-ahead of a connection in bytes."""
@@ -26,12 +25,19 @@ _KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT
 between systems; what a system lacks it goes without."""
 
 
+Answered = Callable[[str, str, float], None]
+"""Is told of each answer: method, status code (``none``: there was none), seconds."""
+
+
 class Connections:
     """A pool for calls, and for each watch a connection beside it. Must be made in a running loop."""
 
-    def __init__(self, access: Access, *, connections: int) -> None:
+    def __init__(
+        self, access: Access, *, connections: int, on_answer: Answered | None = None
+    ) -> None:
         self.since = asyncio.get_running_loop().time()
         self._access = access
+        self._on_answer = on_answer
         self._proxy = access.proxy or _usual_proxy(access.server)
         self._calls = self._session(connections)
         self._watches = self._session(0)
@@ -68,8 +74,8 @@ class Connections:
             text = f"{method} {path}: {type(error).__name__}: {error}"
             raise UnavailableError(text) from error
         finally:
-            KUBE_SECONDS.labels(method=method).observe(loop.time() - began)
-            KUBE_REQUESTS.labels(method=method, code=code).inc()
+            if self._on_answer is not None:
+                self._on_answer(method, code, loop.time() - began)
 
     @asynccontextmanager
     async def watch(

@@ -31,6 +31,14 @@ KUBE_SECONDS: Final = Histogram(
     ["method"],
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
 )
+
+
+def count_kube_answer(method: str, code: str, seconds: float) -> None:
+    """Count an answer of the Kubernetes API. `code` is ``none`` where there was none."""
+    KUBE_SECONDS.labels(method=method).observe(seconds)
+    KUBE_REQUESTS.labels(method=method, code=code).inc()
+
+
 UNREADABLE: Final = Counter(
     "sluicegate_bus_unreadable",
     "Entries that a reader skipped because their body could not be read.",
