@@ -11,7 +11,11 @@ class Section(BaseModel):
     """One section: immutable, with Kueue's names, and nothing that it does not know."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True
+        frozen=True,
+        defer_build=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        populate_by_name=True,
     )
 
 

@@ -35,6 +35,7 @@ class ApiModel(BaseModel):
         extra="ignore",
         frozen=True,
         strict=True,
+        defer_build=True,
     )
 
     @classmethod

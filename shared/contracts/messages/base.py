@@ -58,7 +58,7 @@ def _first(cause: ValidationError) -> str:
 class Part(BaseModel):
     """A part of a message: immutable, unknown fields ignored."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     _all_fields: ClassVar[set[str]] = set()
     """What pydantic calls the fields that were set. Nobody asks for them, and a set for each part would
