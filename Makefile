@@ -133,8 +133,8 @@ bench-rest: setup ## Measure `sluice dev` while nothing happens: CPU in % of a c
 bench-console: setup ## Measure the console: CPU and memory with 10,000 workloads, 50 open pages and 50 changes a second
 	$(RUN)/python -m services.console.bench
 
-bench-startup: setup ## Measure the start of quick commands: CPU ms of help, completion, get, hosts, dead
-	$(RUN)/python -m services.ctl.bench_startup
+bench-startup: setup ## Measure the start of quick commands: CPU ms of each against a `sluice dev`
+	$(RUN)/python -m services.ctl.bench.startup
 
 contracts: setup ## Regenerate docs/reference, dashboards and deploy/nats/{streams,contexts}; fails if anything changed
 	$(RUN)/python -m services.reference.write

@@ -1,5 +1,6 @@
 """Where the command `sluice` begins. What it imports takes a moment, in which Ctrl-C may come, too."""
 
+import os
 import sys
 from typing import Final
 
@@ -9,9 +10,15 @@ _INTERRUPTED: Final = 130
 
 def main() -> None:
     """Run the command. Ctrl-C ends it with its exit status and without a traceback."""
+    # Nobody extends pydantic here, and to look for who might reads what is said of every installed package.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
         from services.ctl.main import main as command  # noqa: PLC0415
 
         command()
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

@@ -11,7 +11,8 @@ import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Final
 
 from services.ctl.bench.processes import Usage, tree, usage
@@ -32,27 +33,33 @@ async def measured(arguments: Sequence[str], *, minutes: float) -> tuple[float, 
     with tempfile.TemporaryDirectory(prefix="sluice-rest-") as folder:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        dev = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "services.ctl.main", "dev", "--quiet"),
-            *("--directory", folder, *arguments),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        try:
-            await _wait_ready(dev)
+        async with running_dev(("--directory", folder, *arguments)) as dev:
             start_seconds = loop.time() - began
             started = {pid: used.cpu_seconds for pid, used in _look(dev.pid).items()}
             await asyncio.sleep(SETTLE_SECONDS)
             names, before, at = tree(dev.pid), _look(dev.pid), loop.time()
             await asyncio.sleep(minutes * 60)
             after, seconds = _look(dev.pid), loop.time() - at
-        finally:
-            if dev.returncode is None:
-                dev.send_signal(signal.SIGTERM)
-            await dev.communicate()
     lines = [f"ready after {start_seconds:.1f} s and {sum(started.values()):.1f} s of CPU"]
     table, last = report(names, before, after, seconds=seconds)
     return start_seconds, [*lines, *table], last
+
+
+@asynccontextmanager
+async def running_dev(arguments: Sequence[str]) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A `sluice dev` that is ready, until the context ends. Raises `RuntimeError` if it ends before."""
+    dev = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "services.ctl.main", "dev", "--quiet", *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        await _wait_ready(dev)
+        yield dev
+    finally:
+        if dev.returncode is None:
+            dev.send_signal(signal.SIGTERM)
+        await dev.communicate()
 
 
 async def _wait_ready(dev: asyncio.subprocess.Process) -> None:

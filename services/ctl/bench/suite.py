@@ -20,7 +20,7 @@ BENCHMARKS: Final = {
     "engine": ("services.quota.bench",),
     "webhook": ("services.classifier.bench",),
     "bus": ("shared.bus.bench",),
-    "startup": ("services.ctl.bench_startup",),
+    "startup": ("services.ctl.bench.startup",),
     "rest": ("services.ctl.bench.rest", "--minutes", "2"),
     "cluster": ("services.ctl.bench_cluster", "--load", "baseline", "--scale", "0.1"),
     "latency": ("services.ctl.bench.latency", "--minutes", "1"),

@@ -21,7 +21,7 @@ from services.ctl.programs import Program
 from shared.runtime.command import Exit
 from shared.testing.waiting import PATIENCE_SECONDS
 from tests.unit.ctl.bad_input import NO_SERVER
-from tests.unit.ctl.whatif_objects import Sluice
+from tests.unit.ctl.whatif_objects import CONFIGURATION_KINDS, Sluice, cluster_queue
 
 RUN = """
 apiVersion: tekton.dev/v1
@@ -115,6 +115,16 @@ def test_command_that_writes_imports_no_library_of_services(tmp_path: Path) -> N
     assert ({*HEAVY, "structlog"} - {"aiohttp"}) & imported == set()
 
 
+def test_plan_for_queues_imports_no_library_of_services(file: Any) -> None:
+    """Only new jobs need the kinds of jobs, CEL, and the webhook with its metrics and traces."""
+    state = file("state/q.yaml", *CONFIGURATION_KINDS, cluster_queue(4)).parent
+    change = file("more.yaml", cluster_queue(8))
+    imported = imported_packages(("plan", "--state", str(state), "-f", str(change)))
+    assert "pydantic" in imported
+    heavy = {*HEAVY, "structlog", "prometheus_client", "google", "cel_expr_python"} - {"pydantic"}
+    assert heavy & imported == set()
+
+
 @pytest.mark.parametrize(
     ("command", "modules_max"),
     [
@@ -127,7 +137,7 @@ def test_command_that_writes_imports_no_library_of_services(tmp_path: Path) -> N
 def test_help_completion_and_get_import_few_modules(
     command: tuple[str, ...], modules_max: int
 ) -> None:
-    """Start-up time is the number of modules; `python -m services.ctl.bench_startup` measures it."""
+    """Start-up time is the number of modules; `python -m services.ctl.bench.startup` measures it."""
     assert len(imported_modules(command)) <= modules_max
 
 

@@ -1,0 +1,147 @@
+"""`make bench-startup`: the CPU time that quick commands take from start to end, against a `sluice dev`.
+
+In its simulated cluster 50 Jobs wait in a queue for two. Beside each command stands how many starts of an
+empty Python program take as long: that depends less on the machine. The last line is
+``startup: <the most expensive command> <CPU ms> ms``.
+"""
+
+import asyncio
+import json
+import os
+import resource
+import subprocess
+import sys
+from argparse import ArgumentParser
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from services.ctl.bench.rest import running_dev
+from services.ctl.connect.reader import STATE_FILE
+from shared.contracts.kube.kinds import CLUSTER_QUEUE, JOB, LOCAL_QUEUE, NAMESPACE, RESOURCE_FLAVOR
+from shared.kube.client import HttpKube
+from shared.runtime.command import Exit
+
+RUNS: Final = 5
+JOBS: Final = 50
+WAIT_SECONDS: Final = 20.0
+"""From the creation of the Jobs to the first measurement: all are seen and told why they wait."""
+
+_NAME: Final = "bench"
+COMMANDS: Final = (
+    "--help",
+    "get --help",
+    "completion bash",
+    "status",
+    f"get workloads -n {_NAME}",
+    "get clusterqueues",
+    f"explain {_NAME}/job-9 --no-forecast",
+    f"explain {_NAME}/job-9",
+    "top --once",
+    f"history {_NAME}/job-9",
+    "who-preempted",
+    "doctor",
+    "hosts",
+    "dead list",
+    "plan -f more.yaml",
+    f"resume clusterqueue {_NAME}",
+)
+
+Json = dict[str, Any]
+
+
+def _queue(cpu: int) -> Json:
+    quota = {"name": "cpu", "nominalQuota": cpu}
+    group = {"coveredResources": ["cpu"], "flavors": [{"name": _NAME, "resources": [quota]}]}
+    spec = {"namespaceSelector": {}, "resourceGroups": [group]}
+    return _object("kueue.x-k8s.io/v1beta2", "ClusterQueue", spec)
+
+
+def _object(api_version: str, kind: str, spec: Json, **metadata: Any) -> Json:
+    named = {"name": _NAME, **metadata}
+    return {"apiVersion": api_version, "kind": kind, "metadata": named, "spec": spec}
+
+
+def _job(number: int) -> Json:
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "1"}}}
+    return _object(
+        "batch/v1",
+        "Job",
+        {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
+        name=f"job-{number}",
+        namespace=_NAME,
+        labels={"kueue.x-k8s.io/queue-name": _NAME},
+    )
+
+
+async def _fill(kubeconfig: Path) -> None:
+    """A queue for two Jobs, and many that wait in it."""
+    queue = _object(
+        "kueue.x-k8s.io/v1beta2", "LocalQueue", {"clusterQueue": _NAME}, namespace=_NAME
+    )
+    kube = HttpKube.from_kubeconfig(str(kubeconfig))
+    try:
+        await kube.create(NAMESPACE, _object("v1", "Namespace", {}))
+        flavor = _object("kueue.x-k8s.io/v1beta2", "ResourceFlavor", {})
+        await kube.create(RESOURCE_FLAVOR, flavor)
+        await kube.create(CLUSTER_QUEUE, _queue(2))
+        await kube.create(LOCAL_QUEUE, queue)
+        for number in range(JOBS):
+            await kube.create(JOB, _job(number))
+    finally:
+        await kube.close()
+
+
+def _cpu_seconds() -> float:
+    """User and system time of all children that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _cpu_ms(arguments: tuple[str, ...], folder: Path) -> float:
+    environment = {name: value for name, value in os.environ.items() if name != "NATS_URL"}
+    before = _cpu_seconds()
+    subprocess.run(  # noqa: S603 - it is this program itself
+        [sys.executable, *arguments], check=False, capture_output=True, cwd=folder, env=environment
+    )
+    return 1000 * (_cpu_seconds() - before)
+
+
+async def measured(runs: int) -> dict[str, float]:
+    """Median CPU milliseconds of each command, and of an empty program under the name ``python``."""
+    programs = {name: ("-m", "services.ctl.entry", *name.split()) for name in COMMANDS}
+    with TemporaryDirectory(prefix="sluice-startup-") as name:
+        folder = Path(name)
+        async with running_dev(("--directory", str(folder / ".sluice"))):
+            state = json.loads((folder / ".sluice" / STATE_FILE).read_text())
+            await _fill(Path(state["kubeconfig"]))
+            (folder / "more.yaml").write_text(json.dumps(_queue(4)))
+            await asyncio.sleep(WAIT_SECONDS)
+            # In turn: what else the machine does is shared by all.
+            taken = [
+                {
+                    name: await asyncio.to_thread(_cpu_ms, arguments, folder)
+                    for name, arguments in {"python": ("-c", "pass"), **programs}.items()
+                }
+                for _ in range(runs)
+            ]
+    return {name: median(each[name] for each in taken) for name in taken[0]}
+
+
+def main() -> int:
+    """Run each command several times; print the median CPU time of each."""
+    parser = ArgumentParser(prog="python -m services.ctl.bench.startup", description=__doc__)
+    parser.add_argument("--runs", type=int, default=RUNS, help="how often each command runs")
+    medians = asyncio.run(measured(parser.parse_args().runs))
+    empty = medians.pop("python")
+    print(f"{'an empty program':<40}{empty:>6.0f} ms")
+    for name, ms in medians.items():
+        print(f"sluice {name:<33}{ms:>6.0f} ms{ms / empty:>7.1f} x")
+    worst = max(medians, key=lambda name: medians[name])
+    print(f"startup: sluice {worst} {medians[worst]:.0f} ms")
+    return Exit.OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())
