@@ -17,7 +17,8 @@ from services.classifier.evaluation.pool import EvaluationPool
 from services.classifier.metrics import REVIEWS_REFUSED
 from services.classifier.projection.handlers import Projection
 from services.classifier.projection.policy import DEFAULT_POLICY, Policy
-from services.classifier.rules import CONFIGURATION_FILE, RulesHolder, follow_rules
+from services.classifier.rules import CONFIGURATION_FILE
+from services.classifier.rules.holder import RulesHolder, follow_rules
 from services.classifier.settings import ClassifierSettings
 from services.classifier.webhook.app import webhook_app
 from services.classifier.webhook.namespace_defaults import NamespaceDefaults
@@ -30,7 +31,7 @@ from shared.runtime.host import run_service
 from shared.runtime.service import NO_OVERRIDES, Overrides, Parts, Program, utc_now
 from shared.runtime.web import WebServer
 from shared.settings.configuration import read_configuration
-from shared.telemetry.tracing import new_traceparent
+from shared.telemetry.traceparent import new_traceparent
 
 log = structlog.get_logger(__name__)
 

@@ -23,7 +23,7 @@ import orjson
 
 from services.classifier.cel import CelEngine
 from services.classifier.evaluation.pool import EvaluationPool
-from services.classifier.rules import RulesHolder
+from services.classifier.rules.holder import RulesHolder
 from services.classifier.webhook.app import webhook_app
 from services.classifier.webhook.reviewer import Reviewer
 from shared.contracts.webhook import PIPELINE_RUN_PATH

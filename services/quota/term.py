@@ -30,7 +30,8 @@ from services.quota.metrics.gauges import cohorts_of, named_cohorts, queue_of
 from services.quota.metrics.service import AUDITS, HALTED, ISOLATED, UNPLANNED
 from services.quota.publishing.queue_status import Status
 from services.quota.trust.terms import next_term
-from services.quota.wire.inbound import CONFIGURATION_KINDS, HIDING, message_type, ruling_in
+from services.quota.wire.entries import HIDING, message_type, ruling_in
+from services.quota.wire.inbound import CONFIGURATION_KINDS
 from shared.bus.follow import existing, read, why_unreadable
 from shared.bus.port import (
     Bus,

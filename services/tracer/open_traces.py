@@ -21,7 +21,7 @@ from shared.contracts.kube.names import ORIGIN
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
 from shared.telemetry.spans import Context
-from shared.telemetry.tracing import is_sampled, parse_traceparent
+from shared.telemetry.traceparent import is_sampled, parse_traceparent
 
 EVENTS_MAX: Final = 2_000
 """Events of one workload. Beyond it, further waiting reasons are left out."""

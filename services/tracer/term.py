@@ -24,7 +24,7 @@ from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts.messages.traces import Traced
 from shared.telemetry.otlp import Collector
 from shared.telemetry.spans import Context, Span
-from shared.telemetry.tracing import is_sampled, parse_traceparent
+from shared.telemetry.traceparent import is_sampled, parse_traceparent
 
 log = structlog.get_logger(__name__)
 

@@ -3,16 +3,9 @@
 from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from services.classifier.projection.cluster_objects import ClusterObjects
-from services.classifier.projection.machine_slots import MachineSlots
-from services.classifier.projection.policy import DEFAULT_POLICY, Policy
-from services.classifier.projection.project import project_external, project_job
-from services.classifier.rules import Rules
-from services.classifier.webhook.mutation import RefusedError, mutate
 from services.quota.forecast import Snapshot
 from services.quota.forecast.snapshot import Id
 from services.quota.wire.inbound import CONFIGURATION_KINDS, TranslateError, observed_facts
@@ -22,12 +15,13 @@ from services.whatif.spokes import remove_spoke
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import Body, as_body, spec_of
 from shared.contracts.kube.kinds import Kind
-from shared.contracts.kube.names import workload_name
 from shared.contracts.kube.quantities import QuantityError, parse_quantity
 from shared.contracts.messages.observed import Observed
-from shared.contracts.messages.workloads import WorkloadState
-from shared.integrations import integration_for
 from shared.runtime.command import CommandError
+
+if TYPE_CHECKING:
+    from services.classifier.projection.policy import Policy
+    from services.classifier.rules import Rules
 
 _DECIDING: Final = frozenset(
     kind.kind
@@ -50,11 +44,11 @@ REMOVABLE: Final = {
 class Changes:
     """Applies changes to a snapshot, and records which workloads are new."""
 
-    rules: Rules | None = None
+    rules: "Rules | None" = None
     """The classifier rules that new jobs go through. None: jobs are submitted as they are."""
 
-    policy: Policy = DEFAULT_POLICY
-    """How the requests of new jobs are counted."""
+    policy: "Policy | None" = None
+    """How the requests of new jobs are counted. None: the default."""
 
     added: list[Id] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -69,13 +63,10 @@ class Changes:
         for manifest in manifests:
             if manifest.kind.kind in _DECIDING:
                 self._configure(snapshot, manifest, cluster)
-            elif manifest.kind.kind == kinds.WORKLOAD.kind or _is_queueable(manifest.kind):
-                jobs.append(manifest)
             else:
-                self.notes.append(f"left out {manifest.title}: it does not weigh")
-        cluster_objects = _cluster_objects(snapshot, cluster)
-        for number, manifest in enumerate(jobs):
-            self._submit(snapshot, manifest, cluster, cluster_objects, number)
+                jobs.append(manifest)
+        if jobs:
+            self._submit(snapshot, jobs, cluster)
 
     def _configure(self, snapshot: Snapshot, manifest: Manifest, cluster: str) -> None:
         observed = _observed(manifest.kind, manifest.object, cluster)
@@ -91,55 +82,22 @@ class Changes:
         elif (last.object or {}).get("spec") != (observed.object or {}).get("spec"):
             self.notes.append(f"changed {manifest.title}")
 
-    def _submit(
-        self,
-        snapshot: Snapshot,
-        manifest: Manifest,
-        cluster: str,
-        cluster_objects: ClusterObjects,
-        number: int,
-    ) -> None:
-        refuse_bad_quantities(manifest)
-        refuse_invalid(manifest, None)
-        obj = _as_created(manifest.object, snapshot.at, number)
-        if manifest.kind.kind == kinds.WORKLOAD.kind:
-            state = project_external(
-                obj, cluster=cluster, cluster_objects=cluster_objects, policy=self.policy
-            )
-        else:
-            state = self._job(manifest, obj, cluster, cluster_objects)
-        ident = (cluster, f"{state.namespace}/{state.name}")
-        snapshot.workloads[ident] = state
-        snapshot.admissions.pop(ident, None)
-        self.added.append(ident)
-        self.notes.append(f"submitted {manifest.title}")
+    def _submit(self, snapshot: Snapshot, manifests: Sequence[Manifest], cluster: str) -> None:
+        from services.whatif.submissions import Submissions, can_wait  # noqa: PLC0415
 
-    def _job(
-        self, manifest: Manifest, obj: Body, cluster: str, cluster_objects: ClusterObjects
-    ) -> WorkloadState:
-        integration = integration_for(group=manifest.kind.group, kind=manifest.kind.kind)
-        assert integration is not None, "only kinds that wait come here"
-        if self.rules is not None:
-            try:
-                obj = mutate(obj, self.rules).object
-            except RefusedError as error:
-                raise CommandError(manifest.source, f"the webhook refuses it: {error}") from error
-        metadata = obj["metadata"]
-        return project_job(
-            obj,
-            integration=integration,
-            workload=None,
-            cluster=cluster,
-            name=workload_name(
-                kind=manifest.kind.kind,
-                group=manifest.kind.group,
-                name=metadata["name"],
-                uid=metadata["uid"],
-            ),
-            cluster_objects=cluster_objects,
-            machines=MachineSlots(),
-            policy=self.policy,
-        )
+        jobs = [manifest for manifest in manifests if can_wait(manifest.kind)]
+        left_out = (manifest for manifest in manifests if not can_wait(manifest.kind))
+        self.notes += (f"left out {manifest.title}: it does not weigh" for manifest in left_out)
+        submissions = Submissions(snapshot, cluster=cluster, rules=self.rules, policy=self.policy)
+        for manifest in jobs:
+            refuse_bad_quantities(manifest)
+            refuse_invalid(manifest, None)
+            state = submissions.state_of(manifest)
+            ident = (cluster, f"{state.namespace}/{state.name}")
+            snapshot.workloads[ident] = state
+            snapshot.admissions.pop(ident, None)
+            self.added.append(ident)
+            self.notes.append(f"submitted {manifest.title}")
 
     def remove(self, snapshot: Snapshot, kind: Kind, name: str, namespace: str | None) -> None:
         """Remove an object. Raises `CommandError` if there is none."""
@@ -158,28 +116,6 @@ class Changes:
     def lose_spoke(self, before: Snapshot, after: Snapshot, spoke: str) -> None:
         """Take a spoke away: its workloads start again, and less quota is left for the queues that use it."""
         self.notes += remove_spoke(before, after, spoke)
-
-
-def _is_queueable(kind: Kind) -> bool:
-    return integration_for(group=kind.group, kind=kind.kind) is not None
-
-
-def _as_created(obj: Body, at: datetime, number: int) -> Body:
-    """Add the fields that an API server adds to a new object, as far as classification reads them."""
-    metadata: dict[str, Any] = dict(obj.get("metadata") or {})
-    metadata.setdefault("name", f"{metadata.get('generateName', 'new-')}{number}")
-    metadata.setdefault("namespace", "default")
-    metadata.setdefault("uid", f"new-{metadata['namespace']}-{metadata['name']}-{number}")
-    metadata.setdefault("creationTimestamp", at.isoformat())
-    return as_body({**obj, "metadata": metadata})
-
-
-def _cluster_objects(snapshot: Snapshot, cluster: str) -> ClusterObjects:
-    cluster_objects = ClusterObjects()
-    for observed in snapshot.observed.values():
-        if observed.cluster == cluster:
-            cluster_objects.observe(observed)
-    return cluster_objects
 
 
 def _observed(kind: Kind, obj: Body, cluster: str) -> Observed:

@@ -8,8 +8,8 @@ from random import Random
 from typing import Any, Final
 
 from services.quota.forecast import RECENT, Budget, History, Snapshot, expected_start
-from services.quota.policy import policy_of
-from services.whatif.reading import LoadedState, configured, read
+from services.whatif.policies import policies_of
+from services.whatif.reading import LoadedState, read
 from shared.bus.stream_reader import StreamReader
 from shared.contracts.messages.explain import Explanation
 from shared.contracts.messages.workloads import WorkloadState
@@ -38,7 +38,7 @@ async def add_expected_starts(
 
     `configuration` is the document that quota runs with. Raises `CommandError` if it cannot be used.
     """
-    policy = policy_of(configured(configuration))
+    policy = policies_of(configuration).engine
     try:
         async with asyncio.timeout(budget.left):
             loaded = await read(reader, at=now, over=lambda: not budget.left)

@@ -12,19 +12,19 @@ from services.classifier.validation.names import subdomain
 from services.quota.engine.views.explanation import INACTIVE_REMEDIES
 from services.quota.forecast import Simulation, Snapshot
 from services.quota.forecast.snapshot import Id
-from services.simulator.cluster.unknown_fields import BUILT_IN, unknown_fields
+from services.simulator.cluster.unknown_fields import BUILT_IN
+from services.simulator.cluster.unknown_fields import unknown_fields as unknown_by_schema
 from services.whatif.manifests import Manifest
+from services.whatif.unknown_fields import unknown_fields
 from shared.contracts.kube import kinds
 from shared.contracts.kube.names import QUEUE
 from shared.contracts.kube.quantities import QuantityError, parse_quantity
-from shared.contracts.kueue.definitions import STORAGE, shipped_schema
+from shared.contracts.kueue.definitions import STORAGE, definition_of
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.reasons import HOPELESS
 from shared.runtime.command import CommandError
 
-_OPEN: Final[dict[str, Any]] = {"x-kubernetes-preserve-unknown-fields": True}
-_ANY_OBJECT: Final = dict.fromkeys(("apiVersion", "kind", "metadata", "status"), _OPEN)
 _NO_PROBLEM: Final = frozenset({"Stopped", "ClusterQueueIsInactive"})
 """Reasons of queues that somebody stopped, or whose ClusterQueue is named itself."""
 
@@ -63,13 +63,11 @@ def _as_stored(api_version: str, kind: str, obj: Mapping[str, Any]) -> dict[str,
 def _unknown(manifest: Manifest) -> Iterator[str]:
     """Paths of the fields that the kind does not have, as far as its schema is known here."""
     kind = manifest.kind
-    schema = shipped_schema(kind.group, kind.plural, kind.version) or BUILT_IN.get(
-        f"{kind.plural}.{kind.group}"
-    )
-    if schema is None:
-        return iter(())
-    properties = {**(schema.get("properties") or {}), **_ANY_OBJECT}
-    return unknown_fields({**schema, "properties": properties}, manifest.object)
+    definition = definition_of(kind.group, kind.plural)
+    if definition is not None:
+        return unknown_fields(definition.model_of(kind.version), manifest.object)
+    schema = BUILT_IN.get(f"{kind.plural}.{kind.group}")
+    return iter(()) if schema is None else unknown_by_schema(schema, manifest.object)
 
 
 def refuse_bad_quantities(manifest: Manifest) -> None:

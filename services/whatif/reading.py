@@ -23,11 +23,6 @@ from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.subjects import observed_filter
 from shared.runtime.command import CommandError, surroundings_error
-from shared.settings.configuration import (
-    Configuration,
-    ConfigurationError,
-    read_configuration,
-)
 
 HISTORY_SPAN: Final = timedelta(hours=24)
 """How far back run times are read if nothing else is asked for."""
@@ -148,19 +143,6 @@ def _record_runs(
 
 def _run_key(state: WorkloadState) -> tuple[str, str, str]:
     return state.cluster, f"{state.namespace}/{state.name}", state.uid
-
-
-def configured(path: Path | None) -> Configuration:
-    """Kueue's Configuration at `path`; the default without one.
-
-    Raises `CommandError` if it cannot be used.
-    """
-    try:
-        return read_configuration(path)
-    except ConfigurationError as error:
-        raise CommandError(
-            "--configuration", str(error), hint="it is the file that quota is given"
-        ) from error
 
 
 # Files -----------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from shared.bus.direct_look import DirectLook, SilentError, StreamReaderError
+from shared.bus.direct_look import DirectLook, SilentError, StreamReaderError, parse_block
 from shared.settings.access import OPEN, Access, denial, user_of
 
 if TYPE_CHECKING:
@@ -95,6 +95,8 @@ async def open_stream_reader(url: str, *, access: Access = OPEN) -> AsyncIterato
     except (NatsError, OSError, TimeoutError, ValueError) as error:
         cause = errors.last or error
         raise SilentError(str(cause) or type(cause).__name__) from error
+    # Its own looks at each letter of each name for blanks; there is no public way.
+    nc._parse_header_lines = parse_block  # type: ignore[method-assign]  # noqa: SLF001
     try:
         yield StreamReader(nc, errors)
     finally:

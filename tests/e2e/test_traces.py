@@ -21,7 +21,7 @@ from shared.contracts.simulation import DURATION
 from shared.kube.client import HttpKube
 from shared.kube.config import from_kubeconfig
 from shared.telemetry.spans import Context, Kind, Span
-from shared.telemetry.tracing import parse_traceparent
+from shared.telemetry.traceparent import parse_traceparent
 from shared.testing.spans import coverage, leaves
 from shared.testing.waiting import eventually
 from tests.e2e.otlp_receiver import Receiver, receiver

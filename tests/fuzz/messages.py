@@ -9,6 +9,7 @@ from typing import Any, Final
 from hypothesis import strategies as st
 
 from shared.bus import headers
+from shared.bus.direct_look import parse_block
 from shared.bus.follow import dispatch
 from shared.bus.port import Entry
 from shared.contracts import subjects
@@ -81,7 +82,7 @@ def addressed(kind: type[Message], data: bytes, **more: str) -> Entry:
 def _header(value: Any) -> object:
     """What a reader makes of the headers of an entry."""
     raw = "\r\n".join(("NATS/1.0", *(f"{name}: {text}" for name, text in value.items())))
-    found = headers.parse_block(raw.encode(errors="replace"))
+    found = parse_block(raw.encode(errors="replace"))
     headers.parse(raw)
     headers.source_sequence(found)
     headers.is_tombstone(found)

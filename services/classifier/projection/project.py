@@ -34,7 +34,7 @@ from shared.contracts.kube.quantities import amount
 from shared.contracts.messages.workloads import Finish, JobRef, Phase, PodSet, WorkloadState
 from shared.contracts.refs import WorkloadRef
 from shared.integrations import Integration, queue_of
-from shared.telemetry.tracing import carried, parse_traceparent
+from shared.telemetry.traceparent import carried, parse_traceparent
 
 _SET_BY_ADMISSION: Final = ("nodeSelector", "tolerations")
 """Fields of a pod spec that an admission changes."""

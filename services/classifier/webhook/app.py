@@ -16,7 +16,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from services.classifier.metrics import BYTES_IN_FLIGHT, REVIEW_SECONDS, REVIEWS, REVIEWS_REFUSED
-from services.classifier.rules import RulesHolder
+from services.classifier.rules.holder import RulesHolder
 from services.classifier.webhook.bodies import BodyBudget, UnreadableBodyError
 from services.classifier.webhook.conversion_review import CONVERSION_BYTES_MAX, answer_conversion
 from services.classifier.webhook.review import REVIEW_BYTES_MAX, Outcome, Reply

@@ -21,7 +21,7 @@ from shared.contracts.messages.spokes import MANAGER
 from shared.integrations import Integration, ObjectError
 from shared.integrations.pod_groups import own_group
 from shared.integrations.pointers import found, tokens, written
-from shared.telemetry.tracing import (
+from shared.telemetry.traceparent import (
     carried,
     carrier_of,
     continued,

@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 from opentelemetry.trace import SpanKind
 
 from services.classifier.webhook.review import Reply
-from shared.telemetry.tracing import Tracing, is_sampled
+from shared.telemetry.traceparent import is_sampled
+from shared.telemetry.tracing import Tracing
 
 
 def trace_review(

@@ -6,25 +6,21 @@ from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from services.classifier.projection.policy import Policy as ClassifierPolicy
-from services.classifier.rules import Rules
-from services.ctl.admin.mutate import load_rules
 from services.ctl.connect.reader import open_reader, utc_now
 from services.ctl.get.table import Table
 from services.quota.forecast import Arrival, Simulation, Snapshot
 from services.quota.forecast.history import UNKNOWN_SECONDS
 from services.quota.forecast.snapshot import SECOND
-from services.quota.policy import policy_of
 from services.quota.wire.inbound import nanoseconds
 from services.whatif.changes import Changes, removable
 from services.whatif.manifests import Manifest, load_manifests
+from services.whatif.policies import Policies, policies_of
 from services.whatif.problems import never_starting, not_admitting
 from services.whatif.reading import (
     LOCAL,
     LoadedState,
-    configured,
     from_manifests,
     load,
     read,
@@ -42,6 +38,9 @@ from services.whatif.report import (
 from shared.contracts.kube.ages import duration
 from shared.contracts.messages.workloads import WorkloadState
 from shared.runtime.command import CommandError, Exit
+
+if TYPE_CHECKING:
+    from services.classifier.rules import Rules
 
 UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -165,14 +164,13 @@ async def _prepare(what: WhatIf, *, save_to: Path | None) -> _Comparison:
     # Wrong input is told before anything is read.
     manifests: list[Manifest] = load_manifests(what.manifests)
     removals = [removable(name) for name in what.remove]
-    rules = None if what.rules is None else load_rules(what.rules)
-    configuration = configured(what.configuration)
-    classifier_policy = ClassifierPolicy.of(configuration)
-    loaded = await _loaded(what, rules, classifier_policy, keep=save_to is not None)
-    loaded.snapshot.policy = policy_of(configuration)
+    rules = None if what.rules is None else _rules(what.rules)
+    policies = policies_of(what.configuration)
+    loaded = await _loaded(what, rules, policies, keep=save_to is not None)
+    loaded.snapshot.policy = policies.engine
     if save_to is not None:
         save(loaded, save_to)
-    changes = Changes(rules=rules, policy=classifier_policy)
+    changes = Changes(rules=rules, policy=policies.classifier)
     cluster = LOCAL if what.state is not None and what.state.is_dir() else what.cluster
     changed = loaded.snapshot.copy()
     changes.apply(changed, manifests, cluster=cluster)
@@ -206,8 +204,14 @@ async def _prepare(what: WhatIf, *, save_to: Path | None) -> _Comparison:
     )
 
 
+def _rules(folder: Path) -> "Rules":
+    from services.ctl.admin.mutate import load_rules  # noqa: PLC0415 - it imports the webhook
+
+    return load_rules(folder)
+
+
 async def _loaded(
-    what: WhatIf, rules: Rules | None, classifier_policy: ClassifierPolicy, *, keep: bool
+    what: WhatIf, rules: "Rules | None", policies: Policies, *, keep: bool
 ) -> LoadedState:
     at = utc_now()
     if what.state is None:
@@ -216,7 +220,7 @@ async def _loaded(
             return await read(reader, at=at, since=since, keep=keep)
     if what.state.is_dir():
         return from_manifests(
-            what.state, at=at, changes=Changes(rules=rules, policy=classifier_policy)
+            what.state, at=at, changes=Changes(rules=rules, policy=policies.classifier)
         )
     return load(what.state, keep=keep)
 

@@ -14,7 +14,8 @@ from services.quota.engine.facts import EvictionRequested, WorkloadDrained
 from services.quota.engine.views.balances import NodeBalance
 from services.quota.queries.explainer import Explainer
 from services.quota.settings import QuotaSettings
-from services.quota.wire.inbound import message_type, nanoseconds
+from services.quota.wire.entries import message_type
+from services.quota.wire.inbound import nanoseconds
 from shared.bus.port import Entry
 from shared.contracts.messages.admissions import HOLDING, Admission, Term
 from shared.contracts.messages.explain import (

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from services.quota.trust.refusals import OutcomeRule, refuse
-from services.quota.wire.inbound import message_type, ruling_in
+from services.quota.wire.entries import message_type, ruling_in
 from shared.bus.follow import read
 from shared.bus.port import Entry
 from shared.contracts.messages.admissions import Admission, Term

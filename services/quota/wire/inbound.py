@@ -7,17 +7,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Final, NoReturn, TypedDict, TypeVar
-
-import structlog
+from typing import Any, Final, NoReturn, TypedDict
 
 from services.quota.engine import facts
 from services.quota.engine.facts import Fact
 from services.quota.engine.model.topology import NOT_ADMITTING
 from services.quota.engine.types import CheckKind
-from shared.bus.follow import read
-from shared.bus.port import Entry
-from shared.contracts import subjects
 from shared.contracts.controllers import MULTIKUEUE, OWN_CONTROLLERS, PROVISIONING
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import Body, annotations_of, as_body
@@ -25,23 +20,12 @@ from shared.contracts.kube.conditions import ACTIVE, find_condition
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.kube.names import LOST
 from shared.contracts.kube.quantities import QuantityError, amount, parse_quantity
-from shared.contracts.messages.admissions import Admission, Term
-from shared.contracts.messages.base import Message, without_schema
-from shared.contracts.messages.checks import CheckState
-from shared.contracts.messages.observed import Observed, Synced
-from shared.contracts.messages.outcomes import Outcome
-from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.messages.observed import Observed
 from shared.contracts.reasons import TERMINATING
-
-log = structlog.get_logger(__name__)
-
-R = TypeVar("R", bound=Message)
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _MILLION: Final = 1_000_000
-
-TERM_SUBJECT: Final = subjects.join("term", "quota")
 
 CONFIGURATION_KINDS: Final = (
     kinds.NAMESPACE,
@@ -52,12 +36,6 @@ CONFIGURATION_KINDS: Final = (
     kinds.LOCAL_QUEUE,
 )
 """The kinds that decide about workloads. Each kind refers only to kinds before it."""
-
-HIDING: Final[Mapping[str, tuple[type[Message], ...]]] = {
-    "OBSERVED": (Observed, Synced),
-    "CHECKS": (CheckState,),
-}
-"""Inputs whose last readable message counts for a new leader, behind one that nobody can read."""
 
 _CHECK_KINDS: Final[Mapping[str, CheckKind]] = {
     MULTIKUEUE: "MultiKueue",
@@ -95,30 +73,6 @@ def nanoseconds(at: datetime) -> int:
     """Nanoseconds since the epoch, exactly."""
     delta = at - _EPOCH
     return ((delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds) * 1_000
-
-
-def message_type(stream: str, subject: str) -> type[Message]:
-    """The type of the messages that `stream` carries on `subject`."""
-    match stream:
-        case "OBSERVED":
-            return Synced if subject.endswith(".synced") else Observed
-        case "ADMISSIONS":
-            return Term if subject == TERM_SUBJECT else Admission
-        case "WORKLOADS":
-            return WorkloadState
-        case "CHECKS":
-            return CheckState
-        case "OUTCOMES":
-            return Outcome
-        case _:
-            raise AssertionError(f"{stream} is no input")
-
-
-def ruling_in(entry: Entry, kind: type[R]) -> R | None:
-    """A decision or a term, also of a newer release: it says who holds quota, and who leads."""
-    if not kind.is_of_newer_schema(entry.headers):
-        return read(entry, kind)
-    return read(replace(entry, headers=without_schema(entry.headers)), kind)
 
 
 # Configuration ---------------------------------------------------------------------------------
@@ -249,7 +203,11 @@ def _consumed(obj: Body) -> _Consumed:
         }
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         where = f"{obj['metadata'].get('namespace', '')}/{_name(obj)}"
-        log.warning("what a LocalQueue used is forgotten", queue=where, error=str(error))
+        from structlog import get_logger  # noqa: PLC0415 - `sluice plan` does without
+
+        get_logger(__name__).warning(
+            "what a LocalQueue used is forgotten", queue=where, error=str(error)
+        )
         return {}
     return {"consumed": used, "consumed_at": at}
 

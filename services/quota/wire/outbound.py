@@ -7,9 +7,7 @@ This module is the only one that converts "who got which flavor" between the eng
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from math import isnan
-from typing import Any, Final, Literal, assert_never
-
-import structlog
+from typing import TYPE_CHECKING, Any, Final, Literal, assert_never
 
 from services.quota.engine import facts
 from services.quota.engine.facts import (
@@ -26,7 +24,6 @@ from services.quota.engine.facts import (
 )
 from services.quota.engine.model.shapes import BLOCKED
 from services.quota.engine.scheduling.messages import PENDING_EVALUATION
-from services.quota.settings import OnBypass
 from services.quota.wire.inbound import nanoseconds
 from services.quota.wire.workloads import nearest_amount
 from shared.contracts.kube.numbers import INT32_MAX
@@ -49,7 +46,8 @@ from shared.contracts.reasons import (
 )
 from shared.contracts.refs import WorkloadRef
 
-log = structlog.get_logger(__name__)
+if TYPE_CHECKING:
+    from services.quota.settings import OnBypass
 
 Fields = dict[str, Any]
 """Fields of an `Admission` by name. The message is built once, when all of them are known."""
@@ -301,7 +299,11 @@ def _recorded_pod_set(recorded: PodSetAssignment, asked: Mapping[str, PodSet]) -
             wanted = asked.get(recorded.name)
             each = "0" if wanted is None else wanted.requests.get(resource, "0")
             usage[resource] = min(nearest_amount(resource, each) * count, amount_max(resource))
-            log.warning("a recorded amount is replaced", resource=resource, error=str(error))
+            from structlog import get_logger  # noqa: PLC0415 - `sluice plan` does without
+
+            get_logger(__name__).warning(
+                "a recorded amount is replaced", resource=resource, error=str(error)
+            )
     return AssignedPodSet(name=recorded.name, count=count, flavors=recorded.flavors, usage=usage)
 
 
@@ -369,7 +371,7 @@ def eviction_cause(state: WorkloadState, holding: Admission | QuotaHeld) -> tupl
 
 
 def bypass_cause(
-    state: WorkloadState, admission: Admission | None, on_bypass: OnBypass, on_missed: OnBypass
+    state: WorkloadState, admission: Admission | None, on_bypass: "OnBypass", on_missed: "OnBypass"
 ) -> tuple[str, str] | None:
     """(reason, message) if a workload runs though it is not admitted, and is to be stopped.
 
@@ -405,7 +407,7 @@ def uncounted_reason(
     why: tuple[str, str] | None,
     state: WorkloadState,
     admission: Admission | None,
-    on_bypass: OnBypass,
+    on_bypass: "OnBypass",
 ) -> str:
     """The reason of its eviction if no queue can count it: then it is stopped, where others are reported.
 

@@ -49,7 +49,7 @@ from shared.contracts.webhook import PATCHER_USER
 from shared.integrations import SHIPPED, Integration, Integrations, controller_uid
 from shared.settings.base import ServiceSettings
 from shared.settings.configuration import Configuration
-from shared.telemetry.tracing import new_traceparent
+from shared.telemetry.traceparent import new_traceparent
 from shared.testing.world.kube import WorldKube
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
 from shared.testing.world.memory_streams import PLAIN, Dialect

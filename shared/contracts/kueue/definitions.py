@@ -371,13 +371,19 @@ ALL_DEFINITIONS: Final = (
 """All kinds, with our own."""
 
 
+def definition_of(group: str, plural: str) -> Definition | None:
+    """The definition of a kind of ours; None: it is another one."""
+    resource = (group, plural)
+    return next((d for d in ALL_DEFINITIONS if (d.kind.group, d.kind.plural) == resource), None)
+
+
 @cache
 def shipped_schema(group: str, plural: str, version: str) -> Schema | None:
     """The OpenAPI schema of a kind of ours in one of its versions; None: there is none."""
-    for definition in ALL_DEFINITIONS:
-        if (definition.kind.group, definition.kind.plural) == (group, plural):
-            for served in crd(definition, webhook=True)["spec"]["versions"]:
-                if served["name"] == version:
-                    schema: Schema = served["schema"]["openAPIV3Schema"]
-                    return schema
+    definition = definition_of(group, plural)
+    if definition is not None:
+        for served in crd(definition, webhook=True)["spec"]["versions"]:
+            if served["name"] == version:
+                schema: Schema = served["schema"]["openAPIV3Schema"]
+                return schema
     return None

@@ -15,7 +15,7 @@ import yaml
 
 from services.classifier.cel import CelEngine
 from services.classifier.conversion.convert import KEPT, convert
-from services.classifier.rules import RulesHolder
+from services.classifier.rules.holder import RulesHolder
 from services.classifier.webhook.app import webhook_app
 from services.ctl.setup.apply import apply_manifest
 from services.ctl.setup.webhook import validating_manifest

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from services.ctl.inspect.whatif import span_of
+from services.quota.policy import policy_of
+from services.whatif.policies import policies_of
+from shared.settings.configuration import Configuration
 from tests.unit.ctl.whatif_objects import CONFIGURATION_KINDS, Sluice, cluster_queue, job
 
 
@@ -174,3 +177,7 @@ def test_unusable_configuration_fails_the_plan(file: Any, sluice: Sluice) -> Non
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("24h", 86400)])
 def test_duration_of_log_option_is_parsed(text: str, seconds: int) -> None:
     assert span_of(text) == timedelta(seconds=seconds)
+
+
+def test_defaults_are_those_of_a_configuration_that_says_nothing() -> None:
+    assert policies_of(None).engine == policy_of(Configuration())

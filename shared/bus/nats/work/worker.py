@@ -30,7 +30,7 @@ from shared.contracts.messages.base import (
 )
 from shared.telemetry import probes
 from shared.telemetry.metrics import WORK
-from shared.telemetry.tracing import parse_traceparent
+from shared.telemetry.traceparent import parse_traceparent
 
 log = structlog.get_logger(__name__)
 

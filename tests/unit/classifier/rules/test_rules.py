@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from services.classifier.cel import CelEngine
-from services.classifier.rules import Rules, RulesError, RulesHolder, follow_rules, parse_rules
+from services.classifier.rules import Rules, RulesError, parse_rules
+from services.classifier.rules.holder import RulesHolder, follow_rules
 from shared.testing.waiting import eventually
 
 GOOD = "queueName: q\ncel:\n  expressions:\n  - priority('a')\n"

@@ -16,7 +16,7 @@ import pytest
 
 from services.classifier.app import why_not_ready
 from services.classifier.cel import CelEngine
-from services.classifier.rules import RulesHolder
+from services.classifier.rules.holder import RulesHolder
 from services.classifier.webhook.app import webhook_app
 from services.classifier.webhook.review import REVIEW_BYTES_MAX
 from shared.contracts.webhook import JOB_PATH, MUTATE_PATH, PIPELINE_RUN_PATH, VALIDATE_PATH

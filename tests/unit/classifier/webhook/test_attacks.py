@@ -17,7 +17,7 @@ from prometheus_client import REGISTRY
 
 from services.classifier.cel import CelEngine
 from services.classifier.evaluation.pool import EvaluationPool
-from services.classifier.rules import RulesHolder
+from services.classifier.rules.holder import RulesHolder
 from services.classifier.webhook.app import webhook_app
 from services.classifier.webhook.reviewer import Reviewer
 from shared.contracts.webhook import CONVERT_PATH, MUTATE_PATH, VALIDATE_PATH

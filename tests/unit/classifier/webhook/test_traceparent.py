@@ -12,7 +12,8 @@ from services.classifier.webhook.review import Reply, answer_mutation
 from services.classifier.webhook.tracing import trace_review
 from shared.contracts.kube import names
 from shared.contracts.kube.names import ORIGIN
-from shared.telemetry.tracing import NO_TRACING, new_traceparent
+from shared.telemetry.traceparent import new_traceparent
+from shared.telemetry.tracing import NO_TRACING
 from tests.unit.classifier.webhook.reviews import RULES, review, run
 
 TEKTON = "tekton.dev/pipelinerunSpanContext"

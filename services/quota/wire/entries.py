@@ -1,0 +1,49 @@
+"""Entries of the inputs: of which type each is, and what is read of a newer release."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from shared.bus.follow import read
+from shared.bus.port import Entry
+from shared.contracts import subjects
+from shared.contracts.messages.admissions import Admission, Term
+from shared.contracts.messages.base import Message, without_schema
+from shared.contracts.messages.checks import CheckState
+from shared.contracts.messages.observed import Observed, Synced
+from shared.contracts.messages.outcomes import Outcome
+from shared.contracts.messages.workloads import WorkloadState
+
+R = TypeVar("R", bound=Message)
+
+TERM_SUBJECT: Final = subjects.join("term", "quota")
+
+HIDING: Final[Mapping[str, tuple[type[Message], ...]]] = {
+    "OBSERVED": (Observed, Synced),
+    "CHECKS": (CheckState,),
+}
+"""Inputs whose last readable message counts for a new leader, behind one that nobody can read."""
+
+
+def message_type(stream: str, subject: str) -> type[Message]:
+    """The type of the messages that `stream` carries on `subject`."""
+    match stream:
+        case "OBSERVED":
+            return Synced if subject.endswith(".synced") else Observed
+        case "ADMISSIONS":
+            return Term if subject == TERM_SUBJECT else Admission
+        case "WORKLOADS":
+            return WorkloadState
+        case "CHECKS":
+            return CheckState
+        case "OUTCOMES":
+            return Outcome
+        case _:
+            raise AssertionError(f"{stream} is no input")
+
+
+def ruling_in(entry: Entry, kind: type[R]) -> R | None:
+    """A decision or a term, also of a newer release: it says who holds quota, and who leads."""
+    if not kind.is_of_newer_schema(entry.headers):
+        return read(entry, kind)
+    return read(replace(entry, headers=without_schema(entry.headers)), kind)
