@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from services.ctl.bench.rest import running_dev
 from services.ctl.connect.reader import STATE_FILE
+from shared.contracts.kube import names
 from shared.contracts.kube.kinds import CLUSTER_QUEUE, JOB, LOCAL_QUEUE, NAMESPACE, RESOURCE_FLAVOR
 from shared.kube.client import HttpKube
 from shared.runtime.command import Exit
@@ -71,7 +72,7 @@ def _job(number: int) -> Json:
         {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
         name=f"job-{number}",
         namespace=_NAME,
-        labels={"kueue.x-k8s.io/queue-name": _NAME},
+        labels={names.QUEUE: _NAME},
     )
 
 

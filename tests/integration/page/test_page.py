@@ -71,9 +71,9 @@ async def test_page_shows_changes_without_reload(page: Page, place: Place) -> No
     await place.site.workload("fresh", cpu="1")
     await page.until(f"{NAMES}.includes('fresh')")
     await go(page, "/")
-    await counts(page, place, 4, 1, 1)
+    await counts(page, place, 4, 0, 1)
     await place.site.workload("fresh", cpu="1", phase="gone")
-    await counts(page, place, 3, 1, 1)
+    await counts(page, place, 3, 0, 1)
     await page.value("history.back()")
     await page.until(f"{NAMES}.length === 4")
 
