@@ -9,19 +9,19 @@ from typing import Any, Final
 
 from services.classifier.webhook import mutation
 from services.patcher.jobs.groups import GroupController, Released
-from shared.integrations import Integrations, pod_groups
+from shared.integrations import Integrations
 from shared.integrations.groups import Groups, Member
-from tests.simulation.tenant_mistakes import Mistake, search
+from shared.integrations.pod_groups import group_marks
+from tests.simulation.mistakes import Mistake, search
 
 _EARLY: Final = "kueue.x-k8s.io/pod-group-fast-admission"
-_marks = pod_groups.group_marks
 _release = GroupController.release
 _leave = Groups.leave
 
 
 def waits_for_all(obj: Any, integration: Any, spec: Any) -> Any:
     """Let a StatefulSet's group wait for pods that come when the ones before them are ready."""
-    labels, annotations = _marks(obj, integration, spec)
+    labels, annotations = group_marks(obj, integration, spec)
     annotations.pop(_EARLY, None)
     return labels, annotations
 

@@ -6,8 +6,8 @@ them, or those with that word.
 
 import asyncio
 import sys
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 from services.classifier.projection import projector
 from services.classifier.projection.owners.membership import Membership
@@ -17,26 +17,14 @@ from services.classifier.webhook import updates
 from services.classifier.webhook.draft import MutationResult
 from services.patcher.jobs.controller import JobController
 from services.quota.wire import outbound
-from services.simulator.scenarios import SCENARIOS, system
+from services.simulator.scenarios import system
 from services.simulator.scenarios.tenants.load import ADVERSARY
+from services.simulator.scenarios.tenants.workloads import _activate, _outlive
 from shared.contracts.kube.names import ORIGIN
 from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
 from shared.contracts.refs import WorkloadRef
 from shared.integrations import Integration, controller_uid, queue_of
-
-
-class Mistake(NamedTuple):
-    """One function and what it is replaced by."""
-
-    where: Any
-    name: str
-    replacement: Any
-    seed: int
-    """One that finds it, of the first two hundred."""
-
-    found: str
-    """Part of what the judge says."""
-
+from tests.simulation.mistakes import Mistake, search
 
 LARGE = 50_000
 """Characters of an annotation."""
@@ -132,10 +120,10 @@ def ends_of_a_large_object(self: Any, observed: Any) -> None:
 
 MISTAKES: dict[str, Mistake] = {
     "an owner that nobody looks for": Mistake(
-        Membership, "is_ours", believes_any_owner, 6, "runs and holds no quota"
+        Membership, "is_ours", believes_any_owner, 10, "runs and holds no quota"
     ),
     "an owner without admission": Mistake(
-        Membership, "is_ours", believes_an_owner_that_waits, 6, "runs and holds no quota"
+        Membership, "is_ours", believes_an_owner_that_waits, 10, "runs and holds no quota"
     ),
     "an owner that makes no jobs": Mistake(
         Integration, "makes", believes_that_all_controllers_make_jobs, 39, "has priority"
@@ -151,13 +139,18 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "another priority": Mistake(system, "check_fixed", fixes_nothing, 26, "has priority"),
     "a Workload that its user changed": Mistake(
-        JobController, "stop", stops_only_with_a_workload, 21, "runs on though it is evicted"
+        JobController,
+        "stop",
+        stops_only_with_a_workload,
+        6,
+        "runs on though it is evicted",
+        often=_activate,
     ),
     "more pods than were admitted": Mistake(
         outbound, "_excess", sees_no_growth, 137, "runs more than it was given"
     ),
     "a Workload that outlives its job": Mistake(
-        projector, "was_of_a_job", forgets_whose_it_was, 27, "any is free"
+        projector, "was_of_a_job", forgets_whose_it_was, 4, "any is free", often=_outlive
     ),
     "a copy's labels": Mistake(
         Naming, "ref_of", takes_over_any_workload, 7, "runs and holds no quota"
@@ -173,29 +166,6 @@ MISTAKES: dict[str, Mistake] = {
     ),
 }
 """By what is believed."""
-
-
-def search(mistakes: Mapping[str, Mistake], scenario: str, arguments: list[str]) -> None:
-    """Write the first seed that finds each mistake. Arguments: first seed, last seed, word of a label."""
-    first, last, word, *_ = (*arguments, *("1", "200", "")[len(arguments) :])
-    for label, mistake in mistakes.items():
-        if word not in label:
-            continue
-        original = getattr(mistake.where, mistake.name)
-        setattr(mistake.where, mistake.name, mistake.replacement)
-        try:
-            for seed in range(int(first), int(last) + 1):
-                problems = SCENARIOS[scenario](seed).problems
-                if any(mistake.found in problem for problem in problems):
-                    sys.stdout.write(f"{label}: {seed}\n")
-                    sys.stdout.flush()
-                    break
-                if problems:
-                    sys.stdout.write(f"  {label}: {seed}: other: {problems[0][:200]}\n")
-            else:
-                sys.stdout.write(f"{label}: not found\n")
-        finally:
-            setattr(mistake.where, mistake.name, original)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import pytest
 from services.patcher.coscheduling import plan, reconciler
 from services.simulator.scenarios.coscheduling import play
 from shared.contracts.kube.kinds import Object
+from tests.simulation.mistakes import finds
 
 SEEDS = (1, 14, 53, 201)
 
@@ -15,13 +16,6 @@ SEEDS = (1, 14, 53, 201)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_runs_are_coscheduled_or_isolated_as_requested_and_finish(seed: int) -> None:
     assert play(seed).problems == []
-
-
-def found(what: str, first: int) -> bool:
-    """Whether one of some worlds tells it: which, changes with everything that draws chances."""
-    return any(
-        what in problem for seed in range(first, first + 20) for problem in play(seed).problems
-    )
 
 
 def test_judge_finds_a_pod_beside_an_isolated_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,7 +27,7 @@ def test_judge_finds_a_pod_beside_an_isolated_run(monkeypatch: pytest.MonkeyPatc
 
     affinity_of = plan._affinity
     monkeypatch.setattr(plan, "_affinity", sociable)
-    assert found("alone", 2)
+    assert finds(play, "alone", 2)
 
 
 def test_judge_finds_a_placeholder_on_a_cordoned_node(
@@ -43,7 +37,7 @@ def test_judge_finds_a_placeholder_on_a_cordoned_node(
         del self
 
     monkeypatch.setattr(reconciler.CoschedulingReconciler, "leave_cordoned_nodes", careless)
-    assert found("have not ended", 14)
+    assert finds(play, "have not ended", 14)
 
 
 def test_judge_finds_leftover_placeholders_and_claims(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,4 +45,4 @@ def test_judge_finds_leftover_placeholders_and_claims(monkeypatch: pytest.Monkey
         del self, args
 
     monkeypatch.setattr(reconciler.CoschedulingReconciler, "clean_up", untidy)
-    assert found("left behind", 2)
+    assert finds(play, "left behind", 2)

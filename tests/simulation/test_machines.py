@@ -8,6 +8,7 @@ from services.provisioner.hosts.fake import FakeHosts
 from services.provisioner.hosts.port import HostTarget
 from services.simulator.scenarios.machines.scenario import play
 from shared.contracts.messages.admissions import Admission
+from tests.simulation.mistakes import finds
 
 SEEDS = (2, 124, 160, 398)
 
@@ -22,7 +23,7 @@ def test_judge_finds_user_left_on_host(monkeypatch: pytest.MonkeyPatch) -> None:
         del self, target
 
     monkeypatch.setattr(FakeHosts, "clean", forget)
-    assert any("users on hosts" in problem for problem in play(2).problems)
+    assert finds(play, "users on hosts", 2)
 
 
 def test_judge_finds_unsealed_key(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,7 +31,7 @@ def test_judge_finds_unsealed_key(monkeypatch: pytest.MonkeyPatch) -> None:
         return content.decode()
 
     monkeypatch.setattr(access, "seal", plain)
-    assert any("a private key can be read in HOSTS" in problem for problem in play(160).problems)
+    assert finds(play, "a private key can be read in HOSTS", 160)
 
 
 def test_judge_finds_slot_reserved_for_finished_run(
@@ -42,5 +43,4 @@ def test_judge_finds_slot_reserved_for_finished_run(
         return set() if admission.state == "released" else apply_admission(self, admission)
 
     monkeypatch.setattr(Reservations, "apply_admission", ignore_release)
-    problems = play(4).problems
-    assert any("places on record" in problem for problem in problems)
+    assert finds(play, "places on record", 4)
