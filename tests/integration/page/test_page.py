@@ -54,7 +54,7 @@ COUNTS = (
 
 
 async def counts(page: Page, place: Place, pending: int, reserving: int, admitted: int) -> None:
-    """The page shows what the console tells, and counts nothing twice: what is admitted is not only reserved."""
+    """The page shows what the console tells; what is admitted does not count as only reserved."""
     wanted = {"pending": pending, "reserving": reserving, "admitted": admitted}
 
     def told(body: Json) -> bool:
