@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 import orjson
 
 from services.classifier.projection.cluster_objects import ClusterObjects
+from services.classifier.projection.growth import growth_fields, pod_sets_by_name
 from services.classifier.projection.machine_slots import MachineSlots
 from services.classifier.projection.not_offered import requests_not_offered
 from services.classifier.projection.owners.prebuilt import named_workload
@@ -18,7 +19,7 @@ from services.classifier.projection.policy import DEFAULT_POLICY, Policy
 from services.classifier.projection.priority import Priority, external_priority, job_priority
 from services.classifier.projection.workload_status import has_quota, status_fields, with_reclaimed
 from shared.contracts.kube import names
-from shared.contracts.kube.bodies import Body, annotations_of, labels_of, spec_of, status_of
+from shared.contracts.kube.bodies import Body, annotations_of, labels_of, spec_of
 from shared.contracts.kube.conditions import (
     FINISHED,
     PODS_READY,
@@ -30,7 +31,6 @@ from shared.contracts.kube.conditions import (
 )
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.numbers import INT32_MAX, whole_number
-from shared.contracts.kube.quantities import amount
 from shared.contracts.messages.workloads import Finish, JobRef, Phase, PodSet, WorkloadState
 from shared.contracts.refs import WorkloadRef
 from shared.integrations import Integration, queue_of
@@ -82,10 +82,10 @@ def project_job(
     if progress["phase"] == "waiting":  # The TaskRuns of a running job report the problem.
         problems += machines.problems(job, pod_sets)
         refused += requests_not_offered(job, workload, current)
-        problems += integration.refusals(job)
+        problems += (one for one in integration.refusals(job) if one not in "; ".join(problems))
     limit = _read_or(problems, lambda: _max_execution_seconds(job, holder), None)
     kept_out = "; ".join([*problems, *refused]) or None
-    growth = {} if hold["held"] else _growth_fields(job, integration, holder, current, raw, resolve)
+    growth = {} if hold["held"] else growth_fields(job, integration, holder, current, raw, resolve)
     return WorkloadState(
         cluster=cluster,
         name=name,
@@ -190,7 +190,7 @@ def _without_admission_changes(
     """
     if workload is None or not (has_quota(workload) or (released is not None and not raw)):
         return raw
-    original = _pod_sets_by_name(workload)
+    original = pod_sets_by_name(workload)
     if released is not None:
         counts = {
             name: max(int(was.get("count") or 0), released.get(name, 0))
@@ -208,65 +208,6 @@ def _with_original_pod(now: Object, was: Object | None) -> Object:
     pod |= {key: before[key] for key in _SET_BY_ADMISSION if key in before}
     count = max(int(now.get("count") or 0), int(was.get("count") or 0))
     return {**now, "count": count, "template": {"spec": pod}}
-
-
-def _pod_sets_by_name(workload: Body | None) -> dict[Any, Object]:
-    return {p.get("name"): p for p in spec_of(workload).get("podSets") or []}
-
-
-def _outgrown(
-    raw: list[Object], holder: Body | None, released: Mapping[str, int] | None
-) -> dict[str, int] | None:
-    """Return pod sets with more pods than were admitted, and how many; None if there are none.
-
-    The API server lets a user raise the parallelism of a running job. A job that starts again after some of
-    its pods have finished is admitted with fewer, and keeps its parallelism: the finished ones do not run.
-    Of a group `released` counts, also what was let go of a pod set that was never admitted.
-    """
-    admission = status_of(holder).get("admission") or {}
-    admitted = {p.get("name"): p.get("count") for p in admission.get("podSetAssignments") or []}
-    for name, was in _pod_sets_by_name(holder).items():
-        if admitted.get(name) is not None and was.get("minCount") is None:
-            admitted[name] = max(int(admitted[name]), int(was.get("count") or 0))
-    counts = {str(now.get("name")): int(now.get("count") or 0) for now in raw}
-    if released is not None:
-        counts = dict(released)
-        admitted = admitted and {**dict.fromkeys(released, 0), **admitted}
-    more = {n: c for n, c in counts.items() if admitted.get(n) is not None and c > int(admitted[n])}
-    return more or None
-
-
-def _growth_fields(
-    job: Body,
-    integration: Integration,
-    holder: Body | None,
-    current: list[Object],
-    raw: list[Object],
-    resolve: Callable[[list[str], list[Object]], list[PodSet]],
-) -> dict[str, Any]:
-    """Return the fields that say what a job that is not held asks for beyond its admission."""
-    pods = [*raw, *integration.variants(job)]
-    return {
-        "outgrown": _outgrown(current, holder, integration.released(job)),
-        "enlarged": integration.can_stop and _enlarged(pods, holder, resolve),
-    }
-
-
-def _enlarged(
-    raw: list[Object],
-    holder: Body | None,
-    resolve: Callable[[list[str], list[Object]], list[PodSet]],
-) -> bool:
-    """Return whether a pod requests more than at admission: some kinds let users change templates."""
-    original = _pod_sets_by_name(holder)
-    pairs = [(now, original[now.get("name")]) for now in raw if now.get("name") in original]
-    changed = [(now, was) for now, was in pairs if pod_spec_of(now) != pod_spec_of(was)]
-    return any(
-        amount(resource, text) > amount(resource, before.requests.get(resource, "0"))
-        for now, was in changed
-        for after, before in zip(resolve([], [now]), resolve([], [was]), strict=True)
-        for resource, text in after.requests.items()
-    )
 
 
 def _phase(*, finish: Finish | None, active: bool) -> Phase:

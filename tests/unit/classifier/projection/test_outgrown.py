@@ -4,6 +4,8 @@ import pytest
 
 from services.classifier.projection.projector import Projector
 from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind
+from shared.contracts.kube.names import workload_name
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
 from tests.unit.classifier.projection.objects import Json, job, seen, with_quota
@@ -60,4 +62,60 @@ def test_job_admitted_for_the_rest_of_its_pods_keeps_its_parallelism(
         seen(kinds.WORKLOAD, body),
         seen(kinds.JOB, job(spec=spec, status={"active": 2, "succeeded": 1})),
     )
+    assert state.outgrown == outgrown
+
+
+RAY = Kind(group="ray.io", version="v1", plural="rayclusters", kind="RayCluster")
+
+
+def ray_cluster(**groups: tuple[int, str]) -> Json:
+    """A RayCluster that runs, with so many workers of a group, each with that cpu."""
+
+    def template(cpu: str) -> Json:
+        container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
+        return {"spec": {"containers": [container]}}
+
+    workers = [
+        {"groupName": name, "replicas": pods, "template": template(cpu)}
+        for name, (pods, cpu) in groups.items()
+    ]
+    made = job("ray", uid="u-ray")
+    made["spec"] = {
+        "suspend": False,
+        "headGroupSpec": {"template": template("1")},
+        "workerGroupSpecs": workers,
+    }
+    return made | {"status": {"state": "ready"}}
+
+
+ADDED: dict[str, tuple[Json, Json | None]] = {
+    "none": (ray_cluster(small=(2, "1")), None),
+    "another group": (ray_cluster(small=(2, "1"), more=(3, "1")), {"head": 4}),
+    "a group without pods": (ray_cluster(small=(2, "1"), more=(0, "1")), None),
+    "another name": (ray_cluster(other=(2, "1")), None),
+    "another name and more pods": (ray_cluster(other=(3, "1")), {"head": 4}),
+    "another name and larger pods": (ray_cluster(other=(2, "8")), {"head": 3}),
+}
+
+
+@pytest.mark.parametrize(("now", "outgrown"), ADDED.values(), ids=ADDED.keys())
+def test_running_object_with_more_pod_sets_is_outgrown(now: Json, outgrown: Json | None) -> None:
+    """KubeRay lets users add a group of workers to a RayCluster that runs."""
+    name = workload_name(kind="RayCluster", group="ray.io", name="ray", uid="u-ray")
+    body = with_quota("ray", "u-ray", 1)
+    body["metadata"] |= {
+        "name": name,
+        "ownerReferences": [
+            {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "ray", "uid": "u-ray"}
+        ],
+    }
+    template = ray_cluster(small=(2, "1"))["spec"]["workerGroupSpecs"][0]["template"]
+    counts = {"head": 1, "small": 2}
+    body["spec"]["podSets"] = [
+        {"name": name, "count": count, "template": template} for name, count in counts.items()
+    ]
+    body["status"]["admission"]["podSetAssignments"] = [
+        {"name": name, "count": count, "flavors": {"cpu": "f"}} for name, count in counts.items()
+    ]
+    state = projected(seen(kinds.WORKLOAD, body), seen(RAY, now))
     assert state.outgrown == outgrown

@@ -1,0 +1,99 @@
+"""What a job that is not held asks for beyond what was admitted. Pure."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from services.classifier.projection.nesting import amounts_of
+from services.classifier.projection.pods.pod_templates import pod_spec_of
+from shared.contracts.kube.bodies import Body, spec_of, status_of
+from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.quantities import amount
+from shared.contracts.messages.workloads import PodSet
+from shared.integrations import Integration
+
+Resolve = Callable[[list[str], list[Object]], list[PodSet]]
+"""Computes what raw pod sets request; problems go to the list."""
+
+
+def growth_fields(
+    job: Body,
+    integration: Integration,
+    holder: Body | None,
+    current: list[Object],
+    raw: list[Object],
+    resolve: Resolve,
+) -> dict[str, Any]:
+    """Return the fields that say what a job that is not held asks for beyond its admission."""
+    pods = [*raw, *integration.variants(job)]
+    outgrown = _outgrown(current, holder, integration.released(job))
+    return {
+        "outgrown": outgrown or _outgrown_by_more_pod_sets(raw, holder, resolve),
+        "enlarged": integration.can_stop and _enlarged(pods, holder, resolve),
+    }
+
+
+def pod_sets_by_name(workload: Body | None) -> dict[Any, Object]:
+    """Return the raw pod sets of a Workload object by name."""
+    return {p.get("name"): p for p in spec_of(workload).get("podSets") or []}
+
+
+def _outgrown(
+    raw: list[Object], holder: Body | None, released: Mapping[str, int] | None
+) -> dict[str, int] | None:
+    """Return pod sets with more pods than were admitted, and how many; None if there are none.
+
+    The API server lets a user raise the parallelism of a running job. A job that starts again after some of
+    its pods have finished is admitted with fewer, and keeps its parallelism: the finished ones do not run.
+    Of a group `released` counts, also what was let go of a pod set that was never admitted.
+    """
+    admission = status_of(holder).get("admission") or {}
+    admitted = {p.get("name"): p.get("count") for p in admission.get("podSetAssignments") or []}
+    for name, was in pod_sets_by_name(holder).items():
+        if admitted.get(name) is not None and was.get("minCount") is None:
+            admitted[name] = max(int(admitted[name]), int(was.get("count") or 0))
+    counts = {str(now.get("name")): int(now.get("count") or 0) for now in raw}
+    if released is not None:
+        counts = dict(released)
+        admitted = admitted and {**dict.fromkeys(released, 0), **admitted}
+    more = {n: c for n, c in counts.items() if admitted.get(n) is not None and c > int(admitted[n])}
+    return more or None
+
+
+def _outgrown_by_more_pod_sets(
+    raw: list[Object],
+    holder: Body | None,
+    resolve: Resolve,
+) -> dict[str, int] | None:
+    """Return the first admitted pod set, with the pods of those that came later beside its own; or None.
+
+    Some controllers let users add pods of another kind to a running object. What has only another name
+    asks for no more than what is gone.
+    """
+    original, now = pod_sets_by_name(holder), {pod_set.get("name") for pod_set in raw}
+    added = [pod_set for pod_set in raw if pod_set.get("name") not in original]
+    if not original or not added:
+        return None
+    gone = [was for name, was in original.items() if name not in now]
+    asked, given = (amounts_of(resolve([], pod_sets)) for pod_sets in (added, gone))
+    if all(amount <= given.get(resource, 0) for resource, amount in asked.items()):
+        return None
+    name, first = next(iter(original.items()))
+    more = sum(max(0, int(pod_set.get("count") or 0)) for pod_set in added)
+    return {str(name): int(first.get("count") or 0) + max(1, more)}
+
+
+def _enlarged(
+    raw: list[Object],
+    holder: Body | None,
+    resolve: Resolve,
+) -> bool:
+    """Return whether a pod requests more than at admission: some kinds let users change templates."""
+    original = pod_sets_by_name(holder)
+    pairs = [(now, original[now.get("name")]) for now in raw if now.get("name") in original]
+    changed = [(now, was) for now, was in pairs if pod_spec_of(now) != pod_spec_of(was)]
+    return any(
+        amount(resource, text) > amount(resource, before.requests.get(resource, "0"))
+        for now, was in changed
+        for after, before in zip(resolve([], [now]), resolve([], [was]), strict=True)
+        for resource, text in after.requests.items()
+    )
