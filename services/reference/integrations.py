@@ -12,6 +12,8 @@ _PARTS: Final[tuple[tuple[str, type[ApiModel]], ...]] = (
     ("spec.kind", integrations.IntegratedKind),
     ("spec.podSets[]", integrations.PodSetSpec),
     ("spec.podSets[].equalCount", integrations.EqualCount),
+    ("spec.podSets[].wrapped", integrations.WrappedSpec),
+    ("spec.podSets[].wrapped.declared", integrations.DeclaredPods),
     ("spec.refuse[]", integrations.Refusal),
     ("spec.gate", integrations.GateSpec),
     ("spec.group", integrations.GroupSpec),

@@ -21,7 +21,7 @@ from shared.integrations.registry import (
     opted_documents,
     queue_of,
 )
-from shared.integrations.templates import PodSetInfo
+from shared.integrations.writing.templates import PodSetInfo
 
 __all__ = [
     "INTEGRATIONS",

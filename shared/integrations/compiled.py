@@ -59,6 +59,19 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WrappedPlan:
+    """Where an item has an object with pods, and what it says of these pods."""
+
+    object: tuple[str, ...]
+    declared: tuple[str, ...] | None
+    path: str
+    """The field with the path of a declared template."""
+
+    replicas: str
+    placements: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PodSetPlan:
     """How to read one entry of `spec.podSets`."""
 
@@ -92,6 +105,7 @@ class PodSetPlan:
     equal_count: tuple[str, ...] | None = None
     """The field that gets the number of pods together with `count_field`."""
 
+    wrapped: WrappedPlan | None = None
     equal_count_in_item: bool = False
     equal_count_when: Slot | None = None
 
@@ -277,11 +291,39 @@ def _pod_set(checking: _Checking, index: int, entry: PodSetSpec) -> PodSetPlan:
         placement=placement,
         placement_in_item=placement_in_item,
         added=amounts("addedRequests", entry.added_requests),
+        wrapped=_wrapped(checking, (*here, "wrapped"), entry, each),
         equal_count=equal_count,
         equal_count_in_item=equal_count_in_item,
         equal_count_when=checking.slot(
             (*here, "equalCount", "when"), None if equal is None else equal.when, BOOL
         ),
+    )
+
+
+def _wrapped(
+    checking: _Checking, here: Path, entry: PodSetSpec, each: tuple[str, ...] | None
+) -> WrappedPlan | None:
+    given = entry.wrapped
+    if given is None:
+        return None
+    if entry.name_from is None:
+        checking.refuse(here, "write nameFrom: how the names of its pod sets begin")
+    for name in entry.model_fields_set - {"for_each", "when", "name_from", "wrapped"}:
+        checking.refuse((*here[:-1], name), "the wrapped object says it: leave it out")
+
+    def within(field: Path, text: str | None) -> tuple[str, ...] | None:
+        path, in_item = _place(checking, (*here, *field), text, each=each)
+        if path is not None and not in_item:
+            checking.refuse((*here, *field), "must begin with item.")
+        return path
+
+    declared = given.declared
+    return WrappedPlan(
+        object=within(("object",), given.object) or (),
+        declared=None if declared is None else within(("declared", "list"), declared.list),
+        path="" if declared is None else declared.path,
+        replicas="" if declared is None else declared.replicas,
+        placements=within(("placements",), given.placements),
     )
 
 
@@ -293,7 +335,7 @@ def _check_sources(checking: _Checking, here: Path, entry: PodSetSpec) -> None:
         checking.refuse((*here, "template"), "it says what is asked for: leave out requests")
     elif entry.template_from is not None and requests:
         checking.refuse((*here, "templateFrom"), "it says what is asked for: leave out requests")
-    if not templates and not requests:
+    if not templates and not requests and entry.wrapped is None:
         checking.refuse(here, "says neither template nor requests: nothing would be asked for")
     if entry.template_from is not None and entry.for_each is not None:
         checking.refuse((*here, "templateFrom"), "not with forEach; write template")

@@ -4,39 +4,50 @@ All methods are pure: they take an object and return facts or patches.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import islice
 from typing import Any, Final
 
 from shared.contracts.kube.kinds import POD, TASK_RUN, Kind, Object
 from shared.contracts.kueue.integrations import Integration as Document
 from shared.contracts.messages.spokes import MANAGER
 from shared.contracts.messages.workloads import Finish, Members
-from shared.integrations.compiled import Compiled, Operation, PodGroupsPlan, Slot, compiled
+from shared.integrations.compiled import Compiled, PodGroupsPlan, Slot, compiled
 from shared.integrations.document import Lines, read
+from shared.integrations.ended import FAILURE, SUCCESS, decisive, has_ended
 from shared.integrations.errors import ObjectError
-from shared.integrations.expressions import Failure, value_of
-from shared.integrations.pointers import found, pointer, tokens, with_missing_maps, without, written
+from shared.integrations.expressions import value_of
+from shared.integrations.pointers import Tokens, entries, found, pointer, with_missing_maps
+from shared.integrations.related.wrapped import (
+    ITEMS_MAX,
+    Reader,
+    ReaderOf,
+    refusals_inside,
+    shown_item,
+)
 from shared.integrations.schema import check_schema
 from shared.integrations.shape import role_hash
-from shared.integrations.templates import PodSetInfo, given, pod_set_of, taken_back
 from shared.integrations.views import View, Views, moment, shown
-
-_SUCCESS: Final = ("Complete", "Completed", "Succeeded")
-_FAILURE: Final = ("Failed",)
-_DECISIVE: Final = (*_SUCCESS, *_FAILURE)
-
-_LIMITS: Final = frozenset({"activeDeadlineSeconds", "timeouts", "ttlSecondsAfterFinished"})
-"""Fields of a spec that limit how long a job runs or is kept, for every kind."""
+from shared.integrations.writing.patches import Patches, applied, only_ends, operation
+from shared.integrations.writing.templates import (
+    PodSetInfo,
+    given,
+    placements,
+    placements_taken_back,
+    pod_set_of,
+    taken_back,
+)
 
 _GATES: Final = "/spec/schedulingGates"
 _SUSPEND: Final = "spec.suspend"
 _MANAGED_BY: Final = "spec.managedBy"
 _PODS: Final = (POD.group, POD.kind)
+_ALL: Final = ("*", "*")
 _NO_JOBS: Final = frozenset((_PODS, (TASK_RUN.group, TASK_RUN.kind)))
 
 
-def _operation(op: str, path: str, value: Any = None) -> Operation:
-    return Operation(op=op, path=path, value=value, value_from=None, when=None)
+def _of_nobody(_group: str, kind: str) -> Reader | None:
+    raise ObjectError(f"{kind} is inside another object, and nobody knows how it is read")
 
 
 class Integration:
@@ -45,17 +56,23 @@ class Integration:
     is_group = False
     """True if its objects are groups of the objects of that kind."""
 
-    def __init__(self, document: Document, compile_: Callable[[], Compiled]) -> None:
-        """`compile_` is called when the first expression is needed: most processes need few kinds."""
+    def __init__(
+        self,
+        document: Document,
+        compile_: Callable[[], Compiled],
+        reader_of: ReaderOf = _of_nobody,
+    ) -> None:
+        """`compile_` is called when the first expression is needed: most processes need few kinds.
+
+        `reader_of` finds the Integrations of objects that are inside of its objects.
+        """
         self.document = document
         self.compile = compile_
+        self._reader_of = reader_of
         spec = document.spec
         of = spec.kind
         self.kind = Kind(group=of.group, version=of.version, plural=of.plural, kind=of.kind)
         self._suspended = tuple((spec.suspend_field or _SUSPEND).split("."))
-        suspend = pointer(self._suspended)
-        self._hold = (_operation("add", suspend, True),)
-        self._release = (_operation("test", suspend, True), _operation("replace", suspend, False))
         self.gate = spec.gate
         """The scheduling gate that holds its objects; None: a field does."""
 
@@ -73,6 +90,9 @@ class Integration:
 
         webhook = self.document.spec.webhook
         asked = self.document.spec.pod_sets
+        self.wraps = any(p.wrapped is not None for p in asked)
+        """True if its objects have others inside, whose pods are theirs."""
+
         self.asked_by = tuple(
             p.requests_from_annotations for p in asked if p.requests_from_annotations
         )
@@ -94,11 +114,12 @@ class Integration:
         self.managed_by = tuple((managed_by or _MANAGED_BY).split("."))
         """The path of the field that says who runs an object."""
 
-        self._carry = (_operation("remove", pointer(self.managed_by)),)
+        self._patches = self._patches_of(pointer(self._suspended), pointer(self.managed_by))
         children = [(each.group, each.kind) for each in self.document.spec.children or ()]
+        self._makes_all = _ALL in children
         self._children = frozenset(children) - _NO_JOBS
         self.makes_jobs = bool(self._children)  # Which run on its quota.
-        self.makes_pods = not children or _PODS in children
+        self.makes_pods = not children or self._makes_all or _PODS in children
         trace = self.document.spec.trace
         self.trace_annotation = "" if trace is None else trace.annotation or ""
         self.trace_name_label = "" if trace is None else trace.name_label or ""
@@ -111,11 +132,15 @@ class Integration:
         result = compiled(document, lines)
         return cls(document, lambda: result)
 
+    def among(self, reader_of: ReaderOf) -> "Integration":
+        """Itself beside those of other kinds, which are found by group and kind."""
+        return type(self)(self.document, self.compile, reader_of) if self.wraps else self
+
     @classmethod
     def shipped(cls, obj: Object, lines: Lines) -> "Integration":
         """A document that tests have checked; its expressions are compiled when they are needed."""
         document = read(obj, lines)
-        return cls(document, lambda: compiled(document, lines))
+        return cls(document, cache(lambda: compiled(document, lines)))
 
     def check_schema(self, definition: Object) -> None:
         """Check each path against the CustomResourceDefinition of the kind. Raises `IntegrationError`."""
@@ -127,15 +152,19 @@ class Integration:
 
     @cached_property
     def _views(self) -> Views:
-        return Views(self._compiled)
+        return Views(self._compiled, self._reader_of)
 
     @property
     def _expressions(self) -> Mapping[str, Slot]:
         return self._compiled.single
 
-    @property
-    def _patches(self) -> Mapping[str, tuple[Operation, ...]]:
-        return self._compiled.patches
+    def _patches_of(self, suspend: str, managed_by: str) -> Patches:
+        defaults = {
+            "hold": (operation("add", suspend, True),),
+            "release": (operation("test", suspend, True), operation("replace", suspend, False)),
+            "carry": (operation("remove", managed_by),),
+        }
+        return Patches(self.name, lambda: self._compiled.patches, defaults)
 
     @property
     def name(self) -> str:
@@ -151,8 +180,9 @@ class Integration:
         return f"Integration({self.name!r})"
 
     def problems(self, obj: Object) -> tuple[str, ...]:
-        """Why expressions fail for this object: field of the document, and reason."""
-        return tuple(f"Integration {self.name}: {p}" for p in self._views.of(obj).problems)
+        """Why it cannot be read: field of the document, or of the object, and reason."""
+        view = self._views.of(obj)
+        return (*(f"Integration {self.name}: {p}" for p in view.problems), *view.faults)
 
     def matches(self, obj: Object) -> bool:
         """Whether the object can wait.
@@ -165,7 +195,13 @@ class Integration:
 
     def makes(self, kind: Kind) -> bool:
         """Whether the controller of this kind makes jobs of that kind, which run on its quota."""
-        return (kind.group, kind.kind) in self._children
+        made = (kind.group, kind.kind)
+        return made in self._children or (self._makes_all and made not in _NO_JOBS)
+
+    @property
+    def looks_elsewhere(self) -> bool:
+        """True if the pods of its objects are in others."""
+        return self.wraps
 
     @property
     def propagate(self) -> tuple[str, ...]:
@@ -224,32 +260,37 @@ class Integration:
             return None
         message = self._views.seldom("message", obj)
         at = self._views.seldom("at", obj)
-        decisive = _decisive(obj) or {}
+        condition = decisive(obj) or {}
         if message is None:
-            message = decisive.get("message") or decisive.get("reason") or ""
+            message = condition.get("message") or condition.get("reason") or ""
         if at is None:
-            at = decisive.get("lastTransitionTime")
+            at = condition.get("lastTransitionTime")
         return Finish(success=success, message=str(message), at=moment(at))
 
     def succeeded(self, obj: Object) -> bool | None:
         """Whether a finished object has ended well; None before its end."""
         view: View | None = None
-        for name, of, types in (("success", True, _SUCCESS), ("failure", False, _FAILURE)):
+        for name, of, types in (("success", True, SUCCESS), ("failure", False, FAILURE)):
             if name in self._expressions:
                 view = view or self._views.of(obj)
                 ended = bool(view.results.get(name))
             else:
-                ended = any(c.get("status") == "True" for c in _conditions(obj, types))
+                ended = has_ended(obj, types)
             if ended:
                 return of
         return None
 
     def pod_sets(self, obj: Object) -> list[Object]:
         """The pod sets in the form of `Workload.spec.podSets`. Raises `ObjectError` with all problems."""
-        view = self._views.of(obj)
-        if view.problems:
-            raise ObjectError("; ".join(self.problems(obj)))
-        return [pod_set_of(obj, asked) for asked in view.pod_sets]
+        return [pod_set for _, pod_set in self.templates(obj)]
+
+    def templates(self, obj: Object) -> list[tuple[Tokens, Object]]:
+        """Path of its template and pod set, of each. Raises `ObjectError` with all problems."""
+        if problems := self.problems(obj):
+            raise ObjectError("; ".join(problems))
+        return [
+            (asked.template_path, pod_set_of(obj, asked)) for asked in self._views.of(obj).pod_sets
+        ]
 
     def priority_class(self, obj: Object) -> str:
         """The PriorityClass that the object names outside of its templates; empty if it names none."""
@@ -257,11 +298,22 @@ class Integration:
 
     def refusals(self, obj: Object) -> list[str]:
         """Why the object is refused: field, value and what to do. Empty if it may wait and run."""
-        return [
+        own = [
             f"{'.'.join(rule.field)}: {_value(found(obj, rule.field))}: {rule.message}"
             for rule in self._compiled.refusals
             if value_of(rule.when.expression, obj) is True
         ]
+        return own if not self.wraps else [*own, *self._refusals_inside(obj)]
+
+    def _refusals_inside(self, obj: Object) -> Iterator[str]:
+        yield from self._views.of(obj).faults
+        for plan in self._compiled.pod_sets:
+            if plan.wrapped is None:
+                continue
+            each = plan.each or ()
+            for key, item in islice(entries(found(obj, each)), ITEMS_MAX):
+                where = shown_item(each, key)
+                yield from refusals_inside(item, plan.wrapped, where, self._reader_of)
 
     def runs_elsewhere(self, obj: Object) -> bool:
         """Whether the object says that MultiKueue runs it on another cluster."""
@@ -306,7 +358,7 @@ class Integration:
             gates = [*others, {"name": self.gate.name}]
             added = [{"op": "add", "path": _GATES, "value": gates}]
             return [_uid_test(obj), *with_missing_maps(obj, added)]
-        return [_uid_test(obj), *self._patch("hold", self._hold, obj)]
+        return [_uid_test(obj), *self._patches.written("hold", obj)]
 
     def release(self, obj: Object, infos: Sequence[PodSetInfo]) -> list[Object]:
         """JSON patch that starts a held object. Raises `ObjectError`.
@@ -322,6 +374,7 @@ class Integration:
             if asked.name in by_name
             for operation in given(obj, asked, by_name[asked.name])
         ]
+        assigned += placements(obj, self._views.of(obj).pod_sets, by_name)
         return [
             _uid_test(obj),
             *(operation for operation in patch if operation["op"] == "test"),
@@ -331,7 +384,7 @@ class Integration:
 
     def _release_patch(self, obj: Object) -> list[Object]:
         if self.gate is None:
-            return self._patch("release", self._release, obj)
+            return self._patches.written("release", obj)
         gates = list(_gates(obj))
         left = [gate for gate in gates if gate.get("name") != self.gate.name]
         return [
@@ -354,9 +407,10 @@ class Integration:
             if asked.name in before
             for operation in taken_back(obj, asked, before[asked.name])
         ]
+        patch += placements_taken_back(obj, self._views.of(obj).pod_sets)
         if not patch:
             return None
-        tests = (o for o in self._patch("release", self._release, obj) if o["op"] == "test")
+        tests = (o for o in self._patches.written("release", obj) if o["op"] == "test")
         return [_uid_test(obj), *tests, *patch]
 
     def stop(self, obj: Object) -> list[Object] | None:
@@ -368,7 +422,7 @@ class Integration:
             case "Never" | "Delete":
                 return None
             case "Patch":
-                return [_uid_test(obj), *self._patch("stop", (), obj)]
+                return [_uid_test(obj), *self._patches.written("stop", obj)]
             case _:
                 return self.hold(obj)
 
@@ -377,96 +431,45 @@ class Integration:
 
         None if the kind does not support that.
         """
-        if "end" not in self._patches:
+        if not self._patches.says("end"):
             return None
-        return [_uid_test(obj), *self._patch("end", (), obj)]
+        return [_uid_test(obj), *self._patches.written("end", obj)]
 
     def cancel(self, obj: Object) -> list[Object] | None:
         """JSON patch that ends an object at once because it runs without admission.
 
         None if the kind does not support that.
         """
-        if "cancel" not in self._patches:
+        if not self._patches.says("cancel"):
             return self.end(obj)
-        return [_uid_test(obj), *self._patch("cancel", (), obj)]
+        return [_uid_test(obj), *self._patches.written("cancel", obj)]
 
     def carry(self, obj: Object) -> Object:
         """The part of the spec that a copy on another cluster has as well."""
-        return _applied(obj.get("spec") or {}, self._patch("carry", self._carry, obj))
+        return applied(obj.get("spec") or {}, self._patches.written("carry", obj))
 
     def carry_held(self, obj: Object) -> Object:
         """The spec of a new copy on another cluster. The copy is held, whatever the user chose."""
         carried = self.carry(obj)
-        return (
-            carried if self.held(obj) else _applied(carried, self._patch("hold", self._hold, obj))
-        )
+        return carried if self.held(obj) else applied(carried, self._patches.written("hold", obj))
 
     def ending_changes(self, obj: Object, changes: Object) -> Object:
         """The part of `changes` to the spec that stops the object or makes it end sooner.
 
         Any other change could start a held object, or make it another job.
         """
-        return {name: value for name, value in changes.items() if self._only_ends(obj, name, value)}
-
-    def _only_ends(self, obj: Object, name: str, value: Any) -> bool:
-        if name in _LIMITS:
-            return True
-        plans = (asked.plan.count_field for asked in self._views.of(obj).pod_sets)
-        if ("spec", name) in plans:
-            before = found(obj, ("spec", name))
-            return type(value) is int and type(before) is int and value <= before
-        path = pointer(("spec", name))
-        wanted = [
-            operation
-            for which, otherwise in (("hold", self._hold), ("stop", ()), ("end", ()))
-            for operation in self._patch(which, otherwise, obj)
-            if operation["path"] == path
-        ]
-        if any(operation.get("value") == value for operation in wanted):
-            return True
-        releases = self._patch("release", self._release, obj)
-        removes = any(o["op"] == "remove" and o["path"] == path for o in releases)
-        return bool(wanted) and removes and bool(value)
-
-    def _patch(self, name: str, otherwise: tuple[Operation, ...], obj: Object) -> list[Object]:
-        operations = self._patches.get(name, otherwise)
-        patch = [written_out for o in operations for written_out in self._operation(o, obj)]
-        return with_missing_maps(obj, patch)
-
-    def _operation(self, operation: Operation, obj: Object) -> Iterator[Object]:
-        if operation.when is not None and self._value(operation.when, obj) is not True:
-            return
-        step: Object = {"op": operation.op, "path": operation.path}
-        if operation.value_from is not None:
-            step["value"] = self._value(operation.value_from, obj)
-        elif operation.op != "remove":
-            step["value"] = operation.value
-        yield step
-
-    def _value(self, slot: Any, obj: Object) -> Any:
-        result = value_of(slot.expression, obj)
-        if isinstance(result, Failure):
-            raise ObjectError(f"Integration {self.name}: {slot.field}: {result.reason}")
-        return result
+        counts = {asked.plan.count_field for asked in self._views.of(obj).pod_sets}
+        return {
+            name: value
+            for name, value in changes.items()
+            if only_ends(obj, name, value, self._patches, counts)
+        }
 
 
 def _gates(obj: Object) -> Sequence[Object]:
     """The scheduling gates of a pod."""
     gates = found(obj, ("spec", "schedulingGates"))
     return [g for g in gates if isinstance(g, dict)] if isinstance(gates, list) else []
-
-
-def _applied(spec: Object, operations: Sequence[Object]) -> Object:
-    """The spec of an object after these operations."""
-    whole: Object = {"spec": spec}
-    for operation in operations:
-        path = tokens(operation["path"])
-        if operation["op"] == "remove":
-            whole = without(whole, path)
-        elif operation["op"] == "add" or found(whole, path) is not None:
-            whole = written(whole, path, operation["value"])
-    changed: Object = whole["spec"]
-    return changed
 
 
 def _value(value: Any) -> str:
@@ -478,23 +481,3 @@ def _value(value: Any) -> str:
 
 def _uid_test(obj: Object) -> Object:
     return {"op": "test", "path": "/metadata/uid", "value": obj["metadata"]["uid"]}
-
-
-def _conditions(obj: Object, types: Sequence[str]) -> list[Object]:
-    """The conditions of these types, in the order of `types`."""
-    status = obj.get("status")
-    conditions = status.get("conditions") if isinstance(status, dict) else None
-    if not conditions or not isinstance(conditions, list):
-        return []
-    known = [c for c in conditions if isinstance(c, dict)]
-    return [c for type_ in types for c in known if c.get("type") == type_]
-
-
-def _decisive(obj: Object) -> Object | None:
-    """The condition that reports the end: one that is True, else one that is False."""
-    decisive = _conditions(obj, _DECISIVE)
-    for status in ("True", "False"):
-        for condition in decisive:
-            if condition.get("status") == status:
-                return condition
-    return None

@@ -9,7 +9,7 @@ from typing import Any, Final
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.messages.observed import Observed
-from shared.integrations.document import parse
+from shared.integrations.document import Lines, parse
 from shared.integrations.errors import IntegrationError
 from shared.integrations.integration import Integration
 from shared.integrations.schema import mismatch_of
@@ -56,6 +56,13 @@ def _opted_resources() -> frozenset[tuple[str, str]]:
     """Group and plural of the kinds of these documents."""
     kinds_of = (obj["spec"]["kind"] for obj in opted_documents(_OPTED))
     return frozenset((kind["group"], kind["plural"]) for kind in kinds_of)
+
+
+@cache
+def _opted() -> dict[tuple[str, str], Integration]:
+    """The Integrations of these documents, by group and kind."""
+    shipped = (Integration.shipped(obj, Lines()) for obj in opted_documents(_OPTED))
+    return {(one.kind.group, one.kind.kind): one for one in shipped}
 
 
 def opted() -> Iterator[tuple[str, str]]:
@@ -157,6 +164,13 @@ class Integrations:
             return self._by_resource.get((group, plural))
         return self._by_kind.get((group, kind or ""))
 
+    def inside(self, group: str, kind: str) -> Integration | None:
+        """The Integration of an object that another one wraps; None for a kind without one.
+
+        Pods, Deployments and the like are read also where they do not wait.
+        """
+        return self._by_kind.get((group, kind)) or _opted().get((group, kind))
+
     def has_waiting_controller(self, obj: Object, kind: Kind) -> bool:
         """Whether `obj`, of `kind`, names a controller that makes such jobs, and waits for them.
 
@@ -239,6 +253,7 @@ class Integrations:
                     problem = f"Integration {other} speaks for that kind already"
                     state = IntegrationState(obj=read.obj, problem=problem, in_force=None)
             self._states[name] = state
+        found = {resource: one.among(self.inside) for resource, one in found.items()}
         self._by_resource = found
         self._by_kind = {(i.kind.group, i.kind.kind): i for i in found.values()}
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from shared.cel.paths import ELEMENTS, Wanted
 from shared.contracts.kube.conditions import ACTIVE, find_condition, message_of, reason_of
 from shared.contracts.kube.kinds import Object
-from shared.integrations.compiled import Compiled, PodSetPlan, Slot
+from shared.integrations.compiled import Compiled, PodSetPlan, Slot, WrappedPlan
 from shared.integrations.errors import IntegrationError, Problem
 from shared.integrations.pointers import tokens
 
@@ -154,9 +154,29 @@ def _of_pod_set(plan: PodSetPlan, schema: Object) -> Iterator[_Found]:
                 )
             elif field not in _WITHIN:
                 yield from _of_type(root, path, f"{here}.{field}", "integer")
+    if plan.wrapped is not None:
+        yield from _of_wrapped(plan.wrapped, item or _ANY, f"{here}.wrapped")
     for slot in (*plan.slots(), plan.template_from, plan.equal_count_when):
         if slot is not None:
             yield from _of_slot(slot, schema, item or _ANY)
+
+
+def _of_wrapped(plan: WrappedPlan, item: Object, here: str) -> Iterator[_Found]:
+    for field, path in (
+        ("object", plan.object),
+        ("declared.list", plan.declared),
+        ("placements", plan.placements),
+    ):
+        if path is not None:
+            yield from _missing(item, path, f"{here}.{field}", ".".join(("item", *path)))
+    entry = None if plan.declared is None else _element(_at(item, plan.declared))
+    for field, name, type_ in (
+        ("path", plan.path, "string"),
+        ("replicas", plan.replicas, "integer"),
+    ):
+        if entry is not None:
+            yield from _missing(entry, [name], f"{here}.declared.{field}", name)
+            yield from _of_type(entry, [name], f"{here}.declared.{field}", type_)
 
 
 def _of_slot(slot: Slot, schema: Object, item: Object) -> Iterator[_Found]:

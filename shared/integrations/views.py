@@ -1,6 +1,6 @@
 """Evaluates the expressions of a document for one object and checks the type of each result."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
@@ -8,9 +8,17 @@ from typing import Any, Final, NamedTuple
 
 from shared.cel.values import MAP, NULL
 from shared.contracts.kube.kinds import Object
-from shared.integrations.compiled import Compiled, PodSetPlan, Slot
+from shared.integrations.compiled import Compiled, PodSetPlan, Slot, WrappedPlan
+from shared.integrations.errors import ObjectError
 from shared.integrations.expressions import Failure, Group, Items, Programs, value_of
 from shared.integrations.pointers import entries, found
+from shared.integrations.related.wrapped import (
+    ITEMS_MAX,
+    ReaderOf,
+    WrappedPods,
+    pods_inside,
+    shown_item,
+)
 
 _TYPES: Final[Mapping[str, frozenset[type]]] = {
     "bool": frozenset({bool}),
@@ -48,6 +56,17 @@ class Asked(NamedTuple):
     added: Mapping[str, str] = {}
     """What each pod asks for beyond its template."""
 
+    inside: WrappedPods | None = None
+    """What it is of a wrapped object; None: it is of the object itself."""
+
+    @property
+    def template_path(self) -> tuple[str, ...]:
+        """Path in the object of its pod template; if there is none, a name that is no path."""
+        plan = self.plan
+        if plan.template is None:
+            return (f"#{self.name}",)
+        return self.path_of(plan.template, in_item=plan.in_item)
+
     def path_of(self, path: tuple[str, ...], *, in_item: bool) -> tuple[str, ...]:
         """Path in the object of a field of this pod set."""
         return (*(self.plan.each or ()), self.key, *path) if in_item else path
@@ -65,11 +84,16 @@ class View:
     problems: list[str] = field(default_factory=list)
     """Which expressions failed, and why."""
 
+    faults: list[str] = field(default_factory=list)
+    """What is wrong with the object: paths that lead nowhere."""
+
 
 class Views:
     """Evaluates each version of an object once."""
 
-    def __init__(self, compiled: Compiled) -> None:
+    def __init__(self, compiled: Compiled, reader_of: ReaderOf) -> None:
+        """`reader_of` finds the Integrations of objects that are inside of an object."""
+        self._reader_of = reader_of
         self._single = compiled.single
         self._readers = [
             _Reader(name, compiled.single[name]) for name in _FIRST if name in compiled.single
@@ -122,24 +146,46 @@ class Views:
         return None if view.problems else value
 
     @staticmethod
-    def _items(
-        obj: Object, path: tuple[str, ...], order: tuple[str, ...], problems: list[str]
-    ) -> Items:
+    def _items(obj: Object, plan: PodSetPlan, problems: list[str]) -> Items:
         """The items that are not null, those of `order` first."""
+        path = plan.each or ()
+        most = POD_SETS_MAX if plan.wrapped is None else ITEMS_MAX
         there = ((key, item) for key, item in entries(found(obj, path)) if item is not None)
-        items = list(islice(there, POD_SETS_MAX + 1))
-        if len(items) <= POD_SETS_MAX:
-            place = {key: at for at, key in enumerate(order)}
+        items = list(islice(there, most + 1))
+        if len(items) <= most:
+            place = {key: at for at, key in enumerate(plan.order)}
             return sorted(items, key=lambda named: place.get(named[0], len(place)))
-        problems.append(
-            f"{'.'.join(path)}: more than {POD_SETS_MAX} items are more than a Workload has"
-        )
+        why = "a Workload has" if plan.wrapped is None else "are looked at"
+        problems.append(f"{'.'.join(path)}: more than {most} items are more than {why}")
         return ()
+
+    def _inside(
+        self, obj: Object, wrapped: WrappedPlan, items: Sequence[Asked], view: View
+    ) -> Iterator[Asked]:
+        """Yield the pod sets of the objects in these items. Paths that lead nowhere are faults."""
+        number = 0
+        for one in items:
+            each = one.plan.each or ()
+            item = found(obj, (*each, one.key))
+            where = shown_item(each, one.key)
+            try:
+                pods = pods_inside(item, wrapped, where, self._reader_of)
+            except ObjectError as error:
+                view.faults.append(str(error))
+                continue
+            for inside in pods:
+                name = f"{one.name}-{number}"
+                yield one._replace(name=name, pods=inside.pods, inside=inside)
+                number += 1
+        if number > POD_SETS_MAX:
+            view.faults.append(
+                f"{number} pod sets are more than the {POD_SETS_MAX} that a Workload has"
+            )
 
     def _look(self, obj: Object) -> View:
         view = View()
         items = {
-            variable: self._items(obj, plan.each, plan.order, view.problems)
+            variable: self._items(obj, plan, view.problems)
             for plan, _, variable in self._plans
             if plan.each is not None
         }
@@ -158,7 +204,10 @@ class Views:
                     reader_of.read_item(obj, row, key, item, view.problems)
                     for (key, item), row in zip(items[variable], results[place], strict=True)
                 ]
-            view.pod_sets += (one for one in asked if one is not None)
+            found_here = [one for one in asked if one is not None]
+            if plan.wrapped is not None:
+                found_here = list(self._inside(obj, plan.wrapped, found_here, view))
+            view.pod_sets += found_here
         return view
 
 

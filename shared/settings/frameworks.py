@@ -16,10 +16,11 @@ _OURS: Final = (
     "ray.io/rayjob",
     "ray.io/rayservice",
     "sparkoperator.k8s.io/sparkapplication",
+    "workload.codeflare.dev/appwrapper",
 )
 """Kueue's names of the kinds for which an Integration ships."""
 
-_REFUSED: Final = ("trainer.kubeflow.org/trainjob", "workload.codeflare.dev/appwrapper")
+_REFUSED: Final = ("trainer.kubeflow.org/trainjob",)
 """Kueue's names of the kinds whose Integration refuses every object with a queue."""
 
 _OPTED: Final = ("deployment", "leaderworkerset.x-k8s.io/leaderworkerset", "pod", "statefulset")

@@ -11,7 +11,7 @@ from services.classifier.webhook import mutation
 from services.patcher.jobs.groups import GroupController, Released
 from shared.integrations import Integrations
 from shared.integrations.groups import Groups, Member
-from shared.integrations.pod_groups import group_marks
+from shared.integrations.groups.marks import group_marks
 from tests.simulation.mistakes import Mistake, search
 
 _EARLY: Final = "kueue.x-k8s.io/pod-group-fast-admission"

@@ -19,7 +19,7 @@ from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.names import ORIGIN, REQUESTS_APPLIED
 from shared.contracts.messages.spokes import MANAGER
 from shared.integrations import Integration, ObjectError
-from shared.integrations.pod_groups import own_group
+from shared.integrations.groups.marks import own_group
 from shared.integrations.pointers import found, tokens, written
 from shared.telemetry.traceparent import (
     carried,

@@ -31,7 +31,7 @@ from shared.contracts.kube.kinds import PIPELINE_RUN, POD, Object
 from shared.contracts.messages.spokes import MANAGER
 from shared.contracts.webhook import KEPT_IN_USE
 from shared.integrations import Integration, Integrations, ObjectError, controller_uid, queue_of
-from shared.integrations.pod_groups import annotations_for, group_marks, templates_of
+from shared.integrations.groups.marks import annotations_for, group_marks, templates_of
 
 __all__ = [
     "Evaluate",
@@ -76,12 +76,12 @@ def mutate(
         return _with_finalizer(obj) if _is_kept_in_use(obj) else _with_affinity(obj)
     if not context.managed or not integration.matches(obj):
         return MutationResult(object=obj, patch=())
+    if _is_left_alone(obj, integration, context):
+        return MutationResult(object=obj, patch=())
     if integration.propagates:
         if queue_of(obj):
             _check_rules(obj, integration)
         return propagated(obj, integration, context.integrations)
-    if _is_left_alone(obj, integration, context):
-        return MutationResult(object=obj, patch=())
     classify = integration.classify
     is_run = integration.kind.detail == PIPELINE_RUN.detail
     given = read_strings(read_object(obj, "metadata"), "labels")

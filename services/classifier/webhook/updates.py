@@ -22,7 +22,7 @@ from shared.contracts.kube import names
 from shared.contracts.kube.bodies import annotations_of, labels_of
 from shared.contracts.kube.kinds import Object
 from shared.integrations import Integration, ObjectError, controller_uid, queue_of
-from shared.integrations.pod_groups import group_changes
+from shared.integrations.groups.marks import group_changes
 from shared.integrations.pointers import found, tokens
 
 
@@ -49,9 +49,8 @@ def review_update(
     if not context.managed:
         return unchanged
     if integration.propagates:
-        return (
-            _propagated(obj, old, integration, context) if integration.matches(old) else unchanged
-        )
+        is_left_alone = not integration.matches(old) or is_covered(obj, integration, context)
+        return unchanged if is_left_alone else _propagated(obj, old, integration, context)
     if integration.matches(old) and queue_of(obj):
         _check_refusals(obj, old, integration)
     if integration.matches(old) and user not in context.patchers:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from shared.integrations import (
     queue_of,
 )
 from shared.integrations.document import parse
-from shared.integrations.pod_groups import annotations_for, group_marks, templates_of
+from shared.integrations.groups.marks import annotations_for, group_marks, templates_of
 from shared.integrations.pointers import tokens, without, written
 from shared.runtime.command import CommandError, Exit, unreadable
 
@@ -123,7 +124,7 @@ def finding_of(integrations: list[Integration], obj: dict[str, Any]) -> CheckRes
             f"is no {described(integrations[0].kind)}, of which the document speaks",
             status=Exit.FAILED,
         )
-    integration = of_kind[0]
+    integration = of_kind[0].among(partial(_inside, integrations))
     # An object that is not created yet has no uid, but the patches test it.
     obj = {**obj, "metadata": {"uid": "(its uid)", **metadata}}
     why = ""
@@ -152,6 +153,12 @@ def finding_of(integrations: list[Integration], obj: dict[str, Any]) -> CheckRes
         problems=problems,
         templates=templates,
     )
+
+
+def _inside(integrations: list[Integration], group: str, kind: str) -> Integration | None:
+    """The Integration of an object inside of another: one of the file, or one that ships."""
+    named = (one for one in integrations if (one.kind.group, one.kind.kind) == (group, kind))
+    return next(named, None) or SHIPPED.inside(group, kind)
 
 
 def _finished(finish: Finish | None) -> str:

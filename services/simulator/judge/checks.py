@@ -1,7 +1,7 @@
 """Checks of recorded messages. Each returns sentences that say what is wrong."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -14,13 +14,16 @@ from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
-from shared.integrations import integration_for, queue_of
+from shared.integrations import controller_uid, integration_for, queue_of
 
 ROOM_KNOWN: Final = timedelta(seconds=20)
 """Longest time in which a leader does not know that a log is nearly full."""
 
 RENAME_KNOWN: Final = timedelta(seconds=60)
 """Longest time in which quota does not know that a job has left a name: its classifier may have been away."""
+
+_CHAIN_MAX: Final = 5
+"""A job and the controllers above it: more than any kind has."""
 
 Uid = str
 
@@ -282,7 +285,7 @@ def none_started_twice(message_logs: MessageLogs) -> list[str]:
 
 
 def none_runs_without_leave(message_logs: MessageLogs) -> list[str]:
-    """Every job that was observed running held quota then, by the times of the messages.
+    """Every job that was observed running held quota then, or what made it, by the times of the messages.
 
     A watcher may tell late that a job ran, after its stop has given the quota back: what it tells is
     then no newer than the job that was stopped.
@@ -291,6 +294,14 @@ def none_runs_without_leave(message_logs: MessageLogs) -> list[str]:
     held: set[Uid] = set()
     stopped_at: dict[Uid, str] = {}
     reported: set[Uid] = set()
+    above: dict[Uid, Uid] = {}
+    """Job to its controller."""
+
+    def chain(uid: Uid) -> Iterator[Uid]:
+        for _ in range(_CHAIN_MAX):
+            yield uid
+            uid = above.get(uid, "")
+
     records: list[Record[Any]] = [*message_logs.admissions, *message_logs.outcomes]
     pending = deque(sorted(records, key=lambda one: one.time))
     for record in message_logs.observed:
@@ -301,9 +312,12 @@ def none_runs_without_leave(message_logs: MessageLogs) -> list[str]:
             elif (one.result, one.action) == ("applied", "suspend"):
                 stopped_at[one.uid] = one.version
         job = record.message
-        if not _runs(job) or job.uid in held or job.uid in reported:
+        if job.body is not None:
+            above[job.uid] = controller_uid(job.body)
+        if not _runs(job) or job.uid in reported or not held.isdisjoint(chain(job.uid)):
             continue
-        if not is_at_least(stopped_at.get(job.uid, "0"), job.resource_version):
+        stops = [stopped_at.get(one, "0") for one in chain(job.uid)]
+        if not any(is_at_least(version, job.resource_version) for version in stops):
             reported.add(job.uid)
             wrong.append(
                 f"OBSERVED {record.sequence}: {job.kind} {job.namespace}/{job.name} runs, and holds "

@@ -14,7 +14,7 @@ from shared.contracts.kube import kinds
 from shared.contracts.kube.conditions import QUOTA_RESERVED, is_true
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.quantities import parse_quantity
-from shared.integrations import SHIPPED, Integration, Integrations, queue_of
+from shared.integrations import SHIPPED, Integration, Integrations, controller_uid, queue_of
 
 WINDOW: Final = timedelta(seconds=180)
 """How long after a quota became smaller an admission from before may still start its job."""
@@ -62,6 +62,9 @@ class ClusterHistory:
         """Uid of each job, or namespace and name of each group, to whether its Workload says that it holds
         quota."""
 
+        self._above: dict[str, str] = {}
+        """Uid of a job to that of its controller."""
+
         self._let_go: set[str] = set()
         self._ended: set[str] = set()
         self._integrations = integrations
@@ -101,7 +104,11 @@ class ClusterHistory:
     def _on_job(self, integration: Integration, event: Event) -> None:
         job = event.stored.obj
         uid = job["metadata"]["uid"]
+        if above := controller_uid(job):
+            self._above[uid] = above
         if not queue_of(job) or self._integrations.runs_with_controller(job, integration):
+            return
+        if self._is_below_another(uid):
             return
         pool = self._pool_of(job)
         running = self._running.setdefault(pool, {})
@@ -128,6 +135,13 @@ class ClusterHistory:
                 self.problems.append(f"{integration.kind.kind} {uid} ended and was started again")
         if finish is not None:
             self._ended.add(uid)
+
+    def _is_below_another(self, uid: str) -> bool:
+        """Whether the job was made by the controller of one that has a Workload: it runs on its quota."""
+        while uid := self._above.get(uid, ""):
+            if uid in self._reserved:
+                return True
+        return False
 
     def _check(self, pool: SharedQuota, started: str) -> None:
         now = self._now()

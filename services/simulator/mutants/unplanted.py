@@ -50,5 +50,6 @@ UNPLANTED: Final[Mapping[int, str]] = {
     121: "figures to look at: tests/unit/quota/test_balances.py",
     123: "few worlds have a replica that is late with decisions only: tests/unit/patcher/test_late_stop.py",
     126: "one world in a hundred loses a Term that mattered: tests/contract/bus/test_order.py",
+    127: "what is inside is read alike by all services: tests/simulation/test_app_wrappers.py",
 }
 """By the number of the ADR; behind a colon or alone the tests that notice instead."""

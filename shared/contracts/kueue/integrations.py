@@ -54,8 +54,8 @@ class ChildKind(_Strict):
     group: Annotated[str, StringConstraints(max_length=253)]
     """Its API group."""
 
-    kind: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Za-z0-9]*$", max_length=63)]
-    """`kind` in a manifest."""
+    kind: Annotated[str, StringConstraints(pattern=r"^([A-Z][A-Za-z0-9]*|[*])$", max_length=63)]
+    """`kind` in a manifest; `*` with the group `*`: every kind that can wait, and pods."""
 
 
 class PatchOperation(_Strict):
@@ -87,6 +87,44 @@ class EqualCount(_Strict):
     """Only if this holds of the object; absent for always."""
 
 
+_Field = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][-A-Za-z0-9_]*$", max_length=63)]
+"""The name of one field."""
+
+
+class DeclaredPods(_Strict):
+    """Where pod templates of a wrapped object are said to be, and how many pods each has."""
+
+    list: FieldPath
+    """The list, which begins with `item.`."""
+
+    path: _Field
+    """Which field of an entry is the path of a template: `template.spec.jobs[0].template`. It begins where
+    the wrapped object does. A path that leads to no template is refused with path and cause."""
+
+    replicas: _Field
+    """Which field of an entry is the number of pods. 1 where it is absent."""
+
+
+class WrappedSpec(_Strict):
+    """An object inside each item of `forEach`, whose pods are the object's own.
+
+    They are those that the Integration of its kind reads: of a kind that ships, or has one. Such an object
+    waits and runs with the one that wraps it (`children`).
+    """
+
+    object: FieldPath
+    """Where it is; begins with `item.`."""
+
+    declared: DeclaredPods | None = None
+    """Its pods for a kind without an Integration. Of another kind these come first, and have at least the
+    pods that its Integration reads."""
+
+    placements: FieldPath | None = None
+    """A list that gets at release, for each declared pod set (or else for each that is read), what flavors
+    choose: a map with `labels`, `annotations`, `nodeSelector` and `tolerations`. It is removed when a stopped
+    one waits again."""
+
+
 class PodSetSpec(_Strict):
     """Pods that are alike, as `spec.podSets` of a Workload has them; or one such set for each item."""
 
@@ -106,7 +144,11 @@ class PodSetSpec(_Strict):
     """What the pod set is called. `main` if absent."""
 
     name_from: Expression | None = None
-    """With `forEach`: what it is called. `item.name` of a list and `key` of a map, if absent."""
+    """With `forEach`: what it is called. `item.name` of a list and `key` of a map, if absent. With `wrapped`:
+    how the names of all of them begin; a hyphen and their numbers follow."""
+
+    wrapped: WrappedSpec | None = None
+    """With `forEach`: each item has an object inside, whose pods these are. Instead of a template."""
 
     template: FieldPath | None = None
     """Where the pod template is (what has `metadata` and `spec`); with `forEach` it may begin with

@@ -153,8 +153,10 @@ def test_queue_comes_from_the_label_only() -> None:
 @pytest.mark.parametrize("integration", INTEGRATIONS, ids=lambda i: i.kind.kind)
 def test_every_integration_is_found_by_plural_and_by_kind(integration: Any) -> None:
     kind = integration.kind
-    assert integration_for(group=kind.group, plural=kind.plural) is integration
-    assert integration_for(group=kind.group, kind=kind.kind) is integration
+    found = integration_for(group=kind.group, plural=kind.plural)
+    assert found is not None
+    assert found.kind == kind
+    assert integration_for(group=kind.group, kind=kind.kind) is found
 
 
 def test_workloads_are_named_as_kueue_names_them() -> None:

@@ -90,4 +90,19 @@ GROUPS: Final = definition(
 PAIRS: Final = definition(
     "Pair", spec=_object(suspend=FLAG, leaderTemplate=TEMPLATE, workerTemplate=TEMPLATE)
 )
+WRAPS: Final = definition(
+    "Wrap",
+    spec=_object(
+        suspend=FLAG,
+        parts=_list_of(
+            _object(
+                body={"type": "object", "x-kubernetes-embedded-resource": True},
+                pods=_list_of(_object(at=TEXT, many=NUMBER)),
+                infos=_list_of(_object(nodeSelector=OPEN)),
+            )
+        ),
+    ),
+)
+"""A kind that wraps others."""
+
 BARE: Final = definition("Bare", spec=_object(command=TEXT))

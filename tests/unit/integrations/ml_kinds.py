@@ -1,7 +1,7 @@
 """Objects of the kinds that ship for clusters which serve them, and what has to be read from each.
 
 What is expected are the pod sets of Kueue's integration for the kind, in its order:
-kubernetes-sigs/kueue@ff69552 pkg/controller/jobs/{kubeflow,mpijob,raycluster,rayjob,rayservice,
+kubernetes-sigs/kueue@ff69552 pkg/controller/jobs/{appwrapper,kubeflow,mpijob,raycluster,rayjob,rayservice,
 sparkapplication}.
 """
 
@@ -153,6 +153,38 @@ KINDS: Final = {
             ("spec", "submitterPodTemplate", "spec", "nodeSelector"),
         ),
     ),
+    "AppWrapper": MlKind(
+        new=created(
+            "workload.codeflare.dev/v1beta2",
+            "AppWrapper",
+            components=[
+                {
+                    "template": {
+                        "apiVersion": "batch/v1",
+                        "kind": "Job",
+                        "spec": {"parallelism": 3, "template": template("1")},
+                    }
+                },
+                {
+                    "podSets": [{"path": "template.spec.crew", "replicas": 2}],
+                    "template": {
+                        "apiVersion": "example.com/v1",
+                        "kind": "Crew",
+                        "spec": {"crew": template("2")},
+                    },
+                },
+            ],
+        ),
+        pod_sets=(("x-0", 3, "1"), ("x-1", 2, "2")),
+        running=said("QuotaReserved"),
+        ready=said("PodsReady"),
+        succeeded={"phase": "Succeeded"},
+        failed={"phase": "Failed", **said("ResourcesDeployed", "False")},
+        own_controller="workload.codeflare.dev/appwrapper-controller",
+        selectors=tuple(
+            ("spec", "components", str(at), "podSetInfos", "0", "nodeSelector") for at in range(2)
+        ),
+    ),
     "SparkApplication": MlKind(
         new=created(
             "sparkoperator.k8s.io/v1beta2",
@@ -240,9 +272,5 @@ REFUSED: Final = {
     "a TrainJob, whose pods are in its runtime": (
         created("trainer.kubeflow.org/v1alpha1", "TrainJob", runtimeRef={"name": "torch"}),
         "spec.runtimeRef.name: 'torch': the pods of a TrainJob come from its runtime",
-    ),
-    "an AppWrapper, whose pods are in what it wraps": (
-        created("workload.codeflare.dev/v1beta2", "AppWrapper", components=[]),
-        "spec.components: set: the pods of an AppWrapper are in the objects that it wraps",
     ),
 }

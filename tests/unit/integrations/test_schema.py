@@ -7,7 +7,7 @@ import pytest
 from shared.contracts.kube.kinds import Object
 from shared.integrations import INTEGRATIONS, IntegrationError, Integrations
 from shared.integrations.schema import SCHEMA_MISMATCH
-from tests.unit.integrations.definitions import BARE, GADGETS, OPEN, ROLES, WIDE
+from tests.unit.integrations.definitions import BARE, GADGETS, OPEN, ROLES, WIDE, WRAPS
 from tests.unit.integrations.gadgets import document, loaded
 
 POD_SET = {"template": "spec.template", "count": "spec.replicas"}
@@ -205,6 +205,43 @@ def test_items_of_a_map_are_compared_with_what_the_map_has() -> None:
         loaded(**fields, podSets=[{**entry, "count": "item.pods"}]).check_schema(ROLES)
     with pytest.raises(IntegrationError, match=r"template: the schema has no item\.pod"):
         loaded(**fields, podSets=[{**entry, "template": "item.pod"}]).check_schema(ROLES)
+
+
+WRAPPED: Object = {
+    "object": "item.body",
+    "declared": {"list": "item.pods", "path": "at", "replicas": "many"},
+    "placements": "item.infos",
+}
+NOT_WRAPPED: dict[str, tuple[Object, str]] = {
+    "the object": ({"object": "item.object"}, "wrapped.object: the schema has no item.object"),
+    "the list of pods": (
+        {"declared": {**WRAPPED["declared"], "list": "item.sets"}},
+        "wrapped.declared.list: the schema has no item.sets",
+    ),
+    "the path of a template": (
+        {"declared": {**WRAPPED["declared"], "path": "path"}},
+        "wrapped.declared.path: the schema has no path",
+    ),
+    "a number of pods that is a text": (
+        {"declared": {**WRAPPED["declared"], "replicas": "at"}},
+        "wrapped.declared.replicas: must be integer, but at is string",
+    ),
+    "what flavors choose": (
+        {"placements": "item.places"},
+        "wrapped.placements: the schema has no item.places",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "said"), NOT_WRAPPED.values(), ids=NOT_WRAPPED.keys())
+def test_places_of_wrapped_objects_are_compared_with_the_schema(changes: Object, said: str) -> None:
+    kind = {"group": "example.com", "version": "v1", "kind": "Wrap", "plural": "wraps"}
+    entry: Object = {"forEach": "spec.parts", "nameFrom": "metadata.name"}
+    loaded(kind=kind, podSets=[{**entry, "wrapped": WRAPPED}]).check_schema(WRAPS)
+    wrong = loaded(kind=kind, podSets=[{**entry, "wrapped": {**WRAPPED, **changes}}])
+    with pytest.raises(IntegrationError) as caught:
+        wrong.check_schema(WRAPS)
+    assert said in str(caught.value)
 
 
 def test_kind_without_a_field_to_suspend_it_needs_another_hold() -> None:

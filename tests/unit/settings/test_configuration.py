@@ -163,7 +163,7 @@ NOT_LISTED = (
     "integrations.frameworks: not listed, and wait all the same if they name a queue: kubeflow.org/jaxjob, "
     "kubeflow.org/mpijob, kubeflow.org/paddlejob, kubeflow.org/pytorchjob, kubeflow.org/tfjob, "
     "kubeflow.org/xgboostjob, ray.io/raycluster, ray.io/rayjob, ray.io/rayservice, "
-    "sparkoperator.k8s.io/sparkapplication"
+    "sparkoperator.k8s.io/sparkapplication, workload.codeflare.dev/appwrapper"
 )
 WARNINGS = {
     "a section that no service reads": (

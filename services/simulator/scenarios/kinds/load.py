@@ -22,6 +22,7 @@ _KINDS: Final = {integration.kind.kind: integration.kind for integration in INTE
 JOB_SET: Final = _KINDS["JobSet"]
 TRAINING: Final = _KINDS["PyTorchJob"]
 WORKFLOW: Final = _KINDS["Workflow"]
+WRAPPER: Final = _KINDS["AppWrapper"]
 [GROUP] = (
     document["spec"]["group"]
     for document in opted_documents(FRAMEWORKS)
@@ -100,6 +101,29 @@ def training(name: str, namespace: str, random: Random) -> Object:
     if random.random() < 1 / 2:
         for role in roles.values():
             role["template"]["metadata"]["labels"] = dict(made["metadata"]["labels"])
+    return made
+
+
+def app_wrapper(name: str, namespace: str, random: Random) -> Object:
+    """Return an AppWrapper with a Job, perhaps a JobSet, and what has no pods.
+
+    In half of them what is inside has the label of the queue, too.
+    """
+    job = {"parallelism": random.randint(1, 2), "backoffLimit": 0, "template": _template(random)}
+    job["completions"] = job["parallelism"]
+    inside = [
+        object_of(kinds.CONFIG_MAP, f"{name}-map", namespace=namespace),
+        object_of(kinds.JOB, f"{name}-job", namespace=namespace, spec=job),
+    ]
+    if random.random() < 1 / 2:
+        one = {"spec": {"backoffLimit": 0, "template": _template(random)}}
+        spec = {"replicatedJobs": [{"name": "work", "replicas": 1, "template": one}]}
+        inside.append(object_of(JOB_SET, f"{name}-set", namespace=namespace, spec=spec))
+    made = _queued(WRAPPER, name, namespace, random, {})
+    if random.random() < 1 / 2:
+        for obj in inside:
+            obj["metadata"]["labels"] = dict(made["metadata"]["labels"])
+    made["spec"] = {"components": [{"template": obj} for obj in inside]}
     return made
 
 

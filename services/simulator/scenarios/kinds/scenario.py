@@ -17,7 +17,10 @@ from shared.settings.configuration import Configuration
 COMPANY: Final = Company(
     join=OtherKinds,
     configuration=Configuration.model_validate({"integrations": {"frameworks": load.FRAMEWORKS}}),
-    watched=(*WATCHED["kinds"], resource_name(load.TRAINING), resource_name(load.WORKFLOW)),
+    watched=(
+        *WATCHED["kinds"],
+        *map(resource_name, (load.TRAINING, load.WORKFLOW, load.WRAPPER)),
+    ),
     pools={load.FLOWS_QUEUE: SharedQuota(load.FLOWS, load.PLACES)},
 )
 

@@ -11,6 +11,7 @@ from services.simulator.behaviour.workloads.pod_makers import (
     TrainingController,
     WorkflowController,
 )
+from services.simulator.behaviour.workloads.wrappers import WrapperController
 from services.simulator.judge.message_logs import MessageLogs
 from services.simulator.judge.pods_of_quota import PodsOfQuota
 from services.simulator.scenarios.basic import Submitted
@@ -41,6 +42,7 @@ _ENDING: Final[dict[Kind, tuple[Callable[[str, str, Random], Object], tuple[int,
     load.JOB_SET: (load.job_set, (0, 2)),
     load.TRAINING: (load.training, (1, 3)),
     load.WORKFLOW: (load.workflow, (1, 3)),
+    load.WRAPPER: (load.app_wrapper, (0, 2)),
 }
 """Kinds whose objects end by themselves: what makes one, and how many there are."""
 
@@ -78,7 +80,12 @@ class OtherKinds:
         self._made = 0
         for document in opted_documents(load.FRAMEWORKS):
             self.integrations.apply(document)
-        for controller in (DeploymentController, TrainingController, WorkflowController):
+        for controller in (
+            DeploymentController,
+            TrainingController,
+            WorkflowController,
+            WrapperController,
+        ):
             system.behaviour.add(controller, Random(f"{controller.__name__}/{system.world.seed}"))
         self._pods = PodsOfQuota(system.api, now=system.world.now, integrations=self.integrations)
 

@@ -1,13 +1,15 @@
 """Mutation of Jobs and custom kinds: defaults of the namespace, MultiKueue, owners."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from services.classifier.webhook.context import NamespaceContext
 from services.classifier.webhook.mutation import RefusedError, mutate
+from services.classifier.webhook.updates import review_update
 from shared.contracts.kube import names
-from shared.integrations import Integrations
+from shared.integrations import Integrations, opted_documents
 from tests.unit.classifier.webhook.objects import R, annotations, job, rules, run
 from tests.unit.integrations.gadgets import document, gadget
 
@@ -153,6 +155,43 @@ def test_job_of_a_job_set_that_may_be_below_an_admitted_object_is_unchanged(
     context = NamespaceContext(has_admitted={admitted}.__contains__)
     made = mutate(owned(job, *OWNERS[-1]), rules(), context=context)
     assert (made.patch == ()) == left_alone
+
+
+def in_wrapper(api_version: str, kind: str) -> Any:
+    owner = {
+        "apiVersion": "workload.codeflare.dev/v1beta2",
+        "kind": "AppWrapper",
+        "name": "o",
+        "uid": "u",
+        "controller": True,
+    }
+    metadata = {"labels": {names.QUEUE: "q"}, "ownerReferences": [owner], "name": "x"}
+    spec: Any = {"template": {"spec": {"containers": []}}, "containers": []}
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+WRAPPED = (
+    ("batch/v1", "Job"),
+    ("apps/v1", "Deployment"),
+    ("apps/v1", "StatefulSet"),
+    ("v1", "Pod"),
+)
+
+
+@pytest.mark.parametrize(("version", "kind"), WRAPPED)
+def test_labelled_object_of_an_admitted_app_wrapper_is_unchanged(version: str, kind: str) -> None:
+    """Its pods, too: they run on the AppWrapper's quota."""
+    integrations = Integrations()
+    for obj in opted_documents(("deployment", "statefulset")):
+        integrations.apply(obj)
+    context = replace(admitted_as("AppWrapper"), integrations=integrations)
+    obj = in_wrapper(version, kind)
+    assert mutate(obj, rules(), context=context).patch == ()
+    if kind != "Pod":
+        integration = integrations.find(group=version.rpartition("/")[0], kind=kind)
+        assert integration is not None
+        grown = {**obj, "spec": {**obj["spec"], "replicas": 2}}
+        assert review_update(grown, obj, integration, user="u", context=context).patch == ()
 
 
 @pytest.mark.parametrize(("version", "kind"), OWNERS)

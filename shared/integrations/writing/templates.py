@@ -83,6 +83,8 @@ def pod_set_of(obj: Object, asked: Asked) -> Object:
 
 def _template(obj: Object, asked: Asked) -> Object:
     plan = asked.plan
+    if asked.inside is not None:
+        return asked.inside.template
     if plan.template is not None:
         if not plan.template and not plan.in_item:
             return _pod(obj)
@@ -167,6 +169,48 @@ def given(obj: Object, asked: Asked, info: PodSetInfo) -> Iterator[Object]:
             }
     if asked.min_count is not None and info.count < asked.pods:
         yield from _counted(obj, asked, info.count)
+
+
+def placements(
+    obj: Object, pod_sets: Sequence[Asked], infos: Mapping[str, PodSetInfo]
+) -> Iterator[Object]:
+    """What an admission gives to pods of wrapped objects: a list for each, also if it chooses nothing."""
+    for path, names in _lists(pod_sets).items():
+        chosen = [_placement(infos.get(name)) for name in names]
+        if chosen != found(obj, path):
+            yield {"op": "add", "path": pointer(path), "value": chosen}
+
+
+def placements_taken_back(obj: Object, pod_sets: Sequence[Asked]) -> Iterator[Object]:
+    """Take such lists away."""
+    for path in _lists(pod_sets):
+        if found(obj, path) is not None:
+            yield {"op": "remove", "path": pointer(path)}
+
+
+def _lists(pod_sets: Sequence[Asked]) -> dict[tuple[str, ...], list[str]]:
+    """Path of each list of placements to the names of the pod sets that it is about."""
+    lists: dict[tuple[str, ...], list[str]] = {}
+    for asked in pod_sets:
+        wrapped = asked.plan.wrapped
+        if wrapped is None or asked.inside is None or asked.inside.place is None:
+            continue
+        if wrapped.placements is not None:
+            path = asked.path_of(wrapped.placements, in_item=True)
+            lists.setdefault(path, []).append(asked.name)
+    return lists
+
+
+def _placement(info: PodSetInfo | None) -> Object:
+    if info is None:
+        return {}
+    chosen = {
+        "labels": dict(info.labels),
+        "annotations": dict(info.annotations),
+        "nodeSelector": dict(info.node_selector),
+        "tolerations": list(map(dict, info.tolerations)),
+    }
+    return {name: value for name, value in chosen.items() if value}
 
 
 def _counted(obj: Object, asked: Asked, count: int) -> Iterator[Object]:
