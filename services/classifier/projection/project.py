@@ -17,17 +17,17 @@ from services.classifier.projection.pods.pod_templates import pod_spec_of
 from services.classifier.projection.pods.requests import RequestsError, resolve_pod_sets
 from services.classifier.projection.policy import DEFAULT_POLICY, Policy
 from services.classifier.projection.priority import Priority, external_priority, job_priority
-from services.classifier.projection.workload_status import has_quota, status_fields, with_reclaimed
+from services.classifier.projection.workload_status import (
+    finish_on_record,
+    has_quota,
+    status_fields,
+    with_reclaimed,
+)
 from shared.contracts.kube import names
 from shared.contracts.kube.bodies import Body, annotations_of, labels_of, spec_of
 from shared.contracts.kube.conditions import (
-    FINISHED,
     PODS_READY,
-    find_condition,
     is_true,
-    message_of,
-    reason_of,
-    transition_time,
 )
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.numbers import INT32_MAX, whole_number
@@ -138,14 +138,7 @@ def project_external(
     problems += requests_not_offered(workload, workload, spec.get("podSets") or [])
     priority = external_priority(workload, cluster_objects)
     known = last.pod_sets if last is not None and last.uid == metadata["uid"] else []
-    finish = None
-    if is_true(workload, FINISHED):
-        condition = find_condition(workload, FINISHED)
-        finish = Finish(
-            success=reason_of(condition) != "Failed",
-            message=message_of(condition),
-            at=transition_time(condition),
-        )
+    finish = finish_on_record(workload)
     return WorkloadState(
         cluster=cluster,
         name=metadata["name"],
@@ -275,7 +268,7 @@ def _queue(job: Body, workload: Body | None) -> str:
 
 def _progress_fields(job: Body, integration: Integration, workload: Body | None) -> dict[str, Any]:
     """Return the fields that say how far the job is."""
-    finish, active = integration.finish(job), integration.active(job)
+    finish, active = _finish(job, integration, workload), integration.active(job)
     return {
         "phase": _phase(finish=finish, active=active),
         "gated": None if finish or active else _gates(job, workload),
@@ -283,6 +276,18 @@ def _progress_fields(job: Body, integration: Integration, workload: Body | None)
         "pods_ready": integration.ready(job),
         "finish": finish,
     }
+
+
+def _finish(job: Body, integration: Integration, workload: Body | None) -> Finish | None:
+    """Return how the job has ended; None if it has not.
+
+    What a group has lost after its end is not missed, also by a release that cannot read what the one before
+    it published: the Workload tells it, as long as nothing of the group runs.
+    """
+    finish = integration.finish(job)
+    if finish is None and integration.is_group and not integration.active(job):
+        return finish_on_record(workload)
+    return finish
 
 
 def _hold_fields(job: Body, integration: Integration, last: WorkloadState | None) -> dict[str, Any]:

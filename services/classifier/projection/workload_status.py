@@ -9,22 +9,36 @@ from shared.contracts.kube.conditions import (
     ADMITTED,
     DEACTIVATION_TARGET,
     EVICTED,
+    FINISHED,
     PODS_READY,
     QUOTA_RESERVED,
     REQUEUED,
     find_condition,
     has_status,
     is_true,
+    message_of,
     reason_of,
     transition_time,
 )
 from shared.contracts.kube.numbers import INT32_MAX
-from shared.contracts.messages.workloads import PodSet, RecordedCheck
+from shared.contracts.messages.workloads import Finish, PodSet, RecordedCheck
 
 
 def has_quota(workload: Body | None) -> bool:
     """Return whether quota is reserved for the workload."""
     return is_true(workload, QUOTA_RESERVED)
+
+
+def finish_on_record(workload: Body | None) -> Finish | None:
+    """Return how the workload has ended; None if it has not."""
+    if not is_true(workload, FINISHED):
+        return None
+    condition = find_condition(workload, FINISHED)
+    return Finish(
+        success=reason_of(condition) != "Failed",
+        message=message_of(condition),
+        at=transition_time(condition),
+    )
 
 
 def status_fields(workload: Body | None, is_foreign_check: Callable[[str], bool]) -> dict[str, Any]:

@@ -132,6 +132,14 @@ def test_group_stays_finished_while_its_pods_are_deleted() -> None:
     assert states(restarted, done[1]).get("g", finished).phase == "finished"
 
 
+def test_group_stays_finished_for_who_cannot_read_what_was_published_before() -> None:
+    on_record = seen(kinds.WORKLOAD, workload(a=2, finished=True))
+    left = states(projector(), on_record, pod("x", "Succeeded", total=2))["g"]
+    assert left.phase == "finished"
+    again = states(projector(), on_record, pod("x", "Running", total=2))["g"]
+    assert again.phase == "running", "what runs holds quota, whatever its Workload says"
+
+
 RUNNING: dict[str, tuple[list[Object], dict[str, Any]]] = {
     "as admitted": (
         [pod("x", "Running"), pod("y", "Running")],
