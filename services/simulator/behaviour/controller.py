@@ -163,6 +163,21 @@ class Controller(ABC):
             subresource="status",
         )
 
+    def controlled(self, stored: Stored, kind: Kind) -> list[Stored]:
+        """Return the objects of a kind that `stored` controls.
+
+        What names it as an owner that is not the controller is somebody else's.
+        """
+        return [
+            one
+            for one in self.api.collector.dependents(stored.uid)
+            if one.kind.resource == kind.resource
+            and any(
+                owner.get("controller") and owner["uid"] == stored.uid
+                for owner in one.obj["metadata"].get("ownerReferences") or ()
+            )
+        ]
+
     def owner_reference(self, stored: Stored) -> Obj:
         """Return the reference by which a child names `stored` as its controller."""
         return {

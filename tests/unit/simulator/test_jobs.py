@@ -56,6 +56,27 @@ def test_pod_that_succeeded_counts_also_when_it_is_gone() -> None:
     in_cluster(story)
 
 
+def test_pod_that_names_a_job_and_is_not_controlled_by_it_does_not_count() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(JOBS, job("other", seconds=5, completions=1))
+        await cluster.create(JOBS, job(seconds=60, completions=1))
+        await cluster.after(1)
+        [others] = [pod for pod in cluster.api.store.objects(PODS) if "other" in pod.name]
+        uid = cluster.job()["metadata"]["uid"]
+        reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": uid}
+        owners = [*others.obj["metadata"]["ownerReferences"], reference]
+        patch = {"metadata": {"ownerReferences": owners}}
+        await cluster.api.patch(PODS, "v1", "default", others.name, patch, "merge")
+        await cluster.after(20)
+        looked_at = {"metadata": {"labels": {"looked": "at"}}}
+        await cluster.api.patch(JOBS, "v1", "default", "j", looked_at, "merge")
+        await cluster.after(1)
+        assert phases(cluster) == ["Running", "Succeeded"]
+        assert verdict(cluster.job(), "Complete") == ("", "")
+
+    in_cluster(story)
+
+
 def test_pods_carry_their_jobs_labels_and_name_it_as_owner() -> None:
     async def story(cluster: Cluster) -> None:
         stored = await cluster.create(JOBS, job())

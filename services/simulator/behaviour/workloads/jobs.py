@@ -94,9 +94,7 @@ class JobController(Controller):
     def _pods(self, stored: Stored) -> _Pods:
         counted = self._counted.setdefault(stored.uid, set())
         pods = _Pods(active=[], terminating=[], succeeded=[], failed=[], counted=counted)
-        for pod in self.api.collector.dependents(stored.uid):
-            if pod.kind.resource != PODS.resource:
-                continue
+        for pod in self.controlled(stored, PODS):
             phase = (pod.obj.get("status") or {}).get("phase")
             if phase == "Succeeded":
                 pods.succeeded.append(pod)
@@ -138,7 +136,7 @@ class JobController(Controller):
         await self._report(stored, pods, {"startTime": None, "conditions": conditions})
 
     async def _conclude(self, stored: Stored, pods: _Pods) -> bool:
-        """Set the final condition if the Job has ended."""
+        """Set the final condition if the Job has ended, and none of its pods is there any more."""
         spec, uid = stored.obj["spec"], stored.uid
         deadline = self._deadlines.get(uid)
         if deadline is not None and self.clock.time() >= deadline:
@@ -157,14 +155,17 @@ class JobController(Controller):
             return False
         if pods.active:
             await self._delete(pods.active)
+            pods = self._pods(stored)
         now = self.api.rules.now()
         reason, message = "CompletionsReached", "Reached expected number of succeeded pods"
         conditions = with_condition(
             stored.obj, "SuccessCriteriaMet", "True", reason, message, now=now
         )
-        conditions = [*conditions, {**conditions[-1], "type": "Complete"}]
-        status = {"conditions": conditions, "completionTime": now}
-        await self._report(stored, self._pods(stored), status)
+        status: dict[str, Any] = {"conditions": conditions}
+        if not pods.active and not pods.terminating:
+            complete = {**conditions[-1], "type": "Complete", "lastTransitionTime": now}
+            status = {"conditions": [*conditions, complete], "completionTime": now}
+        await self._report(stored, pods, status)
         return True
 
     async def _fail(self, stored: Stored, pods: _Pods, reason: str, message: str) -> bool:

@@ -48,11 +48,7 @@ class JobSetController(Controller):
         managed_by = obj["spec"].get("managedBy") or MANAGED_BY_JOBSET
         if managed_by != MANAGED_BY_JOBSET or "deletionTimestamp" in obj["metadata"]:
             return
-        jobs = {
-            dependent.name: dependent
-            for dependent in self.api.collector.dependents(stored.uid)
-            if dependent.kind.resource == JOBS.resource
-        }
+        jobs = {job.name: job for job in self.controlled(stored, JOBS)}
         if _is_true(obj, "Completed", "Failed"):
             for dependent in jobs.values():
                 await self._delete_active(dependent)

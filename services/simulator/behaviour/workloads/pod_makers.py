@@ -48,8 +48,7 @@ class PodMaker(Controller):
 
     def pods(self, stored: Stored) -> dict[str, Stored]:
         """Return its pods by name, also those that end."""
-        found = self.api.collector.dependents(stored.uid)
-        return {pod.name: pod for pod in found if pod.kind.resource == PODS.resource}
+        return {pod.name: pod for pod in self.controlled(stored, PODS)}
 
     async def create(self, stored: Stored, name: str, template: Obj) -> Stored:
         """Create a pod of a template."""

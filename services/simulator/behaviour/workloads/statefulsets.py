@@ -64,8 +64,7 @@ class StatefulSetController(Controller):
             await self.write_status(stored, status)
 
     def _pods(self, stored: Stored) -> list[Stored]:
-        found = self.api.collector.dependents(stored.uid)
-        return [one for one in found if one.kind.resource == PODS.resource]
+        return self.controlled(stored, PODS)
 
     async def _create(self, stored: Stored, number: int) -> None:
         spec = stored.obj["spec"]
