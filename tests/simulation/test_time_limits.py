@@ -22,4 +22,4 @@ def test_judge_finds_a_leader_that_skips_timers_of_its_predecessors(
         "from_workload_state",
         classmethod(lambda _, state: WorkloadLifecycle(uid=state.uid)),
     )
-    assert finds(SCENARIOS["lives"], "", 5)
+    assert finds(SCENARIOS["lives"], "its count goes from", 5)

@@ -25,10 +25,7 @@ from services.classifier.projection.workload_status import (
 )
 from shared.contracts.kube import names
 from shared.contracts.kube.bodies import Body, annotations_of, labels_of, spec_of
-from shared.contracts.kube.conditions import (
-    PODS_READY,
-    is_true,
-)
+from shared.contracts.kube.conditions import PODS_READY, is_true
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.numbers import INT32_MAX, whole_number
 from shared.contracts.messages.workloads import Finish, JobRef, Phase, PodSet, WorkloadState
