@@ -5,15 +5,16 @@ one that found it last.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final, NamedTuple
 
 import pytest
 
 from services.simulator.scenarios import SCENARIOS
 from services.simulator.scenarios.port import Scenario
-from services.simulator.scenarios.tenants import scenario as tenants
+from services.simulator.scenarios.tenants.rights import Write
+from services.simulator.scenarios.tenants.scenario import written_often
 
 WORLDS: Final = 60
 """How many are tried when the one that found a mistake finds it no more: seconds of a processor each."""
@@ -31,7 +32,7 @@ class Mistake(NamedTuple):
     found: str
     """Part of what the judge says."""
 
-    often: Callable[..., Any] | None = None
+    often: Write | None = None
     """The write of a tenant that it takes, if that one is rare: it is then every second one."""
 
 
@@ -40,10 +41,8 @@ def planted(mistake: Mistake) -> Iterator[None]:
     """Make the mistake meanwhile."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mistake.where, mistake.name, mistake.replacement)
-        for writes in (tenants._WRITES, tenants._MORE_WRITES):
-            if mistake.often in writes:
-                patch.setitem(writes, mistake.often, sum(writes.values()))
-        yield
+        with written_often(mistake.often) if mistake.often else nullcontext():
+            yield
 
 
 def finds(play: Scenario, said: str, first: int, *, worlds: int = WORLDS) -> bool:

@@ -19,7 +19,7 @@ from services.patcher.jobs.controller import JobController
 from services.quota.wire import outbound
 from services.simulator.scenarios import system
 from services.simulator.scenarios.tenants.load import ADVERSARY
-from services.simulator.scenarios.tenants.workloads import _activate, _outlive
+from services.simulator.scenarios.tenants.workloads import activate, outlive
 from shared.contracts.kube.names import ORIGIN
 from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
 from shared.contracts.refs import WorkloadRef
@@ -144,13 +144,13 @@ MISTAKES: dict[str, Mistake] = {
         stops_only_with_a_workload,
         6,
         "runs on though it is evicted",
-        often=_activate,
+        often=activate,
     ),
     "more pods than were admitted": Mistake(
         outbound, "_excess", sees_no_growth, 137, "runs more than it was given"
     ),
     "a Workload that outlives its job": Mistake(
-        projector, "was_of_a_job", forgets_whose_it_was, 4, "any is free", often=_outlive
+        projector, "was_of_a_job", forgets_whose_it_was, 4, "any is free", often=outlive
     ),
     "a copy's labels": Mistake(
         Naming, "ref_of", takes_over_any_workload, 7, "runs and holds no quota"

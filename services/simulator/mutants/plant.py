@@ -6,6 +6,9 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+from services.simulator.scenarios.tenants.rights import Write
+from services.simulator.scenarios.tenants.scenario import written_often
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
@@ -29,6 +32,9 @@ class Mutant:
     scenarios: tuple[str, ...]
     """Scenarios that try the mechanism, the likeliest first."""
 
+    often: Write | None = None
+    """The write of a tenant that shows it, where that one is rare: it is then every second one."""
+
     besides: "Mutant | None" = None
     """A second mechanism that covers this one, and is taken out along with it. A find is a seed that passes
     with either of them: each is a defence. None: this one has none behind it."""
@@ -37,7 +43,11 @@ class Mutant:
 @contextmanager
 def planted(mutant: Mutant) -> Iterator[None]:
     """Replace the attribute, and put the original back. Raises `AttributeError` if there is none."""
-    with nullcontext() if mutant.besides is None else planted(mutant.besides), _replaced(mutant):
+    with (
+        nullcontext() if mutant.besides is None else planted(mutant.besides),
+        nullcontext() if mutant.often is None else written_often(mutant.often),
+        _replaced(mutant),
+    ):
         yield
 
 

@@ -4,6 +4,7 @@ from typing import Final
 
 from services.simulator.mutants.deciding import constant
 from services.simulator.mutants.plant import Mutant
+from services.simulator.scenarios.tenants.workloads import outlive
 
 TENANTS: Final = ("tenants",)
 
@@ -35,6 +36,7 @@ MUTANTS: Final = (
         adr=103,
         where="services.classifier.projection.projector:was_of_a_job",
         make=constant(False),
+        often=outlive,
         scenarios=TENANTS,
     ),
     Mutant(

@@ -1,6 +1,5 @@
 """Writes to Jobs: creation in every form, suspend, parallelism, deletion and the same name again."""
 
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 from services.simulator.scenarios.tenants.load import LOCAL_QUEUES, job
@@ -10,7 +9,7 @@ from services.simulator.scenarios.tenants.metadata import (
     some_labels,
     some_owner,
 )
-from services.simulator.scenarios.tenants.rights import Tenant
+from services.simulator.scenarios.tenants.rights import Tenant, Write
 from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.names import ORIGIN
@@ -127,7 +126,7 @@ async def _change(tenant: Tenant, patch: object) -> str | None:
     return name if await tenant.patch(kinds.JOB, name, patch) is not None else None
 
 
-JOB_WRITES: Final[dict[Callable[[Tenant], Awaitable[None]], int]] = {
+JOB_WRITES: Final[dict[Write, int]] = {
     _create: 12,
     _create_as_copy: 1,
     _unsuspend: 5,

@@ -4,12 +4,11 @@ They have draws of their own, so that a world without them stays what it is.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any, Final
 
 from services.simulator.scenarios.tenants.load import LOCAL_QUEUES, job
-from services.simulator.scenarios.tenants.rights import Tenant
+from services.simulator.scenarios.tenants.rights import Tenant, Write
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Object
 from shared.integrations import JOB_SET
@@ -170,7 +169,7 @@ def _reference(owner: Object) -> Metadata:
     return {"apiVersion": kind.api_version, "kind": kind.kind, **about}
 
 
-JOB_SET_WRITES: Final[dict[Callable[[Tenant], Awaitable[None]], int]] = {
+JOB_SET_WRITES: Final[dict[Write, int]] = {
     _create: 10,
     _let_out: 8,
     _let_out_and_start: 2,

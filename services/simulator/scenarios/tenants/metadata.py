@@ -1,11 +1,10 @@
 """Writes to the metadata of any object: labels, annotations, ownerReferences, finalizers."""
 
-from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any, Final
 
 from services.simulator.scenarios.tenants.load import HONEST, LOCAL_QUEUES
-from services.simulator.scenarios.tenants.rights import Tenant
+from services.simulator.scenarios.tenants.rights import Tenant, Write
 from shared.contracts import coscheduling
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Kind, Object
@@ -145,7 +144,7 @@ async def _patch(tenant: Tenant, patch: dict[str, Any]) -> None:
         await tenant.patch(kind, obj["metadata"]["name"], patch)
 
 
-METADATA_WRITES: Final[dict[Callable[[Tenant], Awaitable[None]], int]] = {
+METADATA_WRITES: Final[dict[Write, int]] = {
     _relabel: 2,
     _change_queue: 3,
     _change_priority: 2,

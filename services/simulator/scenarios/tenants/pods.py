@@ -4,7 +4,6 @@ Nobody writes what an API server refuses: gates are only taken away, and request
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from services.simulator.scenarios.tenants.load import LOCAL_QUEUES, pod, pod_spec
@@ -14,7 +13,7 @@ from services.simulator.scenarios.tenants.metadata import (
     some_labels,
     some_owner,
 )
-from services.simulator.scenarios.tenants.rights import Tenant
+from services.simulator.scenarios.tenants.rights import Tenant, Write
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Object
 from shared.integrations import opted_documents
@@ -182,7 +181,7 @@ async def _some(tenant: Tenant) -> Object | None:
     return tenant.random.choice(found) if found else None
 
 
-POD_WRITES: Final[dict[Callable[[Tenant], Awaitable[None]], int]] = {
+POD_WRITES: Final[dict[Write, int]] = {
     _create: 10,
     _deploy: 2,
     _roll_out: 4,

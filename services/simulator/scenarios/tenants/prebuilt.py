@@ -1,12 +1,11 @@
 """Writes to Jobs that name a Workload of their user's, and to the pod templates of Jobs."""
 
-from collections.abc import Awaitable, Callable
 from copy import deepcopy
 from typing import Final
 
 from services.simulator.scenarios.tenants.load import LOCAL_QUEUES, job, pod_spec
 from services.simulator.scenarios.tenants.metadata import some_annotations, some_labels
-from services.simulator.scenarios.tenants.rights import Tenant
+from services.simulator.scenarios.tenants.rights import Tenant, Write
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Object
 from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
@@ -92,7 +91,7 @@ async def _change_template(tenant: Tenant) -> None:
     await tenant.patch(kinds.JOB, obj["metadata"]["name"], {"spec": {"template": template}})
 
 
-PREBUILT_WRITES: Final[dict[Callable[[Tenant], Awaitable[None]], int]] = {
+PREBUILT_WRITES: Final[dict[Write, int]] = {
     _create: 6,
     _name: 2,
     _change_template: 3,

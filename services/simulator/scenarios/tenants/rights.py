@@ -1,5 +1,6 @@
 """A client with the rights of Kubernetes' role `edit` in one namespace, and no others."""
 
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from random import Random
 from typing import Any, Final
@@ -88,3 +89,7 @@ class Tenant:
         self.done[verb] = self.done.get(verb, 0) + 1
         self._world.note(f"adversary: {said}")
         return result
+
+
+Write = Callable[[Tenant], Awaitable[None]]
+"""One thing that a tenant may do, to something that it draws."""

@@ -1,6 +1,5 @@
 """Writes to PipelineRuns: creation in every form, spec.status, deletion and the same name again."""
 
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 from services.simulator.scenarios.tenants.load import LOCAL_QUEUES, pipeline_run
@@ -10,7 +9,7 @@ from services.simulator.scenarios.tenants.metadata import (
     some_labels,
     some_owner,
 )
-from services.simulator.scenarios.tenants.rights import Tenant
+from services.simulator.scenarios.tenants.rights import Tenant, Write
 from shared.contracts.coscheduling import PENDING
 from shared.contracts.kube import kinds, names
 
@@ -94,7 +93,7 @@ async def _create_again(tenant: Tenant) -> None:
     await tenant.create(kinds.PIPELINE_RUN, run)
 
 
-RUN_WRITES: Final[dict[Callable[[Tenant], Awaitable[None]], int]] = {
+RUN_WRITES: Final[dict[Write, int]] = {
     _create: 9,
     _unpause: 4,
     _pause: 1,

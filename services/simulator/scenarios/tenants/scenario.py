@@ -1,7 +1,8 @@
 """Plays one seed twice, with the adversary and without, and judges what really ran."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from random import Random
 from typing import Final
@@ -25,7 +26,7 @@ from services.simulator.scenarios.tenants.load import (
 from services.simulator.scenarios.tenants.metadata import METADATA_WRITES
 from services.simulator.scenarios.tenants.pods import FRAMEWORKS, POD_WRITES
 from services.simulator.scenarios.tenants.prebuilt import PREBUILT_WRITES
-from services.simulator.scenarios.tenants.rights import Tenant
+from services.simulator.scenarios.tenants.rights import Tenant, Write
 from services.simulator.scenarios.tenants.runs import RUN_WRITES
 from services.simulator.scenarios.tenants.workloads import MORE_WORKLOAD_WRITES, WORKLOAD_WRITES
 from shared.contracts.kube import kinds
@@ -80,6 +81,20 @@ def play(seed: int) -> Verdict:
         honest = [pool for pool in queues.pools if pool.namespaces == frozenset(HONEST)]
         verdict.problems += waits.waits_kept(work, alone, honest, bound=WAIT_BOUND)
     return verdict
+
+
+@contextmanager
+def written_often(write: Write) -> Iterator[None]:
+    """Make one write of the adversary's every second one meanwhile: what it takes may be rare otherwise."""
+    tables = [table for table in (_WRITES, _MORE_WRITES) if write in table]
+    usual = [table[write] for table in tables]
+    for table in tables:
+        table[write] = sum(table.values())
+    try:
+        yield
+    finally:
+        for table, weight in zip(tables, usual, strict=True):
+            table[write] = weight
 
 
 def _play(seed: int, verdict: Verdict, *, is_attacked: bool) -> RunningWork:
@@ -166,9 +181,7 @@ async def _write_to_job_sets(tenant: Tenant) -> None:
     await _write(tenant, JOB_SET_WRITES, tenant.random.choice((0.7, 1.5, 4.0)))
 
 
-async def _write(
-    tenant: Tenant, table: Mapping[Callable[[Tenant], Awaitable[None]], int], every: float
-) -> None:
+async def _write(tenant: Tenant, table: Mapping[Write, int], every: float) -> None:
     random, loop = tenant.random, asyncio.get_running_loop()
     writes, weights = list(table), list(table.values())
     while loop.time() < WRITES_SECONDS:

@@ -1,12 +1,11 @@
 """Writes to Workloads: foreign ones, and those that Sluicegate made for the tenant's jobs."""
 
-from collections.abc import Awaitable, Callable
 from copy import deepcopy
 from typing import Any, Final
 
 from services.simulator.scenarios.tenants.load import LOCAL_QUEUES
 from services.simulator.scenarios.tenants.metadata import some_labels, some_owner
-from services.simulator.scenarios.tenants.rights import Tenant
+from services.simulator.scenarios.tenants.rights import Tenant, Write
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.kube.numbers import INT32_MAX
@@ -70,7 +69,8 @@ async def _replace(tenant: Tenant) -> None:
     await tenant.create(kinds.WORKLOAD, workload)
 
 
-async def _activate(tenant: Tenant) -> None:
+async def activate(tenant: Tenant) -> None:
+    """Switch a Workload off, or on again."""
     workload = await tenant.some(kinds.WORKLOAD)
     if workload is not None:
         patch = {"spec": {"active": tenant.random.random() < 2 / 3}}
@@ -120,7 +120,7 @@ async def _shrink(tenant: Tenant) -> None:
     await tenant.patch(kinds.WORKLOAD, workload["metadata"]["name"], patch)
 
 
-async def _outlive(tenant: Tenant) -> None:
+async def outlive(tenant: Tenant) -> None:
     """Delete a job and keep its Workload, with what says whose it was or without."""
     random = tenant.random
     job = await tenant.some(random.choice((kinds.JOB, kinds.PIPELINE_RUN)))
@@ -143,18 +143,18 @@ def _is_of(workload: Object, job: Object | None) -> bool:
     return job is not None and any(owner["uid"] == job["metadata"]["uid"] for owner in owners)
 
 
-WORKLOAD_WRITES: Final[dict[Callable[[Tenant], Awaitable[None]], int]] = {
+WORKLOAD_WRITES: Final[dict[Write, int]] = {
     _create: 3,
     _delete: 1,
     _replace: 1,
-    _activate: 2,
+    activate: 2,
     _move: 1,
     _resize: 1,
-    _outlive: 2,
+    outlive: 2,
 }
 """Writes and how often each is drawn."""
 
-MORE_WORKLOAD_WRITES: Final[dict[Callable[[Tenant], Awaitable[None]], int]] = {
+MORE_WORKLOAD_WRITES: Final[dict[Write, int]] = {
     _prioritize: 2,
     _shrink: 1,
 }
