@@ -1,5 +1,6 @@
 """Evaluates the expressions of a document for one object and checks the type of each result."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -208,6 +209,8 @@ class Views:
             if plan.wrapped is not None:
                 found_here = list(self._inside(obj, plan.wrapped, found_here, view))
             view.pod_sets += found_here
+        if len(view.pod_sets) > 1:
+            view.problems += _twins(view.pod_sets)
         return view
 
 
@@ -317,6 +320,14 @@ class _PodSetReader:
             requests=requests,
             added=added,
         )
+
+
+def _twins(pod_sets: Sequence[Asked]) -> Iterator[str]:
+    """Yield what is wrong with names of pod sets: a Workload has each of them once."""
+    counts = Counter(asked.name for asked in pod_sets if asked.name)
+    for name in (name for name, count in counts.items() if count > 1):
+        each = ".".join(next(one.plan.each or () for one in pod_sets if one.name == name))
+        yield f"{each or 'spec.podSets'}: {counts[name]} pod sets have the name {name!r}"
 
 
 def shown(result: Any) -> str:

@@ -1,7 +1,8 @@
-"""How many pods a Job starts with, and starts again with."""
+"""How many pods a Job starts with, starts again with, and may run."""
 
 import pytest
 
+from services.simulator.behaviour.workloads.jobs import INDEX
 from shared.contracts.kube.kinds import POD, Object
 from shared.contracts.kube.names import EQUAL_COMPLETIONS, MIN_PARALLELISM
 from tests.conformance.seeds.stage import Stage, job, pool, story
@@ -64,3 +65,34 @@ async def test_job_keeps_its_parallelism_when_it_starts_again_after_some_pods_ha
     assert await sizes(stage, three) == (3, 3)
     assert await stage.runs(three)
     assert await used(stage, "q") == "2"
+
+
+@story()
+async def test_indexes_that_run_anew_wait_for_the_quota_that_others_have_by_now(
+    stage: Stage,
+) -> None:
+    """Completed indexes that a user takes off the end of a Job are forgotten; wanted again, they run."""
+    await stage.create(*pool("q", {"cpu": 3}))
+    obj = job("three", "q", CPU, parallelism=3)
+    obj["spec"]["completionMode"] = "Indexed"
+    three = await stage.create(obj)
+    await stage.until_admitted(three)
+    await stage.settle()
+    done: Object = {"status": {"phase": "Succeeded"}}
+    for pod in (await stage.kube.list(POD, namespace="team-a")).items:
+        if pod["metadata"]["annotations"][INDEX] != "0":
+            await stage.kube.patch(
+                POD, "team-a", pod["metadata"]["name"], done, subresource="status"
+            )
+    await stage.settle()
+    assert await used(stage, "q") == "1"
+    other = await stage.create(job("other", "q", CPU, parallelism=2))
+    await stage.until_admitted(other)
+
+    for size in (1, 3):
+        await stage.patch(three, {"spec": {"parallelism": size, "completions": size}})
+        await stage.settle()
+    await stage.until_waits(three, "couldn't assign flavors")
+    await stage.settle(30)
+    assert await stage.runs(other)
+    assert not await stage.runs(three)

@@ -19,13 +19,23 @@ def growth_fields(
     job: Body,
     integration: Integration,
     holder: Body | None,
-    current: list[Object],
+    current: list[Object] | None,
     raw: list[Object],
+    asked: list[PodSet],
     resolve: Resolve,
 ) -> dict[str, Any]:
-    """Return the fields that say what a job that is not held asks for beyond its admission."""
+    """Return the fields that say what a job that is not held asks for beyond its admission.
+
+    `current`: its pod sets as they are; None if they cannot be read. `raw`: without what the admission
+    changed. `asked`: what they ask for, with the pods that need no quota any more.
+    """
+    if current is None:
+        return {"outgrown": _outgrown_by_what_nobody_can_count(holder, integration)}
     pods = [*raw, *integration.variants(job)]
-    outgrown = _outgrown(current, holder, integration.released(job))
+    released = integration.released(job)
+    outgrown = _outgrown(current, holder, released)
+    if released is None and outgrown is None:
+        outgrown = _outgrown_by_what_had_ended(current, integration.reclaimable(job), holder, asked)
     return {
         "outgrown": outgrown or _outgrown_by_more_pod_sets(raw, holder, resolve),
         "enlarged": integration.can_stop and _enlarged(pods, holder, resolve),
@@ -56,6 +66,40 @@ def _outgrown(
         counts = dict(released)
         admitted = admitted and {**dict.fromkeys(released, 0), **admitted}
     more = {n: c for n, c in counts.items() if admitted.get(n) is not None and c > int(admitted[n])}
+    return more or None
+
+
+def _outgrown_by_what_nobody_can_count(
+    holder: Body | None, integration: Integration
+) -> dict[str, int] | None:
+    """Return the first admitted pod set with a pod more than it had: what it asks for now may be anything."""
+    original = pod_sets_by_name(holder)
+    if not original or not integration.can_stop:
+        return None
+    name, first = next(iter(original.items()))
+    return {str(name): int(first.get("count") or 0) + 1}
+
+
+def _outgrown_by_what_had_ended(
+    raw: list[Object], ended: Mapping[str, int], holder: Body | None, asked: list[PodSet]
+) -> dict[str, int] | None:
+    """Return pod sets of which more pods may run than have quota, and how many; None if there are none.
+
+    The quota of pods that have ended is others'. A controller may forget them nevertheless, and make them
+    anew: that of a Job does where its user lowers the completions and raises them again.
+    """
+    admission, original = status_of(holder).get("admission") or {}, pod_sets_by_name(holder)
+    given = {p.get("name"): p.get("count") for p in admission.get("podSetAssignments") or []}
+    given_back = {pod_set.name: pod_set.reclaimable for pod_set in asked}
+    more: dict[str, int] = {}
+    for now in raw:
+        name = str(now.get("name"))
+        if given.get(name) is None or not given_back.get(name):
+            continue
+        may_run = int(now.get("count") or 0) - ended.get(name, 0)
+        was = int((original.get(name) or now).get("count") or 0)
+        if may_run > min(int(given[name]), was - given_back[name]):
+            more[name] = may_run
     return more or None
 
 

@@ -21,6 +21,10 @@ Amounts = Mapping[str, int]
 """Resource to what all pods together ask for, as quota counts it."""
 
 
+UNCOUNTABLE: Final[Amounts] = {"(what cannot be counted)": 1}
+"""What a job asks for that cannot be read: no owner has it to give."""
+
+
 class _Controlled(NamedTuple):
     observed: Observed
     integration: Integration

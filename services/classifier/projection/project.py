@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 import orjson
 
@@ -59,8 +59,8 @@ def project_job(
     """
     namespace, uid = job["metadata"]["namespace"], job["metadata"]["uid"]
     problems = _unread(job, workload, without_workload)
-    current = _read_or(problems, lambda: integration.pod_sets(job), [])
-    raw = _without_admission_changes(current, workload, integration.released(job))
+    current = _raw_pod_sets(problems, job, integration)
+    raw = _without_admission_changes(current or [], workload, integration.released(job))
     resolve = partial(
         _resolve_cached, namespace=namespace, cluster_objects=cluster_objects, policy=policy
     )
@@ -78,18 +78,23 @@ def project_job(
     hold = _hold_fields(job, integration, last)
     if progress["phase"] == "waiting":  # The TaskRuns of a running job report the problem.
         problems += machines.problems(job, pod_sets)
-        refused += requests_not_offered(job, workload, current)
+        refused += requests_not_offered(job, workload, current or [])
         problems += (one for one in integration.refusals(job) if one not in "; ".join(problems))
     limit = _read_or(problems, lambda: _max_execution_seconds(job, holder), None)
     kept_out = "; ".join([*problems, *refused]) or None
-    growth = {} if hold["held"] else growth_fields(job, integration, holder, current, raw, resolve)
+    asked = with_reclaimed(
+        pod_sets, reclaimed, None if _is_told_to_wait(job, integration) else holder, known
+    )
+    growth = {}
+    if not hold["held"]:
+        growth = growth_fields(job, integration, holder, current, raw, asked, resolve)
     return WorkloadState(
         cluster=cluster,
         name=name,
         adopts="" if integration.is_group else _uncontrolled(workload),
         active=bool(spec_of(workload).get("active", True)),
         queue=queue,
-        pod_sets=with_reclaimed(pod_sets, reclaimed, holder, known),
+        pod_sets=asked,
         inadmissible=kept_out,
         unresolved=priority.missing or (kept_out if problems else None),
         on_eviction=_on_eviction(job, integration, queue=queue, cluster_objects=cluster_objects),
@@ -105,9 +110,11 @@ def project_job(
 
 def pod_sets_of(
     job: Body, integration: Integration, *, cluster_objects: ClusterObjects, policy: Policy
-) -> list[PodSet]:
-    """Return what the job asks for as it is; none if that cannot be read."""
-    raw = _read_or([], lambda: integration.pod_sets(job), [])
+) -> list[PodSet] | None:
+    """Return what the job asks for as it is; None if that cannot be read."""
+    raw = _raw_pod_sets([], job, integration)
+    if raw is None:
+        return None
     namespace = job["metadata"]["namespace"]
     return _resolve_cached(
         [], raw, namespace=namespace, cluster_objects=cluster_objects, policy=policy
@@ -166,6 +173,15 @@ def _on_eviction(
     policy = cluster_objects.queue_annotation(namespace, queue, names.ON_PREEMPTION)
     recreates = policy == names.STOP_AND_RECREATE and integration.end(job) is not None
     return "recreate" if recreates else "run-on"
+
+
+def _raw_pod_sets(problems: list[str], job: Body, integration: Integration) -> list[Object] | None:
+    """Return the pod sets of a job, also if only its status is wrong; None if they cannot be read."""
+    found: list[Object] | None = _read_or(problems, lambda: integration.pod_sets(job), None)
+    if found is not None or integration.is_group:
+        return found or []
+    own = {key: value for key, value in job.items() if key != "status"}
+    return cast("list[Object] | None", _read_or([], lambda: integration.pod_sets(own), None))
 
 
 def _without_admission_changes(
@@ -261,6 +277,13 @@ def _queue(job: Body, workload: Body | None) -> str:
     """
     of_job, of_workload = queue_of(job), str(spec_of(workload).get("queueName") or "")
     return (of_workload or of_job) if has_quota(workload) else (of_job or of_workload)
+
+
+def _is_told_to_wait(job: Body, integration: Integration) -> bool:
+    """Whether none of its pods runs in this cluster or another: what it says of those that ended holds."""
+    if integration.is_group or integration.runs_elsewhere(job):
+        return False
+    return integration.held(job)
 
 
 def _progress_fields(job: Body, integration: Integration, workload: Body | None) -> dict[str, Any]:

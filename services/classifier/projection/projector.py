@@ -15,6 +15,7 @@ from services.classifier.projection.differences import (
 )
 from services.classifier.projection.machine_slots import MachineSlots
 from services.classifier.projection.nesting import (
+    UNCOUNTABLE,
     Amounts,
     Nesting,
     amounts_given,
@@ -372,11 +373,10 @@ class Projector:
         return self._amounts(job, integration)
 
     def _amounts(self, job: Body, integration: Integration) -> Amounts:
-        return amounts_of(
-            pod_sets_of(
-                job, integration, cluster_objects=self._cluster_objects, policy=self._policy
-            )
+        pod_sets = pod_sets_of(
+            job, integration, cluster_objects=self._cluster_objects, policy=self._policy
         )
+        return UNCOUNTABLE if pod_sets is None else amounts_of(pod_sets)
 
     def _drop(self, job_ref: ObjectRef, ref: WorkloadRef) -> None:
         del self._workload_of[job_ref]

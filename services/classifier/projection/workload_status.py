@@ -104,8 +104,8 @@ def with_reclaimed(
     """Return the pod sets with the number of pods that finished and need no quota.
 
     The number is the largest that the job (`by_job`), the Workload object, or the pod sets published
-    before (`last`) give, at most the count. While the workload has quota it only grows, as Kueue requires
-    of `status.reclaimablePods`.
+    before (`last`) give, at most the count. While the workload has quota and its pods may run it only grows,
+    as Kueue requires of `status.reclaimablePods`. `workload` is None where they may not.
     """
     reclaimable_pods = status_of(workload).get("reclaimablePods") or []
     recorded = {r["name"]: int(r.get("count", 0)) for r in reclaimable_pods}

@@ -118,6 +118,9 @@ def _check_refusals(obj: Object, old: Object, integration: Integration) -> None:
     for refusal in integration.refusals(obj):
         if refusal not in before:
             raise not_countable(obj, integration, refusal)
+    if obj.get("spec") != old.get("spec") and not integration.problems(old):
+        for problem in integration.problems(obj):
+            raise not_countable(obj, integration, problem)
 
 
 def _check_keeps_a_queue(

@@ -366,7 +366,10 @@ def eviction_cause(state: WorkloadState, holding: Admission | QuotaHeld) -> tupl
         return WORKLOAD_DELETED, "The workload is deleted"
     if holding.state != "admitted" or not (excess := list(_excess(state, holding))):
         return None
-    text = f"The job asks for {', '.join(excess)}: it is stopped and waits for all of it"
+    what = ", ".join(excess)
+    if state.inadmissible and not state.pod_sets:
+        what = f"what cannot be counted ({state.inadmissible})"
+    text = f"The job asks for {what}: it is stopped and waits for all of it"
     return NO_MATCHING_WORKLOAD, text
 
 
@@ -421,9 +424,13 @@ def _excess(state: WorkloadState, holding: Admission | QuotaHeld) -> Iterator[st
     """What a running job asks for beyond its admission, in words."""
     pods = state.outgrown or {}
     now = {pod_set.name: pod_set for pod_set in state.pod_sets} if state.enlarged else {}
+    ended = {pod_set.name: pod_set.reclaimable for pod_set in state.pod_sets}
     for granted in _granted(holding):
-        if pods.get(granted.name, 0) > granted.count:
-            yield f"{pods[granted.name]} pods in {granted.name}, admitted {granted.count}"
+        more = pods.get(granted.name, 0)
+        if more > granted.count:
+            yield f"{more} pods in {granted.name}, admitted {granted.count}"
+        elif more and ended.get(granted.name):
+            yield f"{more} pods in {granted.name}, of which {ended[granted.name]} had ended"
         if granted.name not in now:
             continue
         for resource, text in now[granted.name].requests.items():

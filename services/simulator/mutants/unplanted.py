@@ -51,5 +51,6 @@ UNPLANTED: Final[Mapping[int, str]] = {
     123: "few worlds have a replica that is late with decisions only: tests/unit/patcher/test_late_stop.py",
     126: "one world in a hundred loses a Term that mattered: tests/contract/bus/test_order.py",
     127: "what is inside is read alike by all services: tests/simulation/test_app_wrappers.py",
+    128: "tenants have no Indexed Jobs of several pods: tests/simulation/test_partial_admission.py",
 }
 """By the number of the ADR; behind a colon or alone the tests that notice instead."""

@@ -155,7 +155,8 @@ class WorkloadState(WorkloadMessage):
     makes it a workload (pods of its group, a field that can be read). `inadmissible` has the latter, too."""
 
     outgrown: dict[str, int] | None = None
-    """Pods by pod set, if it asks for more while it runs than its Workload says were admitted."""
+    """Pods by pod set, if it asks for more while it runs than its Workload says were admitted, or for such as
+    had ended before."""
 
     enlarged: bool = False
     """True if a pod asks for more while it runs than its Workload says was admitted."""

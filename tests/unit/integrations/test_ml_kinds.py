@@ -1,5 +1,6 @@
 """Each ML kind that ships is recognised, held, counted as Kueue counts it, released and finished."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jsonpatch
@@ -142,6 +143,29 @@ def test_change_that_makes_an_object_uncountable_is_refused_and_others_pass() ->
     assert not review_update(
         labelled, changed, integration, user="u", context=DEFAULT_CONTEXT
     ).patch
+
+
+UNREADABLE: dict[str, Callable[[list[Object]], list[Object]]] = {
+    "two groups of one name": lambda groups: [*groups, groups[0]],
+    "a group without a name": lambda groups: [*groups, {**groups[0], "groupName": ""}],
+    "more groups than a Workload has": lambda groups: [
+        {**groups[0], "groupName": f"g-{number}"} for number in range(19)
+    ],
+}
+
+
+@pytest.mark.parametrize("change", UNREADABLE.values(), ids=UNREADABLE.keys())
+def test_change_after_which_nobody_can_read_the_object_is_refused_and_may_be_kept(
+    change: Callable[[list[Object]], list[Object]],
+) -> None:
+    old = KINDS["RayCluster"].new
+    integration = integration_of(old)
+    spec = {**old["spec"], "workerGroupSpecs": change(old["spec"]["workerGroupSpecs"])}
+    changed = {**old, "spec": spec}
+    with pytest.raises(RefusedError, match="workerGroupSpecs"):
+        review_update(changed, old, integration, user="u", context=DEFAULT_CONTEXT)
+    again = {**changed, "spec": {**spec, "suspend": True}}
+    assert not review_update(again, changed, integration, user="u", context=DEFAULT_CONTEXT).patch
 
 
 ROLES = {

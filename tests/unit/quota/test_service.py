@@ -10,7 +10,7 @@ from services.quota.wire.outbound import bypass_cause
 from shared.contracts.kube import kinds
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.queues import QueueStatus
-from shared.contracts.messages.workloads import Finish, JobRef, WorkloadState
+from shared.contracts.messages.workloads import Finish, JobRef, PodSet, WorkloadState
 from shared.contracts.reasons import NOT_ADMITTED, NOT_ADMITTED_HELD
 from shared.testing.waiting import eventually
 from tests.unit.quota.service_setup import NOON, Setup, became
@@ -135,6 +135,34 @@ async def test_running_job_with_more_pods_is_evicted_and_queues_again(setup: Set
     await setup.workload("x", held=True, version="6")
     await became(setup, "x", "admitted")
     assert await setup.states("x") == ["admitted", "evicted", "waiting", "admitted"]
+
+
+GROWN: dict[str, tuple[dict[str, Any], str]] = {
+    "pods that had ended": (
+        {"pod_sets": [PodSet(name="main", count=4, reclaimable=3, requests={"cpu": "1"})]},
+        "asks for 4 pods in main, of which 3 had ended: it is stopped and waits",
+    ),
+    "what nobody can count": (
+        {"pod_sets": [], "inadmissible": "spec.groups: 2 pod sets have the name 'a'"},
+        "asks for what cannot be counted (spec.groups: 2 pod sets have the name 'a')",
+    ),
+}
+
+
+@pytest.mark.parametrize(("now", "says"), GROWN.values(), ids=GROWN.keys())
+async def test_running_job_that_asks_for_what_has_no_quota_is_evicted(
+    setup: Setup, now: dict[str, Any], says: str
+) -> None:
+    await setup.cluster(cpus=4)
+    await setup.start_quota()
+    asked = [PodSet(name="main", count=4, requests={"cpu": "1"})]
+    await setup.workload("x", pod_sets=asked)
+    await became(setup, "x", "admitted")
+    outgrown = {"main": 5 if "inadmissible" in now else 4}
+    running: dict[str, Any] = {"phase": "running", "pods_active": True, "held": False}
+    await setup.workload("x", version="5", outgrown=outgrown, **running, **now)
+    await became(setup, "x", "evicted")
+    assert says in (await setup.last("x")).message
 
 
 async def test_running_job_with_larger_pods_is_evicted_and_queues_again(setup: Setup) -> None:

@@ -42,11 +42,16 @@ class _Pods:
     counted: set[str]
     """Uids of all that have ever succeeded: the Job controller counts them once."""
 
+    completed: set[int]
+    """Indexes that have ever succeeded, of those that the Job still wants. What its user takes off the end is
+    forgotten, and runs anew when it is wanted again."""
+
     @property
     def ready(self) -> int:
         return sum((pod.obj.get("status") or {}).get("phase") == "Running" for pod in self.active)
 
-    def indexes(self, pods: list[Stored]) -> set[int]:
+    @staticmethod
+    def indexes(pods: list[Stored]) -> set[int]:
         found = (pod.obj["metadata"].get("annotations", {}).get(INDEX) for pod in pods)
         return {int(index) for index in found if index is not None}
 
@@ -61,6 +66,7 @@ class JobController(Controller):
 
         self._deadlines: dict[str, float] = {}
         self._counted: dict[str, set[str]] = {}
+        self._completed: dict[str, set[int]] = {}
 
     @override
     def start(self) -> None:
@@ -93,11 +99,16 @@ class JobController(Controller):
 
     def _pods(self, stored: Stored) -> _Pods:
         counted = self._counted.setdefault(stored.uid, set())
-        pods = _Pods(active=[], terminating=[], succeeded=[], failed=[], counted=counted)
+        completed = self._completed.setdefault(stored.uid, set())
+        pods = _Pods(
+            active=[], terminating=[], succeeded=[], failed=[], counted=counted, completed=completed
+        )
         for pod in self.controlled(stored, PODS):
             phase = (pod.obj.get("status") or {}).get("phase")
             if phase == "Succeeded":
                 pods.succeeded.append(pod)
+                if pod.uid not in counted:
+                    completed |= pods.indexes([pod])
                 counted.add(pod.uid)
             elif phase == "Failed":
                 pods.failed.append(pod)
@@ -105,6 +116,9 @@ class JobController(Controller):
                 pods.terminating.append(pod)
             else:
                 pods.active.append(pod)
+        wanted = stored.obj["spec"].get("completions")
+        if wanted is not None:
+            completed.intersection_update(range(int(wanted)))
         return pods
 
     # --- states --------------------------------------------------------------------------------
@@ -197,7 +211,7 @@ class JobController(Controller):
     def _succeeded(stored: Stored, pods: _Pods) -> int:
         """Return how many have succeeded, those that are gone by now among them."""
         if stored.obj["spec"].get("completionMode") == "Indexed":
-            return len(pods.indexes(pods.succeeded))
+            return len(pods.completed)
         return len(pods.counted)
 
     def _wanted(self, stored: Stored, pods: _Pods) -> int:
@@ -243,7 +257,7 @@ class JobController(Controller):
         name: dict[str, Any] = {"generateName": f"{stored.name}-"}
         if stored.obj["spec"].get("completionMode") == "Indexed":
             pods = self._pods(stored)
-            taken = pods.indexes([*pods.active, *pods.succeeded])
+            taken = pods.indexes(pods.active) | pods.completed
             index = next(i for i in range(len(taken) + 1) if i not in taken)
             annotations[INDEX] = str(index)
             name = {"generateName": f"{stored.name}-{index}-"}
@@ -272,6 +286,5 @@ class JobController(Controller):
             "failed": len(pods.failed) or None,
         }
         if stored.obj["spec"].get("completionMode") == "Indexed":
-            completed = sorted(pods.indexes(pods.succeeded))
-            status["completedIndexes"] = ",".join(map(str, completed)) or None
+            status["completedIndexes"] = ",".join(map(str, sorted(pods.completed))) or None
         await self.write_status(stored, {**status, **more})

@@ -7,7 +7,7 @@ import pytest
 from services.classifier.projection.policy import Policy
 from services.classifier.projection.projector import Projector
 from shared.contracts.kube import kinds
-from shared.contracts.kube.names import QUEUE, workload_name
+from shared.contracts.kube.names import MIN_PARALLELISM, QUEUE, workload_name
 from shared.contracts.messages.workloads import WorkloadState
 from shared.integrations import JOB_SET
 from shared.settings.configuration import Configuration
@@ -236,6 +236,14 @@ UNLABELLED: dict[str, tuple[list[Json], dict[str, int] | None]] = {
     "one that grows": ([child(1, labels={}), child(1, labels={}, pods=5)], {"w": 5}),
     "one that grows and shrinks": (
         [child(1, labels={}, pods=5), child(1, labels={}, pods=2)],
+        None,
+    ),
+    "one that cannot be read": (
+        [child(1, labels={}, metadata={"annotations": {MIN_PARALLELISM: "many"}})],
+        {"w": 3},
+    ),
+    "one of which the status cannot be read": (
+        [child(1, labels={}, status={"succeeded": "many"})],
         None,
     ),
     "one in the place of a finished one": (

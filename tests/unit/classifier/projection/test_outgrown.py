@@ -65,11 +65,48 @@ def test_job_admitted_for_the_rest_of_its_pods_keeps_its_parallelism(
     assert state.outgrown == outgrown
 
 
+def indexed(size: int, done: str) -> Observed:
+    """An Indexed Job that runs, with so many pods and completions, and the indexes that have completed."""
+    spec = {
+        "suspend": False,
+        "parallelism": size,
+        "completions": size,
+        "completionMode": "Indexed",
+    }
+    status = {"active": size, "completedIndexes": done, "succeeded": len(done.split(","))}
+    return seen(kinds.JOB, job(spec=spec, status=status))
+
+
+HAD_ENDED: dict[str, tuple[list[Observed], Json | None]] = {
+    "three have ended": ([indexed(4, "1-3")], None),
+    "they are wanted no more": ([indexed(4, "1-3"), indexed(1, "")], None),
+    "two are wanted again": ([indexed(4, "1-3"), indexed(1, ""), indexed(2, "")], {"main": 2}),
+    "all are wanted again": ([indexed(4, "1-3"), indexed(1, ""), indexed(4, "")], {"main": 4}),
+    "it wants more of them, and then one": (
+        [indexed(8, "0-3"), indexed(1, "")],
+        {"main": 1},
+    ),
+}
+
+
+@pytest.mark.parametrize(("jobs", "outgrown"), HAD_ENDED.values(), ids=HAD_ENDED.keys())
+def test_job_of_which_more_runs_than_has_quota_is_outgrown(
+    jobs: list[Observed], outgrown: Json | None
+) -> None:
+    """Its controller forgets indexes that its user takes off the end."""
+    projector = Projector("hub")
+    projector.observe(seen(kinds.WORKLOAD, with_quota("train", "u-1", 4)))
+    for observation in jobs:
+        projector.observe(observation)
+        [change] = projector.changes()
+    assert change.state.outgrown == outgrown
+
+
 RAY = Kind(group="ray.io", version="v1", plural="rayclusters", kind="RayCluster")
 
 
-def ray_cluster(**groups: tuple[int, str]) -> Json:
-    """A RayCluster that runs, with so many workers of a group, each with that cpu."""
+def ray_cluster(*more: tuple[str, int], **groups: tuple[int, str]) -> Json:
+    """A RayCluster that runs, with so many workers of a group, each with that cpu; `more` have one each."""
 
     def template(cpu: str) -> Json:
         container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
@@ -77,7 +114,7 @@ def ray_cluster(**groups: tuple[int, str]) -> Json:
 
     workers = [
         {"groupName": name, "replicas": pods, "template": template(cpu)}
-        for name, (pods, cpu) in groups.items()
+        for name, (pods, cpu) in [*groups.items(), *((name, (pods, "1")) for name, pods in more)]
     ]
     made = job("ray", uid="u-ray")
     made["spec"] = {
@@ -95,12 +132,19 @@ ADDED: dict[str, tuple[Json, Json | None]] = {
     "another name": (ray_cluster(other=(2, "1")), None),
     "another name and more pods": (ray_cluster(other=(3, "1")), {"head": 4}),
     "another name and larger pods": (ray_cluster(other=(2, "8")), {"head": 3}),
+    "the same name again": (ray_cluster(("small", 2), small=(50, "1")), {"head": 2}),
+    "the same name in capitals": (ray_cluster(("small", 2), Small=(50, "1")), {"head": 2}),
+    "no name": (ray_cluster(("", 0), small=(50, "1")), {"head": 2}),
+    "more groups than are read": (
+        ray_cluster(*((f"g-{number}", 50) for number in range(18)), small=(2, "1")),
+        {"head": 2},
+    ),
 }
 
 
 @pytest.mark.parametrize(("now", "outgrown"), ADDED.values(), ids=ADDED.keys())
 def test_running_object_with_more_pod_sets_is_outgrown(now: Json, outgrown: Json | None) -> None:
-    """KubeRay lets users add a group of workers to a RayCluster that runs."""
+    """KubeRay lets users add groups to a RayCluster that runs. What cannot be read may be anything."""
     name = workload_name(kind="RayCluster", group="ray.io", name="ray", uid="u-ray")
     body = with_quota("ray", "u-ray", 1)
     body["metadata"] |= {
