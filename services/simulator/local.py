@@ -13,6 +13,7 @@ from services.simulator.cluster.errors import ApiError, not_found
 from services.simulator.cluster.kinds.registry import Kind as ServedKind
 from services.simulator.cluster.selectors import select
 from services.simulator.cluster.storage.watching import Watch
+from services.simulator.http.reviews import ADMINISTRATOR, requester
 from shared.contracts.kube.bodies import Body, as_body
 from shared.contracts.kube.kinds import Kind
 from shared.kube.answers import error_from_status
@@ -29,8 +30,10 @@ from shared.kube.port import (
 class LocalKube(Kube):
     """One client of a simulated cluster. Deterministic: only a watch waits."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, *, user: str = ADMINISTRATOR) -> None:
+        """`user`: the name by which webhooks know who writes."""
         self._api = api
+        self._user = user
         self._watches: dict[_Stream, None] = {}
 
     def _served(self, kind: Kind) -> ServedKind:
@@ -39,6 +42,14 @@ class LocalKube(Kube):
             message = "the server could not find the requested resource"
             raise NotFoundError(message, status=404, reason="NotFound")
         return served
+
+    @contextmanager
+    def _as_user(self) -> Iterator[None]:
+        token = requester.set(self._user)
+        try:
+            yield
+        finally:
+            requester.reset(token)
 
     @override
     async def served(self) -> frozenset[tuple[str, str, str]]:
@@ -110,7 +121,7 @@ class LocalKube(Kube):
     async def create(self, kind: Kind, obj: Mapping[str, Any]) -> Body:
         body = _own(obj)
         namespace = (body.get("metadata") or {}).get("namespace", "")
-        with _translated():
+        with _translated(), self._as_user():
             stored = await self._api.create(self._served(kind), kind.version, namespace, body)
         return as_body(stored.copy(kind.version))
 
@@ -126,7 +137,7 @@ class LocalKube(Kube):
     ) -> Body:
         served = self._served(kind)
         tests = isinstance(patch, list) and any(step.get("op") == "test" for step in patch)
-        with _translated(tests=tests):
+        with _translated(tests=tests), self._as_user():
             if subresource == "status" and not served.has_status:
                 raise not_found(served, name)
             stored = await self._api.patch(

@@ -30,6 +30,7 @@ from services.simulator.cluster.admission import AdmissionRequest
 from services.simulator.cluster.api import Api
 from services.simulator.cluster.errors import Cause, forbidden, invalid
 from services.simulator.cluster.kinds.registry import Obj
+from services.simulator.http.reviews import ADMINISTRATOR, requester
 from services.simulator.judge.message_logs import LOGS, MessageLogs, read_logs
 from services.simulator.local import LocalKube
 from services.watcher import app as watcher
@@ -152,7 +153,8 @@ class System:
 
     def cluster_for(self, context: ProcessContext) -> WorldKube:
         """Return the client of the cluster for a process, with faults."""
-        return WorldKube(LocalKube(self.api), context.world, cluster=CLUSTER)
+        user = PATCHER_USER if context.name.startswith("patcher-") else ADMINISTRATOR
+        return WorldKube(LocalKube(self.api, user=user), context.world, cluster=CLUSTER)
 
     def start_faults(self) -> None:
         """Start to inject faults."""
@@ -237,7 +239,8 @@ class _Webhook:
         # Reading all decisions for every release would make large worlds slow.
         needed = self._system.refuses_starts or annotations_of(old).get(USER_PENDING) == "true"
         context = self._context(request.namespace, with_decisions=needed)
-        reviewed: Obj = review_update(obj, old, integration, user="", context=context).object
+        user = requester.get()
+        reviewed: Obj = review_update(obj, old, integration, user=user, context=context).object
         return reviewed
 
     def _context(
