@@ -91,9 +91,10 @@ class Group:
     # --- what comes in -----------------------------------------------------------------------------
 
     def put(self, member: Member, obj: Body) -> None:
-        """Take an object up as it is now."""
+        """Take an object up as it is now. What was let go goes on saying of its group what it said then."""
         before = self.members.get(member.name)
         if before is not None:
+            member = member.as_let_go(before)
             self._count(before, -1)
         self.members[member.name] = member
         self._count(member, 1)
@@ -273,11 +274,11 @@ class Group:
         return not latest or (name in self.members and self.members[name].uid == uid)
 
     def finish(self) -> Finish | None:
-        """Return how it has ended; None before that."""
+        """Return how it has ended; None before that, and while one of its objects uses quota."""
         done, total = self._counts["succeeded"], self.total
         all_done = 0 < total <= done
         last_ended = self._counts["final"] > 0 and not self._counts["open"]
-        if self.serving or not (all_done or last_ended):
+        if self.serving or self.runs or not (all_done or last_ended):
             return None
         return Finish(success=True, message=f"{self._kind}s succeeded: {done}/{total}.")
 

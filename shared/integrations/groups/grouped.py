@@ -43,6 +43,8 @@ class GroupedIntegration(Integration):
 
     @override
     def finish(self, obj: Object) -> Finish | None:
+        if group_in(obj).runs:
+            return None  # What runs after its group has ended holds quota, and is stopped.
         finish: Finish | None = obj["status"]["finish"]
         return finish
 

@@ -1,7 +1,7 @@
 """One object of a group, as far as the group has to know it. Pure."""
 
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Any, Final, Self
 
 from shared.contracts.kube.bodies import Body, annotations_of, labels_of, spec_of
 from shared.contracts.kube.conditions import TERMINATION_TARGET, is_true
@@ -63,6 +63,22 @@ class Member:
     def waits(self) -> bool:
         """True if it is to be let go with its group."""
         return self.counts and self.gated
+
+    def as_let_go(self, before: Self) -> Self:
+        """Return the object as it counts in its group: as it was let go, whatever is written into it later.
+
+        Only that it is not retriable may come: its user ends the group by that.
+        """
+        if before.gated or before.uid != self.uid:
+            return self
+        return replace(
+            self,
+            role=before.role,
+            total=before.total,
+            early=before.early,
+            serving=before.serving,
+            final=before.final or self.final,
+        )
 
 
 def group_of(obj: Body, integration: Integration) -> str:

@@ -76,6 +76,14 @@ STATES: dict[str, tuple[tuple[Object, ...], dict[str, object]]] = {
         (pod("x", "Succeeded"), pod("y", "Succeeded"), RUNS[2]),
         {"finished": None, "succeeded": {"a": 2}},
     ),
+    "has not ended while more pods run than it has in all": (
+        (pod("x", "Succeeded", total=1), pod("y", "Running", total=1)),
+        {"finished": None, "runs": True},
+    ),
+    "has not ended while one more stops": (
+        (pod("x", "Succeeded", total=1), deleted("y", seconds=30, total=1)),
+        {"finished": None, "runs": True},
+    ),
     "waits for another pod where one failed and all others succeeded": (
         (pod("x", "Succeeded"), pod("y", "Succeeded"), pod("z", "Failed")),
         {"finished": None, "runs": False},
@@ -193,6 +201,48 @@ def test_last_pod_that_came_is_told_until_it_waits_no_more() -> None:
         group = group_of(pod("x"), pod("y"), pod(name, "Running", version=2))
     assert group.latest() == "x/uid-x"
     assert group_of(*RUNS).latest() == ""
+
+
+SAID_LATER: dict[str, dict[str, Any]] = {
+    "fewer pods": {"total": 1},
+    "no number of pods": {"total": "none"},
+    "another role": {"role": "b"},
+    "that it serves": SERVING,
+    "that it waits with its first pod": FAST,
+}
+
+
+@pytest.mark.parametrize("said", SAID_LATER.values(), ids=SAID_LATER)
+def test_pod_that_was_let_go_counts_as_it_was_then(said: dict[str, Any]) -> None:
+    two, done = ("x", "y"), pod("z", "Succeeded")
+    group = group_of(*(pod(name, "Running", role="a") for name in two), done)
+    later = [pod(name, "Running", version=2, **said) for name in two]
+    for one in (*later, pod("z", "Succeeded", version=2, **said)):
+        group.put(member_of(one, PODS), one)
+    assert (group.total, group.released(), group.succeeded()) == (3, {"a": 3}, {"a": 1})
+    assert (group.serving, group.early, group.finish()) == (False, False, None)
+
+
+def test_pod_counts_as_it_says_while_it_waits_and_anew_under_its_name() -> None:
+    group = group_of(pod("x", total=1))
+    for one in (pod("x", total=2, role="b"), pod("x", "Running", total=2, role="b", version=2)):
+        group.put(member_of(one, PODS), one)
+    assert (group.total, group.released()) == (2, {"b": 1})
+    again = pod("x", total=5, role="c", version=3, uid="another")
+    group.put(member_of(again, PODS), again)
+    assert (group.total, {one["name"] for one in group.pod_sets()}) == (5, {"c"})
+
+
+def test_user_ends_a_group_that_runs_by_its_last_pod_and_for_good() -> None:
+    group = group_of(pod("x", "Running"), pod("y", "Failed"))
+    for one in (pod("x", "Running", version=2, **FINAL), pod("x", "Running", version=3)):
+        group.put(member_of(one, PODS), one)
+        assert group.finish() is None
+    ended = pod("x", "Failed", version=4)
+    group.put(member_of(ended, PODS), ended)
+    finish = group.finish()
+    assert finish is not None
+    assert finish.message == "Pods succeeded: 0/3."
 
 
 def observed(groups: Groups, obj: Object) -> list[str]:

@@ -140,6 +140,26 @@ def test_group_stays_finished_for_who_cannot_read_what_was_published_before() ->
     assert again.phase == "running", "what runs holds quota, whatever its Workload says"
 
 
+def test_group_does_not_finish_by_saying_that_it_has_fewer_pods() -> None:
+    made = projector()
+    before = states(made, pod("x", "Running"), pod("y", "Running"), pod("z", "Succeeded"))
+    for version, known in ((2, made), (3, projector())):
+        told = [
+            *(pod(name, "Running", total=1, version=version) for name in "xy"),
+            pod("z", "Succeeded", total=1, version=version),
+        ]
+        state = {**before, **states(known, *told)}["g"]
+        assert (state.phase, state.pods_active, state.finish) == ("running", True, None)
+
+
+def test_pod_that_starts_in_a_group_that_has_finished_is_seen_until_it_ends() -> None:
+    made = projector()
+    assert states(made, pod("x", "Succeeded", total=1))["g"].phase == "finished"
+    late = states(made, pod("late", gated=False, total=1))["g"]
+    assert (late.phase, late.pods_active, late.held) == ("running", True, False)
+    assert states(made, gone("late"))["g"].phase == "finished"
+
+
 RUNNING: dict[str, tuple[list[Object], dict[str, Any]]] = {
     "as admitted": (
         [pod("x", "Running"), pod("y", "Running")],
