@@ -100,6 +100,12 @@ class WebhookRule(RefusalRule):
         "{of}: metadata.labels[{label}]: must stay {given!r}: its group is counted by that label",
         "Delete the object and make another one, or leave the label.",
     )
+    GROUP_STAYS = (
+        FORBIDDEN,
+        "not-admitted",
+        "{of}: metadata.annotations[{annotation}]: must stay {given!r}: its group is counted by it",
+        "Delete the object and make another one, or leave the annotation.",
+    )
     COUNTED_BY_ITSELF = (
         FORBIDDEN,
         "not-admitted",

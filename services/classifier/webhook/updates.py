@@ -55,6 +55,7 @@ def review_update(
         _check_refusals(obj, old, integration)
     if integration.matches(old) and user not in context.patchers:
         _check_label(obj, old, integration)
+        _check_group(obj, old, integration)
         _check_controller(obj, old, integration, context)
         _check_keeps_a_queue(obj, old, integration, context)
         if has_rules(integration):
@@ -145,6 +146,28 @@ def _check_label(obj: Object, old: Object, integration: Integration) -> None:
     if labels_of(obj).get(gate.label) == "true" or integration.finish(old) is not None:
         return
     raise RefusedError(WebhookRule.COUNTED_BY_LABEL, of=of, label=gate.label)
+
+
+def _check_group(obj: Object, old: Object, integration: Integration) -> None:
+    """Raise `RefusedError` for a change of what an object that was let go says of its group.
+
+    Its user may end the group: by saying that it is not retriable, and not the other way, as in Kueue
+    (kubernetes-sigs/kueue@ff69552 pkg/controller/jobs/pod/pod_webhook.go).
+    """
+    spec, gate = integration.group, integration.gate
+    if spec is None or gate is None or labels_of(old).get(gate.label) != "true":
+        return
+    if not labels_of(old).get(spec.label):
+        return
+    before, after = annotations_of(old), annotations_of(obj)
+    fixed = () if integration.held(old) else (spec.total, spec.role, spec.early, spec.serving)
+    changed = [key for key in fixed if key and before.get(key) != after.get(key)]
+    retriable = spec.retriable or ""
+    if before.get(retriable) == "false" and after.get(retriable) != "false":
+        changed.append(retriable)
+    if changed:
+        of, given = described(obj, integration), before.get(changed[0], "")
+        raise RefusedError(WebhookRule.GROUP_STAYS, of=of, annotation=changed[0], given=given)
 
 
 def _check_controller(

@@ -20,7 +20,7 @@ from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
 from shared.contracts.webhook import FIELD_MANAGER, PATCHER_USER
 
 _OURS: Final = "kueue.x-k8s.io/"
-"""Prefix of the labels and annotations that validation reads."""
+"""Prefix of the labels and annotations that Kueue's rules are about."""
 
 _NEW: Final = "object"
 _OLD: Final = "oldObject"
@@ -131,14 +131,16 @@ CHANGES_SPEC: Final = {
 _GATES: Final = "(has({0}.spec.schedulingGates) ? {0}.spec.schedulingGates : [])"
 
 CHANGES_GATE: Final = {
-    "name": "changes-gate-or-label",
+    "name": "changes-gate-or-marks",
     "expression": _any(
         f"{_GATES.format(_NEW)} != {_GATES.format(_OLD)}",
         f"{_metadata(_NEW, 'labels', '{}')} != {_metadata(_OLD, 'labels', '{}')}",
         f"{_metadata(_NEW, 'ownerReferences', '[]')} != {_metadata(_OLD, 'ownerReferences', '[]')}",
+        _changed_keys("annotations", _OURS),
     ),
 }
-"""Of all changes of pods that wait or run by their label: what decides about that, and no scheduler's."""
+"""Of all changes of pods that wait or run by their label: what decides about that, what they say of their
+group, and no scheduler's."""
 
 CHANGES_TEMPLATE: Final = {
     "name": "changes-template-or-labels",

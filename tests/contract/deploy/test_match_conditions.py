@@ -40,6 +40,7 @@ MANIFESTS = ("base/webhook/classifier.yaml", "components/pods/webhook.yaml")
 Json = dict[str, Any]
 
 CPU = f"{REQUESTS_PREFIX}cpu"
+ROLE = "kueue.x-k8s.io/role-hash"
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "o", "uid": "u", "controller": True}
 
 
@@ -206,13 +207,18 @@ GATED = a_job(labels={QUEUE: "q", MANAGED_LABEL: "true"}) | {
         (changed("spec/schedulingGates", None, GATED), True),
         (changed("metadata/labels", {QUEUE: "q"}, GATED), True),
         (changed("metadata/ownerReferences", [OWNER], GATED), True),
+        (changed("metadata/annotations", {ROLE: "a"}, GATED), True),
+        (changed("metadata/annotations", {"example.com/ip": "::1"}, GATED), False),
         (changed("spec/nodeName", "n", GATED), False),
         (changed("metadata/finalizers", ["f"], GATED), False),
         (changed("status/phase", "Running", GATED), False),
     ],
-    ids=["its gate", "no gates", "its label", "its owner", "its node", "a finalizer", "its status"],
+    ids=[
+        *("its gate", "no gates", "its label", "its owner", "its role in a group"),
+        *("an annotation of others", "its node", "a finalizer", "its status"),
+    ],
 )
-def test_pod_is_reviewed_when_its_gate_label_or_owner_changes(new: Json, asked: bool) -> None:
+def test_pod_is_reviewed_when_its_gate_owner_or_mark_changes(new: Json, asked: bool) -> None:
     assert is_asked(CHANGES_GATE, review(GATED, new)) is asked
 
 
