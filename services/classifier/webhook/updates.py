@@ -51,8 +51,8 @@ def review_update(
     if integration.propagates:
         is_left_alone = not integration.matches(old) or is_covered(obj, integration, context)
         return unchanged if is_left_alone else _propagated(obj, old, integration, context)
-    if integration.matches(old) and queue_of(obj):
-        _check_refusals(obj, old, integration)
+    if integration.matches(old):
+        _check_refusals(obj, old, integration, context)
     if integration.matches(old) and user not in context.patchers:
         _check_label(obj, old, integration)
         _check_group(obj, old, integration)
@@ -113,9 +113,20 @@ def _check_changes(
     check_problems(obj, integration, problems)
 
 
-def _check_refusals(obj: Object, old: Object, integration: Integration) -> None:
-    """Raise `RefusedError` for a change after which the object could not be counted any more."""
-    before = integration.refusals(old) if queue_of(old) else []
+def _check_refusals(
+    obj: Object, old: Object, integration: Integration, context: NamespaceContext
+) -> None:
+    """Raise `RefusedError` for a change after which the object could not be counted any more.
+
+    What was wrong before is no reason, if it was ours before: with a queue or without. A pod that runs
+    without one is nobody's.
+    """
+    may_wait = integration.gate is None or integration.held(old)
+    is_known = context.is_admitted(_uid(old)) or (may_wait and _is_ours(old, integration, context))
+    was_ours = is_known or bool(queue_of(old))
+    if not (was_ours or queue_of(obj)):
+        return
+    before = integration.refusals(old) if was_ours else []
     for refusal in integration.refusals(obj):
         if refusal not in before:
             raise not_countable(obj, integration, refusal)

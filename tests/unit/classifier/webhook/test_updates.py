@@ -245,3 +245,53 @@ def test_job_that_stays_with_its_controller_gets_no_mark() -> None:
     old = a_job(suspend=False, labels={}, ownerReferences=[JOB_SET])
     new = a_job(suspend=False, labels={"a": "b"}, ownerReferences=[JOB_SET])
     assert "patch" not in response(answer(old, new, is_admitted_as=is_admitted_as))
+
+
+def a_spark_application(*, enabled: bool = False, suspend: bool = True, **metadata: Any) -> Json:
+    return {
+        "apiVersion": "sparkoperator.k8s.io/v1beta2",
+        "kind": "SparkApplication",
+        "metadata": {"name": "x", "namespace": "n", "uid": "u", **metadata},
+        "spec": {"suspend": suspend, "dynamicAllocation": {"enabled": enabled}},
+    }
+
+
+ADMITTED: Json = {"is_admitted": {"u"}.__contains__}
+MARK = {USER_PENDING: "false"}
+WITHOUT_A_QUEUE: dict[str, tuple[Json, Json]] = {
+    "it waits under our mark": ({"annotations": MARK}, {}),
+    "it waits where jobs wait without a queue": ({}, {"manage_without_queue": True}),
+    "it runs, admitted by the queue of its Workload": ({"suspend": False}, ADMITTED),
+    "it runs before decisions are read": (
+        {"suspend": False, "annotations": MARK},
+        {"knows_decisions": False},
+    ),
+}
+
+
+@pytest.mark.parametrize(("of", "context"), WITHOUT_A_QUEUE.values(), ids=list(WITHOUT_A_QUEUE))
+def test_job_of_ours_without_a_queue_stays_countable(of: Json, context: Json) -> None:
+    old, new = a_spark_application(**of), a_spark_application(enabled=True, **of)
+    reply = answer(old, new, **context)
+    assert "spec.dynamicAllocation.enabled: true" in response(reply)["status"]["message"]
+    assert response(answer(new, new, **context))["allowed"], "what was wrong before is no reason"
+    assert response(answer(new, old, **context))["allowed"]
+
+
+NOBODYS: dict[str, tuple[Json, Json]] = {
+    "nobody said that it waits": ({}, {}),
+    "it runs with its admitted controller": (
+        {
+            "ownerReferences": [
+                AS_JOB | {"apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper"}
+            ]
+        },
+        {"manage_without_queue": True},
+    ),
+}
+
+
+@pytest.mark.parametrize(("of", "context"), NOBODYS.values(), ids=NOBODYS)
+def test_job_that_is_not_ours_may_be_what_it_likes(of: Json, context: Json) -> None:
+    old, new = a_spark_application(**of), a_spark_application(enabled=True, **of)
+    assert response(answer(old, new, **context))["allowed"]
