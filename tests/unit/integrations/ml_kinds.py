@@ -269,6 +269,32 @@ REFUSED: Final = {
         ),
         "spec.dynamicAllocation.enabled: true: Spark would take executors",
     ),
+    "executors that Spark takes by itself, as its own configuration says": (
+        created(
+            "sparkoperator.k8s.io/v1beta2",
+            "SparkApplication",
+            sparkConf={"spark.dynamicAllocation.enabled": "True"},
+        ),
+        "spec.sparkConf: set: by spark.dynamicAllocation.enabled Spark would take executors",
+    ),
+    "more executors in Spark's configuration than are counted": (
+        created(
+            "sparkoperator.k8s.io/v1beta2",
+            "SparkApplication",
+            executor={"instances": 1},
+            sparkConf={"spark.executor.instances": "9"},
+        ),
+        "spec.sparkConf: set: by spark.executor.instances Spark would take other executors",
+    ),
+    "executors in Spark's configuration only": (
+        created(
+            "sparkoperator.k8s.io/v1beta2",
+            "SparkApplication",
+            executor={},
+            sparkConf={"spark.executor.instances": "1"},
+        ),
+        "spec.sparkConf: set: by spark.executor.instances Spark would take other executors",
+    ),
     "a TrainJob, whose pods are in its runtime": (
         created("trainer.kubeflow.org/v1alpha1", "TrainJob", runtimeRef={"name": "torch"}),
         "spec.runtimeRef.name: 'torch': the pods of a TrainJob come from its runtime",

@@ -239,6 +239,13 @@ def test_memory_and_devices_of_spark_are_read_as_its_operator_reads_them() -> No
     assert spec["priorityClassName"] == "high"
 
 
+def test_configuration_of_spark_that_says_what_is_counted_passes() -> None:
+    new = KINDS["SparkApplication"].new
+    said_twice = {"spark.executor.instances": "3", "spark.dynamicAllocation.enabled": "false"}
+    obj = {**new, "spec": {**new["spec"], "sparkConf": said_twice}}
+    assert integration_of(obj).refusals(obj) == []
+
+
 def test_paused_workflow_keeps_its_quota_while_its_pods_may_run() -> None:
     integration, new = integration_of(KINDS["Workflow"].new), KINDS["Workflow"].new
     waiting = {**new, "spec": {"suspend": True}, "status": {"phase": "Running"}}
