@@ -208,9 +208,9 @@ class FactHandlers:
         return w
 
     def on_workload(self, fact: WorkloadChanged) -> None:
-        """A workload is new or changed, or has a name again that it gave up."""
+        """A workload is new or changed, or has a name again that it gave up, or runs again after its end."""
         ended = (f"{fact.namespace}/{fact.name}", fact.uid)
-        if self._shard.ended.get(ended) == "Finished":
+        if self._shard.ended.get(ended) == "Finished" and not fact.runs:
             return
         self._shard.ended.pop(ended, None)
         w = self._find_or_create(fact.namespace, fact.name, fact.uid)

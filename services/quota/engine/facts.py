@@ -261,6 +261,9 @@ class WorkloadChanged(_WorkloadFact):
     active: bool = True
     """False evicts and keeps out (`Deactivated`)."""
 
+    runs: bool = field(default=False, compare=False)
+    """Pods of it run, also if it has ended before: it counts anew."""
+
     inadmissible: str | None = None
     """Why it can never be admitted in its present form, in words (`Misconfigured`).
 

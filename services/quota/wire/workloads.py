@@ -84,6 +84,7 @@ def workload_changed(
         created_at=nanoseconds(state.created_at),
         pod_sets=pod_sets,
         active=state.active,
+        runs=state.pods_active and state.phase == "running",
         inadmissible=refused or held_back or state.inadmissible or out_of_bounds,
         # What the cluster refuses, or nobody can use, lets others pass, also where its queue is strict.
         unresolved=state.unresolved or refused or held_back,

@@ -250,17 +250,6 @@ def test_job_that_runs_more_than_the_admission_it_takes_over_is_evicted() -> Non
     assert [(one.state, one.reason) for one in told][-1] == ("evicted", NO_MATCHING_WORKLOAD)
 
 
-@pytest.mark.parametrize(("end", "counts"), [("gone", True), ("finished", False)])
-def test_job_that_gets_a_name_again_is_counted(end: str, counts: bool) -> None:
-    """A job that names a Workload has its own name before and after: it goes and comes with one uid."""
-    desk = Desk(delay=1)
-    desk.see("other")
-    desk.see("x")
-    desk.see("x", phase=end)
-    told = [(one.state, one.unplanned) for one in desk.see("x", **RUNS)]
-    assert told == ([("admitted", True)] if counts else [])
-
-
 def test_admission_recorded_by_cluster_only_is_logged_with_its_timers() -> None:
     desk = Desk()
     recorded = {
