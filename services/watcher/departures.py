@@ -11,6 +11,9 @@ JobSet. What the job's kind does not make is nobody's child, whatever controller
 it would hide the next job of that name for as long as it runs. Where the garbage collector has taken the
 controller away (`--cascade=orphan`), the Job controller's label says it. A pod that was the job's once
 remains so, whatever its tenant writes into it: what is written can only keep the quota longer.
+
+Of a kind whose users write the status (`statusSubresource: false`) the end is held back in the same way,
+while the job is still there: that nothing of it runs any more is published when none of its pods runs.
 """
 
 import asyncio
@@ -57,6 +60,9 @@ class _Departure:
     later: Body | None = None
     """The next object of that name."""
 
+    ended: Body | None = None
+    """The state of a job that is still there, by which nothing of it runs."""
+
     pods: set[str] = field(default_factory=set)
     """Uids of pods that were seen to be its own."""
 
@@ -80,16 +86,19 @@ class Departures:
         kube: Kube,
         integrations: Integrations,
         release: Callable[[Scope, Observed, Body | None], None],
+        show: Callable[[Scope, Body], None],
         tell: Callable[[Scope, Observed], Awaitable[None]],
         enabled: bool = True,
     ) -> None:
         """`release` publishes a tombstone, and the next object of that name if there is one.
 
+        `show` publishes the state of an object that was held back.
         `tell` publishes a message, and returns when it is on the log.
         """
         self._kube = kube
         self._integrations = integrations
         self._release = release
+        self._show = show
         self._tell = tell
         self._enabled = enabled
         self._departing: dict[str, _Departure] = {}
@@ -106,6 +115,10 @@ class Departures:
 
         self._ended_children: dict[str, str] = {}
         """Uid of one that was deleted while it ran, to its namespace: its pods may run still."""
+
+        self._started: dict[str, bool] = {}
+        """Uid of each job that was let go, of a kind whose users write the status, to whether its status said
+        that something of it runs."""
 
         self._looks: dict[str, _Look] = {}
         """By namespace in which something departs."""
@@ -129,9 +142,17 @@ class Departures:
         if before is not None and before != uid:
             self._hold(self._departing[before], obj)
             return True
+        if self._doubts(scope.kind, obj):
+            self._hold_end(scope, obj)
+            return True
         loses_pods = "deletionTimestamp" in metadata and _ORPHAN in (
             metadata.get("finalizers") or ()
         )
+        departure = self._departing.get(uid)
+        if departure is not None and departure.ended is not None:  # It runs again.
+            departure.ended = None
+            if not loses_pods:
+                del self._departing[uid]
         if loses_pods and uid not in self._departing and self._may_run(scope.kind, obj):
             self._departing[uid] = _Departure(scope=scope, namespace=name.namespace or "")
             self._look_soon(name.namespace or "")
@@ -146,6 +167,8 @@ class Departures:
         if kind == DEPARTURE:
             self._restore_departure(state)
             return
+        if state.body is not None and not state.deleted and self.remembers(kind):
+            self._doubts(kind, state.body)
         controller = "" if state.body is None else self._maker_of(kind, state.body)
         if not controller or state.namespace is None or not self._concerns(kind):
             return
@@ -157,6 +180,10 @@ class Departures:
             self._controllers[state.uid] = controller
             self._ended_children[state.uid] = state.namespace
             self._look_soon(state.namespace)
+
+    def remembers(self, kind: Kind) -> bool:
+        """Whether each object of the kind that is on the log is to be restored, controlled or not."""
+        return self._concerns(kind) and self._users_write_status(kind)
 
     def _restore_departure(self, state: Observed) -> None:
         if state.deleted or state.body is None or state.namespace is None:
@@ -198,7 +225,8 @@ class Departures:
         if (told := self._departing.get(uid)) is not None and told.scope.kind == DEPARTURE:
             return False  # It is counted under the name of its own.
         body = tombstone.body
-        if body is not None and uid not in self._running and not self._may_run(kind, body):
+        may_run = uid in self._running or uid in self._started
+        if body is not None and not may_run and not self._may_run(kind, body):
             self._departing.pop(uid, None)
             self._forget(uid)
             return False
@@ -209,7 +237,7 @@ class Departures:
         departure = self._departing.setdefault(
             uid, _Departure(scope=scope, namespace=tombstone.namespace)
         )
-        departure.tombstone, departure.later = tombstone, later
+        departure.tombstone, departure.later, departure.ended = tombstone, later, None
         self._by_name[key] = uid
         self._look_soon(tombstone.namespace)
         return True
@@ -299,6 +327,46 @@ class Departures:
         is_new = int(job["metadata"].get("generation") or 0) <= 1
         return not (is_new and integration.held(job))
 
+    def _users_write_status(self, kind: Kind) -> bool:
+        integration = self._integrations.find(group=kind.group, plural=kind.plural)
+        return integration is not None and integration.users_write_status
+
+    def _doubts(self, kind: Kind, job: Body) -> bool:
+        """Note how far a job is; return whether it says that nothing of it runs any more."""
+        if not self._users_write_status(kind):
+            return False
+        uid, runs = job["metadata"]["uid"], self._has_started(kind, job)
+        ran = self._started.get(uid)
+        if ran is not None and not runs and (ran or runs is None):
+            return True
+        if runs is not None:
+            self._started[uid] = runs
+        return False
+
+    def _has_started(self, kind: Kind, job: Body) -> bool | None:
+        """Whether something of a job that was let go runs by its status; None if it waits or has ended."""
+        integration = self._integrations.find(group=kind.group, plural=kind.plural)
+        if integration is None or integration.active(job):
+            return integration is not None
+        waits = integration.held(job) or integration.finish(job) is not None
+        return None if waits else False
+
+    def _hold_end(self, scope: Scope, job: Body) -> None:
+        """Hold back the state of a job that says that nothing of it runs, until none of its pods does."""
+        metadata = job["metadata"]
+        uid, namespace = metadata["uid"], metadata.get("namespace") or ""
+        departure = self._departing.setdefault(uid, _Departure(scope=scope, namespace=namespace))
+        if departure.ended is None:
+            self._look_soon(namespace)
+        departure.ended = job
+
+    def _believe(self, departure: _Departure, ended: Body) -> None:
+        """Publish the state of a job without pods."""
+        uid = ended["metadata"]["uid"]
+        del self._departing[uid]
+        self._started.pop(uid, None)
+        self._show(departure.scope, ended)
+
     async def _poll(self) -> float | None:
         """List the pods of each namespace whose turn it is; return the seconds to the next one's turn."""
         loop = asyncio.get_running_loop()
@@ -345,7 +413,11 @@ class Departures:
         before = len(self._departing)
         lowest_first = sorted(self._departing.items(), key=self._height)
         for uid, departure in lowest_first:
-            tombstone = departure.tombstone
+            tombstone, ended = departure.tombstone, departure.ended
+            if ended is not None and departure.namespace == namespace:
+                if departure.pods.isdisjoint(running):
+                    self._believe(departure, ended)
+                continue
             if tombstone is None or tombstone.namespace != namespace:
                 continue
             if departure.pods.isdisjoint(running):
@@ -372,6 +444,7 @@ class Departures:
                 del self._running[controller]
 
     def _forget(self, uid: str) -> None:
+        self._started.pop(uid, None)
         if uid in self._controllers:
             self._note(uid, runs=False)
             del self._controllers[uid]

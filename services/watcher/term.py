@@ -118,6 +118,7 @@ class Term:
             kube=kube,
             integrations=self._integrations,
             release=self._on_departed,
+            show=self._on_changed,
             tell=self._tell,
             enabled=until_pods_gone,
         )
@@ -271,7 +272,8 @@ class Term:
         def on_state(state: ObservedHeader, entry: Entry) -> None:
             kind = by_detail[state.subject.rsplit(".", 1)[1]]
             self._published.record(kind, state)
-            told = kind == DEPARTURE or _HAS_CONTROLLER.search(entry.data)
+            told = kind == DEPARTURE or self._departures.remembers(kind)
+            told = told or bool(_HAS_CONTROLLER.search(entry.data))
             if told and (whole := read(entry, Observed)) is not None:
                 self._departures.restore(kind, whole)
             if entry.body_ref is not None:

@@ -79,6 +79,9 @@ class Integration:
         self.group = spec.group
         """By what its objects say that several of them are one workload; None: each is by itself."""
 
+        self.users_write_status = spec.status_subresource is False
+        """True if who may change an object may write its status, too."""
+
         self.propagates = spec.propagate is not None
         """True if its pods wait instead of its objects."""
 

@@ -85,6 +85,18 @@ def _of_kind(document: Compiled, definition: Object) -> Iterator[_Found]:
         yield "spec.kind.kind", None, f"{kind.plural}.{kind.group} defines {defined}"
     if spec.get("scope") == "Cluster":
         yield "spec.kind", None, f"{kind.kind} has no namespace: only what is in one can wait"
+    says = document.document.spec
+    if says.status_subresource is not False and not (
+        says.propagate or has_status(spec, kind.version)
+    ):
+        why = f"{kind.plural}.{kind.group} has no status subresource: users write the status, too"
+        yield "spec.statusSubresource", None, f"{why}. Write false"
+
+
+def has_status(spec: Object, version: str) -> bool:
+    """Whether a version has a status subresource, so that whoever may change an object cannot write it."""
+    named = (each for each in spec.get("versions") or [] if each.get("name") == version)
+    return any("status" in (each.get("subresources") or {}) for each in named)
 
 
 def _problems(document: Compiled, schema: Object) -> Iterator[_Found]:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 import yaml
 
 from services.simulator.scenarios.system import WATCHED
@@ -21,7 +22,7 @@ spec:
   - name: {version}
     served: true
     storage: true
-    subresources: {{status: {{}}}}
+    subresources: {subresources}
     schema: {{openAPIV3Schema: {{type: object, x-kubernetes-preserve-unknown-fields: true}}}}
 """
 KINDS = {
@@ -33,7 +34,10 @@ async def serve(stage: Stage, kind: str, *, group: str, version: str) -> None:
     """Begin to serve a kind that nobody served when the watcher began."""
     await stage.settle(30)
     names = {"plural": f"{kind.lower()}s", "singular": kind.lower()}
-    text = DEFINITION.format(kind=kind, group=group, version=version, **names)
+    # Argo's definition has none.
+    subresources = "{}" if kind == "Workflow" else "{status: {}}"
+    of = {"kind": kind, "group": group, "version": version, "subresources": subresources}
+    text = DEFINITION.format(**of, **names)
     await stage.kube.create(DEFINITIONS, yaml.safe_load(text))
     await stage.settle(90)  # It is looked for once a minute.
 
@@ -105,6 +109,85 @@ async def test_workflows_of_argo_take_turns(stage: Stage) -> None:
     second = await stage.create(workflow("second"))
     await stage.until_waits(second, "insufficient unused quota for argoproj.io/workflows")
     ended = {"phase": "Error", "message": "no such template", "finishedAt": "2026-01-01T00:10:00Z"}
-    await stage.patch(first, {"status": ended}, subresource="status")
+    await stage.patch(first, {"status": ended})
+    await stage.settle(30)
+    assert not await stage.is_admitted(second), "Argo has not said that it is done with it"
+    await stage.patch(first, COMPLETED)
     await stage.until_finished(first)
     await stage.until_admitted(second)
+
+
+COMPLETED: Any = {"metadata": {"labels": {"workflows.argoproj.io/completed": "true"}}}
+"""As Argo's controller labels a Workflow with which it is done."""
+
+WRITTEN: dict[str, Any] = {
+    "that it has succeeded": {**COMPLETED, "status": {"phase": "Succeeded"}},
+    "that it has never begun": {"status": None},
+}
+
+
+@pytest.mark.parametrize("written", WRITTEN.values(), ids=WRITTEN)
+@story(settings=KINDS, refuses_starts=True)
+async def test_workflow_has_its_place_until_its_pods_end_whatever_its_user_writes(
+    stage: Stage, written: Any
+) -> None:
+    await stage.create(*pool("queue", {"argoproj.io/workflows": 1}))
+    await serve(stage, "Workflow", group="argoproj.io", version="v1alpha1")
+    first = await stage.create(workflow("first"))
+    await stage.until_admitted(first)
+    await stage.patch(first, {"status": {"phase": "Running", "nodes": {"a": {}}}})
+    pod = await stage.create(pod_of(first))
+    second = await stage.create(workflow("second"))
+    await stage.until_waits(second, "insufficient unused quota for argoproj.io/workflows")
+    await stage.patch(first, written)
+    await stage.patch(await stage.workload(first), {"spec": {"active": False}})
+    await stage.settle(120)
+    assert not await stage.is_admitted(second), "the pod of the first runs"
+    await stage.patch(pod, {"status": {"phase": "Succeeded"}}, subresource="status")
+    await stage.patch(first, {**COMPLETED, "status": {"phase": "Succeeded"}})
+    await stage.until_admitted(second)
+
+
+@story(settings=KINDS, refuses_starts=True)
+async def test_workflow_that_goes_on_after_its_user_ended_it_is_stopped(stage: Stage) -> None:
+    """It has no pods between two steps, and Argo goes on once the label is gone."""
+    await stage.create(*pool("queue", {"argoproj.io/workflows": 1}))
+    await serve(stage, "Workflow", group="argoproj.io", version="v1alpha1")
+    first = await stage.create(workflow("first"))
+    await stage.until_admitted(first)
+    running = {"status": {"phase": "Running", "nodes": {"a": {}}}}
+    await stage.patch(first, running)
+    await stage.settle(5)
+    await stage.patch(first, {**COMPLETED, "status": {"phase": "Succeeded"}})
+    await stage.until_finished(first)
+    await stage.patch(first, {"metadata": {"labels": {"workflows.argoproj.io/completed": None}}})
+    pod = await stage.create(pod_of(first))
+    second = await stage.create(workflow("second"))
+    await stage.until_waits(second, "insufficient unused quota for argoproj.io/workflows")
+
+    async def is_ended() -> bool:
+        return bool((await stage.fresh(first))["spec"].get("shutdown") == "Terminate")
+
+    await stage.until(is_ended)
+    await stage.patch(first, {**COMPLETED, "status": {"phase": "Failed"}})
+    await stage.settle(60)
+    assert not await stage.is_admitted(second), "the pod of the first runs"
+    await stage.delete(pod)
+    await stage.until_admitted(second)
+
+
+def pod_of(owner: Object) -> Object:
+    """A pod as the controller of a Workflow makes it."""
+    metadata = owner["metadata"]
+    reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": True}
+    reference |= {"name": metadata["name"], "uid": metadata["uid"]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{metadata['name']}-step",
+            "namespace": metadata["namespace"],
+            "ownerReferences": [reference],
+        },
+        "spec": {"containers": [{"name": "main", "image": "i"}], "restartPolicy": "Never"},
+    }

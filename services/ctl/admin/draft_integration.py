@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from shared.contracts.kube.kinds import CUSTOM_RESOURCE_DEFINITION, Object
-from shared.integrations.schema import schema_of
+from shared.integrations.schema import has_status, schema_of
 from shared.runtime.command import CommandError
 
 _DEPTH_MAX: Final = 8
@@ -68,8 +68,9 @@ def draft(definition: Object, source: str) -> str:
         "spec:",
         f"  kind: {{group: {group}, version: {version}, kind: {kind}, plural: {plural}}}",
     ]
-    body = [*_suspend(schema), *_status(schema), *_pod_sets(schema, str(plural), str(group))]
-    return "\n".join([*head, *body, *_webhook(schema)]) + "\n"
+    body = [*_suspend(schema), *_subresource(spec, version)]
+    body += [*_status(schema), *_pod_sets(schema, str(plural), str(group)), *_webhook(schema)]
+    return "\n".join([*head, *body]) + "\n"
 
 
 def _properties(schema: Any, *path: str) -> Object:
@@ -97,6 +98,12 @@ def _suspend(schema: Object) -> Iterator[str]:
         yield "  # its pods wait instead, which its controller makes of a template: propagate, podGroups."
     elif field != "spec.suspend":
         yield f"  suspendField: {field}"
+
+
+def _subresource(spec: Object, version: str) -> Iterator[str]:
+    if not has_status(spec, version):
+        yield "  # Users can write its status: its end is believed when its pods are gone."
+        yield "  statusSubresource: false"
 
 
 def _webhook(schema: Object) -> Iterator[str]:

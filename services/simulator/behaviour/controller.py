@@ -160,7 +160,7 @@ class Controller(ABC):
             stored.name,
             {"metadata": {"uid": stored.uid}, "status": status},
             "merge",
-            subresource="status",
+            subresource="status" if stored.kind.has_status else "",
         )
 
     def controlled(self, stored: Stored, kind: Kind) -> list[Stored]:

@@ -52,5 +52,6 @@ UNPLANTED: Final[Mapping[int, str]] = {
     126: "one world in a hundred loses a Term that mattered: tests/contract/bus/test_order.py",
     127: "what is inside is read alike by all services: tests/simulation/test_app_wrappers.py",
     128: "tenants have no Indexed Jobs of several pods: tests/simulation/test_partial_admission.py",
+    129: "no user of a world writes a status: tests/simulation/test_ml_kinds.py",
 }
 """By the number of the ADR; behind a colon or alone the tests that notice instead."""

@@ -410,6 +410,10 @@ class IntegrationSpec(_Strict):
     finish: FinishSpec | None = None
     """When it has ended. If absent: by the conditions Complete, Completed, Succeeded and Failed."""
 
+    status_subresource: bool | None = None
+    """False: its definition has no status subresource, so that whoever may change an object writes its
+    status. That it has ended, or runs no more, is believed once none of its pods runs. If absent: true."""
+
     priority_class: Expression | None = None
     """The PriorityClass of its pods where another field than the templates says it; null or empty: they
     do."""

@@ -38,6 +38,18 @@ DRAFTS: dict[str, tuple[Object, Object, list[tuple[str, int]], tuple[str, ...]]]
             "  #   managedByField: spec.runPolicy.managedBy",
         ),
     ),
+    "a status that users can write": (
+        {
+            **GADGETS,
+            "spec": {
+                **GADGETS["spec"],
+                "versions": [{**GADGETS["spec"]["versions"][0], "subresources": {}}],
+            },
+        },
+        {"template": TEMPLATE, "replicas": 3},
+        [("main", 3)],
+        ("  statusSubresource: false",),
+    ),
     "two templates side by side": (
         PAIRS,
         {"leaderTemplate": TEMPLATE, "workerTemplate": TEMPLATE},

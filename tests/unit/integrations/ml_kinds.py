@@ -219,8 +219,11 @@ KINDS: Final = {
 
 
 def with_status(obj: Object, status: Object) -> Object:
-    """The object, as its controller leaves it."""
-    return {**obj, "status": status}
+    """The object, as its controller leaves it: Argo's labels what it has completed."""
+    if obj["kind"] != "Workflow" or "conditions" not in status:
+        return {**obj, "status": status}
+    labels = {**obj["metadata"]["labels"], "workflows.argoproj.io/completed": "true"}
+    return {**obj, "metadata": {**obj["metadata"], "labels": labels}, "status": status}
 
 
 REFUSED: Final = {

@@ -254,6 +254,19 @@ def test_paused_workflow_keeps_its_quota_while_its_pods_may_run() -> None:
     assert integration.active(paused)
 
 
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed", "Error"])
+def test_workflow_runs_until_its_controller_says_that_it_is_done_with_it(phase: str) -> None:
+    """Argo makes pods whatever the phase says, as long as the label is not there."""
+    integration, new = integration_of(KINDS["Workflow"].new), KINDS["Workflow"].new
+    said_by_a_user = with_status(new, {"phase": phase})
+    assert integration.active(said_by_a_user)
+    assert integration.finish(said_by_a_user) is None
+    labels = {"labels": {"workflows.argoproj.io/completed": "true"}}
+    labelled = {**with_status(new, KINDS["Workflow"].running), "metadata": labels}
+    assert integration.active(labelled)
+    assert integration.finish(labelled) is None
+
+
 def test_priority_class_of_the_run_policy_goes_before_that_of_the_pods() -> None:
     new = KINDS["PyTorchJob"].new
     policy = {"schedulingPolicy": {"priorityClass": "high"}}

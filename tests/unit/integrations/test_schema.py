@@ -255,8 +255,21 @@ def test_kind_without_a_field_to_suspend_it_needs_another_hold() -> None:
 def test_definition_without_a_schema_refuses_nothing() -> None:
     for integration in INTEGRATIONS:
         of = integration.kind
-        versions = [{"name": of.version, "schema": {"openAPIV3Schema": OPEN}}]
+        status: Object = {} if integration.users_write_status else {"status": {}}
+        versions = [
+            {"name": of.version, "subresources": status, "schema": {"openAPIV3Schema": OPEN}}
+        ]
         integration.check_schema({"spec": {"versions": versions}})
+
+
+def test_document_says_that_users_write_the_status_where_they_do() -> None:
+    [version] = GADGETS["spec"]["versions"]
+    without = {**GADGETS["spec"], "versions": [{**version, "subresources": {}}]}
+    definition = {**GADGETS, "spec": without}
+    with pytest.raises(IntegrationError, match=r"spec\.statusSubresource: .* Write false"):
+        loaded().check_schema(definition)
+    loaded(statusSubresource=False).check_schema(definition)
+    loaded(statusSubresource=False).check_schema(GADGETS)
 
 
 def test_document_whose_status_says_that_the_schema_is_against_it_is_not_in_force() -> None:

@@ -22,8 +22,14 @@ TRAININGS: Final = Kind(
     group="kubeflow.org", versions=("v1",), kind="PyTorchJob", plural="pytorchjobs", custom=True
 )
 WORKFLOWS: Final = Kind(
-    group="argoproj.io", versions=("v1alpha1",), kind="Workflow", plural="workflows", custom=True
+    group="argoproj.io",
+    versions=("v1alpha1",),
+    kind="Workflow",
+    plural="workflows",
+    has_status=False,
+    custom=True,
 )
+_COMPLETED: Final = "workflows.argoproj.io/completed"
 _ENDED: Final = ("Succeeded", "Failed")
 
 
@@ -163,8 +169,7 @@ class WorkflowController(PodMaker):
     @override
     async def reconcile(self, stored: Stored) -> None:
         obj = stored.obj
-        status = obj.get("status") or {}
-        if _is_deleted(stored) or status.get("phase") in {"Succeeded", "Failed"}:
+        if _is_deleted(stored) or (obj["metadata"].get("labels") or {}).get(_COMPLETED) == "true":
             return
         pods = self.pods(stored)
         if obj["spec"].get("shutdown"):
@@ -191,7 +196,17 @@ class WorkflowController(PodMaker):
 
     async def _finish(self, stored: Stored, phase: str, message: str) -> None:
         ended = {"phase": phase, "message": message, "finishedAt": self.api.rules.now()}
-        await self.report(stored, ended)
+        await self.api.patch(
+            stored.kind,
+            stored.kind.storage_version,
+            stored.namespace,
+            stored.name,
+            {
+                "metadata": {"uid": stored.uid, "labels": {_COMPLETED: "true"}},
+                "status": ended,
+            },
+            "merge",
+        )
 
 
 def _phase(pod: Stored) -> str:
