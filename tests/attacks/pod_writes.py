@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from shared.contracts.kube import kinds
@@ -9,11 +10,13 @@ from shared.contracts.kube.bodies import labels_of
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.names import MANAGED_LABEL, QUEUE
 from shared.kube.port import KubeError
-from tests.attacks.field import OTHERS, POD_QUEUE, Act, Field, restarted
+from tests.attacks.field import OTHERS, POD_QUEUE, Act, Field, restarted, work
 from tests.attacks.tenant_writes import START, owned
-from tests.simulation.pods import GROUP, is_gated, member
+from tests.simulation.pods import GROUP, PREFIX, is_gated, member
 
-_TOTAL: Final = "kueue.x-k8s.io/pod-group-total-count"
+_TOTAL: Final = f"{PREFIX}pod-group-total-count"
+_ROLE: Final = f"{PREFIX}role-hash"
+_FINAL: Final = f"{PREFIX}retriable-in-group"
 
 
 async def _group(field: Field, count: int, *, queue: str = POD_QUEUE) -> list[Object]:
@@ -50,13 +53,33 @@ async def leaves_its_group(field: Field) -> None:
 
 async def _running_group(field: Field) -> Object:
     """The only pod of a group that has quota: nobody else waits for that any more."""
+    await _free(field)
+    [made] = await _group(field, 1)
+    await field.stage.until(lambda: _is_released(field, made))
+    return made
+
+
+async def _free(field: Field) -> None:
+    """Let nobody use the queue, or wait for it."""
     with suppress(KubeError):
         await field.stage.kube.delete(kinds.POD, OTHERS, "heir-pod")
     await field.delete(field.running["Pod"])
     await field.stage.settle(5)
-    [made] = await _group(field, 1)
-    await field.stage.until(lambda: _is_released(field, made))
-    return made
+
+
+async def _half_done_group(field: Field) -> list[Object]:
+    """Two pods of one group, of half a CPU each: the first has succeeded, and another pod waits."""
+    await _free(field)
+    pods = [
+        await field.create(member(f"g-{n}", 2, cpu="500m", queue=POD_QUEUE, seconds=seconds))
+        for n, seconds in enumerate((20, 3600))
+    ]
+    for one in pods:
+        await field.stage.until(partial(_is_released, field, one))
+    await field.stage.settle(30)
+    await field.stage.create(work("Pod", "heir-2", POD_QUEUE, namespace=OTHERS))
+    await field.stage.settle(5)
+    return pods
 
 
 async def _is_released(field: Field, obj: Object) -> bool:
@@ -101,6 +124,37 @@ async def lets_its_group_shrink_and_grow(field: Field) -> None:
         await field.patch(one, START["Pod"])
 
 
+def says_of_a_group_that_runs(*annotations: Mapping[str, str | None]) -> Act:
+    """Write annotations into the pods of a group, one of which runs and one has succeeded."""
+
+    async def act(field: Field) -> None:
+        pods = await _half_done_group(field)
+        for written in annotations:
+            for one in pods:
+                await field.patch(one, {"metadata": {"annotations": dict(written)}})
+            await field.stage.settle(5)
+        restarted(field)
+
+    return act
+
+
+async def starts_a_pod_in_a_group_that_has_finished(field: Field) -> None:
+    """Take the gate of a pod off as soon as it comes, while another one uses the quota of its group."""
+    await _free(field)
+    made = await field.create(member("g-0", 1, queue=POD_QUEUE, seconds=20))
+    await field.stage.until(partial(_is_released, field, made))
+    await field.stage.settle(30)
+    await field.stage.create(work("Pod", "heir-2", POD_QUEUE, namespace=OTHERS))
+    await field.stage.settle(5)
+    for number in range(3):
+        late = member(f"late-{number}", 1, queue=POD_QUEUE, seconds=3600)
+        await field.patch(await field.create(late), START["Pod"])
+    await field.stage.settle(40)
+    late = member("last", 1, queue=POD_QUEUE, seconds=3600)
+    await field.patch(await field.create(late), START["Pod"])
+    restarted(field)
+
+
 async def hides_what_runs(field: Field) -> None:
     """Take from the pods of what runs the marks by which they are seen, one after the other."""
     pods = [one for one in await field.all(kinds.POD) if labels_of(one).get(MANAGED_LABEL)]
@@ -121,6 +175,14 @@ WAYS: Final[Mapping[str, Act]] = {
     "lets a pod leave its group and start": leaves_its_group,
     "gives its pods the name of a group that runs": joins_what_runs,
     "says another number of pods for a group that waits": lets_its_group_shrink_and_grow,
+    "says fewer pods for a group that runs": says_of_a_group_that_runs({_TOTAL: "1"}),
+    "ends a group that runs, and takes from it what it says": says_of_a_group_that_runs(
+        {_FINAL: "false"},
+        {_FINAL: None},
+        {_TOTAL: None, _ROLE: None},
+        {_TOTAL: "x", _ROLE: "other"},
+    ),
+    "starts a pod in a group that has finished": starts_a_pod_in_a_group_that_has_finished,
     "takes the marks off a pod that runs": hides_what_runs,
     **{
         f"writes a {kind} as controller into a group that runs": hands_on_what_runs(kind)

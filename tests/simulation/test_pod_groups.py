@@ -17,6 +17,8 @@ from tests.simulation.hostile_input import used
 from tests.simulation.pods import FLAVOR, PODS, is_gated, member, opened
 
 FAILS: Final = {OUTCOME: "fail"}
+TOTAL: Final = "kueue.x-k8s.io/pod-group-total-count"
+RETRIABLE: Final = "kueue.x-k8s.io/retriable-in-group"
 
 
 async def pods(stage: Stage) -> dict[str, Object]:
@@ -182,6 +184,44 @@ async def test_group_that_is_not_retriable_ends_with_its_last_pod(stage: Stage) 
     assert message_of(find_condition(await group(stage), "Finished")) == "Pods succeeded: 1/2."
     assert not [one for one in (await pods(stage)).values() if one["metadata"].get("finalizers")]
     await until_used(stage, "0")
+
+
+@story(configuration=PODS, refuses_starts=True)
+async def test_user_ends_a_group_that_runs_and_its_quota_is_free_with_its_last_pod(
+    stage: Stage,
+) -> None:
+    await opened(stage, cpu=3)
+    bad = member("bad", 3, seconds=20, annotations=FAILS)
+    long = member("long", 3, seconds=120)
+    await started(stage, bad, long, member("short", 3, seconds=40))
+    for count in ("1", "4"):
+        fewer = {"metadata": {"annotations": {TOTAL: count}}}
+        with pytest.raises(RefusedError, match="must stay '3'"):
+            await stage.patch(long, fewer)
+    await stage.settle(60)
+    await stage.patch(long, {"metadata": {"annotations": {RETRIABLE: "false"}}})
+    await stage.settle(10)
+    assert not await says(stage, "Finished")
+    await until_used(stage, "2")  # The one that failed may still be made up for.
+    await stage.until(functools.partial(says, stage, "Finished"))
+    await until_used(stage, "0")
+    assert (await pods(stage))["long"]["status"]["phase"] == "Succeeded"
+
+
+@story(configuration=PODS)
+async def test_pod_that_starts_in_a_group_that_has_finished_is_stopped(stage: Stage) -> None:
+    await opened(stage, cpu=1)
+    await started(stage, member("one", 1, seconds=20))
+    await stage.until(functools.partial(says, stage, "Finished"))
+    late = await stage.create(member("late", 1))
+    await stage.patch(late, {"spec": {"schedulingGates": None}})
+
+    async def is_gone() -> bool:
+        return "late" not in await pods(stage)
+
+    await stage.until(is_gone)
+    await until_used(stage, "0")
+    assert await says(stage, "Finished")
 
 
 @story(configuration=PODS)

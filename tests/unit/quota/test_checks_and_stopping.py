@@ -205,6 +205,19 @@ def test_unplanned_workload_holds_quota_above_nominal_and_blocks_others() -> Non
     assert admitted(bench.decide(finished("w2"))) == ["w3"]
 
 
+@pytest.mark.parametrize("runs", [True, False])
+def test_workload_that_has_finished_counts_once_more_only_if_it_runs_again(*, runs: bool) -> None:
+    bench = Bench(queue("q", slots(1)), work("w1"))
+    bench.decide()
+    bench.decide(finished("w1"))
+    running = WorkloadRunning(cluster=CLUSTER, namespace="ns", name="w1", uid="uid-w1")
+    decided = bench.decide(work("w1", generation=1, runs=runs), running)
+    assert [d.unplanned for d in decided if isinstance(d, Reserve)] == [True] * runs
+    assert admitted(bench.decide(work("w2"))) == ([] if runs else ["w2"])
+    bench.decide(finished("w1"))
+    assert bench.reason("w2") == "Admitted"
+
+
 def test_unplanned_workload_counts_in_last_queue_if_local_queue_leads_nowhere() -> None:
     bench = Bench(queue("q", slots(1)))
     bench.decide(work("w1"), work("w2"))

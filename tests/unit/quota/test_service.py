@@ -183,6 +183,28 @@ async def test_running_job_with_larger_pods_is_evicted_and_queues_again(setup: S
     assert "2 cpu for each of 1 pods in main, admitted 1 for all" in evicted.message
 
 
+async def test_pod_of_a_group_that_has_finished_is_counted_and_stopped(setup: Setup) -> None:
+    of = JobRef(api_version="v1", kind="Pod", plural="pods", name="g", uid="u-g", is_group=True)
+    owner: dict[str, Any] = {"owner": of}
+    await setup.cluster(cpus=1)
+    await setup.start_quota()
+    await setup.workload("g", **owner)
+    await became(setup, "g", "admitted")
+    running = {**owner, "phase": "running", "pods_active": True, "held": False}
+    ended = {**owner, "phase": "finished", "finish": Finish(success=True)}
+    await setup.workload("g", **running)
+    await setup.workload("g", **ended)
+    await became(setup, "g", "released")
+    await setup.workload("g", version="7", generation=1, **running)
+    await setup.workload("x")
+    await became(setup, "x", "waiting")
+    await became(setup, "g", "evicted")
+    assert (await setup.last("g")).unplanned
+    await setup.workload("g", version="9", generation=1, **ended)
+    await became(setup, "x", "admitted")
+    assert (await setup.states("g"))[-1] == "released"
+
+
 async def test_job_running_without_admission_holds_quota_unplanned(setup: Setup) -> None:
     await setup.cluster(cpus=1)
     await setup.start_quota()
