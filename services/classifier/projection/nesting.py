@@ -40,7 +40,8 @@ class Nesting:
         """Uid of each of these jobs to the job: it may control others itself."""
 
         self._below: dict[str, tuple[bool, Amounts]] = {}
-        """Uid of one that does to whether something below it runs, and what that asks for."""
+        """Uid of each of these jobs to whether something below it ran when it was read, and what that asked
+        for."""
 
         self._running = _Tally()
         """What runs on its controller's quota."""
@@ -160,12 +161,17 @@ class Nesting:
         more = {name: amount for name, amount in asked.items() if amount > amounts.get(name, 0)}
         return {**amounts, **more}
 
+    def read(self, uid: str) -> None:
+        """Note what is below a job that names a controller, which is read now."""
+        if uid in self._refs:
+            self._below[uid] = self._what_is_below(uid)
+
     def is_news(self, uid: str) -> bool:
-        """Whether what is below a job that is between others asks for or runs more or less than before."""
-        now = (self.has_running(uid), dict(self._asking.sums.get(uid, {})))
-        before = self._below.get(uid, (False, {}))
-        self._below[uid] = now
-        return now != before
+        """Whether what is below a job asks for or runs more or less than when the job was read."""
+        return self._what_is_below(uid) != self._below.get(uid, (False, {}))
+
+    def _what_is_below(self, uid: str) -> tuple[bool, Amounts]:
+        return self.has_running(uid), dict(self._asking.sums.get(uid, {}))
 
     def controller_of(self, job_ref: ObjectRef) -> str:
         """Uid of the controller that a job named when it was observed last; empty if none."""

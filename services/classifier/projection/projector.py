@@ -276,6 +276,7 @@ class Projector:
         ref = self._naming.ref_of(job, integration, before, by_itself=bool(left))
         if (named := self._naming.named_ref(job)) not in {None, ref}:
             self._waiting_jobs.add(job_ref, named, observed, integration)
+        self._nesting.read(observed.uid)
         amounts = {} if left else self._running_amounts(job, integration, ref)
         has_grown = self._nesting.use(job_ref, amounts)
         is_ours = self._membership.is_ours(job, integration, ref)

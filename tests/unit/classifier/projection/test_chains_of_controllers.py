@@ -222,3 +222,16 @@ def test_jobs_that_name_each_other_as_controllers_come_to_rest() -> None:
         }
     cluster.see(first, second, first, second)
     assert cluster.alone == {"first", "second"}
+
+
+def test_batch_ends_whatever_was_seen_first_of_what_is_below_it() -> None:
+    """A classifier that begins anew may read what is in the middle before what is above."""
+    cluster = Cluster()
+    for obj in (workload(), middle(labels=LABELLED), child(1, labels={})):
+        cluster.projector.observe(seen(kind_of(obj), obj))
+    cluster.see(batch())
+    assert cluster.alone == set()
+    completed = {"conditions": [{"type": "Completed", "status": "True"}]}
+    cluster.see(middle(labels=LABELLED) | {"status": completed}, child(1, labels={}, status=ENDED))
+    cluster.see(batch(conditions=ENDED["conditions"]))
+    assert cluster.states["batch"].phase == "finished"
