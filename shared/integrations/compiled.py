@@ -90,6 +90,7 @@ class PodSetPlan:
     count_in_item: bool
     min_count: Slot | None
     reclaimable: Slot | None
+    running: Slot | None
     requests: tuple[tuple[str, Slot], ...]
     annotations: str
     order: tuple[str, ...] = ()
@@ -111,7 +112,8 @@ class PodSetPlan:
 
     def slots(self) -> Iterator[Slot]:
         """All expressions of the entry that are evaluated for each version of an object."""
-        for slot in (self.when, self.name_from, self.count, self.min_count, self.reclaimable):
+        single = (self.when, self.name_from, self.count, self.min_count)
+        for slot in (*single, self.reclaimable, self.running):
             if slot is not None:
                 yield slot
         for _, slot in (*self.requests, *self.added):
@@ -283,6 +285,7 @@ def _pod_set(checking: _Checking, index: int, entry: PodSetSpec) -> PodSetPlan:
         reclaimable=checking.slot(
             (*here, "reclaimable"), entry.reclaimable, _INT_OR_NONE, each=number
         ),
+        running=checking.slot((*here, "running"), entry.running, _INT_OR_NONE, each=number),
         requests=amounts("requests", entry.requests),
         annotations=entry.requests_from_annotations or "",
         order=tuple(entry.order or ()),

@@ -326,6 +326,10 @@ class Integration:
         """Pod set to the number of its pods that finished and will not run again."""
         return {a.name: a.reclaimable for a in self._views.of(obj).pod_sets if a.reclaimable > 0}
 
+    def running(self, obj: Object) -> dict[str, int]:
+        """Pod set to the number of its pods that run, where the document says how that is told."""
+        return {a.name: a.running for a in self._views.of(obj).pod_sets if a.running > 0}
+
     def variants(self, obj: Object) -> list[Object]:
         """What single pods ask for, in the form of pod sets, where they can differ from their pod set."""
         del obj

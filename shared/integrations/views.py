@@ -53,6 +53,7 @@ class Asked(NamedTuple):
     pods: int
     min_count: int | None
     reclaimable: int
+    running: int
     requests: Mapping[str, str]
     added: Mapping[str, str] = {}
     """What each pod asks for beyond its template."""
@@ -255,6 +256,7 @@ class _PodSetReader:
                 ("count", plan.count),
                 ("least", plan.min_count),
                 ("done", plan.reclaimable),
+                ("running", plan.running),
             )
             if slot is not None
         ]
@@ -285,7 +287,7 @@ class _PodSetReader:
         self, obj: Object, results: list[Any], at: int, key: str, name: str, problems: list[str]
     ) -> Asked | None:
         count: int | None = 1
-        least = done = None
+        least = done = running = None
         for reader in self._scalars:
             value = reader.read(results[at], problems)
             at += 1
@@ -299,6 +301,8 @@ class _PodSetReader:
                     least = _whole(value, reader.slot, problems)
                 case "done":
                     done = _whole(value, reader.slot, problems)
+                case "running":
+                    running = _whole(value, reader.slot, problems)
                 case _:
                     name = value or ""
         requests, added = (
@@ -317,6 +321,7 @@ class _PodSetReader:
             pods=count or 0,
             min_count=least,
             reclaimable=done or 0,
+            running=running or 0,
             requests=requests,
             added=added,
         )

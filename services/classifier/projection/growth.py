@@ -35,7 +35,7 @@ def growth_fields(
     released = integration.released(job)
     outgrown = _outgrown(current, holder, released)
     if released is None and outgrown is None:
-        outgrown = _outgrown_by_what_had_ended(current, integration.reclaimable(job), holder, asked)
+        outgrown = _outgrown_by_what_had_ended(integration.running(job), holder, asked)
     return {
         "outgrown": outgrown or _outgrown_by_more_pod_sets(raw, holder, resolve),
         "enlarged": integration.can_stop and _enlarged(pods, holder, resolve),
@@ -81,25 +81,24 @@ def _outgrown_by_what_nobody_can_count(
 
 
 def _outgrown_by_what_had_ended(
-    raw: list[Object], ended: Mapping[str, int], holder: Body | None, asked: list[PodSet]
+    running: Mapping[str, int], holder: Body | None, asked: list[PodSet]
 ) -> dict[str, int] | None:
-    """Return pod sets of which more pods may run than have quota, and how many; None if there are none.
+    """Return pod sets of which more pods run than have quota, and how many; None if there are none.
 
     The quota of pods that have ended is others'. A controller may forget them nevertheless, and make them
     anew: that of a Job does where its user lowers the completions and raises them again.
     """
     admission, original = status_of(holder).get("admission") or {}, pod_sets_by_name(holder)
     given = {p.get("name"): p.get("count") for p in admission.get("podSetAssignments") or []}
-    given_back = {pod_set.name: pod_set.reclaimable for pod_set in asked}
     more: dict[str, int] = {}
-    for now in raw:
-        name = str(now.get("name"))
-        if given.get(name) is None or not given_back.get(name):
+    for pod_set in asked:
+        name, back = pod_set.name, pod_set.reclaimable
+        runs, count = running.get(name, 0), given.get(name)
+        if not back or count is None:
             continue
-        may_run = int(now.get("count") or 0) - ended.get(name, 0)
-        was = int((original.get(name) or now).get("count") or 0)
-        if may_run > min(int(given[name]), was - given_back[name]):
-            more[name] = may_run
+        was = int((original.get(name) or {}).get("count") or 0)
+        if runs > min(int(count), was - back):
+            more[name] = runs
     return more or None
 
 

@@ -185,6 +185,9 @@ class PodSetSpec(_Strict):
     reclaimable: Expression | None = None
     """How many of the pods have finished and will not run again: their quota goes back."""
 
+    running: Expression | None = None
+    """How many of the pods run, by the status. More than have quota are stopped."""
+
     requests: dict[str, Expression] | None = None
     """What one pod asks for, by resource: numbers, or quantities as text. Instead of a template."""
 
