@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, TypeVar
 
 import orjson
 
@@ -32,6 +32,9 @@ from shared.contracts.messages.workloads import Finish, JobRef, Phase, PodSet, W
 from shared.contracts.refs import WorkloadRef
 from shared.integrations import Integration, queue_of
 from shared.telemetry.traceparent import carried, parse_traceparent
+
+R = TypeVar("R")
+D = TypeVar("D")
 
 _SET_BY_ADMISSION: Final = ("nodeSelector", "tolerations")
 """Fields of a pod spec that an admission changes."""
@@ -82,9 +85,8 @@ def project_job(
         problems += (one for one in integration.refusals(job) if one not in "; ".join(problems))
     limit = _read_or(problems, lambda: _max_execution_seconds(job, holder), None)
     kept_out = "; ".join([*problems, *refused]) or None
-    asked = with_reclaimed(
-        pod_sets, reclaimed, None if _is_told_to_wait(job, integration) else holder, known
-    )
+    keeps = None if _is_told_to_wait(job, integration) else holder
+    asked = with_reclaimed(pod_sets, reclaimed, keeps, known)
     growth = {}
     if not hold["held"]:
         growth = growth_fields(job, integration, holder, current, raw, asked, resolve)
@@ -177,11 +179,11 @@ def _on_eviction(
 
 def _raw_pod_sets(problems: list[str], job: Body, integration: Integration) -> list[Object] | None:
     """Return the pod sets of a job, also if only its status is wrong; None if they cannot be read."""
-    found: list[Object] | None = _read_or(problems, lambda: integration.pod_sets(job), None)
+    found = _read_or(problems, lambda: integration.pod_sets(job), None)
     if found is not None or integration.is_group:
         return found or []
     own = {key: value for key, value in job.items() if key != "status"}
-    return cast("list[Object] | None", _read_or([], lambda: integration.pod_sets(own), None))
+    return _read_or([], lambda: integration.pod_sets(own), None)
 
 
 def _without_admission_changes(
@@ -432,7 +434,7 @@ def _unread(job: Body, workload: Body | None, without_workload: str | None) -> l
     return cut + ([] if without_workload is None else [without_workload])
 
 
-def _read_or(problems: list[str], read: Callable[[], Any], default: Any) -> Any:
+def _read_or(problems: list[str], read: Callable[[], R], default: D) -> R | D:
     """Return `read()`, or `default` and note the problem: invalid input waits with a reason."""
     try:
         return read()

@@ -130,9 +130,9 @@ def _check_refusals(
     for refusal in integration.refusals(obj):
         if refusal not in before:
             raise not_countable(obj, integration, refusal)
-    if obj.get("spec") != old.get("spec") and not integration.problems(old):
-        for problem in integration.problems(obj):
-            raise not_countable(obj, integration, problem)
+    problems = integration.problems(obj) if obj.get("spec") != old.get("spec") else ()
+    if problems and not integration.problems(old):
+        raise not_countable(obj, integration, "; ".join(problems))
 
 
 def _check_keeps_a_queue(

@@ -51,6 +51,13 @@ async def running_workflow(harness: Harness, status: Object = RUNS) -> None:
     )
 
 
+async def watched_workflow(harness: Harness, status: Object = RUNS) -> None:
+    """A Workflow with a pod, as a watcher has published it."""
+    await running_workflow(harness, status)
+    await harness.start()
+    await asyncio.sleep(5)
+
+
 async def pod_ends(harness: Harness) -> None:
     done = {"status": {"phase": "Succeeded"}}
     await harness.kube.patch(POD, "default", "p", done, subresource="status")
@@ -79,9 +86,7 @@ WRITTEN: Final[dict[str, list[Object]]] = {
 @pytest.mark.parametrize("patches", WRITTEN.values(), ids=WRITTEN)
 def test_what_a_user_writes_is_believed_when_the_pods_have_ended(patches: list[Object]) -> None:
     async def drive(harness: Harness) -> None:
-        await running_workflow(harness)
-        await harness.start()
-        await asyncio.sleep(5)
+        await watched_workflow(harness)
         before = shown(harness)
         for patch in patches:
             await write(harness, patch)
@@ -100,9 +105,7 @@ def test_what_a_user_writes_is_believed_when_the_pods_have_ended(patches: list[O
 
 def test_end_that_was_written_before_anything_was_counted_is_believed_with_the_pods() -> None:
     async def drive(harness: Harness) -> None:
-        await running_workflow(harness, {})
-        await harness.start()
-        await asyncio.sleep(5)
+        await watched_workflow(harness, {})
         await write(harness, ENDED)
         await asyncio.sleep(300)
         assert shown(harness)["status"] is None
@@ -114,9 +117,7 @@ def test_end_that_was_written_before_anything_was_counted_is_believed_with_the_p
 
 def test_end_that_was_written_while_no_watcher_ran_is_believed_with_the_pods() -> None:
     async def drive(harness: Harness) -> None:
-        await running_workflow(harness)
-        await harness.start()
-        await asyncio.sleep(5)
+        await watched_workflow(harness)
         await harness.kill()
         await write(harness, ENDED)
         await harness.start()
@@ -130,9 +131,7 @@ def test_end_that_was_written_while_no_watcher_ran_is_believed_with_the_pods() -
 
 def test_workflow_that_is_deleted_after_its_written_end_is_gone_with_its_pods() -> None:
     async def drive(harness: Harness) -> None:
-        await running_workflow(harness)
-        await harness.start()
-        await asyncio.sleep(5)
+        await watched_workflow(harness)
         await write(harness, ENDED)
         await asyncio.sleep(5)
         await harness.kube.delete(WORKFLOW, "default", "w")
@@ -146,9 +145,7 @@ def test_workflow_that_is_deleted_after_its_written_end_is_gone_with_its_pods() 
 
 def test_workflow_that_runs_again_is_shown_at_once_and_its_next_end_is_doubted_too() -> None:
     async def drive(harness: Harness) -> None:
-        await running_workflow(harness)
-        await harness.start()
-        await asyncio.sleep(5)
+        await watched_workflow(harness)
         await write(harness, ENDED)
         await asyncio.sleep(5)
         again = {"metadata": {"labels": {"workflows.argoproj.io/completed": None}}, **RUNS}
@@ -192,9 +189,7 @@ def test_end_is_believed_where_pods_may_not_be_listed() -> None:
 
 def test_workflow_that_was_let_go_is_shown_while_nothing_of_it_runs() -> None:
     async def drive(harness: Harness) -> None:
-        await running_workflow(harness, {})
-        await harness.start()
-        await asyncio.sleep(5)
+        await watched_workflow(harness, {})
         await write(harness, {"metadata": {"labels": {"a": "b"}}})
         await asyncio.sleep(1)
         assert shown(harness)["labels"] == {"a": "b"}
