@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from nats.aio.client import Client
+from nats.errors import NoRespondersError
 
 from shared.bus.nats.jetstream_api import call
 from shared.bus.spoke_gateway.budget import PART
-from shared.testing.waiting import eventually
+from shared.testing.waiting import eventually, first_value
 from tests.integration.spoke_bus import client_at
 from tests.integration.spoke_servers import Servers, servers
 
@@ -46,9 +47,17 @@ async def clients(both: Servers) -> AsyncIterator[dict[str, Client]]:
 async def write(
     client: Client, subject: str, size: int = 2, *, headers: dict[str, str] | None = None
 ) -> Json:
-    reply = await client.request(subject, b"x" * size, timeout=60, headers=headers)
-    answer: Json = json.loads(reply.data)
-    return answer
+    """The log's answer. Nobody answers before the gateway listens: a spoke asks again."""
+
+    async def told() -> Json | None:
+        try:
+            reply = await client.request(subject, b"x" * size, timeout=60, headers=headers)
+        except NoRespondersError:
+            return None
+        answer: Json = json.loads(reply.data)
+        return answer
+
+    return await first_value(told)
 
 
 async def test_answer_of_the_log_comes_back_with_its_sequence_and_fences(
