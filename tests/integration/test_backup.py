@@ -167,3 +167,24 @@ async def test_user_that_declares_streams_may_back_up_and_restore(tmp_path: Path
             assert "Violation" not in server.log
         finally:
             await server.kill()
+
+
+async def test_stream_that_the_server_cannot_read_just_now_is_asked_for_again(tmp_path: Path) -> None:
+    server = await EmbeddedServer(tmp_path / "server").start()
+    try:
+        await apply_at(server.url, cluster="hub")
+        (state,) = (tmp_path / "server").glob("**/WORKLOADS_NOW/obs/patcher-hub-workload/o.dat")
+        good = state.read_bytes()
+        told: list[str] = []
+
+        def mend(text: str) -> None:
+            told.append(text)
+            state.write_bytes(good)
+
+        state.write_bytes(b"spoiled")
+        async with open_stream_reader(server.url) as look:
+            saved = {one.stream async for one in backup(look, tmp_path / "backup", Patience(mend))}
+        assert {"WORKLOADS_NOW", "WORKLOADS"} <= saved
+        assert [text.partition(" 500 ")[0] for text in told] == ["snapshot of WORKLOADS_NOW:"]
+    finally:
+        await server.kill()

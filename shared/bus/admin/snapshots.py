@@ -112,10 +112,15 @@ async def _save_stream(nc: Client, name: str, folder: Path) -> Saved:
 
 
 def _refuse_error(name: str, headers: dict[str, str]) -> None:
-    """The end of the data has no headers, or a good one."""
+    """The end of the data has no headers, or a good one.
+
+    While servers elect a leader, one of them may not read its own consumers: that is not told from a fault
+    which lasts.
+    """
     status = headers.get("Status", "")
     if status and not status.startswith("2"):
-        raise BackupError(f"snapshot of {name}: {status} {headers.get('Description', '')}".rstrip())
+        reason = f"{status} {headers.get('Description', '')}".rstrip()
+        raise UnavailableError(f"snapshot of {name}: {reason}")
 
 
 async def restore(look: StreamReader, directory: Path, patience: Patience) -> AsyncIterator[Saved]:
