@@ -169,7 +169,9 @@ async def test_user_that_declares_streams_may_back_up_and_restore(tmp_path: Path
             await server.kill()
 
 
-async def test_stream_that_the_server_cannot_read_just_now_is_asked_for_again(tmp_path: Path) -> None:
+async def test_stream_that_the_server_cannot_read_just_now_is_asked_for_again(
+    tmp_path: Path,
+) -> None:
     server = await EmbeddedServer(tmp_path / "server").start()
     try:
         await apply_at(server.url, cluster="hub")
