@@ -23,6 +23,7 @@ from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats.bus import NatsBus
 from shared.bus.nats.jetstream_api import call
 from shared.bus.streams import load, view_of
+from shared.contracts import subjects
 from shared.contracts.kube import kinds
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.observed import Synced
@@ -137,8 +138,8 @@ async def _lead(url: str) -> None:
     before = (await bus.log_end("ADMISSIONS")).last
     service = assemble(settings=QuotaSettings(), bus=bus, now=utc_now)
     running = asyncio.create_task(service.run())
-    # The first message is its term, the second its first decision.
-    while (await bus.log_end("ADMISSIONS")).last < before + 2:
+    decided = subjects.join("admission", ">")
+    while await bus.at_or_after("ADMISSIONS", before + 1, subject=decided) is None:
         if running.done():
             running.result()
         await asyncio.sleep(POLL_SECONDS)

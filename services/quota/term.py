@@ -64,7 +64,11 @@ Admissions come before workloads, so that a job that runs with an admission is n
 """
 
 BATCH_MAX: Final = 2_000
-"""Messages that are applied before the loop decides and lets other tasks run."""
+"""Messages that are applied before the loop decides."""
+
+TURN_SECONDS: Final = 0.02
+"""Other tasks wait this long at most while messages are applied. Renewing the lease takes several of their
+turns, and the messages of a new leader take longer than the lease lasts."""
 
 REST: Final = 3.0
 """After a decision the loop rests for this multiple of its duration. Facts gather meanwhile, and
@@ -189,7 +193,7 @@ class Term:
         void = [*await self._bus.void("ADMISSIONS"), *self._of_newer_release()]
         self._inbox.extend(("ADMISSIONS", one.valid) for one in void if one.valid is not None)
         self._inbox = self._latest_in_order()
-        self._apply_inbox(len(self._inbox))
+        await self._apply_inbox(len(self._inbox))
         self._auditor.check_order()
         await self.room.look()
         for one in void:
@@ -245,7 +249,7 @@ class Term:
         loop = asyncio.get_running_loop()
         while True:
             began = loop.time()
-            self._apply_inbox()
+            await self._apply_inbox()
             if self._publish_error is not None:
                 # Every later publish fails as well: the next term reads from the log what is stored.
                 raise self._publish_error
@@ -350,9 +354,14 @@ class Term:
         may_hide = stream in HIDING and stream in self._unread
         return not may_hide or read(entry, message_type(stream, entry.subject)) is not None
 
-    def _apply_inbox(self, limit: int = BATCH_MAX) -> None:
-        """Apply what arrived, in the order of arrival."""
+    async def _apply_inbox(self, limit: int = BATCH_MAX) -> None:
+        """Apply what arrived, in the order of arrival. Other tasks have their turns meanwhile."""
+        loop = asyncio.get_running_loop()
+        turn_ends = loop.time() + TURN_SECONDS
         for _ in range(min(len(self._inbox), limit)):
+            if loop.time() > turn_ends:
+                await asyncio.sleep(0)
+                turn_ends = loop.time() + TURN_SECONDS
             stream, entry = self._inbox.popleft()
             self._inputs[stream] = max(self._inputs.get(stream, 0), entry.sequence)
             if (why := self._use(stream, entry)) is not None:

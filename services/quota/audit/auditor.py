@@ -39,6 +39,9 @@ class Auditor:
         self._touched_holders: dict[tuple[WorkloadRef, str], None] = {}
         """Workload and uid."""
 
+        self._changed_clusters: set[str] = set()
+        """Those of which a quota changed, or that were listed to the end: all of each is compared."""
+
         self._new: list[Contradiction] = []
 
     # --- what a term reads and sends ----------------------------------------------------------------
@@ -94,6 +97,7 @@ class Auditor:
         for message in self._notes:
             self._ingest(message)
         self._notes.clear()
+        self._touch_changed_clusters()
         self._compare(engine, synced)
         self._open.review(lambda key: self._stands(key, engine))
         new, self._new = self._new, []
@@ -140,8 +144,8 @@ class Auditor:
                 self._on_workload(message)
             case Admission():
                 self._judge(message)
-            case Synced():
-                self._touch_all(message.cluster)
+            case Synced():  # It was listed to the end.
+                self._changed_clusters.add(message.cluster)
             case _:
                 raise AssertionError(f"{message.type} says nothing about quota")
 
@@ -152,7 +156,7 @@ class Auditor:
         except (TranslateError, QuantityError, *CONTENT_ERRORS):
             return  # The decider, which reads it too, has counted and logged it.
         if changed:
-            self._touch_all(observed.cluster)
+            self._changed_clusters.add(observed.cluster)
 
     def _on_workload(self, state: WorkloadState) -> None:
         queue = str((state.admission or {}).get("clusterQueue") or "")
@@ -211,12 +215,14 @@ class Auditor:
         self._touched_holders[admission.ref, admission.uid] = None
         self._touched_queues[admission.cluster, admission.cluster_queue] = None
 
-    def _touch_all(self, cluster: str) -> None:
-        """Compare everything of a cluster: it was listed to the end, or a quota changed."""
-        ledger = self._ledger(cluster)
-        self._touched_queues.update(dict.fromkeys((cluster, name) for name in ledger.queues))
-        holders = ((held.ref, held.uid) for held in ledger.holders())
-        self._touched_holders.update(dict.fromkeys(holders))
+    def _touch_changed_clusters(self) -> None:
+        """Touch every queue and holder of them: once, however many quotas changed."""
+        for cluster in self._changed_clusters:
+            ledger = self._ledger(cluster)
+            self._touched_queues.update(dict.fromkeys((cluster, name) for name in ledger.queues))
+            holders = ((held.ref, held.uid) for held in ledger.holders())
+            self._touched_holders.update(dict.fromkeys(holders))
+        self._changed_clusters.clear()
 
     # --- the engine ---------------------------------------------------------------------------------
 

@@ -1,11 +1,16 @@
 """Terms of the quota service: restarts, fencing, lost logs."""
 
+import asyncio
+from collections import Counter
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
 
+from services.quota.decider import Decider
 from shared.bus.port import FencedError
 from shared.contracts.messages.admissions import Admission, AdmissionState, Term
+from shared.contracts.messages.base import Message
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.workloads import Finish
@@ -64,6 +69,37 @@ async def test_term_that_a_spoke_made_up_is_not_followed(setup: Setup) -> None:
     await setup.workload("x")
     await became(setup, "x", "admitted")
     assert (await setup.last("x")).term < 2 * datetime.now(UTC).timestamp()
+
+
+async def test_lease_can_be_renewed_while_a_new_leader_applies_what_it_read(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn, applied = 0, Counter[int]()
+    apply = Decider.apply
+
+    def counted(decider: Decider, message: Message) -> str | None:
+        applied[turn] += 1
+        return apply(decider, message)
+
+    async def count_turns() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr("services.quota.term.TURN_SECONDS", -1)  # Each message ends a turn.
+    monkeypatch.setattr(Decider, "apply", counted)
+    await setup.cluster()
+    for number in range(20):
+        await setup.workload(f"w{number}")
+    turning = asyncio.create_task(count_turns())
+    await setup.start_quota()
+    await became(setup, "w0", "admitted")
+    turning.cancel()
+    with suppress(asyncio.CancelledError):
+        await turning
+    assert applied.total() > 20
+    assert max(applied.values()) == 1
 
 
 class Overtaken(MemoryBus):
