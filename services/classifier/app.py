@@ -60,12 +60,16 @@ class Classifier:
 def assemble(
     *,
     bus: Bus,
+    cluster: str,
     policy: Policy = DEFAULT_POLICY,
     webhook_ready: Callable[[], str | None] = lambda: None,
     namespace_defaults: NamespaceDefaults | None = None,
 ) -> Classifier:
-    """Connect the parts; open no connection. `namespace_defaults`: None without a webhook."""
-    projection = Projection(bus=bus, policy=policy)
+    """Connect the parts; open no connection.
+
+    `cluster`: of the hub. `namespace_defaults`: None without a webhook.
+    """
+    projection = Projection(bus=bus, cluster=cluster, policy=policy)
     if namespace_defaults is None:
         return Classifier((projection.run,), webhook_ready)
     return Classifier((projection.run, partial(namespace_defaults.follow, bus)), webhook_ready)
@@ -78,7 +82,7 @@ def program(overrides: Overrides = NO_OVERRIDES) -> Program:
     def build(parts: Parts) -> Classifier:
         policy = Policy.of(read_configuration(settings.configuration))
         if settings.classifier_config is None:
-            return assemble(bus=parts.bus, policy=policy)
+            return assemble(bus=parts.bus, cluster=settings.cluster, policy=policy)
         return _with_webhook(parts, settings, policy, settings.classifier_config)
 
     return Program(name="classifier", settings=settings, build=build, ready_without_bus=True)
@@ -116,6 +120,7 @@ def _with_webhook(
     parts.on_stop(server.stop)
     return assemble(
         bus=parts.bus,
+        cluster=settings.cluster,
         policy=policy,
         webhook_ready=partial(why_not_ready, rules, server),
         namespace_defaults=namespace_defaults,

@@ -1,6 +1,6 @@
 """The integrations that are in force: those that ship, and those of the cluster's Integration objects."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -35,6 +35,9 @@ _WHERE_SERVED: Final = (
 """Kinds that are watched where the API server serves them (ADR 110)."""
 
 
+_LAST: Final = "9999-12-31T23:59:59Z"
+"""Created after every object: it gives way to each."""
+
 _OPTED: Final = {
     "pod": ("pods",),
     "deployment": ("pods", "deployments"),
@@ -56,6 +59,15 @@ def _opted_resources() -> frozenset[tuple[str, str]]:
     """Group and plural of the kinds of these documents."""
     kinds_of = (obj["spec"]["kind"] for obj in opted_documents(_OPTED))
     return frozenset((kind["group"], kind["plural"]) for kind in kinds_of)
+
+
+@cache
+def _opted_object(group: object, plural: object) -> Object | None:
+    """The Integration object of one of these documents; None: none describes that kind."""
+    for obj in opted_documents(_OPTED):
+        if (obj["spec"]["kind"]["group"], obj["spec"]["kind"]["plural"]) == (group, plural):
+            return obj
+    return None
 
 
 @cache
@@ -227,6 +239,20 @@ class Integrations:
             return None
         return self.apply(observed.body)
 
+    def observe_choice(self, observed: Observed) -> None:
+        """Apply an Integration object of another cluster, of which no expression is read here.
+
+        It only chooses: where it describes a kind that waits by choice and whose document ships, that
+        document is in force, unless an object of our own cluster describes the kind.
+        """
+        name = f"{observed.cluster}/{observed.name}"  # No object has such a name.
+        ours = None if observed.deleted else _chosen(observed.object)
+        if ours is not None:
+            self.apply({**ours, "metadata": {"name": name, "creationTimestamp": _LAST}})
+        elif self._read.pop(name, None) is not None:
+            self._states.pop(name, None)
+            self._index()
+
     def apply(self, obj: Object) -> IntegrationState:
         """Apply an Integration object and return its state."""
         name = obj["metadata"]["name"]
@@ -260,6 +286,15 @@ class Integrations:
 
 def _group_and_kind(owner: Object) -> tuple[str, str]:
     return str(owner.get("apiVersion") or "").rpartition("/")[0], str(owner.get("kind"))
+
+
+def _chosen(obj: Mapping[str, Any] | None) -> Object | None:
+    """The document that ships for the kind which an Integration object describes; None: there is none."""
+    kind = ((obj or {}).get("spec") or {}).get("kind")
+    found = kind if isinstance(kind, dict) else {}
+    group, plural = found.get("group"), found.get("plural")
+    is_named = isinstance(group, str) and isinstance(plural, str)
+    return _opted_object(group, plural) if is_named else None
 
 
 def _age(named: tuple[str, IntegrationState]) -> tuple[str, str]:

@@ -6,6 +6,7 @@ from itertools import chain
 from tests.attacks import (
     cluster,
     consumers,
+    contents,
     floods,
     headers,
     orders,
@@ -25,6 +26,7 @@ def attacks() -> tuple[Attack, ...]:
         cluster.attacks(),
         spokes.attacks(),
         floods.attacks(),
+        contents.attacks(),
         headers.attacks(),
         replies.attacks(),
         consumers.attacks(),

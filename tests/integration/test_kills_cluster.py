@@ -128,7 +128,7 @@ class Stage:
             name: Mortal(name, server.url, build)
             for name, build in {
                 "quota": lambda bus: quota.assemble(settings=QuotaSettings(), bus=bus, now=now),
-                "classifier": lambda bus: classifier.assemble(bus=bus),
+                "classifier": lambda bus: classifier.assemble(bus=bus, cluster="hub"),
                 "watcher": self._watcher,
                 "patcher": self._patcher,
             }.items()

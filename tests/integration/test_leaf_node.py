@@ -69,7 +69,9 @@ class System:
             await self._start(
                 url, f"patcher-{name}", lambda bus, name=name: self._patcher(name, bus)
             )
-        await self._start(hub_url, "classifier", lambda bus: classifier.assemble(bus=bus))
+        await self._start(
+            hub_url, "classifier", lambda bus: classifier.assemble(bus=bus, cluster="hub")
+        )
         await self._start(
             hub_url, "quota", lambda bus: quota.assemble(settings=QuotaSettings(), bus=bus, now=now)
         )

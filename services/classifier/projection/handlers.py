@@ -64,6 +64,9 @@ class Projection:
     """Projects while this replica holds the lease."""
 
     bus: Bus
+    cluster: str
+    """Of the hub: only its Integration objects are evaluated."""
+
     policy: Policy = DEFAULT_POLICY
 
     async def run(self) -> None:
@@ -72,17 +75,21 @@ class Projection:
 
     async def _serve(self) -> None:
         async with asyncio.TaskGroup() as group:
-            await Term(self.bus, group, self.policy).run()
+            await Term(self.bus, self.cluster, group, self.policy).run()
 
 
 class Term:
     """The state of one term of leadership, rebuilt from the streams."""
 
-    def __init__(self, bus: Bus, group: asyncio.TaskGroup, policy: Policy) -> None:
+    def __init__(self, bus: Bus, cluster: str, group: asyncio.TaskGroup, policy: Policy) -> None:
         self._bus = bus
+        self._cluster = cluster
         self._group = group
         self._policy = policy
         self._projectors: dict[str, Projector] = {}
+        self._documents: dict[str, Observed] = {}
+        """The Integration objects of the hub, by name. They describe the jobs of every cluster."""
+
         self._synced: dict[str, int] = {}
         """Cluster to the sequence at which all of its objects had been listed."""
 
@@ -140,7 +147,7 @@ class Term:
                 cluster=None,
                 filters=[*map(observed_filter, watched), synced_filter()],
                 kinds=lambda: [k for p in self._projectors.values() for k in p.integration_kinds()],
-                on_integration=self._on_observed,
+                on_integration=self._on_integration,
                 on_item=self._on_item,
             ).run()
         finally:
@@ -230,6 +237,18 @@ class Term:
         """
         return self._synced.get(cluster, 0) > self._newer.get(encode(cluster), 0)
 
+    def _on_integration(self, observed: Observed) -> None:
+        """Apply an Integration object: of the hub to all clusters, of a spoke to that one as a choice."""
+        of_hub, clusters = observed.cluster == self._cluster, [observed.cluster]
+        if of_hub:
+            self._documents[observed.name] = observed
+            if observed.deleted:
+                del self._documents[observed.name]
+            clusters = [*self._projectors]
+        for cluster in clusters:
+            self._projector(cluster).observe(observed)
+            self._publish_if_synced(cluster)
+
     def _on_observed(self, observed: Observed, _entry: Entry | None = None) -> None:
         self._projector(observed.cluster).observe(observed)
         self._publish_if_synced(observed.cluster)
@@ -246,7 +265,10 @@ class Term:
 
     def _projector(self, cluster: str) -> Projector:
         if cluster not in self._projectors:
-            self._projectors[cluster] = Projector(cluster, self._policy)
+            made = Projector(cluster, self._policy, hub=self._cluster)
+            for document in self._documents.values():
+                made.observe(document)
+            self._projectors[cluster] = made
         return self._projectors[cluster]
 
     def _publish_if_synced(self, cluster: str) -> None:

@@ -66,8 +66,10 @@ class Change(NamedTuple):
 class Projector:
     """The workloads of one cluster: `observe` applies observations, `changes` yields the result."""
 
-    def __init__(self, cluster: str, policy: Policy = DEFAULT_POLICY) -> None:
+    def __init__(self, cluster: str, policy: Policy = DEFAULT_POLICY, *, hub: str = "") -> None:
+        """`hub`: the cluster whose documents are evaluated here; empty: `cluster`."""
         self._cluster = cluster
+        self._hub = hub or cluster
         self._policy = policy
         self._cluster_objects = ClusterObjects()
         self._machines = MachineSlots()
@@ -201,7 +203,10 @@ class Projector:
     def _on_integration(self, observed: Observed) -> None:
         """An Integration object may change how jobs of its kind are read: project them again."""
         before = dict(by_detail(self._integrations))
-        self._integrations.observe(observed)
+        if observed.cluster == self._hub:
+            self._integrations.observe(observed)
+        else:
+            self._integrations.observe_choice(observed)
         now = dict(by_detail(self._integrations))
         for job_ref, ref in list(self._workload_of.items()):
             integration = now.get(job_ref.kind)

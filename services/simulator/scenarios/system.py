@@ -329,7 +329,7 @@ def _watcher(system: System, context: ProcessContext, bus: Bus) -> Runnable:
 def _classifier(system: System, context: ProcessContext, bus: Bus) -> Runnable:
     del context
     policy = Policy.of(system.configuration)
-    return classifier.assemble(bus=bus, policy=policy)
+    return classifier.assemble(bus=bus, cluster=CLUSTER, policy=policy)
 
 
 def _quota(system: System, context: ProcessContext, bus: Bus) -> Runnable:

@@ -41,7 +41,7 @@ class Stage:
     async def _serve(self, context: ProcessContext) -> None:
         bus = MemoryBus(self.server, instance=context.instance)
         await bus.start()
-        await Projection(bus=bus).run()
+        await Projection(bus=bus, cluster="hub").run()
 
     async def show(self, *conditions: dict[str, Any], name: str = "theirs") -> None:
         metadata = {
@@ -188,7 +188,7 @@ def sent(*states: WorkloadState) -> list[tuple[str, str, str]]:
         bus = MemoryBus(server, instance="classifier")
         await bus.start()
         async with asyncio.TaskGroup() as group:
-            term = Term(bus, group, DEFAULT_POLICY)
+            term = Term(bus, "hub", group, DEFAULT_POLICY)
             server.stream("WORKLOADS").full = True
             for state in states:
                 term._enqueue(state)
