@@ -381,7 +381,14 @@ class Store:
         aliases = self.aliases(spoke)
         if self._cluster in aliases:
             return self._cluster
-        return aliases[0] if aliases and aliases[0] < spoke else None
+        first = self.health.first_shown((spoke, *aliases))
+        return None if first == spoke else first
+
+    def may_be_of_an_alias(self, workload: WorkloadRef, spoke: str) -> bool:
+        """Whether a copy may be that of an order to the same cluster under another name, or the hub's own."""
+        aliases = self.aliases(spoke)
+        ordered = self.orders.get(workload, {}).keys()
+        return self._cluster in aliases or not ordered.isdisjoint(aliases)
 
     def multikueue_check(self, admission: Admission) -> str | None:
         """The MultiKueue check of an admission: it has one at most; None if it has none."""

@@ -61,6 +61,8 @@ class SpokeStatusPublisher:
             self._pairs[message.spoke] = message
         else:
             self._published[message.subject] = message
+        if isinstance(message, SpokeState):
+            self._store.health.recall_identity(message.spoke, message.identity)
 
     async def publish(self) -> None:
         """Publish the status of each spoke and of each check, where it changed."""
@@ -130,7 +132,8 @@ class SpokeStatusPublisher:
 
     def _spoke_state(self, spoke: str, counts: SpokeCounts) -> SpokeState:
         store = self._store
-        active, reason, message = self._condition(spoke)
+        primary = store.primary_name(spoke)
+        active, reason, message = self._condition(spoke, primary)
         latency = store.health.latency_seconds(spoke)
         if latency is not None:
             latency = round(round(latency / LATENCY_STEP_SECONDS) * LATENCY_STEP_SECONDS, 1)
@@ -144,11 +147,12 @@ class SpokeStatusPublisher:
             counts=counts,
             latency_seconds=latency,
             failures=store.health.failures(spoke),
+            identity=None if primary is not None else store.health.cluster_uid(spoke),
             free={name: format_amount(name, value) for name, value in sorted(free.items())},
             at=self._now(),
         )
 
-    def _condition(self, spoke: str) -> tuple[bool, str, str]:
+    def _condition(self, spoke: str, primary: str | None) -> tuple[bool, str, str]:
         """Status, reason and message of the condition `Active`.
 
         The reasons are Kueue's where Kueue has one (kubernetes-sigs/kueue@ff69552
@@ -169,10 +173,9 @@ class SpokeStatusPublisher:
         if not health.is_compatible(spoke) and beat is not None:
             text = f"It speaks version {beat.form}, this hub version {SCHEMA}: update the older one"
             return False, "SchemaMismatch", text
-        primary = self._store.primary_name(spoke)
         if primary is not None:
-            hub = " (this hub)" if primary == self._cluster else ""
-            return False, "BadConfig", f'It is the same cluster as "{primary}"{hub}'
+            hub = "this hub" if primary == self._cluster else "known first"
+            return False, "BadConfig", f'It is the same cluster as "{primary}" ({hub})'
         match health.liveness(spoke):
             case Liveness.LIVE if not health.reaches_api_server(spoke):
                 text = "Its patcher is heard, but does not reach its API server"

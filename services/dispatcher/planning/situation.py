@@ -137,8 +137,8 @@ class SituationReader:
         store = self.store
         orphans: dict[str, CopyPhase] = {}
         for spoke, copy in store.copies.get(workload, {}).items():
-            if store.aliases(spoke):
-                continue  # It may be the copy of an order to the same cluster under another name.
+            if store.may_be_of_an_alias(workload, spoke):
+                continue
             order = store.orders.get(workload, {}).get(spoke)
             if order is None:
                 orphans[spoke] = store.copy_phase(spoke, workload, copy)

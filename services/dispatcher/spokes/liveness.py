@@ -3,7 +3,7 @@
 All times are of the hub's clock: a spoke's clock may be wrong.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -37,6 +37,8 @@ class _Heartbeat:
     message: Beat
     received_at: float
     sequence: int
+    shown_since: int
+    """Sequence of the first heartbeat of this term with the same identity."""
 
 
 class SpokeHealth:
@@ -57,16 +59,40 @@ class SpokeHealth:
         self._offers: dict[tuple[str, WorkloadRef], float] = {}
         """Spoke and workload to the time of the offer, until its copy is observed."""
 
+        self._recalled: dict[str, str | None] = {}
+        """Spoke to the identity under which an earlier term used it."""
+
         self._latency: dict[str, float] = {}
         self._failures: dict[str, list[float]] = {}
 
     def observe_heartbeat(self, beat: Beat, sequence: int) -> None:
         """Record a heartbeat; the same one may be read twice."""
         known = self._heartbeats.get(beat.spoke)
-        if known is None or known.sequence < sequence:
-            self._heartbeats[beat.spoke] = _Heartbeat(
-                message=beat, received_at=self._clock(), sequence=sequence
-            )
+        if known is not None and known.sequence >= sequence:
+            return
+        is_same = known is not None and known.message.identity == beat.identity
+        self._heartbeats[beat.spoke] = _Heartbeat(
+            message=beat,
+            received_at=self._clock(),
+            sequence=sequence,
+            shown_since=known.shown_since if known is not None and is_same else sequence,
+        )
+
+    def recall_identity(self, spoke: str, identity: str | None) -> None:
+        """Record the identity under which an earlier term used a spoke; None: it used it under none."""
+        self._recalled[spoke] = identity
+
+    def first_shown(self, names: Iterable[str]) -> str:
+        """Which of these names of one cluster was known first under the identity that it shows now.
+
+        Everybody may show the identity of another cluster: who came with it later is refused.
+        """
+        return min(names, key=self._claim)
+
+    def _claim(self, name: str) -> tuple[bool, int, str]:
+        known, uid = self._heartbeats.get(name), self.cluster_uid(name)
+        is_new = uid is None or self._recalled.get(name) != uid
+        return is_new, 0 if known is None else known.shown_since, name
 
     def last_heartbeat(self, spoke: str) -> Beat | None:
         """The last heartbeat of a spoke; None if it never sent one."""

@@ -207,6 +207,10 @@ class SpokeState(Message):
     failures: int = 0
     """Recent offers that failed there."""
 
+    identity: str | None = None
+    """The uid of its namespace `kube-system`, by which the hub knows it. None: it never told it, or
+    another name showed it first."""
+
     free: dict[str, str] = {}
     """Resource to the free quota of all queues."""
 

@@ -205,7 +205,7 @@ def test_cluster_with_two_names_is_used_under_one_and_keeps_its_copies() -> None
         async def drive() -> None:
             state = await harness.until_spoke("orient", active=False)
             assert (state.reason, state.message) == (
-                "BadConfig", 'It is the same cluster as "east"',
+                "BadConfig", 'It is the same cluster as "east" (known first)',
             )  # fmt: skip
             await harness.observe_queues()
             train = job()
