@@ -32,7 +32,7 @@ from services.quota.publishing.queue_status import Status
 from services.quota.trust.terms import next_term
 from services.quota.wire.entries import HIDING, message_type, ruling_in
 from services.quota.wire.inbound import CONFIGURATION_KINDS
-from shared.bus.follow import existing, read, why_unreadable
+from shared.bus.follow import TURN, existing, read, why_unreadable
 from shared.bus.port import (
     Bus,
     Entry,
@@ -66,9 +66,6 @@ Admissions come before workloads, so that a job that runs with an admission is n
 BATCH_MAX: Final = 2_000
 """Messages that are applied before the loop decides."""
 
-TURN_SECONDS: Final = 0.02
-"""Other tasks wait this long at most while messages are applied. Renewing the lease takes several of their
-turns, and the messages of a new leader take longer than the lease lasts."""
 
 REST: Final = 3.0
 """After a decision the loop rests for this multiple of its duration. Facts gather meanwhile, and
@@ -356,12 +353,9 @@ class Term:
 
     async def _apply_inbox(self, limit: int = BATCH_MAX) -> None:
         """Apply what arrived, in the order of arrival. Other tasks have their turns meanwhile."""
-        loop = asyncio.get_running_loop()
-        turn_ends = loop.time() + TURN_SECONDS
-        for _ in range(min(len(self._inbox), limit)):
-            if loop.time() > turn_ends:
+        for number in range(min(len(self._inbox), limit)):
+            if number % TURN == TURN - 1:
                 await asyncio.sleep(0)
-                turn_ends = loop.time() + TURN_SECONDS
             stream, entry = self._inbox.popleft()
             self._inputs[stream] = max(self._inputs.get(stream, 0), entry.sequence)
             if (why := self._use(stream, entry)) is not None:

@@ -24,6 +24,10 @@ from shared.telemetry.once import Once
 
 log = structlog.get_logger(__name__)
 
+TURN: Final = 100
+"""Messages that are handled in a row. Then other tasks have a turn: a lease has to be renewed, which takes
+several turns, and whoever begins to lead reads for longer than the lease lasts."""
+
 RETRY_SECONDS: Final = 0.5
 """Pause after the bus did not answer."""
 
@@ -261,8 +265,12 @@ async def existing(
     over. Later the reader has that already.
     """
     unreadable: dict[str, Entry] | None = {}
+    handled = 0
     async with aclosing(bus.watch(stream, *filters)) as items:
         async for item in items:
+            handled += 1
+            if handled % TURN == 0:
+                await asyncio.sleep(0)
             if not isinstance(item, CaughtUp):
                 can_be_read = on_entry(item)
                 if unreadable is not None:

@@ -55,6 +55,10 @@ DECISION_DELAY_SECONDS: Final = 10.0
 """Delay of a state that only records our own decision. Most short workloads end before, which saves
 one publish in three."""
 
+TURN: Final = 50
+"""Workloads that are projected in a row. Then other tasks have a turn: to project all workloads of a large
+cluster takes longer than the lease lasts, and reviews are answered meanwhile."""
+
 SYNCED_END: Final = ".synced"
 MACHINE_FILTERS: Final = (subject_filter("host"), subject_filter("offer"))
 
@@ -128,6 +132,12 @@ class Term:
 
         self._postponed: dict[str, WorkloadState] = {}
         """Subject to the latest state of a new workload that waits for room in the log."""
+
+        self._in_turns: set[str] = set()
+        """Clusters of which more has changed than one turn can tell."""
+
+        self._at_once: set[str] = set()
+        """Clusters that were listed: nothing of what changed thereby is deferred."""
 
         self._deferred: dict[str, asyncio.TimerHandle] = {}
         """Subject to the timer of its deferred state. A later state of the subject cancels it."""
@@ -276,7 +286,24 @@ class Term:
             self._publish_changes(cluster)
 
     def _publish_changes(self, cluster: str, *, at_once: bool = False) -> None:
-        for state, deferrable in self._projector(cluster).changes():
+        """Publish what has changed: at once, or in turns if it is much."""
+        if at_once:
+            self._at_once.add(cluster)
+        if cluster not in self._in_turns and not self._publish_for_a_turn(cluster):
+            self._in_turns.add(cluster)
+            self._group.create_task(self._publish_in_turns(cluster))
+
+    async def _publish_in_turns(self, cluster: str) -> None:
+        while True:
+            await asyncio.sleep(0)
+            if self._publish_for_a_turn(cluster):
+                break
+        self._in_turns.discard(cluster)
+
+    def _publish_for_a_turn(self, cluster: str) -> bool:
+        """Publish what has changed, until the turn is over; return whether that was all."""
+        projector, at_once = self._projector(cluster), cluster in self._at_once
+        for state, deferrable in projector.changes(TURN):
             if (timer := self._deferred.pop(state.subject, None)) is not None:
                 timer.cancel()
             if deferrable and not at_once:
@@ -286,6 +313,10 @@ class Term:
                 self._deferred[state.subject] = timer
             else:
                 self._enqueue(state)
+        if projector.has_changes:
+            return False
+        self._at_once.discard(cluster)
+        return True
 
     def _publish_deferred(self, state: WorkloadState) -> None:
         del self._deferred[state.subject]

@@ -188,9 +188,19 @@ class Projector:
                 probes.GONE_AT_SYNC.fired += ref not in self._jobs and ref not in self._workloads
                 self._dirty[ref] = None
 
-    def changes(self) -> Iterator[Change]:
-        """Yield each workload whose state differs from the one last yielded or restored."""
-        while self._dirty:
+    @property
+    def has_changes(self) -> bool:
+        """Whether `changes` may yield something."""
+        return bool(self._dirty)
+
+    def changes(self, most: int | None = None) -> Iterator[Change]:
+        """Yield each workload whose state differs from the one last yielded or restored.
+
+        At most so many are projected; the rest is left for the next call.
+        """
+        projected = 0
+        while self._dirty and projected != most:
+            projected += 1
             ref = next(iter(self._dirty))
             del self._dirty[ref]
             last = self._published.get(ref)

@@ -1,7 +1,10 @@
 """Typed reading over both buses: the handler of each type, and what cannot be read."""
 
 import asyncio
+from collections import Counter
 from datetime import UTC, datetime
+
+import pytest
 
 from shared.bus.follow import dispatch, follow, read, recall
 from shared.bus.port import Entry
@@ -33,6 +36,29 @@ def entry(message: Admission, *, subject: str | None = None, type_: str | None =
 
 def unreadable() -> float:
     return float(UNREADABLE.labels(stream="ADMISSIONS")._value.get())
+
+
+async def test_other_tasks_have_turns_while_much_is_read(
+    bus_factory: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared.bus.follow.TURN", 5)
+    bus = bus_factory.bus()
+    await bus.start()
+    await asyncio.gather(*(bus.publish(admission(f"w{number}", number)) for number in range(50)))
+    turn, read_in_turn = 0, Counter[int]()
+
+    def next_turn() -> None:
+        nonlocal turn
+        turn += 1
+
+    def on_admission(_message: Admission, _entry: Entry) -> None:
+        read_in_turn[turn] += 1
+        asyncio.get_running_loop().call_soon(next_turn)
+
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await recall(bus, {Admission: on_admission})
+    assert read_in_turn.total() == 50
+    assert max(read_in_turn.values()) <= 5
 
 
 async def test_each_message_goes_to_the_handler_of_its_type(bus_factory: Stage) -> None:

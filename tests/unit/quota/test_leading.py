@@ -87,7 +87,7 @@ async def test_lease_can_be_renewed_while_a_new_leader_applies_what_it_read(
             turn += 1
             await asyncio.sleep(0)
 
-    monkeypatch.setattr("services.quota.term.TURN_SECONDS", -1)  # Each message ends a turn.
+    monkeypatch.setattr("services.quota.term.TURN", 5)
     monkeypatch.setattr(Decider, "apply", counted)
     await setup.cluster()
     for number in range(20):
@@ -99,7 +99,7 @@ async def test_lease_can_be_renewed_while_a_new_leader_applies_what_it_read(
     with suppress(asyncio.CancelledError):
         await turning
     assert applied.total() > 20
-    assert max(applied.values()) == 1
+    assert max(applied.values()) <= 5
 
 
 class Overtaken(MemoryBus):

@@ -1,6 +1,7 @@
 """When a state is said, in virtual time."""
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from services.classifier.projection.handlers import (
     Term,
 )
 from services.classifier.projection.policy import DEFAULT_POLICY
+from services.classifier.projection.projector import Projector
 from shared.contracts.kube import kinds
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.workloads import WorkloadState
@@ -90,6 +92,36 @@ class Stage:
             assert not self.world.failures, self.world.failures
         finally:
             self.world.close()
+
+
+def test_many_workloads_are_projected_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handlers, "TURN", 2)
+    turn, projected = 0, Counter[int]()
+    project = Projector._project
+
+    def next_turn() -> None:
+        nonlocal turn
+        turn += 1
+
+    def counted(*given: Any) -> Any:
+        projected[turn] += 1
+        asyncio.get_running_loop().call_soon(next_turn)
+        return project(*given)
+
+    monkeypatch.setattr(Projector, "_project", counted)
+    stage = Stage()
+
+    async def drive() -> None:
+        for number in range(20):
+            await stage.show(name=f"w{number}")
+        projected.clear()
+        stage.world.crash("classifier", down_seconds=1)
+        await asyncio.sleep(30)
+        assert projected.total() >= 20
+        assert max(projected.values()) <= 2
+        assert len(stage.said()) == 20
+
+    stage.play(drive)
 
 
 def test_recorded_decision_is_published_after_a_delay() -> None:
