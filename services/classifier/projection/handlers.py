@@ -254,7 +254,8 @@ class Term:
             self._documents[observed.name] = observed
             if observed.deleted:
                 del self._documents[observed.name]
-            clusters = [*self._projectors]
+            # Its own first, even before anything else of it is known: its kinds have to be followed.
+            clusters = [*dict.fromkeys((self._cluster, *self._projectors))]
         for cluster in clusters:
             self._projector(cluster).observe(observed)
             self._publish_if_synced(cluster)

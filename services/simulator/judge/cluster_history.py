@@ -138,9 +138,11 @@ class ClusterHistory:
 
     def _is_below_another(self, uid: str) -> bool:
         """Whether the job was made by the controller of one that has a Workload: it runs on its quota."""
-        while uid := self._above.get(uid, ""):
+        seen = set[str]()  # Users may write circles.
+        while (uid := self._above.get(uid, "")) and uid not in seen:
             if uid in self._reserved:
                 return True
+            seen.add(uid)
         return False
 
     def _check(self, pool: SharedQuota, started: str) -> None:

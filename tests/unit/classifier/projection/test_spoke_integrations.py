@@ -1,6 +1,7 @@
 """The Integration objects of a spoke have nothing evaluated at the hub."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -91,41 +92,76 @@ def test_choice_that_names_nothing_changes_nothing(spec: Any) -> None:
     assert projector.integration_kinds() == ()
 
 
-def test_documents_of_the_hub_reach_clusters_that_appear_before_and_after_them() -> None:
-    world = World(1)
-    server = MemoryServer(world=world)
+class Hub:
+    """The classifier of the hub, and everybody who writes to its bus."""
 
-    async def serve(context: ProcessContext) -> None:
-        bus = MemoryBus(server, instance=context.instance)
+    def __init__(self) -> None:
+        self.world = World(1)
+        self.server = MemoryServer(world=self.world)
+
+    async def _serve(self, context: ProcessContext) -> None:
+        bus = MemoryBus(self.server, instance=context.instance)
         await bus.start()
         await Projection(bus=bus, cluster="hub").run()
 
-    async def play() -> None:
-        bus = MemoryBus(server, instance="others")
-        await bus.start()
+    def start(self) -> None:
+        self.world.process("classifier", self._serve)
+
+    def synced(self, cluster: str) -> Synced:
+        return Synced(cluster=cluster, epoch="1", kinds=[], at=self.world.now())
+
+    def said(self) -> list[tuple[str, bool | None]]:
+        """Cluster of each workload that was said, and whether its pods are active."""
+        logged = self.server.streams["WORKLOADS"].messages.values()
+        read = [WorkloadState.decode(one.data, {TYPE: WorkloadState.type}) for one in logged]
+        return sorted((one.cluster, one.pods_active) for one in read)
+
+    def play(self, drive: Callable[[MemoryBus], Awaitable[None]]) -> None:
+        async def play() -> None:
+            bus = MemoryBus(self.server, instance="others")
+            await bus.start()
+            await drive(bus)
+
+        try:
+            self.world.run(play)
+            assert not self.world.failures, self.world.failures
+        finally:
+            self.world.close()
+
+
+def test_documents_of_the_hub_reach_clusters_that_appear_before_and_after_them() -> None:
+    hub = Hub()
+
+    async def drive(bus: MemoryBus) -> None:
         for cluster in ("hub", "east", "west"):
-            await bus.publish(Synced(cluster=cluster, epoch="1", kinds=[], at=world.now()))
+            await bus.publish(hub.synced(cluster))
         await bus.publish(document("west", GADGETS, active="true"))
         await bus.publish(gadget("east"))
         await bus.publish(gadget("west"))
-        world.process("classifier", serve)
+        hub.start()
         await asyncio.sleep(1)
-        assert list(server.streams["WORKLOADS"].messages) == []
+        assert hub.said() == []
         await bus.publish(document("hub", GADGETS))
         await asyncio.sleep(1)
-        await bus.publish(Synced(cluster="north", epoch="1", kinds=[], at=world.now()))
+        await bus.publish(hub.synced("north"))
         await bus.publish(gadget("north"))
         await asyncio.sleep(1)
 
-    try:
-        world.run(play)
-        assert not world.failures, world.failures
-        logged = server.streams["WORKLOADS"].messages.values()
-        read = [WorkloadState.decode(one.data, {TYPE: WorkloadState.type}) for one in logged]
-        assert sorted((one.cluster, one.pods_active) for one in read) == [
-            ("east", False),
-            ("north", False),
-            ("west", False),
-        ]
-    finally:
-        world.close()
+    hub.play(drive)
+    assert hub.said() == [("east", False), ("north", False), ("west", False)]
+
+
+def test_documents_that_were_there_first_are_followed_from_the_start() -> None:
+    hub = Hub()
+
+    async def drive(bus: MemoryBus) -> None:
+        await bus.publish(document("hub", GADGETS))
+        await bus.publish(gadget("hub"))
+        await bus.publish(gadget("east"))
+        for cluster in ("hub", "east"):
+            await bus.publish(hub.synced(cluster))
+        hub.start()
+        await asyncio.sleep(1)
+
+    hub.play(drive)
+    assert hub.said() == [("east", False), ("hub", False)]
