@@ -3,10 +3,15 @@
 The host's key is always verified, against the keys of the host configuration (`host.<name>.host-key`)
 and the `known_hosts` of the host's secret. For machines, whose address is not known beforehand, a
 pattern or a `@cert-authority` line in `known_hosts` serves. Without any key there is no login.
+
+A host may be in the hands of what was built on it. It is told no more than the script and its arguments, and
+is read up to a bound.
 """
 
+import asyncio
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from importlib.resources import files
 from typing import Any, Final
@@ -20,11 +25,24 @@ from services.provisioner.hosts.port import HostRefusedError, HostTarget, HostUn
 
 CONNECT_SECONDS: Final = 20.0
 COMMAND_SECONDS: Final = 40.0
-OUTPUT_MAX: Final = 300
+OUTPUT_BYTES_MAX: Final = 256 << 10
+"""Of what a command prints, and again of its errors: many hosts may answer at once. A key is far smaller."""
+
+WINDOW_BYTES: Final = 64 << 10
+"""What a host may send before any of it is read."""
+
+QUOTED_MAX: Final = 300
 """Characters of a script's output that are quoted."""
+
+_UNCOMPRESSED: Final = ("none",)
+"""A few compressed bytes could grow to any size."""
 
 PRIVATE_KEYS: Final = ("id_rsa", "ssh-privatekey")
 _SSH_PORT: Final = 22
+
+
+class _EndlessOutputError(Exception):
+    """A command printed more than its bound."""
 
 
 class SshHosts:
@@ -67,7 +85,7 @@ class SshHosts:
         """Remove idle users, and update packages."""
         arguments = [" ".join(keep), str(idle_seconds // 60), "yes" if update else "no"]
         output = await self._run(target, "maintain", *arguments, seconds=None)
-        return output.strip()[-OUTPUT_MAX:]
+        return output.strip()[-QUOTED_MAX:]
 
     async def _run(
         self,
@@ -97,18 +115,21 @@ class SshHosts:
         try:
             async with asyncssh.connect(**options) as connection:
                 entered = True
-                result = await connection.run(command, input=script, timeout=seconds)
+                async with asyncio.timeout(seconds):
+                    status, output, errors = await _run_bounded(connection, command, script)
         except asyncssh.HostKeyNotVerifiable as error:
             reason = "its host key is not one of the accepted keys"
             raise HostRefusedError(target.host, action, reason) from error
+        except _EndlessOutputError as error:
+            reason = f"it printed more than {OUTPUT_BYTES_MAX} bytes"
+            raise HostUnreachableError(target.host, action, reason, entered=True) from error
         except (OSError, asyncssh.Error, TimeoutError) as error:
-            reason = f"{type(error).__name__}: {error}"[:OUTPUT_MAX]
+            reason = f"{type(error).__name__}: {error}"[:QUOTED_MAX]
             raise HostUnreachableError(target.host, action, reason, entered=entered) from error
-        if result.exit_status != 0:
-            errors = str(result.stderr or "").strip()[-OUTPUT_MAX:]
-            reason = f"the script ended with {result.exit_status}: {errors}"
+        if status != 0:
+            reason = f"the script ended with {status}: {errors.strip()[-QUOTED_MAX:]}"
             raise HostUnreachableError(target.host, action, reason, entered=True)
-        return str(result.stdout or "")
+        return output
 
     def _options(self, target: HostTarget, action: str) -> dict[str, Any]:
         access = target.access
@@ -127,6 +148,7 @@ class SshHosts:
             "known_hosts": self._known_hosts(target, action),
             "preferred_auth": "publickey",
             "agent_path": None,
+            "compression_algs": _UNCOMPRESSED,
             "config": None,
             "connect_timeout": CONNECT_SECONDS,
             "login_timeout": CONNECT_SECONDS,
@@ -150,6 +172,34 @@ class SshHosts:
             )
             raise HostRefusedError(target.host, action, reason)
         return known
+
+
+async def _run_bounded(
+    connection: asyncssh.SSHClientConnection, command: str, script: str
+) -> tuple[int | None, str, str]:
+    """Returns the command's status, output and errors. Raises `_EndlessOutputError`."""
+    try:
+        process = await connection.create_process(command, encoding=None, window=WINDOW_BYTES)
+        # A command may end before it has read all: its status says what became of it.
+        with suppress(BrokenPipeError):
+            process.stdin.write(script.encode())
+            process.stdin.write_eof()
+        output, errors = await asyncio.gather(_read(process.stdout), _read(process.stderr))
+        await process.wait_closed()
+    except BaseException:
+        # Whoever does not end its output may not answer that the connection ends, either.
+        connection.abort()
+        raise
+    return process.exit_status, output, errors
+
+
+async def _read(stream: asyncssh.SSHReader[bytes]) -> str:
+    found = bytearray()
+    while data := await stream.read(WINDOW_BYTES):
+        found += data
+        if len(found) > OUTPUT_BYTES_MAX:
+            raise _EndlessOutputError
+    return found.decode(errors="replace")
 
 
 def _pattern(address: str, access: HostAccess) -> str:

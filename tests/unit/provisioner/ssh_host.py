@@ -1,11 +1,12 @@
 """A host for tests: a real SSH server that runs the real script with fake commands (`useradd` and others).
 
-Users are folders below `home`. The keys in a folder's `authorized_keys` are accepted.
+Users are files below `etc/users`, with what their account expires by. The keys in the `authorized_keys` of a
+user that has not expired are accepted.
 """
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,15 +18,20 @@ from services.provisioner.config.credentials import Secrets
 from services.provisioner.hosts.port import HostTarget
 
 USER = "u-0123456789abcdef0123456789ab"
+BUILD_UID = os.getuid() or 1000
+"""Number of every user. The host's commands for processes and files find by it what a build left."""
 
 _STUBS = {
-    "useradd": 'for user; do :; done; mkdir -p "$SLUICEGATE_HOME/$user"',
-    "userdel": 'for user; do :; done; rm -rf "$SLUICEGATE_HOME/$user"; '
+    "useradd": 'for user; do :; done; mkdir "$SLUICEGATE_HOME/$user"; : >"$SLUICEGATE_ETC/users/$user"',
+    "usermod": 'echo "usermod $*" >>"$SLUICEGATE_ETC/calls"; printf %s "$2" >"$SLUICEGATE_ETC/users/$3"',
+    "userdel": 'for user; do :; done; rm "$SLUICEGATE_ETC/users/$user"; '
     'echo "userdel $*" >>"$SLUICEGATE_ETC/calls"',
-    "id": 'for user; do :; done; [ -d "$SLUICEGATE_HOME/$user" ] && echo 1000',
+    "id": 'for user; do :; done; [ -e "$SLUICEGATE_ETC/users/$user" ] && echo "$BUILD_UID"',
+    "ps": 'set -- $(cat "$SLUICEGATE_ETC/processes"); for one; do '
+    '/bin/ps -o pid= -o stat= -p "$one" | while read -r id state; do '
+    'echo "$id $BUILD_UID $BUILD_UID $state"; done; done',
     "getent": 'echo "$2:x:1000:1000::$SLUICEGATE_HOME/$2:/bin/bash"',
     "chown": "exit 0",
-    "pkill": 'echo "pkill $*" >>"$SLUICEGATE_ETC/calls"',
     "systemctl": 'echo "systemctl $*" >>"$SLUICEGATE_ETC/calls"',
     "loginctl": 'echo "loginctl $*" >>"$SLUICEGATE_ETC/calls"',
     "sudo": 'shift; exec "$@"',
@@ -42,19 +48,25 @@ class SshHost:
     def __init__(self, folder: Path) -> None:
         self.home = folder / "home"
         self.etc = folder / "etc"
+        self.shared = folder / "shared"
         self.secrets = Secrets(folder / "secrets")
         self.key = asyncssh.generate_private_key("ssh-ed25519")
         self.master = asyncssh.generate_private_key("ssh-ed25519")
         self.port = 0
         self.hangs = False
         self.commands: list[str] = []
+        self.talk: Callable[[Any], Awaitable[None]] | None = None
+        """Answers a command in place of the real script."""
+
         self._bin = folder / "bin"
-        for path in (self.home, self.etc, self._bin, folder / "secrets" / "power-ssh"):
+        secret = folder / "secrets" / "power-ssh"
+        for path in (self.home, self.etc / "users", self.shared, self._bin, secret):
             path.mkdir(parents=True)
+        (self.etc / "processes").touch()
         for name, body in _STUBS.items():
             (self._bin / name).write_text(f"#!/bin/sh\n{body}\n")
             (self._bin / name).chmod(0o755)
-        (folder / "secrets" / "power-ssh" / "id_rsa").write_bytes(self.master.export_private_key())
+        (secret / "id_rsa").write_bytes(self.master.export_private_key())
 
     @property
     def host_key(self) -> str:
@@ -77,6 +89,9 @@ class SshHost:
         )
 
     def authorized(self, user: str) -> str:
+        account = self.etc / "users" / user
+        if not account.exists() or account.read_text():
+            return ""
         path = self.home / user / ".ssh" / "authorized_keys"
         return path.read_text() if path.exists() else ""
 
@@ -94,12 +109,17 @@ class SshHost:
         self.commands.append(process.command)
         if self.hangs:
             await asyncio.sleep(3600)
+        if self.talk is not None:
+            await self.talk(process)
+            return
         child = await asyncio.create_subprocess_shell(
             process.command,
             env={
                 "PATH": f"{self._bin}:{os.environ['PATH']}",
                 "SLUICEGATE_HOME": str(self.home),
                 "SLUICEGATE_ETC": str(self.etc),
+                "SLUICEGATE_SHARED": str(self.shared),
+                "BUILD_UID": str(BUILD_UID),
                 "WHO": process.get_extra_info("username"),
             },
             stdin=asyncio.subprocess.PIPE,
