@@ -9,12 +9,20 @@ import base64
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Final, TypeVar
 
+import aiohttp
 from aiobotocore.config import AioConfig
+from aiobotocore.httpsession import AIOHTTPSession
 from aiobotocore.session import AioSession, get_session
-from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    HTTPClientError,
+    ParamValidationError,
+)
 from botocore.parsers import ResponseParserError
 
 from services.provisioner.config.credentials import SecretError, Secrets
@@ -29,6 +37,7 @@ from services.provisioner.providers.port import (
     Vm,
     VmState,
     check_parameters,
+    read_bounded,
     translates_answers,
 )
 from services.provisioner.providers.registry import ProviderKind
@@ -80,6 +89,30 @@ _UNKNOWN: Final = frozenset(
 """Error codes that do not say whether the call had its effect."""
 
 _ALL_BUT_GONE: Final = ["pending", "running", "stopping", "stopped", "shutting-down"]
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadBody:
+    """The body of an answer that was read already."""
+
+    data: bytes
+
+    async def read(self) -> bytes:
+        return self.data
+
+
+class _BoundedSession(AIOHTTPSession):  # type: ignore[misc]
+    """Reads of each answer up to a bound. aiobotocore reads all, unless the caller wants to do it."""
+
+    async def send(self, request: Any) -> Any:
+        request.stream_output = True
+        answer = await super().send(request)
+        try:
+            answer.raw = _ReadBody(await read_bounded(answer.raw.content))
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            answer.raw.close()
+            raise HTTPClientError(error=error) from error
+        return answer
 
 
 @cache
@@ -207,7 +240,9 @@ class AwsProvider:
                     aws_secret_access_key=credentials[1],
                     # The caller retries.
                     config=AioConfig(
-                        retries={"total_max_attempts": 1}, connect_timeout=CONNECT_SECONDS
+                        retries={"total_max_attempts": 1},
+                        connect_timeout=CONNECT_SECONDS,
+                        http_session_cls=_BoundedSession,
                     ),
                 )
             )

@@ -6,6 +6,7 @@ double of the published API.
 """
 
 import asyncio
+import json
 import re
 from collections.abc import Mapping
 from datetime import datetime
@@ -20,6 +21,7 @@ from services.provisioner.providers.port import (
     ProviderBusyError,
     ProviderError,
     ProviderRefusedError,
+    read_bounded,
 )
 
 IAM_URL: Final = "https://iam.cloud.ibm.com/identity/token"
@@ -85,9 +87,9 @@ class IbmClient:
                 json=body,
                 headers=headers,
             ) as answer:
-                text = await answer.text()
+                text = await _text(answer)
                 if answer.status in {404, 409} or answer.ok:
-                    return answer.status, await _json(answer)
+                    return answer.status, _json(text)
                 if answer.status == 401:
                     self._token = ""  # It may be revoked: the next call signs in again.
                 raise self._translated(action, name, answer.status, text)
@@ -123,7 +125,10 @@ class IbmClient:
 
     def _http(self) -> aiohttp.ClientSession:
         if self._session is None:
-            self._session = aiohttp.ClientSession()
+            # Nothing is unpacked: a few packed bytes could grow to any size.
+            self._session = aiohttp.ClientSession(
+                auto_decompress=False, headers={"Accept-Encoding": "identity"}
+            )
         return self._session
 
     async def _signed_in(self, action: str, name: str) -> str:
@@ -141,7 +146,7 @@ class IbmClient:
                     if not answer.ok:
                         # The body may quote the API key.
                         raise self._translated(action, name, answer.status, "cannot sign in")
-                    token = await _json(answer)
+                    token = _json(await _text(answer))
                 self._token = str(token["access_token"])
                 self._token_ends = time() + float(token["expires_in"]) - EARLY_SECONDS
             except (aiohttp.ClientError, TimeoutError, KeyError, ValueError) as error:
@@ -158,10 +163,13 @@ class IbmClient:
         return ProviderRefusedError(self._provider, action, name, reason)
 
 
-async def _json(answer: aiohttp.ClientResponse) -> dict[str, Any]:
-    if not await answer.read():
-        return {}
-    content = await answer.json(content_type=None)
+async def _text(answer: aiohttp.ClientResponse) -> str:
+    """Raises `ValueError` for what is too long."""
+    return (await read_bounded(answer.content)).decode(errors="replace")
+
+
+def _json(text: str) -> dict[str, Any]:
+    content = json.loads(text) if text else {}
     return content if isinstance(content, dict) else {"items": content}
 
 

@@ -27,6 +27,27 @@ PAGES_MAX: Final = 100
 
 ENDLESS: Final = "the list of the cloud has no end"
 
+ANSWER_BYTES_MAX: Final = 8 << 20
+"""Of one answer: a page with some thousand machines. The provisioner may have 256 MiB."""
+
+
+class ByteStream(Protocol):
+    """What is read of an answer."""
+
+    async def readany(self) -> bytes:
+        """Some bytes; none at the end."""
+
+
+async def read_bounded(stream: ByteStream) -> bytes:
+    """The bytes of an answer. Raises `ValueError` for more than `ANSWER_BYTES_MAX`."""
+    found = bytearray()
+    while data := await stream.readany():
+        found += data
+        if len(found) > ANSWER_BYTES_MAX:
+            text = f"the answer is none of the cloud: it has more than {ANSWER_BYTES_MAX} bytes"
+            raise ValueError(text)
+    return bytes(found)
+
 
 class VmState(StrEnum):
     """States of a machine. A provider maps its own states onto these."""

@@ -1,5 +1,6 @@
 """What a proxy or a wrong address answers in a cloud's place: a failed call, never a fact about machines."""
 
+import gzip
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
@@ -13,8 +14,17 @@ from services.provisioner.machines.controller import call_provider
 from services.provisioner.providers.aws import AwsProvider
 from services.provisioner.providers.ibm_power import PowerProvider
 from services.provisioner.providers.ibm_vpc import VpcProvider
-from services.provisioner.providers.port import Order, Provider, ProviderError
+from services.provisioner.providers.port import (
+    ANSWER_BYTES_MAX,
+    Order,
+    Provider,
+    ProviderError,
+)
+from shared.testing.waiting import PATIENCE_SECONDS
 from tests.contract.providers.ibm_double import CRN
+
+TAKEN: Final[web.AppKey[list[int]]] = web.AppKey("taken", list)
+"""Bytes that were taken of an answer."""
 
 HTML: Final = "<!DOCTYPE html><html><head><title>Sign in</title><br></head>"
 XHTML: Final = "<html><body><p>Sign in</p></body></html>"
@@ -92,6 +102,59 @@ def clients(folder: Path, url: str) -> dict[str, Provider]:
         "vpc": VpcProvider(account, secrets, iam_url=iam),
         "power": PowerProvider(account, secrets, iam_url=iam),
     }
+
+
+async def serve_without_end(asked: web.Request) -> web.StreamResponse:
+    """Answer with a list that is too long, and count what was taken."""
+    answer = web.StreamResponse(headers={"Content-Type": "application/json"})
+    await answer.prepare(asked)
+    block = b'{"instances": [' + b" " * 65_536
+    # Not for ever: the test ends also where nothing bounds it.
+    for _ in range(4 * ANSWER_BYTES_MAX // len(block)):
+        await answer.write(block)
+        asked.app[TAKEN].append(len(block))
+    return answer
+
+
+async def serve_packed(asked: web.Request) -> web.Response:
+    """Answer with few bytes that unpack to many."""
+    packed = gzip.compress(b" " * (2 * ANSWER_BYTES_MAX))
+    headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+    asked.app[TAKEN].append(len(packed))
+    return web.Response(body=packed, headers=headers)
+
+
+@pytest.mark.parametrize("signs_in", [True, False])
+@pytest.mark.parametrize("cloud", ["aws", "vpc", "power"])
+@pytest.mark.parametrize("serve", [serve_without_end, serve_packed])
+async def test_answer_without_end_is_failed_call_at_the_bound(
+    tmp_path: Path,
+    cloud: str,
+    signs_in: bool,
+    serve: Callable[[web.Request], Awaitable[web.StreamResponse]],
+) -> None:
+    async def answer(asked: web.Request) -> web.StreamResponse:
+        if signs_in and asked.path == "/identity/token":
+            return web.json_response({"access_token": "t", "expires_in": 3600})
+        return await serve(asked)
+
+    app = web.Application()
+    app[TAKEN] = []
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    opened = clients(tmp_path, f"http://127.0.0.1:{runner.addresses[0][1]}")
+    try:
+        with capture_logs() as logs, pytest.raises(ProviderError):
+            await call_provider(opened[cloud].list_owned("hub"), PATIENCE_SECONDS)
+        assert [entry["event"] for entry in logs if "exc_info" in entry] == []
+        taken: list[int] = app[TAKEN]
+        assert sum(taken) < 2 * ANSWER_BYTES_MAX
+    finally:
+        for provider in opened.values():
+            await provider.close()
+        await runner.cleanup()
 
 
 @pytest.mark.parametrize("cloud", ["aws", "vpc", "power"])
