@@ -21,12 +21,19 @@ TIMEOUT_SECONDS: Final = 30.0
 _BYTES_MAX: Final = 4 << 20
 """The largest manifest that a registry must take."""
 
-_ACCEPT: Final = (
-    "application/vnd.oci.image.index.v1+json, "
-    "application/vnd.docker.distribution.manifest.list.v2+json, "
-    "application/vnd.oci.image.manifest.v1+json, "
-    "application/vnd.docker.distribution.manifest.v2+json"
+PLATFORMS: Final = frozenset({"linux/amd64", "linux/arm64"})
+"""What a release is built for, so what each image of others must be there for."""
+
+INDEXES: Final = (
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
 )
+"""Media types of an image for several platforms."""
+
+_QUOTED_MAX: Final = 80
+"""Characters of another answer that are quoted."""
+
+_SCHEMA_VERSION: Final = 2
 _DOCKER: Final = "docker.io"
 _DOCKER_HOST: Final = "registry-1.docker.io"
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
@@ -76,18 +83,51 @@ def base_images(root: Path = ROOT) -> list[Image]:
 
 
 def resolve(image: Image, *, scheme: str = "https") -> str:
-    """Return the digest of the manifest that the tag names now. Raises `ImageError`."""
+    """Return the digest of the index that the tag names now. Raises `ImageError`."""
     host = _DOCKER_HOST if image.registry == _DOCKER else image.registry
     url = f"{scheme}://{host}/v2/{image.repository}/manifests/{image.tag}"
     try:
         body, headers = _fetch(url, image)
     except (urllib.error.URLError, TimeoutError, ValueError) as error:
         raise ImageError(f"{image}: the registry does not answer: {error}") from error
+    _check_index(image, body, headers)
     digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
     told = headers.get("Docker-Content-Digest", digest)
     if told != digest:
         raise ImageError(f"{image}: the registry says {told}, and its answer has {digest}")
     return digest
+
+
+def _check_index(image: Image, body: bytes, headers: Mapping[str, str]) -> None:
+    """Raise `ImageError` for what is no index of `PLATFORMS`: a proxy answers 200 with a page, too."""
+    media_type = headers.get("Content-Type", "").partition(";")[0].strip()
+    try:
+        index: Any = json.loads(body)
+    except (ValueError, RecursionError):
+        index = None
+    listed = index.get("manifests") if isinstance(index, dict) else None
+    if (
+        media_type not in INDEXES
+        or not isinstance(listed, list)
+        or index.get("schemaVersion") != _SCHEMA_VERSION
+        or index.get("mediaType", media_type) != media_type
+    ):
+        quoted = body[:_QUOTED_MAX].decode(errors="replace")
+        text = f"{media_type or 'no media type'}, {len(body)} bytes, {quoted!r}"
+        raise ImageError(f"{image}: the registry answers no index of an image, but {text}")
+    missing = PLATFORMS - {platform for one in listed for platform in _platforms(one)}
+    if missing:
+        raise ImageError(f"{image}: is not there for {', '.join(sorted(missing))}")
+
+
+def _platforms(manifest: Any) -> list[str]:
+    """The platform of an entry of an index; none for an entry that names no manifest."""
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("platform"), dict):
+        return []
+    if not _DIGEST.fullmatch(str(manifest.get("digest"))):
+        return []
+    platform = manifest["platform"]
+    return [f"{platform.get('os')}/{platform.get('architecture')}"]
 
 
 def pinned(image: Image, digest: str) -> str:
@@ -98,7 +138,7 @@ def pinned(image: Image, digest: str) -> str:
 
 
 def _fetch(url: str, image: Image) -> tuple[bytes, Mapping[str, str]]:
-    headers = {"Accept": _ACCEPT}
+    headers = {"Accept": ", ".join(INDEXES)}
     try:
         return _get(url, headers)
     except urllib.error.HTTPError as error:
@@ -114,7 +154,8 @@ def _token(challenge: str, image: Image) -> str:
     scope = told.get("scope") or f"repository:{image.repository}:pull"
     query = urllib.parse.urlencode({"service": told.get("service", ""), "scope": scope})
     answer: Any = json.loads(_get(f"{told.get('realm', '')}?{query}", {})[0])
-    token = answer.get("token") or answer.get("access_token")
+    given = answer if isinstance(answer, dict) else {}
+    token = given.get("token") or given.get("access_token")
     if not isinstance(token, str):
         raise ImageError(f"{image}: the registry gives no token to pull")
     return token

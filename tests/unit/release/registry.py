@@ -8,6 +8,19 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from services.reference.release.images import INDEXES, PLATFORMS
+
+
+def index(*platforms: str) -> dict[str, Any]:
+    """Return the index of an image that is there for these platforms."""
+    manifests = []
+    for number, platform in enumerate(sorted(platforms)):
+        system, _, architecture = platform.partition("/")
+        digest = f"sha256:{number:064x}"
+        described = {"os": system, "architecture": architecture}
+        manifests.append({"digest": digest, "platform": described})
+    return {"schemaVersion": 2, "manifests": manifests}
+
 
 class Site:
     """What the server answers, and what it was asked."""
@@ -20,12 +33,15 @@ class Site:
         self.digest: str | None = None
         """What it says instead of the true digest."""
 
+        self.media_type = INDEXES[0]
+        self.token = b'{"token": "t"}'
+
         self.vulnerable: dict[str, list[str]] = {}
         self.osv_answer: Any = None
 
     def add(self, repository: str, tag: str) -> str:
         """Add a manifest; return its digest."""
-        body = json.dumps({"schemaVersion": 2, "for": f"{repository}:{tag}"}).encode()
+        body = json.dumps({**index(*PLATFORMS), "for": f"{repository}:{tag}"}).encode()
         self.manifests[f"{repository}:{tag}"] = body
         return f"sha256:{hashlib.sha256(body).hexdigest()}"
 
@@ -46,7 +62,7 @@ def site() -> Iterator[Site]:
         def do_GET(self) -> None:
             if self.path.startswith("/token?"):
                 assert "scope=repository%3A" in self.path
-                return self._answer(200, b'{"token": "t"}', {})
+                return self._answer(200, found.token, {})
             if self.headers.get("Authorization") != "Bearer t":
                 realm = f'Bearer realm="http://{found.address}/token",service="r"'
                 return self._answer(401, b"", {"WWW-Authenticate": realm})
@@ -55,7 +71,8 @@ def site() -> Iterator[Site]:
             if body is None:
                 return self._answer(404, b"{}", {})
             digest = found.digest or f"sha256:{hashlib.sha256(body).hexdigest()}"
-            return self._answer(200, body, {"Docker-Content-Digest": digest})
+            headers = {"Docker-Content-Digest": digest, "Content-Type": found.media_type}
+            return self._answer(200, body, headers)
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))

@@ -2,9 +2,10 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -17,10 +18,18 @@ from cryptography.hazmat.primitives.serialization import (
 
 from services.reference.release import audit, files
 from services.reference.release.files import ReleaseError, make_release
-from services.reference.release.images import Image, ImageError, base_images, pinned, resolve
-from services.reference.release.locked import runtime_packages
+from services.reference.release.images import (
+    INDEXES,
+    PLATFORMS,
+    Image,
+    ImageError,
+    base_images,
+    pinned,
+    resolve,
+)
+from services.reference.release.locked import ROOT, runtime_packages
 from services.reference.release.sbom import bill_of_materials
-from tests.unit.release.registry import Site, site
+from tests.unit.release.registry import Site, index, site
 
 
 @pytest.fixture
@@ -52,6 +61,70 @@ def test_digest_that_is_not_that_of_the_manifest_is_refused(registry: Site) -> N
     registry.digest = "sha256:" + "0" * 64
     with pytest.raises(ImageError, match="its answer has"):
         resolve(image(registry), scheme="http")
+
+
+GOOD: Final = index("linux/amd64", "linux/arm64", "unknown/unknown")
+NO_INDEX: Final[dict[str, tuple[str, bytes]]] = {
+    "a page of HTML": ("text/html", b"<html>login</html>"),
+    "a page that calls itself an index": (INDEXES[0], b"<html>login</html>"),
+    "nothing": (INDEXES[0], b""),
+    "a list": (INDEXES[0], b"[]"),
+    "an index as plain JSON": ("application/json", json.dumps(GOOD).encode()),
+    "the manifest of one platform": (
+        "application/vnd.oci.image.manifest.v1+json", b'{"schemaVersion": 2, "layers": []}'
+    ),
+    "a manifest that calls itself an index": (INDEXES[0], b'{"schemaVersion": 2, "layers": []}'),
+    "an index of another version": (INDEXES[0], json.dumps({**GOOD, "schemaVersion": 1}).encode()),
+    "an index of another media type": (
+        INDEXES[0], json.dumps({**GOOD, "mediaType": INDEXES[1]}).encode()
+    ),
+    "deep JSON": (INDEXES[0], b"[" * 100_000),
+}  # fmt: skip
+LACKING: Final[dict[str, tuple[Any, str]]] = {
+    "no manifests": ([], "linux/amd64, linux/arm64"),
+    "one platform": (index("linux/amd64")["manifests"], "linux/arm64"),
+    "other platforms": (index("windows/amd64", "linux/s390x")["manifests"], "linux/amd64, linux"),
+    "entries that are none": ([7, {}, {"platform": 7}], "linux/amd64, linux/arm64"),
+    "entries without digest": (
+        [{**one, "digest": "sha256:0"} for one in GOOD["manifests"]], "linux/amd64, linux/arm64"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("media_type", "body"), NO_INDEX.values(), ids=NO_INDEX.keys())
+def test_answer_that_is_no_index_is_no_release(
+    registry: Site, tmp_path: Path, media_type: str, body: bytes
+) -> None:
+    """The login page of a proxy would become a signed release."""
+    registry.manifests["library/python:3.12"] = body
+    registry.media_type = media_type
+    with pytest.raises(ImageError, match=r"python:3\.12: the registry answers no index") as told:
+        make_release(tmp_path / "dist", images=[image(registry)], key=None, scheme="http")
+    assert f"{media_type}, {len(body)} bytes" in str(told.value)
+    assert not (tmp_path / "dist").exists()
+
+
+@pytest.mark.parametrize("token", [b"", b"<html>login</html>", b"[]", b"{}", b'{"token": 7}'])
+def test_registry_without_a_token_is_refused(registry: Site, token: bytes) -> None:
+    registry.add("library/python", "3.12")
+    registry.token = token
+    with pytest.raises(ImageError, match=r"python:3\.12: the registry"):
+        resolve(image(registry), scheme="http")
+
+
+@pytest.mark.parametrize(("manifests", "missing"), LACKING.values(), ids=LACKING.keys())
+def test_image_that_is_not_there_for_our_platforms_is_refused(
+    registry: Site, manifests: Any, missing: str
+) -> None:
+    body = json.dumps({"schemaVersion": 2, "manifests": manifests}).encode()
+    registry.manifests["library/python:3.12"] = body
+    with pytest.raises(ImageError, match=f"is not there for {missing}"):
+        resolve(image(registry), scheme="http")
+
+
+def test_platforms_of_a_release_are_those_that_the_image_is_built_for() -> None:
+    [built] = re.findall(r"--platform (\S+)", (ROOT / "deploy/image/Dockerfile").read_text())
+    assert set(built.split(",")) == PLATFORMS
 
 
 def test_tag_that_does_not_exist_is_refused(registry: Site) -> None:
