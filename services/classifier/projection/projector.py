@@ -470,20 +470,14 @@ class Projector:
         if ref in self._jobs:
             integration, job = self._jobs[ref]
             state = project_job(
-                job,
-                integration=integration,
+                job, integration=integration, cluster=self._cluster, name=ref.name, last=last,
                 workload=self._membership.own_workload(ref, job["metadata"]["uid"]),
-                cluster=self._cluster,
-                name=ref.name,
-                cluster_objects=self._cluster_objects,
-                machines=self._machines,
-                policy=self._policy,
-                last=last,
+                cluster_objects=self._cluster_objects, machines=self._machines,
+                policy=self._policy, queue_left=self._origins.queue_left(job),
                 without_workload=self._naming.why_without(
                     job, integration, by_itself=bool(self._origins.left(job))
                 ),
-                queue_left=self._origins.queue_left(job),
-            )
+            )  # fmt: skip
             return self._nesting.with_children(state, last)
         self._machines.forget(ref)
         if workload is not None and (
