@@ -237,6 +237,15 @@ class WebhookRule(RefusalRule):
         "CEL evaluation failed: {problem}",
         "An operator corrects `cel.expressions`; `sluice mutate` tries them on an object.",
     )
+    UNREADABLE = (
+        INTERNAL_ERROR,
+        "unreadable",
+        "{of}: cannot be read: {problem}",
+        (
+            "Correct the object. If it is as the definition of its kind wants it, report the error of the "
+            "classifier's log: it is a mistake of ours."
+        ),
+    )
     HOLD = (
         INTERNAL_ERROR,
         "hold",
@@ -319,6 +328,22 @@ def read_strings(metadata: Mapping[str, Any], field: str) -> dict[str, str]:
         if not isinstance(text, str):
             raise malformed(f"{path}[{key}]", "a string", text)
     return dict(value)
+
+
+def check_metadata(obj: Mapping[str, Any]) -> None:
+    """Raise `RefusedError` for metadata of a wrong type: an API server sends it here before it checks."""
+    metadata = read_object(obj, "metadata")
+    for field in ("labels", "annotations"):
+        read_strings(metadata, field)
+    for field in ("name", "generateName", "namespace", "uid"):
+        if (value := metadata.get(field)) is not None and not isinstance(value, str):
+            raise malformed(f"metadata.{field}", "a string", value)
+    read_finalizers(metadata)
+    owners = metadata.get("ownerReferences")
+    if owners is None:
+        return
+    if not isinstance(owners, list) or not all(isinstance(owner, dict) for owner in owners):
+        raise malformed("metadata.ownerReferences", "a list of objects", owners)
 
 
 def read_finalizers(metadata: Mapping[str, Any]) -> dict[str, None]:

@@ -8,6 +8,7 @@ from functools import cache, cached_property
 from itertools import islice
 from typing import Any, Final
 
+from shared.contracts.kube.bodies import annotations_of, labels_of, map_at, maps_at, spec_of
 from shared.contracts.kube.kinds import POD, TASK_RUN, Kind, Object
 from shared.contracts.kueue.integrations import Integration as Document
 from shared.contracts.messages.spokes import MANAGER
@@ -352,11 +353,11 @@ class Integration:
 
     def marks(self, obj: Object) -> dict[str, str]:
         """The annotations that a new object gets because of its group."""
-        metadata, spec = obj.get("metadata") or {}, self.group
-        if spec is None or not (metadata.get("labels") or {}).get(spec.label):
+        spec = self.group
+        if spec is None or not labels_of(obj).get(spec.label):
             return {}
-        given = (metadata.get("annotations") or {}).get(spec.role)
-        return {} if given else {spec.role: role_hash(obj.get("spec") or {})}
+        given = annotations_of(obj).get(spec.role)
+        return {} if given else {spec.role: role_hash(spec_of(obj))}
 
     def hold(self, obj: Object) -> list[Object]:
         """JSON patch that holds an object that has not started; with a gate, one that is created."""
@@ -453,7 +454,7 @@ class Integration:
 
     def carry(self, obj: Object) -> Object:
         """The part of the spec that a copy on another cluster has as well."""
-        return applied(obj.get("spec") or {}, self._patches.written("carry", obj))
+        return applied(spec_of(obj), self._patches.written("carry", obj))
 
     def carry_held(self, obj: Object) -> Object:
         """The spec of a new copy on another cluster. The copy is held, whatever the user chose."""
@@ -475,8 +476,7 @@ class Integration:
 
 def _gates(obj: Object) -> Sequence[Object]:
     """The scheduling gates of a pod."""
-    gates = found(obj, ("spec", "schedulingGates"))
-    return [g for g in gates if isinstance(g, dict)] if isinstance(gates, list) else []
+    return maps_at(obj, "spec", "schedulingGates")
 
 
 def _value(value: Any) -> str:
@@ -487,4 +487,4 @@ def _value(value: Any) -> str:
 
 
 def _uid_test(obj: Object) -> Object:
-    return {"op": "test", "path": "/metadata/uid", "value": obj["metadata"]["uid"]}
+    return {"op": "test", "path": "/metadata/uid", "value": map_at(obj, "metadata").get("uid")}

@@ -53,6 +53,8 @@ def without(value: Any, path: Sequence[str]) -> Any:
 def written(value: Object, path: Sequence[str], new: Any) -> Object:
     """A copy of `value` with `new` at `path`. Missing maps on the way are created."""
     step, *rest = path
+    if isinstance(value, list) and (not step.isdigit() or int(step) >= len(value)):
+        value = {}  # Where a map was expected: what was there cannot be meant.
     if isinstance(value, list):
         at = int(step)
         item = written(value[at], rest, new) if rest else new

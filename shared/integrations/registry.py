@@ -7,6 +7,7 @@ from importlib import resources
 from typing import Any, Final
 
 from shared.contracts.kube import kinds, names
+from shared.contracts.kube.bodies import labels_of, owners_of
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.messages.observed import Observed
 from shared.integrations.document import Lines, parse
@@ -188,8 +189,7 @@ class Integrations:
 
         Its tenant may write that: whether the owner exists and was admitted, only the projection knows.
         """
-        owners = obj.get("metadata", {}).get("ownerReferences") or []
-        return any(owner.get("controller") and self._makes(owner, kind) for owner in owners)
+        return any(owner.get("controller") and self._makes(owner, kind) for owner in owners_of(obj))
 
     def kinds_above_controller(self, obj: Object) -> set[str]:
         """Names of the kinds whose controllers make such objects as the controller that `obj` names.
@@ -214,8 +214,8 @@ class Integrations:
         """
         if integration.gate is None:
             return False
-        owners = obj.get("metadata", {}).get("ownerReferences") or []
-        above = (self._by_kind.get(_group_and_kind(o)) for o in owners if o.get("controller"))
+        owners = (one for one in owners_of(obj) if one.get("controller"))
+        above = map(self._by_kind.get, map(_group_and_kind, owners))
         return any(one is not None and one.makes_pods and not one.propagates for one in above)
 
     def _makes(self, owner: Object, kind: Kind) -> bool:
@@ -349,11 +349,10 @@ def controller_uid(obj: Object) -> str:
 
     Of something malformed too: an API server stores only lists of objects with strings.
     """
-    owners = obj.get("metadata", {}).get("ownerReferences") or []
-    return next((str(owner.get("uid") or "") for owner in owners if owner.get("controller")), "")
+    owners = (one for one in owners_of(obj) if one.get("controller"))
+    return next((str(owner.get("uid") or "") for owner in owners), "")
 
 
 def queue_of(obj: Object) -> str:
     """The LocalQueue that `obj` asks for; empty if it asks for none."""
-    labels = obj.get("metadata", {}).get("labels") or {}
-    return str(labels.get(names.QUEUE) or "")
+    return str(labels_of(obj).get(names.QUEUE) or "")

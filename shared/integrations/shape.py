@@ -8,6 +8,7 @@ import hashlib
 import json
 from typing import Any, Final
 
+from shared.contracts.kube.bodies import map_at, maps_at
 from shared.contracts.kube.kinds import Object
 
 _CHARS: Final = 8
@@ -28,9 +29,9 @@ def role_hash(spec: Object) -> str:
     shape |= {name: spec.get(name) or None for name in _LISTS}
     shape |= {name: _sorted(spec.get(name)) for name in _MAPS}
     for name in ("containers", "initContainers"):
-        shape[name] = [_container(one) for one in spec.get(name) or ()] or None
+        shape[name] = [_container(one) for one in maps_at(spec, name)] or None
     if spec.get("resources") is not None:
-        shape["resources"] = _sorted(spec["resources"].get("requests"))
+        shape["resources"] = _sorted(map_at(spec, "resources", "requests"))
     ordered = {"spec": dict(sorted(shape.items()))}
     text = json.dumps(ordered, separators=(",", ":"), ensure_ascii=False).translate(_ESCAPED)
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:_CHARS]
@@ -39,7 +40,7 @@ def role_hash(spec: Object) -> str:
 def asked_by(spec: Object) -> str:
     """Digest of what a pod asks for, wherever it runs: pods that differ in it are not of one pod set."""
     asked = [
-        [one.get("resources") for one in spec.get(name) or () if isinstance(one, dict)]
+        [one.get("resources") for one in maps_at(spec, name)]
         for name in ("containers", "initContainers")
     ]
     text = json.dumps([*asked, spec.get("overhead"), spec.get("resources")], sort_keys=True)
@@ -47,10 +48,9 @@ def asked_by(spec: Object) -> str:
 
 
 def _container(container: Object) -> Object:
-    resources = container.get("resources") or {}
     return {
         "ports": container.get("ports") or None,
-        "resources": {"requests": _sorted(resources.get("requests"))},
+        "resources": {"requests": _sorted(map_at(container, "resources", "requests"))},
     }
 
 

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from shared.cel.values import MAP, NULL
+from shared.contracts.kube.bodies import annotations_of, map_at
 from shared.contracts.kube.kinds import Object
 from shared.integrations.compiled import Compiled, PodSetPlan, Slot, WrappedPlan
 from shared.integrations.errors import ObjectError
@@ -125,8 +126,7 @@ class Views:
         An object that has a resource version is remembered with its view, because nobody changes an
         object in place.
         """
-        metadata = obj.get("metadata")
-        version = metadata.get("resourceVersion") if metadata else None
+        version = map_at(obj, "metadata").get("resourceVersion")
         if version is None:
             return self._look(obj)
         known = self._known.get(id(obj))
@@ -352,8 +352,7 @@ def _quantity(value: Any) -> str:
 def _from_annotations(
     obj: Object, prefix: str, requests: dict[str, str], problems: list[str]
 ) -> None:
-    annotations = (obj.get("metadata") or {}).get("annotations") or {}
-    for key, value in annotations.items():
+    for key, value in annotations_of(obj).items():
         if not key.startswith(prefix):
             continue
         resource = key.removeprefix(prefix)

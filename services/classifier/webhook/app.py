@@ -6,7 +6,8 @@ job is created unclassified. Validation and conversion need none.
 
 import asyncio
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import structlog
@@ -18,8 +19,17 @@ from starlette.routing import Route
 from services.classifier.metrics import BYTES_IN_FLIGHT, REVIEW_SECONDS, REVIEWS, REVIEWS_REFUSED
 from services.classifier.rules.holder import RulesHolder
 from services.classifier.webhook.bodies import BodyBudget, UnreadableBodyError
-from services.classifier.webhook.conversion_review import CONVERSION_BYTES_MAX, answer_conversion
-from services.classifier.webhook.review import REVIEW_BYTES_MAX, Outcome, Reply
+from services.classifier.webhook.conversion_review import (
+    CONVERSION_BYTES_MAX,
+    answer_conversion,
+    unreadable_conversion,
+)
+from services.classifier.webhook.review import (
+    REVIEW_BYTES_MAX,
+    Outcome,
+    Reply,
+    unreadable_reply,
+)
 from services.classifier.webhook.reviewer import Reviewer
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
@@ -30,6 +40,7 @@ from shared.contracts.webhook import (
     PIPELINE_RUN_PATH,
     VALIDATE_PATH,
 )
+from shared.telemetry.once import Once
 
 log = structlog.get_logger(__name__)
 
@@ -53,6 +64,9 @@ LOG_SECONDS: Final = 60.0
 
 LOGGED_MAX: Final = 1_000
 """Namespaces and causes whose last line in the log is remembered."""
+
+FAILURES_MAX: Final = 100
+"""Places in our code that failed on an object, whose traceback is in the log."""
 
 OnMutation = Callable[[Reply, str, float], None]
 """Called for each answered mutation with reply, path, and seconds."""
@@ -108,6 +122,7 @@ class _Webhook:
         )
         self._conversion = asyncio.Lock()
         self._refusals = _RefusalLog()
+        self._failures = Once(FAILURES_MAX)
 
     def bytes_in_flight(self) -> int:
         """Bytes of all bodies that are not answered."""
@@ -122,7 +137,8 @@ class _Webhook:
         try:
             async with self._bodies.read(request, REVIEW_BYTES_MAX) as body:
                 started = loop.time()
-                reply = await self._reviewer.mutate(body, current, _KINDS[path])
+                answer = self._reviewer.mutate(body, current, _KINDS[path])
+                reply = await self._answered(answer, unreadable_reply, body)
         except UnreadableBodyError as error:
             return _unread(error)
         seconds = loop.time() - started
@@ -136,7 +152,8 @@ class _Webhook:
         try:
             async with self._bodies.read(request, REVIEW_BYTES_MAX) as body:
                 started = loop.time()
-                reply = await self._reviewer.validate(body)
+                answer = self._reviewer.validate(body)
+                reply = await self._answered(answer, unreadable_reply, body)
         except UnreadableBodyError as error:
             return _unread(error)
         REVIEW_SECONDS.observe(loop.time() - started)
@@ -147,10 +164,26 @@ class _Webhook:
         try:
             # A list may be large: two at a time would double the memory.
             async with self._lists.read(request, CONVERSION_BYTES_MAX) as body, self._conversion:
-                reply = await answer_conversion(body)
+                answer = answer_conversion(body)
+                reply = await self._answered(answer, unreadable_conversion, body)
         except UnreadableBodyError as error:
             return _unread(error)
         return self._response(reply)
+
+    async def _answered(
+        self, answer: Awaitable[Reply], refusal: Callable[[bytes, Exception], Reply], body: bytes
+    ) -> Reply:
+        """Return the answer; if our own code fails on the object, its refusal.
+
+        The error is logged once for each place where it comes from, and counted always.
+        """
+        try:
+            return await answer
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            if self._failures.is_new((type(error), place.filename, place.lineno)):
+                log.exception("an object cannot be reviewed")
+            return refusal(body, error)
 
     async def ready(self, _request: Request) -> Response:
         """200 once a configuration is loaded."""

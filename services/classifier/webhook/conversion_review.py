@@ -14,6 +14,7 @@ from services.classifier.webhook.review import (
     HTTP_OK,
     Outcome,
     Reply,
+    in_short,
     malformed_reply,
     parse_request,
 )
@@ -55,6 +56,24 @@ async def answer_conversion(body: bytes) -> Reply:
         outcome=outcome,
         message=message,
         cause=WebhookRule.CONVERSION.label if message else "",
+        request={"uid": request["uid"]},
+    )
+
+
+def unreadable_conversion(body: bytes, error: Exception) -> Reply:
+    """Return the refusal of a review on which our own code failed."""
+    try:
+        request = parse_request(body, _API_VERSION, _KIND)
+    except (ValueError, RecursionError) as unread:
+        return malformed_reply(ValueError(str(unread)))
+    rule = WebhookRule.UNREADABLE
+    message = rule.says(of="conversion of objects", problem=in_short(error))
+    return Reply(
+        status=HTTP_OK,
+        body=_answer(request, {"result": {"status": "Failure", "message": message}}),
+        outcome=Outcome.FAILED,
+        message=message,
+        cause=rule.label,
         request={"uid": request["uid"]},
     )
 

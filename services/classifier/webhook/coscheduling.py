@@ -16,6 +16,7 @@ from shared.contracts.coscheduling import (
     placeholder_name,
 )
 from shared.contracts.kube import kinds, names
+from shared.contracts.kube.bodies import annotations_of, map_at, maps_at, owners_of
 from shared.contracts.kube.kinds import Object
 
 
@@ -55,13 +56,11 @@ def task_run_affinity_patch(task_run: Object) -> tuple[Object, ...]:
     group = str(task_run.get("apiVersion", "")).rpartition("/")[0]
     if (group, task_run.get("kind")) != (kinds.TASK_RUN.group, kinds.TASK_RUN.kind):
         return ()
-    metadata = task_run.get("metadata") or {}
-    annotations = metadata.get("annotations") or {}
-    if annotations.get(PLACEHOLDERS_ANNOTATION) != PLACEHOLDER_PER_CLAIM:
+    if annotations_of(task_run).get(PLACEHOLDERS_ANNOTATION) != PLACEHOLDER_PER_CLAIM:
         return ()
     owners = (
         owner
-        for owner in _objects(metadata.get("ownerReferences"))
+        for owner in owners_of(task_run)
         if owner.get("controller") and owner.get("kind") == kinds.PIPELINE_RUN.kind
     )
     run = next(owners, None)
@@ -74,12 +73,12 @@ def task_run_affinity_patch(task_run: Object) -> tuple[Object, ...]:
             f"{', '.join(claims)}"
         )
     path = "/metadata/annotations/" + AFFINITY_ANNOTATION.replace("/", "~1")
-    return ({"op": "add", "path": path, "value": placeholder_name(str(run["uid"]), claims[0])},)
+    return ({"op": "add", "path": path, "value": placeholder_name(str(run.get("uid")), claims[0])},)
 
 
 def _claims(task_run: Object) -> Iterator[str]:
-    for binding in _objects((task_run.get("spec") or {}).get("workspaces")):
-        if claim := (binding.get("persistentVolumeClaim") or {}).get("claimName"):
+    for binding in maps_at(task_run, "spec", "workspaces"):
+        if claim := map_at(binding, "persistentVolumeClaim").get("claimName"):
             yield str(claim)
 
 

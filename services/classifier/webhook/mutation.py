@@ -14,6 +14,7 @@ from services.classifier.metrics import EVALUATIONS, FAILURE, MUTATIONS, SUCCESS
 from services.classifier.refusal import (
     RefusedError,
     WebhookRule,
+    check_metadata,
     malformed,
     read_object,
     read_strings,
@@ -27,6 +28,7 @@ from services.classifier.webhook.coscheduling import apply_coscheduling, task_ru
 from services.classifier.webhook.draft import Draft, MutationResult
 from shared.contracts.coscheduling import AFFINITY_ANNOTATION, CoscheduleError
 from shared.contracts.kube import names
+from shared.contracts.kube.bodies import map_at, owners_of
 from shared.contracts.kube.kinds import PIPELINE_RUN, POD, Object
 from shared.contracts.messages.spokes import MANAGER
 from shared.contracts.webhook import KEPT_IN_USE
@@ -71,6 +73,7 @@ def mutate(
     be held, if it is a job without a queue (unless `context` decides otherwise), or if an admitted object
     of its namespace controls it, of a kind whose controller makes such jobs. Raises `RefusedError`.
     """
+    check_metadata(obj)
     integration = integration_of(obj, context.integrations)
     if integration is None:
         return _with_finalizer(obj) if _is_kept_in_use(obj) else _with_affinity(obj)
@@ -117,7 +120,7 @@ def _held(obj: Object, integration: Integration, context: NamespaceContext) -> D
         _check_rules(obj, integration)
     _check_stays_here(obj, integration, context)
     draft = Draft(obj)
-    held_apart = bool(controller_of(obj)) and not integration.gate
+    held_apart = bool(controller_uid(obj)) and not integration.gate
     draft.record_user_pending(integration, held_apart=held_apart)
     try:
         draft.join_group(integration)
@@ -213,7 +216,7 @@ def topologies(obj: Object, integration: Integration) -> Iterator[Problem]:
 
 def described(obj: Object, integration: Integration) -> str:
     """Kind, namespace and name of an object, for messages."""
-    metadata = obj.get("metadata") or {}
+    metadata = map_at(obj, "metadata")
     return f"{integration.kind.kind} {metadata.get('namespace') or ''}/{metadata.get('name') or ''}"
 
 
@@ -225,7 +228,7 @@ def not_countable(obj: Object, integration: Integration, problem: str) -> Refuse
 
 def _is_left_alone(obj: Object, integration: Integration, context: NamespaceContext) -> bool:
     """Return whether another object waits for this one, or this pod names no queue."""
-    if controller_of(obj) and is_covered(obj, integration, context):
+    if controller_uid(obj) and is_covered(obj, integration, context):
         return True
     if integration.gate is None:
         return False
@@ -292,16 +295,6 @@ def integration_of(obj: Object, integrations: Integrations) -> Integration | Non
     return integration
 
 
-def controller_of(obj: Object) -> str:
-    """Return the uid of the object's controller; empty if it has none. Raises `RefusedError`."""
-    owners = read_object(obj, "metadata").get("ownerReferences")
-    if owners is None:
-        return ""
-    if not isinstance(owners, list) or not all(isinstance(owner, dict) for owner in owners):
-        raise malformed("metadata.ownerReferences", "a list of objects", owners)
-    return controller_uid(obj)
-
-
 def is_covered(obj: Object, integration: Integration, context: NamespaceContext) -> bool:
     """Return whether the object names an admitted controller whose quota is for such objects.
 
@@ -311,8 +304,7 @@ def is_covered(obj: Object, integration: Integration, context: NamespaceContext)
     """
     if not context.integrations.has_waiting_controller(obj, integration.kind):
         return False
-    owners = obj["metadata"]["ownerReferences"]
-    owner = next(each for each in owners if each.get("controller"))
+    owner = next(each for each in owners_of(obj) if each.get("controller"))
     if context.is_admitted_as(str(owner.get("uid")), str(owner.get("kind"))):
         return True
     return any(map(context.has_admitted, context.integrations.kinds_above_controller(obj)))

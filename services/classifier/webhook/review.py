@@ -36,6 +36,7 @@ from services.classifier.webhook.mutation import (
     no_traceparent,
 )
 from services.classifier.webhook.updates import review_update
+from shared.contracts.kube.bodies import map_at
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.kube.names import TRACEPARENT_ANNOTATION
 from shared.contracts.kueue.definitions import STORAGE
@@ -61,6 +62,9 @@ _REASONS: Final = {
 _UID: Final = re.compile(rb'"request":\s*\{\s*"uid":\s*"([-0-9A-Za-z]{1,64})"')
 UID_WITHIN_BYTES: Final = 1024
 """An API server writes the uid first, so it is at the beginning."""
+
+_ERROR_CHARS: Final = 200
+_NAME_CHARS: Final = 253
 
 _TEXTS: Final = ("operation", "subResource", "namespace", "name")
 """Fields of a request that are strings."""
@@ -216,6 +220,29 @@ def too_large_reply(body: bytes, error: RefusedError) -> Reply:
             cause=error.cause,
         )
     return refused_reply({"uid": found[1].decode()}, error)
+
+
+def unreadable_reply(body: bytes, error: Exception) -> Reply:
+    """Return the refusal of an object on which our own code failed: nobody starts it, and we go on."""
+    try:
+        request = parse_review(body)
+    except (ValueError, RecursionError) as unread:
+        return malformed_reply(ValueError(str(unread)))
+    rule = WebhookRule.UNREADABLE
+    return refused_reply(request, RefusedError(rule, of=_named(request), problem=in_short(error)))
+
+
+def in_short(error: Exception) -> str:
+    """Return the kind of an error, and the beginning of its text."""
+    return f"{type(error).__name__}: {error}"[:_ERROR_CHARS]
+
+
+def _named(request: Object) -> str:
+    obj = request.get("object")
+    kind = obj.get("kind") if isinstance(obj, dict) else None
+    metadata = map_at(obj, "metadata")
+    name = request.get("name") or metadata.get("name") or metadata.get("generateName") or ""
+    return f"{str(kind)[:_NAME_CHARS]} {request.get('namespace') or ''}/{str(name)[:_NAME_CHARS]}"
 
 
 def allowed_reply(request: Object) -> Reply:

@@ -4,13 +4,12 @@ This is the first of two lines. What passes here, because the webhook was away o
 stopped by quota once it is observed (ADR 32).
 """
 
-from services.classifier.refusal import RefusedError, WebhookRule, read_object, read_strings
+from services.classifier.refusal import RefusedError, WebhookRule, check_metadata
 from services.classifier.validation.labels import changed_labels
 from services.classifier.webhook.context import NamespaceContext
 from services.classifier.webhook.draft import Draft, MutationResult
 from services.classifier.webhook.mutation import (
     check_problems,
-    controller_of,
     described,
     has_rules,
     is_covered,
@@ -19,7 +18,7 @@ from services.classifier.webhook.mutation import (
     topologies,
 )
 from shared.contracts.kube import names
-from shared.contracts.kube.bodies import annotations_of, labels_of
+from shared.contracts.kube.bodies import annotations_of, labels_of, map_at, owners_of
 from shared.contracts.kube.kinds import Object
 from shared.integrations import Integration, ObjectError, controller_uid, queue_of
 from shared.integrations.groups.marks import group_changes
@@ -45,7 +44,7 @@ def review_update(
     """
     unchanged = MutationResult(object=obj, patch=())
     for each in (obj, old):
-        _check(each)
+        check_metadata(each)
     if not context.managed:
         return unchanged
     if integration.propagates:
@@ -198,21 +197,13 @@ def _check_controller(
 
 
 def _controller(obj: Object) -> str:
-    owners = (obj.get("metadata") or {}).get("ownerReferences") or []
-    named = (f"{one.get('kind')} {one.get('name')}" for one in owners if one.get("controller"))
+    owners = (one for one in owners_of(obj) if one.get("controller"))
+    named = (f"{one.get('kind')} {one.get('name')}" for one in owners)
     return next(named, "")
 
 
-def _check(obj: Object) -> None:
-    """Raise `RefusedError` for metadata of a wrong type."""
-    metadata = read_object(obj, "metadata")
-    for field in ("labels", "annotations"):
-        read_strings(metadata, field)
-    controller_of(obj)
-
-
 def _uid(obj: Object) -> str:
-    return str((obj.get("metadata") or {}).get("uid") or "")
+    return str(map_at(obj, "metadata").get("uid") or "")
 
 
 def _is_ours(old: Object, integration: Integration, context: NamespaceContext) -> bool:
@@ -240,14 +231,7 @@ def _is_let_out(
     """Return whether the change takes a job from the admitted controller whose quota it uses."""
     if integration.finish(old) is not None or not is_covered(old, integration, context):
         return False
-    before, now = (
-        [
-            one
-            for one in (each.get("metadata") or {}).get("ownerReferences") or []
-            if one.get("controller")
-        ]
-        for each in (old, obj)
-    )
+    before, now = ([one for one in owners_of(each) if one.get("controller")] for each in (old, obj))
     fields = ("kind", "name", "uid")
     return [[one.get(f) for f in fields] for one in before] != [
         [one.get(f) for f in fields] for one in now

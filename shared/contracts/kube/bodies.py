@@ -105,24 +105,45 @@ def as_body(obj: Mapping[str, Any]) -> Body:
     return cast("Body", obj)
 
 
+def map_at(value: object, *path: str) -> dict[str, Any]:
+    """Return the map at `path`; an empty one if nothing is there, or something else than a map."""
+    for step in path:
+        if not isinstance(value, dict):
+            return {}
+        value = value.get(step)
+    return value if isinstance(value, dict) else {}
+
+
+def maps_at(value: object, *path: str) -> list[dict[str, Any]]:
+    """Return the maps in the list at `path`; none if nothing is there, or something else than a list."""
+    *above, last = path
+    found = map_at(value, *above).get(last)
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def owners_of(obj: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """Return `metadata.ownerReferences`; empty if the object or they are missing."""
+    return maps_at(obj, "metadata", "ownerReferences")
+
+
 def labels_of(obj: Mapping[str, Any] | None) -> dict[str, str]:
     """Return `metadata.labels`; empty if the object or they are missing."""
-    return ((obj or {}).get("metadata") or {}).get("labels") or {}
+    return map_at(obj, "metadata", "labels")
 
 
 def annotations_of(obj: Mapping[str, Any] | None) -> dict[str, str]:
     """Return `metadata.annotations`; empty if the object or they are missing."""
-    return ((obj or {}).get("metadata") or {}).get("annotations") or {}
+    return map_at(obj, "metadata", "annotations")
 
 
 def spec_of(obj: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return `spec`; empty if the object or it is missing."""
-    return (obj or {}).get("spec") or {}
+    return map_at(obj, "spec")
 
 
 def status_of(obj: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return `status`; empty if the object or it is missing."""
-    return (obj or {}).get("status") or {}
+    return map_at(obj, "status")
 
 
 def strings_in(value: object) -> Iterator[str]:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from shared.contracts.kube.bodies import map_at
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.names import QUEUE, workload_name
 from shared.contracts.kueue.integrations import GroupSpec
@@ -56,7 +57,7 @@ def group_marks(obj: Object, integration: Integration, spec: GroupSpec | None) -
     total = _value(plan.total, obj)
     if total == 0:
         return {}, {}
-    name = (obj.get("metadata") or {}).get("name")
+    name = map_at(obj, "metadata").get("name")
     if not name:
         raise ObjectError(
             "metadata.generateName: its pods are a group by its name: write metadata.name"
@@ -116,7 +117,7 @@ def _of_pods(
         yield f"{'.'.join(plan.leader or ())}: may not come or go while it has pods: {_FIRST}"
         return
     for path in paths:
-        now, was = (found(one, (*path, "spec")) or {} for one in (obj, old))
+        now, was = (map_at(found(one, path), "spec") for one in (obj, old))
         if _shape(now) != _shape(was):
             yield (
                 f"{'.'.join(path)}.spec: what its pods ask for, and where they may run, must stay as it is: "

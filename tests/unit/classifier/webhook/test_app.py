@@ -19,6 +19,7 @@ from services.classifier.cel import CelEngine
 from services.classifier.rules.holder import RulesHolder
 from services.classifier.webhook.app import webhook_app
 from services.classifier.webhook.review import REVIEW_BYTES_MAX
+from services.classifier.webhook.reviewer import Reviewer
 from shared.contracts.webhook import JOB_PATH, MUTATE_PATH, PIPELINE_RUN_PATH, VALIDATE_PATH
 from shared.runtime.certificates import RENEW_DAYS, SERVING_DAYS, CertificateFolder
 from shared.runtime.web import WebServer
@@ -58,14 +59,18 @@ class Service:
 
 @asynccontextmanager
 async def service(
-    path: Path, *, configuration: str | None = GOOD, now: Callable[[], datetime] = real_now
+    path: Path,
+    *,
+    configuration: str | None = GOOD,
+    now: Callable[[], datetime] = real_now,
+    reviewer: Reviewer | None = None,
 ) -> AsyncIterator[Service]:
     rules = RulesHolder(CelEngine())
     if configuration is not None:
         rules.offer(configuration)
     folder = CertificateFolder(path, ["127.0.0.1"])
     server = WebServer(
-        webhook_app(rules),
+        webhook_app(rules, reviewer=reviewer),
         host="127.0.0.1",
         port=0,
         certificates=folder,
