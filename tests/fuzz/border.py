@@ -30,6 +30,9 @@ class Border:
     weight: float = 1.0
     """Its share of the examples: less for a parser whose calls cost more."""
 
+    tested: int = 20
+    """Examples in the suite of tests: less for a parser whose calls cost more."""
+
     def __str__(self) -> str:
         return self.name
 

@@ -35,7 +35,7 @@ _RULES_TEXT: Final = (
     '  - \'has(pipelineRun.metadata.labels) ? [label("a", "b")] : []\'\n'
     '  - \'annotation("kueue.konflux-ci.dev/requests-cpu", "1")\'\n'
 )
-_RULES: Final = parse_rules(_RULES_TEXT, _ENGINE)
+RULES: Final = parse_rules(_RULES_TEXT, _ENGINE)
 
 
 def review(obj: Any, old: Any = None, operation: str = "CREATE") -> dict[str, Any]:
@@ -82,7 +82,7 @@ def _conversion(*found: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _mutate(data: bytes) -> object:
-    return asyncio.run(Reviewer().mutate(data, _RULES, None))
+    return asyncio.run(Reviewer().mutate(data, RULES, None))
 
 
 def _validate(data: bytes) -> object:

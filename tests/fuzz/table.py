@@ -6,6 +6,7 @@ from itertools import chain
 from tests.fuzz import (
     console,
     documents,
+    jobs,
     kubernetes,
     messages,
     outside,
@@ -25,6 +26,7 @@ def borders() -> tuple[Border, ...]:
         patcher.borders(),
         console.borders(),
         reviews.borders(),
+        jobs.borders(),
         documents.borders(),
         outside.borders(),
     )

@@ -76,6 +76,52 @@ def broken(*samples: Any) -> Strategy:
     return st.tuples(st.integers(0, len(samples) - 1), _BREAKS).map(build)
 
 
+LONG: Final = 4_000
+"""Items of a long list: what is quadratic in them takes seconds, what is linear milliseconds."""
+
+_ITEMS: Final[Sequence[Callable[[int], Any]]] = (
+    lambda _: {}, lambda _: None, lambda n: n, lambda n: f"a{n}", lambda _: "a", lambda _: [],
+    lambda n: {"name": f"a{n}"}, lambda _: {"name": "a"}, lambda n: {"name": f"a{n}", "value": "1"},
+    lambda n: {"type": f"A{n}", "status": "True"}, lambda n: {"key": f"a{n}", "operator": "Exists"},
+)  # fmt: skip
+_ITEM_BYTES_MAX: Final = 60
+
+
+def long(sample: Any) -> Strategy:
+    """The sample, of which one part is a list or a map of thousands of small things, or a long text."""
+    text, paths = json.dumps(sample), [path for path in _paths(sample) if len(path) > 1]
+
+    def build(drawn: tuple[int, str, int]) -> Any:
+        number, way, item = drawn
+        root = {"": json.loads(text)}
+        path = paths[number % len(paths)]
+        *above, last = path
+        parent: Any = root
+        for step in above:
+            parent = parent[step]
+        parent[last] = _lengthened(parent[last], way, _ITEMS[item])
+        return root[""]
+
+    ways = st.sampled_from(["more", "more", "list", "map", "text"])
+    return st.tuples(st.integers(0, 10_000), ways, st.integers(0, len(_ITEMS) - 1)).map(build)
+
+
+def _lengthened(value: Any, way: str, item: Callable[[int], Any]) -> Any:
+    if way == "text":
+        return ("1" if isinstance(value, int) else str(value)[:4] or "a") * LONG
+    if way == "map" or (way == "more" and isinstance(value, dict)):
+        return {**value, **_many(item)} if isinstance(value, dict) else _many(item)
+    if way == "more" and isinstance(value, list) and value:
+        first = json.dumps(value[0])
+        if len(first) <= _ITEM_BYTES_MAX:
+            return [*value, *(json.loads(first) for _ in range(LONG))]
+    return [*(value if isinstance(value, list) else ()), *(item(n) for n in range(LONG))]
+
+
+def _many(item: Callable[[int], Any]) -> dict[str, Any]:
+    return {f"k{n}": item(n) for n in range(LONG)}
+
+
 def _paths(value: Any, here: Path = ("",)) -> Iterator[Path]:
     yield here
     if isinstance(value, dict):
