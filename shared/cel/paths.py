@@ -7,6 +7,7 @@ for an expression.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from shared.cel.extent import Meter, TooMuchError
 from shared.cel.syntax import children
 
 Wanted = dict[str, Any]
@@ -32,32 +33,46 @@ def wanted(checked: Any) -> Wanted:
 
 
 def merge(into: Wanted, more: Wanted) -> None:
-    """Add the fields that another expression reads."""
+    """Add the fields that another expression reads. `more` is not changed, also not later."""
     for key, sub in more.items():
-        if key not in into:
-            into[key] = sub
-        elif into[key] is not None and sub is not None:
-            merge(into[key], sub)
-        else:
+        if sub is None or (key in into and into[key] is None):
             into[key] = None
+        else:
+            merge(into.setdefault(key, {}), sub)
 
 
-def pruned(value: Mapping[str, Any], fields: Wanted) -> dict[str, Any]:
-    """Return the wanted part of `value`, without fields that are null."""
+def pruned(value: Mapping[str, Any], fields: Wanted, meter: Meter | None = None) -> dict[str, Any]:
+    """Return the wanted part of `value`, without fields that are null.
+
+    `meter` counts what is returned: raises its `TooMuchError` with the path.
+    """
     kept: dict[str, Any] = {}
     for key, sub in fields.items():
         item = value.get(key)
-        if item is not None:
-            kept[key] = item if sub is None else _part(item, sub)
+        if item is None:
+            continue
+        try:
+            kept[key] = _whole(item, meter) if sub is None else _part(item, sub, meter)
+        except TooMuchError as error:
+            error.inside(key)
+            raise
+    if meter is not None:
+        meter.count(len(kept))
     return kept
 
 
-def _part(item: Any, sub: Wanted) -> Any:
+def _whole(item: Any, meter: Meter | None) -> Any:
+    return item if meter is None else meter.whole(item)
+
+
+def _part(item: Any, sub: Wanted, meter: Meter | None) -> Any:
     if isinstance(item, dict):
-        return item if ELEMENTS in sub else pruned(item, sub)
+        return _whole(item, meter) if ELEMENTS in sub else pruned(item, sub, meter)
     if isinstance(item, list) and (of_each := sub.get(ELEMENTS, sub)) is not None:
-        return [_part(one, of_each) for one in item]
-    return item
+        if meter is not None:
+            meter.count(len(item))
+        return [_part(one, of_each, meter) for one in item]
+    return _whole(item, meter)
 
 
 def _note(found: Wanted, path: Path, last_only: Wanted | None) -> None:

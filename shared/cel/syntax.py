@@ -40,6 +40,7 @@ _MESSAGES: Final[dict[str, list[tuple[str, int, str]]]] = {
     "Comprehension": [
         ("iter_var", 1, "string"),
         ("iter_range", 2, "Expr"),
+        ("accu_var", 3, "string"),
         ("accu_init", 4, "Expr"),
         ("loop_condition", 5, "Expr"),
         ("loop_step", 6, "Expr"),

@@ -6,7 +6,7 @@ All methods are pure: they take an object and return facts or patches.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from shared.contracts.kube.bodies import annotations_of, labels_of, map_at, maps_at, spec_of
 from shared.contracts.kube.kinds import POD, TASK_RUN, Kind, Object
@@ -17,7 +17,7 @@ from shared.integrations.compiled import Compiled, PodGroupsPlan, Slot, compiled
 from shared.integrations.document import Lines, read
 from shared.integrations.ended import FAILURE, SUCCESS, decisive, has_ended
 from shared.integrations.errors import ObjectError
-from shared.integrations.expressions import value_of
+from shared.integrations.expressions import together
 from shared.integrations.pointers import Tokens, entries, found, pointer, with_missing_maps
 from shared.integrations.related.wrapped import (
     ITEMS_MAX,
@@ -28,7 +28,7 @@ from shared.integrations.related.wrapped import (
 )
 from shared.integrations.schema import check_schema
 from shared.integrations.shape import role_hash
-from shared.integrations.views import View, Views, moment, shown
+from shared.integrations.views import View, Views, moment, refused
 from shared.integrations.writing.patches import Patches, applied, only_ends, operation
 from shared.integrations.writing.templates import (
     PodSetInfo,
@@ -185,7 +185,9 @@ class Integration:
 
     def problems(self, obj: Object) -> tuple[str, ...]:
         """Why it cannot be read: field of the document, or of the object, and reason."""
-        view = self._views.of(obj)
+        return self._problems_of(self._views.of(obj))
+
+    def _problems_of(self, view: View) -> tuple[str, ...]:
         return (*(f"Integration {self.name}: {p}" for p in view.problems), *view.faults)
 
     def matches(self, obj: Object) -> bool:
@@ -193,9 +195,7 @@ class Integration:
 
         True if that cannot be decided: the object then waits, and its reason says what failed.
         """
-        return "match" not in self._expressions or bool(
-            self._views.of(obj).results.get("match", True)
-        )
+        return "match" not in self._expressions or _is_meant(self._views.of(obj))
 
     def makes(self, kind: Kind) -> bool:
         """Whether the controller of this kind makes jobs of that kind, which run on its quota."""
@@ -290,11 +290,17 @@ class Integration:
 
     def templates(self, obj: Object) -> list[tuple[Tokens, Object]]:
         """Path of its template and pod set, of each. Raises `ObjectError` with all problems."""
-        if problems := self.problems(obj):
+        return self._templates_of(self._views.of(obj), obj)
+
+    def counted(self, obj: Object) -> list[tuple[Tokens, Object]]:
+        """The same of an object inside of another one; nothing of one that cannot wait."""
+        view = self._views.look(obj)
+        return self._templates_of(view, obj) if _is_meant(view) else []
+
+    def _templates_of(self, view: View, obj: Object) -> list[tuple[Tokens, Object]]:
+        if problems := self._problems_of(view):
             raise ObjectError("; ".join(problems))
-        return [
-            (asked.template_path, pod_set_of(obj, asked)) for asked in self._views.of(obj).pod_sets
-        ]
+        return [(asked.template_path, pod_set_of(obj, asked)) for asked in view.pod_sets]
 
     def priority_class(self, obj: Object) -> str:
         """The PriorityClass that the object names outside of its templates; empty if it names none."""
@@ -302,12 +308,12 @@ class Integration:
 
     def refusals(self, obj: Object) -> list[str]:
         """Why the object is refused: field, value and what to do. Empty if it may wait and run."""
-        own = [
-            f"{'.'.join(rule.field)}: {_value(found(obj, rule.field))}: {rule.message}"
-            for rule in self._compiled.refusals
-            if value_of(rule.when.expression, obj) is True
-        ]
-        return own if not self.wraps else [*own, *self._refusals_inside(obj)]
+        large = (f"Integration {self.name}: {why}" for why in self._views.why_too_large(obj))
+        own = [*large, *refused(self._compiled.refusals, obj)]
+        if not self.wraps:
+            return own
+        with together():
+            return [*own, *self._refusals_inside(obj)]
 
     def _refusals_inside(self, obj: Object) -> Iterator[str]:
         yield from self._views.of(obj).faults
@@ -474,16 +480,14 @@ class Integration:
         }
 
 
+def _is_meant(view: View) -> bool:
+    """Whether the document means the object, also if that cannot be decided."""
+    return bool(view.results.get("match", True))
+
+
 def _gates(obj: Object) -> Sequence[Object]:
     """The scheduling gates of a pod."""
     return maps_at(obj, "spec", "schedulingGates")
-
-
-def _value(value: Any) -> str:
-    """A value of an object, for people; a map or a list is too long."""
-    if value is None:
-        return "absent"
-    return "set" if isinstance(value, dict | list) else shown(value).replace("True", "true")
 
 
 def _uid_test(obj: Object) -> Object:

@@ -10,9 +10,17 @@ from typing import Any, Final, NamedTuple
 from shared.cel.values import MAP, NULL
 from shared.contracts.kube.bodies import annotations_of, map_at
 from shared.contracts.kube.kinds import Object
-from shared.integrations.compiled import Compiled, PodSetPlan, Slot, WrappedPlan
+from shared.integrations.compiled import Compiled, PodSetPlan, RefusalRule, Slot, WrappedPlan
 from shared.integrations.errors import ObjectError
-from shared.integrations.expressions import Failure, Group, Items, Programs, value_of
+from shared.integrations.expressions import (
+    Failure,
+    Group,
+    Items,
+    Programs,
+    excess,
+    together,
+    value_of,
+)
 from shared.integrations.pointers import entries, found
 from shared.integrations.related.wrapped import (
     ITEMS_MAX,
@@ -21,6 +29,7 @@ from shared.integrations.related.wrapped import (
     pods_inside,
     shown_item,
 )
+from shared.integrations.remembered import Remembered
 
 _TYPES: Final[Mapping[str, frozenset[type]]] = {
     "bool": frozenset({bool}),
@@ -30,10 +39,6 @@ _TYPES: Final[Mapping[str, frozenset[type]]] = {
     "timestamp": frozenset({datetime}),
     "null": frozenset({type(None)}),
 }
-_KEPT: Final = 256
-"""Number of remembered objects: enough to evaluate once for each event, however often it is asked
-about."""
-
 POD_SETS_MAX: Final = 18
 """As many as a Workload may have. More are not read: an object may hold 100,000."""
 
@@ -41,6 +46,10 @@ _FIRST: Final = ("match", "held", "active", "ready", "success", "failure")
 _SHOWN_CHARS: Final = 60
 _DIGITS_MAX: Final = 18
 """Digits of a whole number in a text. More exceed 64 bits, or what Python reads."""
+
+
+_REMEMBERED: Final = Remembered()
+"""Of all kinds."""
 
 
 class Asked(NamedTuple):
@@ -90,6 +99,9 @@ class View:
     faults: list[str] = field(default_factory=list)
     """What is wrong with the object: paths that lead nowhere."""
 
+    too_large: bool = False
+    """True if it is too large for an expression."""
+
 
 class Views:
     """Evaluates each version of an object once."""
@@ -111,14 +123,14 @@ class Views:
             self._plans.append((plan, len(expressions), ""))
             expressions += [slot.expression for slot in plan.slots()]
         groups = [
-            Group.of(plan.index, [slot.expression for slot in plan.slots()]) for plan in grouped
+            Group.of(plan.index, [slot.expression for slot in plan.slots()], _most_items(plan))
+            for plan in grouped
         ]
         for place, (plan, group) in enumerate(zip(grouped, groups, strict=True)):
             self._plans.append((plan, len(expressions) + place, group.variable))
         self._plans.sort(key=lambda entry: entry[0].index)
         self._pod_readers = {plan.index: _PodSetReader(plan) for plan in compiled.pod_sets}
         self._programs = Programs(expressions, groups)
-        self._known: dict[int, tuple[Object, object, View]] = {}
 
     def of(self, obj: Object) -> View:
         """The view of an object.
@@ -128,14 +140,11 @@ class Views:
         """
         version = map_at(obj, "metadata").get("resourceVersion")
         if version is None:
-            return self._look(obj)
-        known = self._known.get(id(obj))
-        if known is not None and known[0] is obj and known[1] == version:
-            return known[2]
-        view = self._look(obj)
-        if len(self._known) >= _KEPT:
-            del self._known[next(iter(self._known))]
-        self._known[id(obj)] = (obj, version, view)
+            return self.look(obj)
+        view: View | None = _REMEMBERED.get(self, obj, version)
+        if view is None:
+            view = self.look(obj)
+            _REMEMBERED.put(self, obj, version, view)
         return view
 
     def seldom(self, name: str, obj: Object) -> Any:
@@ -147,11 +156,21 @@ class Views:
         value = _Reader(name, slot).read(value_of(slot.expression, obj), view.problems)
         return None if view.problems else value
 
+    def why_too_large(self, obj: Object) -> Iterator[str]:
+        """Yield why the spec is too large for expressions. A status is written by a controller."""
+        view = self.of(obj)
+        if view.too_large:
+            own = self.look({key: value for key, value in obj.items() if key != "status"})
+            yield from own.problems if own.too_large else ()
+        for slot in (asked.plan.template_from for asked in view.pod_sets):
+            if slot is not None and (reason := excess(slot.expression, obj)):
+                yield f"{slot.field}: {reason}"
+
     @staticmethod
     def _items(obj: Object, plan: PodSetPlan, problems: list[str]) -> Items:
         """The items that are not null, those of `order` first."""
         path = plan.each or ()
-        most = POD_SETS_MAX if plan.wrapped is None else ITEMS_MAX
+        most = _most_items(plan)
         there = ((key, item) for key, item in entries(found(obj, path)) if item is not None)
         items = list(islice(there, most + 1))
         if len(items) <= most:
@@ -184,7 +203,8 @@ class Views:
                 f"{number} pod sets are more than the {POD_SETS_MAX} that a Workload has"
             )
 
-    def _look(self, obj: Object) -> View:
+    def look(self, obj: Object) -> View:
+        """The view of an object, which is not remembered."""
         view = View()
         items = {
             variable: self._items(obj, plan, view.problems)
@@ -192,6 +212,7 @@ class Views:
             if plan.each is not None
         }
         results = self._programs.evaluate(obj, items)
+        view.too_large = _is_too_large(results)
         for reader, result in zip(self._readers, results, strict=False):
             before = len(view.problems)
             value = reader.read(result, view.problems)
@@ -208,11 +229,36 @@ class Views:
                 ]
             found_here = [one for one in asked if one is not None]
             if plan.wrapped is not None:
-                found_here = list(self._inside(obj, plan.wrapped, found_here, view))
+                with together():
+                    found_here = list(self._inside(obj, plan.wrapped, found_here, view))
             view.pod_sets += found_here
         if len(view.pod_sets) > 1:
             view.problems += _twins(view.pod_sets)
         return view
+
+
+def refused(rules: Sequence[RefusalRule], obj: Object) -> Iterator[str]:
+    """Yield why rules of a document refuse an object: field, value and what to do."""
+    for rule in rules:
+        result, where = value_of(rule.when.expression, obj), ".".join(rule.field)
+        if isinstance(result, Failure) and result.too_much:
+            yield f"{where}: {result.reason}"
+        elif result is True:
+            yield f"{where}: {_value(found(obj, rule.field))}: {rule.message}"
+
+
+def _value(value: Any) -> str:
+    """A value of an object, for people; a map or a list is too long."""
+    if value is None:
+        return "absent"
+    return "set" if isinstance(value, dict | list) else shown(value).replace("True", "true")
+
+
+def _is_too_large(results: Sequence[Any]) -> bool:
+    return any(
+        one.too_much if isinstance(one, Failure) else isinstance(one, list) and _is_too_large(one)
+        for one in results
+    )
 
 
 class _Reader:
@@ -325,6 +371,10 @@ class _PodSetReader:
             requests=requests,
             added=added,
         )
+
+
+def _most_items(plan: PodSetPlan) -> int:
+    return POD_SETS_MAX if plan.wrapped is None else ITEMS_MAX
 
 
 def _twins(pod_sets: Sequence[Asked]) -> Iterator[str]:

@@ -29,8 +29,8 @@ class Reader(Protocol):
     def matches(self, obj: Object) -> bool:
         """Whether the object makes pods that count."""
 
-    def templates(self, obj: Object) -> list[tuple[Tokens, Object]]:
-        """Path of the pod template and pod set, of each pod set. Raises `ObjectError`."""
+    def counted(self, obj: Object) -> list[tuple[Tokens, Object]]:
+        """Path of the pod template and pod set, of each pod set that counts. Raises `ObjectError`."""
 
     def refusals(self, obj: Object) -> list[str]:
         """Why the object is refused."""
@@ -79,8 +79,9 @@ def pods_inside(item: Any, plan: WrappedPlan, where: str, reader_of: ReaderOf) -
 
 def refusals_inside(item: Any, plan: WrappedPlan, where: str, reader_of: ReaderOf) -> Iterator[str]:
     """Yield why the object in an item cannot be counted or stopped: path, value and cause."""
-    inner = found(item, plan.object)
-    reader = _reader(inner, reader_of) if isinstance(inner, dict) else None
+    given = found(item, plan.object)
+    inner = _without_status(given) if isinstance(given, dict) else {}
+    reader = _reader(inner, reader_of)
     if reader is not None and not reader.looks_elsewhere and reader.matches(inner):
         for refusal in reader.refusals(inner):
             yield f"{_path(where, plan.object)}.{refusal}"
@@ -94,7 +95,12 @@ def _inner(item: Any, plan: WrappedPlan, where: str) -> Object:
     inner = found(item, plan.object)
     if not isinstance(inner, dict):
         raise ObjectError(f"{_path(where, plan.object)}: must be an object")
-    return inner
+    return _without_status(inner)
+
+
+def _without_status(inner: Object) -> Object:
+    """What is to be made has no status yet, whatever its author writes into it."""
+    return {key: value for key, value in inner.items() if key != "status"}
 
 
 def _reader(inner: Object, reader_of: ReaderOf) -> Reader | None:
@@ -118,8 +124,7 @@ def _known(
             "read inside another one; give it a queue of its own instead"
         )
     try:
-        if reader.matches(inner):
-            yield from reader.templates(inner)
+        yield from reader.counted(inner)
     except ObjectError as error:
         raise ObjectError(f"{here}: {error}") from error
 

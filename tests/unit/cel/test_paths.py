@@ -64,3 +64,12 @@ def test_paths_of_two_expressions_are_the_union() -> None:
     merge(fields, {"a": {"d": {}}, "c": {"e": None}, "f": {"g": None}})
     merge(fields, {"f": None})
     assert fields == {"a": {"b": None, "d": {}}, "c": None, "f": None}
+
+
+def test_merging_leaves_what_is_merged_as_it_is() -> None:
+    one: Wanted = {"status": {"active": None}}
+    together: Wanted = {}
+    merge(together, one)
+    merge(together, {"status": {"indexes": None}})
+    assert one == {"status": {"active": None}}
+    assert together == {"status": {"active": None, "indexes": None}}

@@ -44,6 +44,17 @@ def test_running_job_with_more_pods_is_outgrown(spec: Json, outgrown: Json | Non
     assert state.outgrown == outgrown
 
 
+def test_running_job_with_a_status_that_is_too_large_is_counted_by_its_spec() -> None:
+    spec = {"suspend": False, "parallelism": 3, "completions": 9, "completionMode": "Indexed"}
+    state = projected(
+        seen(kinds.WORKLOAD, with_quota("train", "u-1", 3)),
+        seen(kinds.JOB, job(spec=spec, status={"active": 3, "completedIndexes": "7," * 400_000})),
+    )
+    assert state.outgrown is None
+    assert [one.count for one in state.pod_sets] == [3]
+    assert "more than 500,000 characters" in (state.inadmissible or "")
+
+
 @pytest.mark.parametrize(
     ("parallelism", "least", "outgrown"),
     [(3, None, None), (4, None, {"main": 4}), (3, 1, {"main": 3})],

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gzip
 import ssl
+from base64 import b64decode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from io import BytesIO
@@ -20,6 +21,7 @@ from services.classifier.evaluation.pool import EvaluationPool
 from services.classifier.rules.holder import RulesHolder
 from services.classifier.webhook.app import webhook_app
 from services.classifier.webhook.reviewer import Reviewer
+from shared.contracts.kube.names import QUEUE
 from shared.contracts.webhook import CONVERT_PATH, MUTATE_PATH, VALIDATE_PATH
 from shared.runtime.certificates import CertificateFolder
 from shared.runtime.connections import ConnectionLimits
@@ -27,6 +29,7 @@ from shared.runtime.web import WebServer
 from shared.testing.waiting import eventually
 from tests.unit.classifier.webhook.reviews import review, run
 from tests.unit.classifier.webhook.test_app import real_now
+from tests.unit.integrations.test_bounds import HOSTILE, made
 
 EXAMPLE = Path("deploy/examples/konflux/classifier/config.yaml")
 MIB = 2**20
@@ -204,6 +207,30 @@ async def test_objects_that_cost_too_much_are_refused_with_cause_limit_and_advic
             assert "at most" in response["status"]["message"], name
             assert len(response["status"]["message"]) < 1_000, name
             assert refused(cause) == before + 1, name
+        await webhook.answers()
+
+
+UNCOUNTABLE = {
+    "JobSet with thousands of parts": "more than 18 items",
+    "SparkApplication with thousands of sidecars": "too many for its expressions: at most",
+}
+
+
+async def test_what_expressions_cannot_look_at_is_refused_and_a_status_is_left_out(
+    tmp_path: Path,
+) -> None:
+    """An API server sends a new object with the status that its tenant wrote, and drops that later."""
+    async with target(tmp_path) as webhook:
+        for name in (*UNCOUNTABLE, "JobSet with thousands of statuses"):
+            kind, fields, _ = HOSTILE[name]
+            obj = made(kind, fields)
+            obj["metadata"]["labels"] = {QUEUE: "mine"}
+            status, response = await webhook.send(review(obj))
+            assert (status, response["allowed"]) == (200, name not in UNCOUNTABLE), name
+            if name in UNCOUNTABLE:
+                assert UNCOUNTABLE[name] in response["status"]["message"]
+            else:
+                assert b"suspend" in b64decode(response["patch"])
         await webhook.answers()
 
 

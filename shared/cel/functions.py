@@ -1,0 +1,77 @@
+"""Functions that expressions of Integrations have beside CEL's: each looks once at what it is given.
+
+In CEL the same takes a loop for each look-up, and a copy of its result for each item of the loop.
+"""
+
+from typing import Any, Final
+
+from cel_expr_python import cel
+
+_PART_MAX: Final = 37
+"""Characters of a range of two numbers of 64 bits. Many digits take long to read."""
+
+
+def extension() -> Any:
+    """`indexesBelow`, `named` and `valuesIn`, for an environment."""
+    list_, map_ = cel.Type.List(cel.Type.DYN), cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
+    text, number, anything = cel.Type.STRING, cel.Type.INT, cel.Type.DYN
+
+    def method(name: str, returns: Any, parameters: list[Any], called: Any) -> Any:
+        return cel.Overload(
+            name, return_type=returns, parameters=parameters, is_member=True, impl=called
+        )
+
+    below = method("indexes_below", number, [text, number], _indexes_below)
+    named_ = method("named_in_list", anything, [list_, text], _named)
+    among = [
+        method("values_of_map_in", number, [map_, list_], _values_in),
+        method("values_of_list_in", number, [list_, list_], _values_in),
+    ]
+    return cel.CelExtension(
+        "sluicegate",
+        [
+            cel.FunctionDecl("indexesBelow", [below]),
+            cel.FunctionDecl("named", [named_]),
+            cel.FunctionDecl("valuesIn", among),
+        ],
+    )
+
+
+def _indexes_below(text: str, limit: int) -> int:
+    """Return how many whole numbers below `limit` a text such as `1,3-5` names.
+
+    Raises `ValueError` for another text.
+    """
+    ranges: list[tuple[int, int]] = []
+    single: set[int] = set()
+    for part in text.split(","):
+        if len(part) > _PART_MAX:
+            raise ValueError(f"{part[:_PART_MAX]}… is no index")
+        if "-" in part:
+            first, last = part.split("-")
+            ranges.append((int(first), int(last or first)))
+        elif part:
+            single.add(int(part))
+    if not ranges:
+        return sum(one < limit for one in single)
+    count = following = 0
+    for start, end in sorted([*ranges, *((one, one) for one in single)]):
+        if end >= following:
+            count += max(min(end + 1, limit) - max(start, following), 0)
+            following = end + 1
+    return count
+
+
+def _named(items: list[Any], name: str) -> Any:
+    """Return the first map of a list whose field `name` is that; an empty map if there is none."""
+    for item in items:
+        if isinstance(item, dict) and item.get("name") == name:
+            return item
+    return {}
+
+
+def _values_in(values: Any, texts: list[Any]) -> int:
+    """Return how many values of a map or a list are among those texts."""
+    wanted = frozenset(text for text in texts if isinstance(text, str))
+    found = values.values() if isinstance(values, dict) else values
+    return sum(isinstance(one, str) and one in wanted for one in found)

@@ -1,0 +1,67 @@
+"""What was found in an object, remembered while the object is asked about; bounded in bytes over all kinds.
+
+One event asks many times about one object, and about those that control it. An object of 1.5 MB takes 15 MB
+of memory, so that a number of objects alone would be no bound.
+"""
+
+from typing import Any, Final
+
+from shared.contracts.kube.kinds import Object
+
+BYTES_MAX: Final = 16 << 20
+"""Of all remembered objects together. One that is larger alone is kept until the next one comes."""
+
+OBJECTS_MAX: Final = 256
+
+_ELEMENT_BYTES: Final = 100
+"""An entry of a list or a map with a short key and a short value."""
+
+_OBJECT_BYTES: Final = 1_000
+
+
+class Remembered:
+    """Answers by object. An object is known by its identity and version: nobody changes one in place."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], tuple[Object, object, Any, int]] = {}
+        self.bytes = 0
+        """Of the objects that are kept, about."""
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def get(self, asker: object, obj: Object, version: object) -> Any:
+        """What was put for this object and asker; None if nothing is remembered."""
+        known = self._known.get((id(asker), id(obj)))
+        found = known is not None and known[0] is obj and known[1] == version
+        return known[2] if known is not None and found else None
+
+    def put(self, asker: object, obj: Object, version: object, answer: Any) -> None:
+        """Remember an answer, and forget the oldest ones for it."""
+        self._forget((id(asker), id(obj)))
+        size = bytes_of(obj, BYTES_MAX)
+        while self._known and (self.bytes + size > BYTES_MAX or len(self._known) >= OBJECTS_MAX):
+            self._forget(next(iter(self._known)))
+        self._known[id(asker), id(obj)] = (obj, version, answer, size)
+        self.bytes += size
+
+    def _forget(self, key: tuple[int, int]) -> None:
+        gone = self._known.pop(key, None)
+        self.bytes -= 0 if gone is None else gone[3]
+
+
+def bytes_of(value: Any, most: int) -> int:
+    """About how much memory a JSON value takes. Stops where it is more than `most`."""
+    found, level = _OBJECT_BYTES, [value]
+    while level:
+        below: list[Any] = []
+        for one in level:
+            if isinstance(one, str):
+                found += len(one)
+            elif isinstance(one, dict | list):
+                found += len(one) * _ELEMENT_BYTES
+                if found > most:
+                    return found
+                below += one.values() if isinstance(one, dict) else one
+        level = below
+    return found

@@ -1,0 +1,50 @@
+"""What is remembered of objects is bounded in bytes over all kinds, not in objects."""
+
+from typing import Any
+
+from shared.contracts.kube.kinds import Object
+from shared.integrations.remembered import BYTES_MAX, OBJECTS_MAX, Remembered, bytes_of
+
+
+def large(version: int, entries: int = 80_000) -> Object:
+    env = [{"name": f"E{n}"} for n in range(entries)]
+    return {"metadata": {"resourceVersion": str(version)}, "spec": {"env": env}}
+
+
+def test_versions_of_a_large_object_are_not_all_kept() -> None:
+    known, asker, versions = Remembered(), object(), [large(n) for n in range(4)]
+    for n, obj in enumerate(versions):
+        known.put(asker, obj, n, f"view {n}")
+        assert known.bytes <= BYTES_MAX or len(known) == 1
+    assert known.get(asker, versions[-1], 3) == "view 3"
+    assert known.get(asker, versions[0], 0) is None
+
+
+def test_small_objects_stay_beside_each_other() -> None:
+    known, asker = Remembered(), object()
+    objects = [large(n, 10) for n in range(OBJECTS_MAX + 9)]
+    for n, obj in enumerate(objects):
+        known.put(asker, obj, n, n)
+    assert len(known) == OBJECTS_MAX
+    assert known.bytes == sum(bytes_of(obj, BYTES_MAX) for obj in objects[9:])
+    assert known.get(asker, objects[-9], OBJECTS_MAX) == OBJECTS_MAX
+
+
+def test_object_is_known_by_identity_version_and_asker() -> None:
+    known, asker = Remembered(), object()
+    obj: dict[str, Any] = {"a": 1}
+    known.put(asker, obj, "1", "view")
+    assert known.get(asker, dict(obj), "1") is None
+    assert known.get(asker, obj, "2") is None
+    assert known.get(object(), obj, "1") is None
+    known.put(asker, obj, "2", "newer")
+    assert (len(known), known.get(asker, obj, "2")) == (1, "newer")
+
+
+class Unread(list[Any]):
+    def __iter__(self) -> Any:
+        raise AssertionError("nobody has to walk through it")
+
+
+def test_large_object_is_not_measured_to_its_end() -> None:
+    assert bytes_of({"a": "b", "list": Unread([1] * 1_000)}, 10_000) > 100_000
