@@ -176,6 +176,22 @@ async def grows_from_nothing(field: Field) -> None:
     await field.patch(obj, {"spec": {"parallelism": 6}}, START["Job"])
 
 
+async def grows_beyond_what_is_counted(field: Field) -> None:
+    """Let what waits, and what runs, hold more than expressions are given."""
+    few, many = [{"name": "workers"}] * 120, [{"name": "workers"}] * 9_000
+    waiting = await field.waiting("JobSet", "large")
+    running = field.running["JobSet"]
+    for status in (few, many):
+        await field.patch(running, {"status": {"replicatedJobsStatus": status}})
+        await field.patch(waiting, {"status": {"replicatedJobsStatus": status}}, START["JobSet"])
+        await field.stage.settle(5)
+    (part, *_) = waiting["spec"]["replicatedJobs"]
+    parts = [{**part, "name": f"p{n}"} for n in range(120)]
+    await field.patch(waiting, {"spec": {"replicatedJobs": parts}}, START["JobSet"])
+    await field.stage.settle(10)
+    restarted(field)
+
+
 async def grows_a_child(field: Field) -> None:
     """Let more pods of a Job of an admitted JobSet run."""
     for child in await field.all(kinds.JOB):

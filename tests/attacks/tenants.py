@@ -234,6 +234,7 @@ SINGLE: Final[dict[str, Act]] = {
     "lets an admitted Job grow": writes.grows,
     "lets a Job grow that was admitted without pods": writes.grows_from_nothing,
     "lets a Job of an admitted JobSet grow": writes.grows_a_child,
+    "lets a JobSet grow beyond what is counted": writes.grows_beyond_what_is_counted,
     "starts the Jobs of a waiting JobSet": writes.starts_the_children,
     "gives the Jobs of a waiting JobSet to one that runs": writes.hands_on_the_children,
     "asks for less in the queue and for more at the start": writes.asks_for_less_in_the_queue,
