@@ -36,6 +36,9 @@ from shared.contracts.messages.workloads import Finish, PodSet, WorkloadState
 from shared.contracts.reasons import DEACTIVATED, DEACTIVATED_DUE_TO
 from shared.integrations import controller_uid
 
+_UNKNOWN: Final = "UNKNOWN"
+"""Kueue's word for a uid that is not known."""
+
 _WHOM: Final = re.compile(r"\(UID: [^)]*\)")
 """How quota's message names the preemptor."""
 
@@ -219,12 +222,15 @@ def _count_eviction(status: dict[str, Any], admission: Admission) -> None:
 
 
 def _preemption_text(admission: Admission, preemptor: Body | None) -> str:
-    """Quota's message, in Kueue's words, with the preemptor as the cluster knows it."""
-    if preemptor is None:
-        whom = str(admission.preempted_by)
-    else:
-        job_uid = labels_of(preemptor).get(names.JOB_UID_LABEL) or "UNKNOWN"
-        whom = f"UID: {preemptor['metadata']['uid']}, JobUID: {job_uid}"
+    """Quota's message, in Kueue's words, with the preemptor as the cluster knows it.
+
+    Its namespace and name are told to nobody: it may be another tenant's.
+    """
+    uid = job_uid = _UNKNOWN
+    if preemptor is not None:
+        uid = preemptor["metadata"]["uid"]
+        job_uid = labels_of(preemptor).get(names.JOB_UID_LABEL) or _UNKNOWN
+    whom = f"UID: {uid}, JobUID: {job_uid}"
     return _WHOM.sub(lambda _quotas: f"({whom})", admission.message, count=1)
 
 

@@ -140,7 +140,10 @@ TEXTS: dict[str, tuple[Json | None, str]] = {
         "(UID: w-2, JobUID: j-2)",
     ),
     "without a job": ({"metadata": {"uid": "w-2"}}, "(UID: w-2, JobUID: UNKNOWN)"),
-    "that is not known": (None, "(team-b/x)"),
+    "that is not known, whose name only its tenant may read": (
+        None,
+        "(UID: UNKNOWN, JobUID: UNKNOWN)",
+    ),
 }
 
 
