@@ -2,11 +2,14 @@
 
 The TaskRun gets the labels, annotations and finalizer of the multi-platform controller, because
 dashboards and tools read them. Events say what the TaskRun waits for, and why.
+
+The patcher may not read Secrets, so it cannot look at one before it deletes it. It writes the uid of each
+Secret that it makes into the TaskRun, and deletes that uid only.
 """
 
 import re
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
@@ -19,13 +22,20 @@ from services.patcher.cluster.refusals import HostRule, refused
 from services.patcher.cluster.writer import get_or_none
 from services.patcher.machines.seal_key import SealKeyStore
 from shared.bus.port import NeverError
-from shared.contracts.kube.bodies import Body, status_of
+from shared.contracts.kube.bodies import Body, annotations_of, status_of
 from shared.contracts.kube.kinds import POD, SECRET, TASK_RUN
-from shared.contracts.kube.names import MACHINE_READY
+from shared.contracts.kube.names import HOST_SECRET, MACHINE_READY
 from shared.contracts.messages.hosts import HostState
 from shared.contracts.multi_platform import FINALIZER, mounts_secret, secret_name
 from shared.contracts.seal import SealError, host_context
-from shared.kube.port import AlreadyExistsError, Kube, KubeError, NotFoundError, RefusedError
+from shared.kube.port import (
+    AlreadyExistsError,
+    ConflictError,
+    Kube,
+    KubeError,
+    NotFoundError,
+    RefusedError,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -124,7 +134,8 @@ def _annotations(host: HostState) -> dict[str, str | None]:
     }
     if host.failed_hosts:
         wanted["failed-hosts"] = ",".join(host.failed_hosts)
-    return {PREFIX + key: value for key, value in wanted.items()}
+    marks = {PREFIX + key: value for key, value in wanted.items()}
+    return marks | {HOST_SECRET: None} if host.state == "released" else marks
 
 
 def _uses_machine(host: HostState) -> bool:
@@ -163,6 +174,9 @@ class MachineSecrets:
     excluded: tuple[str, ...]
     """Patterns of namespaces in which nothing is made, changed or deleted."""
 
+    made: dict[str, str] = field(default_factory=dict)
+    """Uid of a TaskRun to that of its Secret, until the TaskRun names it."""
+
     async def apply(self, host: HostState) -> None:
         """Create the secret, or delete it with the release of the host. Can be repeated.
 
@@ -180,19 +194,35 @@ class MachineSecrets:
             if task_run is not None and not _is_build(task_run, host):
                 secret = secret_name(host.name)
                 raise _refused(host, HostRule.NO_BUILD, secret=secret)
-            if host.state == "released":
-                await self._delete(host)
             if task_run is None:
-                return  # The TaskRun is gone, and its secret with it.
-            if host.state != "released" and content:
+                self.made.pop(host.uid, None)
+                return  # The garbage collector deletes its secret: one that is left is somebody else's.
+            if host.state == "released":
+                await self._delete(host, task_run)
+            elif content:
                 await self._create(host, content)
-            await self._update_task_run(host, task_run)
+            await self._update_task_run(host, await self._with_record(host, task_run))
 
     async def _create(self, host: HostState, content: dict[str, str]) -> None:
-        # It exists if an earlier attempt created it; the patcher has no permission to read it. The
-        # namespace may be gone, and the TaskRun with it.
+        # It exists if an earlier attempt created it, or somebody else did; the patcher has no permission
+        # to read it. The namespace may be gone, and the TaskRun with it.
         with suppress(AlreadyExistsError, NotFoundError):
-            await self.kube.create(SECRET, _secret_object(host, content))
+            created = await self.kube.create(SECRET, _secret_object(host, content))
+            self.made[host.uid] = created["metadata"]["uid"]
+
+    async def _with_record(self, host: HostState, task_run: Body) -> Body:
+        """The TaskRun with the uid of the Secret that was made for it.
+
+        Between the two writes the patcher may end: then the Secret stays until the TaskRun is deleted.
+        """
+        uid = self.made.get(host.uid)
+        if host.state == "released" or uid is None:
+            return task_run
+        patch = {"metadata": {"uid": host.uid, "annotations": {HOST_SECRET: uid}}}
+        with suppress(NotFoundError, RefusedError):
+            task_run = await self.kube.patch(TASK_RUN, host.namespace, host.name, patch)
+        del self.made[host.uid]
+        return task_run
 
     def _content(self, host: HostState) -> dict[str, str]:
         content = host.secret or {}
@@ -237,6 +267,9 @@ class MachineSecrets:
         except KubeError as error:
             log.debug("pod not annotated; the kubelet syncs by itself", error=str(error))
 
-    async def _delete(self, host: HostState) -> None:
-        with suppress(NotFoundError):  # The garbage collector deleted it.
-            await self.kube.delete(SECRET, host.namespace, secret_name(host.name))
+    async def _delete(self, host: HostState, task_run: Body) -> None:
+        uid = annotations_of(task_run).get(HOST_SECRET) or self.made.pop(host.uid, None)
+        if uid is None:
+            return  # No Secret of ours is known: one of that name goes with its owner.
+        with suppress(NotFoundError, ConflictError):  # It is gone, or another Secret has its name.
+            await self.kube.delete(SECRET, host.namespace, secret_name(host.name), uid=uid)

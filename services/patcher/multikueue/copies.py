@@ -17,7 +17,7 @@ import structlog
 from services.patcher.cluster.errors import is_transient_refusal, retry_later
 from services.patcher.cluster.patches import if_unchanged, remove_finalizer
 from services.patcher.cluster.writer import get_or_none
-from services.patcher.multikueue.orders import OrderRule
+from services.patcher.multikueue.orders import OrderRule, is_copy_of_order
 from services.patcher.multikueue.priority import PriorityUpdater
 from shared.bus.follow import read
 from shared.bus.port import Bus, BusError, Entry, LaterError
@@ -332,7 +332,7 @@ class CopyReconciler:
             return
         try:
             found: Body = await self._kube.get(integration.kind, dispatch.namespace, target.name)
-            if not _is_copy_of_order(found, dispatch):
+            if not is_copy_of_order(integration.kind, found, dispatch):
                 self._refuse_change(dispatch, OrderRule.NOT_ITS_COPY, name=target.name)
                 return
             allowed = integration.ending_changes(found, changes)
@@ -399,22 +399,15 @@ class _NoIntegrationError(Exception):
 
 
 def _is_copy_of_hub(metadata: Metadata, wanted: Metadata) -> bool:
-    """True if both have the same origin label, and their orders name the same hub."""
+    """True if both have the same origin label and an order, and the orders name the same hub.
+
+    A copy without an order is a stock Kueue hub's: whatever its origin, it is not ours to touch.
+    """
     origin = (wanted.get("labels") or {}).get(ORIGIN)
     if origin is None or (metadata.get("labels") or {}).get(ORIGIN) != origin:
         return False
     hub, wanted_hub = _order(metadata).rpartition("/")[0], _order(wanted).rpartition("/")[0]
-    return not hub or not wanted_hub or hub == wanted_hub
-
-
-def _is_copy_of_order(found: Body, dispatch: Dispatch) -> bool:
-    """True if this order made the object. Everything else is left alone, whatever the order names."""
-    metadata = found["metadata"]
-    return (
-        bool((metadata.get("labels") or {}).get(ORIGIN))
-        and _workload_name(metadata) == dispatch.name
-        and _order(metadata) == f"{dispatch.cluster}/{dispatch.number}"
-    )
+    return bool(hub) and hub == wanted_hub
 
 
 def _only_our_finalizer_left(metadata: Metadata) -> bool:

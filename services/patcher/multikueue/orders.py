@@ -14,7 +14,8 @@ from services.patcher.cluster.cache import ObjectCache
 from services.patcher.cluster.errors import retry_later
 from services.patcher.cluster.writer import get_or_none
 from shared.bus.port import LaterError
-from shared.contracts.kube.kinds import LOCAL_QUEUE, WORKLOAD
+from shared.contracts.kube.bodies import Body, annotations_of, labels_of
+from shared.contracts.kube.kinds import LOCAL_QUEUE, WORKLOAD, Kind
 from shared.contracts.kube.names import ORIGIN
 from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.spokes import (
@@ -287,6 +288,17 @@ class OrderCheck:
             return True
         with retry_later():
             return await get_or_none(self.kube, LOCAL_QUEUE, namespace, name) is not None
+
+
+def is_copy_of_order(kind: Kind, found: Body, order: Dispatch) -> bool:
+    """True if this order made the object. Everything else is left alone, whatever the order names."""
+    metadata = found["metadata"]
+    named = metadata["name"] if kind == WORKLOAD else prebuilt_workload_of(found)
+    return (
+        bool(labels_of(found).get(ORIGIN))
+        and named == order.name
+        and annotations_of(found).get(ORDER) == f"{order.cluster}/{order.number}"
+    )
 
 
 def _malformed(field: str, problem: str) -> _RefusedError:

@@ -8,6 +8,7 @@ import structlog
 
 from services.patcher.cluster.errors import is_transient_refusal
 from services.patcher.cluster.writer import get_or_none
+from services.patcher.multikueue.orders import is_copy_of_order
 from shared.bus.follow import read
 from shared.bus.port import Bus, BusError, LaterError
 from shared.contracts.kube.bodies import Body, labels_of
@@ -15,7 +16,6 @@ from shared.contracts.kube.conditions import FINISHED, is_true
 from shared.contracts.kube.kinds import WORKLOAD, Kind
 from shared.contracts.kube.names import PRIORITY_CLASS_LABEL
 from shared.contracts.messages.dispatches import Dispatch
-from shared.contracts.messages.spokes import ORDER
 from shared.integrations import Integrations
 from shared.kube.port import Kube, NotFoundError, RefusedError
 
@@ -76,10 +76,8 @@ class PriorityUpdater:
         found = await get_or_none(self.kube, kind, dispatch.namespace, name)
         if found is None:
             return None
-        metadata = found["metadata"]
-        order = (metadata.get("annotations") or {}).get(ORDER)
-        is_ours = order == f"{dispatch.cluster}/{dispatch.number}"
-        return found if is_ours and not metadata.get("deletionTimestamp") else None
+        is_ours = is_copy_of_order(kind, found, dispatch)
+        return found if is_ours and not found["metadata"].get("deletionTimestamp") else None
 
     async def _patch(self, kind: Kind, found: Body, change: dict[str, Any]) -> None:
         metadata = found["metadata"]

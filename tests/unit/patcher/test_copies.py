@@ -106,6 +106,8 @@ async def test_copy_deleted_by_a_user_stays_until_its_withdrawal(spoke: Spoke) -
 OTHERS = {
     "it is no copy": {"labels": {}, "annotations": {}},
     "it is another hub's": {"annotations": {ORDER: "hub-b/7"}},
+    "it is a stock hub's": {"annotations": {}},
+    "its order names no hub": {"annotations": {ORDER: "/7"}},
     "it comes from elsewhere": {"labels": {ORIGIN: "b", PREBUILT: "wl"}},
 }
 

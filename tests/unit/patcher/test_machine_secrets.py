@@ -20,6 +20,7 @@ from services.simulator.local import LocalKube
 from shared.bus.port import LaterError, NeverError
 from shared.contracts.kube.bodies import as_body
 from shared.contracts.kube.kinds import SECRET, TASK_RUN
+from shared.contracts.kube.names import HOST_SECRET
 from shared.contracts.messages.hosts import HostState, SealKey
 from shared.contracts.multi_platform import FINALIZER
 from shared.contracts.seal import SealError, open_sealed, public_key_of, seal
@@ -74,7 +75,10 @@ class Setup:
     async def marks(self) -> tuple[dict[str, str], dict[str, str], list[str]]:
         metadata = (await self.kube.get(TASK_RUN, "default", "build"))["metadata"]
         fields = [metadata.get("labels") or {}, metadata.get("annotations") or {}]
-        short = [{k.removeprefix(PREFIX): v for k, v in one.items()} for one in fields]
+        short = [
+            {k.removeprefix(PREFIX): v for k, v in one.items() if k != HOST_SECRET}
+            for one in fields
+        ]
         return short[0], short[1], metadata.get("finalizers") or []
 
     async def contents(self) -> list[list[Any]]:
@@ -153,6 +157,43 @@ async def test_failed_hosts_are_annotated(setup: Setup) -> None:
     await setup.machines.apply(failed)
     assert await setup.marks() == (ALWAYS, {"failed-hosts": "a,b"}, [])
     assert await setup.secret() == {"error": "no host"}
+
+
+async def theirs(setup: Setup, task_run: str = "build") -> Any:
+    """A Secret that somebody else made under the name of a build's."""
+    metadata = {"name": f"multi-platform-ssh-{task_run}", "namespace": "default"}
+    return await setup.kube.create(SECRET, {"metadata": metadata, "data": {"id_rsa": "eA=="}})
+
+
+async def test_secret_without_a_task_run_is_not_deleted(setup: Setup) -> None:
+    kept = await theirs(setup, "prod-deploy")
+    gone = {"name": "prod-deploy", "uid": "made-up"}
+    await setup.machines.apply(setup.said("released").model_copy(update=gone))
+    assert (await setup.kube.list(SECRET)).items == [kept]
+
+
+async def test_secret_of_somebody_else_is_neither_changed_nor_deleted(setup: Setup) -> None:
+    kept = await theirs(setup)
+    for state in ("ready", "released"):
+        await setup.machines.apply(setup.said(state, **READY))
+    assert (await setup.kube.list(SECRET)).items == [kept]
+
+
+async def test_secret_that_somebody_made_after_ours_is_not_deleted(setup: Setup) -> None:
+    await setup.machines.apply(setup.said("ready", **READY))
+    await setup.kube.delete(SECRET, "default", MOUNTED)
+    kept = await theirs(setup)
+    await setup.machines.apply(setup.said("released", **SEATED))
+    assert (await setup.kube.list(SECRET)).items == [kept]
+    assert await setup.marks() == (ALWAYS, {}, [])
+
+
+async def test_another_patcher_deletes_the_secret_that_this_one_made(setup: Setup) -> None:
+    await setup.machines.apply(setup.said("ready", **READY))
+    setup.machines.made.clear()
+    await setup.machines.apply(setup.said("ready", **READY))
+    await setup.machines.apply(setup.said("released", **SEATED))
+    assert (await setup.kube.list(SECRET)).items == []
 
 
 async def test_another_task_run_of_the_name_is_not_changed(setup: Setup) -> None:

@@ -7,7 +7,7 @@ import pytest
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
 from shared.contracts.messages.dispatches import Dispatch
-from tests.unit.patcher.copy_stage import ORDER, ORIGIN, Spoke, copy, order
+from tests.unit.patcher.copy_stage import ORDER, ORIGIN, PREBUILT, Spoke, copy, order
 from tests.unit.patcher.stage import NOON
 from tests.unit.patcher.test_copies import spoke
 
@@ -93,7 +93,9 @@ async def test_withdrawn_copy_is_not_changed(spoke: Spoke) -> None:
 OTHERS: dict[str, dict[str, Any]] = {
     "of an earlier order": {"annotations": {ORDER: "hub/6"}},
     "of another hub": {"annotations": {ORDER: "hub-b/7"}},
+    "of another workload": {"labels": {LABEL: "low", ORIGIN: "multikueue", PREBUILT: "other"}},
     "no copy": {"labels": {LABEL: "low"}, "annotations": {}},
+    "no copy, with an order's mark": {"labels": {LABEL: "low", PREBUILT: "wl"}},
 }
 
 
