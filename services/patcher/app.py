@@ -36,6 +36,7 @@ from services.patcher.multikueue.copies import CopyReconciler
 from services.patcher.multikueue.heartbeat import Heartbeat
 from services.patcher.multikueue.hub_status import HubStatusWriter
 from services.patcher.multikueue.orders import OrderCheck
+from services.patcher.multikueue.placement import Placement
 from services.patcher.provisioning.controller import ProvisioningController
 from services.patcher.settings import PatcherSettings
 from services.patcher.workloads.check_states import CheckStates
@@ -277,7 +278,11 @@ def _handlers(
         copies=copies,
         orders=_order_check(parts),
         hub_status=HubStatusWriter(
-            kube=parts.kube, writer=parts.writer, cache=cache, now=parts.now
+            kube=parts.kube,
+            writer=parts.writer,
+            cache=cache,
+            placement=Placement(bus=parts.bus, kube=parts.kube, cache=cache),
+            now=parts.now,
         ),
         now=parts.now,
         own_kueue=settings.spoke_quota == "kueue",

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from tests.attacks import (
+    claims,
     cluster,
     consumers,
     contents,
@@ -33,6 +34,7 @@ def attacks() -> tuple[Attack, ...]:
         subjects.attacks(),
         strangers.attacks(),
         orders.attacks(),
+        claims.attacks(),
     )
     found = sorted(rows, key=lambda attack: attack.threat)
     names = [str(attack) for attack in found]

@@ -28,6 +28,11 @@ class HubStatusRule(MessageRule):
     """What the dispatcher says about a job or a spoke, which becomes a dead letter."""
 
     TARGET = ("home", "target", "home of {of}: target.uid: another job controls this Workload")
+    NOT_PLACED = (
+        "home",
+        "not-placed",
+        "home of {of}: quota gave it no MultiKueue check: it runs on no spoke",
+    )
     RUNS_HERE = (
         "home",
         "runs-here",

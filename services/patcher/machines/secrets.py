@@ -87,13 +87,13 @@ def task_run_patch(task_run: Body, host: HostState) -> dict[str, Any] | None:
     """A merge patch with labels, annotations and finalizer for the host's state; None if they match."""
     metadata = task_run["metadata"]
     patch: dict[str, Any] = {}
-    for field, wanted, present in (
+    for part, wanted, present in (
         ("labels", _labels(host), metadata.get("labels") or {}),
         ("annotations", _annotations(host), metadata.get("annotations") or {}),
     ):
         changed = {key: value for key, value in wanted.items() if present.get(key) != value}
         if changed:
-            patch[field] = changed
+            patch[part] = changed
     finalizers = list(metadata.get("finalizers") or [])
     held = host.state in {"launching", "ready"}
     if held and FINALIZER not in finalizers and not metadata.get("deletionTimestamp"):
@@ -134,8 +134,7 @@ def _annotations(host: HostState) -> dict[str, str | None]:
     }
     if host.failed_hosts:
         wanted["failed-hosts"] = ",".join(host.failed_hosts)
-    marks = {PREFIX + key: value for key, value in wanted.items()}
-    return marks | {HOST_SECRET: None} if host.state == "released" else marks
+    return {PREFIX + key: value for key, value in wanted.items()}
 
 
 def _uses_machine(host: HostState) -> bool:

@@ -11,6 +11,7 @@ from services.patcher.cluster.errors import is_transient_refusal, retry_later
 from services.patcher.cluster.patches import status_patch
 from services.patcher.cluster.refusals import HubStatusRule, refused
 from services.patcher.cluster.writer import Writer
+from services.patcher.multikueue.placement import Placement
 from shared.bus.port import LaterError, NeverError
 from shared.contracts.controllers import OWN_CONTROLLERS
 from shared.contracts.kube.bodies import Body, spec_of, status_of
@@ -22,6 +23,7 @@ from shared.contracts.messages.spokes import (
     HubStatus,
     SpokeState,
 )
+from shared.integrations import Integration
 from shared.kube.port import Kube, NotFoundError, Patch, RefusedError
 
 REFUSED_SECONDS: Final = 60.0
@@ -35,18 +37,25 @@ class HubStatusWriter:
     kube: Kube
     writer: Writer
     cache: ObjectCache
+    placement: Placement
     now: Callable[[], datetime]
 
     async def write_workload(self, update: HubStatus) -> None:
         """Write where a workload runs, and its copy's status on the job. Can be repeated.
 
-        Raises `LaterError`, and `NeverError` if the API server refuses the status of the copy.
+        Raises `LaterError`, and `NeverError` if the API server refuses the status of the copy, or quota
+        never sent the workload to a spoke.
         """
         with retry_later():
             try:
-                await self._write_cluster_name(update)
-                if update.status is not None:
-                    await self._write_job_status(update, update.status)
+                workload = await self._workload(update)
+                if workload is None or await self.placement.is_elsewhere(update):
+                    return
+                job = await self._job(update)
+                await self._check_placement(update, workload, job)
+                await self._write_cluster_name(update, workload)
+                if update.status is not None and job is not None:
+                    await self._write_job_status(update.status, *job)
             except NotFoundError:
                 return  # The job was deleted meanwhile, and its copy will be withdrawn.
             except RefusedError as error:
@@ -54,18 +63,49 @@ class HubStatusWriter:
                     raise LaterError(str(error)) from error
                 raise NeverError(f"the hub does not take the status of a copy: {error}") from error
 
-    async def _write_cluster_name(self, update: HubStatus) -> None:
-        """Write `clusterName` or `nominatedClusterNames`: only one of them is set, as in Kueue."""
+    async def _workload(self, update: HubStatus) -> Body | None:
+        """The Workload of the job that the message names; None if it is gone."""
         obj = self.cache.object(WORKLOAD, update.namespace, update.name)
         if obj is None:
             obj = await self.writer.get(WORKLOAD, update.namespace, update.name)
         if obj is None:
             if self.cache.workload(update.namespace, update.name) is None:
-                return
+                return None
             raise LaterError("its Workload is not made yet", delay_seconds=1.0)
         if not may_be_of(obj, update.target.uid):
             raise refused(HubStatusRule.TARGET, of=update.ref.path)
+        return obj
 
+    async def _job(self, update: HubStatus) -> tuple[Integration, Body] | None:
+        """The job that the message names; None if it is gone, or cannot wait here."""
+        target = update.target
+        integration = self.cache.integrations.find(group=target.group, plural=target.plural)
+        if integration is None:
+            return None
+        job = self.cache.object(integration.kind, update.namespace, target.name)
+        if job is None or job["metadata"]["uid"] != target.uid:
+            job = await self.writer.get(integration.kind, update.namespace, target.name)
+        if job is None or job["metadata"]["uid"] != target.uid:
+            return None
+        return integration, job
+
+    async def _check_placement(
+        self, update: HubStatus, workload: Body, found: tuple[Integration, Body] | None
+    ) -> None:
+        """Raise `NeverError` unless the workload may be on a spoke, and its job does not run here."""
+        if _only_clears(update):
+            return
+        if found is not None:
+            integration, job = found
+            if integration.runs_elsewhere(job):
+                return
+            if update.status is not None and not integration.held(job):
+                raise refused(HubStatusRule.RUNS_HERE, of=update.ref.path, job=update.target.name)
+        if not await self.placement.may_run_elsewhere(workload, update):
+            raise refused(HubStatusRule.NOT_PLACED, of=update.ref.path)
+
+    async def _write_cluster_name(self, update: HubStatus, obj: Body) -> None:
+        """Write `clusterName` or `nominatedClusterNames`: only one of them is set, as in Kueue."""
         if update.spoke is not None:
             obj = await self.writer.patch(
                 WORKLOAD, obj, partial(_nominate, update.spoke), subresource="status"
@@ -85,19 +125,9 @@ class HubStatusWriter:
 
         await self.writer.patch(WORKLOAD, obj, patch, subresource="status")
 
-    async def _write_job_status(self, update: HubStatus, status: dict[str, Any]) -> None:
-        target = update.target
-        integration = self.cache.integrations.find(group=target.group, plural=target.plural)
-        if integration is None:
-            return
-        job = self.cache.object(integration.kind, update.namespace, target.name)
-        if job is None:
-            job = await self.writer.get(integration.kind, update.namespace, target.name)
-        if job is None or job["metadata"]["uid"] != target.uid:
-            return
-        if not integration.runs_elsewhere(job) and not integration.held(job):
-            raise refused(HubStatusRule.RUNS_HERE, of=update.ref.path, job=target.name)
-
+    async def _write_job_status(
+        self, status: dict[str, Any], integration: Integration, job: Body
+    ) -> None:
         def patch(current: Body) -> Patch | None:
             if integration.finish(current) is not None:
                 return None  # The status of an ended job does not change.
@@ -141,6 +171,11 @@ class HubStatusWriter:
                 if not is_transient_refusal(error):
                     raise refused(invalid, of=f"{kind.kind} {name}", problem=error) from error
                 raise LaterError(str(error), delay_seconds=REFUSED_SECONDS) from error
+
+
+def _only_clears(update: HubStatus) -> bool:
+    """True if nothing is said but that the workload is on no spoke."""
+    return update.spoke is None and not update.nominated and update.status is None
 
 
 def _nominate(spoke: str, workload: Body) -> Patch | None:

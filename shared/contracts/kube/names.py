@@ -121,8 +121,8 @@ POD_PRIORITY_SOURCE: Final = "scheduling.k8s.io/priorityclass"
 MACHINE_READY: Final = "sluicegate.dev/machine-ready"
 """Annotation of a build pod. A change makes the kubelet mount the secret at once."""
 
-HOST_SECRET: Final = "sluicegate.dev/host-secret"
-"""Annotation of a TaskRun: the uid of the Secret that the patcher made for it, the only one that it deletes."""
+HOST_SECRET: Final = "sluicegate.dev/host-secret"  # noqa: S105 - a name, no secret
+"""Annotation of a TaskRun: the uid of the Secret that the patcher made for it, and may delete."""
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 """Label of a node, and the smallest topology domain of affinity."""

@@ -38,7 +38,9 @@ async def test_lifecycle_of_a_workload_causes_kueues_events(setup: Setup) -> Non
     finish = {"success": True, "message": "done", "at": NOON}
     await setup.bus.publish(projected(await setup.job(), phase="finished", finish=finish))
     await eventually(lambda: told(setup, "FinishedWorkload"))
-    preempted = "Preempted to accommodate a workload (UID: UNKNOWN, JobUID: UNKNOWN) due to prioritization"
+    preempted = (
+        "Preempted to accommodate a workload (UID: UNKNOWN, JobUID: UNKNOWN) due to prioritization"
+    )
     name = state.name
     assert await setup.events() == [
         ("Job", "CreatedWorkload", f"Created Workload: default/{name}"),

@@ -1,5 +1,6 @@
 """The hub's patcher writes clusterName and nominatedClusterNames as Kueue's webhook accepts them."""
 
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from services.classifier.validation import validate
 from services.simulator.local import LocalKube
+from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.messages.spokes import HubStatus
@@ -70,6 +72,7 @@ async def test_cluster_name_is_written_in_the_order_that_kueues_webhook_accepts(
     setup = Setup()
     setup.patchers_kube = Guarded(setup.api)
     await setup.bus.start()
+    await make_check(setup)
     await setup.start_patcher()
     try:
         state = await setup.submit()
@@ -80,3 +83,61 @@ async def test_cluster_name_is_written_in_the_order_that_kueues_webhook_accepts(
             await eventually(partial(shows, setup, state, expected))
     finally:
         await setup.kill_patcher()
+
+
+async def make_check(setup: Setup, controller: str = MULTIKUEUE) -> None:
+    metadata = {"name": "multikueue"}
+    spec = {"controllerName": controller}
+    await setup.kube.create(kinds.ADMISSION_CHECK, {"metadata": metadata, "spec": spec})
+
+
+DONE: Object = {"succeeded": 1, "conditions": [{"type": "Complete", "status": "True"}]}
+
+
+@pytest.fixture
+async def placed() -> AsyncIterator[tuple[Setup, WorkloadState]]:
+    """A workload that quota admitted on the spoke `east`."""
+    setup = Setup()
+    await setup.bus.start()
+    await make_check(setup)
+    await setup.start_patcher()
+    state = await setup.submit()
+    await setup.decide(state, "admitted", checks=["multikueue"], spoke="east")
+    await eventually(partial(is_listed, setup, state))
+    yield setup, state
+    await setup.kill_patcher()
+
+
+async def is_listed(setup: Setup, state: WorkloadState) -> bool:
+    status = (await setup.workload(state) or {}).get("status") or {}
+    return bool(status.get("admissionChecks"))
+
+
+async def has_ended(setup: Setup) -> bool:
+    return bool((await setup.job()).get("status"))
+
+
+async def test_end_on_a_spoke_that_was_taken_back_meanwhile_comes_home(
+    placed: tuple[Setup, WorkloadState],
+) -> None:
+    setup, state = placed
+    await setup.decide(state, "evicted", checks=["multikueue"], reason="Preempted")
+    await setup.decide(state, "waiting", reason="Preempted")
+    await eventually(partial(has_no_quota, setup, state))
+    await setup.bus.publish(home(state, status=DONE))
+    await eventually(partial(has_ended, setup))
+
+
+async def has_no_quota(setup: Setup, state: WorkloadState) -> bool:
+    return (await setup.conditions(state)).get("QuotaReserved") == "False"
+
+
+async def test_status_from_another_spoke_than_quota_admitted_it_on_is_not_written(
+    placed: tuple[Setup, WorkloadState],
+) -> None:
+    """The later message is handled after the first: they have one subject."""
+    setup, state = placed
+    await setup.bus.publish(home(state, spoke="west", status=DONE))
+    await setup.bus.publish(home(state, spoke="east"))
+    await eventually(partial(shows, setup, state, {"clusterName": "east"}))
+    assert not await has_ended(setup)

@@ -25,8 +25,9 @@ from services.simulator.scenarios.port import Verdict, run_world
 from services.simulator.scenarios.system import CLUSTER, System
 from shared.contracts import subjects
 from shared.contracts.kube import kinds
+from shared.contracts.kube.bodies import annotations_of
 from shared.contracts.kube.conditions import SUCCEEDED, has_status
-from shared.contracts.kube.names import OPERATOR_NAMESPACE
+from shared.contracts.kube.names import HOST_SECRET, OPERATOR_NAMESPACE
 from shared.contracts.messages.hosts import HostState, PlatformState
 from shared.contracts.multi_platform import PLATFORM_PARAMETER, SECRET_PREFIX
 from shared.contracts.simulation import DURATION
@@ -365,11 +366,19 @@ class _MachineWorld:
         return [] if gone else [f"{user} on {host}" for user in self.fleet.on(host)]
 
     async def _secrets(self) -> list[str]:
+        """Secrets of hosts, but those of TaskRuns that do not name them: the patcher was killed between."""
         found = []
         for team in TEAMS:
+            runs = (await self.system.kube.list(kinds.TASK_RUN, namespace=team)).items
+            unnoted = {
+                one["metadata"]["name"] for one in runs if HOST_SECRET not in annotations_of(one)
+            }
             for secret in (await self.system.kube.list(kinds.SECRET, namespace=team)).items:
                 name = secret["metadata"]["name"]
-                if name.startswith(SECRET_PREFIX):
+                if (
+                    name.startswith(SECRET_PREFIX)
+                    and name.removeprefix(SECRET_PREFIX) not in unnoted
+                ):
                     found.append(name)
         return found
 
