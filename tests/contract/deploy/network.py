@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address, ip_network
 from typing import Any, Final
 
 from tests.contract.deploy.rendering import Json, Pod
@@ -27,6 +28,7 @@ class Outside:
 
     name: str
     ports: Mapping[str, int] = field(default_factory=dict)
+    address: str = ""
 
 
 def allows(
@@ -70,9 +72,11 @@ def _is_peer(selectors: list[Json] | None, peer: Pod | Outside, namespace: str) 
     if not selectors:
         return True
     if isinstance(peer, Outside):
-        return False
+        blocks = [ip_network(one["ipBlock"]["cidr"]) for one in selectors if "ipBlock" in one]
+        return bool(peer.address) and any(ip_address(peer.address) in each for each in blocks)
     return any(
-        matches(one.get("podSelector", {}), peer.labels)
+        "ipBlock" not in one
+        and matches(one.get("podSelector", {}), peer.labels)
         and (
             matches(one["namespaceSelector"], NAMESPACES[peer.namespace])
             if "namespaceSelector" in one

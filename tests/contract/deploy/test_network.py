@@ -6,21 +6,25 @@ from itertools import chain, product
 from pathlib import Path
 from typing import Final
 
+import pytest
 import yaml
 
 from tests.contract.deploy.network import Outside, allows, matches
 from tests.contract.deploy.rendering import COMPONENTS, KUBECTL, ROOT, Json, Pod, kustomized, pods
 
-API: Final = Outside("api-server", {"https": 6443})
-CLOUD: Final = Outside("cloud", {"https": 443})
-MACHINE: Final = Outside("machine", {"ssh": 22, "other": 8080})
+API: Final = Outside("api-server", {"https": 6443}, "192.0.2.10")
+CLOUD: Final = Outside("cloud", {"https": 443}, "203.0.113.7")
+MACHINE: Final = Outside("machine", {"ssh": 22, "other": 8080}, "198.51.100.9")
+ELSEWHERE: Final = Outside(
+    "elsewhere", {"ssh": 22, "https": 443, "api": 6443, "nats": 4222}, "8.8.8.8"
+)
 NAMES: Final = Pod("names", "kube-system", {"k8s-app": "kube-dns"}, {"names": 53})
 PROMETHEUS: Final = Pod("prometheus", "monitoring", {"app": "prometheus"}, {"web": 9090})
 COLLECTOR: Final = Pod(
     "collector", "observability", {"app": "collector"}, {"otlp": 4318, "health": 13133}
 )
 BUILD: Final = Pod("build", "team-a", {"tekton.dev/taskRun": "a"}, {"web": 8080})
-OTHERS: Final = (API, CLOUD, MACHINE, NAMES, PROMETHEUS, COLLECTOR, BUILD)
+OTHERS: Final = (API, CLOUD, MACHINE, ELSEWHERE, NAMES, PROMETHEUS, COLLECTOR, BUILD)
 ABROAD: Final = (PROMETHEUS, COLLECTOR, BUILD, NAMES)
 """Pods of other namespaces."""
 
@@ -29,6 +33,25 @@ Connection = tuple[str, str, int]
 
 def policies(documents: tuple[Json, ...]) -> list[Json]:
     return [one for one in documents if one["kind"] == "NetworkPolicy"]
+
+
+def built(folder: Path) -> tuple[Json, ...]:
+    done = subprocess.run(
+        [KUBECTL, "kustomize", folder], capture_output=True, text=True, check=True, timeout=60
+    )
+    return tuple(yaml.load_all(done.stdout, yaml.CSafeLoader))
+
+
+def charted(values: Json) -> tuple[Json, ...]:
+    helm = pytest.importorskip("helm_python", reason="Helm's library has no wheel here")
+    with helm.Chart.load(str(ROOT / "deploy/helm/sluicegate")) as chart:
+        texts = chart.render(
+            values | {"crds": {"enabled": False}}, name="s", namespace="sluicegate"
+        )
+    documents = chain.from_iterable(
+        yaml.load_all(text, yaml.CSafeLoader) for text in texts.values()
+    )
+    return tuple(one for one in documents if one)
 
 
 def possible(documents: tuple[Json, ...]) -> set[Connection]:
@@ -48,7 +71,7 @@ def possible(documents: tuple[Json, ...]) -> set[Connection]:
 def wanted(documents: tuple[Json, ...]) -> set[Connection]:
     """What the hub with all components lives on."""
     clients = pods(documents).keys() - {"nats"}
-    services = clients - {"bus-apply"}
+    services = {one for one in clients if not one.startswith("bus-apply")}
     return {
         *((one, "names", 53) for one in pods(documents)),
         *((one, "nats", 4222) for one in clients),
@@ -56,12 +79,8 @@ def wanted(documents: tuple[Json, ...]) -> set[Connection]:
         *(("prometheus", one, 8081) for one in services),
         *((one, "collector", 4318) for one in services),
         ("console", "prometheus", 9090),
-        # Who speaks Kubernetes; its address is not known, so that port is open to any.
-        *(
-            pair
-            for one in ("watcher", "patcher", "console", "pairs")
-            for pair in ((one, "api-server", 6443), (one, "cloud", 443))
-        ),
+        # Who speaks Kubernetes.
+        *((one, "api-server", 6443) for one in KUBERNETES),
         # API servers ask from the network of a node, which no selector names.
         *((one.name, "classifier", 9443) for one in OTHERS),
         *((one.name, "console", 8443) for one in ABROAD),
@@ -75,25 +94,79 @@ def wanted(documents: tuple[Json, ...]) -> set[Connection]:
     }
 
 
+KUBERNETES: Final = ("watcher", "patcher", "console", "pairs")
+OPEN: Final = frozenset(
+    {
+        *((one, *end) for one in KUBERNETES for end in (("cloud", 443), ("elsewhere", 443))),
+        *((one, "elsewhere", 6443) for one in KUBERNETES),
+        *(("provisioner", "elsewhere", port) for port in (22, 443)),
+    }
+)
+"""What is possible besides as long as nobody has named the addresses that are reached outside."""
+
+
 def test_network_policies_allow_exactly_the_listed_connections() -> None:
     documents = kustomized("hub", COMPONENTS)
+    assert possible(documents) == wanted(documents) | OPEN
+
+
+def test_overlay_of_the_how_to_closes_egress_to_what_it_names(tmp_path: Path) -> None:
+    blocks = (ROOT / "docs/how-to/deploy.md").read_text().split("```yaml\n")
+    [example] = [each.partition("```")[0] for each in blocks if "/spec/egress/0/to" in each]
+    folder = Path(os.path.relpath(ROOT / "deploy/kubernetes", tmp_path.resolve()))
+    components = [str(folder / "components" / name) for name in COMPONENTS]
+    overlay = yaml.safe_load(example.replace("../hub", str(folder / "overlays/hub")))
+    (tmp_path / "kustomization.yaml").write_text(
+        yaml.safe_dump(overlay | {"components": components})
+    )
+    documents = built(tmp_path)
     assert possible(documents) == wanted(documents)
+
+
+CLOSED: Final = {
+    "apiServer": ["192.0.2.10/32"],
+    "spokes": ["192.0.2.10/32"],
+    "machines": ["198.51.100.0/24"],
+    "clouds": ["203.0.113.0/24"],
+    "hub": ["192.0.2.0/24", "203.0.113.7/32"],
+}
+
+
+def test_values_of_the_chart_close_egress_to_what_they_name() -> None:
+    components = dict.fromkeys(COMPONENTS, True)
+    documents = charted({"egress": CLOSED, "components": components})
+    assert possible(documents) == wanted(documents)
+    left_open = charted({"egress": {"apiServer": ["192.0.2.10/32"]}, "components": components})
+    closed = {end for end in OPEN if end[0] in {"watcher", "patcher", "console"}}
+    assert possible(left_open) == wanted(left_open) | OPEN - closed
+
+
+@pytest.mark.parametrize(("egress", "reached"), [({}, True), (CLOSED, False)])
+def test_spoke_reaches_the_named_hub_only(egress: Json, reached: bool) -> None:
+    documents = charted({"overlay": "spoke", "egress": egress})
+    mine = policies(documents)
+    hub = Outside("hub", {"nats": 4222}, "203.0.113.7")
+    for pod in pods(documents).values():
+        assert allows(mine, pod, hub, 4222, "TCP")
+        for port in (443, 4222, 6443):
+            assert allows(mine, pod, ELSEWHERE, port, "TCP") == reached
 
 
 def test_connections_of_absent_components_are_closed() -> None:
     documents = kustomized("dev")
     there = pods(documents).keys() | {one.name for one in OTHERS}
+    listed = wanted(documents) | OPEN
     outside = {one.name for one in OTHERS}
     more = {
         (source, target, port)
-        for source, target, port in wanted(documents)
+        for source, target, port in listed
         if target in {"collector", "prometheus"}
         or port in {6222, 7422, 8444}
         or (source in outside and target == "nats")
         or (port in {22, 443, 8443} and "provisioner" in {source, target})
         or not {source, target} <= there
     }
-    assert possible(documents) == wanted(documents) - more
+    assert possible(documents) == listed - more
 
 
 def test_overlay_of_the_how_to_lets_the_console_ask_another_prometheus(tmp_path: Path) -> None:
@@ -102,10 +175,7 @@ def test_overlay_of_the_how_to_lets_the_console_ask_another_prometheus(tmp_path:
     kubernetes = os.path.relpath(ROOT / "deploy/kubernetes", tmp_path.resolve())
     overlay = f"resources: [{kubernetes}/overlays/hub]\n{example.replace('../..', kubernetes)}"
     (tmp_path / "kustomization.yaml").write_text(overlay)
-    done = subprocess.run(
-        [KUBECTL, "kustomize", tmp_path], capture_output=True, text=True, check=True, timeout=60
-    )
-    documents = tuple(yaml.load_all(done.stdout, yaml.CSafeLoader))
+    documents = built(tmp_path)
     named = Pod("prometheus", "observability", {}, {"web": 9090})
     console = pods(documents)["console"]
     assert allows(policies(documents), console, named, 9090, "TCP")
