@@ -34,6 +34,7 @@ from services.quota.publishing.reasons import ReasonSchedule
 from services.quota.settings import QuotaSettings
 from services.quota.trust.check_answers import CheckAnswers
 from services.quota.trust.outcomes import is_believed
+from services.quota.unlisted import UnlistedFacts
 from services.quota.wire import inbound, outbound
 from services.quota.wire.workloads import bounded, identity, workload_changed
 from shared.contracts.kube.numbers import is_at_least
@@ -44,7 +45,7 @@ from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.reasons import RELEASE_REFUSED
-from shared.contracts.refs import WorkloadRef
+from shared.contracts.refs import ObjectRef, WorkloadRef
 from shared.settings.configuration import Configuration
 from shared.telemetry import probes
 
@@ -87,9 +88,7 @@ class Decider:
         self._queue_status = QueueStatusPublisher()
         self._reasons = ReasonSchedule(settings.reason_delay_seconds)
         self._synced: set[str] = set()
-        self._facts_before_sync: dict[str, list[Fact]] = {}
-        """By cluster, facts that came before its `Synced`: a partial list is no base for decisions."""
-
+        self._unlisted = UnlistedFacts()
         self.held_back = HeldBack()
         self.admission_stopped = ""
         """Why nobody is admitted at present, in words; empty: admission goes on."""
@@ -134,7 +133,7 @@ class Decider:
         if synced.cluster in self._synced:
             return
         self._synced.add(synced.cluster)
-        for fact in self._facts_before_sync.pop(synced.cluster, []):
+        for fact in self._unlisted.pop(synced.cluster):
             self.engine.apply(fact)
         for admission in self._admissions.values():
             holds = admission.cluster == synced.cluster and admission.state in HOLDING
@@ -298,13 +297,14 @@ class Decider:
 
     # --- inputs, one by one ------------------------------------------------------------------------
 
-    def _apply_fact(self, fact: Fact) -> None:
+    def _apply_fact(self, fact: Fact, about: ObjectRef | None = None) -> None:
+        """Apply a fact. `about`: the object that it says everything of, so that it replaces earlier ones."""
         self._has_new_facts = True
         if fact.cluster in self._synced:
             self.engine.apply(fact)
         else:
             probes.HELD_UNTIL_SYNC.fired += 1
-            self._facts_before_sync.setdefault(fact.cluster, []).append(fact)
+            self._unlisted.add(fact, about)
 
     def _on_observed(self, observed: Observed) -> None:
         try:
@@ -313,7 +313,9 @@ class Decider:
             # The last valid state of the object stays in force.
             log.warning("an object that cannot be used is ignored", error=str(error))
             return
-        for fact in (*facts, *self._checks.observe(observed, self._states.values())):
+        for fact in facts:
+            self._apply_fact(fact, about=observed.ref)
+        for fact in self._checks.observe(observed, self._states.values()):
             self._apply_fact(fact)
 
     def _on_workload(self, state: WorkloadState) -> None:
