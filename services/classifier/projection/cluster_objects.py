@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, Final
 
 from services.classifier.projection.pods.digest_cache import DigestCache
 from shared.contracts.controllers import OWN_CONTROLLERS
-from shared.contracts.kube import kinds
-from shared.contracts.kube.bodies import Body, annotations_of, labels_of, spec_of
+from shared.contracts.kube import kinds, names
+from shared.contracts.kube.bodies import Body, annotations_of, as_body, labels_of, spec_of
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.observed import Observed
 
@@ -25,9 +26,27 @@ _WATCHED: tuple[Kind, ...] = (
 )
 
 
+_KINDS: Final = {(kind.group, kind.plural): kind for kind in _WATCHED}
+
+_QUEUES: Final = (kinds.CLUSTER_QUEUE, kinds.LOCAL_QUEUE)
+_ANNOTATIONS: Final = (names.DEFAULT_PRIORITY, names.ON_PREEMPTION)
+"""Annotations of queues that say something of the jobs in them."""
+
+_LIMITS: Final = ("type", "max", "min", "default", "defaultRequest", "maxLimitRequestRatio")
+_FIELDS: Final[dict[Kind, tuple[str, ...]]] = {
+    kinds.RUNTIME_CLASS: ("overhead",),
+    kinds.PRIORITY_CLASS: ("value", "globalDefault"),
+    kinds.WORKLOAD_PRIORITY_CLASS: ("value",),
+}
+_SPEC_FIELDS: Final[dict[Kind, tuple[str, ...]]] = {
+    kinds.ADMISSION_CHECK: ("controllerName",),
+    kinds.LOCAL_QUEUE: ("clusterQueue",),
+}
+
+
 @dataclass(slots=True)
 class ClusterObjects:
-    """The latest state of each object of the watched kinds, for one cluster."""
+    """What jobs depend on of each object of the watched kinds, for one cluster."""
 
     _objects: dict[tuple[str, str], dict[_Key, Body]] = field(
         default_factory=lambda: {(kind.group, kind.plural): {} for kind in _WATCHED}
@@ -52,8 +71,8 @@ class ClusterObjects:
             objects.pop(key, None)
             changed = before is not None
         else:
-            objects[key] = body
-            changed = before is None or _relevant(before) != _relevant(body)
+            objects[key] = kept = _kept(_KINDS[observed.group, observed.plural], body)
+            changed = before != kept
         if changed:
             self.pod_sets_cache.clear()
         return changed
@@ -80,9 +99,7 @@ class ClusterObjects:
     def admission_checks_of(self, namespace: str, name: str) -> set[str]:
         """Return the names of the AdmissionChecks of the ClusterQueue of LocalQueue `name`."""
         spec = spec_of(self._cluster_queue(namespace, name))
-        strategy = (spec.get("admissionChecksStrategy") or {}).get("admissionChecks") or []
-        listed = [str(check.get("name")) for check in strategy]
-        return {*listed, *map(str, spec.get("admissionChecks") or ())}
+        return set(spec.get("admissionChecks") or ())
 
     def is_foreign_check(self, name: str) -> bool:
         """Return whether another controller answers the AdmissionCheck `name`; False if it is unknown."""
@@ -120,13 +137,38 @@ class ClusterObjects:
         return self._objects[kind.group, kind.plural]
 
 
-def _relevant(obj: Body) -> dict[str, object]:
-    """Return the fields that a job's state depends on: not a queue's status, which changes often."""
-    if obj.get("kind") in {kinds.CLUSTER_QUEUE.kind, kinds.LOCAL_QUEUE.kind}:
-        annotations = obj["metadata"].get("annotations")
-        return {"annotations": annotations, "queue": spec_of(obj).get("clusterQueue")}
-    if obj.get("kind") == kinds.ADMISSION_CHECK.kind:
-        return {"controller": spec_of(obj).get("controllerName")}
-    if obj.get("kind") == kinds.NAMESPACE.kind:
-        return {"labels": obj["metadata"].get("labels")}
-    return {key: value for key, value in obj.items() if key not in {"metadata", "status"}}
+def _kept(kind: Kind, obj: Body) -> Body:
+    """The fields that the state of a job depends on. Whatever else an object has costs no memory."""
+    kept: dict[str, Any] = {"metadata": {"name": obj["metadata"]["name"]}}
+    if kind == kinds.NAMESPACE:
+        kept["metadata"]["labels"] = labels_of(obj)
+    elif kind in _QUEUES:
+        found = annotations_of(obj)
+        kept["metadata"]["annotations"] = {key: found[key] for key in _ANNOTATIONS if key in found}
+    fields: Mapping[str, Any] = obj
+    kept |= {field: fields[field] for field in _FIELDS.get(kind, ()) if field in fields}
+    spec = spec_of(obj)
+    if kind == kinds.CLUSTER_QUEUE:
+        kept["spec"] = {"admissionChecks": _check_names(spec)}
+    elif kind == kinds.LIMIT_RANGE:
+        kept["spec"] = {"limits": _limits(spec)}
+    else:
+        kept["spec"] = {field: spec[field] for field in _SPEC_FIELDS.get(kind, ()) if field in spec}
+    return as_body(kept)
+
+
+def _check_names(spec: Mapping[str, Any]) -> list[str]:
+    """The AdmissionChecks of a ClusterQueue, of both versions."""
+    strategy = spec.get("admissionChecksStrategy")
+    listed = strategy.get("admissionChecks") if isinstance(strategy, dict) else None
+    named = [str(each.get("name")) for each in _items(listed) if isinstance(each, dict)]
+    return [*named, *(str(each) for each in _items(spec.get("admissionChecks")))]
+
+
+def _limits(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+    limits = (item for item in _items(spec.get("limits")) if isinstance(item, dict))
+    return [{field: item[field] for field in _LIMITS if field in item} for item in limits]
+
+
+def _items(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
