@@ -22,7 +22,9 @@ from services.dispatcher.spokes.copies import (
     read_remote_workload,
 )
 from services.dispatcher.spokes.liveness import SpokeHealth
+from services.dispatcher.spokes.statuses import PackedRecord, SpokeStatuses
 from shared.contracts.controllers import MULTIKUEUE, may_answer
+from shared.contracts.kube.bodies import status_of
 from shared.contracts.kube.kinds import WORKLOAD
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.base import Message
@@ -101,10 +103,17 @@ class Store:
         self.orders: dict[WorkloadRef, dict[str, Record[Dispatch]]] = {}
         """By spoke."""
 
-        self.reports: dict[WorkloadRef, dict[str, Record[CopyState]]] = {}
-        """By spoke."""
+        self.expected_orders: set[tuple[WorkloadRef, str]] = set()
+        """Workload and spoke of each order that is being published."""
 
-        self.hub_statuses: dict[WorkloadRef, Record[HubStatus]] = {}
+        self.reports: dict[WorkloadRef, dict[str, Record[CopyState]]] = {}
+        """By spoke, without a status; of orders that exist."""
+
+        self.ended_statuses = SpokeStatuses()
+        """Of copies that had succeeded, as reported."""
+
+        self.copy_statuses = SpokeStatuses()
+        self.hub_statuses: dict[WorkloadRef, PackedRecord[HubStatus]] = {}
         self.copies: dict[WorkloadRef, dict[str, Copy]] = {}
         """By spoke."""
 
@@ -188,12 +197,16 @@ class Store:
         """Record what a spoke reports about an order."""
         if report.cluster != self._cluster:
             return  # An order of another hub.
-        workload = report.ref
-        known = self.reports.setdefault(workload, {}).get(report.spoke)
+        workload, spoke = report.ref, report.spoke
+        is_expected = (workload, spoke) in self.expected_orders
+        if not is_expected and spoke not in self.orders.get(workload, {}):
+            return  # Orders are read before reports: nobody ordered this.
+        known = self.reports.get(workload, {}).get(spoke)
         if known is not None and known.sequence >= sequence:
             return
-        self.reports[workload][report.spoke] = Record(
-            message=report, sequence=sequence, received_at=self._clock()
+        self.ended_statuses.put(spoke, workload, report.ended)
+        self.reports.setdefault(workload, {})[spoke] = Record(
+            message=report.without_status(), sequence=sequence, received_at=self._clock()
         )
         if report.state != "gone":
             self.health.fail_offer(report.spoke, workload)
@@ -250,10 +263,12 @@ class Store:
         if before is not None and before != workload:
             del self._copied[name]
             self.copies.get(before, {}).pop(spoke, None)
+            self.copy_statuses.put(spoke, before, None)
             self._dirty[before] = None  # Even without an order, as below.
         if copy is None or workload is None:
             return
         self._copied[name] = workload
+        self.copy_statuses.put(spoke, workload, status_of(body))
         self.copies.setdefault(workload, {})[spoke] = copy
         self.health.observe_copy(spoke, workload)
         if copy.phase is CopyPhase.FINISHED:
@@ -290,7 +305,7 @@ class Store:
         workload = status.ref
         known = self.hub_statuses.get(workload)
         if known is None or known.sequence < sequence:
-            self.hub_statuses[workload] = Record(message=status, sequence=sequence)
+            self.hub_statuses[workload] = PackedRecord.of(status, sequence)
 
     def reserve_capacity(self, spoke: str, workload: WorkloadRef) -> None:
         """Count the quota of an offered workload as used on the spoke."""
@@ -308,19 +323,22 @@ class Store:
                 self.reserve_capacity(spoke, workload)
         self.mark_all_dirty()
 
-    def drop_settled(self, before: datetime) -> Iterator[Record[Message]]:
-        """Drop and return the messages about workloads that are over and have no copy anywhere.
+    def drop_settled(self, before: datetime) -> Iterator[tuple[Message, int]]:
+        """Drop what is about workloads that are over and have no copy anywhere.
 
-        `before`: their orders were withdrawn before this time.
+        Yields each message and its sequence. `before`: their orders were withdrawn before this time.
         """
         settled = [workload for workload in self.orders if self._is_settled(workload, before)]
         for workload in settled:
-            yield from self.orders.pop(workload).values()
-            yield from self.reports.pop(workload, {}).values()
-            if workload in self.answers:
-                yield self.answers.pop(workload)
-            if workload in self.hub_statuses:
-                yield self.hub_statuses.pop(workload)
+            for spoke in self.reports.get(workload, {}):
+                self.ended_statuses.put(spoke, workload, None)
+            orders, reports = self.orders.pop(workload), self.reports.pop(workload, {})
+            yield from ((one.message, one.sequence) for one in orders.values())
+            yield from ((one.message, one.sequence) for one in reports.values())
+            if (answer := self.answers.pop(workload, None)) is not None:
+                yield answer.message, answer.sequence
+            if (status := self.hub_statuses.pop(workload, None)) is not None:
+                yield status.message, status.sequence
 
     def _is_settled(self, workload: WorkloadRef, before: datetime) -> bool:
         return (
@@ -342,12 +360,13 @@ class Store:
         Until then the status has to be published, or the hub's patcher may read it again.
         """
         record = self.hub_statuses.get(workload)
-        if record is None or record.message.status is None:
+        written = None if record is None else record.message
+        if written is None or written.status is None:
             return True
-        job = self.jobs.job(workload, record.message.uid)
+        job = self.jobs.job(workload, written.uid)
         if job is None or not job.is_managed_elsewhere:
             return True
-        return not record.message.status and not job.obj.get("status")
+        return not written.status and not job.obj.get("status")
 
     # --- workloads to plan for ---
 
@@ -420,7 +439,8 @@ class Store:
             return None
         orders = [record.message for record in self.orders.get(workload, {}).values()]
         reports = [self.report_of(workload, order) for order in orders if order.uid == uid]
-        return next((r for r in reports if r is not None and r.ended is not None), None)
+        ended = self.ended_statuses.has
+        return next((r for r in reports if r is not None and ended(r.spoke, workload)), None)
 
     def is_removed(self, workload: WorkloadRef, spoke: str) -> bool:
         """Whether the spoke reports that the copy is gone, and no copy is observed there."""

@@ -25,7 +25,7 @@ from services.dispatcher.planning.situation import SituationReader
 from services.dispatcher.settings import DispatcherSettings
 from services.dispatcher.spokes.liveness import Liveness, SpokeHealth
 from services.dispatcher.store import Store
-from shared.bus.follow import Handlers, dispatch, isolated, read
+from shared.bus.follow import Handlers, dispatch, isolated, read, recall
 from shared.bus.kind_follower import KindFollower
 from shared.bus.port import Bus, CaughtUp, Entry, UnavailableError
 from shared.contracts import subjects
@@ -146,9 +146,9 @@ class Term:
                 group.create_task(self._follow_jobs())
                 group.create_task(self._follow_admissions(f"{root}.admission.{token}.>"))
                 group.create_task(self._follow_workloads(f"{root}.workload.{token}.>"))
+                group.create_task(self._follow_dispatches(dispatches))
                 for stream, filters in (
                     ("CHECKS", [f"{root}.check.{token}.>"]),
-                    ("DISPATCHES", dispatches),
                     ("SPOKES", spokes),
                 ):
                     group.create_task(self._follow(stream, filters))
@@ -212,6 +212,12 @@ class Term:
     async def _follow_workloads(self, filter_: str) -> None:
         await self._has_foreign_check.wait()
         await self._follow("WORKLOADS", [filter_])
+
+    async def _follow_dispatches(self, filters: list[str]) -> None:
+        """Read all orders, then follow them with the reports: of those, only what was ordered is kept."""
+        handlers = {Dispatch: partial(_observe_order, self._store)}
+        await recall(self._bus, handlers, filters=[subjects.subject_filter("dispatch")])
+        await self._follow("DISPATCHES", filters)
 
     async def _follow_kinds(
         self, cluster: str, filters: list[str], handler: Callable[[Entry | CaughtUp], bool]
@@ -421,11 +427,14 @@ class Term:
             if self.not_ready() is not None:
                 continue
             before = self._now() - timedelta(seconds=self._settings.forget_seconds)
-            for record in self._store.drop_settled(before):
-                message = record.message
+            for message, sequence in self._store.drop_settled(before):
                 if message.stream == "CHECKS":
-                    self._checks.mark_read(record.sequence)
-                await self._bus.purge(message.stream, message.subject, up_to=record.sequence)
+                    self._checks.mark_read(sequence)
+                await self._bus.purge(message.stream, message.subject, up_to=sequence)
+
+
+def _observe_order(store: Store, order: Dispatch, entry: Entry) -> None:
+    store.observe_order(order, entry.sequence)
 
 
 def _nomination_rules(settings: DispatcherSettings) -> NominationRules:

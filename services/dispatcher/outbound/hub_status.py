@@ -36,7 +36,7 @@ def hub_status(
         if status is None:
             status = last
     elif (report := store.success_report(workload, order.uid)) is not None:
-        status = report.ended
+        status = store.ended_statuses.of(report.spoke, workload)
     else:
         nominated = sorted(spoke for spoke, order in orders.items() if order.state == "offered")
         # A job that ran elsewhere shows the last status until it certainly does not run any more.
@@ -70,7 +70,7 @@ def _copy_status(
     waits = {CopyPhase.WAITING, CopyPhase.TERMINATING}
     if not finished and situation.copies.get(chosen.spoke) in waits:
         return None
-    return copy.status or None
+    return store.copy_statuses.of(chosen.spoke, workload) or None
 
 
 async def publish_hub_status(bus: Bus, store: Store, status: HubStatus) -> None:

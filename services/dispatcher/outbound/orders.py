@@ -79,6 +79,7 @@ class OrderPublisher:
             state = next_state(before.get(spoke, OrderState.UNSENT), event)
             order = self._order(workload, spoke, state, event, job)
             self._in_flight[order.subject] = 0
+            self._store.expected_orders.add((workload, spoke))  # A spoke may report at once.
             published.append((order, self._bus.publish(order)))
             self._account(workload, order, event)
         results = await asyncio.gather(*(future for _, future in published), return_exceptions=True)
@@ -86,6 +87,7 @@ class OrderPublisher:
             if isinstance(result, BaseException):
                 raise result
             self._store.record_order(order, result)
+            self._store.expected_orders.discard((workload, order.spoke))
             if self._in_flight.pop(order.subject) > result:
                 raise FencedError(f"{order.subject}: somebody else gives orders")
 

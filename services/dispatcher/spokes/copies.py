@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from shared.contracts.kube.bodies import Body, annotations_of, labels_of, status_of
+from shared.contracts.kube.bodies import Body, annotations_of, labels_of
 from shared.contracts.kube.conditions import EVICTED, QUOTA_RESERVED, find_condition, is_true
 from shared.contracts.kube.kinds import WORKLOAD
 from shared.contracts.kube.names import LAST_APPLIED, ORIGIN
@@ -49,8 +49,6 @@ class Copy:
 
     job: tuple[str, str, str]
     """apiVersion, kind and name."""
-
-    status: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +174,6 @@ def read_copy(obj: Body, integration: Integration, *, hub: str, origin: str) -> 
         number=number,
         phase=phase_of(obj, integration),
         job=(integration.kind.api_version, integration.kind.kind, obj["metadata"]["name"]),
-        status=dict(status_of(obj)),
     )
 
 

@@ -138,6 +138,10 @@ class CopyState(Message):
             raise UndecodableError(cls.type, "ended.conditions: each must be an object of strings")
         return message
 
+    def without_status(self) -> "CopyState":
+        """The same report, without the status of the copy."""
+        return self.model_copy(update={"ended": None})
+
     @property
     def ref(self) -> WorkloadRef:
         """The workload that it is about."""
