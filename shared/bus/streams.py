@@ -78,6 +78,9 @@ class Log(_Data):
     max_gib: float | None = Field(default=None, gt=0)
     discard: Literal["old", "new"] | None = None
     spoke_hours: float | None = Field(default=None, gt=0)
+    spoke_configuration_mib: float = Field(default=16, gt=0)
+    """Of `OBSERVED`: MiB of all objects together that configure the cluster of one spoke."""
+
     live: bool = True
     """Whether it publishes once more what it has stored, below ``live.``, for people who listen."""
 
@@ -124,6 +127,11 @@ class Catalogue(_Data):
         }
         configs[f"OBJ_{self.objects.bucket}"] = self._objects()
         return {name: config | {"num_replicas": replicas} for name, config in configs.items()}
+
+    @property
+    def configuration_bytes(self) -> int:
+        """How many bytes all objects may have together that configure the cluster of one spoke."""
+        return int(self.logs["OBSERVED"].spoke_configuration_mib * (1 << 20))
 
     def spoke_hours(self, name: str) -> float:
         """In how many hours a spoke may write its part of this log again."""

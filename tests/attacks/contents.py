@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from nats.errors import Error as NatsError
 
@@ -13,6 +13,7 @@ from services.classifier.projection.handlers import Term
 from services.classifier.projection.policy import DEFAULT_POLICY
 from shared.bus import headers as wire
 from shared.bus.port import Bus
+from shared.bus.streams import load
 from shared.contracts.kube.bodies import as_body
 from shared.contracts.kube.kinds import INTEGRATION, Kind, Object
 from shared.contracts.kube.names import QUEUE
@@ -22,7 +23,7 @@ from shared.testing.builders import observed_object
 from shared.testing.waiting import first_value
 from tests.attacks.attack import Attack
 from tests.attacks.floods import answer
-from tests.attacks.ground import Ground
+from tests.attacks.ground import BreachError, Ground
 
 Json = dict[str, Any]
 
@@ -100,6 +101,51 @@ async def running(run: Callable[[], Coroutine[None, None, None]]) -> AsyncIterat
         await asyncio.gather(task, return_exceptions=True)
 
 
+LARGE: Final = {
+    "sluice.beat.east._._": 65 << 10,
+    "sluice.seal.east._._": 65 << 10,
+    "sluice.copy.east.a.w": (2 << 20) + 1,
+    "sluice.outcome.east.a.w": (1 << 20) + 1,
+    "sluice.observed.east._.n.namespaces_": (512 << 10) + 1,
+    "sluice.observed.east._.q.clusterqueues_kueue_x-k8s_io": (2 << 20) + 1,
+}
+"""Subjects to more bytes than an honest message about them has."""
+
+
+async def writes_what_no_server_has(ground: Ground) -> None:
+    """Write messages that are larger than any honest one of their sort."""
+    await ground.spoke_is_served()
+    east = await ground.client("spoke-east")
+    for subject, size in LARGE.items():
+        told = await answer(east, subject, b"x" * size)
+        if "bytes about one" not in told.get("error", {}).get("description", ""):
+            raise BreachError(f"{subject}: {size} bytes are taken: {told}")
+
+
+async def configures_without_end(ground: Ground) -> None:
+    """Show ever new ClusterQueues, of which readers at the hub hold each."""
+    await ground.spoke_is_served()
+    east, most = await ground.client("spoke-east"), load().configuration_bytes
+    size, taken, told = 1 << 20, 0, {}
+    subject = "sluice.observed.east._.q{}.clusterqueues_kueue_x-k8s_io"
+    for number in range(2 * most // size):
+        told = await answer(east, subject.format(number), b"x" * size)
+        taken += size if "error" not in told else 0
+    if "raise spoke_configuration_mib of OBSERVED" not in told["error"]["description"]:
+        raise BreachError(f"does not say what to do: {told}")
+    if not most - 2 * size < taken <= most:
+        raise BreachError(f"{taken} bytes of objects that configure its cluster are taken")
+    west = await ground.client("spoke-west")
+    for client, other, much in (
+        (west, "sluice.observed.west._.q.clusterqueues_kueue_x-k8s_io", size),
+        (east, "sluice.observed.east.a.j.jobs_batch", size),
+        (east, subject.format(0), size),
+        (east, subject.format(1), 10),
+    ):
+        if "error" in (told := await answer(client, other, b"x" * much)):
+            raise BreachError(f"{other} has no room: {told}")
+
+
 def attacks() -> Iterator[Attack]:
     """The rows."""
     yield Attack(
@@ -107,4 +153,15 @@ def attacks() -> Iterator[Attack]:
         way="spoke has the hub evaluate a document of its own",
         act=has_its_document_evaluated,
         own=("sluice.observed.east.>",),
+    )
+    yield Attack(
+        threat="T2",
+        way="spoke writes messages that are larger than any object",
+        act=writes_what_no_server_has,
+    )
+    yield Attack(
+        threat="T2",
+        way="spoke has readers hold ever more objects that configure its cluster",
+        act=configures_without_end,
+        own=("sluice.observed.east.>", "sluice.observed.west._.q.>"),
     )

@@ -54,7 +54,7 @@ async def exceeds_its_part(ground: Ground) -> None:
     quota, operator = await ground.client("quota"), await ground.client("operator")
     before = await bytes_of(operator, "SPOKES")
     part = load().configs()["SPOKES"]["max_bytes"] // PART
-    body = b"x" * (1 << 20)
+    body = b"x" * (60 << 10)
     for _ in range(2 * part // len(body)):
         await east.publish("sluice.beat.east._._", body)
         await east.flush(timeout=60)

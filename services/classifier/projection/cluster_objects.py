@@ -33,6 +33,9 @@ _ANNOTATIONS: Final = (names.DEFAULT_PRIORITY, names.ON_PREEMPTION)
 """Annotations of queues that say something of the jobs in them."""
 
 _LIMITS: Final = ("type", "max", "min", "default", "defaultRequest", "maxLimitRequestRatio")
+_LIMITS_MAX: Final = 64
+"""An API server takes one for each type."""
+
 _FIELDS: Final[dict[Kind, tuple[str, ...]]] = {
     kinds.RUNTIME_CLASS: ("overhead",),
     kinds.PRIORITY_CLASS: ("value", "globalDefault"),
@@ -166,7 +169,7 @@ def _check_names(spec: Mapping[str, Any]) -> list[str]:
 
 
 def _limits(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
-    limits = (item for item in _items(spec.get("limits")) if isinstance(item, dict))
+    limits = (item for item in _items(spec.get("limits"))[:_LIMITS_MAX] if isinstance(item, dict))
     return [{field: item[field] for field in _LIMITS if field in item} for item in limits]
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -398,14 +398,16 @@ class NatsBus:
 
     async def stored_bytes(self, stream: str, subject: str) -> int:
         """Return how many bytes the view has of the subjects of a filter. Reads the headers of all."""
-        total = 0
-        reader = self._reader(stream, (subject,), view=True, headers_only=True)
+        return sum([size async for _, size in self.stored_sizes(stream, subject)])
+
+    async def stored_sizes(self, stream: str, *filters: str) -> AsyncIterator[tuple[str, int]]:
+        """Yield each subject that the view has of some filters, and the bytes of its last message."""
+        reader = self._reader(stream, filters, view=True, headers_only=True)
         async with contextlib.aclosing(reader.read()) as items:
             async for item in items:
                 if isinstance(item, CaughtUp):
                     break
-                total += wire.stored_size(item.subject, item.headers)
-        return total
+                yield item.subject, wire.stored_size(item.subject, item.headers)
 
     async def trim(self, stream: str, subject: str, *, up_to: int) -> int:
         """Delete a subject's messages from the log; see the port."""

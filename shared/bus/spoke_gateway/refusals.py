@@ -29,6 +29,19 @@ class GatewayRule(MessageRule):
         "Upgrade the spoke; if it is of this release, revoke it.",
     )
     TOO_FAST = ("too fast", "more than {most} messages of {spoke} wait", _SLOWER)
+    SIZE = (
+        "size",
+        "{spoke} may not write {size} bytes about one {what}: {most} at most",
+        "Make the object smaller; if no API server would store it, revoke the spoke.",
+    )
+    CONFIGURATION = (
+        "configuration",
+        (
+            "{spoke} {problem}: it waits until some are gone; raise spoke_configuration_mib of {log} in "
+            "deploy/nats/streams.yaml, and the memory of classifier and quota (docs/how-to/spokes.md)"
+        ),
+        "Raise `spoke_configuration_mib` and the memory of the hub, or see what the spoke writes.",
+    )
     PART = (
         "part of the log",
         (

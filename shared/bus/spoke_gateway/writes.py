@@ -29,13 +29,19 @@ from shared.bus.port import BusError
 from shared.bus.spoke_gateway.budget import Budget, Limits
 from shared.bus.spoke_gateway.refusals import GatewayRule
 from shared.bus.spoke_gateway.shares import ViewShare
+from shared.bus.spoke_gateway.sizes import ConfigurationShare, most_bytes
 from shared.bus.streams import load
+from shared.contracts.messages.observed import Observed
 
 log = structlog.get_logger(__name__)
 
 QUEUE_MAX: Final = 2048
 QUEUE_BYTES_MAX: Final = 20 << 20
-"""Of one lane. A publisher of ours has at most 512 messages and 16 MiB on the way: they always fit."""
+"""Of the lane of what a spoke observes. A publisher of ours has at most 512 messages and 16 MiB on the way:
+they always fit."""
+
+OTHER_BYTES_MAX: Final = 4 << 20
+"""Of each other lane: outcomes, reports and heartbeats are small."""
 
 UNANSWERED_MAX: Final = 10_000
 """Messages of one spoke whose answer is waited for."""
@@ -193,12 +199,14 @@ class _Lane:
 
         self._spokes = spokes
         self._log = _log_of(_named(pattern, connection.token))
+        self._bytes_max = QUEUE_BYTES_MAX if self._log == Observed.stream else OTHER_BYTES_MAX
         self._queue: deque[Msg] = deque()
         self._bytes = 0
         self._arrived = asyncio.Event()
         self._overrun = asyncio.Event()
         self._budgets: dict[str, Budget] = {}
         self._shares: dict[str, ViewShare] = {}
+        self._configurations: dict[str, ConfigurationShare] = {}
         self._logged: set[str] = set()
 
     async def listen(self) -> None:
@@ -220,7 +228,7 @@ class _Lane:
             self._overrun.clear()
 
     async def _on_message(self, message: Msg) -> None:
-        if len(self._queue) >= QUEUE_MAX or self._bytes > QUEUE_BYTES_MAX:
+        if len(self._queue) >= QUEUE_MAX or self._bytes > self._bytes_max:
             if not self._overrun.is_set():
                 token = self._connection.token
                 self._log_refusal(GatewayRule.TOO_FAST, spoke=token, most=QUEUE_MAX)
@@ -250,12 +258,19 @@ class _Lane:
         loop = asyncio.get_running_loop()
         if (foreign := _foreign_header(message)) is not None:
             return await self._refuse(message, GatewayRule.HEADER, code=REFUSED, header=foreign)
+        if (most := most_bytes(subject)) is not None and size > most:
+            values = {"spoke": token, "what": subject.split(".")[-1], "size": size, "most": most}
+            return await self._refuse(message, GatewayRule.SIZE, code=REFUSED, **values)
         budget = self._budgets.get(token) or await self._budget(token, loop.time())
         if budget.lacks(size, loop.time()):
             return await self._refuse(message, GatewayRule.PART, spoke=token)
         await asyncio.sleep(budget.wait(loop.time()))
         if crowded := await self._share(token).refusal(subject, size, loop.time()):
             return await self._refuse(message, GatewayRule.SHARE, spoke=token, problem=crowded)
+        if too_much := await self._configuration(token).refusal(subject, size, loop.time()):
+            return await self._refuse(
+                message, GatewayRule.CONFIGURATION, spoke=token, problem=too_much
+            )
         budget.charge(size)
         return await self._connection.publish(message, subject)
 
@@ -271,8 +286,13 @@ class _Lane:
             self._shares[token] = ViewShare(self._bus, self._log, own, spokes=self._spokes)
         return self._shares[token]
 
+    def _configuration(self, token: str) -> ConfigurationShare:
+        if token not in self._configurations:
+            self._configurations[token] = ConfigurationShare(self._bus, token)
+        return self._configurations[token]
+
     async def _refuse(
-        self, message: Msg, rule: GatewayRule, *, code: int = FULL, **values: str
+        self, message: Msg, rule: GatewayRule, *, code: int = FULL, **values: object
     ) -> None:
         text = self._log_refusal(rule, log=self._log, **values)
         error = {"code": 503, "err_code": code, "description": text}

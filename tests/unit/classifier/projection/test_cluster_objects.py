@@ -29,7 +29,7 @@ INSIDE: dict[Kind, dict[str, Any]] = {
         "spec.admissionChecksStrategy": {"x": FILLER, "admissionChecks": "x" * 300_000},
         "spec.admissionChecks": {"x": FILLER},
     },
-    kinds.LIMIT_RANGE: {"spec.limits": [{"type": "Pod", "x": FILLER}]},
+    kinds.LIMIT_RANGE: {"spec.limits": [{"type": "Pod", "x": FILLER}, *FILLER[:50_000]]},
     kinds.LOCAL_QUEUE: {"spec.fairSharing": {"x": FILLER}},
     kinds.NAMESPACE: {"spec.finalizers": FILLER},
     kinds.PRIORITY_CLASS: {"description": "y" * 300_000},
