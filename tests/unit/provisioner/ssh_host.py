@@ -151,11 +151,11 @@ class _HostServer(asyncssh.SSHServer):
 
 
 @asynccontextmanager
-async def ssh_host(folder: Path) -> AsyncIterator[SshHost]:
+async def ssh_host(folder: Path, *, compression: str = "none") -> AsyncIterator[SshHost]:
     host = SshHost(folder)
     server = await asyncssh.listen(
         "127.0.0.1", 0, server_host_keys=[host.key], process_factory=host.answer,
-        server_factory=lambda: _HostServer(host),
+        server_factory=lambda: _HostServer(host), compression_algs=[compression],
     )  # fmt: skip
     host.port = server.get_port()
     try:

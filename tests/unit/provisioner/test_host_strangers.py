@@ -257,17 +257,12 @@ async def test_output_below_the_bound_is_read_whole_whatever_its_bytes(host: Ssh
     assert set(said) == {"y"}
 
 
-async def test_host_may_not_compress(host: SshHost) -> None:
+async def test_host_that_insists_on_compression_is_refused(tmp_path: Path) -> None:
     """A few compressed bytes grow to any size before they can be counted."""
-    told: list[str] = []
-
-    async def talk(process: asyncssh.SSHServerProcess[str]) -> None:
-        told.append(process.get_extra_info("send_compression"))
-        process.exit(0)
-
-    host.talk = talk
-    await SshHosts(host.secrets).clean(host.target())
-    assert told == ["none"]
+    async with ssh_host(tmp_path, compression="zlib@openssh.com") as host:
+        with pytest.raises(HostUnreachableError, match="No matching compression algorithm"):
+            await SshHosts(host.secrets).clean(host.target())
+    assert host.commands == []
 
 
 async def test_idle_home_without_user_is_removed(host: SshHost) -> None:
