@@ -54,7 +54,10 @@ does not mean the object, refuses it or fails on it; 2: a file is wrong).
 * Of the kinds that ship, PipelineRun, Job and JobSet are always watched; the others once the API server
   serves them, which is looked for every minute.
 * Pods wait only where the configuration lists the framework `pod` ([how](../how-to/pods.md)).
-* An Integration object for a kind that ships takes the place of the shipped document.
+* An Integration object for a kind that ships takes the place of the shipped document. It may read objects
+  otherwise; its patches write the fields that those of the shipped document write.
+* A patch that holds, starts, stops or ends a job writes a text, a number, true or false below `/spec/`, or
+  one annotation or label: nothing that says what runs.
 
 These ship, each as such a document:
 """

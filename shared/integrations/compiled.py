@@ -15,6 +15,7 @@ from shared.contracts.kueue.integrations import (
 from shared.integrations.document import Lines, field_path
 from shared.integrations.errors import IntegrationError, Problem
 from shared.integrations.expressions import Checked, RefusedExpressionError, check
+from shared.integrations.pointers import BOUNDED, SCALARS, why_beyond
 
 BOOL: Final = ("bool",)
 _BOOL_OR_NULL: Final = ("bool", "null")
@@ -165,6 +166,19 @@ class Compiled:
     """Path of the pod template that gets the labels of the queue."""
 
     pod_groups: PodGroupsPlan | None = None
+
+
+def written(document: Compiled) -> Iterator[tuple[str, str]]:
+    """Field and JSON pointer of what the patches of a document write."""
+    spec = document.document.spec
+    if spec.gate is None and spec.propagate is None and spec.hold is None:
+        suspended = spec.suspend_field or "spec.suspend"
+        yield "spec.suspendField", "/" + suspended.replace(".", "/")
+    for name, operations in document.patches.items():
+        field = {"stop": "stop.patch", "end": "stop.end", "cancel": "stop.cancel"}.get(name, name)
+        for index, operation in enumerate(operations):
+            if operation.op != "test":
+                yield f"spec.{field}[{index}]", operation.path
 
 
 @dataclass(slots=True)
@@ -465,10 +479,16 @@ def _operation(checking: _Checking, path: Path, operation: PatchOperation) -> Op
         checking.refuse(path, "remove takes no value")
     elif operation.op != "remove" and given == (operation.value_from is not None):
         checking.refuse(path, f"{operation.op} takes either value or valueFrom")
+    is_bounded = any(part in BOUNDED for part in path)
+    why = why_beyond(operation.path, operation.value) if is_bounded else None
+    if why is not None and operation.op != "test":
+        checking.refuse(path, f"{operation.path}: {why}")
     return Operation(
         op=operation.op,
         path=operation.path,
         value=operation.value,
-        value_from=checking.slot((*path, "valueFrom"), operation.value_from, ANYTHING),
+        value_from=checking.slot(
+            (*path, "valueFrom"), operation.value_from, SCALARS if is_bounded else ANYTHING
+        ),
         when=checking.slot((*path, "when"), operation.when, BOOL),
     )

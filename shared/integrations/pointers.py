@@ -1,7 +1,7 @@
-"""Field paths and JSON pointers of an object: find, and change in a copy."""
+"""Field paths and JSON pointers of an object: find, change in a copy, and say which a patch may write."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from shared.contracts.kube.kinds import Object
 
@@ -82,3 +82,58 @@ def with_missing_maps(obj: Object, operations: Sequence[Object]) -> list[Object]
         result.append({"op": "add", "path": pointer(path[: there + 1]), "value": value})
         obj = written(obj, path, operation["value"])
     return result
+
+
+# What patches of documents may write ---------------------------------------------------------------
+
+SCALARS: Final = ("bool", "int", "double", "string", "null")
+"""Types of a value that holds or starts a job."""
+
+BOUNDED: Final = ("hold", "release", "stop", "end", "cancel")
+"""Patches that hold, start, stop or end a job."""
+
+_CONTENTS: Final = frozenset(
+    (
+        *("args", "command", "containers", "entrypoint", "env", "ephemeralContainers", "finally"),
+        *("image", "initContainers", "params", "pipelineRef", "pipelineSpec", "script"),
+        *("securityContext", "serviceAccountName", "steps", "taskRef", "taskRunSpecs", "taskSpec"),
+        *("tasks", "template", "templates", "volumes", "workspaces"),
+    )
+)
+"""Names of fields that say what runs, and as whom. So does what ends in `Template`."""
+
+
+def why_beyond(path: str, value: Any) -> str | None:
+    """Why a patch that holds or starts a job may not write a value at a JSON pointer; None: it may."""
+    if isinstance(value, dict | list) and value:
+        return (
+            "what holds or starts a job is a text, a number, true or false, not an object or list"
+        )
+    first, *parts = path.split("/")[1:] or [""]
+    if first == "metadata":
+        named = len(parts) == 2 and parts[0] in {"annotations", "labels"}
+        return None if named else "of metadata it writes one annotation or label"
+    if first != "spec" or not parts:
+        return "it writes below /spec/, or one annotation or label"
+    for part in parts:
+        if part in _CONTENTS or part.endswith("Template"):
+            return f"{part} says what runs, not whether it runs"
+        if part == "-" or part.isdecimal():
+            return f"{part} is an item of a list, not a field that holds or starts a job"
+    return None
+
+
+def beyond_shipped(
+    patches: Sequence[tuple[str, str]], permitted: frozenset[str]
+) -> Iterator[tuple[str, str]]:
+    """Fields of a document whose patches write what the one that ships does not, each with the reason.
+
+    `patches`: field and JSON pointer of each operation. `permitted`: pointers of the one that ships.
+    """
+    places = ", ".join(sorted(permitted)) or "nothing"
+    for field, path in patches:
+        if path not in permitted:
+            yield (
+                field,
+                f"{path}: for this kind, which ships with Sluicegate, patches write {places}",
+            )

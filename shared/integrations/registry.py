@@ -10,9 +10,11 @@ from shared.contracts.kube import kinds, names
 from shared.contracts.kube.bodies import labels_of, owners_of
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.messages.observed import Observed
+from shared.integrations.compiled import written
 from shared.integrations.document import Lines, parse
-from shared.integrations.errors import IntegrationError
+from shared.integrations.errors import IntegrationError, Problem
 from shared.integrations.integration import Integration
+from shared.integrations.pointers import beyond_shipped
 from shared.integrations.schema import mismatch_of
 
 _ALWAYS: Final = ("pipelineruns", "jobs", "jobsets")
@@ -310,12 +312,37 @@ def _says(obj: Object) -> tuple[Any, str | None]:
 def _read(obj: Object, before: Integration | None) -> IntegrationState:
     """The state of a document by itself."""
     try:
-        integration = Integration.load(obj)
+        integration = _load(obj)
         if (mismatch := mismatch_of(obj)) is not None:
             return IntegrationState(obj=obj, problem=mismatch, in_force=_accepted(obj))
         return IntegrationState(obj=obj, problem=None, in_force=integration)
     except IntegrationError as error:
         return IntegrationState(obj=obj, problem=str(error), in_force=before or _accepted(obj))
+
+
+def _load(obj: Object) -> Integration:
+    """Load the document of a cluster. Raises `IntegrationError`.
+
+    One for a kind that ships may read its objects otherwise, and writes no other fields: whoever forges
+    such a message at the bus would have the webhook change what tenants run.
+    """
+    integration = Integration.load(obj)
+    permitted = _written_by_shipped(*_resource(integration))
+    if permitted is not None:
+        found = beyond_shipped(tuple(written(integration.compile())), permitted)
+        problems = tuple(Problem(field=field, line=None, reason=why) for field, why in found)
+        if problems:
+            raise IntegrationError(obj["metadata"]["name"], problems)
+    return integration
+
+
+@cache
+def _written_by_shipped(group: str, plural: str) -> frozenset[str] | None:
+    """What the patches of the document write that ships for a kind; None: none does."""
+    for one in (*INTEGRATIONS, *_opted().values()):
+        if _resource(one) == (group, plural):
+            return frozenset(path for _, path in written(one.compile()))
+    return None
 
 
 def _resource(integration: Integration) -> tuple[str, str]:
@@ -328,7 +355,7 @@ def _accepted(obj: Object) -> Integration | None:
     if not isinstance(accepted, dict) or accepted == obj.get("spec"):
         return None
     try:
-        return Integration.load({**obj, "spec": accepted})
+        return _load({**obj, "spec": accepted})
     except IntegrationError:
         return None  # An older release accepted it. The present release reports what is wrong.
 

@@ -7,10 +7,15 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
+import yaml
 from nats.errors import Error as NatsError
 
+from services.classifier.cel import CelEngine
 from services.classifier.projection.handlers import Term
 from services.classifier.projection.policy import DEFAULT_POLICY
+from services.classifier.rules import parse_rules
+from services.classifier.webhook.mutation import mutate
+from services.classifier.webhook.namespace_defaults import NamespaceDefaults
 from shared.bus import headers as wire
 from shared.bus.port import Bus
 from shared.bus.streams import load
@@ -19,6 +24,7 @@ from shared.contracts.kube.kinds import INTEGRATION, Kind, Object
 from shared.contracts.kube.names import QUEUE
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.observed import Synced
+from shared.integrations.registry import documents
 from shared.testing.builders import observed_object
 from shared.testing.waiting import first_value
 from tests.attacks.attack import Attack
@@ -146,6 +152,27 @@ async def configures_without_end(ground: Ground) -> None:
             raise BreachError(f"{other} has no room: {told}")
 
 
+async def has_the_webhook_write_tasks(_ground: Ground) -> None:
+    """Forge what the hub's watcher saw: the document for PipelineRuns, with one more patch."""
+    [text] = [text for name, text in documents() if name == "pipelineruns.yaml"]
+    document = yaml.safe_load(text)
+    task = {"name": "evil", "taskSpec": {"steps": [{"name": "s", "image": "evil"}]}}
+    more = {"op": "add", "path": "/spec/pipelineSpec/finally", "value": [task]}
+    document["spec"]["hold"].append(more)
+    document["metadata"] = {"name": "x", "uid": "forged", "resourceVersion": "1"}
+    webhook = NamespaceDefaults(cluster="hub")
+    webhook.observe(observed_object(INTEGRATION, document))
+    run: Json = {
+        "apiVersion": "tekton.dev/v1", "kind": "PipelineRun",
+        "metadata": {"name": "r", "namespace": "a", "labels": {QUEUE: "main"}},
+        "spec": {"pipelineSpec": {"tasks": [{"name": "build"}]}},
+    }  # fmt: skip
+    rules = parse_rules("queueName: main\n", CelEngine())
+    made = mutate(run, rules, namespace="a", context=webhook.context("a")).object
+    if made["spec"] != {**run["spec"], "status": "PipelineRunPending"}:
+        raise BreachError(f"a run became {made['spec']}")
+
+
 def attacks() -> Iterator[Attack]:
     """The rows."""
     yield Attack(
@@ -164,4 +191,9 @@ def attacks() -> Iterator[Attack]:
         way="spoke has readers hold ever more objects that configure its cluster",
         act=configures_without_end,
         own=("sluice.observed.east.>", "sluice.observed.west._.q.>"),
+    )
+    yield Attack(
+        threat="T3",
+        way="watcher has the webhook add tasks to runs by a document",
+        act=has_the_webhook_write_tasks,
     )

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from shared.cel.values import MAP, NULL
 from shared.contracts.kube.kinds import Object
 from shared.integrations.compiled import Operation, Slot
 from shared.integrations.errors import ObjectError
@@ -58,7 +59,10 @@ class Patches:
         result = value_of(slot.expression, obj)
         if isinstance(result, Failure):
             raise ObjectError(f"Integration {self._of}: {slot.field}: {result.reason}")
-        return result
+        if slot.returns and result == MAP:
+            allowed = " or ".join(slot.returns)
+            raise ObjectError(f"Integration {self._of}: {slot.field}: must return {allowed}")
+        return None if slot.returns and result == NULL else result
 
 
 def applied(spec: Object, operations: Sequence[Object]) -> Object:
