@@ -32,7 +32,7 @@ LEAST: Final = Limits(elements=200, items=100, text=4_000)
 ELEMENT_NS: Final = 600
 """For an element that a function of `TAKING_LISTS` is given."""
 
-TAKING_LISTS: Final = frozenset({"named", "valuesIn"})
+TAKING_LISTS: Final = frozenset({"valuesIn"})
 """Functions in Python: a list is converted for each call."""
 
 _BETTER: Final = 0.97
@@ -302,10 +302,6 @@ def _nothing(_given: Sequence[Size]) -> tuple[float, float, Size]:
     return 0, 0, Size()
 
 
-def _first_named(given: Sequence[Size]) -> tuple[float, float, Size]:
-    return 0, 0, given[0]
-
-
 _PARTS: Final = frozenset(
     {
         *("_?_:_", "_[_]", "_[?_]", "_?._", "orValue", "or", "value", "dyn"),
@@ -330,6 +326,5 @@ _FUNCTIONS: Final[Mapping[str, Called]] = {
     "join": _joined,
     "format": _formatted,
     "indexesBelow": _indexes,
-    "named": _first_named,
     "valuesIn": _nothing,
 }

@@ -1,6 +1,6 @@
 """Functions that expressions of Integrations have beside CEL's: each looks once at what it is given.
 
-In CEL the same takes a loop for each look-up, and a copy of its result for each item of the loop.
+In CEL the same takes a loop, and a copy of its result for each item of the loop.
 """
 
 from typing import Any, Final
@@ -12,9 +12,9 @@ _PART_MAX: Final = 37
 
 
 def extension() -> Any:
-    """`indexesBelow`, `named` and `valuesIn`, for an environment."""
+    """`indexesBelow` and `valuesIn`, for an environment."""
     list_, map_ = cel.Type.List(cel.Type.DYN), cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
-    text, number, anything = cel.Type.STRING, cel.Type.INT, cel.Type.DYN
+    text, number = cel.Type.STRING, cel.Type.INT
 
     def method(name: str, returns: Any, parameters: list[Any], called: Any) -> Any:
         return cel.Overload(
@@ -22,7 +22,6 @@ def extension() -> Any:
         )
 
     below = method("indexes_below", number, [text, number], _indexes_below)
-    named_ = method("named_in_list", anything, [list_, text], _named)
     among = [
         method("values_of_map_in", number, [map_, list_], _values_in),
         method("values_of_list_in", number, [list_, list_], _values_in),
@@ -31,7 +30,6 @@ def extension() -> Any:
         "sluicegate",
         [
             cel.FunctionDecl("indexesBelow", [below]),
-            cel.FunctionDecl("named", [named_]),
             cel.FunctionDecl("valuesIn", among),
         ],
     )
@@ -60,14 +58,6 @@ def _indexes_below(text: str, limit: int) -> int:
             count += max(min(end + 1, limit) - max(start, following), 0)
             following = end + 1
     return count
-
-
-def _named(items: list[Any], name: str) -> Any:
-    """Return the first map of a list whose field `name` is that; an empty map if there is none."""
-    for item in items:
-        if isinstance(item, dict) and item.get("name") == name:
-            return item
-    return {}
 
 
 def _values_in(values: Any, texts: list[Any]) -> int:
