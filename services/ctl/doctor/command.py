@@ -9,6 +9,7 @@ from services.ctl.connect.reader import open_reader, utc_now
 from services.ctl.doctor import bus, storage
 from services.ctl.doctor.admission_checks import unanswered_checks
 from services.ctl.doctor.configuration import KINDS, configuration
+from services.ctl.doctor.egress import open_egress
 from services.ctl.doctor.findings import Finding
 from services.ctl.doctor.held_quota import held_quota
 from services.ctl.doctor.kueue_configuration import kueue_configuration
@@ -94,13 +95,14 @@ async def examine(reader: StreamReader) -> list[Finding]:
 async def _look_at_cluster(
     cluster: ClusterChoice, namespace: str
 ) -> tuple[list[Finding], dict[str, int]]:
-    """What the services lack there, and the sizes of the volumes of NATS."""
+    """What the services lack or may too much there, and the sizes of the volumes of NATS."""
     from services.ctl.doctor.permissions import missing_permissions  # noqa: PLC0415
     from shared.kube.port import KubeError  # noqa: PLC0415
 
     kube = cluster.open()
     try:
         lacking = await missing_permissions(kube, namespace=namespace)
+        lacking += await open_egress(kube, namespace=namespace)
         return lacking, await storage.volumes(kube, namespace=namespace)
     except KubeError as error:
         raise refused(f"--kubeconfig: {str(cluster.kubeconfig)!r}", error) from error
