@@ -12,7 +12,7 @@ from shared.contracts.kueue.integrations import (
     PatchOperation,
     PodSetSpec,
 )
-from shared.integrations.document import Lines, field_path
+from shared.integrations.document import Lines, field_path, runs_nothing
 from shared.integrations.errors import IntegrationError, Problem
 from shared.integrations.expressions import Checked, RefusedExpressionError, check
 from shared.integrations.pointers import BOUNDED, SCALARS, why_beyond
@@ -29,9 +29,6 @@ OBJECT: Final = "object"
 """As a path: the object itself."""
 
 _AMOUNT: Final = ("int", "string", "double")
-
-_NO_WORK: Final = frozenset({"kueue.x-k8s.io", "sluicegate.dev"})
-"""API groups whose objects configure admission. Of the core group, only pods can wait."""
 
 Path = tuple[str | int, ...]
 
@@ -214,7 +211,7 @@ def compiled(document: Document, lines: Lines) -> Compiled:
     """Check every expression of a document. Raises `IntegrationError` with all problems."""
     spec, checking = document.spec, _Checking(lines)
     kind = spec.kind
-    if kind.group in _NO_WORK or (kind.group == "" and kind.plural != "pods"):
+    if runs_nothing(kind.group, kind.plural):
         checking.refuse(("spec", "kind"), f"{kind.kind} is nothing that runs and could wait")
     finish = spec.finish
     slots: dict[str, Slot | None] = {

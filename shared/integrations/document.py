@@ -15,6 +15,20 @@ _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _NOT_IN_MODEL: Final = ("apiVersion", "kind", "status")
 
+_NO_WORK: Final = frozenset(
+    {
+        *("kueue.x-k8s.io", "config.kueue.x-k8s.io", "visibility.kueue.x-k8s.io", "sluicegate.dev"),
+        *("admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io"),
+        *("authentication.k8s.io", "authorization.k8s.io", "rbac.authorization.k8s.io"),
+        *("certificates.k8s.io", "coordination.k8s.io", "discovery.k8s.io", "events.k8s.io"),
+        *("flowcontrol.apiserver.k8s.io", "internal.apiserver.k8s.io", "metrics.k8s.io"),
+        *("networking.k8s.io", "node.k8s.io", "policy", "resource.k8s.io", "scheduling.k8s.io"),
+        *("storage.k8s.io", "storagemigration.k8s.io", "autoscaling", "autoscaling.x-k8s.io"),
+    }
+)
+"""API groups whose objects configure admission, or the cluster: a webhook that is asked about them stands in
+the way of everybody. Of the core group, only pods can wait."""
+
 Path = tuple[str | int, ...]
 
 
@@ -117,6 +131,11 @@ def read(obj: Object, lines: Lines) -> Document:
             for found in error.errors()
         )
         raise IntegrationError(name, problems) from error
+
+
+def runs_nothing(group: str, plural: str) -> bool:
+    """True for a kind that can never wait."""
+    return group in _NO_WORK or (group == "" and plural != "pods")
 
 
 def field_path(path: Path) -> str:

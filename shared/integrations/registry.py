@@ -235,11 +235,23 @@ class Integrations:
         if (observed.group, observed.plural) != (kinds.INTEGRATION.group, kinds.INTEGRATION.plural):
             return None
         if observed.deleted or observed.body is None:
-            self._read.pop(observed.name, None)
-            self._states.pop(observed.name, None)
+            self._forget(observed.name)
             self._index()
             return None
         return self.apply(observed.body)
+
+    def replace_all(self, objects: Iterable[Object]) -> None:
+        """Apply these Integration objects, and forget all others."""
+        present = {obj["metadata"]["name"]: obj for obj in objects}
+        for name in self._read.keys() - present.keys():
+            self._forget(name)
+        for obj in present.values():
+            self._remember(obj)
+        self._index()
+
+    def _forget(self, name: str) -> None:
+        self._read.pop(name, None)
+        self._states.pop(name, None)
 
     def observe_choice(self, observed: Observed) -> None:
         """Apply an Integration object of another cluster, of which no expression is read here.
@@ -257,14 +269,17 @@ class Integrations:
 
     def apply(self, obj: Object) -> IntegrationState:
         """Apply an Integration object and return its state."""
+        self._remember(obj)
+        self._index()
+        return self._states[obj["metadata"]["name"]]
+
+    def _remember(self, obj: Object) -> None:
         name = obj["metadata"]["name"]
         known = self._read.get(name)
         if known is not None and _says(known.obj) == _says(obj):
             self._read[name] = replace(known, obj=obj)
         else:
             self._read[name] = _read(obj, None if known is None else known.in_force)
-        self._index()
-        return self._states[name]
 
     def _index(self) -> None:
         """If several objects describe one kind, the oldest is in force, in every process at every time."""

@@ -5,20 +5,26 @@ themselves what is wrong with them.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from prometheus_client import REGISTRY
 
+from services.ctl.setup.webhook import webhook_manifest
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind, Object
-from shared.contracts.kube.names import ORIGIN
+from shared.contracts.kube.names import CLASSIFIER_WEBHOOK, ORIGIN
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.hosts import HostState
 from shared.contracts.messages.spokes import ORDER, PREBUILT_WORKLOAD, HubStatus
 from shared.contracts.messages.workloads import JobRef
+from shared.kube.port import AlreadyExistsError
+from shared.testing.builders import observed_object
 from shared.testing.waiting import eventually
 from tests.attacks.attack import Attack, Forge
 from tests.attacks.forgery import HUB, TENANT, Forgery, now
+from tests.attacks.ground import BreachError
 from tests.attacks.orders import MARK, job, order, target
 
 Claim = Callable[[Forgery], Awaitable[Message]]
@@ -36,6 +42,10 @@ def attacks() -> Iterator[Attack]:
     """One row for each claim."""
     for way, claim in CLAIMS.items():
         yield Attack(threat="T3", way=way, forge=_claiming(claim))
+    for way, kind in INTEGRATED.items():
+        yield Attack(
+            threat="T3", way=f"watcher shows an Integration for {way}", forge=_showing(kind)
+        )
 
 
 def _claiming(claim: Claim) -> Forge:
@@ -135,6 +145,50 @@ async def _secret_of_nobodys_build(stage: Forgery) -> Message:
     )  # fmt: skip
 
 
+def _showing(kind: Kind) -> Forge:
+    """An Integration that nobody made; the one after it is real, and shows when both were handled."""
+
+    async def forge(stage: Forgery) -> None:
+        configuration = webhook_manifest(url="https://x", authority=b"ca").object
+        with suppress(AlreadyExistsError):
+            await stage.hub.kube.create(kinds.MUTATING_WEBHOOK, configuration)
+        forged = _document(kind) | {
+            "metadata": {"name": kind.plural, "uid": "u", "resourceVersion": "1"}
+        }
+        await stage.bus.publish(observed_object(kinds.INTEGRATION, forged))
+        plural = f"after{kind.plural}"
+        after = Kind(group="example.com", version="v1", kind="After", plural=plural)
+        made = await stage.hub.make(kinds.INTEGRATION, plural, spec=_document(after)["spec"])
+        await stage.bus.publish(observed_object(kinds.INTEGRATION, made))
+        await eventually(partial(_reviews, stage, plural))
+        if kind != kinds.JOB and await _reviews(stage, kind.plural):
+            raise BreachError(f"the webhook reviews {kind.plural}")
+        in_force = stage.hub.cache.integrations.find(group=kind.group, plural=kind.plural)
+        if in_force is not None and in_force.name == kind.plural:
+            raise BreachError("a document that nobody made is in force")
+
+    return forge
+
+
+def _document(kind: Kind) -> Object:
+    of = {"group": kind.group, "version": kind.version, "kind": kind.kind, "plural": kind.plural}
+    spec = {"kind": of, "podSets": [{"template": "spec.template", "count": "1"}]}
+    return {"apiVersion": kinds.INTEGRATION.api_version, "kind": "Integration", "spec": spec}
+
+
+async def _reviews(stage: Forgery, plural: str) -> bool:
+    found = await stage.hub.kube.get(kinds.MUTATING_WEBHOOK, None, CLASSIFIER_WEBHOOK)
+    rules = [rule for webhook in found["webhooks"] for rule in webhook["rules"]]
+    return any(plural in rule["resources"] for rule in rules)
+
+
+INTEGRATED: Final = {
+    "role bindings": Kind(
+        group="rbac.authorization.k8s.io", version="v1", kind="RoleBinding", plural="rolebindings"),
+    "a kind of somebody's": Kind(
+        group="example.com", version="v1", kind="Gadget", plural="gadgets"),
+    "Jobs, which ships": kinds.JOB,
+}  # fmt: skip
 FAILED: Final[Object] = {"failed": 3}
 CLAIMS: Final[dict[str, Claim]] = {
     "dispatcher withdraws a stock hub's copy": _over_a_stock_hubs_copy("withdrawn"),

@@ -1,7 +1,10 @@
-"""Writes the status of Integration objects, and adds their kinds to the rules of the webhook."""
+"""Writes the status of Integration objects, and keeps the rules of the webhook for their kinds.
+
+The watcher says when something changes; what there is, the API server says.
+"""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -9,30 +12,20 @@ from typing import Any, Final
 import structlog
 
 from services.patcher.cluster.cache import ObjectCache
-from services.patcher.cluster.patches import JsonPatch
+from services.patcher.cluster.webhook_rules import rules_patch
 from shared.contracts.kube.bodies import status_of
 from shared.contracts.kube.conditions import ACTIVE, Conditions
 from shared.contracts.kube.kinds import (
     CUSTOM_RESOURCE_DEFINITION,
     INTEGRATION,
     MUTATING_WEBHOOK,
-    Kind,
 )
 from shared.contracts.kube.names import CLASSIFIER_WEBHOOK
-from shared.contracts.webhook import KIND_UPDATES
 from shared.integrations import Integration, IntegrationError, Integrations, IntegrationState
 from shared.integrations.schema import SCHEMA_MISMATCH, mismatch_of
 from shared.kube.port import Kube, KubeError, NotFoundError
 
 log = structlog.get_logger(__name__)
-
-WEBHOOK: Final = "classifier.sluicegate.dev"
-_WEBHOOKS: Final = {
-    "CREATE": (WEBHOOK,),
-    "UPDATE": (KIND_UPDATES, "updates.classifier.sluicegate.dev"),
-}
-"""The webhooks of that configuration that review the kinds that can wait, by operation. A missing rule goes
-to the first that there is: older manifests have no `KIND_UPDATES`."""
 
 RECHECK: Final = timedelta(minutes=10)
 """After so long a document is compared with the schema of its kind again, which may have changed."""
@@ -61,24 +54,41 @@ class IntegrationReconciler:
     """The last comparison of each Integration with the schema of its kind, by name."""
 
     async def run(self) -> None:
-        """Write until cancelled. A write that fails is tried again after `RESYNC_SECONDS`."""
+        """Write until cancelled. What fails is tried again after `RESYNC_SECONDS`."""
         changed, integrations = self.cache.integrations_changed, self.cache.integrations
         while True:
             await changed.wait()
             changed.clear()
             while True:
-                for state in integrations.states():
-                    await self._write_status(state)
-                if not integrations.states():
-                    break
-                if integrations.reviewed_kinds():
-                    await self._add_rules(integrations)
+                is_read = await self._read()
+                if is_read:
+                    for state in integrations.states():
+                        await self._write_status(state)
+                    await self._update_rules(integrations)
+                    if not integrations.states():
+                        break
                 try:
                     async with asyncio.timeout(RESYNC_SECONDS):
                         await changed.wait()
                 except TimeoutError:
                     continue
                 changed.clear()
+
+    async def _read(self) -> bool:
+        """Keep the Integrations that the API server has; False if it does not say.
+
+        An observed one is only the watcher's word. What is in force decides what the patcher writes into
+        jobs, and which kinds the webhook reviews.
+        """
+        try:
+            found = (await self.kube.list(INTEGRATION)).items
+        except NotFoundError:
+            found = []  # This cluster has no Integration objects.
+        except KubeError as error:
+            log.warning("integrations_not_read", error=str(error))
+            return False
+        self.cache.integrations.replace_all(found)
+        return True
 
     async def _write_status(self, state: IntegrationState) -> None:
         mismatch = await self._mismatch(state)
@@ -122,17 +132,17 @@ class IntegrationReconciler:
         self.checked[metadata["name"]] = _Checked(generation=generation, at=now, problem=problem)
         return problem
 
-    async def _add_rules(self, integrations: Integrations) -> None:
-        """Add the missing kinds to the rules of the webhook. Rules are never removed."""
+    async def _update_rules(self, integrations: Integrations) -> None:
+        """Give each kind its rules of the webhook, and remove those that kinds had which are gone."""
         try:
             configuration = await self.kube.get(MUTATING_WEBHOOK, None, CLASSIFIER_WEBHOOK)
-            patch = missing_rules(configuration, integrations.reviewed_kinds())
+            patch = rules_patch(configuration, integrations.reviewed_kinds())
             if patch:
                 await self.kube.patch(MUTATING_WEBHOOK, None, CLASSIFIER_WEBHOOK, patch)
         except NotFoundError:
             return  # Without a webhook, jobs are suspended once they are observed.
         except KubeError as error:
-            log.warning("webhook_not_extended", error=str(error))
+            log.warning("webhook_not_changed", error=str(error))
 
 
 def integration_status(
@@ -158,45 +168,3 @@ def integration_status(
         status["accepted"] = state.obj["spec"]
     current = status_of(state.obj)
     return None if all(current.get(key) == value for key, value in status.items()) else status
-
-
-def missing_rules(configuration: Mapping[str, Any], wanted: tuple[Kind, ...]) -> JsonPatch:
-    """A JSON patch that adds a rule for each kind that has none; empty if all have one."""
-    webhooks = {
-        webhook.get("name"): (index, webhook)
-        for index, webhook in enumerate(configuration.get("webhooks") or [])
-    }
-    patch: JsonPatch = []
-    for operation, named in _WEBHOOKS.items():
-        there = [webhooks[name] for name in named if name in webhooks]
-        if not there:
-            continue
-        index, webhook = there[0]
-        present = {resource for _, one in there for resource in _resources(one)}
-        rules: JsonPatch = [
-            {
-                "op": "add",
-                "path": f"/webhooks/{index}/rules/-",
-                "value": {
-                    "apiGroups": [kind.group],
-                    "apiVersions": [kind.version],
-                    "operations": [operation],
-                    "resources": [kind.plural],
-                },
-            }
-            for kind in wanted
-            if (kind.group, kind.version, kind.plural) not in present
-        ]
-        if rules:
-            path = f"/webhooks/{index}/name"
-            patch += [{"op": "test", "path": path, "value": webhook["name"]}, *rules]
-    return patch
-
-
-def _resources(webhook: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Group, version and plural of what a webhook reviews."""
-    for rule in webhook.get("rules") or []:
-        for group in rule.get("apiGroups") or []:
-            for version in rule.get("apiVersions") or []:
-                for resource in rule.get("resources") or []:
-                    yield group, version, resource

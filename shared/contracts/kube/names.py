@@ -121,6 +121,9 @@ POD_PRIORITY_SOURCE: Final = "scheduling.k8s.io/priorityclass"
 MACHINE_READY: Final = "sluicegate.dev/machine-ready"
 """Annotation of a build pod. A change makes the kubelet mount the secret at once."""
 
+ADDED_RULES: Final = "sluicegate.dev/added-rules"
+"""Annotation of the webhook's configuration: the kinds for which the patcher added rules, with commas."""
+
 HOST_SECRET: Final = "sluicegate.dev/host-secret"  # noqa: S105 - a name, no secret
 """Annotation of a TaskRun: the uid of the Secret that the patcher made for it, and may delete."""
 

@@ -35,6 +35,7 @@ BY_ALL_PATCHERS: Final[dict[Right, str]] = {
     ("get", "admissionregistration.k8s.io", "mutatingwebhookconfigurations"): INTEGRATIONS,
     ("patch", "admissionregistration.k8s.io", "mutatingwebhookconfigurations"): INTEGRATIONS,
     ("patch", "sluicegate.dev", "integrations/status"): INTEGRATIONS,
+    ("list", "sluicegate.dev", "integrations"): INTEGRATIONS,
     ("get", "apiextensions.k8s.io", "customresourcedefinitions"): INTEGRATIONS,
     ("get", "kueue.x-k8s.io", "resourceflavors"): FINALIZERS,
     ("patch", "kueue.x-k8s.io", "resourceflavors"): FINALIZERS,

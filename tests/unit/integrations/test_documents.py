@@ -1,5 +1,7 @@
 """A document is refused with the line and the reason of everything that is wrong with it."""
 
+import re
+
 import pytest
 
 from shared.contracts.kube.kinds import Object
@@ -171,6 +173,26 @@ def test_contradictory_document_is_refused(spec: Object, said: str) -> None:
     with pytest.raises(IntegrationError) as caught:
         loaded(**spec)
     assert said in str(caught.value)
+
+
+NEVER: dict[str, tuple[str, str, str]] = {
+    "settings": ("", "ConfigMap", "configmaps"),
+    "secrets": ("", "Secret", "secrets"),
+    "namespaces": ("", "Namespace", "namespaces"),
+    "rights": ("rbac.authorization.k8s.io", "RoleBinding", "rolebindings"),
+    "webhooks": ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration", "webhooks"),
+    "leases": ("coordination.k8s.io", "Lease", "leases"),
+    "Kueue's own": ("kueue.x-k8s.io", "Workload", "workloads"),
+    "our own": ("sluicegate.dev", "Integration", "integrations"),
+}
+
+
+@pytest.mark.parametrize(("group", "kind", "plural"), NEVER.values(), ids=NEVER)
+def test_kind_that_runs_nothing_is_refused(group: str, kind: str, plural: str) -> None:
+    of = f'{{group: "{group}", version: v1, kind: {kind}, plural: {plural}}}'
+    text = re.sub(r"\{group:.*\}", of, DOCUMENT)
+    with pytest.raises(IntegrationError, match=f"{kind} is nothing that runs and could wait"):
+        Integration.load(parse(text)[0][0])
 
 
 def test_all_mistakes_are_reported_at_once() -> None:
