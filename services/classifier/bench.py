@@ -26,7 +26,8 @@ from services.classifier.evaluation.pool import EvaluationPool
 from services.classifier.rules.holder import RulesHolder
 from services.classifier.webhook.app import webhook_app
 from services.classifier.webhook.reviewer import Reviewer
-from shared.contracts.webhook import PIPELINE_RUN_PATH
+from shared.contracts.kube.names import QUEUE
+from shared.contracts.webhook import MUTATE_PATH, PIPELINE_RUN_PATH, VALIDATE_PATH
 from shared.runtime.certificates import CertificateFolder
 from shared.runtime.connections import ConnectionLimits
 from shared.runtime.loop import run
@@ -150,6 +151,7 @@ def _worst_reviews() -> list[bytes]:
 
     reference = {"pipelineRef": {"name": "p"}}
     return [
+        *_large_objects(),
         review(platforms(9_000)),
         review(platforms(1_000)),
         review(platforms(150)),
@@ -159,6 +161,52 @@ def _worst_reviews() -> list[bytes]:
         review({**reference, "timeouts": {"pipeline": "1" * 1_000_000}}),
         review(reference, annotations={f"a{n}": "x" * 200 for n in range(1_000)}),
     ]
+
+
+def _large_objects() -> list[bytes]:
+    """Return valid objects of other kinds that are as large as an API server takes."""
+    pod = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
+    many = {
+        "spec": {"containers": [{"name": "c", "env": [{"name": f"E{n}"} for n in range(80_000)]}]}
+    }
+    containers = [{"name": f"c{n}", "resources": {"requests": {"cpu": "1"}}} for n in range(25_000)]
+    wide = {"spec": {"containers": containers}}
+    states = {f"pod{n}": "RUNNING" for n in range(30_000)}
+    counts = [{"name": f"j{n}", "ready": 1, "active": 1} for n in range(9_000)]
+    jobs = [{"name": "j0", "template": {"spec": {"template": pod}}}]
+    spark = {"driver": {"memory": "1g"}, "executor": {"memory": "1g", "instances": 1}}
+    workload = {"queueName": "q", "podSets": [{"name": "p", "count": 1, "template": wide}]}
+    workers = {"replicas": 1, "leaderWorkerTemplate": {"size": 2, "workerTemplate": wide}}
+    wrapped = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": wide}}
+    objects: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
+        ("batch/v1", "Job", {"suspend": True, "template": many}, {}),
+        ("kueue.x-k8s.io/v1beta1", "Workload", workload, {}),
+        ("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": jobs}, {"replicatedJobsStatus": counts}),
+        ("sparkoperator.k8s.io/v1beta2", "SparkApplication", spark, {"executorState": states}),
+        ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", workers, {}),
+        ("workload.codeflare.dev/v1beta2", "AppWrapper", {"components": [{"template": wrapped}]}, {}),
+    ]  # fmt: skip
+    reviews = []
+    for version, kind, spec, status in objects:
+        labels = {QUEUE: "main"}
+        named = {"name": "x", "namespace": GREEDY, "uid": "u", "labels": labels}
+        obj = {
+            "apiVersion": version,
+            "kind": kind,
+            "metadata": named,
+            "spec": spec,
+            "status": status,
+        }
+        request = {
+            "uid": "attack", "namespace": GREEDY, "operation": "UPDATE", "object": obj, "oldObject": obj,
+        }  # fmt: skip
+        review = {
+            "kind": "AdmissionReview",
+            "apiVersion": "admission.k8s.io/v1",
+            "request": request,
+        }
+        reviews.append(orjson.dumps(review))
+    return reviews
 
 
 async def _attack(port: int, ca: Path) -> None:
@@ -173,7 +221,10 @@ async def _attack(port: int, ca: Path) -> None:
         number = first
         while True:
             with contextlib.suppress(OSError, EOFError, TimeoutError):
-                await client.send(worst[number % len(worst)])
+                body = worst[number % len(worst)]
+                await client.send(
+                    body, VALIDATE_PATH if b'"kind":"Workload"' in body else MUTATE_PATH
+                )
                 answered += 1
             number += 1
 
@@ -208,11 +259,11 @@ class _Client:
         self._idle: list[Connection] = []
         self._gate = asyncio.Semaphore(CONNECTIONS_MAX)
 
-    async def send(self, body: bytes) -> None:
+    async def send(self, body: bytes, path: str = PIPELINE_RUN_PATH) -> None:
         async with self._gate:
             reader, writer = self._idle.pop() if self._idle else await self._open()
             head = (
-                f"POST {PIPELINE_RUN_PATH} HTTP/1.1\r\nhost: localhost\r\n"
+                f"POST {path} HTTP/1.1\r\nhost: localhost\r\n"
                 f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
             )
             writer.write(head.encode() + body)

@@ -200,6 +200,15 @@ class WebhookRule(RefusalRule):
         ),
         _LATER,
     )
+    TURNS = (
+        TOO_MANY,
+        "busy",
+        (
+            "namespace {namespace!r}: {count} large reviews wait already, at most {most} may: create fewer "
+            "large objects at a time, or try again later"
+        ),
+        _LATER,
+    )
     LATE = (TOO_MANY, "busy", "not evaluated within {seconds:g} s: try again later", _LATER)
     IN_FLIGHT = (
         UNAVAILABLE,

@@ -22,7 +22,7 @@ from services.classifier.evaluation.expressions import Evaluation, mutations_fro
 from services.classifier.evaluation.frames import EVALUATES, HEADER, VALIDATES
 from services.classifier.metrics import EVALUATIONS_CUT_OFF
 from services.classifier.refusal import RefusedError, WebhookRule
-from services.classifier.validation import Problem
+from services.classifier.validation import Problem, Verdict
 from services.classifier.validation.problems import Rule
 from shared.contracts.kube.kinds import Object
 
@@ -314,14 +314,15 @@ class EvaluationPool:
 
     async def validate(
         self, namespace: str, obj: Object, old: Object | None, *, size: int
-    ) -> list[Problem]:
-        """Return the problems of a large object. Raises `RefusedError`."""
+    ) -> Verdict:
+        """Return what is wrong with a large object. Raises `RefusedError`."""
         message = {"do": "validate", "object": obj, "old": old}
         answer = await self._run(namespace, message, size=size, heavy=True)
-        return [
+        problems = [
             Problem(field, Rule(rule), shown, detail)
             for field, rule, shown, detail in answer["problems"]
         ]
+        return Verdict(problems, answer["breaks_definition"])
 
     async def _run(
         self,

@@ -42,9 +42,11 @@ class _Worker:
                 found = evaluate(self._programs, Evaluation.from_json(job["evaluation"]))
                 return {"mutations": mutations_to_json(found)}
             case _:
-                from services.classifier.validation import validate  # noqa: PLC0415 - see `main`
+                from services.classifier.validation import judge  # noqa: PLC0415 - see `main`
 
-                return {"problems": [_written(p) for p in validate(job["object"], job["old"])]}
+                problems, breaks_definition = judge(job["object"], job["old"])
+                written = [_written(problem) for problem in problems]
+                return {"problems": written, "breaks_definition": breaks_definition}
 
 
 def _written(problem: Any) -> list[str]:

@@ -4,7 +4,8 @@ What enters: an object in the storage version, and the old one for an update. No
 What leaves: the problems of the object, in the form of Kubernetes' field errors.
 """
 
+from services.classifier.validation.any_version import Verdict, judge
 from services.classifier.validation.problems import Problem
 from services.classifier.validation.table import RULES, validate
 
-__all__ = ["RULES", "Problem", "validate"]
+__all__ = ["RULES", "Problem", "Verdict", "judge", "validate"]

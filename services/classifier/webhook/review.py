@@ -5,14 +5,13 @@ https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-con
 
 import base64
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
 import orjson
 
-from services.classifier.conversion.convert import GROUP, ConversionError, convert
 from services.classifier.refusal import (
     BAD_REQUEST,
     FORBIDDEN,
@@ -24,8 +23,7 @@ from services.classifier.refusal import (
 )
 from services.classifier.rules import Rules
 from services.classifier.run_requests import check_fixed, check_requests
-from services.classifier.validation import Problem, validate
-from services.classifier.validation.shape import shape_problems
+from services.classifier.validation import Verdict, judge
 from services.classifier.webhook.context import NamespaceContext, default_context
 from services.classifier.webhook.mutation import (
     Evaluate,
@@ -39,7 +37,6 @@ from services.classifier.webhook.updates import review_update
 from shared.contracts.kube.bodies import map_at
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.kube.names import TRACEPARENT_ANNOTATION
-from shared.contracts.kueue.definitions import STORAGE
 
 OBJECT_BYTES_MAX: Final = 3 * 1024 * 1024
 """The largest request that an API server accepts; etcd accepts half of that."""
@@ -69,7 +66,7 @@ _NAME_CHARS: Final = 253
 _TEXTS: Final = ("operation", "subResource", "namespace", "name")
 """Fields of a request that are strings."""
 
-Check = Callable[[Object, Object | None], list[Problem]]
+Check = Callable[[Object, Object | None], Verdict]
 _UNCHANGED: Final = MutationResult(object={}, patch=())
 
 
@@ -167,7 +164,7 @@ def _review_update(request: Object, obj: Object, context: NamespaceContext) -> M
     return result
 
 
-def answer_validation(review: bytes | Object, check: Check = validate) -> Reply:
+def answer_validation(review: bytes | Object, check: Check = judge) -> Reply:
     """Answer one review by the rules of the object's kind; a kind without rules is allowed.
 
     `review` is a body, or the request that was read from it. `check` applies the rules.
@@ -179,23 +176,13 @@ def answer_validation(review: bytes | Object, check: Check = validate) -> Reply:
     if request.get("operation") not in {"CREATE", "UPDATE"}:
         return _allowed(request, _UNCHANGED)
     try:
-        obj = _in_storage_version(_object_of(request, None))
-        old = request.get("oldObject")
-        problems = check(obj, _in_storage_version(old) if isinstance(old, dict) else None)
+        obj, old = _object_of(request, None), request.get("oldObject")
+        verdict = check(obj, old if isinstance(old, dict) else None)
     except RefusedError as error:
         return refused_reply(request, error)
-    except ConversionError as error:
-        return refused_reply(request, RefusedError(WebhookRule.CONVERSION, problem=error))
     except RecursionError:
         return refused_reply(request, RefusedError(WebhookRule.TOO_DEEP))
-    return _invalid(request, obj, problems) if problems else _allowed(request, _UNCHANGED)
-
-
-def _in_storage_version(obj: Object) -> Object:
-    """Convert one of our kinds, because rules and messages use the storage version's fields."""
-    group, _, version = str(obj.get("apiVersion")).rpartition("/")
-    ours = group == GROUP and version != STORAGE
-    return convert(obj, f"{GROUP}/{STORAGE}") if ours else obj
+    return _invalid(request, obj, verdict) if verdict.problems else _allowed(request, _UNCHANGED)
 
 
 def malformed_reply(error: ValueError) -> Reply:
@@ -320,7 +307,7 @@ def _denied(request: Object, code: int, problem: str) -> Reply:
     return _failure(request, outcome, status)
 
 
-def _invalid(request: Object, obj: Object, problems: Sequence[Problem]) -> Reply:
+def _invalid(request: Object, obj: Object, verdict: Verdict) -> Reply:
     """Refuse as an API server refuses its own kinds: one sentence, and a cause for each problem.
 
     The code is that of Kueue: 422 for what its definitions refuse, 403 for what its webhook refuses.
@@ -330,19 +317,18 @@ def _invalid(request: Object, obj: Object, problems: Sequence[Problem]) -> Reply
     metadata = obj.get("metadata")
     given = metadata.get("name") if isinstance(metadata, dict) else None
     name = str(request.get("name") or given or "")
-    listed = ", ".join(map(str, problems))
-    several = f"[{listed}]" if len(problems) > 1 else listed
+    listed = ", ".join(map(str, verdict.problems))
+    several = f"[{listed}]" if len(verdict.problems) > 1 else listed
     rule = WebhookRule.RULES_OF_KIND
-    is_of_the_definition = bool(shape_problems(obj, kind))
     status = {
-        "code": _UNPROCESSABLE if is_of_the_definition else FORBIDDEN,
-        "reason": "Invalid" if is_of_the_definition else _REASONS[FORBIDDEN],
+        "code": _UNPROCESSABLE if verdict.breaks_definition else FORBIDDEN,
+        "reason": "Invalid" if verdict.breaks_definition else _REASONS[FORBIDDEN],
         "message": rule.says(kind=kind, group=group, name=name, problems=several),
         "details": {
             "name": name,
             "group": group,
             "kind": kind,
-            "causes": [problem.cause for problem in problems],
+            "causes": [problem.cause for problem in verdict.problems],
         },
     }
     return replace(_failure(request, Outcome.REFUSED, status), cause=rule.label)

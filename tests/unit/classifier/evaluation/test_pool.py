@@ -171,8 +171,12 @@ async def test_validation_in_a_child_finds_the_same_problems() -> None:
         "spec": {"podSets": "wrong"},
     }
     async with pool(light_workers=1) as made:
-        problems = await made.validate("ns", workload, None, size=1)
-    assert [problem.field for problem in problems] == ["spec.podSets"]
+        verdict = await made.validate("ns", workload, None, size=1)
+        older = {**workload, "apiVersion": "kueue.x-k8s.io/v1beta1"}
+        converted = await made.validate("ns", older, None, size=1)
+    assert [problem.field for problem in verdict.problems] == ["spec.podSets"]
+    assert verdict.breaks_definition
+    assert converted == verdict
 
 
 async def test_children_end_with_the_pool() -> None:
