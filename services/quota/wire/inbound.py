@@ -23,6 +23,11 @@ from shared.contracts.kube.quantities import QuantityError, amount, parse_quanti
 from shared.contracts.messages.observed import Observed
 from shared.contracts.reasons import TERMINATING
 
+_FLAVOR_ITEMS_MAX: Final = 8
+_GROUPS_MAX: Final = 16
+_GROUP_ITEMS_MAX: Final = 64
+"""What the schemas allow. A spoke writes what it likes, and every workload is compared with it."""
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _MILLION: Final = 1_000_000
@@ -92,6 +97,8 @@ def flavor(cluster: str, obj: Body) -> facts.FlavorChanged:
     """A ResourceFlavor."""
     reader = _Reader("ResourceFlavor", obj)
     spec = reader.spec
+    for field in ("nodeLabels", "nodeTaints", "tolerations"):
+        reader.bound(f"spec.{field}", spec.get(field), _FLAVOR_ITEMS_MAX)
     return facts.FlavorChanged(
         cluster=cluster,
         name=_name(obj),
@@ -286,6 +293,11 @@ class _Reader:
         """Raise `TranslateError` for the object."""
         raise TranslateError(self._what, path, problem)
 
+    def bound(self, path: str, items: Any, most: int) -> None:
+        """Raise `TranslateError` for a list or map of more than `most`."""
+        if items and len(items) > most:
+            self.fail(path, f"{len(items)} are too many: at most {most}")
+
     def get(self, path: str) -> Any:
         """The value at ``spec.a.b``; None if anything on the way is missing."""
         value: Any = {"spec": self.spec}
@@ -327,8 +339,11 @@ class _Reader:
         seen_resources: set[str] = set()
         seen_flavors: set[str] = set()
         groups = []
+        self.bound("spec.resourceGroups", self.spec.get("resourceGroups"), _GROUPS_MAX)
         for i, group in enumerate(self.spec.get("resourceGroups") or []):
             path = f"spec.resourceGroups[{i}]"
+            for field in ("coveredResources", "flavors"):
+                self.bound(f"{path}.{field}", group.get(field), _GROUP_ITEMS_MAX)
             covered = tuple(str(resource) for resource in group.get("coveredResources") or [])
             self._unique(f"{path}.coveredResources", covered, seen_resources)
             raw = group.get("flavors") or []

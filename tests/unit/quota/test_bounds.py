@@ -1,5 +1,6 @@
 """Whatever amounts come in, the next leader reads what this one wrote; a bad entry harms only itself."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,16 +12,17 @@ from services.classifier.projection.pods.requests import RequestsError, resolve_
 from services.quota.audit.auditor import Auditor
 from services.quota.audit.contradictions import OpenContradictions
 from services.quota.decider import Decider
-from services.quota.wire import outbound
+from services.quota.wire import inbound, outbound
 from services.quota.wire.workloads import workload_changed
 from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind
 from shared.contracts.kube.quantities import amount
 from shared.contracts.messages.admissions import HOLDING, Admission, PodSetAssignment
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.messages.workloads import Finish, PodSet, WorkloadState
-from shared.testing.builders import workload
+from shared.testing.builders import observed, workload
 from tests.unit.quota.service_setup import NOON, SETTINGS, Setup, became
 
 AMOUNTS = st.one_of(
@@ -262,3 +264,45 @@ def test_unreadable_affinity_makes_its_workload_inadmissible_and_no_other(
 def test_what_the_cluster_refuses_to_start_has_no_place_in_a_queue(why: str) -> None:
     fact = workload_changed(workload("w"), **{why: "400 BadRequest"})
     assert (fact.inadmissible, fact.unresolved) == ("400 BadRequest", "400 BadRequest")
+
+
+TAINTS = [{"key": f"k{number}", "effect": "NoSchedule"} for number in range(9)]
+FLAVORS = [{"name": f"f{number}"} for number in range(65)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "said"),
+    [
+        (
+            kinds.RESOURCE_FLAVOR,
+            {"nodeTaints": TAINTS},
+            "spec.nodeTaints: 9 are too many: at most 8",
+        ),
+        (kinds.RESOURCE_FLAVOR, {"tolerations": TAINTS}, "spec.tolerations: 9 are too many"),
+        (
+            kinds.RESOURCE_FLAVOR,
+            {"nodeLabels": {f"k{number}": "v" for number in range(9)}},
+            "spec.nodeLabels: 9 are too many",
+        ),
+        (
+            kinds.CLUSTER_QUEUE,
+            {"resourceGroups": [{}] * 17},
+            "spec.resourceGroups: 17 are too many",
+        ),
+        (
+            kinds.CLUSTER_QUEUE,
+            {"resourceGroups": [{"flavors": FLAVORS}]},
+            "spec.resourceGroups[0].flavors: 65 are too many: at most 64",
+        ),
+        (
+            kinds.COHORT,
+            {"resourceGroups": [{"coveredResources": [str(n) for n in range(65)]}]},
+            "spec.resourceGroups[0].coveredResources: 65 are too many",
+        ),
+    ],
+)
+def test_configuration_beyond_what_an_api_server_takes_is_not_used(
+    kind: Kind, spec: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(inbound.TranslateError, match=re.escape(said)):
+        inbound.observed_facts(observed(kind, "one", spec))
