@@ -54,5 +54,6 @@ UNPLANTED: Final[Mapping[int, str]] = {
     128: "tenants have no Indexed Jobs of several pods: tests/simulation/test_partial_admission.py",
     129: "no user of a world writes a status: tests/simulation/test_ml_kinds.py",
     130: "no spoke of a world writes documents: tests/unit/classifier/projection/test_spoke_integrations.py",
+    131: "objects of the worlds are small: tests/unit/integrations/test_bounds.py",
 }
 """By the number of the ADR; behind a colon or alone the tests that notice instead."""
