@@ -9,7 +9,7 @@ import pytest_asyncio
 from prometheus_client import REGISTRY
 
 from services.patcher.cluster.writer import get_or_none
-from shared.contracts.controllers import MULTIKUEUE
+from shared.contracts.controllers import MACHINES, MULTIKUEUE
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.messages.admissions import Admission, PodSetAssignment
@@ -66,6 +66,7 @@ class Hub:
         theirs = {"controllerName": "example.com/scanner"}
         await self.make(kinds.ADMISSION_CHECK, "theirs", spec=theirs)
         await self.make(kinds.ADMISSION_CHECK, "ours", spec={"controllerName": MULTIKUEUE})
+        await self.make(kinds.ADMISSION_CHECK, "machines", spec={"controllerName": MACHINES})
         await self.make(kinds.MULTIKUEUE_CLUSTER, "west")
         for name, flavor in (("main", "small"), ("rich", "gpu")):
             group = {
@@ -148,6 +149,7 @@ REFUSALS: dict[str, tuple[Any, str]] = {
     "somebody else's Workload runs on a spoke": (
         lambda hub: home(hub, "held", spoke="west"), "another job controls"),
     "another controller's check is inactive": (lambda _: check(), "example.com/scanner"),
+    "the provisioner's check is inactive": (lambda _: check(check="machines"), MACHINES),
     "our check has a reason that is none": (
         lambda _: check(check="ours", reason="no reason!"), "reason"),
     "a spoke has a reason that is none": (lambda _: spoke(reason=""), "reason"),

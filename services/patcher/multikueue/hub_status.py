@@ -13,7 +13,7 @@ from services.patcher.cluster.refusals import HubStatusRule, refused
 from services.patcher.cluster.writer import Writer
 from services.patcher.multikueue.placement import Placement
 from shared.bus.port import LaterError, NeverError
-from shared.contracts.controllers import OWN_CONTROLLERS
+from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.kube.bodies import Body, spec_of, status_of
 from shared.contracts.kube.conditions import ACTIVE, Conditions, is_reason
 from shared.contracts.kube.kinds import ADMISSION_CHECK, MULTIKUEUE_CLUSTER, WORKLOAD, Kind
@@ -157,7 +157,7 @@ class HubStatusWriter:
             try:
                 obj: Body = await self.kube.get(kind, None, name)
                 controller = spec_of(obj).get("controllerName")
-                if kind == ADMISSION_CHECK and controller not in OWN_CONTROLLERS:
+                if kind == ADMISSION_CHECK and controller != MULTIKUEUE:
                     of = f"{kind.kind} {name}"
                     raise refused(HubStatusRule.CHECK_OF_OTHERS, of=of, controller=controller)
                 conditions = Conditions.of(obj, at=self.now())
