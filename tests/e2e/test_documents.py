@@ -44,6 +44,7 @@ NOT_RUN: Final = {
     "kubectl apply --server-side -f nats-users.yaml": INSTALLED,
     "kubectl -n sluicegate delete job bus-apply": INSTALLED,
     "kubectl --server http://127.0.0.1:8001": ENGINE,
+    "kubectl -n default get": "the simulated cluster has no endpoints of its API server",
     "kubectl delete -k": INSTALLED,
     "sluice uninstall --kubeconfig ~/.kube/config": INSTALLED,
     "sluice uninstall --yes": "would take all from this `sluice dev`; see test_uninstall.py",

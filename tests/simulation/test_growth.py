@@ -38,6 +38,7 @@ BOUNDED: Final = {
     "EventRecorder._written": "the least recent are dropped",
     "PodSet.": "held by DigestCache",
     "Shard.ended": "the oldest are dropped",
+    "View.": "held by Remembered, by number and by size",
     "Worker._applied": "the least recent are dropped",
     "_ResolvedPodSets.": "held by DigestCache",
 }

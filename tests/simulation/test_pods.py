@@ -83,8 +83,9 @@ async def test_evicted_pod_is_deleted_and_its_quota_is_free_when_it_is_gone(stag
 @story(configuration=PODS)
 async def test_deleted_pod_disappears_and_gives_its_quota_back(stage: Stage, which: str) -> None:
     await opened(stage)
-    runs, waits = await stage.create(pod("runs")), await stage.create(pod("waits"))
+    runs = await stage.create(pod("runs"))
     await stage.until_admitted(runs)
+    waits = await stage.create(pod("waits"))
     await stage.until_waits(waits)
     await stage.settle()
     deleted, left = (runs, waits) if which == "that runs" else (waits, runs)
@@ -216,8 +217,9 @@ async def test_pods_do_not_wait_unless_the_configuration_lists_them(stage: Stage
 @story(configuration=PODS, refuses_starts=True)
 async def test_nobody_starts_a_waiting_pod_or_hides_a_running_one(stage: Stage) -> None:
     await opened(stage)
-    runs, waits = await stage.create(pod("runs")), await stage.create(pod("waits"))
+    runs = await stage.create(pod("runs"))
     await stage.until_admitted(runs)
+    waits = await stage.create(pod("waits"))
     await stage.until_waits(waits)
     await stage.settle()
     with pytest.raises(RefusedError, match="may not be changed to start it"):
