@@ -135,25 +135,25 @@ MISTAKES: dict[str, Mistake] = {
         outbound, "bypass_cause", is_content_with_counting, 45, "runs on though it is evicted"
     ),
     "the end of an own pause": Mistake(
-        updates, "_held", takes_the_end_of_a_pause_for_a_start, 19, "nobody admitted it"
+        updates, "_held", takes_the_end_of_a_pause_for_a_start, 16, "nobody admitted it"
     ),
     "another priority": Mistake(system, "check_fixed", fixes_nothing, 26, "has priority"),
     "a Workload that its user changed": Mistake(
         JobController,
         "stop",
         stops_only_with_a_workload,
-        6,
+        19,
         "runs on though it is evicted",
         often=activate,
     ),
     "more pods than were admitted": Mistake(
-        outbound, "_excess", sees_no_growth, 137, "runs more than it was given"
+        outbound, "_excess", sees_no_growth, 42, "runs more than it was given"
     ),
     "a Workload that outlives its job": Mistake(
         projector, "was_of_a_job", forgets_whose_it_was, 4, "any is free", often=outlive
     ),
     "a copy's labels": Mistake(
-        Naming, "ref_of", takes_over_any_workload, 7, "runs and holds no quota"
+        Naming, "ref_of", takes_over_any_workload, 3, "runs and holds no quota"
     ),
     "a label by which a pod is seen": Mistake(
         updates, "_check_label", sees_whatever_label, 37, "is given back while it runs"
@@ -162,7 +162,7 @@ MISTAKES: dict[str, Mistake] = {
         JobController, "release", releases_behind_others, 2, "of them beside room"
     ),
     "an object that a service ends of": Mistake(
-        Projector, "observe", ends_of_a_large_object, 1, "ended by itself"
+        Projector, "observe", ends_of_a_large_object, 3, "ended by itself"
     ),
 }
 """By what is believed."""
