@@ -49,7 +49,7 @@ def keeps_an_empty_group(self: Any, *where: Any) -> Any:
 
 MISTAKES: dict[str, Mistake] = {
     "a group whose pods come one after another": Mistake(
-        mutation, "group_marks", waits_for_all, 1, "of 2 pods, and nothing else"
+        mutation, "group_marks", waits_for_all, 3, "of 2 pods, and nothing else"
     ),
     "a pod of what waits as a whole": Mistake(
         Integrations, "runs_with_controller", holds_every_pod, 3, "has a Workload of its own"
