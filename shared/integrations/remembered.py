@@ -25,7 +25,9 @@ class Remembered:
     """Answers by object. An object is known by its identity and version: nobody changes one in place."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int], tuple[Object, object, Any, int]] = {}
+        self._known: dict[tuple[int, int], tuple[object, Object, object, Any, int]] = {}
+        """By identity of asker and object. Both are kept, so that nothing else can have their identity."""
+
         self.bytes = 0
         """Of the objects that are kept, about."""
 
@@ -35,8 +37,7 @@ class Remembered:
     def get(self, asker: object, obj: Object, version: object) -> Any:
         """What was put for this object and asker; None if nothing is remembered."""
         known = self._known.get((id(asker), id(obj)))
-        found = known is not None and known[0] is obj and known[1] == version
-        return known[2] if known is not None and found else None
+        return known[3] if known is not None and known[2] == version else None
 
     def put(self, asker: object, obj: Object, version: object, answer: Any) -> None:
         """Remember an answer, and forget the oldest ones for it."""
@@ -44,12 +45,12 @@ class Remembered:
         size = bytes_of(obj)
         while self._known and (self.bytes + size > BYTES_MAX or len(self._known) >= OBJECTS_MAX):
             self._forget(next(iter(self._known)))
-        self._known[id(asker), id(obj)] = (obj, version, answer, size)
+        self._known[id(asker), id(obj)] = (asker, obj, version, answer, size)
         self.bytes += size
 
     def _forget(self, key: tuple[int, int]) -> None:
         gone = self._known.pop(key, None)
-        self.bytes -= 0 if gone is None else gone[3]
+        self.bytes -= 0 if gone is None else gone[4]
 
 
 def bytes_of(obj: Object) -> int:

@@ -46,3 +46,13 @@ def test_object_that_cannot_be_measured_counts_as_a_large_one() -> None:
     for _ in range(1_000):
         deep = [deep]
     assert bytes_of({"deep": deep}) == bytes_of({"number": 2**70}) == BYTES_MAX
+
+
+def test_answer_of_an_asker_that_is_gone_is_nobody_elses() -> None:
+    class Asker:
+        pass
+
+    remembered, obj = Remembered(), {"metadata": {"resourceVersion": "1"}}
+    remembered.put(Asker(), obj, "1", "an old document's")
+    others = [Asker() for _ in range(1_000)]  # One of them may be where it was.
+    assert {remembered.get(other, obj, "1") for other in others} == {None}
