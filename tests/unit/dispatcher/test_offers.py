@@ -6,10 +6,14 @@ from typing import Any, Literal
 
 import pytest
 
+from shared.bus.port import PublishFuture
 from shared.contracts.controllers import MACHINES
 from shared.contracts.kube import kinds
 from shared.contracts.messages.admissions import AdmissionState
+from shared.contracts.messages.base import Message
 from shared.contracts.messages.checks import CheckState
+from shared.contracts.messages.dispatches import Dispatch
+from shared.testing.world.memory_bus import MemoryBus
 from tests.unit.dispatcher.harness import (
     CHECK,
     Harness,
@@ -311,5 +315,34 @@ def test_spoke_that_reports_name_taken_loses_offer_to_other_spoke() -> None:
             await harness.report("east", east, "taken", "Job team-a/train is there already")
             await harness.until_order("west", "offered")
             await harness.until_order("east", "withdrawn")
+
+        harness.run(drive)
+
+
+def test_report_that_comes_before_the_order_is_known_to_be_stored_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    publish = MemoryBus.publish
+
+    async def answered_late(stored: PublishFuture) -> int:
+        sequence = await stored
+        await asyncio.sleep(3)
+        return sequence
+
+    def publish_orders_late(bus: MemoryBus, message: Message, **more: Any) -> PublishFuture:
+        stored = publish(bus, message, **more)
+        return answered_late(stored) if isinstance(message, Dispatch) else stored
+
+    monkeypatch.setattr(MemoryBus, "publish", publish_orders_late)
+    with Harness(dispatcher="best-fit", fallback_seconds=600.0) as harness:
+
+        async def drive() -> None:
+            await harness.observe_queues()
+            train = job()
+            await harness.submit(train)
+            await harness.decide(train, "reserved")
+            east = await harness.until_order("east", "offered")
+            await harness.report("east", east, "taken", "Job team-a/train is there already")
+            await harness.until_order("west", "offered")
 
         harness.run(drive)

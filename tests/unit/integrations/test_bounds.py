@@ -209,6 +209,22 @@ def test_expression_that_makes_more_is_given_less(active: str, spec: dict[str, A
     assert TOO_MANY in problem or TOO_LONG in problem
 
 
+def test_lists_that_are_short_by_themselves_are_too_much_together() -> None:
+    integration = loaded(active="spec.a.size() + spec.b.size() > 0")
+    (problem,) = integration.problems(gadget(a=[1] * 3_000, b=[1] * 3_000))
+    assert "6,000 entries" in problem or "in lists and maps together" in problem
+
+
+def test_after_a_loop_that_needs_too_much_no_other_loop_is_tried() -> None:
+    nested = "spec.t.all(a, spec.t.all(b, spec.t.all(c, true)))"
+    integration = loaded(active=nested, ready="spec.t.exists(one, one == 1)", held="spec.u == 1")
+    problems = integration.problems(gadget(t=[1] * 100, u=1))
+    assert sorted(problem.partition(": ")[2].partition(":")[0] for problem in problems) == [
+        "spec.active",
+        "spec.ready",
+    ]
+
+
 FUNCTIONS = {
     "counts texts of a map": ("spec.m.valuesIn(['x', 'y']) == 2", True),
     "counts texts of a list": ("['x', 'x', 'z'].valuesIn(['x']) == 2", True),

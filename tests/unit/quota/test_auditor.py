@@ -44,6 +44,17 @@ def holder_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FactHandlers, "on_workload", forget)
 
 
+def change_of_a_queue_forgets_its_holders(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_cluster_queue = FactHandlers.on_cluster_queue
+
+    def forget(self: Any, fact: Any) -> None:
+        on_cluster_queue(self, fact)
+        for holder in list(self._shard.queues[fact.name].holders.values()):
+            _detach(self._shard, holder)
+
+    monkeypatch.setattr(FactHandlers, "on_cluster_queue", forget)
+
+
 def everything_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("cycle", "flavors"):
         where = f"services.quota.engine.scheduling.{module}.available"
@@ -67,6 +78,11 @@ async def only_admit(setup: Setup) -> None:
 
 async def touch(setup: Setup) -> None:
     await setup.workload("x", priority=FORGOTTEN)
+
+
+async def change_the_queue(setup: Setup) -> None:
+    """Nothing of a workload is said: the change itself is a reason to compare all."""
+    await setup.cluster(cpus=1, cohort="all")
 
 
 async def admit_too_much(setup: Setup) -> None:
@@ -102,6 +118,11 @@ CASES = {
     ),
     "a holder is forgotten": Case(
         plant=holder_is_forgotten, play=touch, says="holds quota of cq by the log, no quota by"
+    ),
+    "a queue that changes forgets its holders": Case(
+        plant=change_of_a_queue_forgets_its_holders,
+        play=change_the_queue,
+        says="holds quota of cq by the log, no quota by",
     ),
     "everything fits": Case(
         plant=everything_fits, play=admit_too_much, says="cq, of which 0 cpu of f was free"
