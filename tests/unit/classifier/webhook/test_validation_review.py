@@ -61,6 +61,31 @@ def test_v1beta1_is_validated_by_the_same_rules() -> None:
     assert not response(answer_validation(review(alone)).body)["allowed"]
 
 
+@pytest.mark.parametrize(("then", "allowed"), [("high", True), ("low", False)])
+def test_update_in_v1beta1_is_compared_with_what_was_there_in_v1beta1(
+    then: str, allowed: bool
+) -> None:
+    condition = {"type": "QuotaReserved", "status": "True", "reason": "r", "message": "m"}
+    template = {"spec": {"containers": [{"name": "c"}], "restartPolicy": "Never"}}
+
+    def workload(priority: str) -> Object:
+        source = {"priorityClassSource": "scheduling.k8s.io/priorityclass"}
+        pod_sets = [{"name": "main", "count": 1, "template": template}]
+        return {
+            "apiVersion": V1,
+            "kind": "Workload",
+            "metadata": {"name": "x", "namespace": "team"},
+            "spec": {"priorityClassName": priority, **source, "podSets": pod_sets},
+            "status": {
+                "conditions": [{**condition, "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+                "admission": {"clusterQueue": "q", "podSetAssignments": [{"name": "main"}]},
+            },
+        }
+
+    reply = answer_validation(review(workload(then), workload("high"), "UPDATE"))
+    assert response(reply.body)["allowed"] is allowed
+
+
 ASKED: Final[dict[str, tuple[bytes, bool]]] = {
     "a deletion": (review(queue(group("a", nominal=-1)), operation="DELETE"), True),
     "a kind without rules": (review({"apiVersion": "v1", "kind": "Pod"}), True),
