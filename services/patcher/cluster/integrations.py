@@ -12,6 +12,7 @@ from typing import Any, Final
 import structlog
 
 from services.patcher.cluster.cache import ObjectCache
+from services.patcher.cluster.patches import if_unchanged
 from services.patcher.cluster.webhook_rules import rules_patch
 from shared.contracts.kube.bodies import status_of
 from shared.contracts.kube.conditions import ACTIVE, Conditions
@@ -138,6 +139,7 @@ class IntegrationReconciler:
             configuration = await self.kube.get(MUTATING_WEBHOOK, None, CLASSIFIER_WEBHOOK)
             patch = rules_patch(configuration, integrations.reviewed_kinds())
             if patch:
+                patch = if_unchanged(configuration, *patch)
                 await self.kube.patch(MUTATING_WEBHOOK, None, CLASSIFIER_WEBHOOK, patch)
         except NotFoundError:
             return  # Without a webhook, jobs are suspended once they are observed.

@@ -24,9 +24,9 @@ _Resource = tuple[str, str, str]
 
 
 def rules_patch(configuration: Mapping[str, Any], wanted: tuple[Kind, ...]) -> JsonPatch:
-    """A JSON patch that adds a rule for each kind that has none, and removes what was added for others.
+    """Operations that add a rule for each kind that has none, and remove what was added for others.
 
-    Empty if nothing is to be changed.
+    They are for this version of the configuration alone. Empty if nothing is to be changed.
     """
     kinds = [(kind.group, kind.version, kind.plural) for kind in wanted]
     added = set(_added(configuration))
@@ -34,11 +34,8 @@ def rules_patch(configuration: Mapping[str, Any], wanted: tuple[Kind, ...]) -> J
     new: set[_Resource] = set()
     for operation, index, webhook, present in _reviewing(configuration):
         missing = [kind for kind in kinds if kind not in present]
-        old = list(_removals(index, webhook, operation, added.difference(kinds)))
-        if missing or old:
-            path = f"/webhooks/{index}/name"
-            patch += [{"op": "test", "path": path, "value": webhook["name"]}, *old]
-            patch += [_addition(index, operation, kind) for kind in missing]
+        patch += _removals(index, webhook, operation, added.difference(kinds))
+        patch += [_addition(index, operation, kind) for kind in missing]
         new.update(missing)
     noted = (added & set(kinds)) | new
     return [*patch, *_note(configuration, noted)] if noted != added or patch else []
@@ -75,9 +72,7 @@ def _removals(
     ours = [_rule(operation, resource) for resource in gone]
     for place, rule in reversed(list(enumerate(webhook.get("rules") or []))):
         if any(one.items() <= rule.items() for one in ours):
-            path = f"/webhooks/{index}/rules/{place}"
-            yield {"op": "test", "path": path, "value": rule}
-            yield {"op": "remove", "path": path}
+            yield {"op": "remove", "path": f"/webhooks/{index}/rules/{place}"}
 
 
 def _rule(operation: str, resource: _Resource) -> dict[str, Any]:

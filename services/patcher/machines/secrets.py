@@ -220,7 +220,7 @@ class MachineSecrets:
         patch = {"metadata": {"uid": host.uid, "annotations": {HOST_SECRET: uid}}}
         with suppress(NotFoundError, RefusedError):
             task_run = await self.kube.patch(TASK_RUN, host.namespace, host.name, patch)
-        del self.made[host.uid]
+        self.made.pop(host.uid, None)
         return task_run
 
     def _content(self, host: HostState) -> dict[str, str]:

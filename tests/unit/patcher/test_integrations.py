@@ -11,6 +11,8 @@ import pytest
 from services.ctl.setup.webhook import webhook_manifest
 from services.patcher.cluster.integrations import integration_status
 from services.patcher.cluster.webhook_rules import WEBHOOK, rules_patch
+from services.simulator.local import LocalKube
+from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.kinds import INTEGRATION, JOB, MUTATING_WEBHOOK, Kind, Object
 from shared.contracts.kube.names import CLASSIFIER_WEBHOOK
 from shared.integrations import JOB as IN_FORCE
@@ -102,6 +104,37 @@ async def setup() -> AsyncIterator[Setup]:
     await setup.kube.create(MUTATING_WEBHOOK, configuration)
     await setup.start_patcher()
     yield setup
+    await setup.kill_patcher()
+
+
+class Racing(LocalKube):
+    """A cluster in which somebody notes something in the configuration just after it was read."""
+
+    noted = False
+
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Body:
+        found = await super().get(kind, namespace, name)
+        if kind == MUTATING_WEBHOOK and not self.noted:
+            self.noted = True
+            note = {"metadata": {"annotations": {"by": "somebody"}}}
+            await self.patch(kind, namespace, name, note)
+        return found
+
+
+async def test_what_others_write_into_the_configuration_meanwhile_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("services.patcher.cluster.integrations.RESYNC_SECONDS", 0.05)
+    setup = Setup()
+    setup.patchers_kube = Racing(setup.api)
+    await setup.bus.start()
+    configuration = webhook_manifest(url="https://x", authority=b"ca").object
+    await setup.kube.create(MUTATING_WEBHOOK, configuration)
+    await setup.start_patcher()
+    await setup.observe(INTEGRATION, await setup.kube.create(INTEGRATION, document(GADGET)))
+    await eventually(partial(reviews, setup, "gadgets"))
+    found = await setup.kube.get(MUTATING_WEBHOOK, None, CLASSIFIER_WEBHOOK)
+    assert found["metadata"]["annotations"]["by"] == "somebody"
     await setup.kill_patcher()
 
 
