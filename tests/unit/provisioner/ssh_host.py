@@ -163,3 +163,9 @@ async def ssh_host(folder: Path, *, compression: str = "none") -> AsyncIterator[
     finally:
         server.close()
         await server.wait_closed()
+
+
+def key_pair() -> tuple[bytes, str]:
+    """A new private key, and its public half as one line."""
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    return key.export_private_key(), key.export_public_key().decode().strip()

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,22 +15,11 @@ import pytest
 from services.provisioner.hosts.port import HostUnreachableError
 from services.provisioner.hosts.ssh import OUTPUT_BYTES_MAX, SshHosts
 from shared.testing.waiting import PATIENCE_SECONDS
-from tests.unit.provisioner.ssh_host import BUILD_UID, USER, SshHost, ssh_host
+from tests.unit.provisioner.ssh_host import BUILD_UID, USER, SshHost, key_pair, ssh_host
 
 LATER: Final = datetime.now(UTC) + timedelta(hours=1)
 OTHER: Final = "u-" + "f" * 28
 """A build of somebody else on the same host."""
-
-
-@pytest.fixture
-async def host(tmp_path: Path) -> AsyncIterator[SshHost]:
-    async with ssh_host(tmp_path) as host:
-        yield host
-
-
-def key_pair() -> tuple[bytes, str]:
-    key = asyncssh.generate_private_key("ssh-ed25519")
-    return key.export_private_key(), key.export_public_key().decode().strip()
 
 
 def link_folder(mine: Path, theirs: Path) -> None:

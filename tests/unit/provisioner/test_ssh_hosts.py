@@ -3,7 +3,6 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,20 +13,9 @@ import pytest
 from services.provisioner.config.systems import System
 from services.provisioner.hosts.port import HostRefusedError, HostUnreachableError
 from services.provisioner.hosts.ssh import SshHosts
-from tests.unit.provisioner.ssh_host import USER, SshHost, ssh_host
+from tests.unit.provisioner.ssh_host import USER, SshHost, key_pair
 
 LATER = datetime.now(UTC) + timedelta(hours=1)
-
-
-@pytest.fixture
-async def host(tmp_path: Path) -> AsyncIterator[SshHost]:
-    async with ssh_host(tmp_path) as host:
-        yield host
-
-
-def key_pair() -> tuple[bytes, str]:
-    key = asyncssh.generate_private_key("ssh-ed25519")
-    return key.export_private_key(), key.export_public_key().decode().strip()
 
 
 async def test_prepared_host_accepts_key_and_cleaned_host_does_not(host: SshHost) -> None:
