@@ -17,15 +17,18 @@ from typing_extensions import override
 
 from services.console import app as console
 from services.console.settings import ConsoleSettings
+from services.quota.trust import refusals
 from services.reference.write import pages
 from services.simulator.scenarios.system import SERVICES, Runnable, System, set_up
 from services.tracer.app import Tracer
+from shared.bus import follow
 from shared.bus.headers import TYPE
 from shared.bus.port import Bus, CaughtUp, Entry, Handler, LaterError
 from shared.contracts.controllers import MACHINES, MULTIKUEUE, WINDOW
 from shared.contracts.kube import kinds
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.observed import Observed, Synced
+from shared.telemetry.once import Once
 from shared.telemetry.spans import Span
 from shared.testing.builders import observed_object
 from shared.testing.world.memory_bus import MemoryBus
@@ -301,6 +304,13 @@ class Bench:
         # Whoever else writes a service's own log has it begin anew: it reads the bad ones again.
         if counted() != before and len(self.recorded.opened) == opened:
             self.problems.append(f"{intake}: {message.subject} is refused")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process of its own has said nothing yet: two services read some of the same subjects."""
+    for module in (follow, refusals):
+        monkeypatch.setattr(module, "_logged", Once(follow.LOGGED_MAX))
 
 
 @pytest.mark.parametrize("service", BUILDS)
