@@ -22,7 +22,8 @@ from services.classifier.rules.holder import RulesHolder, follow_rules
 from services.classifier.settings import ClassifierSettings
 from services.classifier.webhook.app import webhook_app
 from services.classifier.webhook.namespace_defaults import NamespaceDefaults
-from services.classifier.webhook.reviewer import Reviewer
+from services.classifier.webhook.reviewing.reviewer import Reviewer
+from services.classifier.webhook.reviewing.within_budget import WithinBudget
 from services.classifier.webhook.tracing import trace_review
 from shared.bus.port import Bus
 from shared.runtime.certificates import CertificateFolder
@@ -131,16 +132,16 @@ def _reviewer(
     settings: ClassifierSettings, pool: EvaluationPool, namespace_defaults: NamespaceDefaults
 ) -> Reviewer:
     random = SystemRandom()
-    return Reviewer(
+    here = WithinBudget(
         budget=Budget(
             values_max=settings.webhook_values,
             expression_values_max=settings.webhook_expression_values,
             items_max=settings.webhook_items,
         ),
-        pool=pool,
         new_traceparent=lambda: new_traceparent(random, utc_now()),
         context_of=namespace_defaults.context,
     )
+    return Reviewer(here=here, pool=pool)
 
 
 def _web_server(settings: ClassifierSettings, app: Starlette) -> WebServer:

@@ -25,7 +25,7 @@ from services.classifier.cel import CelEngine
 from services.classifier.evaluation.pool import EvaluationPool
 from services.classifier.rules.holder import RulesHolder
 from services.classifier.webhook.app import webhook_app
-from services.classifier.webhook.reviewer import Reviewer
+from services.classifier.webhook.reviewing.reviewer import Reviewer
 from shared.contracts.kube.names import QUEUE
 from shared.contracts.webhook import MUTATE_PATH, PIPELINE_RUN_PATH, VALIDATE_PATH
 from shared.runtime.certificates import CertificateFolder

@@ -49,6 +49,12 @@ class WebhookRule(RefusalRule):
         "Set `matchPolicy: Equivalent` in the webhook's configuration, or use that version.",
     )
     CONVERSION = (BAD_REQUEST, "conversion", "{problem}", "Use another version of the kind.")
+    CONVERSION_CUT_OFF = (
+        TOO_LARGE,
+        "conversion",
+        "the list needs too much CPU or memory: ask for it in pages (`kubectl get --chunk-size`)",
+        "Ask for the list in pages, or in the version in which it is stored.",
+    )
     INVALID_RUN = (
         BAD_REQUEST,
         "invalid",
@@ -197,15 +203,6 @@ class WebhookRule(RefusalRule):
         (
             "namespace {namespace!r}: {count} reviews with {size} bytes wait already, at most {most} with "
             "{bytes_most} bytes may: create fewer objects at a time, or try again later"
-        ),
-        _LATER,
-    )
-    TURNS = (
-        TOO_MANY,
-        "busy",
-        (
-            "namespace {namespace!r}: {count} large reviews wait already, at most {most} may: create fewer "
-            "large objects at a time, or try again later"
         ),
         _LATER,
     )

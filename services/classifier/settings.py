@@ -39,11 +39,11 @@ class ClassifierSettings(ServiceSettings):
     with the square."""
 
     webhook_cpu_seconds: Annotated[float, Field(gt=0, le=8)] = 1.0
-    """CPU for the expressions on one object, or for the validation of a large one. An object that needs
+    """CPU for the expressions on one object, or for the whole review of a large one. An object that needs
     more is refused."""
 
     webhook_memory_bytes: Annotated[int, Field(ge=32 * 2**20)] = 256 * 2**20
-    """Memory that a process may take for the expressions on one object."""
+    """Memory that a process may take for the expressions on one object, or for the review of a large one."""
 
     webhook_bytes_in_flight: Annotated[int, Field(ge=2**20)] = 64 * 2**20
     """Limit for the bodies of all reviews that are not answered yet."""

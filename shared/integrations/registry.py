@@ -171,6 +171,11 @@ class Integrations:
         """Return the state of each Integration object."""
         return tuple(self._states.values())
 
+    def in_force(self) -> tuple[Integration, ...]:
+        """Return the documents of Integration objects that are in force, each the same while it is."""
+        found = (state.in_force for state in self._states.values())
+        return tuple(one for one in found if one is not None)
+
     def find(
         self, *, group: str, plural: str | None = None, kind: str | None = None
     ) -> Integration | None:

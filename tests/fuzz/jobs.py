@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from services.classifier.projection.projector import Projector
 from services.classifier.webhook.context import NamespaceContext
-from services.classifier.webhook.reviewer import Reviewer
+from services.classifier.webhook.reviewing.reviewer import Reviewer
+from services.classifier.webhook.reviewing.within_budget import WithinBudget
 from shared.bus.follow import dispatch
 from shared.contracts.kube import kinds
 from shared.contracts.messages.observed import Observed
@@ -166,7 +167,7 @@ _CONTEXTS: Final = (
 
 def _review(example: tuple[bytes, NamespaceContext]) -> object:
     data, context = example
-    reviewer = Reviewer(context_of=lambda _namespace: context)
+    reviewer = Reviewer(here=WithinBudget(context_of=lambda _namespace: context))
     return asyncio.run(_both(reviewer, data))
 
 

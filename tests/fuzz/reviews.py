@@ -11,7 +11,7 @@ from services.classifier.cel import CelEngine, CompileError, EvaluationError
 from services.classifier.cel.evaluate import Variables
 from services.classifier.rules import RulesError, parse_rules
 from services.classifier.webhook.conversion_review import answer_conversion
-from services.classifier.webhook.reviewer import Reviewer
+from services.classifier.webhook.reviewing.reviewer import Reviewer
 from shared.contracts.kube.quantities import QuantityError, amount, format_amount, parse_quantity
 from shared.contracts.windows import WindowsError, read_windows
 from tests.fuzz import objects
@@ -133,7 +133,7 @@ def borders() -> Iterator[Border]:
     )
     yield Border(
         name="webhook: conversion", strategy=texts(*_conversion(*_OURS[:7])), weight=2.0,
-        call=lambda data: asyncio.run(answer_conversion(data)),
+        call=answer_conversion,
     )  # fmt: skip
     yield Border(
         name="rules of the classifier", strategy=strings(_RULES_TEXT, *_SOURCES),

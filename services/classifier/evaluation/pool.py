@@ -1,7 +1,8 @@
-"""Two lanes of child processes: small objects do not wait behind large ones.
+"""Lanes of child processes: small objects do not wait behind large ones.
 
-The namespaces that wait take turns in each lane. A job of the light lane that needs more than a quarter of
-a second of CPU is cut off and repeated in the heavy lane, where its namespace then stays for a minute.
+The light lane evaluates the expressions of small reviews, the heavy lane answers whole reviews, and one
+more converts lists. The namespaces that wait take turns in each. A namespace whose expressions need more
+than a quarter of a second of CPU is cut off, and has the heavy lane for a minute.
 """
 
 import asyncio
@@ -10,8 +11,8 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
@@ -19,12 +20,9 @@ import structlog
 
 from services.classifier.cel import Mutation, Programs
 from services.classifier.evaluation.expressions import Evaluation, mutations_from_json
-from services.classifier.evaluation.frames import EVALUATES, HEADER, VALIDATES
+from services.classifier.evaluation.frames import HEADER, Frame, Job, Setup
 from services.classifier.metrics import EVALUATIONS_CUT_OFF
 from services.classifier.refusal import RefusedError, WebhookRule
-from services.classifier.validation import Problem, Verdict
-from services.classifier.validation.problems import Rule
-from shared.contracts.kube.kinds import Object
 
 log = structlog.get_logger(__name__)
 
@@ -34,6 +32,19 @@ LIGHT_WORKERS: Final = 2
 LIGHT_CPU_SECONDS: Final = 0.25
 HEAVY_NICE: Final = 10
 """Where CPU is short, the kernel prefers the event loop and the light lane."""
+
+LIGHT_PROGRAM: Final = "services.classifier.evaluation.worker"
+HEAVY_PROGRAM: Final = "services.classifier.webhook.reviewing.worker"
+
+HEAVY_WAITING_MAX: Final = 32
+"""Reviews of one namespace that wait for the heavy lane. A client of an API server tries again later."""
+
+CONVERSION_SECONDS: Final = 30.0
+"""An API server waits no longer for a conversion."""
+
+CONVERSION_CPU_SECONDS: Final = 25.0
+CONVERSION_MEMORY_BYTES: Final = 320 * 1024 * 1024
+"""The largest list of 128 MiB, what it is converted to, and one object of it that is read."""
 
 HEAVY_AFTER_CUT_OFF_SECONDS: Final = 60.0
 NAMESPACES_REMEMBERED_MAX: Final = 1_000
@@ -45,13 +56,16 @@ START_SECONDS: Final = 30.0
 RESTART_SECONDS: Final = 0.2
 
 
-@dataclass(slots=True)
-class _Job:
-    namespace: str
-    message: dict[str, Any]
-    size: int
-    programs: Programs | None
-    result: asyncio.Future[dict[str, Any]]
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    job: Job
+    result: asyncio.Future[Frame] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+
+class TooHeavyError(Exception):
+    """The light lane is not for these expressions."""
 
 
 class _CutOffError(Exception):
@@ -66,25 +80,29 @@ class _Child:
     """One process. `ask` starts it if there is none."""
 
     def __init__(
-        self, *, cpu_seconds: float, memory_bytes: int, wait_seconds: float, heavy: bool
+        self, program: str, *, cpu_seconds: float, memory_bytes: int, nice: int, wait_seconds: float
     ) -> None:
-        """`heavy`: it may also validate, and gives way where CPU is short."""
-        nice, does = (HEAVY_NICE, VALIDATES) if heavy else (0, EVALUATES)
-        self._arguments = (str(cpu_seconds), str(memory_bytes), str(nice), does)
+        """`program`: the module that it runs."""
+        self._arguments = (program, str(cpu_seconds), str(memory_bytes), str(nice))
         self._wait_seconds = wait_seconds
         self._process: asyncio.subprocess.Process | None = None
-        self._programs: Programs | None = None
+        self._told: dict[str, Any] = {}
 
-    async def ask(self, job: _Job) -> dict[str, Any]:
+    async def ask(self, job: Job) -> Frame:
         """Return the child's answer. Raises `_CutOffError`."""
         try:
             async with asyncio.timeout(self._wait_seconds):
                 if self._process is None:
                     await self.start()
-                if job.programs is not None and job.programs is not self._programs:
-                    await self._exchange({"do": "compile", "expressions": job.programs.texts})
-                    self._programs = job.programs
-                return await self._exchange(job.message)
+                for name, setup in job.setups.items():
+                    if name not in self._told or self._told[name] != setup.value:
+                        await self._exchange(Frame({"do": name, **setup.head()}))
+                        self._told[name] = setup.value
+                answer = await self._exchange(job.frame)
+                while "ask" in answer.head:
+                    said = job.answer(*answer.head["ask"])
+                    answer = await self._exchange(Frame({"answer": said}))
+                return answer
         except (EOFError, ConnectionError, TimeoutError) as error:
             status = await self.close()
             raise _CutOffError(
@@ -98,11 +116,10 @@ class _Child:
 
     async def start(self) -> None:
         """Start the process and wait until it is ready."""
-        self._programs = None
+        self._told = {}
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "services.classifier.evaluation.worker",
             *self._arguments,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -124,22 +141,21 @@ class _Child:
                 process.kill()
         return await process.wait()
 
-    async def _exchange(self, message: dict[str, Any]) -> dict[str, Any]:
+    async def _exchange(self, frame: Frame) -> Frame:
         assert self._process is not None
         assert self._process.stdin is not None
-        body = orjson.dumps(message)
-        self._process.stdin.write(HEADER.pack(len(body)))
-        self._process.stdin.write(body)
+        for part in (frame.written(), *frame.parts()):
+            self._process.stdin.write(part)
         await self._process.stdin.drain()
         return await self._receive()
 
-    async def _receive(self) -> dict[str, Any]:
+    async def _receive(self) -> Frame:
         assert self._process is not None
         assert self._process.stdout is not None
-        head = await self._process.stdout.readexactly(HEADER.size)
-        body = await self._process.stdout.readexactly(HEADER.unpack(head)[0])
-        found: dict[str, Any] = orjson.loads(body)
-        return found
+        read = self._process.stdout.readexactly
+        head, body = HEADER.unpack(await read(HEADER.size))
+        found: dict[str, Any] = orjson.loads(await read(head))
+        return Frame(found, await read(body) if body else b"")
 
 
 def _environment() -> dict[str, str]:
@@ -158,19 +174,22 @@ class _Lane:
         wait_seconds: float,
         waiting_max: int,
         namespace_bytes_max: int,
+        rests: bool = True,
     ) -> None:
+        """`rests`: the processes wait for their next job. Otherwise each job has one of its own."""
         self._name = name
+        self._rests = rests
         self._children = children
         self._wait_seconds = wait_seconds
         self._waiting_max = waiting_max
         self._namespace_bytes_max = namespace_bytes_max
-        self._queues: dict[str, deque[_Job]] = {}
+        self._queues: dict[str, deque[_Waiting]] = {}
         self._wake = asyncio.Condition()
 
-    async def submit(self, job: _Job) -> dict[str, Any]:
+    async def submit(self, job: Job) -> Frame:
         """Wait for the result. Raises `RefusedError` or `_CutOffError`."""
         queue = self._queues.setdefault(job.namespace, deque())
-        waiting = sum(each.size for each in queue)
+        waiting = sum(each.job.size for each in queue)
         if len(queue) >= self._waiting_max or (
             queue and waiting + job.size > self._namespace_bytes_max
         ):
@@ -182,38 +201,43 @@ class _Lane:
                 most=self._waiting_max,
                 bytes_most=self._namespace_bytes_max,
             )
-        queue.append(job)
+        mine = _Waiting(job)
+        queue.append(mine)
         async with self._wake:
             self._wake.notify()
         try:
             async with asyncio.timeout(self._wait_seconds):
-                return await job.result
+                return await mine.result
         except TimeoutError as error:
             raise RefusedError(WebhookRule.LATE, seconds=self._wait_seconds) from error
         finally:
-            if (queue := self._queues.get(job.namespace, queue)) and job in queue:
-                queue.remove(job)
+            if (queue := self._queues.get(job.namespace, queue)) and mine in queue:
+                queue.remove(mine)
 
     async def serve(self, child: _Child) -> None:
         """Answer jobs with one child, until cancelled."""
         try:
-            await self._restart(child)
+            if self._rests:
+                await self._restart(child)
             while True:
                 async with self._wake:
                     await self._wake.wait_for(self._any)
-                    job = self._next()
-                if job.result.done():
+                    waiting = self._next()
+                if waiting.result.done():
                     continue
                 try:
-                    answer = await child.ask(job)
+                    answer = await child.ask(waiting.job)
                 except _CutOffError as error:
                     EVALUATIONS_CUT_OFF.labels(self._name, error.rule.label).inc()
-                    if not job.result.done():
-                        job.result.set_exception(error)
-                    await self._restart(child)
+                    if not waiting.result.done():
+                        waiting.result.set_exception(error)
+                    if self._rests:
+                        await self._restart(child)
                 else:
-                    if not job.result.done():
-                        job.result.set_result(answer)
+                    if not waiting.result.done():
+                        waiting.result.set_result(answer)
+                if not self._rests:
+                    await child.close()
         finally:
             await child.close()
 
@@ -234,20 +258,20 @@ class _Lane:
     def _any(self) -> bool:
         return any(self._queues.values())
 
-    def _next(self) -> _Job:
+    def _next(self) -> _Waiting:
         """Take the next job of the namespace whose turn it is, and put that namespace last."""
         for namespace in list(self._queues):
             queue = self._queues.pop(namespace)
             if queue:
-                job = queue.popleft()
+                first = queue.popleft()
                 if queue:
                     self._queues[namespace] = queue
-                return job
+                return first
         raise AssertionError("somebody waits")
 
 
 class EvaluationPool:
-    """Evaluates expressions, and validates large objects. `start` first, `close` last."""
+    """Evaluates expressions, and answers large reviews. `start` first, `close` last."""
 
     def __init__(
         self,
@@ -261,24 +285,43 @@ class EvaluationPool:
         self._cpu_seconds = cpu_seconds
         self._memory_bytes = memory_bytes
 
-        def child(cpu: float, *, heavy: bool) -> _Child:
+        def child(program: str, cpu: float, nice: int) -> _Child:
             return _Child(
-                cpu_seconds=cpu, memory_bytes=memory_bytes, wait_seconds=wait_seconds, heavy=heavy
+                program,
+                cpu_seconds=cpu,
+                memory_bytes=memory_bytes,
+                nice=nice,
+                wait_seconds=wait_seconds,
             )
 
+        converts = _Child(
+            HEAVY_PROGRAM,
+            cpu_seconds=CONVERSION_CPU_SECONDS,
+            memory_bytes=CONVERSION_MEMORY_BYTES,
+            nice=HEAVY_NICE,
+            wait_seconds=CONVERSION_SECONDS,
+        )
+        self._conversions = _Lane(
+            "conversions",
+            [converts],
+            wait_seconds=CONVERSION_SECONDS,
+            waiting_max=200,
+            namespace_bytes_max=CONVERSION_MEMORY_BYTES,
+            rests=False,
+        )
         light_cpu = min(LIGHT_CPU_SECONDS, cpu_seconds)
         self._light = _Lane(
             "light",
-            [child(light_cpu, heavy=False) for _ in range(light_workers)],
+            [child(LIGHT_PROGRAM, light_cpu, 0) for _ in range(light_workers)],
             wait_seconds=wait_seconds,
             waiting_max=200,
             namespace_bytes_max=bytes_waiting_max,
         )
         self._heavy = _Lane(
             "heavy",
-            [child(cpu_seconds, heavy=True)],
+            [child(HEAVY_PROGRAM, cpu_seconds, HEAVY_NICE)],
             wait_seconds=wait_seconds,
-            waiting_max=8,
+            waiting_max=HEAVY_WAITING_MAX,
             namespace_bytes_max=bytes_waiting_max // 4,
         )
         self._expensive: dict[str, float] = {}
@@ -288,9 +331,8 @@ class EvaluationPool:
 
     def start(self) -> None:
         """Start the processes."""
-        self._tasks = [
-            asyncio.create_task(each) for each in (*self._light.tasks(), *self._heavy.tasks())
-        ]
+        lanes = (self._light, self._heavy, self._conversions)
+        self._tasks = [asyncio.create_task(each) for lane in lanes for each in lane.tasks()]
 
     async def close(self) -> None:
         """End the processes."""
@@ -300,63 +342,50 @@ class EvaluationPool:
         self._tasks = []
 
     async def evaluate(
-        self, programs: Programs, evaluation: Evaluation, *, size: int, heavy: bool
+        self, programs: Programs, evaluation: Evaluation, *, size: int
     ) -> list[Mutation]:
-        """Return the mutations for an object of `size` bytes. Raises `RefusedError`."""
-        answer = await self._run(
-            evaluation.namespace,
-            {"do": "evaluate", "evaluation": evaluation.to_json()},
+        """Return the mutations for an object of `size` bytes.
+
+        Raises `RefusedError`, and `TooHeavyError` for what needs `answer`.
+        """
+        namespace, now = evaluation.namespace, asyncio.get_running_loop().time
+        if self._expensive.get(namespace, 0) > now():
+            raise TooHeavyError
+        rules = Setup(programs, lambda: {"expressions": programs.texts})
+        job = Job(
+            namespace=namespace,
+            frame=Frame({"do": "evaluate", "evaluation": evaluation.to_json()}),
             size=size,
-            heavy=heavy,
-            programs=programs,
+            setups={"rules": rules},
         )
-        return mutations_from_json(answer["mutations"])
-
-    async def validate(
-        self, namespace: str, obj: Object, old: Object | None, *, size: int
-    ) -> Verdict:
-        """Return what is wrong with a large object. Raises `RefusedError`."""
-        message = {"do": "validate", "object": obj, "old": old}
-        answer = await self._run(namespace, message, size=size, heavy=True)
-        problems = [
-            Problem(field, Rule(rule), shown, detail)
-            for field, rule, shown, detail in answer["problems"]
-        ]
-        return Verdict(problems, answer["breaks_definition"])
-
-    async def _run(
-        self,
-        namespace: str,
-        message: dict[str, Any],
-        *,
-        size: int,
-        heavy: bool,
-        programs: Programs | None = None,
-    ) -> dict[str, Any]:
-        def job() -> _Job:
-            result: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-            return _Job(namespace, message, size, programs, result)
-
         try:
-            answer = await self._in_lane(job, namespace, heavy=heavy)
+            answer = _checked(await self._light.submit(job))
+        except _CutOffError as error:
+            if len(self._expensive) >= NAMESPACES_REMEMBERED_MAX:
+                self._expensive.clear()
+            self._expensive[namespace] = now() + HEAVY_AFTER_CUT_OFF_SECONDS
+            log.warning("a namespace's reviews are expensive", namespace=namespace)
+            raise TooHeavyError from error
+        return mutations_from_json(answer.head["mutations"])
+
+    async def answer(self, job: Job) -> Frame:
+        """Return what the heavy lane's program answers to a review. Raises `RefusedError`."""
+        try:
+            return _checked(await self._heavy.submit(job))
         except _CutOffError as error:
             cpu = error.rule is WebhookRule.CPU
             most = self._cpu_seconds if cpu else self._memory_bytes
             raise RefusedError(error.rule, most=most) from error
-        if "refusal" in answer:
-            raise RefusedError.quoted(WebhookRule[answer["refusal"]], answer["message"])
-        return answer
 
-    async def _in_lane(
-        self, job: Callable[[], _Job], namespace: str, *, heavy: bool
-    ) -> dict[str, Any]:
-        now = asyncio.get_running_loop().time
-        if not heavy and self._expensive.get(namespace, 0) <= now():
-            try:
-                return await self._light.submit(job())
-            except _CutOffError:
-                if len(self._expensive) >= NAMESPACES_REMEMBERED_MAX:
-                    self._expensive.clear()
-                self._expensive[namespace] = now() + HEAVY_AFTER_CUT_OFF_SECONDS
-                log.warning("a namespace's reviews are expensive", namespace=namespace)
-        return await self._heavy.submit(job())
+    async def convert(self, job: Job) -> Frame:
+        """Return what that program answers to a conversion. Raises `RefusedError`."""
+        try:
+            return _checked(await self._conversions.submit(job))
+        except _CutOffError as error:
+            raise RefusedError(WebhookRule.CONVERSION_CUT_OFF) from error
+
+
+def _checked(answer: Frame) -> Frame:
+    if "refusal" in answer.head:
+        raise RefusedError.quoted(WebhookRule[answer.head["refusal"]], answer.head["message"])
+    return answer

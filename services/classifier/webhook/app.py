@@ -6,7 +6,6 @@ job is created unclassified. Validation and conversion need none.
 
 import asyncio
 import time
-import traceback
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -21,7 +20,6 @@ from services.classifier.rules.holder import RulesHolder
 from services.classifier.webhook.bodies import BodyBudget, UnreadableBodyError
 from services.classifier.webhook.conversion_review import (
     CONVERSION_BYTES_MAX,
-    answer_conversion,
     unreadable_conversion,
 )
 from services.classifier.webhook.review import (
@@ -30,7 +28,7 @@ from services.classifier.webhook.review import (
     Reply,
     unreadable_reply,
 )
-from services.classifier.webhook.reviewer import Reviewer
+from services.classifier.webhook.reviewing.reviewer import Reviewer
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.webhook import (
@@ -120,7 +118,6 @@ class _Webhook:
         self._lists = BodyBudget(
             bytes_max=CONVERSION_BYTES_IN_FLIGHT_MAX, seconds=CONVERSION_SECONDS
         )
-        self._conversion = asyncio.Lock()
         self._refusals = _RefusalLog()
         self._failures = Once(FAILURES_MAX)
 
@@ -162,9 +159,8 @@ class _Webhook:
     async def convert(self, request: Request) -> Response:
         """Convert objects between two versions of their kind."""
         try:
-            # A list may be large: two at a time would double the memory.
-            async with self._lists.read(request, CONVERSION_BYTES_MAX) as body, self._conversion:
-                answer = answer_conversion(body)
+            async with self._lists.read(request, CONVERSION_BYTES_MAX) as body:
+                answer = self._reviewer.convert(body)
                 reply = await self._answered(answer, unreadable_conversion, body)
         except UnreadableBodyError as error:
             return _unread(error)
@@ -173,16 +169,10 @@ class _Webhook:
     async def _answered(
         self, answer: Awaitable[Reply], refusal: Callable[[bytes, Exception], Reply], body: bytes
     ) -> Reply:
-        """Return the answer; if our own code fails on the object, its refusal.
-
-        The error is logged once for each place where it comes from, and counted always.
-        """
+        """Return the answer; if our own code fails on the object, its refusal."""
         try:
             return await answer
-        except Exception as error:
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            if self._failures.is_new((type(error), place.filename, place.lineno)):
-                log.exception("an object cannot be reviewed")
+        except Exception as error:  # noqa: BLE001 - `_response` logs it.
             return refusal(body, error)
 
     async def ready(self, _request: Request) -> Response:
@@ -192,6 +182,9 @@ class _Webhook:
         return PlainTextResponse("ok\n")
 
     def _response(self, reply: Reply) -> Response:
+        """Log a failure once for each place where it comes from, and count it always."""
+        if reply.failure is not None and self._failures.is_new(reply.failure.place):
+            log.error("an object cannot be reviewed", exception=reply.failure.trace)
         REVIEWS.labels(outcome=reply.outcome).inc()
         if reply.cause:
             REVIEWS_REFUSED.labels(cause=reply.cause).inc()

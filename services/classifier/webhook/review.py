@@ -5,10 +5,11 @@ https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-con
 
 import base64
 import re
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -57,8 +58,10 @@ _REASONS: Final = {
     INTERNAL_ERROR: "InternalError",
 }
 _UID: Final = re.compile(rb'"request":\s*\{\s*"uid":\s*"([-0-9A-Za-z]{1,64})"')
+_NAMESPACE: Final = re.compile(rb'"namespace":\s*"([-.0-9a-z]{1,253})"')
 UID_WITHIN_BYTES: Final = 1024
-"""An API server writes the uid first, so it is at the beginning."""
+NAMESPACE_WITHIN_BYTES: Final = 4096
+"""An API server writes the uid first, and the namespace before the object."""
 
 _ERROR_CHARS: Final = 200
 _NAME_CHARS: Final = 253
@@ -82,6 +85,15 @@ class Outcome(StrEnum):
     MALFORMED = "malformed"
 
 
+class Failure(NamedTuple):
+    """Our own code failed on an object."""
+
+    place: str
+    """Kind of the error, file and line: the same for each object on which it fails so."""
+
+    trace: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
     """The HTTP answer to a review."""
@@ -102,6 +114,8 @@ class Reply:
 
     traceparent: str | None = None
     """Trace context of the object, if the review mutated it and was no dry run."""
+
+    failure: Failure | None = None
 
 
 def answer_mutation(
@@ -196,9 +210,9 @@ def malformed_reply(error: ValueError) -> Reply:
 
 
 def too_large_reply(body: bytes, error: RefusedError) -> Reply:
-    """Return the refusal of a body that is not even parsed. Only the request's uid is looked for."""
-    found = _UID.search(body, 0, UID_WITHIN_BYTES)
-    if found is None:
+    """Return the refusal of a body that is not parsed. The request's uid and namespace are looked for."""
+    uid = uid_in(body)
+    if uid is None:
         return Reply(
             status=TOO_LARGE,
             body=str(error).encode(),
@@ -206,7 +220,19 @@ def too_large_reply(body: bytes, error: RefusedError) -> Reply:
             message=str(error),
             cause=error.cause,
         )
-    return refused_reply({"uid": found[1].decode()}, error)
+    return refused_reply({"uid": uid, "namespace": namespace_in(body)}, error)
+
+
+def uid_in(body: bytes) -> str | None:
+    """Return the uid of a request that is not parsed; None if there is none."""
+    found = _UID.search(body, 0, UID_WITHIN_BYTES)
+    return None if found is None else found[1].decode()
+
+
+def namespace_in(body: bytes) -> str:
+    """Return the namespace of a review that is not parsed; empty if there is none."""
+    found = _NAMESPACE.search(body, 0, NAMESPACE_WITHIN_BYTES)
+    return "" if found is None else found[1].decode()
 
 
 def unreadable_reply(body: bytes, error: Exception) -> Reply:
@@ -216,7 +242,15 @@ def unreadable_reply(body: bytes, error: Exception) -> Reply:
     except (ValueError, RecursionError) as unread:
         return malformed_reply(ValueError(str(unread)))
     rule = WebhookRule.UNREADABLE
-    return refused_reply(request, RefusedError(rule, of=_named(request), problem=in_short(error)))
+    refusal = RefusedError(rule, of=_named(request), problem=in_short(error))
+    return replace(refused_reply(request, refusal), failure=failure_of(error))
+
+
+def failure_of(error: Exception) -> Failure:
+    """Return where our own code failed."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    named = f"{type(error).__name__} {place.filename}:{place.lineno}"
+    return Failure(named, "".join(traceback.format_exception(error)))
 
 
 def in_short(error: Exception) -> str:

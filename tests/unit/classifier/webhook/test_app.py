@@ -19,7 +19,7 @@ from services.classifier.cel import CelEngine
 from services.classifier.rules.holder import RulesHolder
 from services.classifier.webhook.app import webhook_app
 from services.classifier.webhook.review import REVIEW_BYTES_MAX
-from services.classifier.webhook.reviewer import Reviewer
+from services.classifier.webhook.reviewing.reviewer import Reviewer
 from shared.contracts.webhook import JOB_PATH, MUTATE_PATH, PIPELINE_RUN_PATH, VALIDATE_PATH
 from shared.runtime.certificates import RENEW_DAYS, SERVING_DAYS, CertificateFolder
 from shared.runtime.web import WebServer

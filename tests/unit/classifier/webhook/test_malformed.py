@@ -10,7 +10,8 @@ from structlog.testing import capture_logs
 
 from services.classifier.webhook.context import NamespaceContext
 from services.classifier.webhook.review import Outcome
-from services.classifier.webhook.reviewer import Reviewer
+from services.classifier.webhook.reviewing.reviewer import Reviewer
+from services.classifier.webhook.reviewing.within_budget import WithinBudget
 from shared.integrations import Integrations
 from shared.integrations.registry import opted_documents
 from tests.unit.classifier.webhook.reviews import RULES, review, run
@@ -96,7 +97,7 @@ MALFORMED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_malformed_object_is_answered(named: str, operation: str) -> None:
     malformed, before = MALFORMED[named]
     here = context()
-    reviewer = Reviewer(context_of=lambda _namespace: here)
+    reviewer = Reviewer(here=WithinBudget(context_of=lambda _namespace: here))
     if operation == "CREATE":
         body = review(malformed)
     elif operation == "UPDATE":
@@ -119,7 +120,9 @@ async def test_object_on_which_our_code_fails_is_refused_and_logged_once(tmp_pat
 
     before = refused("unreadable")
     with capture_logs() as lines:
-        async with service(tmp_path, reviewer=Reviewer(new_traceparent=fail)) as webhook:
+        async with service(
+            tmp_path, reviewer=Reviewer(here=WithinBudget(new_traceparent=fail))
+        ) as webhook:
             answers = [await webhook.review(run()) for _ in range(3)]
 
     assert [answer["allowed"] for answer in answers] == [False] * 3

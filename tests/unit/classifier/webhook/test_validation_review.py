@@ -108,16 +108,16 @@ def conversion(*objects: Object, wanted: str = V2) -> bytes:
     return json.dumps({**kind, "request": request}).encode()
 
 
-async def test_conversion_review_converts_all_objects_in_order() -> None:
+def test_conversion_review_converts_all_objects_in_order() -> None:
     older = [{**queue(cohort=f"c{n}"), "apiVersion": V1} for n in range(120)]
-    found = response((await answer_conversion(conversion(*older))).body)
+    found = response(answer_conversion(conversion(*older)).body)
     assert found["result"] == {"status": "Success"}
     names = [one["spec"]["cohortName"] for one in found["convertedObjects"]]
     assert names == [f"c{n}" for n in range(120)]
 
 
-async def test_failed_conversion_review_has_message() -> None:
-    reply = await answer_conversion(conversion(queue(), wanted="kueue.x-k8s.io/v2"))
+def test_failed_conversion_review_has_message() -> None:
+    reply = answer_conversion(conversion(queue(), wanted="kueue.x-k8s.io/v2"))
     assert response(reply.body)["result"] == {
         "status": "Failure",
         "message": "apiVersion: kueue.x-k8s.io/v2 is not served",
@@ -132,6 +132,6 @@ MALFORMED: Final[dict[str, Callable[[], bytes]]] = {
 
 
 @pytest.mark.parametrize("body", MALFORMED.values(), ids=list(MALFORMED))
-async def test_malformed_conversion_review_is_a_bad_request(body: Callable[[], bytes]) -> None:
-    reply = await answer_conversion(body())
+def test_malformed_conversion_review_is_a_bad_request(body: Callable[[], bytes]) -> None:
+    reply = answer_conversion(body())
     assert (reply.status, reply.outcome) == (400, Outcome.MALFORMED)
