@@ -3,9 +3,10 @@
 from typing import Any, Final
 
 from shared.contracts.kube.bodies import Body
-from shared.contracts.kube.kinds import SECRET, Kind
+from shared.contracts.kube.kinds import DEPARTURE, SECRET, Kind
 from shared.contracts.kube.names import LAST_APPLIED, TRACEPARENT_ANNOTATION, TRUNCATED
 from shared.contracts.messages.observed import Observed
+from shared.telemetry.traceparent import parse_traceparent
 
 SCALAR_CHARS_MAX: Final = 1024
 """Longest string of spec and status that a truncated object keeps."""
@@ -14,7 +15,21 @@ LEVELS_MAX: Final = 150
 """Levels of an object that is published whole. At 200 no reader can decode it, at 255 it cannot be
 encoded; the webhook takes 100, but not every kind comes through the webhook."""
 
+NAME_CHARS_MAX: Final = 253
+"""Longest text that is kept of a reference to a controller: that of a name in Kubernetes. The API server
+takes references with longer ones, which name nobody."""
+
+REMAINS_CHARS_MAX: Final = 64
+"""Longest text that a tombstone keeps of a reference or a time: more than those have that name something."""
+
 _SECRET_DATA: Final = ("data", "stringData")
+
+_IDENTITY: Final = ("name", "namespace", "uid", "resourceVersion")
+
+_REFERENCE: Final = ("apiVersion", "kind", "name", "uid")
+
+_TIMES: Final = ("startTime", "completionTime")
+"""Of a status: between them something of the object runs."""
 
 
 def observed(cluster: str, kind: Kind, obj: Body) -> Observed:
@@ -27,6 +42,25 @@ def tombstone(cluster: str, kind: Kind, obj: Body) -> Observed:
     return _message(cluster, kind, obj, deleted=True)
 
 
+def remains(gone: Observed) -> Observed:
+    """A tombstone with what its readers use of the object that is gone, and no more.
+
+    These are, beside its identity, its controller and when it began and ended: a watcher that starts anew
+    looks for the pods of a TaskRun by them. Of what departs it is the identity of its job. Tombstones stay in
+    the view for a day: one is as small as the next, whatever the object held.
+    """
+    obj = gone.object
+    if obj is None:
+        return gone
+    kept = _remains_of(obj)
+    spec = obj.get("spec")
+    is_departure = (gone.group, gone.plural) == (DEPARTURE.group, DEPARTURE.plural)
+    if is_departure and isinstance(spec, dict):
+        job = _remains_of(spec.get("object") or {})
+        kept["spec"] = {**{key: spec.get(key) for key in ("group", "plural")}, "object": job}
+    return gone.with_object(kept)
+
+
 def truncated(message: Observed, *, size: int, ref: str | None) -> Observed:
     """A message that fits on the log, for an object of `size` bytes, which is too large: see `shortened`."""
     return shortened(message, f"an object of {size} bytes", ref)
@@ -35,10 +69,10 @@ def truncated(message: Observed, *, size: int, ref: str | None) -> Observed:
 def shortened(message: Observed, what: str, ref: str | None) -> Observed:
     """A message that every reader can read, for an object of which `what` says why they cannot.
 
-    It keeps metadata, the conditions, and the scalars of spec and status (suspended, cancelled, started,
-    finished): enough to see that a job has finished, and to give its quota back. `ref` is where the whole
-    message is: a reader of the bus gets that one, so the shortened one matters only to readers of the log,
-    or if the object store lost the whole.
+    It keeps metadata (of its owners the controller), the conditions, and the scalars of spec and status
+    (suspended, cancelled, started, finished): enough to see that a job has finished, and to give its quota
+    back. `ref` is where the whole message is: a reader of the bus gets that one, so the shortened one matters
+    only to readers of the log, or if the object store lost the whole.
     """
     obj = message.object or {}
     metadata = obj.get("metadata") or {}
@@ -48,6 +82,7 @@ def shortened(message: Observed, what: str, ref: str | None) -> Observed:
         "kind": message.kind,
         "metadata": {
             **metadata,
+            **_controller(metadata, NAME_CHARS_MAX),
             "annotations": {**_scalars(metadata.get("annotations")), TRUNCATED: note},
         },
         "spec": _scalars(obj.get("spec")),
@@ -71,6 +106,30 @@ def _scalars(value: object) -> dict[str, Any]:
     }
 
 
+def _remains_of(obj: dict[str, Any]) -> dict[str, Any]:
+    metadata, status = obj.get("metadata") or {}, obj.get("status")
+    identity = {key: metadata[key] for key in _IDENTITY if key in metadata}
+    kept: dict[str, Any] = {"metadata": {**identity, **_controller(metadata, REMAINS_CHARS_MAX)}}
+    if isinstance(status, dict):
+        times = {key: status[key] for key in _TIMES if isinstance(status.get(key), str)}
+        kept["status"] = {key: at for key, at in times.items() if len(at) <= REMAINS_CHARS_MAX}
+    return kept
+
+
+def _controller(metadata: dict[str, Any], chars: int) -> dict[str, Any]:
+    """The only owner that is kept, its controller, with texts of so many characters at most.
+
+    What is longer is cut, not left out: pods are looked for by the uid, and the rest of it may be long.
+    """
+    owners = metadata.get("ownerReferences") or []
+    cut = [
+        {**{key: str(one.get(key, ""))[:chars] for key in _REFERENCE}, "controller": True}
+        for one in owners
+        if one.get("controller")
+    ]
+    return {"ownerReferences": cut[:1]} if owners else {}
+
+
 def _trimmed(kind: Kind, obj: Body) -> dict[str, Any]:
     """`obj` without what only the API server and kubectl need, and without a Secret's data."""
     metadata: dict[str, Any] = {
@@ -90,6 +149,7 @@ def _trimmed(kind: Kind, obj: Body) -> dict[str, Any]:
 
 def _message(cluster: str, kind: Kind, obj: Body, *, deleted: bool) -> Observed:
     metadata = obj["metadata"]
+    trace = (metadata.get("annotations") or {}).get(TRACEPARENT_ANNOTATION)
     message = Observed(
         cluster=cluster,
         group=kind.group,
@@ -102,7 +162,8 @@ def _message(cluster: str, kind: Kind, obj: Body, *, deleted: bool) -> Observed:
         resource_version=metadata["resourceVersion"],
         deleted=deleted,
         object=_trimmed(kind, obj),
-        traceparent=(metadata.get("annotations") or {}).get(TRACEPARENT_ANNOTATION),
+        # Its user may write anything there, and a header that is too large keeps the message out.
+        traceparent=None if parse_traceparent(trace) is None else trace,
     )
     if _is_deeper_than(obj, LEVELS_MAX):
         return shortened(message, f"an object with more than {LEVELS_MAX} levels", None)

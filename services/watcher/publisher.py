@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from services.watcher.observe import truncated
+from services.watcher.observe import remains, truncated
 from shared.bus.follow import read
 from shared.bus.port import (
     Bus,
@@ -99,7 +99,9 @@ class ObservedPublisher:
         return len(self._queue) + len(self._in_flight)
 
     def put(self, message: Observed) -> None:
-        """Queue a message. Never waits."""
+        """Queue a message: a tombstone with what remains of its object. Never waits."""
+        if message.deleted:
+            message = remains(message)
         subject = message.subject
         if (queued := self._queue.get(subject)) is not None:
             probes.COALESCED.fired += 1
@@ -204,8 +206,6 @@ class ObservedPublisher:
             log.error("object_cannot_be_said", subject=subject, error=str(error))
             return None
         data = message.encode()
-        if message.deleted:  # Of a deleted object, its identity is enough.
-            return truncated(message, size=len(data), ref=None)
         try:
             ref = await self._bus.put_body(f"{subject}/{message.resource_version}", data)
         except (UnavailableError, TooLargeError) as failure:

@@ -36,7 +36,8 @@ class ObservedHeader(Message):
     """Opaque, as Kubernetes gives it; equal only for equal states of one uid."""
 
     deleted: bool = False
-    """True: a tombstone. `object` is then the last state that was seen, if any was."""
+    """True: a tombstone. `object` is then what remains of the last state that was seen, if any was: identity,
+    controller, and when it began and ended."""
 
     def ends(self, uid: str, version: str) -> bool:
         """Whether this tombstone says that the object `uid`, last seen as `version`, is gone.

@@ -5,7 +5,7 @@ from contextlib import aclosing
 
 from shared.bus.port import CaughtUp
 from shared.contracts.kube.kinds import JOB
-from shared.contracts.kube.names import TRUNCATED
+from shared.contracts.kube.names import TRACEPARENT_ANNOTATION, TRUNCATED
 from shared.contracts.messages.observed import Observed
 from shared.testing.world.memory_bus import MemoryBus
 from tests.unit.watcher.harness import Harness, run_harness
@@ -71,6 +71,31 @@ def test_at_most_one_body_per_object_and_none_after_deletion() -> None:
         assert len(harness.server.bodies) == 0
 
     run_harness(drive, max_payload=LIMIT)
+
+
+def test_object_that_fits_leaves_a_small_tombstone_behind() -> None:
+    async def drive(harness: Harness) -> None:
+        await harness.start()
+        await harness.job("big", filler=FILLER)
+        await asyncio.sleep(5)
+        await harness.delete("big")
+        await asyncio.sleep(5)
+        sizes = [len(entry.data) for entry in harness.log() if entry.subject.endswith("jobs_batch")]
+        assert sizes[0] > len(FILLER) > 1_000 > sizes[-1]
+
+    run_harness(drive)
+
+
+def test_object_is_said_whatever_its_user_writes_as_trace_context() -> None:
+    async def drive(harness: Harness) -> None:
+        await harness.start()
+        await harness.job("traced", **{TRACEPARENT_ANNOTATION: FILLER})
+        await asyncio.sleep(5)
+        await harness.delete("traced")
+        await asyncio.sleep(5)
+        assert [one.deleted for one in harness.published(JOB)] == [False, True]
+
+    run_harness(drive)
 
 
 def test_body_of_shrunk_object_is_deleted() -> None:

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from services.watcher.observe import observed, tombstone, truncated
+from services.watcher.observe import observed, remains, tombstone, truncated
 from shared.contracts.kube.bodies import as_body
-from shared.contracts.kube.kinds import JOB, NODE, SECRET, Object
+from shared.contracts.kube.kinds import JOB, NODE, SECRET, TASK_RUN, Object
 from shared.contracts.kube.names import TRUNCATED
 from shared.contracts.messages.observed import Observed
 
@@ -83,6 +83,74 @@ def test_tombstone_has_last_state_and_its_own_message_id() -> None:
     assert dead.deleted
     assert dead.object == alive.object
     assert dead.message_id != alive.message_id
+
+
+LONG = "\1" * 1_000_000
+
+RUN = {"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "uid": "r", "controller": True}
+
+LARGE = {
+    "spec": {"spec": {"template": {"env": LONG}}},
+    "labels": {"metadata": {"labels": {"a": LONG}}},
+    "annotations": {"metadata": {"annotations": {"sluicegate.dev/traceparent": LONG}}},
+    "name of its controller": {"metadata": {"ownerReferences": [{**RUN, "name": LONG}]}},
+    "version of its controller": {
+        "metadata": {
+            "ownerReferences": [{**RUN, "name": "r", "apiVersion": f"tekton.dev/{LONG}"}],
+        }
+    },
+    "many owners": {
+        "metadata": {
+            "ownerReferences": [
+                *(
+                    {"apiVersion": "v1", "kind": "X", "name": "x", "uid": f"{n}"}
+                    for n in range(5000)
+                ),
+                {**RUN, "name": "r"},
+            ]
+        }
+    },
+    "status": {"status": {"startTime": "2026-01-01T00:00:00Z", "x": LONG, "completionTime": LONG}},
+}
+
+
+@pytest.mark.parametrize("large", LARGE.values(), ids=LARGE.keys())
+def test_tombstone_is_small_and_keeps_what_its_readers_use(large: Object) -> None:
+    obj = an_object(spec={"x": 1}, status={"startTime": "2026-01-01T00:00:00Z"})
+    metadata = obj["metadata"] | large.get("metadata", {})
+    obj = as_body({**obj, **large, "metadata": metadata})
+    gone = Observed.decode(remains(tombstone("hub", TASK_RUN, obj)).encode())
+    assert len(gone.encode()) < 2_000
+    assert gone.body is not None
+    assert gone.body.get("status") == {"startTime": "2026-01-01T00:00:00Z"}
+    owners = gone.body["metadata"].get("ownerReferences") or []
+    controllers = [(one["uid"], one["apiVersion"].split("/")[0], one["kind"]) for one in owners]
+    assert controllers == [("r", "tekton.dev", "PipelineRun")] * ("ownerReferences" in metadata)
+
+
+def test_tombstone_of_a_departure_names_its_job() -> None:
+    obj = an_object(spec={"template": {"env": LONG}})
+    apart = tombstone("hub", JOB, obj).apart()
+    assert apart is not None
+    gone = Observed.decode(remains(apart.ended()).encode())
+    assert len(gone.encode()) < 2_000
+    job = gone.departed()
+    assert job is not None
+    assert (job.deleted, job.plural, job.name, job.uid) == (True, "jobs", "a/u", "u")
+
+
+def test_context_that_is_none_is_no_header() -> None:
+    obj = with_metadata(annotations={"sluicegate.dev/traceparent": "x" * 20_000})
+    assert observed("hub", JOB, obj).traceparent is None
+
+
+def test_what_is_left_of_a_large_object_is_bounded_in_its_owners_too() -> None:
+    obj = with_metadata(ownerReferences=[{**RUN, "name": LONG}, {**RUN, "name": LONG}])
+    message = observed("hub", JOB, obj)
+    short = truncated(message, size=len(message.encode()), ref=None)
+    assert len(short.encode()) < 4_000
+    assert short.object is not None
+    assert [one["uid"] for one in short.object["metadata"]["ownerReferences"]] == ["r"]
 
 
 def test_message_carries_trace_context_of_object() -> None:
