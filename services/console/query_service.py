@@ -13,7 +13,12 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from services.classifier.projection.policy import DEFAULT_POLICY, Policy
-from services.console.access.authorizer import Authorizer, NamespaceFilter, Visibility
+from services.console.access.authorizer import (
+    NAMESPACES_MAX,
+    Authorizer,
+    NamespaceFilter,
+    Visibility,
+)
 from services.console.access.reviews import Reviewer, User
 from services.console.documents import (
     CourseFigures,
@@ -73,9 +78,7 @@ class QueryService:
         self.cluster = cluster
         """The cluster that a question means if it names none."""
 
-        self.authorizer = Authorizer(
-            access, lambda: (ident[1] for ident in view.queues() if ident[1])
-        )
+        self.authorizer = Authorizer(access, self._namespaces)
         self._policy = policy
         """How the requests of jobs in a simulation are counted."""
 
@@ -83,6 +86,15 @@ class QueryService:
         self._importing = asyncio.Lock()
         self._simulating = asyncio.Semaphore(1)
         self._queued = 0
+
+    def _namespaces(self) -> list[str]:
+        """The namespaces that users are asked about: those of this cluster, whose RBAC decides.
+
+        Spokes say where they have queues. That adds no namespace that is not here, and none beyond the
+        number at which a request must name one: a spoke takes nobody's overview away.
+        """
+        here, elsewhere = self.view.namespaces(self.cluster)
+        return here + elsewhere[: max(0, NAMESPACES_MAX - len(here))]
 
     async def authenticate(self, token: str | None) -> User:
         """The user of a token.

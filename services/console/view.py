@@ -97,6 +97,9 @@ class _Reading:
     configured: dict[Ident, Observed] = field(default_factory=dict)
     """The observed queues."""
 
+    namespaces: set[tuple[str, str]] = field(default_factory=set)
+    """Cluster and name of each namespace."""
+
     parents: dict[tuple[str, str], str] = field(default_factory=dict)
     """Cluster and cohort to the cohort above it."""
 
@@ -246,6 +249,9 @@ class View:
             reading.observed.pop(observed.subject, None)
         else:
             reading.observed[observed.subject] = observed
+        if (observed.group, observed.plural) == (kinds.NAMESPACE.group, kinds.NAMESPACE.plural):
+            change = reading.namespaces.discard if observed.deleted else reading.namespaces.add
+            change((observed.cluster, observed.name))
         if (observed.group, observed.plural) == (kinds.COHORT.group, kinds.COHORT.plural):
             self._ingest_cohort(reading, observed)
         if (observed.group, observed.plural) not in _QUEUE_KINDS:
@@ -397,6 +403,16 @@ class View:
     def queues(self) -> Iterator[Ident]:
         """All configured queues, ClusterQueues first."""
         yield from sorted(self._reading.configured, key=lambda ident: bool(ident[1]))
+
+    def namespaces(self, cluster: str) -> tuple[list[str], list[str]]:
+        """The namespaces of `cluster` with LocalQueues there, and those with LocalQueues elsewhere only.
+
+        What another cluster says of namespaces that `cluster` does not have adds none.
+        """
+        configured, known = self._reading.configured, self._reading.namespaces
+        here = {where for at, where, _ in configured if where and at == cluster}
+        elsewhere = {where for _, where, _ in configured if (cluster, where) in known} - here
+        return sorted(here), sorted(elsewhere)
 
     def observed(self, kind: Kind) -> list[Observed]:
         """The objects of one kind, in order of cluster and name."""

@@ -1,7 +1,8 @@
 """Decides what a user may see, from RBAC of the cluster.
 
 A user sees a namespace if they may list its Workloads, and ClusterQueues if they may list those. State
-of spokes follows the rights in this cluster: a namespace means the same in all clusters.
+of spokes follows the rights in this cluster: a namespace means the same in all clusters. What is in
+namespaces that only spokes have is for users who may see all, or who name the namespace.
 """
 
 import asyncio
@@ -53,7 +54,7 @@ class Authorizer:
     def __init__(self, access: Reviewer, namespaces: Callable[[], Iterable[str]]) -> None:
         self._access = access
         self._namespaces = namespaces
-        """All namespaces that have queues."""
+        """The namespaces of this cluster that have queues, here or in spokes."""
 
     async def authenticate(self, token: str | None) -> User:
         """The user of a token."""
@@ -68,14 +69,17 @@ class Authorizer:
     ) -> NamespaceFilter:
         """A filter for the namespaces that the user may see: `namespace`, or all that are allowed.
 
-        If there are too many namespaces to check each, only those in `of` are checked.
+        Those in `of` are checked in any case; if there are too many namespaces to check each, only those.
         """
         if namespace is not None:
             await self._require(user, _workloads_in(namespace))
             return lambda other: other == namespace
         shows = await self._visible_namespaces(user, of)
         if shows is not None and not shows:
-            raise forbidden(user.name, f"{_workloads_in('')}, nor in any namespace that has queues")
+            raise forbidden(
+                user.name,
+                f"{_workloads_in('')}, nor in any namespace of this cluster that has queues",
+            )
         return _any_of(shows)
 
     async def _visible_namespaces(
@@ -84,7 +88,7 @@ class Authorizer:
         """The namespaces that the user may see; None means all."""
         if await self.may_see_all_namespaces(user):
             return None
-        names = sorted({*self._namespaces()})
+        names = sorted({*self._namespaces(), *of})
         if len(names) > NAMESPACES_MAX:
             if not of:
                 raise StatusError(ConsoleRule.TOO_MANY_NAMESPACES, count=len(names))
