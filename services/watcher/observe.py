@@ -19,9 +19,6 @@ NAME_CHARS_MAX: Final = 253
 """Longest text that is kept of a reference to a controller: that of a name in Kubernetes. The API server
 takes references with longer ones, which name nobody."""
 
-REMAINS_CHARS_MAX: Final = 64
-"""Longest text that a tombstone keeps of a reference or a time: more than those have that name something."""
-
 _SECRET_DATA: Final = ("data", "stringData")
 
 _IDENTITY: Final = ("name", "namespace", "uid", "resourceVersion")
@@ -46,7 +43,7 @@ def remains(gone: Observed) -> Observed:
     """A tombstone with what its readers use of the object that is gone, and no more.
 
     These are, beside its identity, its controller and when it began and ended: a watcher that starts anew
-    looks for the pods of a TaskRun by them. Of what departs it is the identity of its job. Tombstones stay in
+    looks for the pods of a TaskRun by them, the patcher for the Workload of a request. Of what departs it is the identity of its job. Tombstones stay in
     the view for a day: one is as small as the next, whatever the object held.
     """
     obj = gone.object
@@ -82,7 +79,7 @@ def shortened(message: Observed, what: str, ref: str | None) -> Observed:
         "kind": message.kind,
         "metadata": {
             **metadata,
-            **_controller(metadata, NAME_CHARS_MAX),
+            **_controller(metadata),
             "annotations": {**_scalars(metadata.get("annotations")), TRUNCATED: note},
         },
         "spec": _scalars(obj.get("spec")),
@@ -109,21 +106,21 @@ def _scalars(value: object) -> dict[str, Any]:
 def _remains_of(obj: dict[str, Any]) -> dict[str, Any]:
     metadata, status = obj.get("metadata") or {}, obj.get("status")
     identity = {key: metadata[key] for key in _IDENTITY if key in metadata}
-    kept: dict[str, Any] = {"metadata": {**identity, **_controller(metadata, REMAINS_CHARS_MAX)}}
+    kept: dict[str, Any] = {"metadata": {**identity, **_controller(metadata)}}
     if isinstance(status, dict):
         times = {key: status[key] for key in _TIMES if isinstance(status.get(key), str)}
-        kept["status"] = {key: at for key, at in times.items() if len(at) <= REMAINS_CHARS_MAX}
+        kept["status"] = {key: at for key, at in times.items() if len(at) <= NAME_CHARS_MAX}
     return kept
 
 
-def _controller(metadata: dict[str, Any], chars: int) -> dict[str, Any]:
-    """The only owner that is kept, its controller, with texts of so many characters at most.
+def _controller(metadata: dict[str, Any]) -> dict[str, Any]:
+    """The only owner that is kept, its controller, with texts that are in bounds.
 
     What is longer is cut, not left out: pods are looked for by the uid, and the rest of it may be long.
     """
     owners = metadata.get("ownerReferences") or []
     cut = [
-        {**{key: str(one.get(key, ""))[:chars] for key in _REFERENCE}, "controller": True}
+        {**{key: str(one.get(key, ""))[:NAME_CHARS_MAX] for key in _REFERENCE}, "controller": True}
         for one in owners
         if one.get("controller")
     ]
