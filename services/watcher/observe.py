@@ -43,8 +43,9 @@ def remains(gone: Observed) -> Observed:
     """A tombstone with what its readers use of the object that is gone, and no more.
 
     These are, beside its identity, its controller and when it began and ended: a watcher that starts anew
-    looks for the pods of a TaskRun by them, the patcher for the Workload of a request. Of what departs it is the identity of its job. Tombstones stay in
-    the view for a day: one is as small as the next, whatever the object held.
+    looks for the pods of a TaskRun by them, the patcher for the Workload of a request. Of what departs it is
+    the identity of its job. Tombstones stay in the view for a day: one is as small as the next, whatever the
+    object held.
     """
     obj = gone.object
     if obj is None:
@@ -116,15 +117,20 @@ def _remains_of(obj: dict[str, Any]) -> dict[str, Any]:
 def _controller(metadata: dict[str, Any]) -> dict[str, Any]:
     """The only owner that is kept, its controller, with texts that are in bounds.
 
-    What is longer is cut, not left out: pods are looked for by the uid, and the rest of it may be long.
+    What is longer is cut, not left out: pods are looked for by the uid, and the rest of it may be long. What
+    cannot be printed names nobody; JSON has six bytes for each character of it.
     """
     owners = metadata.get("ownerReferences") or []
     cut = [
-        {**{key: str(one.get(key, ""))[:NAME_CHARS_MAX] for key in _REFERENCE}, "controller": True}
+        {**{key: _cut(str(one.get(key, ""))) for key in _REFERENCE}, "controller": True}
         for one in owners
         if one.get("controller")
     ]
     return {"ownerReferences": cut[:1]} if owners else {}
+
+
+def _cut(text: str) -> str:
+    return text[:NAME_CHARS_MAX] if text.isascii() and text.isprintable() else ""
 
 
 def _trimmed(kind: Kind, obj: Body) -> dict[str, Any]:
