@@ -20,8 +20,10 @@ import structlog
 from services.quota.decider import Decider
 from services.quota.metrics.service import ENDED, SWEPT, TRIMMED
 from shared.bus.port import Bus, BusError, Entry
+from shared.bus.streams import view_of
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.base import Message
+from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.queues import HistoryStart
 from shared.contracts.messages.workloads import WorkloadState
@@ -52,6 +54,16 @@ PAUSE_SECONDS: Final = 0.1
 OBJECTS_AGE: Final = timedelta(days=1)
 """Age of a tombstone in `OBSERVED` before it leaves the view. More than for workloads: caches without a
 lease or a durable read it, as the webhook's."""
+
+CROWDED: Final = 0.5
+"""Fullness of that view above which tombstones leave it sooner. It drops what is oldest when it is full:
+queues and jobs that run."""
+
+CROWDED_AGE: Final = timedelta(hours=1)
+"""Age of a tombstone then. Half of the view has room for some 700 ends a second for so long."""
+
+CROWDED_SECONDS: Final = 300.0
+"""How often the view is looked through then."""
 
 OBJECTS_SECONDS: Final = 3600.0
 """How often the view of `OBSERVED` is looked through for tombstones."""
@@ -130,20 +142,28 @@ class EndedWork:
         """
         await asyncio.sleep(SWEEP_SECONDS)
         while True:
+            pause = OBJECTS_SECONDS
             try:
-                found = await self._bus.tombstones(
-                    "OBSERVED", before=self._now() - OBJECTS_AGE, most=OBJECTS_MAX
-                )
-                subjects = list(found)
-                for begin in range(0, len(subjects), BATCH):
-                    batch = {each: found[each] for each in subjects[begin : begin + BATCH]}
-                    SWEPT.labels(stream="OBSERVED").inc(
-                        len(await self._bus.sweep("OBSERVED", batch))
-                    )
-                    await asyncio.sleep(PAUSE_SECONDS)
+                crowded = await self._fullness(view_of(Observed.stream)) > CROWDED
+                pause = CROWDED_SECONDS if crowded else OBJECTS_SECONDS
+                if await self._sweep_objects(CROWDED_AGE if crowded else OBJECTS_AGE):
+                    pause = SWEEP_SECONDS
             except BusError as error:
                 log.warning("tombstones stay in the view", error=str(error))
-            await asyncio.sleep(OBJECTS_SECONDS)
+            await asyncio.sleep(pause)
+
+    async def _sweep_objects(self, age: timedelta) -> bool:
+        """Delete tombstones of that age; return whether there may be more of them."""
+        stream = Observed.stream
+        found = await self._bus.tombstones(stream, before=self._now() - age, most=OBJECTS_MAX)
+        subjects = list(found)
+        swept = 0
+        for begin in range(0, len(subjects), BATCH):
+            batch = {each: found[each] for each in subjects[begin : begin + BATCH]}
+            swept += len(await self._bus.sweep(stream, batch))
+            await asyncio.sleep(PAUSE_SECONDS)
+        SWEPT.labels(stream=stream).inc(swept)
+        return swept > 0 and len(found) >= OBJECTS_MAX
 
     async def _sweep_due(self) -> None:
         now = self._now()

@@ -266,3 +266,29 @@ async def test_old_tombstones_of_objects_leave_the_view(
 
     await eventually(lambda: "gone" not in names())
     assert {"team", "alive", "cq", "q", "f"} <= names()
+
+
+@pytest.mark.parametrize(("most", "crowded"), [(1, False), (20_000, True)])
+async def test_tombstones_that_are_many_leave_the_view_before_the_next_look(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch, most: int, crowded: bool
+) -> None:
+    """More than one look finds; or the view is crowded, and they are young."""
+    due = timedelta(seconds=-60)
+    monkeypatch.setattr("services.quota.ended_work.OBJECTS_MAX", most)
+    monkeypatch.setattr("services.quota.ended_work.CROWDED_SECONDS", 0.02)
+    monkeypatch.setattr("services.quota.ended_work.CROWDED_AGE", due if crowded else timedelta(1))
+    monkeypatch.setattr("services.quota.ended_work.OBJECTS_AGE", timedelta(1) if crowded else due)
+    fullness = 0.51 if crowded else 0.5
+    monkeypatch.setattr(Stream, "fullness", property(lambda _: fullness))
+    await setup.cluster(cpus=1)
+    for name in ("a", "b", "c"):
+        await setup.observe(kinds.NAMESPACE, name, {}, deleted=True)
+    await setup.observe(kinds.NAMESPACE, "alive", {})
+    await setup.start_quota()
+
+    def names() -> set[str]:
+        view = setup.server.view("OBSERVED").messages.values()
+        return {message.subject.split(".")[4] for message in view}
+
+    await eventually(lambda: names().isdisjoint({"a", "b", "c"}))
+    assert {"team", "alive", "cq", "q", "f"} <= names()
