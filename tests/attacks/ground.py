@@ -69,11 +69,16 @@ class Ground:
     """One server, and everybody's keys."""
 
     folder: Path
-    url: str
+    server: EmbeddedServer
     leaf_port: int
     monitor_port: int
     stack: AsyncExitStack
     before: Json = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        """Where clients connect."""
+        return self.server.url
 
     def access(self, user: str) -> Access:
         """The key of a user of the hub, or of ``spoke-<name>``, and a client's certificate."""
@@ -231,7 +236,7 @@ async def ground() -> AsyncIterator[Ground]:
         stack.push_async_callback(server.kill)
         found = Ground(
             folder=folder,
-            url=server.url,
+            server=server,
             leaf_port=leaf_port,
             monitor_port=monitor_port,
             stack=stack,
@@ -270,6 +275,15 @@ async def _furnish(found: Ground) -> None:
     await patcher.close()
     await asyncio.sleep(SETTLE_SECONDS)
     found.before = await found.state()
+
+
+async def monitored(port: int, what: str) -> Json:
+    """What a server tells its own pod, for example ``routez``."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"GET /{what} HTTP/1.0\r\n\r\n".encode())
+    found: Json = json.loads((await reader.read()).partition(b"\r\n\r\n")[2])
+    writer.close()
+    return found
 
 
 def certificates(folder: Path) -> None:

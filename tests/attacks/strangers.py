@@ -1,7 +1,6 @@
 """Attacks of whoever reaches the ports of NATS (T4), and of a client that poses as a server."""
 
 import asyncio
-import json
 from collections.abc import Iterator
 
 from nats.errors import Error as NatsError
@@ -12,7 +11,7 @@ from shared.settings.access import Access
 from shared.settings.ports import reserve_port
 from shared.testing.waiting import eventually
 from tests.attacks.attack import Act, Attack
-from tests.attacks.ground import BreachError, Ground, without
+from tests.attacks.ground import BreachError, Ground, monitored, without
 from tests.contract.deploy.test_nats import mounted
 
 
@@ -128,11 +127,7 @@ async def joins_the_cluster(ground: Ground) -> None:
 
 async def routes_of(monitor: int) -> int:
     """How many routes a server has."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", monitor)
-    writer.write(b"GET /routez HTTP/1.0\r\n\r\n")
-    body = (await reader.read()).partition(b"\r\n\r\n")[2]
-    writer.close()
-    return int(json.loads(body)["num_routes"])
+    return int((await monitored(monitor, "routez"))["num_routes"])
 
 
 CONNECT = b'CONNECT {"verbose":true,"pedantic":false}\r\nPING\r\nSUB > 1\r\n'

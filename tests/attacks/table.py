@@ -10,6 +10,7 @@ from tests.attacks import (
     contents,
     floods,
     headers,
+    leaf_nodes,
     orders,
     replies,
     spokes,
@@ -33,6 +34,7 @@ def attacks() -> tuple[Attack, ...]:
         consumers.attacks(),
         subjects.attacks(),
         strangers.attacks(),
+        leaf_nodes.attacks(),
         orders.attacks(),
         claims.attacks(),
     )

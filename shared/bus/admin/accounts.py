@@ -42,6 +42,12 @@ WRITE: Final = "write"
 
 HUB_ACCOUNT: Final = "HUB"
 
+_BY_CLIENT: Final = "allowed_connection_types: [STANDARD]"
+"""How users of the hub connect. The key of one opens nothing at the port for leaf nodes."""
+
+_BY_CLIENT_OR_LEAF: Final = "allowed_connection_types: [STANDARD, LEAFNODE]"
+"""How spokes connect: their pairs, or a server of theirs that dials in as a leaf node."""
+
 PLACES: Final = 16
 """Consumers of one spoke on one view at a time. The server deletes unused ones after a minute."""
 
@@ -280,9 +286,9 @@ def _add_spokes(
         rights = spoke_rights(spoke)
         token = subjects.encode(spoke)
         account = found.add(_account(token))
-        account.users.append(f"      {{ {proof} }}")
+        account.users.append(f"      {{ {proof}, {_BY_CLIENT_OR_LEAF} }}")
         if former and spoke in former:
-            account.users.append(f"      {{ {former[spoke]} }}")
+            account.users.append(f"      {{ {former[spoke]}, {_BY_CLIENT_OR_LEAF} }}")
         account.settings += (SPOKE_LIMITS,)
         for asked in _ASKED:
             local = f"{OWN_API}.{asked}"
@@ -333,7 +339,8 @@ def _given(access: SpokeAccess) -> Iterator[tuple[str, str]]:
 
 
 def _user(name: str, allowed: str, key: str) -> Iterator[str]:
-    yield from (f"      # {name}", "      {", f"        nkey: {key}", "        permissions: {")
+    yield from (f"      # {name}", "      {", f"        nkey: {key}", f"        {_BY_CLIENT}")
+    yield "        permissions: {"
     yield from (f"          {line}" for line in allowed.splitlines())
     yield from ("        }", "      }")
 

@@ -1,0 +1,58 @@
+"""Attacks at the port for leaf nodes, by whoever has a key of the hub (T3) or of a spoke (T2)."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from uuid import uuid4
+
+from shared.bus.admin.accounts import leaf_configuration
+from shared.bus.embedded import EmbeddedServer
+from shared.testing.waiting import eventually
+from tests.attacks.attack import Act, Attack
+from tests.attacks.ground import BreachError, Ground, monitored
+
+REFUSED = "Authorization Violation"
+"""What a leaf node's server logs when the hub does not take its key."""
+
+
+@asynccontextmanager
+async def leaf_node(ground: Ground, user: str) -> AsyncIterator[EmbeddedServer]:
+    """A server that dials in with the present key of a user."""
+    own = ground.folder / f"leaf-{uuid4().hex}"
+    own.mkdir()
+    config = own / "leaf.conf"
+    url = f"tls://127.0.0.1:{ground.leaf_port}"
+    config.write_text(leaf_configuration(url, ground.access(user)))
+    server = await EmbeddedServer(own, config=config).start()
+    try:
+        yield server
+    finally:
+        await server.kill()
+
+
+async def connected(ground: Ground) -> list[str]:
+    """The accounts of the leaf nodes that are connected to the hub."""
+    found = await monitored(ground.monitor_port, "leafz")
+    return [one["account"] for one in found.get("leafs") or []]
+
+
+def dialing(user: str) -> Act:
+    """Use a user's key at the port for leaf nodes."""
+
+    async def act(ground: Ground) -> None:
+        async with leaf_node(ground, user) as leaf:
+
+            async def decided() -> bool:
+                return REFUSED in leaf.log or bool(await connected(ground))
+
+            await eventually(decided, lambda: leaf.log)
+            if accounts := await connected(ground):
+                raise BreachError(f"a leaf node is in {accounts}")
+
+    return act
+
+
+def attacks() -> Iterator[Attack]:
+    """The rows."""
+    for user in ("quota", "dispatcher", "viewer", "bus", "operator"):
+        way = f"key of {user} opens the port for leaf nodes"
+        yield Attack(threat="T3", way=way, act=dialing(user))
