@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from importlib.metadata import version
@@ -12,13 +13,14 @@ from starlette.applications import Starlette
 
 from services.classifier.projection.policy import Policy
 from services.console.access.reviews import AllowAll, KubeReviewer, Reviewer
+from services.console.access.shares import share
 from services.console.http.aggregation import AggregatedServer
 from services.console.http.handlers import console_app
 from services.console.http.sign_in import SignIn
 from services.console.nats_api import console_service
 from services.console.pages.service import PageService
 from services.console.pages.timeline import Links
-from services.console.query_service import QueryService
+from services.console.query_service import SIMULATION_LIMITS, QueryService
 from services.console.settings import ConsoleSettings
 from services.console.view import View
 from services.quota.queries.replica import ReadReplica
@@ -83,12 +85,16 @@ def assemble(
         new_replica=lambda: ReadReplica(configuration=configuration),
         idle_seconds=settings.console_idle_seconds,
     )
+    limits = SIMULATION_LIMITS
+    if settings.console_authorization == "none":  # There is one user, who has nobody to share with.
+        limits = replace(limits, of_user=limits.most)
     queries = QueryService(
         view=view,
         access=access,
         cluster=settings.cluster,
         policy=Policy.of(configuration or Configuration()),
         simulation_seconds=settings.console_simulation_seconds,
+        simulation_limits=limits,
     )
     service = console_service(queries, version=version("sluicegate"), started=now())
     links = Links(trace=settings.console_trace_url, job=settings.console_job_url)
@@ -159,11 +165,13 @@ def _asgi_app(console: Console, settings: ConsoleSettings) -> Starlette:
         scopes=settings.console_oidc_scopes,
         origins=settings.console_oidc_origins,
     )
+    streams, alone = settings.console_streams, settings.console_authorization == "none"
     return console_app(
         console.queries,
         console.pages,
-        streams_max=settings.console_streams,
-        local_only=settings.console_authorization == "none",
+        streams_max=streams,
+        streams_per_user=None if alone else settings.console_streams_per_user or share(streams),
+        local_only=alone,
         sign_in=sign_in,
     )
 

@@ -20,6 +20,7 @@ from services.console.access.authorizer import (
     Visibility,
 )
 from services.console.access.reviews import Reviewer, User
+from services.console.access.shares import FairTurns, ShareLimits, share
 from services.console.documents import (
     CourseFigures,
     Explained,
@@ -54,7 +55,15 @@ _WHATIF: Final = "services.console.whatif"
 
 ROWS_MAX: Final = 2000
 SIMULATIONS_MAX: Final = 8
-"""How many simulations may wait for their turn. More are refused with status 429."""
+"""How many simulations may run and wait for their turn. More are refused with status 429."""
+
+SIMULATION_LIMITS: Final = ShareLimits(
+    most=SIMULATIONS_MAX,
+    of_user=share(SIMULATIONS_MAX),
+    full=ConsoleRule.BUSY,
+    user_full=ConsoleRule.BUSY_USER,
+    retry_after_seconds=5,
+)
 
 READ_SECONDS: Final = 5.0
 """How long the first question waits for the streams to be read."""
@@ -73,6 +82,7 @@ class QueryService:
         cluster: str = "hub",
         policy: Policy = DEFAULT_POLICY,
         simulation_seconds: float = 60.0,
+        simulation_limits: ShareLimits = SIMULATION_LIMITS,
     ) -> None:
         self.view = view
         self.cluster = cluster
@@ -84,8 +94,7 @@ class QueryService:
 
         self._simulation_seconds = simulation_seconds
         self._importing = asyncio.Lock()
-        self._simulating = asyncio.Semaphore(1)
-        self._queued = 0
+        self._simulating = FairTurns(simulation_limits)
 
     def _namespaces(self) -> list[str]:
         """The namespaces that users are asked about: those of this cluster, whose RBAC decides.
@@ -236,10 +245,10 @@ class QueryService:
             raise not_found(f'workloads "{namespace}/{name}"')
         items = answer.items
         if forecast:
-            items = [await self._expected(item) for item in items]
+            items = [await self._expected(user, item) for item in items]
         return Explained(items=items)
 
-    async def _expected(self, item: Explanation) -> Explanation:
+    async def _expected(self, user: User, item: Explanation) -> Explanation:
         if item.reason in DONE:
             return item
         whatif = await self._whatif()
@@ -252,7 +261,7 @@ class QueryService:
                 item, snapshot, history=history, recent=recent, budget=budget
             )
 
-        forecast: Explanation = await self.play(play)
+        forecast: Explanation = await self.play(user, play)
         return forecast
 
     async def simulate(self, user: User, request: SimulateRequest) -> SimulateAnswer:
@@ -264,9 +273,10 @@ class QueryService:
         snapshot, history = self.view.snapshot(), self.view.history
         ends = monotonic() + self._simulation_seconds
         answer = await self.play(
+            user,
             lambda: change.simulate(
                 snapshot, history, shows=is_visible, over=lambda: monotonic() > ends
-            )
+            ),
         )
         return answer if all_of_it else _visible_part(answer, is_visible)
 
@@ -283,19 +293,13 @@ class QueryService:
                 log.exception("cannot import what simulates", module=_WHATIF)
                 raise StatusError(ConsoleRule.NOT_LOADED) from error
 
-    async def play(self, playing: Callable[[], T]) -> T:
+    async def play(self, user: User, playing: Callable[[], T]) -> T:
         """Run one simulation at a time in a thread, because its CPU time is missing for everybody else.
 
-        Raises `StatusError` 429 if too many wait already.
+        Users take turns. Raises `StatusError` 429 if too many wait already, of this user or of all.
         """
-        if self._queued >= SIMULATIONS_MAX:
-            raise StatusError(ConsoleRule.BUSY, retry_after_seconds=5)
-        self._queued += 1
-        try:
-            async with self._simulating:
-                return await asyncio.to_thread(playing)
-        finally:
-            self._queued -= 1
+        async with self._simulating.turn(user.name):
+            return await asyncio.to_thread(playing)
 
 
 def _ident(state: WorkloadState) -> Ident:

@@ -59,6 +59,10 @@ class ConsoleSettings(KubeSettings):
     console_streams: Annotated[int, Field(ge=1)] = 200
     """How many pages may follow what happens at once."""
 
+    console_streams_per_user: Annotated[int, Field(ge=1)] | None = None
+    """How many of them may be of one user. None: a tenth, at least three. Raise it where many people share
+    one token. Without authorization there is one user, who may have all of them."""
+
     console_trace_url: str = ""
     """Where traces are shown, with `{trace}` for the trace id: `https://jaeger.example/trace/{trace}`.
     Empty: the page of a workload shows the id alone."""

@@ -77,6 +77,16 @@ class ConsoleRule(RefusalRule):
     )
     CHANGE = (422, "{problem}", "Correct the change that is to be simulated.")
     BUSY = (429, "too many simulations run at the same time", _AGAIN)
+    BUSY_USER = (
+        429,
+        'User "{user}" has {most} simulations under way already',
+        "Wait for one of them, or try again after the time that `Retry-After` says.",
+    )
+    STREAMS_USER = (
+        429,
+        'User "{user}" follows changes live on {most} pages already: close one of them',
+        "Close a page. `SLUICE_CONSOLE_STREAMS_PER_USER` says how many a user may have.",
+    )
     FAILED = (500, "the console failed; its log says why", "Read the log of the console.")
     NOT_LOADED = (
         500,

@@ -3,7 +3,7 @@
 import hmac
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import ExitStack, aclosing, contextmanager
+from contextlib import ExitStack, aclosing
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +18,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from services.console.access.reviews import User
+from services.console.access.shares import FairPlaces, ShareLimits
 from services.console.documents import SimulateRequest
 from services.console.http.event_stream import events
 from services.console.http.openapi import openapi
@@ -84,15 +85,25 @@ def console_app(
     pages: PageService,
     *,
     streams_max: int,
+    streams_per_user: int | None = None,
     local_only: bool,
     sign_in: SignIn | None = None,
 ) -> Starlette:
     """The ASGI application. `local_only`: only requests for a local host name are answered.
 
+    `streams_per_user`: how many live streams one user may have; None: all.
+
     Without tokens, a foreign web page could otherwise read the API through a DNS name for this address
     (DNS rebinding).
     """
-    handlers = _Handlers(queries, pages, streams_max=streams_max)
+    streams = ShareLimits(
+        most=streams_max,
+        of_user=streams_per_user or streams_max,
+        full=ConsoleRule.STREAMS,
+        user_full=ConsoleRule.STREAMS_USER,
+        retry_after_seconds=30,
+    )
+    handlers = _Handlers(queries, pages, streams=FairPlaces(streams))
     api = "/api/v1"
     of_kueue = VisibilityApi(
         queries, identify=lambda request: queries.authenticate(token_of(request))
@@ -236,11 +247,10 @@ async def _prepended(first: list[str], rest: AsyncGenerator[str]) -> AsyncGenera
 class _Handlers:
     """One method for each path."""
 
-    def __init__(self, queries: QueryService, pages: PageService, *, streams_max: int) -> None:
+    def __init__(self, queries: QueryService, pages: PageService, *, streams: FairPlaces) -> None:
         self._queries = queries
         self._pages = pages
-        self._streams_max = streams_max
-        self._streams = 0
+        self._streams = streams
 
     def _cluster(self, request: Request) -> str:
         return request.query_params.get("cluster") or self._queries.cluster
@@ -343,24 +353,14 @@ class _Handlers:
     async def events(self, request: Request) -> Response:
         """Changes as they happen."""
         namespace = request.query_params.get("namespace") or None
+        user = await self._queries.authenticate(token_of(request))
         with ExitStack() as slot:
-            slot.enter_context(self._slot())
+            slot.enter_context(self._streams.place(user.name))
+            slot.enter_context(STREAMS.track_inprogress())
             happening = events(self._queries, token_of(request), namespace)
             # A `StatusError` before the first event becomes a response, not a broken stream.
             first = [await anext(happening)]
             return _EventStream(_prepended(first, happening), slot.pop_all())
-
-    @contextmanager
-    def _slot(self) -> Iterator[None]:
-        if self._streams >= self._streams_max:
-            raise StatusError(ConsoleRule.STREAMS, retry_after_seconds=30)
-        self._streams += 1
-        STREAMS.inc()
-        try:
-            yield
-        finally:
-            self._streams -= 1
-            STREAMS.dec()
 
     async def openapi(self, _request: Request) -> Response:
         """The OpenAPI document."""

@@ -136,7 +136,7 @@ class PageService:
         """When the workloads of a ClusterQueue probably start, of the namespaces that the user may see."""
         shows = await self._queries.authorizer.visible_namespaces(user, namespace)
         self._check_queue(cluster, name)
-        found = await self.starts_known.of(cluster, name)
+        found = await self.starts_known.of(user, cluster, name)
         items = [each for each in found.items if shows(each.namespace)]
         return StartList(items=items, unknown_because=found.unknown_because)
 

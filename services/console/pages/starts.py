@@ -2,7 +2,7 @@
 
 A forecast takes up to two seconds of a processor, whoever asks. Therefore one is played for a queue, not
 for a row; it is kept for half a minute and shared by everybody who looks; and it waits its turn behind
-other simulations.
+other simulations, as one of the user who asked first.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ from random import Random
 from time import monotonic
 from typing import Final
 
+from services.console.access.reviews import User
 from services.console.pages.documents import RowStart, StartList
 from services.console.query_service import QueryService
 from services.quota.forecast import (
@@ -48,7 +49,7 @@ class Starts:
         """Drop the forecasts: nobody asks any more."""
         self._known.clear()
 
-    async def of(self, cluster: str, name: str) -> StartList:
+    async def of(self, user: User, cluster: str, name: str) -> StartList:
         """The forecast of a queue, also of namespaces that the user may not see."""
         known = self._known.get((cluster, name))
         now = monotonic()
@@ -57,12 +58,12 @@ class Starts:
             self._known.pop((cluster, name), None)
             while len(self._known) >= QUEUES_MAX:
                 del self._known[next(iter(self._known))]
-            known = (now, asyncio.create_task(self._play(cluster, name)))
+            known = (now, asyncio.create_task(self._play(user, cluster, name)))
             self._known[cluster, name] = known
         # Whoever asks may go; the forecast is for everybody.
         return await asyncio.shield(known[1])
 
-    async def _play(self, cluster: str, name: str) -> StartList:
+    async def _play(self, user: User, cluster: str, name: str) -> StartList:
         view = self._queries.view
         first = PositionsRequest(cluster=cluster, cluster_queue=name, limit=ROWS_MAX)
         idents = [
@@ -73,7 +74,7 @@ class Starts:
         if not idents:
             return StartList(items=[])
         return await self._queries.play(
-            lambda: _played(snapshot, cluster, name, idents, view.history, recent)
+            user, lambda: _played(snapshot, cluster, name, idents, view.history, recent)
         )
 
 
