@@ -11,7 +11,7 @@ harm: each deletion names the sequence up to which this term has read, and what 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -144,26 +144,31 @@ class EndedWork:
         while True:
             pause = OBJECTS_SECONDS
             try:
-                crowded = await self._fullness(view_of(Observed.stream)) > CROWDED
-                pause = CROWDED_SECONDS if crowded else OBJECTS_SECONDS
-                if await self._sweep_objects(CROWDED_AGE if crowded else OBJECTS_AGE):
+                if found := await self._tombstones(CROWDED_AGE):
+                    if await self._fullness(view_of(Observed.stream)) > CROWDED:
+                        pause = CROWDED_SECONDS
+                    else:
+                        found = await self._tombstones(OBJECTS_AGE)
+                if await self._sweep_objects(found) and len(found) >= OBJECTS_MAX:
                     pause = SWEEP_SECONDS
             except BusError as error:
                 log.warning("tombstones stay in the view", error=str(error))
             await asyncio.sleep(pause)
 
-    async def _sweep_objects(self, age: timedelta) -> bool:
-        """Delete tombstones of that age; return whether there may be more of them."""
-        stream = Observed.stream
-        found = await self._bus.tombstones(stream, before=self._now() - age, most=OBJECTS_MAX)
-        subjects = list(found)
-        swept = 0
+    async def _tombstones(self, age: timedelta) -> dict[str, int]:
+        """The tombstones of that age in the view, as many as one look finds: subject to sequence."""
+        before = self._now() - age
+        return await self._bus.tombstones(Observed.stream, before=before, most=OBJECTS_MAX)
+
+    async def _sweep_objects(self, found: Mapping[str, int]) -> int:
+        """Delete tombstones; return how many."""
+        subjects, swept = list(found), 0
         for begin in range(0, len(subjects), BATCH):
             batch = {each: found[each] for each in subjects[begin : begin + BATCH]}
-            swept += len(await self._bus.sweep(stream, batch))
+            swept += len(await self._bus.sweep(Observed.stream, batch))
             await asyncio.sleep(PAUSE_SECONDS)
-        SWEPT.labels(stream=stream).inc(swept)
-        return swept > 0 and len(found) >= OBJECTS_MAX
+        SWEPT.labels(stream=Observed.stream).inc(swept)
+        return swept
 
     async def _sweep_due(self) -> None:
         now = self._now()

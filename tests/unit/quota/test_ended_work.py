@@ -253,7 +253,9 @@ async def test_outcome_of_nobody_is_no_reason_to_stop(setup: Setup) -> None:
 async def test_old_tombstones_of_objects_leave_the_view(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.quota.ended_work.OBJECTS_AGE", timedelta(seconds=-60))
+    due = timedelta(seconds=-60)
+    monkeypatch.setattr("services.quota.ended_work.CROWDED_AGE", due)
+    monkeypatch.setattr("services.quota.ended_work.OBJECTS_AGE", due)
     monkeypatch.setattr("services.quota.ended_work.OBJECTS_SECONDS", 0.02)
     await setup.cluster(cpus=1)
     await setup.observe(kinds.NAMESPACE, "gone", {}, deleted=True)
@@ -276,7 +278,7 @@ async def test_tombstones_that_are_many_leave_the_view_before_the_next_look(
     due = timedelta(seconds=-60)
     monkeypatch.setattr("services.quota.ended_work.OBJECTS_MAX", most)
     monkeypatch.setattr("services.quota.ended_work.CROWDED_SECONDS", 0.02)
-    monkeypatch.setattr("services.quota.ended_work.CROWDED_AGE", due if crowded else timedelta(1))
+    monkeypatch.setattr("services.quota.ended_work.CROWDED_AGE", due)
     monkeypatch.setattr("services.quota.ended_work.OBJECTS_AGE", timedelta(1) if crowded else due)
     fullness = 0.51 if crowded else 0.5
     monkeypatch.setattr(Stream, "fullness", property(lambda _: fullness))
@@ -292,3 +294,17 @@ async def test_tombstones_that_are_many_leave_the_view_before_the_next_look(
 
     await eventually(lambda: names().isdisjoint({"a", "b", "c"}))
     assert {"team", "alive", "cq", "q", "f"} <= names()
+
+
+async def test_tombstones_of_an_hour_stay_in_a_view_that_has_room(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.quota.ended_work.CROWDED_AGE", timedelta(seconds=-60))
+    monkeypatch.setattr("services.quota.ended_work.OBJECTS_SECONDS", 0.02)
+    await setup.cluster(cpus=1)
+    await setup.observe(kinds.NAMESPACE, "gone", {}, deleted=True)
+    await setup.observe(kinds.NAMESPACE, "alive", {})
+    await setup.start_quota()
+    await asyncio.sleep(0.3)
+    view = setup.server.view("OBSERVED").messages.values()
+    assert "gone" in {message.subject.split(".")[4] for message in view}
