@@ -1,6 +1,8 @@
 """Turns what the API server shows into the messages of the watcher. Pure."""
 
-from typing import Any, Final
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, TypeVar
 
 from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.kinds import DEPARTURE, SECRET, Kind
@@ -8,8 +10,17 @@ from shared.contracts.kube.names import LAST_APPLIED, TRACEPARENT_ANNOTATION, TR
 from shared.contracts.messages.observed import Observed
 from shared.telemetry.traceparent import parse_traceparent
 
+T = TypeVar("T")
+
 SCALAR_CHARS_MAX: Final = 1024
 """Longest string of spec and status that a truncated object keeps."""
+
+MAP_BYTES_MAX: Final = 16 << 10
+"""What a truncated object keeps of each: labels, annotations, finalizers, spec and status. Their user may
+write as many as fit into an object."""
+
+CONDITIONS_MAX: Final = 32
+"""Conditions that a truncated object keeps: more than a kind has."""
 
 LEVELS_MAX: Final = 150
 """Levels of an object that is published whole. At 200 no reader can decode it, at 255 it cannot be
@@ -81,6 +92,7 @@ def shortened(message: Observed, what: str, ref: str | None) -> Observed:
         "metadata": {
             **metadata,
             **_controller(metadata),
+            **_few_of(metadata),
             "annotations": {**_scalars(metadata.get("annotations")), TRUNCATED: note},
         },
         "spec": _scalars(obj.get("spec")),
@@ -89,19 +101,39 @@ def shortened(message: Observed, what: str, ref: str | None) -> Observed:
     if isinstance(status, dict):
         kept["status"] = _scalars(status)
         if isinstance(conditions := status.get("conditions"), list):
-            kept["status"]["conditions"] = [_scalars(each) for each in conditions]
+            kept["status"]["conditions"] = [_scalars(each) for each in conditions[:CONDITIONS_MAX]]
     return message.truncated_to(kept, ref)
 
 
 def _scalars(value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
         return {}
-    return {
+    scalars = {
         key: item
         for key, item in value.items()
         if isinstance(item, bool | int | float)
         or (isinstance(item, str) and len(item) <= SCALAR_CHARS_MAX)
     }
+    return dict(_fitting(scalars.items()))
+
+
+def _few_of(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Labels and finalizers, as far as they are to be kept."""
+    few: dict[str, Any] = {}
+    if labels := metadata.get("labels"):
+        few["labels"] = _scalars(labels)
+    if finalizers := metadata.get("finalizers"):
+        few["finalizers"] = list(_fitting(finalizers))
+    return few
+
+
+def _fitting(items: Iterable[T]) -> Iterator[T]:
+    """Those of them, from the first on, that fit together."""
+    left = MAP_BYTES_MAX
+    for item in items:
+        if (size := len(json.dumps(item))) <= left:
+            left -= size
+            yield item
 
 
 def _remains_of(obj: dict[str, Any]) -> dict[str, Any]:

@@ -8,11 +8,13 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 import structlog
 
-from services.watcher.observe import remains, truncated
+from services.watcher.observe import remains, shortened, truncated
+from services.watcher.shares import NOTE, NamespaceShares
 from shared.bus.follow import read
 from shared.bus.port import (
     Bus,
@@ -35,6 +37,8 @@ WINDOW: Final = 512
 
 RETRY_SECONDS: Final = 1.0
 """Pause after the bus refused a message."""
+
+EMPTY: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 def coalesced(queued: list[Observed], new: Observed) -> list[Observed]:
@@ -73,6 +77,10 @@ class ObservedPublisher:
         self._bus = bus
         self._sequences: dict[str, int] = {}
         self._bodies: dict[str, str] = {}
+        self._shares = NamespaceShares(bus)
+        self._short: set[str] = set()
+        """Subjects of which the last message has no contents, because of the share of a namespace."""
+
         self._queue: dict[str, _Queued] = {}
         """By subject."""
 
@@ -84,14 +92,26 @@ class ObservedPublisher:
         self._settled = asyncio.Condition()
         self._paused = False
 
-    def add_published(self, sequences: Mapping[str, int], bodies: Mapping[str, str]) -> None:
+    def add_published(
+        self,
+        sequences: Mapping[str, int],
+        bodies: Mapping[str, str],
+        sizes: Mapping[str, int] = EMPTY,
+    ) -> None:
         """Add what is on the log, before a message of these subjects is put.
 
         `sequences`: subject to the sequence of its last message. `bodies`: subject to the reference of the
-        whole body of its last message, if that was too large for the log.
+        whole body of its last message, if that was too large for the log. `sizes`: subject to the size of its
+        last message.
         """
         self._sequences.update(sequences)
         self._bodies.update(bodies)
+        for subject, size in sizes.items():
+            self._shares.record(subject, size)
+
+    def is_short(self, subject: str) -> bool:
+        """Whether an object was published without its contents: it is to be published again when listed."""
+        return subject in self._short
 
     @property
     def waiting(self) -> int:
@@ -131,9 +151,10 @@ class ObservedPublisher:
     async def _publish_batch(self) -> None:
         batch = self._next_batch()
         self._in_flight = [ticket for _, ticket in batch]
+        fitting = [(await self._fitting(message), ticket) for message, ticket in batch]
         sent = [
             (message, ticket, self._bus.publish(message, expect_subject=self._fence(message)))
-            for message, ticket in batch
+            for message, ticket in fitting
         ]
         again = [
             (remaining, ticket)
@@ -146,6 +167,23 @@ class ObservedPublisher:
         async with self._settled:
             self._in_flight = []
             self._settled.notify_all()
+
+    async def _fitting(self, message: Observed) -> Observed:
+        """A message without contents if its namespace has its share of the view, else the message itself."""
+        subject, was_short = message.subject, message.subject in self._short
+        self._short.discard(subject)
+        if message.deleted:
+            self._shares.record(subject, 0)
+            return message
+        size = len(message.encode())
+        if not await self._shares.has_room(subject, size):
+            message = shortened(message, NOTE, None)
+            self._short.add(subject)
+            if not was_short:
+                log.warning("object_shortened", subject=subject, bytes=size, reason=NOTE)
+            size = len(message.encode())
+        self._shares.record(subject, size)
+        return message
 
     def _fence(self, message: Observed) -> int:
         return self._sequences.get(message.subject, 0)

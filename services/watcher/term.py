@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from services.watcher import stale_objects
+from services.watcher import shares, stale_objects
 from services.watcher.departures import Departures
 from services.watcher.observe import observed, tombstone
 from services.watcher.published import ObjectName, PublishedObjects
@@ -50,6 +50,9 @@ about to publish the message of a younger one."""
 
 _HAS_CONTROLLER: Final = re.compile(rb'"controller":\s*true')
 """In the body of an object that another one controls; the others need not be decoded."""
+
+_SHORT: Final = re.compile(shares.NOTE.encode())
+"""In the body of an object that was published without its contents: it is published again."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -266,12 +269,15 @@ class Term:
     async def _read_published(self, kinds: Iterable[Kind]) -> list[str]:
         """Read which objects of these kinds are on the log; return the references of their large bodies."""
         sequences: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         bodies: dict[str, str] = {}
         by_detail = {kind.detail: kind for kind in kinds}
 
         def on_state(state: ObservedHeader, entry: Entry) -> None:
             kind = by_detail[state.subject.rsplit(".", 1)[1]]
             self._published.record(kind, state)
+            if _SHORT.search(entry.data):
+                self._published.doubt(kind, stale_objects.name_of(state))
             told = kind == DEPARTURE or self._departures.remembers(kind)
             told = told or bool(_HAS_CONTROLLER.search(entry.data))
             if told and (whole := read(entry, Observed)) is not None:
@@ -282,8 +288,10 @@ class Term:
                 bodies.pop(entry.subject, None)
             if state.deleted:
                 sequences.pop(entry.subject, None)
+                sizes.pop(entry.subject, None)
             else:
                 sequences[entry.subject] = entry.sequence
+                sizes[entry.subject] = len(entry.data)
 
         def on_unreadable(entry: Entry) -> None:
             """Say again what hides behind the entry: what it was, or that it is gone."""
@@ -295,7 +303,7 @@ class Term:
         await recall(
             self._bus, {ObservedHeader: on_state}, filters=filters, on_unreadable=on_unreadable
         )
-        self._publisher.add_published(sequences, bodies)
+        self._publisher.add_published(sequences, bodies, sizes)
         log.info("view_read", objects=len(self._published))
         return list(bodies.values())
 
@@ -387,7 +395,11 @@ class Term:
             probes.RECREATED.fired += 1
             if self._depart(scope, name, later=obj):
                 return
-        elif known is not None and known.resource_version == state.resource_version:
+        elif (
+            known is not None
+            and known.resource_version == state.resource_version
+            and not self._publisher.is_short(state.subject)
+        ):
             return
         self._publish(scope, state)
 

@@ -98,6 +98,18 @@ def test_object_is_said_whatever_its_user_writes_as_trace_context() -> None:
     run_harness(drive)
 
 
+def test_object_with_too_much_metadata_for_a_message_is_said() -> None:
+    async def drive(harness: Harness) -> None:
+        await harness.start()
+        await harness.job("many", **{f"a{n}": "x" * 1000 for n in range(100)})
+        await asyncio.sleep(5)
+        [many] = harness.published(JOB)
+        assert many.object is not None
+        assert many.object["spec"]["suspend"] is True
+
+    run_harness(drive, max_payload=LIMIT)
+
+
 def test_body_of_shrunk_object_is_deleted() -> None:
     async def drive(harness: Harness) -> None:
         await harness.start()

@@ -157,6 +157,35 @@ def test_what_is_left_of_a_large_object_is_bounded_in_its_owners_too() -> None:
     assert [one["uid"] for one in short.object["metadata"]["ownerReferences"]] == ["r"]
 
 
+MANY = {f"k{n}": "v" * 60 for n in range(10_000)}
+
+MUCH = {
+    "labels": {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "q", **MANY}}},
+    "annotations": {"metadata": {"annotations": MANY}},
+    "finalizers": {"metadata": {"finalizers": list(MANY)}},
+    "scalars of the spec": {"spec": {"suspend": True, "x" * 20_000: 1, **MANY}},
+    "scalars of the status": {"status": {"active": 1, **MANY}},
+    "conditions": {
+        "status": {"active": 1, "conditions": [{"type": "T" * 900, "status": "True"}] * 5_000}
+    },
+}
+
+
+@pytest.mark.parametrize("much", MUCH.values(), ids=MUCH.keys())
+def test_truncated_object_is_small_whatever_there_is_much_of(much: Object) -> None:
+    whole = {"labels": {"kueue.x-k8s.io/queue-name": "q"}, **much.get("metadata", {})}
+    obj = with_metadata(**whole) | {"spec": {"suspend": True}, "status": {"active": 1}}
+    message = observed(
+        "hub", JOB, as_body({**obj, **{k: much[k] for k in much if k != "metadata"}})
+    )
+    short = Observed.decode(truncated(message, size=len(message.encode()), ref=None).encode())
+    assert len(short.encode()) < 50_000
+    assert short.object is not None
+    assert short.object["spec"]["suspend"] is True
+    assert short.object["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "q"
+    assert short.object["status"]["active"] == 1
+
+
 def test_message_carries_trace_context_of_object() -> None:
     trace = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
     obj = with_metadata(annotations={"sluicegate.dev/traceparent": trace})
