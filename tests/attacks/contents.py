@@ -80,7 +80,7 @@ async def has_its_document_evaluated(ground: Ground) -> None:
         "spec": {"items": list(range(1000))},
     }  # fmt: skip
     bus = await ground.bus("classifier")
-    async with running(partial(_project, bus)):
+    async with running(partial(project, bus)):
         await write_as_east(
             ground,
             observed_object(INTEGRATION, as_body(integration_of_gadgets()), cluster="east"),
@@ -90,8 +90,8 @@ async def has_its_document_evaluated(ground: Ground) -> None:
         await asyncio.sleep(1)
 
 
-async def _project(bus: Bus) -> None:
-    """One term, without a lease: the judge would see that."""
+async def project(bus: Bus) -> None:
+    """One term of the projection, without a lease: the judge would see that."""
     async with asyncio.TaskGroup() as group:
         await Term(bus, "hub", group, DEFAULT_POLICY).run()
 

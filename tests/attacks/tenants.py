@@ -15,7 +15,7 @@ from shared.contracts.kube.names import (
     USER_PENDING,
 )
 from shared.contracts.messages.spokes import ORDER, PREBUILT_WORKLOAD
-from tests.attacks import child_writes, pod_writes, spellings
+from tests.attacks import child_writes, pod_writes, spellings, states
 from tests.attacks import tenant_writes as writes
 from tests.attacks.attack import Attack
 from tests.attacks.field import TENANT, Act, Field, restarted
@@ -243,5 +243,6 @@ SINGLE: Final[dict[str, Act]] = {
     "deletes a running JobSet and keeps its Jobs": writes.orphans_the_children,
     "raises the priority of a Workload by hand": writes.raises_its_priority,
     "has the finally tasks of a waiting PipelineRun run": writes.runs_what_comes_last,
+    "changes labels of a large waiting Job again and again": states.relabels,
     **spellings.SINGLE,
 }

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from shared.contracts.kube.names import ORIGIN
 from shared.contracts.messages.workloads import WorkloadState
 
 _REQUESTED: Final = (
@@ -58,7 +59,7 @@ def edited_while_waiting(last: WorkloadState, state: WorkloadState) -> bool:
 
 
 def is_same(a: WorkloadState, b: WorkloadState, *, evicted: bool) -> bool:
-    """Return whether two states are equal but for fields that only mark the reading.
+    """Return whether two states are equal but for fields that only mark the reading, and labels for people.
 
     The version counts for an evicted workload: quota waits to see that the eviction took effect (ADR 4).
     """
@@ -66,6 +67,15 @@ def is_same(a: WorkloadState, b: WorkloadState, *, evicted: bool) -> bool:
 
 
 def _is_equal(a: WorkloadState, b: WorkloadState, *, ignoring: frozenset[str]) -> bool:
-    """Compare two states field by field, without a copy: this runs for every event."""
+    """Compare two states field by field, without a copy: this runs for every event.
+
+    Of the labels only the mark of a copy counts. The others go along with the next change: a tenant may
+    write them as often as it likes.
+    """
     other = vars(b)
-    return all(value == other[field] for field, value in vars(a).items() if field not in ignoring)
+    return all(
+        value == other[field]
+        or (field == "labels" and a.labels.get(ORIGIN) == b.labels.get(ORIGIN))
+        for field, value in vars(a).items()
+        if field not in ignoring
+    )

@@ -39,6 +39,10 @@ D = TypeVar("D")
 _SET_BY_ADMISSION: Final = ("nodeSelector", "tolerations")
 """Fields of a pod spec that an admission changes."""
 
+LABELS_BYTES_MAX: Final = 4096
+"""Bytes of keys and values of the labels in a state: ten times what a usual job has. An object may have a
+megabyte, and each state would repeat it."""
+
 
 def project_job(
     job: Body,
@@ -342,12 +346,24 @@ def _common_fields(obj: Body, priority: Priority) -> dict[str, Any]:
         "uid": metadata["uid"],
         "version": str(metadata.get("resourceVersion", "")),
         "created_at": datetime.fromisoformat(metadata["creationTimestamp"]),
-        "labels": dict(labels_of(obj)),
+        "labels": _labels(obj),
         "traceparent": annotations_of(obj).get(names.TRACEPARENT_ANNOTATION),
         "priority": priority.value,
         "priority_class": priority.name,
         "priority_class_source": priority.source,
     }
+
+
+def _labels(obj: Body) -> dict[str, str]:
+    """Return the mark of a copy, and in the order of their keys what fits of the other labels."""
+    found = labels_of(obj)
+    kept, room = {}, LABELS_BYTES_MAX
+    for key in sorted(found, key=lambda key: (key != names.ORIGIN, key)):
+        room -= len(key.encode()) + len(found[key].encode())
+        if room < 0:
+            break
+        kept[key] = found[key]
+    return kept
 
 
 def _trace_parent(job: Body, integration: Integration) -> str | None:

@@ -234,7 +234,8 @@ class WorkloadState(WorkloadMessage):
     """Of a group of objects that are one workload."""
 
     labels: dict[str, str] = Field(default={})
-    """Labels of the job. For people; no decision depends on them."""
+    """Labels of the job, as far as they fit into a few kilobytes, when this was written: a change of labels
+    alone writes no state. For people; no decision depends on them. The mark of a copy is always right."""
 
     @property
     def subject(self) -> str:
