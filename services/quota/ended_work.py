@@ -1,4 +1,4 @@
-"""Deletes ended workloads from the views, and the oldest of them from a log that is nearly full.
+"""Deletes ended workloads from the views, and the oldest history from a log that is nearly full.
 
 The leader of quota is the only one that does this. Every step can be repeated, and a former leader does no
 harm: each deletion names the sequence up to which this term has read, and what is newer stays.
@@ -6,8 +6,10 @@ harm: each deletion names the sequence up to which this term has read, and what 
 1. The tombstone of a workload is applied; or a decision or outcome of a workload that is not there.
 2. After `forget_seconds`, if the workload is still over, its decision and its outcome are deleted from the
    views, and then its tombstone: a leader that starts in between finds the tombstone and goes on.
-3. From `TRIM_FROM` on, the messages of workloads that are in no view any more are deleted from a log,
-   the oldest first, until it is `TRIM_TO` full. What lives keeps all its messages.
+3. From `TRIM_FROM` on, a log keeps only the newest messages of each workload, the fewer the fuller it is:
+   else whoever changes one job again and again would fill it with what nobody needs any more.
+4. If that is not enough, the messages of workloads that are in no view any more are deleted from it, the
+   oldest first, until it is `TRIM_TO` full.
 """
 
 import asyncio
@@ -72,9 +74,13 @@ OBJECTS_MAX: Final = 20_000
 """Tombstones that one look finds: it bounds the memory after an upgrade."""
 
 TRIM_FROM: Final = 0.6
-"""Fullness of a log from which on its oldest ended workloads are deleted."""
+"""Fullness of a log from which on its oldest history is deleted."""
 
 TRIM_TO: Final = 0.5
+
+NEWEST_KEPT: Final = {TRIM_FROM: 64, 0.7: 16, 0.75: 8}
+"""Fullness of a log to the messages of one workload that it keeps from there on. A usual workload has six.
+Readers need the last one, and the one before where that is void or cannot be read."""
 
 TRIM_AGAIN: Final = timedelta(minutes=10)
 """Pause after a log was looked through to its end: what is left in it lives, and each message costs a
@@ -129,8 +135,10 @@ class EndedWork:
             try:
                 await self._sweep_due()
                 for stream in STREAMS:
-                    if fullness(stream) >= TRIM_FROM and self._may_trim(stream):
-                        await self._trim(stream)
+                    if fullness(stream) >= TRIM_FROM:
+                        await self._shorten_histories(stream)
+                        if self._may_trim(stream):
+                            await self._trim(stream)
             except BusError as error:
                 log.warning("ended workloads stay in the views", error=str(error))
             ENDED.set(len(self._due))
@@ -199,6 +207,26 @@ class EndedWork:
 
     def _known_up_to(self, stream: str) -> int:
         return self._decided_up_to() if stream == "ADMISSIONS" else self._applied.get(stream, 0)
+
+    async def _shorten_histories(self, stream: str) -> None:
+        """Delete from a log all but the newest messages of each workload, the longest history first."""
+        used = await self._fullness(stream)
+        if used < TRIM_FROM:
+            return
+        keep = min(kept for level, kept in NEWEST_KEPT.items() if level <= used)
+        found = await self._bus.long_histories(stream, f"sluice.{STREAMS[stream]}.>", most=keep)
+        for begin in range(0, len(found), BATCH):
+            if begin and await self._fullness(stream) <= TRIM_TO:
+                return
+            batch = found[begin : begin + BATCH]
+            number = sum([await self._bus.shorten(stream, each, keep=keep) for each in batch])
+            TRIMMED.labels(stream=stream).inc(number)
+            probes.HISTORY_SHORTENED.fired += bool(number)
+            log.warning(
+                "deleted old messages of long histories",
+                stream=stream, messages=number, workloads=len(batch), longest=batch[0],
+            )  # fmt: skip
+            await asyncio.sleep(PAUSE_SECONDS)
 
     def _may_trim(self, stream: str) -> bool:
         return stream not in self._trim_at or self._trim_at[stream] <= self._now()

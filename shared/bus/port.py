@@ -321,6 +321,12 @@ class Bus(Protocol):
         Only for a subject that is not in the view any more: a log must not lack what its view has.
         """
 
+    async def long_histories(self, stream: str, subjects: str, *, most: int) -> list[str]:
+        """Return those of `subjects` of which the log has more than `most` messages, the longest first."""
+
+    async def shorten(self, stream: str, subject: str, *, keep: int) -> int:
+        """Delete all but the newest `keep` messages of a subject from the log itself; return how many."""
+
     async def at_or_after(self, stream: str, sequence: int, *, subject: str = ">") -> Entry | None:
         """Return the first entry of the log from `sequence` on; None: there is none.
 

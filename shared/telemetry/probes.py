@@ -115,6 +115,9 @@ END_SWEPT: Final = Probe("end-swept", "an ended workload was deleted from the vi
 HISTORY_TRIMMED: Final = Probe(
     "history-trimmed", "an ended workload was deleted from a log that is nearly full"
 )
+HISTORY_SHORTENED: Final = Probe(
+    "history-shortened", "old messages of one workload were deleted from a log that is nearly full"
+)
 DECIDER_FENCED: Final = Probe("decider-fenced", "a leader read a decision or a term of another")
 VOID_REPAIRED: Final = Probe(
     "void-repaired", "a new leader published a valid decision behind a void one"

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
+from uuid import uuid4
 
 import yaml
 from nats.errors import Error as NatsError
@@ -43,9 +44,9 @@ async def write_as_east(ground: Ground, *messages: Message) -> list[Json]:
     await ground.spoke_is_served()
     east = await ground.client("spoke-east")
     answers = []
-    for number, message in enumerate(messages):
+    for message in messages:
         said = wire.build(
-            message, message_id=f"e-{number}", source="watcher-east", now=datetime.now(UTC)
+            message, message_id=uuid4().hex, source="watcher-east", now=datetime.now(UTC)
         )
 
         async def write(message: Message = message, said: dict[str, str] = said) -> Json | None:

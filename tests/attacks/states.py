@@ -6,12 +6,15 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
+from shared.bus.follow import recall
+from shared.bus.port import Bus
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import as_body
 from shared.contracts.kube.names import PRIORITY_CLASS_LABEL, QUEUE
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.workloads import WorkloadState
 from shared.testing.builders import observed_object
+from shared.testing.waiting import eventually
 from tests.attacks.attack import Attack
 from tests.attacks.contents import project, running, write_as_east
 from tests.attacks.field import Field
@@ -23,6 +26,8 @@ MUCH: Final = {f"{'p' * 63}.example.com/{number:050d}": "v" * 63 for number in r
 """Half a megabyte of labels."""
 
 CHANGES: Final = 20
+VALUES: Final = (2, 3, 4, 5, 6)
+FULL: Final = 0.8
 STATE_BYTES: Final = 8 << 10
 """More than a state of a small job has."""
 
@@ -39,6 +44,18 @@ async def relabels(field: Field) -> None:
         raise BreachError(f"{CHANGES} labels became {grown} bytes of {LOG}")
 
 
+async def hurries_through_queues(field: Field) -> None:
+    """Move a waiting Job from queue to queue until the log of workloads would be full of its states."""
+    waits = await field.waiting("Job")
+    log = field.stage.system.server.streams[LOG]
+    room, before = 512 << 10, log.last
+    log._bytes_max = log.bytes + room
+    while (log.last - before) * 1000 < 2 * room and log.fullness < FULL:
+        queue = "own" if log.last % 2 else "full"
+        await field.patch(waits, {"metadata": {"labels": {QUEUE: queue}}})
+        await asyncio.sleep(0.5)
+
+
 async def revalues(ground: Ground) -> None:
     """Show Jobs with many labels, and then ever new values of the priority class that they name."""
     bus, operator = await ground.bus("classifier"), await ground.client("operator")
@@ -46,18 +63,22 @@ async def revalues(ground: Ground) -> None:
     async with running(partial(project, bus)):
         end = Synced(cluster="east", epoch="1", kinds=[], at=datetime.now(UTC))
         await write_as_east(ground, _priority_class(1), *jobs, end)
-        await asyncio.sleep(1)
+        await eventually(partial(_have_priority, bus, 1, of=len(jobs)))
         before = await bytes_of(operator, LOG)
-        if not before:
-            raise BreachError(f"{LOG} has nothing: the attack attacks nothing")
-        values = [_priority_class(value) for value in range(2, 7)]
-        for value in values:
-            await write_as_east(ground, value)
-            await asyncio.sleep(0.2)
-        await asyncio.sleep(1)
+        for value in VALUES:
+            await write_as_east(ground, _priority_class(value))
+            await eventually(partial(_have_priority, bus, value, of=len(jobs)))
         grown = await bytes_of(operator, LOG) - before
-    if before > len(jobs) * STATE_BYTES or grown > len(jobs) * len(values) * STATE_BYTES:
+    if before > len(jobs) * STATE_BYTES or grown > len(jobs) * len(VALUES) * STATE_BYTES:
         raise BreachError(f"{LOG} has {before} bytes of {len(jobs)} jobs, and {grown} of values")
+
+
+async def _have_priority(bus: Bus, value: int, *, of: int) -> bool:
+    """Whether all states say this priority."""
+    found: list[int] = []
+    handlers = {WorkloadState: lambda state, _: found.append(state.priority)}
+    await recall(bus, handlers, filters=["sluice.workload.>"])
+    return found == [value] * of
 
 
 def _job(number: int) -> Observed:

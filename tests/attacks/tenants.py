@@ -244,5 +244,6 @@ SINGLE: Final[dict[str, Act]] = {
     "raises the priority of a Workload by hand": writes.raises_its_priority,
     "has the finally tasks of a waiting PipelineRun run": writes.runs_what_comes_last,
     "changes labels of a large waiting Job again and again": states.relabels,
+    "moves a waiting Job from queue to queue until a log is full": states.hurries_through_queues,
     **spellings.SINGLE,
 }

@@ -28,6 +28,10 @@ async def test_quota_alone_deletes_ended_workloads_from_views_and_logs(tmp_path:
 
         await eventually(swept)
         assert await quota.trim("WORKLOADS", subject, up_to=end) == 1
+        await classifier.publish(workload("alive").requeued())
+        alive = workload("alive").subject
+        assert await quota.long_histories("WORKLOADS", "sluice.workload.>", most=1) == [alive]
+        assert await quota.shorten("WORKLOADS", alive, keep=1) == 1
         for user in (*{*WORKERS} - {"quota"}, "viewer"):
             async with intruder(running.url, secured.access(user)) as (client, said):
                 for stream in ("WORKLOADS", "WORKLOADS_NOW", "ADMISSIONS"):

@@ -40,6 +40,6 @@ SWEPT: Final = Counter(
 )
 TRIMMED: Final = Counter(
     "sluicegate_quota_trimmed",
-    "Messages of ended workloads that were deleted from a log to make room, by log.",
+    "Messages that were deleted from a log to make room, of ended workloads or of long histories, by log.",
     ["stream"],
 )

@@ -413,6 +413,14 @@ class NatsBus:
         """Delete a subject's messages from the log; see the port."""
         return await ended_work.trim(self._connection.nc, stream, subject, up_to)
 
+    async def long_histories(self, stream: str, subjects: str, *, most: int) -> list[str]:
+        """Return the subjects with more than `most` messages; see the port."""
+        return await ended_work.long_histories(self._connection.nc, stream, subjects, most)
+
+    async def shorten(self, stream: str, subject: str, *, keep: int) -> int:
+        """Delete a subject's old messages from the log; see the port."""
+        return await ended_work.shorten(self._connection.nc, stream, subject, keep)
+
     async def _get(self, stream: str, which: dict[str, Any]) -> dict[str, str] | None:
         try:
             answer = await call(self._connection.nc, f"STREAM.MSG.GET.{stream}", which)

@@ -144,6 +144,14 @@ class Requests:
         """Delete a subject from the log."""
         return await self.ask(lambda server: server.trim(stream, subject, up_to))
 
+    async def long_histories(self, stream: str, subjects: str, *, most: int) -> list[str]:
+        """Return the subjects with more than `most` messages."""
+        return await self.ask(lambda server: server.stream(stream).long_histories(subjects, most))
+
+    async def shorten(self, stream: str, subject: str, *, keep: int) -> int:
+        """Delete a subject's old messages from the log."""
+        return await self.ask(lambda server: server.stream(stream).shorten(subject, keep))
+
     async def at_or_after(self, stream: str, sequence: int, *, subject: str = ">") -> Entry | None:
         """Return the first entry of the log from `sequence` on."""
         return await self.ask(lambda server: server.at_or_after(stream, sequence, subject))

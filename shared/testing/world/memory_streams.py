@@ -6,6 +6,7 @@ Plain data structures: time is an argument, and nothing waits.
 
 import heapq
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -251,6 +252,19 @@ class Stream:
         for stored in old:
             self.remove(stored.sequence)
         return old
+
+    def long_histories(self, subjects: str, most: int) -> list[str]:
+        """Return the subjects with more than `most` messages, the longest first."""
+        found = [one.subject for one in self.messages.values() if matches(one.subject, (subjects,))]
+        return [subject for subject, number in Counter(found).most_common() if number > most]
+
+    def shorten(self, subject: str, keep: int) -> int:
+        """Remove all but the newest `keep` messages of `subject`; return how many there were."""
+        found = [one.sequence for one in self.messages.values() if one.subject == subject]
+        old = found[: max(0, len(found) - keep)]
+        for sequence in old:
+            self.remove(sequence)
+        return len(old)
 
     def expire(self, at: float) -> None:
         """Remove messages and message ids that are too old at loop time `at`."""

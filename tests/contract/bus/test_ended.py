@@ -108,6 +108,29 @@ async def test_trim_spares_newer_messages_of_the_subject(bus_factory: Stage) -> 
     assert kept.sequence == newer
 
 
+async def test_shortened_subject_keeps_its_newest_messages(
+    bus_factory: Stage, read: Readings
+) -> None:
+    bus = bus_factory.bus()
+    await bus.start()
+    for step in range(5):
+        await bus.publish(workload("noisy", step=step))
+        await bus.publish(workload("busy", step=step))
+    await bus.publish(workload("busy", step=5))
+    last = await bus.publish(workload("calm"))
+    everything = "sluice.workload.>"
+    noisy, busy = workload("noisy").subject, workload("busy").subject
+    assert await bus.long_histories("WORKLOADS", everything, most=1) == [busy, noisy]
+    assert await bus.long_histories("WORKLOADS", everything, most=5) == [busy]
+    assert await bus.long_histories("WORKLOADS", "sluice.workload.west.>", most=1) == []
+    assert [await bus.shorten("WORKLOADS", noisy, keep=2) for _ in range(2)] == [3, 0]
+    assert await bus.long_histories("WORKLOADS", everything, most=2) == [busy]
+    found = [await bus.at_or_after("WORKLOADS", n, subject=noisy) for n in (1, 8, 10)]
+    assert [one and one.sequence for one in found] == [7, 9, None]
+    assert await bus.publish(workload("noisy", step=9), expect_subject=9) == last + 1
+    assert sorted(await view_of(read, bus)) == ["busy", "calm", "noisy"]
+
+
 def seen(name: str, *, deleted: bool = False) -> Observed:
     return observed(kinds.JOB, name, {}, "team", version=1 + deleted, deleted=deleted)
 

@@ -205,6 +205,29 @@ async def test_nearly_full_log_loses_its_oldest_ended_workloads_and_nothing_that
     await became(setup, "y", "released")
 
 
+@pytest.mark.parametrize(("used", "kept"), [(0.59, 100), (0.6, 64), (0.71, 16), (0.9, 8)])
+async def test_workload_that_is_changed_again_and_again_keeps_its_newest_states(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch, used: float, kept: int
+) -> None:
+    monkeypatch.setattr("services.quota.ended_work.TRIM_AGAIN", timedelta(minutes=10))
+    monkeypatch.setattr(Stream, "fullness", property(lambda _: used))
+    await setup.cluster(cpus=1)
+    for number in range(100):
+        last = await setup.workload("noisy", priority=-number - 1, cpu=9)
+    await setup.workload("calm", cpu=9)
+    log = setup.server.stream("WORKLOADS")
+
+    def states(name: str) -> list[int]:
+        return [one.sequence for one in log.messages.values() if one.subject.endswith(f".{name}")]
+
+    newest = states("noisy")[-kept:]
+    await setup.start_quota()
+    await eventually(lambda: states("noisy") == newest)
+    await asyncio.sleep(0.1)
+    assert (states("noisy"), len(states("calm"))) == (newest, 1)
+    assert last.subject in {one.subject for one in setup.server.view("WORKLOADS").messages.values()}
+
+
 async def test_log_full_of_what_lives_is_looked_through_once(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:

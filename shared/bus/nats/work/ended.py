@@ -103,6 +103,26 @@ async def trim(nc: Client, log: str, subject: str, up_to: int) -> int:
     return int(answer.get("purged", 0))
 
 
+async def long_histories(nc: Client, log: str, subjects: str, most: int) -> list[str]:
+    """Ask how many messages each subject has; see `Bus.long_histories`."""
+    found: dict[str, int] = {}
+    offset = 0
+    while True:
+        asked = {"subjects_filter": subjects, "offset": offset}
+        page = await call(nc, f"STREAM.INFO.{log}", asked)
+        listed: dict[str, int] = page["state"].get("subjects") or {}
+        found |= {subject: number for subject, number in listed.items() if number > most}
+        offset += len(listed)
+        if not listed or offset >= int(page.get("total", 0)):
+            return sorted(found, key=lambda subject: -found[subject])
+
+
+async def shorten(nc: Client, log: str, subject: str, keep: int) -> int:
+    """Purge a subject from `log` but for its newest messages; see `Bus.shorten`."""
+    answer = await call(nc, f"STREAM.PURGE.{log}", {"filter": subject, "keep": keep})
+    return int(answer.get("purged", 0))
+
+
 async def _durables(nc: Client, view: str) -> list[_Passed]:
     """What each durable consumer of the view has passed."""
     # Read before the consumers: what comes between is beyond this mark.
