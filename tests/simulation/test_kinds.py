@@ -11,7 +11,7 @@ from tests.simulation.kinds_mistakes import MISTAKES
 from tests.simulation.long import long
 from tests.simulation.mistakes import finds, planted
 
-SEEDS = [seed if seed in {1, 2, 6} else long(seed) for seed in range(1, 41)]
+SEEDS = [seed if seed in {2, 6} else long(seed) for seed in range(1, 41)]
 """In world 6 a replica of the patcher reads a reason after another one has carried out an admission."""
 
 OFTEN = {"a group whose pods come one after another", "a pod of what waits as a whole"}

@@ -19,7 +19,7 @@ from services.simulator.scenarios.runner import run
 from tests.simulation.long import long
 from tests.simulation.mistakes import finds
 
-SEEDS = 20
+SEEDS = 10
 SEEDS_LONG = 200
 AT_ONCE = 10
 """Few enough that a slow machine plays them in the time that a test has."""
