@@ -117,8 +117,8 @@ def _with_webhook(
     server = _web_server(settings, app)
     parts.beside(partial(_serve, server, pool))
     parts.beside(partial(follow_rules, rules, configuration / CONFIGURATION_FILE))
-    parts.on_stop(pool.close)
     parts.on_stop(server.stop)
+    parts.on_stop(pool.close)
     return assemble(
         bus=parts.bus,
         cluster=settings.cluster,

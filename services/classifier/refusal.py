@@ -206,6 +206,12 @@ class WebhookRule(RefusalRule):
         ),
         _LATER,
     )
+    NO_PROCESS = (
+        TOO_MANY,
+        "busy",
+        "the process that answers such a review failed: {problem}: try again later",
+        "Try again later. The classifier's log says why; it may have too little memory or too few processes.",
+    )
     LATE = (TOO_MANY, "busy", "not evaluated within {seconds:g} s: try again later", _LATER)
     IN_FLIGHT = (
         UNAVAILABLE,

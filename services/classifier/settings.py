@@ -38,7 +38,7 @@ class ClassifierSettings(ServiceSettings):
     """Limit for the items of one list in such an object. The cost of `map` and `filter` grows
     with the square."""
 
-    webhook_cpu_seconds: Annotated[float, Field(gt=0, le=8)] = 1.0
+    webhook_cpu_seconds: Annotated[float, Field(gt=0, le=8)] = 2.0
     """CPU for the expressions on one object, or for the whole review of a large one. An object that needs
     more is refused."""
 

@@ -5,7 +5,7 @@ after a conversion there and back. On the way back the kept value returns, unles
 converted one.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import orjson
@@ -94,10 +94,11 @@ def _copy(obj: Object) -> Object:
 
 def _lost_fields(was: Object, seen: Object, kind: str, version: str) -> Iterator[Object]:
     """Yield an entry for each field that differs after a conversion there and back."""
+    lookup = _Lookup()
     for together in INEXPRESSIBLE.get((kind, version), ()):
         for pattern in together:
-            for path in _matching_paths(was, seen, pattern):
-                before, after = _get(was, path), _get(seen, path)
+            for path in lookup.matching_paths(was, seen, pattern):
+                before, after = lookup.get(was, path), lookup.get(seen, path)
                 if before is _ABSENT and after is _ABSENT:
                     continue
                 if before is _ABSENT or after is _ABSENT or before != after:
@@ -113,40 +114,53 @@ def _entry(path: Path, was: Any, seen: Any) -> Object:
     return entry
 
 
-def _matching_paths(left: Object, right: Object, pattern: Path) -> Iterator[Path]:
-    """Yield the paths that match a pattern: one for each item with a unique name."""
-    if ANY not in pattern:
-        yield pattern
-        return
-    place = pattern.index(ANY)
-    head, tail = pattern[:place], pattern[place + 1 :]
-    names = dict.fromkeys([*_names(_get(left, head)), *_names(_get(right, head))])
-    for name in names:
-        yield (*head, name, *tail)
+class _Lookup:
+    """Finds fields by their paths. Each list is looked through once, whatever is asked for."""
 
+    def __init__(self) -> None:
+        self._items: dict[int, tuple[list[Any], dict[str, Any]]] = {}
+        """The identity of a list to itself and its items by name."""
 
-def _names(items: Any) -> list[str]:
-    found = [_name(item) for item in items] if isinstance(items, list) else []
-    return found if len(set(found)) == len(found) else []
+    def get(self, node: Any, path: Path) -> Any:
+        """Return what is at the path, or `_ABSENT`."""
+        for step in path:
+            if isinstance(node, dict):
+                node = node.get(step, _ABSENT)
+            elif isinstance(node, list):
+                node = self._named(node).get(step, _ABSENT)
+            else:
+                return _ABSENT
+        return node
+
+    def matching_paths(self, left: Object, right: Object, pattern: Path) -> Iterator[Path]:
+        """Yield the paths that match a pattern: one for each item with a unique name."""
+        if ANY not in pattern:
+            yield pattern
+            return
+        place = pattern.index(ANY)
+        head, tail = pattern[:place], pattern[place + 1 :]
+        names = dict.fromkeys([*self._names(left, head), *self._names(right, head)])
+        for name in names:
+            yield (*head, name, *tail)
+
+    def _names(self, node: Object, head: Path) -> Iterable[str]:
+        items = self.get(node, head)
+        if not isinstance(items, list):
+            return ()
+        named = self._named(items)
+        return named if len(named) == len(items) else ()
+
+    def _named(self, items: list[Any]) -> dict[str, Any]:
+        """Return the first item of each name."""
+        if (found := self._items.get(id(items))) is None:
+            found = items, {_name(item): item for item in reversed(items)}
+            self._items[id(items)] = found
+        return found[1]
 
 
 def _name(item: Any) -> str:
     """Return an item's name; without one it is `main`, the API server's default for pod sets."""
     return str(item.get("name", "main")) if isinstance(item, dict) else ""
-
-
-def _get(node: Any, path: Path) -> Any:
-    for step in path:
-        node = _child(node, step)
-    return node
-
-
-def _child(node: Any, step: str) -> Any:
-    if isinstance(node, dict):
-        return node.get(step, _ABSENT)
-    if isinstance(node, list):
-        return next((item for item in node if _name(item) == step), _ABSENT)
-    return _ABSENT
 
 
 # Restored fields ----------------------------------------------------------------------------------
@@ -157,6 +171,7 @@ def _restore(converted: Object, kind: str, version: str, kept: list[Object]) -> 
     if not kept:
         return converted
     result = _copy(converted)
+    lookup = _Lookup()
     groups: dict[tuple[int, Path], list[Object]] = {}
     for number, together in enumerate(INEXPRESSIBLE.get((kind, version), ())):
         for entry in kept:
@@ -165,9 +180,9 @@ def _restore(converted: Object, kind: str, version: str, kept: list[Object]) -> 
                 if items is not None:
                     groups.setdefault((number, items), []).append(entry)
     for entries in groups.values():
-        if all(_is_unchanged(result, entry) for entry in entries):
+        if all(_is_unchanged(lookup, result, entry) for entry in entries):
             for entry in entries:
-                _put_back(result, entry)
+                _put_back(lookup, result, entry)
     # Anybody can write the annotation: it must not bring in what the API server would refuse.
     faults = _invalid_fields(result, kind, version)
     return converted if faults and faults - _invalid_fields(converted, kind, version) else result
@@ -183,11 +198,11 @@ def _items_of(pattern: Path, path: list[str]) -> Path | None:
     return tuple(given for step, given in pairs if step == ANY)
 
 
-def _is_unchanged(obj: Object, entry: Object) -> bool:
+def _is_unchanged(lookup: _Lookup, obj: Object, entry: Object) -> bool:
     path = tuple(entry["path"])
-    if not isinstance(_get(obj, path[:-1]), dict):
+    if not isinstance(lookup.get(obj, path[:-1]), dict):
         return False
-    now, seen = _get(obj, path), entry.get("seen", _ABSENT)
+    now, seen = lookup.get(obj, path), entry.get("seen", _ABSENT)
     if path[-1] == "slices" and domains(_list(entry.get("was"))) != domains(_list(seen)):
         return False  # Restore slices only if they mean the same domains.
     return bool(now == seen)
@@ -197,9 +212,9 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _put_back(obj: Object, entry: Object) -> None:
+def _put_back(lookup: _Lookup, obj: Object, entry: Object) -> None:
     path = tuple(entry["path"])
-    parent = _get(obj, path[:-1])
+    parent = lookup.get(obj, path[:-1])
     if "was" in entry:
         parent[path[-1]] = entry["was"]
     else:

@@ -7,6 +7,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from services.classifier.evaluation.fair_queue import Source
+
 HEADER: Final = struct.Struct(">II")
 """The lengths of the JSON and of the bytes that follow it."""
 
@@ -48,7 +50,7 @@ def _no_answer(*question: str) -> Any:
 class Job:
     """What a child is to do."""
 
-    namespace: str
+    source: Source
     frame: Frame
     size: int
     """Bytes, for what one namespace may have waiting."""

@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections import deque
+import time
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -20,6 +20,7 @@ import structlog
 
 from services.classifier.cel import Mutation, Programs
 from services.classifier.evaluation.expressions import Evaluation, mutations_from_json
+from services.classifier.evaluation.fair_queue import FairQueue, Source
 from services.classifier.evaluation.frames import HEADER, Frame, Job, Setup
 from services.classifier.metrics import EVALUATIONS_CUT_OFF
 from services.classifier.refusal import RefusedError, WebhookRule
@@ -43,6 +44,9 @@ CONVERSION_SECONDS: Final = 30.0
 """An API server waits no longer for a conversion."""
 
 CONVERSION_CPU_SECONDS: Final = 25.0
+KEPT_AFTER_BYTES_MAX: Final = 8 * 1024 * 1024
+"""A process that has converted more ends with it: its memory would stay as large."""
+
 CONVERSION_MEMORY_BYTES: Final = 320 * 1024 * 1024
 """The largest list of 128 MiB, what it is converted to, and one object of it that is read."""
 
@@ -62,6 +66,11 @@ class _Waiting:
     result: asyncio.Future[Frame] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
+
+    def fail(self, error: Exception) -> None:
+        """Let whoever waits have the error, if he still does."""
+        if not self.result.done():
+            self.result.set_exception(error)
 
 
 class TooHeavyError(Exception):
@@ -96,7 +105,9 @@ class _Child:
                     await self.start()
                 for name, setup in job.setups.items():
                     if name not in self._told or self._told[name] != setup.value:
-                        await self._exchange(Frame({"do": name, **setup.head()}))
+                        told = await self._exchange(Frame({"do": name, **setup.head()}))
+                        if "failed" in told.head:
+                            raise RuntimeError(f"{name}: {told.head['failed']}")
                         self._told[name] = setup.value
                 answer = await self._exchange(job.frame)
                 while "ask" in answer.head:
@@ -164,7 +175,7 @@ def _environment() -> dict[str, str]:
 
 
 class _Lane:
-    """A queue for each namespace, and children that take from them in turn."""
+    """What waits, and children that take from it."""
 
     def __init__(
         self,
@@ -173,73 +184,82 @@ class _Lane:
         *,
         wait_seconds: float,
         waiting_max: int,
-        namespace_bytes_max: int,
-        rests: bool = True,
+        source_bytes_max: int,
+        at_rest: bool = True,
     ) -> None:
-        """`rests`: the processes wait for their next job. Otherwise each job has one of its own."""
+        """`at_rest`: the children are there before the first job, and after the largest."""
         self._name = name
-        self._rests = rests
         self._children = children
         self._wait_seconds = wait_seconds
         self._waiting_max = waiting_max
-        self._namespace_bytes_max = namespace_bytes_max
-        self._queues: dict[str, deque[_Waiting]] = {}
+        self._source_bytes_max = source_bytes_max
+        self._at_rest = at_rest
+        self._queue = FairQueue[_Waiting]()
         self._wake = asyncio.Condition()
 
     async def submit(self, job: Job) -> Frame:
         """Wait for the result. Raises `RefusedError` or `_CutOffError`."""
-        queue = self._queues.setdefault(job.namespace, deque())
-        waiting = sum(each.job.size for each in queue)
-        if len(queue) >= self._waiting_max or (
-            queue and waiting + job.size > self._namespace_bytes_max
+        sizes = [each.job.size for each in self._queue.of(job.source)]
+        waiting = sum(sizes)
+        if len(sizes) >= self._waiting_max or (
+            sizes and waiting + job.size > self._source_bytes_max
         ):
             raise RefusedError(
                 WebhookRule.BUSY,
-                namespace=job.namespace,
-                count=len(queue),
+                namespace=job.source.namespace,
+                count=len(sizes),
                 size=waiting,
                 most=self._waiting_max,
-                bytes_most=self._namespace_bytes_max,
+                bytes_most=self._source_bytes_max,
             )
         mine = _Waiting(job)
-        queue.append(mine)
-        async with self._wake:
-            self._wake.notify()
+        self._queue.push(job.source, mine)
         try:
+            async with self._wake:
+                self._wake.notify()
             async with asyncio.timeout(self._wait_seconds):
                 return await mine.result
         except TimeoutError as error:
             raise RefusedError(WebhookRule.LATE, seconds=self._wait_seconds) from error
         finally:
-            if (queue := self._queues.get(job.namespace, queue)) and mine in queue:
-                queue.remove(mine)
+            self._queue.remove(job.source, mine)
 
     async def serve(self, child: _Child) -> None:
         """Answer jobs with one child, until cancelled."""
         try:
-            if self._rests:
+            if self._at_rest:
                 await self._restart(child)
             while True:
                 async with self._wake:
-                    await self._wake.wait_for(self._any)
-                    waiting = self._next()
+                    await self._wake.wait_for(lambda: bool(self._queue))
+                    source, waiting = self._queue.pop()
                 if waiting.result.done():
                     continue
-                try:
-                    answer = await child.ask(waiting.job)
-                except _CutOffError as error:
-                    EVALUATIONS_CUT_OFF.labels(self._name, error.rule.label).inc()
-                    if not waiting.result.done():
-                        waiting.result.set_exception(error)
-                    if self._rests:
-                        await self._restart(child)
-                else:
-                    if not waiting.result.done():
-                        waiting.result.set_result(answer)
-                if not self._rests:
-                    await child.close()
+                began = time.monotonic()
+                await self._serve_one(child, waiting)
+                self._queue.charge(source, time.monotonic() - began)
         finally:
             await child.close()
+
+    async def _serve_one(self, child: _Child, waiting: _Waiting) -> None:
+        try:
+            answer = await child.ask(waiting.job)
+        except _CutOffError as error:
+            EVALUATIONS_CUT_OFF.labels(self._name, error.rule.label).inc()
+            waiting.fail(error)
+            if self._at_rest:
+                await self._restart(child)
+        except Exception as error:
+            # A lane without its child would answer nobody any more.
+            log.exception("an evaluating process failed", lane=self._name)
+            waiting.fail(RefusedError(WebhookRule.NO_PROCESS, problem=error))
+            await child.close()
+            await asyncio.sleep(RESTART_SECONDS)
+        else:
+            if not waiting.result.done():
+                waiting.result.set_result(answer)
+            if not self._at_rest and waiting.job.size > KEPT_AFTER_BYTES_MAX:
+                await child.close()
 
     async def _restart(self, child: _Child) -> None:
         """Start the process before somebody waits for it. What fails is tried with the next job."""
@@ -255,20 +275,6 @@ class _Lane:
         """Return what runs as long as the pool."""
         return [self.serve(child) for child in self._children]
 
-    def _any(self) -> bool:
-        return any(self._queues.values())
-
-    def _next(self) -> _Waiting:
-        """Take the next job of the namespace whose turn it is, and put that namespace last."""
-        for namespace in list(self._queues):
-            queue = self._queues.pop(namespace)
-            if queue:
-                first = queue.popleft()
-                if queue:
-                    self._queues[namespace] = queue
-                return first
-        raise AssertionError("somebody waits")
-
 
 class EvaluationPool:
     """Evaluates expressions, and answers large reviews. `start` first, `close` last."""
@@ -276,7 +282,7 @@ class EvaluationPool:
     def __init__(
         self,
         *,
-        cpu_seconds: float = 1.0,
+        cpu_seconds: float = 2.0,
         memory_bytes: int = 256 * 1024 * 1024,
         bytes_waiting_max: int = 32 * 1024 * 1024,
         light_workers: int = LIGHT_WORKERS,
@@ -306,8 +312,8 @@ class EvaluationPool:
             [converts],
             wait_seconds=CONVERSION_SECONDS,
             waiting_max=200,
-            namespace_bytes_max=CONVERSION_MEMORY_BYTES,
-            rests=False,
+            source_bytes_max=CONVERSION_MEMORY_BYTES,
+            at_rest=False,
         )
         light_cpu = min(LIGHT_CPU_SECONDS, cpu_seconds)
         self._light = _Lane(
@@ -315,14 +321,14 @@ class EvaluationPool:
             [child(LIGHT_PROGRAM, light_cpu, 0) for _ in range(light_workers)],
             wait_seconds=wait_seconds,
             waiting_max=200,
-            namespace_bytes_max=bytes_waiting_max,
+            source_bytes_max=bytes_waiting_max,
         )
         self._heavy = _Lane(
             "heavy",
             [child(HEAVY_PROGRAM, cpu_seconds, HEAVY_NICE)],
             wait_seconds=wait_seconds,
             waiting_max=HEAVY_WAITING_MAX,
-            namespace_bytes_max=bytes_waiting_max // 4,
+            source_bytes_max=bytes_waiting_max // 2,
         )
         self._expensive: dict[str, float] = {}
         """Namespace to the time until which its jobs are taken for heavy."""
@@ -342,9 +348,9 @@ class EvaluationPool:
         self._tasks = []
 
     async def evaluate(
-        self, programs: Programs, evaluation: Evaluation, *, size: int
+        self, programs: Programs, evaluation: Evaluation, *, size: int, address: str = ""
     ) -> list[Mutation]:
-        """Return the mutations for an object of `size` bytes.
+        """Return the mutations for an object of `size` bytes, which came from `address`.
 
         Raises `RefusedError`, and `TooHeavyError` for what needs `answer`.
         """
@@ -353,7 +359,7 @@ class EvaluationPool:
             raise TooHeavyError
         rules = Setup(programs, lambda: {"expressions": programs.texts})
         job = Job(
-            namespace=namespace,
+            source=Source(address, namespace),
             frame=Frame({"do": "evaluate", "evaluation": evaluation.to_json()}),
             size=size,
             setups={"rules": rules},

@@ -107,13 +107,17 @@ def serve(arguments: Sequence[str], worker_of: Callable[[Pipe], Worker]) -> int:
 
 def _answer(worker: Worker, job: Frame, cpu_seconds: float) -> Frame:
     if job.head["do"] not in SETUPS:
-        signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
+        signal.setitimer(signal.ITIMER_PROF, min(cpu_seconds, job.head.get("cpu", cpu_seconds)))
     try:
         return worker.answer(job)
     except RefusedError as error:
         return _refusal(error.rule, str(error))
     except RecursionError:
         return _refusal(WebhookRule.TOO_DEEP, WebhookRule.TOO_DEEP.says())
+    except ValueError as error:
+        if job.head["do"] not in SETUPS:
+            raise
+        return Frame({"failed": str(error)})
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
 

@@ -7,6 +7,7 @@ job is created unclassified. Validation and conversion need none.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
 from typing import Final
 
 import structlog
@@ -14,6 +15,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from services.classifier.metrics import BYTES_IN_FLIGHT, REVIEW_SECONDS, REVIEWS, REVIEWS_REFUSED
 from services.classifier.rules.holder import RulesHolder
@@ -56,6 +58,8 @@ CONVERSION_SECONDS: Final = 30.0
 
 BYTES_IN_FLIGHT_MAX: Final = 64 * 1024 * 1024
 CONVERSION_BYTES_IN_FLIGHT_MAX: Final = 160 * 1024 * 1024
+
+_PART_BYTES: Final = 256 * 1024
 
 LOG_SECONDS: Final = 60.0
 """A namespace's refusals of one cause are logged once in this time, and counted always."""
@@ -134,7 +138,7 @@ class _Webhook:
         try:
             async with self._bodies.read(request, REVIEW_BYTES_MAX) as body:
                 started = loop.time()
-                answer = self._reviewer.mutate(body, current, _KINDS[path])
+                answer = self._reviewer.mutate(body, current, _KINDS[path], _address(request))
                 reply = await self._answered(answer, unreadable_reply, body)
         except UnreadableBodyError as error:
             return _unread(error)
@@ -149,7 +153,7 @@ class _Webhook:
         try:
             async with self._bodies.read(request, REVIEW_BYTES_MAX) as body:
                 started = loop.time()
-                answer = self._reviewer.validate(body)
+                answer = self._reviewer.validate(body, _address(request))
                 reply = await self._answered(answer, unreadable_reply, body)
         except UnreadableBodyError as error:
             return _unread(error)
@@ -158,13 +162,15 @@ class _Webhook:
 
     async def convert(self, request: Request) -> Response:
         """Convert objects between two versions of their kind."""
-        try:
-            async with self._lists.read(request, CONVERSION_BYTES_MAX) as body:
-                answer = self._reviewer.convert(body)
+        async with AsyncExitStack() as stack:
+            try:
+                reading = self._lists.read(request, CONVERSION_BYTES_MAX)
+                body = await stack.enter_async_context(reading)
+                answer = self._reviewer.convert(body, _address(request))
                 reply = await self._answered(answer, unreadable_conversion, body)
-        except UnreadableBodyError as error:
-            return _unread(error)
-        return self._response(reply)
+            except UnreadableBodyError as error:
+                return _unread(error)
+            return _HeldResponse(self._response(reply), stack.pop_all())
 
     async def _answered(
         self, answer: Awaitable[Reply], refusal: Callable[[bytes, Exception], Reply], body: bytes
@@ -196,6 +202,36 @@ class _Webhook:
     def _not_loaded(self) -> Response:
         error = self._rules.error or "none was given yet"
         return PlainTextResponse(f"no configuration is loaded: {error}\n", status_code=_UNAVAILABLE)
+
+
+class _HeldResponse(Response):
+    """An answer that is as large as its question: that counts until the answer is sent.
+
+    It is sent in parts, so that no buffer has all of it.
+    """
+
+    def __init__(self, response: Response, held: AsyncExitStack) -> None:
+        self._response = response
+        self._held = held
+
+    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        # Where another body needs its bytes, it stays unfinished: the connection is closed.
+        with suppress(UnreadableBodyError):
+            async with self._held:
+                await self._send(send)
+
+    async def _send(self, send: Send) -> None:
+        body, of = self._response.body, self._response
+        start = {"type": "http.response.start", "status": of.status_code, "headers": of.raw_headers}
+        await send(start)
+        for begin in range(0, len(body), _PART_BYTES):
+            part = bytes(body[begin : begin + _PART_BYTES])
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client else ""
 
 
 async def _live(_request: Request) -> Response:

@@ -7,7 +7,9 @@ from contextlib import asynccontextmanager
 
 from starlette.requests import ClientDisconnect, Request
 
+from services.classifier.evaluation.fair_queue import Source
 from services.classifier.refusal import UNAVAILABLE, WebhookRule
+from services.classifier.webhook.review import namespace_in
 
 
 class UnreadableBodyError(Exception):
@@ -24,7 +26,7 @@ class _Body:
     """A body that is read, or that waits for its answer."""
 
     def __init__(self, address: str, deadline: asyncio.Timeout) -> None:
-        self.address = address
+        self.source = Source(address, "")
         self.deadline = deadline
         self.parts: list[bytes] = []
         self.size = 0
@@ -32,7 +34,7 @@ class _Body:
         self.gave_way = False
 
     def give_way(self) -> None:
-        """Stop reading: another body needs the bytes."""
+        """Stop reading it, or waiting for its answer: another body needs the bytes."""
         self.gave_way = True
         self.deadline.reschedule(asyncio.get_running_loop().time())
 
@@ -40,8 +42,8 @@ class _Body:
 class BodyBudget:
     """The bytes of all bodies that are not answered yet.
 
-    Where they are used up, the oldest unfinished body of the address with the most unfinished bytes gives
-    way: an API server sends a body in milliseconds, so what is unfinished for long is none of its own.
+    Where they are used up, a body of the address with the most bytes gives way: its oldest unfinished one,
+    since an API server sends a body in milliseconds; or the oldest of the namespace with the most bytes.
     """
 
     def __init__(self, *, bytes_max: int, seconds: float) -> None:
@@ -60,27 +62,29 @@ class BodyBudget:
         body = _Body(address, deadline)
         self._bodies[body] = None
         try:
-            try:
-                async with deadline:
-                    await self._fill(body, request, bytes_max)
-                    # What comes between the last byte and the end of the block cuts nobody off.
-                    deadline.reschedule(None)
-            except TimeoutError:
-                raise self._cut_off(body) from None
-            except ClientDisconnect:
-                raise UnreadableBodyError(None) from None
-            body.complete = True
-            whole = b"".join(body.parts)
-            body.parts.clear()
-            yield whole
+            async with deadline:
+                whole = await self._fill(body, request, bytes_max)
+                # From here on only another body that needs the bytes cuts it off.
+                deadline.reschedule(None)
+                yield whole
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise self._cut_off(body) from None
+        except ClientDisconnect:
+            raise UnreadableBodyError(None) from None
         finally:
             self._bodies.pop(body, None)
             self.size -= body.size
 
-    async def _fill(self, body: _Body, request: Request, bytes_max: int) -> None:
+    async def _fill(self, body: _Body, request: Request, bytes_max: int) -> bytes:
         async for part in request.stream():
+            if body.gave_way:
+                raise self._cut_off(body)
             if body.size + len(part) > bytes_max:
                 raise _too_large(bytes_max)
+            if not body.size:
+                body.source = body.source._replace(namespace=namespace_in(part))
             if not self._make_room(body, len(part)):
                 raise UnreadableBodyError(
                     WebhookRule.IN_FLIGHT, size=self.size, most=self._bytes_max
@@ -88,12 +92,18 @@ class BodyBudget:
             body.size += len(part)
             self.size += len(part)
             body.parts.append(part)
+        if body.gave_way:
+            raise self._cut_off(body)
+        body.complete = True
+        whole = b"".join(body.parts)
+        body.parts.clear()
+        return whole
 
     def _make_room(self, body: _Body, wanted: int) -> bool:
         """Return whether `wanted` more bytes fit, after others gave way for them."""
         while self.size + wanted > self._bytes_max:
-            victim = self._victim()
-            if victim is None or victim is body:
+            victim = self._victim(body)
+            if victim is None:
                 return False
             del self._bodies[victim]
             self.size -= victim.size
@@ -102,13 +112,24 @@ class BodyBudget:
             victim.give_way()
         return True
 
-    def _victim(self) -> _Body | None:
-        unfinished = [each for each in self._bodies if not each.complete and each.size]
-        held: Counter[str] = Counter()
-        for each in unfinished:
-            held[each.address] += each.size
-        # `max` returns the first of equals, and the oldest body is the first.
-        return max(unfinished, key=lambda each: held[each.address], default=None)
+    def _victim(self, wants: _Body) -> _Body | None:
+        """Return the body that gives way for one that wants bytes; None: that one does."""
+        held = Counter[str | Source]()
+        for each in self._bodies:
+            held[each.source.address] += each.size
+            held[each.source] += each.size
+        address = max(held, key=lambda key: 0 if isinstance(key, Source) else held[key])
+        others = [
+            each
+            for each in self._bodies
+            if each is not wants and each.size and each.source.address == address
+        ]
+        if unfinished := [each for each in others if not each.complete]:
+            return unfinished[0]
+        heaviest = max(others, key=lambda each: held[each.source], default=None)
+        if heaviest is None or heaviest.source == wants.source:
+            return None
+        return heaviest
 
     def _cut_off(self, body: _Body) -> UnreadableBodyError:
         if body.gave_way:

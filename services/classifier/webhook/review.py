@@ -286,6 +286,8 @@ def parse_request(body: bytes, api_version: str, kind: str) -> Object:
     try:
         review = orjson.loads(body)
     except orjson.JSONDecodeError as error:
+        if "memory" in str(error):
+            raise MemoryError from error  # It is JSON, and this process may hold no more.
         raise ValueError(f"body: not JSON: {error}") from error
     if not isinstance(review, dict):
         article = "an" if kind == _KIND else "a"

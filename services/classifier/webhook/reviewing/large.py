@@ -34,6 +34,10 @@ _ASKED: Final = (
 )
 """Fields of a `NamespaceContext`: told at once, sets of users, and functions that are asked."""
 
+CONVERSION_CPU_SECONDS: Final = 2.0
+CONVERSION_CPU_SECONDS_OF_A_MIB: Final = 0.2
+"""What a list may take. One of typical Workloads takes a quarter of that."""
+
 _COUNTERS: Final = {"evaluations": EVALUATIONS, "mutations": MUTATIONS}
 
 
@@ -45,7 +49,8 @@ def review_frame(body: bytes, rules: Rules | None, kind: Kind | None) -> Frame:
 
 def conversion_frame(body: bytes) -> Frame:
     """Write the review of a conversion."""
-    return Frame({"do": "convert"}, body)
+    cpu = CONVERSION_CPU_SECONDS + CONVERSION_CPU_SECONDS_OF_A_MIB * len(body) / 2**20
+    return Frame({"do": "convert", "cpu": cpu}, body)
 
 
 def kind_of(frame: Frame) -> Kind | None:
@@ -89,13 +94,22 @@ def rules_of(frame: Frame, engine: CelEngine) -> Rules:
 
 
 def _documents_written(documents: tuple[Integration, ...]) -> dict[str, Any]:
-    return {"documents": [one.document.model_dump(mode="json", by_alias=True) for one in documents]}
+    # What a document leaves out says nothing, and what it sets to null does.
+    written = (
+        one.document.model_dump(mode="json", by_alias=True, exclude_unset=True) for one in documents
+    )
+    return {"documents": list(written)}
 
 
 def integrations_of(frame: Frame) -> Integrations:
-    """Read the cluster's Integrations, and compile all that are in force: no review pays for that."""
+    """Read the cluster's Integrations, and compile all that are in force: no review pays for that.
+
+    Raises `ValueError` if one is not in force here: its objects would pass as those of an unknown kind.
+    """
     found = Integrations()
     found.replace_all(frame.head["documents"])
+    if refused := [state.problem for state in found.states() if state.problem is not None]:
+        raise ValueError(f"documents that were in force are refused: {refused}")
     for one in found:
         one.compile()
     return found

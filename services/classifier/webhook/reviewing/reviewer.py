@@ -6,16 +6,16 @@ for the results of expressions in the middle of its work. It is pure, so it runs
 until it asks, the second time with the answer.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from services.classifier.cel import Mutation
 from services.classifier.evaluation.budget import Measure, tokens_of
 from services.classifier.evaluation.expressions import Evaluation
-from services.classifier.evaluation.frames import Job
+from services.classifier.evaluation.fair_queue import Source
+from services.classifier.evaluation.frames import Frame, Job
 from services.classifier.evaluation.pool import EvaluationPool, TooHeavyError
-from services.classifier.metrics import EVALUATIONS, FAILURE
 from services.classifier.refusal import RefusedError
 from services.classifier.rules import Rules
 from services.classifier.validation import Verdict, judge
@@ -40,6 +40,12 @@ LIGHT_TOKENS_MAX: Final = 4 * LIGHT_VALUES_MAX
 """Commas and brackets of a review that is read at once: more make what is small in bytes slow to read."""
 
 
+SMALL_CONVERSION_BYTES_MAX: Final = 32 * 1024
+SMALL_CONVERSION_TOKENS_MAX: Final = 4_000
+_EXPANDS: Final = (b"domainCount", b"\\u")
+"""What may become many times as much in another version, and what may be written otherwise."""
+
+
 class _PendingError(Exception):
     """The first pass of a review asks for what another process has to find out."""
 
@@ -50,24 +56,29 @@ class _PendingError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reviewer:
-    """Answers reviews. `pool`: None answers all of them here, where nothing cuts them off."""
+    """Answers reviews. `pool`: None answers all of them here, where nothing cuts them off.
+
+    The `address` is that of the client.
+    """
 
     here: WithinBudget = field(default_factory=WithinBudget)
     pool: EvaluationPool | None = None
 
-    async def mutate(self, body: bytes, rules: Rules, kind: Kind | None) -> Reply:
+    async def mutate(
+        self, body: bytes, rules: Rules, kind: Kind | None, address: str = ""
+    ) -> Reply:
         """Answer one review of a creation or change. `kind`: the only one expected, None for any."""
         pool = self.pool
         if pool is None:
             return self.here.mutate(body, rules, kind)
         if not _is_large(body):
             try:
-                return await self._mutate_here(pool, body, rules, kind)
+                return await self._mutate_here(pool, body, rules, kind, address)
             except TooHeavyError:
                 pass
-        return await self._answer_apart(pool, body, rules, kind)
+        return await self._answer_apart(pool, review_frame(body, rules, kind), rules, address)
 
-    async def validate(self, body: bytes) -> Reply:
+    async def validate(self, body: bytes, address: str = "") -> Reply:
         """Answer one review by the rules of the object's kind."""
         pool = self.pool
         if pool is None:
@@ -77,21 +88,21 @@ class Reviewer:
                 return self.here.validate(body, _judge_light)
             except TooHeavyError:
                 pass
-        return await self._answer_apart(pool, body)
+        return await self._answer_apart(pool, review_frame(body, None, None), None, address)
 
-    async def convert(self, body: bytes) -> Reply:
+    async def convert(self, body: bytes, address: str = "") -> Reply:
         """Convert the objects of one review."""
-        if self.pool is None or not _is_large(body):
+        if self.pool is None or _is_converted_here(body):
             return answer_conversion(body)
-        frame = conversion_frame(body)
-        job = Job(namespace=namespace_in(body), frame=frame, size=len(body), setups={})
+        source = Source(address, namespace_in(body))
+        job = Job(source=source, frame=conversion_frame(body), size=len(body), setups={})
         try:
             return reply_of(await self.pool.convert(job))
         except RefusedError as error:
             return refused_conversion(body, error)
 
     async def _mutate_here(
-        self, pool: EvaluationPool, body: bytes, rules: Rules, kind: Kind | None
+        self, pool: EvaluationPool, body: bytes, rules: Rules, kind: Kind | None, address: str
     ) -> Reply:
         request = self.here.read(body)
         if isinstance(request, Reply):
@@ -100,35 +111,41 @@ class Reviewer:
             return self.here.mutate(request, rules, kind, _ask)
         except _PendingError as pending:
             evaluation = pending.evaluation
-        result = await _evaluated(pool, rules, evaluation, len(body))
-        return self.here.mutate(request, rules, kind, lambda *_: result())
+        try:
+            found = await pool.evaluate(rules.programs, evaluation, size=len(body), address=address)
+        except RefusedError as error:
+            return self.here.mutate(request, rules, kind, partial(_refuse, error))
+        return self.here.mutate(request, rules, kind, lambda *_: found)
 
     async def _answer_apart(
-        self,
-        pool: EvaluationPool,
-        body: bytes,
-        rules: Rules | None = None,
-        kind: Kind | None = None,
+        self, pool: EvaluationPool, frame: Frame, rules: Rules | None, address: str
     ) -> Reply:
         """Let the heavy lane answer. `rules`: None for a validation."""
-        namespace = namespace_in(body)
+        body = frame.whole()
+        source = Source(address, namespace_in(body))
         job = Job(
-            namespace=namespace,
-            frame=review_frame(body, rules, kind),
+            source=source,
+            frame=frame,
             size=len(body),
-            setups=setups_of(self.here, rules, namespace),
-            answer=lambda *question: answer_question(self.here, *question),
+            setups=setups_of(self.here, rules, source.namespace),
+            answer=partial(answer_question, self.here),
         )
         try:
             return reply_of(await pool.answer(job))
         except RefusedError as error:
-            if rules is not None:
-                EVALUATIONS.labels(FAILURE).inc()
             return too_large_reply(body, error)
 
 
 def _is_large(body: bytes) -> bool:
     return len(body) > LIGHT_BYTES_MAX or tokens_of(body) > LIGHT_TOKENS_MAX
+
+
+def _is_converted_here(body: bytes) -> bool:
+    return (
+        len(body) <= SMALL_CONVERSION_BYTES_MAX
+        and tokens_of(body) <= SMALL_CONVERSION_TOKENS_MAX
+        and not any(part in body for part in _EXPANDS)
+    )
 
 
 def _is_heavy(found: Measure) -> bool:
@@ -139,23 +156,11 @@ def _ask(_rules: Rules, evaluation: Evaluation, found: Measure) -> list[Mutation
     raise TooHeavyError if _is_heavy(found) else _PendingError(evaluation)
 
 
+def _refuse(error: RefusedError, *_: object) -> list[Mutation]:
+    raise error
+
+
 def _judge_light(obj: Object, old: Object | None, found: Measure) -> Verdict:
     if _is_heavy(found):
         raise TooHeavyError
     return judge(obj, old)
-
-
-async def _evaluated(
-    pool: EvaluationPool, rules: Rules, evaluation: Evaluation, size: int
-) -> Callable[[], list[Mutation]]:
-    """Return a function that returns the mutations, or raises their refusal, in the second pass."""
-    try:
-        mutations = await pool.evaluate(rules.programs, evaluation, size=size)
-    except RefusedError as error:
-        refusal = error
-
-        def refuse() -> list[Mutation]:
-            raise refusal
-
-        return refuse
-    return lambda: mutations

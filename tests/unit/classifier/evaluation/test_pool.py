@@ -17,6 +17,7 @@ from services.classifier.refusal import RefusedError, WebhookRule
 from shared.testing.waiting import PATIENCE_SECONDS
 
 ENGINE = CelEngine()
+EVALUATOR = "services.classifier.evaluation.worker"
 LIGHT = "import sys, services.classifier.evaluation.worker; print(*sys.modules)"
 QUICK = "priority('p')"
 # Work that counts as one loop step and copies a string of the tenant's size and content.
@@ -133,6 +134,26 @@ async def test_one_namespace_may_not_fill_a_lane() -> None:
     assert done.count(WebhookRule.BUSY.label) >= 28
     # Twenty of the greedy one waited before; the honest one waited for one of them at most.
     assert done[: done.index("honest")].count("done") <= 2
+
+
+async def test_lane_goes_on_after_no_process_could_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start, tries = asyncio.create_subprocess_exec, list[str]()
+
+    async def fails_first(*given: Any, **how: Any) -> asyncio.subprocess.Process:
+        if EVALUATOR in given:
+            tries.append("tried")
+            if len(tries) <= 2:
+                raise BlockingIOError(11, "Resource temporarily unavailable")
+        return await start(*given, **how)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", fails_first)
+    async with pool(light_workers=1) as made:
+        with pytest.raises(RefusedError, match="temporarily unavailable: try again") as error:
+            await made.evaluate(programs(QUICK), evaluation(), size=1)
+        assert error.value.rule is WebhookRule.NO_PROCESS
+        assert await made.evaluate(programs(QUICK), evaluation(), size=1)
 
 
 async def test_children_end_with_the_pool() -> None:

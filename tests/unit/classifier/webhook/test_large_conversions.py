@@ -1,11 +1,12 @@
 """Lists are converted by a process of their own: they hold nobody up, and take no more than they may."""
 
-import asyncio
+from collections import Counter
 from typing import Any
 
 import orjson
 import pytest
 
+from services.classifier.conversion import convert as convert_module
 from services.classifier.evaluation import pool as pools
 from services.classifier.evaluation.pool import EvaluationPool
 from services.classifier.webhook.conversion_review import answer_conversion
@@ -79,13 +80,63 @@ async def test_list_that_costs_too_much_is_refused_by_its_uid(
     assert (reply.cause, reply.outcome) == ("conversion", Outcome.REFUSED)
 
 
-async def test_no_process_waits_for_lists_that_nobody_asks_for() -> None:
+async def test_a_process_begins_with_the_first_list_and_ends_with_one_that_is_very_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pool = EvaluationPool(light_workers=1)
     pool.start()
     [child] = pool._conversions._children
-    converted = asyncio.create_task(Reviewer(pool=pool).convert(REVIEWS["a long list"]))
-    await asyncio.sleep(0)
-    assert child._process is None
-    assert (await converted).outcome is Outcome.MUTATED
-    await eventually(lambda: child._process is None)
-    await pool.close()
+    reviewer = Reviewer(pool=pool)
+    try:
+        await reviewer.convert(review(*MANY[:10]))
+        assert child._process is None, "a small list is converted at once"
+        await reviewer.convert(REVIEWS["a long list"])
+        first = child._process
+        await reviewer.convert(REVIEWS["a long list"])
+        assert first is not None
+        assert child._process is first
+        monkeypatch.setattr(pools, "KEPT_AFTER_BYTES_MAX", 1000)
+        await reviewer.convert(REVIEWS["a long list"])
+        await eventually(lambda: child._process is None)
+    finally:
+        await pool.close()
+
+
+def placed(number: int, domains: int) -> dict[str, Any]:
+    """A Workload that is small, and large in the other version."""
+    level = {"universal": "node"}
+    slices = [{"domainCount": domains, "podCounts": {"universal": 1}, "valuesPerLevel": [level]}]
+    assignments = [
+        {"name": f"p{n}", "topologyAssignment": {"levels": ["host"], "slices": slices}}
+        for n in range(number)
+    ]
+    return {**workload(1), "status": {"admission": {"podSetAssignments": assignments}}}
+
+
+async def test_small_object_that_becomes_large_is_converted_apart_and_cut_off() -> None:
+    """Ten lines may stand for a million domains."""
+    pool = EvaluationPool(light_workers=1)
+    pool.start()
+    try:
+        reviewer = Reviewer(pool=pool)
+        few = await reviewer.convert(review(placed(1, 3)))
+        many = await reviewer.convert(review(placed(300, 100_000)))
+        after = await reviewer.convert(review(placed(1, 3)))
+    finally:
+        await pool.close()
+    assert few.body == after.body == answer_conversion(review(placed(1, 3))).body
+    assert (many.cause, many.outcome) == ("conversion", Outcome.REFUSED)
+
+
+def test_each_name_of_a_list_is_looked_at_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: Counter[str] = Counter()
+    name_of = convert_module._name
+
+    def counting(item: Any) -> str:
+        looked[name_of(item)] += 1
+        return name_of(item)
+
+    monkeypatch.setattr(convert_module, "_name", counting)
+    pod_sets = [{"name": f"p{number}", "count": 1} for number in range(500)]
+    assert answer_conversion(review(workload(1, podSets=pod_sets))).outcome is Outcome.MUTATED
+    assert max(looked.values()) <= 10
