@@ -305,12 +305,12 @@ class EvaluationPool:
             cpu_seconds=CONVERSION_CPU_SECONDS,
             memory_bytes=CONVERSION_MEMORY_BYTES,
             nice=HEAVY_NICE,
-            wait_seconds=CONVERSION_SECONDS,
+            wait_seconds=max(CONVERSION_SECONDS, wait_seconds),
         )
         self._conversions = _Lane(
             "conversions",
             [converts],
-            wait_seconds=CONVERSION_SECONDS,
+            wait_seconds=max(CONVERSION_SECONDS, wait_seconds),
             waiting_max=200,
             source_bytes_max=CONVERSION_MEMORY_BYTES,
             at_rest=False,

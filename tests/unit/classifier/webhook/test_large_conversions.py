@@ -12,7 +12,7 @@ from services.classifier.evaluation.pool import EvaluationPool
 from services.classifier.webhook.conversion_review import answer_conversion
 from services.classifier.webhook.review import Outcome, Reply
 from services.classifier.webhook.reviewing.reviewer import LIGHT_BYTES_MAX, Reviewer
-from shared.testing.waiting import eventually
+from shared.testing.waiting import PATIENCE_SECONDS, eventually
 
 OLD, NEW = "kueue.x-k8s.io/v1beta1", "kueue.x-k8s.io/v1beta2"
 
@@ -44,7 +44,7 @@ REVIEWS = {
 
 async def convert(body: bytes) -> tuple[Reply, Reply]:
     """The reply, and that to a long list after it."""
-    pool = EvaluationPool(light_workers=1)
+    pool = EvaluationPool(light_workers=1, wait_seconds=PATIENCE_SECONDS)
     pool.start()
     try:
         reviewer = Reviewer(pool=pool)
@@ -68,7 +68,7 @@ async def test_list_that_costs_too_much_is_refused_by_its_uid(
 ) -> None:
     for name, most in limit.items():
         monkeypatch.setattr(pools, f"CONVERSION_{name}", most)
-    pool = EvaluationPool(light_workers=1)
+    pool = EvaluationPool(light_workers=1, wait_seconds=PATIENCE_SECONDS)
     pool.start()
     try:
         reply = await Reviewer(pool=pool).convert(review(*MANY * 8))
@@ -83,7 +83,7 @@ async def test_list_that_costs_too_much_is_refused_by_its_uid(
 async def test_a_process_begins_with_the_first_list_and_ends_with_one_that_is_very_large(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pool = EvaluationPool(light_workers=1)
+    pool = EvaluationPool(light_workers=1, wait_seconds=PATIENCE_SECONDS)
     pool.start()
     [child] = pool._conversions._children
     reviewer = Reviewer(pool=pool)
@@ -115,7 +115,7 @@ def placed(number: int, domains: int) -> dict[str, Any]:
 
 async def test_small_object_that_becomes_large_is_converted_apart_and_cut_off() -> None:
     """Ten lines may stand for a million domains."""
-    pool = EvaluationPool(light_workers=1)
+    pool = EvaluationPool(light_workers=1, wait_seconds=PATIENCE_SECONDS)
     pool.start()
     try:
         reviewer = Reviewer(pool=pool)

@@ -49,24 +49,21 @@ async def test_complete_body_that_waits_gives_way_to_another_namespace() -> None
     assert budget.size == 0
 
 
-def conversion(size: int) -> bytes:
-    queue = {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "LocalQueue",
-        "spec": {"x": "x" * size},
-    }
-    wanted = {"uid": "u", "desiredAPIVersion": "kueue.x-k8s.io/v1beta1", "objects": [queue]}
+def conversion(mib: int) -> bytes:
+    queue = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "spec": {"x": "x" * MIB}}
+    wanted = {"uid": "u", "desiredAPIVersion": "kueue.x-k8s.io/v1beta1", "objects": [queue] * mib}
     made = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request": wanted}
     return orjson.dumps(made)
 
 
 async def test_question_counts_until_its_answer_is_read(tmp_path: Path) -> None:
-    body = conversion(12 * MIB)
+    body = conversion(32)  # More than the buffers in between take.
     async with target(tmp_path) as webhook:
         reader, writer = await webhook.open()
         head = f"POST {CONVERT_PATH} HTTP/1.1\r\nhost: h\r\ncontent-length: {len(body)}\r\n\r\n"
         writer.write(head.encode() + body)
         assert b" 200 " in await reader.readline()
+        assert b"Success" in await reader.readuntil(b"convertedObjects")
         await webhook.answers()
         assert in_flight() >= len(body)
         writer.transport.abort()
