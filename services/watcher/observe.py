@@ -8,7 +8,6 @@ from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.kinds import DEPARTURE, SECRET, Kind
 from shared.contracts.kube.names import LAST_APPLIED, TRACEPARENT_ANNOTATION, TRUNCATED
 from shared.contracts.messages.observed import Observed
-from shared.telemetry.traceparent import parse_traceparent
 
 T = TypeVar("T")
 
@@ -184,7 +183,6 @@ def _trimmed(kind: Kind, obj: Body) -> dict[str, Any]:
 
 def _message(cluster: str, kind: Kind, obj: Body, *, deleted: bool) -> Observed:
     metadata = obj["metadata"]
-    trace = (metadata.get("annotations") or {}).get(TRACEPARENT_ANNOTATION)
     message = Observed(
         cluster=cluster,
         group=kind.group,
@@ -197,8 +195,7 @@ def _message(cluster: str, kind: Kind, obj: Body, *, deleted: bool) -> Observed:
         resource_version=metadata["resourceVersion"],
         deleted=deleted,
         object=_trimmed(kind, obj),
-        # Its user may write anything there, and a header that is too large keeps the message out.
-        traceparent=None if parse_traceparent(trace) is None else trace,
+        traceparent=(metadata.get("annotations") or {}).get(TRACEPARENT_ANNOTATION),
     )
     if _is_deeper_than(obj, LEVELS_MAX):
         return shortened(message, f"an object with more than {LEVELS_MAX} levels", None)

@@ -12,6 +12,7 @@ from shared.contracts.kube.moments import EARLIEST
 from shared.contracts.kube.numbers import whole_number
 from shared.contracts.messages.base import BODY_REF, RULING, SCHEMA_VERSION, TRACEPARENT, Message
 from shared.contracts.messages.observed import GONE
+from shared.telemetry.traceparent import parse_traceparent
 
 MESSAGE_ID: Final = "Nats-Msg-Id"
 """By this the server tells duplicates. Nobody but the writer can make it: see `Access.message_ids`."""
@@ -83,7 +84,9 @@ def build(
         headers[BODY_REF] = message.body_ref
     if message.ruling is not None:
         headers[RULING] = f"{message.ruling[0]}.{message.ruling[1]}"
-    if message.traceparent is not None:
+    # It comes from an annotation, into which a user may write anything: with a header that is too large the
+    # message would not be stored.
+    if message.traceparent is not None and parse_traceparent(message.traceparent) is not None:
         headers[TRACEPARENT] = _encoded(message.traceparent)
     return headers
 

@@ -13,6 +13,7 @@ from shared.contracts.messages.workloads import JobRef, WorkloadState
 from shared.integrations import Integration
 from shared.integrations.groups import group_in
 from shared.kube.port import Patch
+from shared.telemetry.traceparent import parse_traceparent
 
 _PRIORITY_KINDS: Final = {
     names.WORKLOAD_PRIORITY_SOURCE: WORKLOAD_PRIORITY_CLASS,
@@ -51,7 +52,8 @@ def workload_object(
         for key, value in annotations_of(job).items()
         if key.startswith(names.PROVISIONING_PREFIX)
     }
-    if trace := annotations_of(job).get(names.TRACEPARENT_ANNOTATION):
+    trace = annotations_of(job).get(names.TRACEPARENT_ANNOTATION)
+    if trace is not None and parse_traceparent(trace) is not None:
         annotations[names.TRACEPARENT_ANNOTATION] = trace
     if integration.is_group:
         annotations[names.GROUP_WORKLOAD] = "true"

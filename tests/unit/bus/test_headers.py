@@ -38,6 +38,12 @@ def test_plain_values_stay_readable() -> None:
     assert "traceparent" not in built
 
 
+@pytest.mark.parametrize("trace", ["", "x" * 100_000, "00-" + "1" * 40_000 + "-2-01"])
+def test_trace_context_that_is_none_is_no_header(trace: str) -> None:
+    message = workload().replace(traceparent=trace)
+    assert "traceparent" not in wire.build(message, message_id="m", source="s", now=AT)
+
+
 @pytest.mark.parametrize(
     ("subject", "data", "headers", "complaint"),
     [

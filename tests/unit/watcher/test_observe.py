@@ -143,11 +143,6 @@ def test_tombstone_of_a_departure_names_its_job() -> None:
     assert (job.deleted, job.plural, job.name, job.uid) == (True, "jobs", "a/u", "u")
 
 
-def test_context_that_is_none_is_no_header() -> None:
-    obj = with_metadata(annotations={"sluicegate.dev/traceparent": "x" * 20_000})
-    assert observed("hub", JOB, obj).traceparent is None
-
-
 def test_what_is_left_of_a_large_object_is_bounded_in_its_owners_too() -> None:
     obj = with_metadata(ownerReferences=[{**RUN, "name": LONG}, {**RUN, "name": LONG}])
     message = observed("hub", JOB, obj)
