@@ -17,6 +17,7 @@ from services.console.access.shares import share
 from services.console.http.aggregation import AggregatedServer
 from services.console.http.handlers import console_app
 from services.console.http.sign_in import SignIn
+from services.console.metrics import CONNECTIONS_REFUSED
 from services.console.nats_api import console_service
 from services.console.pages.service import PageService
 from services.console.pages.timeline import Links
@@ -28,6 +29,7 @@ from shared.bus.nats.answering.nats_service import MicroService
 from shared.bus.port import Bus
 from shared.kube.client import HttpKube
 from shared.runtime.certificates import CertificateFolder
+from shared.runtime.connections import ConnectionLimits
 from shared.runtime.host import run_service
 from shared.runtime.service import NO_OVERRIDES, Overrides, Parts, Program, utc_now
 from shared.runtime.web import WebServer
@@ -37,6 +39,9 @@ log = structlog.get_logger(__name__)
 
 STOP_SECONDS: Final = 1
 """How long a stop waits for open connections. Event streams never end by themselves; a page reconnects."""
+
+PER_ADDRESS_BESIDE_STREAMS: Final = 100
+"""Connections for questions, where one proxy holds all live streams."""
 
 
 class Console:
@@ -127,6 +132,7 @@ def program(overrides: Overrides = NO_OVERRIDES) -> Program:
             host=settings.console_host,
             now=utc_now,
             certificates=certificates,
+            limits=connection_limits(settings),
             stop_seconds=STOP_SECONDS,
         )
         server = new_server(_asgi_app(console, settings), port=settings.console_port)
@@ -139,6 +145,15 @@ def program(overrides: Overrides = NO_OVERRIDES) -> Program:
         return console
 
     return Program(name="console", settings=settings, build=build)
+
+
+def connection_limits(settings: ConsoleSettings) -> ConnectionLimits:
+    """What connections may cost before anybody has shown a token."""
+    of_address = settings.console_connections_per_address
+    return ConnectionLimits(
+        per_address_max=of_address or settings.console_streams + PER_ADDRESS_BESIDE_STREAMS,
+        on_refused=lambda rule: CONNECTIONS_REFUSED.labels(cause=rule.label).inc(),
+    )
 
 
 def main() -> int:

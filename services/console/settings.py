@@ -63,6 +63,10 @@ class ConsoleSettings(KubeSettings):
     """How many of them may be of one user. None: a tenth, at least three. Raise it where many people share
     one token. Without authorization there is one user, who may have all of them."""
 
+    console_connections_per_address: Annotated[int, Field(ge=1)] | None = None
+    """How many of a thousand connections one address may have. None: a hundred more than `console_streams`,
+    for a proxy in front that holds them all."""
+
     console_trace_url: str = ""
     """Where traces are shown, with `{trace}` for the trace id: `https://jaeger.example/trace/{trace}`.
     Empty: the page of a workload shows the id alone."""

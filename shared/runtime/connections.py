@@ -33,6 +33,11 @@ PAUSE_SECONDS: Final = 0.1
 CLIENT_NAME: Final = "client_name"
 """In the state of a request: the common name of the client's certificate, where one is asked for."""
 
+UNREAD_BYTES_MAX: Final = 16 * 1024
+"""Bytes of answers that may lie here until a client reads. With more, it is waited for: it gets no other
+answer, and its next request is not begun. It bounds what clients that never read hold, to one answer each;
+to two over TLS, where what lies in the socket below does not count."""
+
 PARTS_MAX: Final = 1_000
 PART_BYTES_MIN: Final = 1024
 """A body may come in this many parts of any size, and in more only if they are larger on average. One
@@ -53,6 +58,11 @@ class ConnectionRule(RefusalRule):
     HANDSHAKE = ("handshake deadline", "the TLS handshake took too long", _LATER)
     HEADERS = ("header deadline", "the headers of a request took too long", _LATER)
     REQUEST = ("request deadline", "a request and its answer took too long", _LATER)
+    CLIENT = (
+        "client deadline",
+        "the client took too long to send a body, or to read an answer",
+        _LATER,
+    )
 
 
 def _ignore(_rule: ConnectionRule) -> None:
@@ -95,6 +105,10 @@ class ConnectionLimits:
     request_seconds: float | None = None
     """From the headers to the last byte of the answer. None: answers are streams without an end."""
 
+    client_seconds: float = 60.0
+    """How long the server waits for its client: for the rest of a body, or until an answer is read. It holds
+    for streams, too."""
+
     on_refused: Callable[[ConnectionRule], None] = _ignore
     """Called with the rule for each connection that is closed by these limits."""
 
@@ -105,7 +119,7 @@ class _Place:
     def __init__(self, address: str) -> None:
         self.address = address
         self.busy = False
-        """A request is under way. Only idle places are taken away."""
+        """A request is under way, and its client reads. Only other places are taken away."""
 
         self.close: Callable[[], object] = lambda: None
 
@@ -185,6 +199,10 @@ class LimitedProtocol(H11Protocol):
     places: _Places | None = None
     before_data: Callable[[], None] = staticmethod(lambda: None)
     _timer: asyncio.TimerHandle | None = None
+    _client_timer: asyncio.TimerHandle | None = None
+    _under_way = False
+    _held = False
+    """The last answer is not read yet, and therefore the next request not begun."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -194,6 +212,7 @@ class LimitedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the deadline for the first headers."""
         super().connection_made(transport)
+        transport.set_write_buffer_limits(UNREAD_BYTES_MAX, 0)
         if shown := transport.get_extra_info("peercert"):
             self.app_state = {**self.app_state, CLIENT_NAME: _common_name(shown)}
         if self.place is not None:
@@ -206,12 +225,38 @@ class LimitedProtocol(H11Protocol):
         super().data_received(data)
         self._look()
 
+    def handle_events(self) -> None:
+        """Begin with what has come, unless an answer waits to be read."""
+        if not self._held:
+            super().handle_events()
+
     def on_response_complete(self) -> None:
-        """Be idle until the next request begins."""
+        """Be idle until the next request begins: not before the answer is read."""
         self._disarm()
-        if self.place is not None:
-            self.place.busy = False
-        super().on_response_complete()
+        self._under_way = False
+        if self.flow.write_paused and not self.transport.is_closing():
+            self._held = True
+            self.flow.pause_reading()
+        else:
+            super().on_response_complete()
+        self._look()
+
+    def pause_writing(self) -> None:
+        """Wait for the client, who does not read."""
+        super().pause_writing()
+        self._look()
+
+    def resume_writing(self) -> None:
+        """Go on with a client who has read all."""
+        super().resume_writing()
+        if self._held:
+            self._held = False
+            super().on_response_complete()
+        self._look()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection that nobody uses, also if its client does not read the last answer."""
+        super().timeout_keep_alive_handler()
         self._look()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -220,24 +265,40 @@ class LimitedProtocol(H11Protocol):
         if self.places is not None and self.place is not None:
             self.places.leave(self.place)
         super().connection_lost(exc)
+        if self._client_timer is not None:
+            self._client_timer.cancel()
 
     def _look(self) -> None:
-        """Choose the deadline for what the connection does now."""
+        """Choose the deadlines for what the connection does now."""
+        cycle: Any = self.cycle  # None until the first request.
+        began = not self._under_way
+        self._under_way = cycle is not None and not cycle.response_complete
+        if self.place is not None:
+            self.place.busy = self._under_way and not self.flow.write_paused
+        self._look_at_client()
         if self.transport.is_closing():
             return
-        cycle: Any = self.cycle  # None until the first request.
-        busy = cycle is not None and not cycle.response_complete
-        if self.place is not None:
-            was_busy, self.place.busy = self.place.busy, busy
-        else:
-            was_busy = False
-        if busy:
-            if not was_busy:
+        if self._under_way:
+            if began:
                 self._disarm()
                 if self.limits.request_seconds is not None:
                     self._arm(self.limits.request_seconds, ConnectionRule.REQUEST)
-        elif self._timer is None and self.conn.trailing_data[0]:
+        elif self._timer is None and not self._held and self.conn.trailing_data[0]:
             self._arm(self.limits.header_seconds, ConnectionRule.HEADERS)
+
+    def _look_at_client(self) -> None:
+        """Have a deadline while the client is waited for. What it sends or reads in part moves none."""
+        awaited = (
+            self.flow.write_paused
+            or self.transport.is_closing()
+            or self.conn.their_state is h11.SEND_BODY
+        )
+        if awaited and self._client_timer is None:
+            seconds = self.limits.client_seconds
+            self._client_timer = self.loop.call_later(seconds, self._abandon, ConnectionRule.CLIENT)
+        elif not awaited and self._client_timer is not None:
+            self._client_timer.cancel()
+            self._client_timer = None
 
     def _arm(self, seconds: float, rule: ConnectionRule) -> None:
         self._disarm()
@@ -251,8 +312,11 @@ class LimitedProtocol(H11Protocol):
     def _too_slow(self, rule: ConnectionRule) -> None:
         self._timer = None
         if not self.transport.is_closing():
-            self.limits.on_refused(rule)
-            self.transport.abort()
+            self._abandon(rule)
+
+    def _abandon(self, rule: ConnectionRule) -> None:
+        self.limits.on_refused(rule)
+        self.transport.abort()
 
 
 class LimitedServer(SleepingServer):

@@ -21,7 +21,7 @@ from services.console.access.reviews import User
 from services.console.access.shares import FairPlaces, ShareLimits
 from services.console.documents import SimulateRequest
 from services.console.http.event_stream import events
-from services.console.http.openapi import openapi
+from services.console.http.openapi import openapi_text
 from services.console.http.parameters import number, token_of
 from services.console.http.sign_in import CALLBACK, SignIn
 from services.console.http.visibility import VisibilityApi
@@ -364,7 +364,7 @@ class _Handlers:
 
     async def openapi(self, _request: Request) -> Response:
         """The OpenAPI document."""
-        return JSONResponse(openapi())
+        return Response(openapi_text(), media_type="application/json")
 
 
 async def _body(request: Request) -> bytes:

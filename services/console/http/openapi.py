@@ -1,5 +1,7 @@
 """The HTTP API as an OpenAPI 3.1 document, made from the models in `documents`."""
 
+import json
+from functools import cache
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -68,6 +70,15 @@ _STATUS: Final[Json] = {
         "code": {"type": "integer"},
     },
 }
+
+
+@cache
+def openapi_text() -> bytes:
+    """The document as it is answered.
+
+    It is made once: that takes a third of a second, and whoever reaches the port may ask for it.
+    """
+    return json.dumps(openapi(), ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def openapi() -> Json:

@@ -7,7 +7,7 @@ import socket
 import ssl
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -93,6 +93,8 @@ async def listener(
     per_address_max: int | None = None,
     header_seconds: float = 60.0,
     request_seconds: float | None = None,
+    client_seconds: float = 60.0,
+    routes: Sequence[Route] = (),
 ) -> AsyncIterator[Listener]:
     counted: Counter[str] = Counter() if causes is None else causes
 
@@ -100,7 +102,7 @@ async def listener(
         counted[rule.label] += 1
 
     folder = None if path is None else CertificateFolder(path, ["127.0.0.1"])
-    app = Starlette(routes=[Route("/", _ok), Route("/endless", _endless)])
+    app = Starlette(routes=[Route("/", _ok), Route("/endless", _endless), *routes])
     app.state.under_way = 0
     server = WebServer(
         app,
@@ -112,6 +114,7 @@ async def listener(
             per_address_max=per_address_max,
             header_seconds=header_seconds,
             request_seconds=request_seconds,
+            client_seconds=client_seconds,
             on_refused=on_refused,
         ),
         now=lambda: datetime.now(UTC),
