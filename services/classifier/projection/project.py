@@ -15,6 +15,7 @@ from services.classifier.projection.not_offered import requests_not_offered
 from services.classifier.projection.owners.prebuilt import named_workload
 from services.classifier.projection.pods.pod_templates import pod_spec_of
 from services.classifier.projection.pods.requests import RequestsError, resolve_pod_sets
+from services.classifier.projection.pods.size import clipped
 from services.classifier.projection.policy import DEFAULT_POLICY, Policy
 from services.classifier.projection.priority import Priority, external_priority, job_priority
 from services.classifier.projection.workload_status import (
@@ -88,7 +89,7 @@ def project_job(
         refused += requests_not_offered(job, workload, current or [])
         problems += (one for one in integration.refusals(job) if one not in "; ".join(problems))
     limit = _read_or(problems, lambda: _max_execution_seconds(job, holder), None)
-    kept_out = "; ".join([*problems, *refused]) or None
+    kept_out = clipped("; ".join([*problems, *refused]) or None)
     keeps = None if _is_told_to_wait(job, integration) else holder
     asked = with_reclaimed(pod_sets, reclaimed, keeps, known)
     growth = {}
@@ -156,7 +157,7 @@ def project_external(
         active=bool(spec.get("active", True)),
         queue=str(spec.get("queueName") or ""),
         pod_sets=with_reclaimed(pod_sets, {}, workload, known),
-        inadmissible="; ".join(problems) or None,
+        inadmissible=clipped("; ".join(problems) or None),
         unresolved=priority.missing,
         # Its controller waits for the condition, so without quota it is held.
         held=not has_quota(workload),
@@ -331,7 +332,7 @@ def _job_fields(job: Body, integration: Integration) -> dict[str, Any]:
         "owner": _owner(job, integration),
         "spec_generation": int(job["metadata"].get("generation") or 0),
         "prebuilt": named_workload(job) is not None,
-        "coschedule": annotations_of(job).get(names.COSCHEDULE),
+        "coschedule": clipped(annotations_of(job).get(names.COSCHEDULE)),
         "members": integration.members(job),
         "run_of": labels_of(job).get(integration.trace_name_label),
         "trace_parent": _trace_parent(job, integration),
@@ -393,7 +394,7 @@ def _gates(obj: Body, workload: Body | None) -> str | None:
     if workload is not None and has_quota(workload):
         return None
     found = (annotations_of(one).get(names.GATED_BY) for one in (obj, workload) if one is not None)
-    return next((gates for gates in found if gates), None)
+    return clipped(next((gates for gates in found if gates), None))
 
 
 def _was_held(job: Body, last: WorkloadState | None) -> bool:

@@ -63,6 +63,15 @@ class PodSet(Part):
         """Return a copy with this number of finished pods."""
         return self.model_copy(update={"reclaimable": pods})
 
+    def with_requests(self, requests: dict[str, str]) -> "PodSet":
+        """Return a copy with these requests."""
+        return self.model_copy(update={"requests": requests})
+
+    def without_placement(self) -> "PodSet":
+        """Return a copy that says nothing of nodes."""
+        nowhere: dict[str, Any] = {"node_selector": {}, "tolerations": [], "node_affinity": None}
+        return self.model_copy(update=nowhere)
+
     def with_returned(self, returned: dict[str, str]) -> "PodSet":
         """Return a copy with these returned quantities."""
         return self.model_copy(update={"returned": returned})

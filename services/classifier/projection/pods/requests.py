@@ -29,6 +29,7 @@ from services.classifier.projection.pods.resource_transformations import (
     Amounts,
     ResourceTransformations,
 )
+from services.classifier.projection.pods.size import bounded
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.numbers import INT32_MAX
 from shared.contracts.kube.quantities import (
@@ -149,6 +150,8 @@ def resolve_pod_sets(
         problems += _too_large(pod_set, requests, f"spec.podSets[{index}]")
         pod_sets.append(_pod_set(pod_set, where, requests))
     problems += violations.messages()
+    pod_sets, too_large = bounded(pod_sets)
+    problems += too_large
     if problems:
         raise RequestsError(problems, pod_sets)
     return pod_sets
