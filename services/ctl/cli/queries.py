@@ -53,7 +53,12 @@ def get(
     namespace: Namespace = "default",
     all_namespaces: AllNamespaces = False,
     selector: Annotated[
-        str | None, typer.Option("--selector", "-l", help="Label selector, for example team=a.")
+        str | None,
+        typer.Option(
+            "--selector",
+            "-l",
+            help="Label selector, for example team=a. Workloads: labels of the job when it changed last.",
+        ),
     ] = None,
     output: Annotated[
         str,
