@@ -5,8 +5,10 @@
 seconds=$1
 shift
 state() { find -L "$@" -type f ! -path '*/..*' 2>/dev/null | sort | xargs cat 2>/dev/null | sha256sum; }
+tell() { kill -HUP "${PID:-$(pidof nats-server)}"; }
 # The server may have read its files before they changed and this began: it is told once at the start.
 was=
+again=
 last=$(state "$@")
 while sleep "$seconds"; do
   now=$(state "$@")
@@ -14,8 +16,13 @@ while sleep "$seconds"; do
   last=$now
   # Twice the same: a file that is half written must not be read. Without its users the server drops everybody.
   [ "$now" = "$before" ] || continue
-  if [ "$now" != "$was" ] && kill -HUP "${PID:-$(pidof nats-server)}"; then
+  if [ "$now" != "$was" ]; then
+    tell || continue
     was=$now
+    again=yes
     echo "files have changed: told nats-server to read them again"
+  elif [ "$again" ]; then
+    # An account that is new has what it imports only after the second time: a spoke, or a new key of one.
+    tell && again=
   fi
 done
