@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -117,6 +119,18 @@ class Ground:
         await bus.start()
         self.stack.push_async_callback(bus.stop)
         return bus
+
+    async def permit(self, spokes: tuple[str, ...] = SPOKES) -> None:
+        """Make the users again, and have the server read them, as deploy/nats/reload.sh does."""
+        users, _ = rendered(self.folder / "keys", spokes)
+        (self.folder / "nats-permissions" / FILE).write_text(users)
+        for _ in range(2):
+            done = self.server.log.count("Reloaded server configuration") + 1
+            self.server.signal(signal.SIGHUP)
+            await eventually(partial(self._has_read, done))
+
+    def _has_read(self, times: int) -> bool:
+        return self.server.log.count("Reloaded server configuration") >= times
 
     async def spoke_is_served(self) -> None:
         """Keep the spokes' gateway, as the dispatcher does."""

@@ -172,3 +172,11 @@ def bus_leaf(
         print(leaf_configuration(url, access), end="")
     except ValueError as error:
         raise CommandError("--key", str(error)) from error
+
+
+@app.command("disconnect", short_help="Close leaf nodes whose key is no longer accepted.")
+def bus_disconnect(nats_url: NatsUrl = None, directory: DevDirectory = Path(".sluice")) -> None:
+    """Close leaf nodes of spokes whose key is no longer accepted. Needs the key of `operator` or `bus`."""
+    from services.ctl.admin.leaf_nodes import disconnect_retired  # noqa: PLC0415
+
+    run_async(disconnect_retired(url=nats_url, directory=directory))

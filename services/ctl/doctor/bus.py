@@ -212,6 +212,25 @@ def stopped_admission(answer: Json) -> list[Finding]:
     ]
 
 
+async def leaf_nodes(reader: StreamReader) -> list[Finding]:
+    """Leaf nodes whose key is no longer accepted; none where the server does not say."""
+    from shared.bus.admin.leaf_nodes import NobodyAnswersError, without_key  # noqa: PLC0415
+
+    try:
+        found = await without_key(reader.nc)
+    except NobodyAnswersError:
+        return []  # A server without users, or with users of an earlier version.
+    return [
+        Finding(
+            where=str(leaf),
+            problem=f"its key is no longer accepted ({leaf.account} is gone): it can do nothing",
+            advice="`sluice bus disconnect` as operator closes it; if the spoke is yours, give it its "
+            "present key (`sluice bus leaf`)",
+        )
+        for leaf in found
+    ]
+
+
 def dead_letters(letters: list[Seen]) -> list[Finding]:
     """Messages that a service gave up on, the latest first; closed ones are none."""
     letters = [seen for seen in letters if seen.body.get("state", "open") == "open"]

@@ -83,6 +83,7 @@ async def examine(reader: StreamReader) -> list[Finding]:
         )
     found += await bus.consumers(reader)
     found += await bus.leases(reader, sorted(snapshot.synced))
+    found += await bus.leaf_nodes(reader)
     found += await bus.quota_answers(reader)
     found += bus.dead_letters(letters)
     found += configuration(snapshot)

@@ -5,7 +5,8 @@ same subjects. Whoever shares the account of the streams has the server write fo
 naming that as the place for an answer. In an account of its own nothing is there but what is imported: each
 subject that a user writes to, what it asks JetStream, and its durable consumers. A spoke asks JetStream, and
 writes, at the door (`shared.bus.spoke_gateway`), which looks at the body of a request and at how much it
-writes.
+writes. Each key of a spoke has an account: where the key is no longer accepted, the account is gone, and
+with it whatever a connection could do that the server leaves open, as it does with those of leaf nodes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,6 +42,15 @@ WRITE: Final = "write"
 """``sluice.door.<spoke>.write.<the subject that the spoke writes to>``."""
 
 HUB_ACCOUNT: Final = "HUB"
+
+SYSTEM_ACCOUNT: Final = '"$SYS"'
+"""In which the servers answer for themselves. Quoted, because a name that begins so is a variable."""
+
+SERVERS: Final = "$SYS.REQ.SERVER."
+"""What is asked below it is imported from that account. `$SYS.REQ.USER.INFO` everybody has by itself."""
+
+KEY_SHOWN: Final = 16
+"""So many characters of a public key, from its end, tell its account from those of other keys."""
 
 _BY_CLIENT: Final = "allowed_connection_types: [STANDARD]"
 """How users of the hub connect. The key of one opens nothing at the port for leaf nodes."""
@@ -139,7 +149,8 @@ class _Account:
         """The block of the server's configuration."""
         yield f"  {self.name} {{"
         yield from (f"    {line}" for line in self.settings)
-        yield from ("    users: [", *self.users, "    ]")
+        if self.users:
+            yield from ("    users: [", *self.users, "    ]")
         if self.exports:
             given = (
                 f"      {{ {what}, accounts: [{', '.join(to)}] }}"
@@ -162,6 +173,10 @@ class _Accounts:
         own = ("jetstream: enabled",) if streams else (f'mappings: {{ "{API}.>": "{OWN_API}.>" }}',)
         return self._all.setdefault(name, _Account(name, settings=own))
 
+    def add_system(self) -> None:
+        """Let others import requests to the servers themselves. Nobody is in that account."""
+        self._all[SYSTEM_ACCOUNT] = _Account(SYSTEM_ACCOUNT)
+
     def serve(self, owner: str, subject: str, to: str, *, local: str | None = None) -> None:
         """Let the account `to` send requests to `subject` in `owner`, under the name `local`."""
         what = f"service: {_quoted(subject)}{_many_answers(subject)}"
@@ -183,8 +198,8 @@ class _Accounts:
 
 
 def _many_answers(subject: str) -> str:
-    """A pull, a direct read and a search for services have many answers, everything else one."""
-    many = (f"{API}.CONSUMER.MSG.NEXT.", f"{API}.DIRECT.GET.", "$SRV.")
+    """A pull, a direct read and what all services or servers answer: everything else has one answer."""
+    many = (f"{API}.CONSUMER.MSG.NEXT.", f"{API}.DIRECT.GET.", "$SRV.", f"{SERVERS}PING.")
     return ", response_type: stream" if subject.startswith(many) else ""
 
 
@@ -222,7 +237,11 @@ def hub_configuration(
         if name in former:
             text = before[name].server_configuration(own_account=own)
             account.users += _user(name, text, former[name])
+    found.add_system()
     for name, rights in users.items():
+        for subject in rights.asks:
+            if subject.startswith(SERVERS):
+                found.serve(SYSTEM_ACCOUNT, subject, _home(name, rights))
         if not rights.lives_with_streams:
             _import_streams(found, name.upper(), rights, allowed[name])
         for other, theirs in users.items():
@@ -230,14 +249,19 @@ def hub_configuration(
                 if _asks(rights, subject) and _home(name, rights) != other.upper():
                     found.serve(other.upper(), subject, _home(name, rights))
     keeper = next(name for name, rights in users.items() if f"{DOOR}.*.>" in rights.answers)
-    _add_spokes(
-        found,
-        {s: f"nkey: {keys[f'spoke-{s}']}" for s in spokes},
-        keeper.upper(),
-        former={s: f"nkey: {former[f'spoke-{s}']}" for s in spokes if f"spoke-{s}" in former},
-    )
+    _add_spokes(found, _spoke_accounts(spokes, keys, former), keeper.upper())
     head = "# Made by `sluice bus permissions`: change deploy/nats/permissions.yaml, and make it again."
     return f"{head}\n{found.text()}"
+
+
+def _spoke_accounts(
+    spokes: Sequence[str], keys: Mapping[str, str], former: Mapping[str, str]
+) -> Iterator[tuple[str, str, str]]:
+    """Each spoke with account and proof of its key, and of its former one while both are taken."""
+    for spoke in spokes:
+        user = f"spoke-{spoke}"
+        for key in (keys[user], *([former[user]] if user in former else [])):
+            yield spoke, _account(spoke, key), f"nkey: {key}"
 
 
 def _home(user: str, rights: Rights) -> str:
@@ -270,33 +294,25 @@ def accounts(hub_users: str, spokes: Mapping[str, str]) -> str:
     """
     found = _Accounts()
     found.add(HUB_ACCOUNT, streams=True).users.append(hub_users)
-    _add_spokes(found, spokes, HUB_ACCOUNT)
+    _add_spokes(found, [(s, _account(s), proof) for s, proof in spokes.items()], HUB_ACCOUNT)
     return found.text()
 
 
-def _add_spokes(
-    found: _Accounts,
-    spokes: Mapping[str, str],
-    keeper: str,
-    *,
-    former: Mapping[str, str] | None = None,
-) -> None:
-    """`keeper`: the account that keeps the door. `former`: the proofs of those that are being rotated."""
-    for spoke, proof in spokes.items():
+def _add_spokes(found: _Accounts, spokes: Iterable[tuple[str, str, str]], keeper: str) -> None:
+    """`spokes`: name, account and proof of each. `keeper`: the account that keeps the door."""
+    for spoke, name, proof in spokes:
         rights = spoke_rights(spoke)
         token = subjects.encode(spoke)
-        account = found.add(_account(token))
+        account = found.add(name)
         account.users.append(f"      {{ {proof}, {_BY_CLIENT_OR_LEAF} }}")
-        if former and spoke in former:
-            account.users.append(f"      {{ {former[spoke]}, {_BY_CLIENT_OR_LEAF} }}")
         account.settings += (SPOKE_LIMITS,)
         for asked in _ASKED:
             local = f"{OWN_API}.{asked}"
-            found.serve(keeper, f"{DOOR}.{token}.{asked}", _account(token), local=local)
+            found.serve(keeper, f"{DOOR}.{token}.{asked}", name, local=local)
         for subject in rights.writes:
-            found.serve(keeper, f"{DOOR}.{token}.{WRITE}.{subject}", _account(token), local=subject)
+            found.serve(keeper, f"{DOOR}.{token}.{WRITE}.{subject}", name, local=subject)
         for subject, local in _given(spoke_access(token)):
-            found.serve(HUB_ACCOUNT, subject, _account(token), local=local)
+            found.serve(HUB_ACCOUNT, subject, name, local=local)
 
 
 def leaf_configuration(url: str, access: Access = OPEN) -> str:
@@ -345,8 +361,10 @@ def _user(name: str, allowed: str, key: str) -> Iterator[str]:
     yield from ("        }", "      }")
 
 
-def _account(token: str) -> str:
-    return f"SPOKE-{token}"
+def _account(spoke: str, key: str = "") -> str:
+    """The account of one key of a spoke: it is there as long as the key is accepted."""
+    name = f"SPOKE-{subjects.encode(spoke)}"
+    return f"{name}-{key[-KEY_SHOWN:]}" if key else name
 
 
 def _quoted(text: str) -> str:

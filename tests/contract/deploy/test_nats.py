@@ -96,7 +96,12 @@ def test_nats_server_accepts_the_mounted_configuration(
 
 
 @asynccontextmanager
-async def three(folder: Path) -> AsyncIterator[list[EmbeddedServer]]:
+async def three(
+    folder: Path,
+    *,
+    components: tuple[str, ...] = (),
+    replaced_at: Sequence[dict[str, str]] = ({}, {}, {}),
+) -> AsyncIterator[list[EmbeddedServer]]:
     """What the pods of components/ha run, on three ports instead of three addresses."""
     ports = [reserve_port() for _ in range(SERVERS)]
     routes = {f"nats-{n}.nats:6222": f"localhost:{port}" for n, port in enumerate(ports)}
@@ -107,9 +112,10 @@ async def three(folder: Path) -> AsyncIterator[list[EmbeddedServer]]:
             "$POD_NAME": f"nats-{number}",
             "0.0.0.0:6222": f"127.0.0.1:{port}",
             "8222": "-1",
+            **replaced_at[number],
         }
         own = folder / str(number)
-        entry = mounted(own, ("ha",), replaced)
+        entry = mounted(own, ("ha", *components), replaced)
         (own / "nats-permissions").symlink_to(folder / "nats-permissions")
         servers.append(EmbeddedServer(own, config=entry))
     try:

@@ -6,7 +6,7 @@ import re
 import shlex
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -28,6 +28,7 @@ from shared.bus.nats.bus import NatsBus
 from shared.bus.port import Entry
 from shared.contracts.messages.spokes import Beat
 from shared.settings.access import Access, new_key, public_key
+from shared.settings.ports import reserve_port
 from shared.testing.deployed import bus_of
 from shared.testing.waiting import eventually
 from tests.contract.deploy.test_nats import mounted, pod_of
@@ -51,8 +52,10 @@ class Installation:
         self.authority = trustme.CA()
         self.certify(self.authority)
         self.authority.cert_pem.write_to_path(self.tls / "ca.crt")
+        self.leaf_port = reserve_port()
+        pod = pod_of(folder) | {"port: 7422": f"port: {self.leaf_port}"}
+        self.server = EmbeddedServer(folder, config=mounted(folder, ("spokes",), pod))
         self.permit()
-        self.server = EmbeddedServer(folder, config=mounted(folder, (), pod_of(folder)))
 
     def certify(self, authority: trustme.CA) -> None:
         """New certificates of server and clients, as cert-manager renews them."""
@@ -67,7 +70,17 @@ class Installation:
         command = ["bus", "permissions", "--keys", str(self.keys), *options]
         done = CliRunner().invoke(app, command, catch_exceptions=False)
         assert done.exit_code == 0, done.output
+        self._read_before = self.times_read
         self.give(done.output)
+
+    @property
+    def times_read(self) -> int:
+        """How often the server has read its users again."""
+        return self.server.log.count("Reloaded server configuration")
+
+    async def is_told(self) -> None:
+        """Wait until the script has told the server, twice, what `permit` changed."""
+        await eventually(lambda: self.times_read >= self._read_before + 2)
 
     def give(self, configuration: str) -> None:
         """Change the server's users, as Kubernetes changes a mount: all at once."""
@@ -94,9 +107,13 @@ class Installation:
             private_key=self.tls / f"{certificate}.key",
         )
         options = {**access.options(), "nkeys_seed_str": seed}
-        return await nats.connect(
-            self.server.url, allow_reconnect=False, max_reconnect_attempts=1, **options
-        )
+        options |= {"allow_reconnect": False, "max_reconnect_attempts": 1}
+        for _ in range(2):
+            # A connection that is just being made while the server reads its users is refused.
+            with suppress(NatsError):
+                return await nats.connect(self.server.url, **options)
+            await asyncio.sleep(0.1)
+        return await nats.connect(self.server.url, **options)
 
     async def refuses(self, seed: str, *, certificate: str = "client") -> bool:
         """Whether the server does not take a key."""
@@ -140,6 +157,7 @@ async def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     try:
         await apply_at(made.server.url, access=made.access("bus"))
         async with watched(made):
+            await made.is_told()
             yield made
     finally:
         await made.server.kill()
