@@ -63,7 +63,7 @@ def convert_parts(body: bytes) -> tuple[Reply, list[bytes]]:
                 last.clear()
     except (ConversionError, RecursionError, TypeError, ValueError) as error:
         # Of a TypeError: an object with more levels than can be written.
-        reply = _refused(request, str(error), WebhookRule.CONVERSION)
+        reply = _failed(request, str(error), WebhookRule.CONVERSION)
         return reply, [reply.body]
     parts.append(bytes(last + _LIST_ENDS))
     return Reply(
@@ -76,7 +76,7 @@ def refused_conversion(body: bytes, error: RefusedError) -> Reply:
     uid = uid_in(body)
     if uid is None:
         return too_large_reply(body, error)
-    return _refused({"uid": uid}, str(error), error.rule)
+    return _failed({"uid": uid}, str(error), error.rule)
 
 
 def unreadable_conversion(body: bytes, error: Exception) -> Reply:
@@ -87,7 +87,7 @@ def unreadable_conversion(body: bytes, error: Exception) -> Reply:
     return replace(refused, failure=failure_of(error))
 
 
-def _refused(request: Object, message: str, rule: WebhookRule) -> Reply:
+def _failed(request: Object, message: str, rule: WebhookRule) -> Reply:
     failed = {"result": {"status": "Failure", "message": message}}
     return Reply(
         status=HTTP_OK,
