@@ -150,7 +150,7 @@ MISTAKES: dict[str, Mistake] = {
         outbound, "_excess", sees_no_growth, 42, "runs more than it was given"
     ),
     "a Workload that outlives its job": Mistake(
-        projector, "was_of_a_job", forgets_whose_it_was, 4, "any is free", often=outlive
+        projector, "was_of_a_job", forgets_whose_it_was, 16, "any is free", often=outlive
     ),
     "a copy's labels": Mistake(
         Naming, "ref_of", takes_over_any_workload, 3, "runs and holds no quota"

@@ -55,5 +55,8 @@ UNPLANTED: Final[Mapping[int, str]] = {
     129: "no user of a world writes a status: tests/simulation/test_ml_kinds.py",
     130: "no spoke of a world writes documents: tests/unit/classifier/projection/test_spoke_integrations.py",
     131: "objects of the worlds are small: tests/unit/integrations/test_bounds.py",
+    132: "no namespace of a world has its share of the view: tests/unit/watcher/test_shares.py",
+    133: "no log of a world is half full of what lives: tests/unit/quota/test_ended_work.py",
+    134: "worlds have no users of NATS: tests/contract/deploy/test_leaf_keys.py",
 }
 """By the number of the ADR; behind a colon or alone the tests that notice instead."""
