@@ -64,22 +64,30 @@ async def migrate(
         for step in steps:
             yield step
         return
-    moved = []
+    moved = [step.stream for step in steps if step.action == "move"]
+    await _make_room(target, moved, patience)
     for step in steps:
         if step.action != "move":
             yield step
             continue
         await save_stream(source, step.stream, folder / step.stream, patience)
-        # The plan has seen that it is empty.
-        if await _info(target, step.stream, patience) is not None:
-            await patience.delete(target, step.stream)
         await load_stream(target, folder / step.stream, patience)
-        moved.append(step.stream)
         yield await _verified(step, source, target, patience)
     for name in moved:
         now = await _step(name, source, target, patience)
         if now.action == "refused":
             yield now
+
+
+async def _make_room(target: Client, names: list[str], patience: Patience) -> None:
+    """Delete what the plan has seen to be empty, all of it before the first stream comes.
+
+    A view that finds an empty log beside it follows it from its first message, and has everything twice
+    once the log is there.
+    """
+    for name in names:
+        if await _info(target, name, patience) is not None:
+            await patience.delete(target, name)
 
 
 async def _step(name: str, source: Client, target: Client, patience: Patience) -> Step:
