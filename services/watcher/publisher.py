@@ -175,6 +175,8 @@ class ObservedPublisher:
         if message.deleted:
             self._shares.record(subject, 0)
             return message
+        if NOTE in str(annotations_of(message.object).get(TRUNCATED)):
+            self._short.add(subject)  # The bus has refused it, and it comes again.
         size = len(message.encode())
         if not await self._shares.has_room(subject, size):
             message = shortened(message, NOTE, None)

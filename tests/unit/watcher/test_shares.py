@@ -108,6 +108,28 @@ def test_object_is_published_whole_at_the_next_list_once_there_is_room(
     run_harness(drive)
 
 
+def test_object_without_contents_that_the_bus_refused_is_published_whole_at_the_next_list(
+    fullness: dict[str, float],
+) -> None:
+    async def drive(harness: Harness) -> None:
+        await harness.start()
+        await create(harness, "default", "a", "b", "c")
+        harness.server.stream("OBSERVED").full = True
+        await create(harness, "default", "d")
+        harness.server.stream("OBSERVED").full = False
+        await asyncio.sleep(10)
+        assert short(harness)["d"]
+        await harness.delete("a")
+        await asyncio.sleep(5)
+        harness.break_watches()
+        await harness.kube.create(NAMESPACE, {"metadata": {"name": "other"}})
+        harness.api.store.forget_events()
+        await asyncio.sleep(60)
+        assert not short(harness)["d"]
+
+    run_harness(drive)
+
+
 def test_object_that_shrinks_is_published_whole(fullness: dict[str, float]) -> None:
     async def drive(harness: Harness) -> None:
         await harness.start()
