@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from nats.errors import NoRespondersError
+
 if TYPE_CHECKING:
     from nats.aio.client import Client
 
@@ -16,8 +18,10 @@ LEAF_NODES: Final = "$SYS.REQ.SERVER.PING.LEAFZ"
 ACCOUNTS: Final = "$SYS.REQ.SERVER.PING.ACCOUNTZ"
 CLOSE: Final = "$SYS.REQ.SERVER.{server}.KICK"
 
-QUIET_SECONDS: Final = 1.0
+QUIET_SECONDS: Final = 0.3
 """After this time without a further answer all servers have answered: each does so from memory."""
+
+CLOSED_SECONDS: Final = 5.0
 
 Json = dict[str, Any]
 
@@ -50,6 +54,8 @@ async def without_key(nc: "Client") -> list[LeafNode]:
     """Leaf nodes whose key is accepted no more, at all servers. Raises `NobodyAnswersError`."""
     # In this order: an account that comes in between is not missed.
     connected = [answer async for answer in _all_servers(nc, LEAF_NODES)]
+    if connected and not any(answer.get("leafs") for answer in connected):
+        return []
     accounts = {
         answer["server_id"]: set(answer.get("accounts") or ())
         async for answer in _all_servers(nc, ACCOUNTS)
@@ -71,9 +77,12 @@ async def without_key(nc: "Client") -> list[LeafNode]:
 
 
 async def disconnect(nc: "Client", leaf: LeafNode) -> None:
-    """Close this connection. One that is gone already is no error."""
-    body = json.dumps({"cid": leaf.connection}).encode()
-    await nc.request(CLOSE.format(server=leaf.server), body, timeout=QUIET_SECONDS)
+    """Close this connection. One that is gone already is no error. Raises `NobodyAnswersError`."""
+    subject, body = CLOSE.format(server=leaf.server), json.dumps({"cid": leaf.connection}).encode()
+    try:
+        await nc.request(subject, body, timeout=CLOSED_SECONDS)
+    except (NoRespondersError, TimeoutError) as error:
+        raise NobodyAnswersError(f"nobody answers {subject}") from error
 
 
 async def _all_servers(nc: "Client", subject: str) -> AsyncIterator[Json]:
