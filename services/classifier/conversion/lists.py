@@ -11,6 +11,7 @@ _SPACE: Final = b" \t\n\r"
 _WINDOW_BYTES: Final = 64 * 1024
 """In which the end of a value is looked for first."""
 
+_NUMBER: Final = "+-.eE0123456789"
 _DECODER: Final = json.JSONDecoder()
 
 Span = tuple[int, int]
@@ -23,15 +24,27 @@ def split(body: bytes) -> tuple[bytes, list[Span]]:
     The review is returned whole if it has no such list. Raises `ValueError` for what is no JSON.
     """
     cursor = _Cursor(body)
-    for name in cursor.members():
-        if name != '"request"':
-            continue
-        for field in cursor.members():
-            if field == '"objects"' and cursor.next_is(b"["):
-                begin = cursor.at
-                found = list(cursor.items())
-                return body[:begin] + b"[]" + body[cursor.at :], found
+    if cursor.find("request") and cursor.find("objects") and cursor.next_is(b"["):
+        begin = cursor.at
+        found = list(cursor.items())
+        return body[:begin] + b"[]" + body[cursor.at :], found
     return body, []
+
+
+def first_namespace(body: bytes) -> str:
+    """Return the namespace of the first object; empty if it has none, or is not at the beginning.
+
+    An author may call an annotation `namespace`, too: it is looked for where it is.
+    """
+    cursor = _Cursor(body[:_WINDOW_BYTES])
+    try:
+        if not (cursor.find("request") and cursor.find("objects") and cursor.next_is(b"[")):
+            return ""
+        cursor.at += 1
+        found = cursor.find("metadata") and cursor.find("namespace")
+        return str(json.loads(cursor.value())) if found else ""
+    except (ValueError, RecursionError):
+        return ""
 
 
 class _Cursor:
@@ -50,10 +63,17 @@ class _Cursor:
         self._skip_space()
         return self._body[self.at : self.at + 1] == character
 
-    def members(self) -> Iterator[str]:
-        """Yield the name of each member of the object that begins here, as it is written."""
-        for begin, end in self._listed(b"{", b"}", named=True):
-            yield self._body[begin:end].decode(errors="replace")
+    def find(self, name: str) -> bool:
+        """Step to the value of that member of the object that begins here; False: it has none."""
+        wanted = f'"{name}"'.encode()
+        return any(
+            self._body[begin:end] == wanted for begin, end in self._listed(b"{", b"}", named=True)
+        )
+
+    def value(self) -> bytes:
+        """Step over the value that begins here, and return it as it is written."""
+        begin, end = self._value()
+        return self._body[begin:end]
 
     def items(self) -> Iterator[Span]:
         """Yield each item of the list that begins here."""
@@ -108,5 +128,6 @@ class _Cursor:
             if first == 0 and window_ends >= len(self._body):
                 raise ValueError(f"body: not JSON: {error.msg} at byte {begin}") from error
             return None
-        is_cut = end == len(self._window) and window_ends < len(self._body)
+        # The end of a number looks like a number: `1` of `1E-2`.
+        is_cut = not self._window[end:].strip(_NUMBER) and window_ends < len(self._body)
         return None if is_cut else end - first

@@ -5,7 +5,7 @@ shares with his own address, and with no namespace of an API server.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, Generic, NamedTuple, TypeVar
 
 REMEMBERED_MAX: Final = 1_000
@@ -43,10 +43,10 @@ class FairQueue(Generic[T]):
             self._had.clear()
         address, namespace = source
         if address not in self._waiting:
-            self._raise(address, list(self._waiting))
+            self._count_from_now(address, self._waiting)
         namespaces = self._waiting.setdefault(address, {})
         if namespace not in namespaces:
-            self._raise(source, [Source(address, one) for one in namespaces])
+            self._count_from_now(source, (Source(address, one) for one in namespaces))
         namespaces.setdefault(namespace, deque()).append(item)
 
     def pop(self) -> tuple[Source, T]:
@@ -72,7 +72,8 @@ class FairQueue(Generic[T]):
     def _had_by(self, key: str | Source) -> float:
         return self._had.get(key, 0.0)
 
-    def _raise(self, key: str | Source, waiting: "list[str] | list[Source]") -> None:
+    def _count_from_now(self, key: str | Source, waiting: Iterable[str | Source]) -> None:
+        """Let the key have had no less than whoever had least of those that wait."""
         least = min(map(self._had_by, waiting), default=0.0)
         self._had[key] = max(self._had_by(key), least)
 

@@ -1,8 +1,8 @@
 """Lanes of child processes: small objects do not wait behind large ones.
 
 The light lane evaluates the expressions of small reviews, the heavy lane answers whole reviews, and one
-more converts lists. The namespaces that wait take turns in each. A namespace whose expressions need more
-than a quarter of a second of CPU is cut off, and has the heavy lane for a minute.
+more converts lists. Whoever had least time is next in each. A namespace whose expressions need more than a
+quarter of a second of CPU is cut off, and has the heavy lane for a minute.
 """
 
 import asyncio
@@ -41,17 +41,16 @@ HEAVY_WAITING_MAX: Final = 32
 """Reviews of one namespace that wait for the heavy lane. A client of an API server tries again later."""
 
 CONVERSION_SECONDS: Final = 30.0
-"""An API server waits no longer for a conversion."""
-
-CONVERSION_CPU_SECONDS: Final = 25.0
-KEPT_AFTER_BYTES_MAX: Final = 8 * 1024 * 1024
-"""A process that has converted more ends with it: its memory would stay as large."""
+"""An API server waits no longer for a conversion. Each says how much of it its CPU may take."""
 
 CONVERSION_MEMORY_BYTES: Final = 320 * 1024 * 1024
 """The largest list of 128 MiB, what it is converted to, and one object of it that is read."""
 
+KEPT_AFTER_BYTES_MAX: Final = 8 * 1024 * 1024
+"""A process that has converted more ends with it: its memory would stay as large."""
+
 HEAVY_AFTER_CUT_OFF_SECONDS: Final = 60.0
-NAMESPACES_REMEMBERED_MAX: Final = 1_000
+SOURCES_REMEMBERED_MAX: Final = 1_000
 
 WAIT_SECONDS: Final = 8.0
 """An API server gives up after ten."""
@@ -302,7 +301,7 @@ class EvaluationPool:
 
         converts = _Child(
             HEAVY_PROGRAM,
-            cpu_seconds=CONVERSION_CPU_SECONDS,
+            cpu_seconds=CONVERSION_SECONDS,
             memory_bytes=CONVERSION_MEMORY_BYTES,
             nice=HEAVY_NICE,
             wait_seconds=max(CONVERSION_SECONDS, wait_seconds),
@@ -330,8 +329,8 @@ class EvaluationPool:
             waiting_max=HEAVY_WAITING_MAX,
             source_bytes_max=bytes_waiting_max // 2,
         )
-        self._expensive: dict[str, float] = {}
-        """Namespace to the time until which its jobs are taken for heavy."""
+        self._expensive: dict[Source, float] = {}
+        """Where jobs come from to the time until which they are taken for heavy."""
 
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -354,12 +353,12 @@ class EvaluationPool:
 
         Raises `RefusedError`, and `TooHeavyError` for what needs `answer`.
         """
-        namespace, now = evaluation.namespace, asyncio.get_running_loop().time
-        if self._expensive.get(namespace, 0) > now():
+        source, now = Source(address, evaluation.namespace), asyncio.get_running_loop().time
+        if self._expensive.get(source, 0) > now():
             raise TooHeavyError
         rules = Setup(programs, lambda: {"expressions": programs.texts})
         job = Job(
-            source=Source(address, namespace),
+            source=source,
             frame=Frame({"do": "evaluate", "evaluation": evaluation.to_json()}),
             size=size,
             setups={"rules": rules},
@@ -367,10 +366,10 @@ class EvaluationPool:
         try:
             answer = _checked(await self._light.submit(job))
         except _CutOffError as error:
-            if len(self._expensive) >= NAMESPACES_REMEMBERED_MAX:
+            if len(self._expensive) >= SOURCES_REMEMBERED_MAX:
                 self._expensive.clear()
-            self._expensive[namespace] = now() + HEAVY_AFTER_CUT_OFF_SECONDS
-            log.warning("a namespace's reviews are expensive", namespace=namespace)
+            self._expensive[source] = now() + HEAVY_AFTER_CUT_OFF_SECONDS
+            log.warning("a namespace's reviews are expensive", **source._asdict())
             raise TooHeavyError from error
         return mutations_from_json(answer.head["mutations"])
 

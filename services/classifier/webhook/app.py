@@ -17,6 +17,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from services.classifier.evaluation.pool import CONVERSION_SECONDS
 from services.classifier.metrics import BYTES_IN_FLIGHT, REVIEW_SECONDS, REVIEWS, REVIEWS_REFUSED
 from services.classifier.rules.holder import RulesHolder
 from services.classifier.webhook.bodies import BodyBudget, UnreadableBodyError
@@ -52,9 +53,6 @@ _KINDS: Final[dict[str, Kind | None]] = {
 _UNAVAILABLE: Final = 503
 BODY_SECONDS: Final = 10.0
 """An API server waits no longer for the whole review."""
-
-CONVERSION_SECONDS: Final = 30.0
-"""A conversion of 128 MiB is sent in a second; an API server waits 30 for its answer."""
 
 BYTES_IN_FLIGHT_MAX: Final = 64 * 1024 * 1024
 CONVERSION_BYTES_IN_FLIGHT_MAX: Final = 160 * 1024 * 1024
@@ -162,15 +160,15 @@ class _Webhook:
 
     async def convert(self, request: Request) -> Response:
         """Convert objects between two versions of their kind."""
-        async with AsyncExitStack() as stack:
-            try:
+        try:
+            async with AsyncExitStack() as stack:
                 reading = self._lists.read(request, CONVERSION_BYTES_MAX)
                 body = await stack.enter_async_context(reading)
                 answer = self._reviewer.convert(body, _address(request))
                 reply = await self._answered(answer, unreadable_conversion, body)
-            except UnreadableBodyError as error:
-                return _unread(error)
-            return _HeldResponse(self._response(reply), stack.pop_all())
+                return _HeldResponse(self._response(reply), stack.pop_all())
+        except UnreadableBodyError as error:
+            return _unread(error)
 
     async def _answered(
         self, answer: Awaitable[Reply], refusal: Callable[[bytes, Exception], Reply], body: bytes

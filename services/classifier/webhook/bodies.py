@@ -36,7 +36,8 @@ class _Body:
     def give_way(self) -> None:
         """Stop reading it, or waiting for its answer: another body needs the bytes."""
         self.gave_way = True
-        self.deadline.reschedule(asyncio.get_running_loop().time())
+        if not self.deadline.expired():
+            self.deadline.reschedule(asyncio.get_running_loop().time())
 
 
 class BodyBudget:

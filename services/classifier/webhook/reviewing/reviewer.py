@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 
 from services.classifier.cel import Mutation
+from services.classifier.conversion.lists import first_namespace
 from services.classifier.evaluation.budget import Measure, tokens_of
 from services.classifier.evaluation.expressions import Evaluation
 from services.classifier.evaluation.fair_queue import Source
@@ -94,7 +95,7 @@ class Reviewer:
         """Convert the objects of one review."""
         if self.pool is None or _is_converted_here(body):
             return answer_conversion(body)
-        source = Source(address, namespace_in(body))
+        source = Source(address, first_namespace(body))
         job = Job(source=source, frame=conversion_frame(body), size=len(body), setups={})
         try:
             return reply_of(await self.pool.convert(job))

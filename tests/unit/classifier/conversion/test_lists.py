@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.classifier.conversion.lists import split
+from services.classifier.conversion import lists
+from services.classifier.conversion.lists import first_namespace, split
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 scalars = st.one_of(texts, st.integers(-(2**53), 2**53), st.booleans(), st.none())
@@ -48,6 +49,45 @@ def test_each_object_is_found_and_the_rest_is_left(
     assert orjson.loads(rest) == review({**request, "objects": []}, other=before)
 
 
+@pytest.mark.parametrize("window", range(1, 9))
+def test_value_that_is_cut_by_the_edge_of_a_window_is_found_whole(
+    window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "_WINDOW_BYTES", window)
+    body = b'{"a": -1.5E+20, "request": {"b": 12345, "objects": [1E-2, true, {"c": -0.25}, 70]}}'
+    _, spans = split(body)
+    assert [orjson.loads(body[begin:end]) for begin, end in spans] == [0.01, True, {"c": -0.25}, 70]
+
+
+NAMESPACES: dict[str, tuple[Any, str]] = {
+    "the first object's": (
+        [{"metadata": {"name": "a", "namespace": "ns"}}, {"metadata": {}}],
+        "ns",
+    ),
+    "not an annotation's": (
+        [{"metadata": {"annotations": {"name": "a", "namespace": "other"}, "namespace": "ns"}}],
+        "ns",
+    ),
+    "none of an object without one": (
+        [
+            {"metadata": {"name": "a"}, "spec": {"namespace": "other"}},
+            {"metadata": {"namespace": "b"}},
+        ],
+        "",
+    ),
+    "none of an object whose metadata is none": ([{"metadata": 5}], ""),
+    "none of a list of something else": ([5], ""),
+    "none of an empty list": ([], ""),
+    "none where it comes late": ([{"a": "x" * 100_000, "metadata": {"namespace": "ns"}}], ""),
+}
+
+
+@pytest.mark.parametrize("named", NAMESPACES)
+def test_namespace_of_a_list_is(named: str) -> None:
+    objects, found = NAMESPACES[named]
+    assert first_namespace(orjson.dumps(review({"uid": "u", "objects": objects}))) == found
+
+
 @pytest.mark.parametrize("size", [65_000, 65_536, 65_537, 300_000])
 def test_object_that_is_larger_than_what_is_looked_at_first_is_found_whole(size: int) -> None:
     objects = [12, {"a": "é" * size}, 3456789, {"b": list(range(size // 6))}, 7]
@@ -65,6 +105,7 @@ def test_object_that_is_larger_than_what_is_looked_at_first_is_found_whole(size:
         '{"other": {"objects": [1]}}',
         "[]",
         "5",
+        '{"request": ',
         "",
     ],
 )
@@ -79,7 +120,6 @@ def test_what_has_no_objects_is_left_as_it_is(text: str) -> None:
         '{"request": {"objects": [1 2]}}',
         '{"request": {"objects" [1]}}',
         '{"request": {"a": "' + "x" * 70_000,
-        '{"request": ',
         "{5",
     ],
 )

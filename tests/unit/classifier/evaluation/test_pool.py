@@ -12,6 +12,8 @@ from prometheus_client import REGISTRY
 
 from services.classifier.cel import CelEngine, Programs, SetLabel
 from services.classifier.evaluation.expressions import MUTATIONS_MAX, Evaluation
+from services.classifier.evaluation.fair_queue import Source
+from services.classifier.evaluation.frames import Frame, Job, Setup
 from services.classifier.evaluation.pool import EvaluationPool, TooHeavyError
 from services.classifier.refusal import RefusedError, WebhookRule
 from shared.testing.waiting import PATIENCE_SECONDS
@@ -90,6 +92,7 @@ async def test_string_function_in_many_loops_is_cut_off_and_the_lane_goes_on() -
         assert len(found) == 1
         with pytest.raises(TooHeavyError):
             await made.evaluate(programs(QUICK), evaluation("greedy"), size=1)
+        assert await made.evaluate(programs(QUICK), evaluation("greedy"), size=1, address="other")
     assert cut_off("cpu") - before == 1, "its namespace has the heavy lane from then on"
 
 
@@ -134,6 +137,29 @@ async def test_one_namespace_may_not_fill_a_lane() -> None:
     assert done.count(WebhookRule.BUSY.label) >= 28
     # Twenty of the greedy one waited before; the honest one waited for one of them at most.
     assert done[: done.index("honest")].count("done") <= 2
+
+
+async def test_place_of_one_who_waits_no_longer_is_free() -> None:
+    nobody_serves = EvaluationPool(bytes_waiting_max=1_000, wait_seconds=0.01)
+    for _ in range(2):
+        with pytest.raises(RefusedError) as error:
+            await nobody_serves.evaluate(programs(QUICK), evaluation(), size=1_000)
+        assert error.value.rule is WebhookRule.LATE
+
+
+async def test_child_that_cannot_read_what_it_must_know_answers_nothing() -> None:
+    told = Setup("v1", lambda: {"documents": [{"metadata": {"name": "a"}}]})
+    work = Job(
+        source=Source("", "ns"),
+        frame=Frame({"do": "validate"}, b"{}"),
+        size=2,
+        setups={"integrations": told},
+    )
+    async with pool() as made:
+        for _ in range(2):
+            with pytest.raises(RefusedError, match=r"is missing.*try again") as error:
+                await made.answer(work)
+            assert error.value.rule is WebhookRule.NO_PROCESS
 
 
 async def test_lane_goes_on_after_no_process_could_be_started(

@@ -1,5 +1,6 @@
 """Lists are converted by a process of their own: they hold nobody up, and take no more than they may."""
 
+import asyncio
 from collections import Counter
 from typing import Any
 
@@ -11,6 +12,7 @@ from services.classifier.evaluation import pool as pools
 from services.classifier.evaluation.pool import EvaluationPool
 from services.classifier.webhook.conversion_review import answer_conversion
 from services.classifier.webhook.review import Outcome, Reply
+from services.classifier.webhook.reviewing import large
 from services.classifier.webhook.reviewing.reviewer import LIGHT_BYTES_MAX, Reviewer
 from shared.testing.waiting import PATIENCE_SECONDS, eventually
 
@@ -62,12 +64,18 @@ async def test_list_is_converted_apart_as_it_would_be_here(named: str) -> None:
     assert after.outcome is Outcome.MUTATED
 
 
-@pytest.mark.parametrize("limit", [{"CPU_SECONDS": 0.2}, {"MEMORY_BYTES": 2**20}], ids=str)
+LIMITS: dict[str, dict[str, float]] = {
+    "cpu": {"CONVERSION_CPU_SECONDS": 0.2, "CONVERSION_CPU_SECONDS_OF_A_MIB": 0},
+    "memory": {"CONVERSION_MEMORY_BYTES": 2**20},
+}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
 async def test_list_that_costs_too_much_is_refused_by_its_uid(
-    limit: dict[str, float], monkeypatch: pytest.MonkeyPatch
+    limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, most in limit.items():
-        monkeypatch.setattr(pools, f"CONVERSION_{name}", most)
+    for name, most in LIMITS[limit].items():
+        monkeypatch.setattr(large if limit == "cpu" else pools, name, most)
     pool = EvaluationPool(light_workers=1, wait_seconds=PATIENCE_SECONDS)
     pool.start()
     try:
@@ -126,6 +134,17 @@ async def test_small_object_that_becomes_large_is_converted_apart_and_cut_off() 
         await pool.close()
     assert few.body == after.body == answer_conversion(review(placed(1, 3))).body
     assert (many.cause, many.outcome) == ("conversion", Outcome.REFUSED)
+
+
+ESCAPED = review(placed(1, 3)).replace(b"domainCount", b"\\u0064omainCount")
+
+
+@pytest.mark.parametrize("body", [review(placed(1, 3)), ESCAPED], ids=["plain", "escaped"])
+async def test_what_may_become_large_is_not_converted_in_the_event_loop(body: bytes) -> None:
+    nobody_serves = EvaluationPool(light_workers=1, wait_seconds=PATIENCE_SECONDS)
+    asked = Reviewer(pool=nobody_serves).convert(body)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asked, 0.05)
 
 
 def test_each_name_of_a_list_is_looked_at_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:

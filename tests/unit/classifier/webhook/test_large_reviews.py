@@ -323,6 +323,16 @@ async def test_review_that_costs_too_much_is_cut_off_and_the_next_is_answered(li
     assert after.outcome is Outcome.MUTATED
 
 
+@pytest.mark.parametrize("mib", [8, 20, 28])
+async def test_review_that_takes_too_much_memory_to_read_is_not_called_unreadable(mib: int) -> None:
+    """A reader of JSON needs many times its bytes, and says so in different ways."""
+    body = b'{"request":[' + b"[]," * 300_000 + b"1]}"
+    wide = Budget(values_max=2**30)
+    async with reviewer(WithinBudget(budget=wide), memory_bytes=mib * 2**20) as apart:
+        reply = await apart.validate(body)
+    assert (reply.cause, "bytes of memory" in reply.message) == ("memory", True)
+
+
 async def test_expressions_that_the_light_lane_cuts_off_have_the_heavy_one(
     here: WithinBudget,
 ) -> None:
