@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.names import MIN_PARALLELISM
 from shared.settings.configuration import Configuration, Integrations
@@ -29,6 +31,20 @@ async def test_workload_gets_the_labels_of_its_job_that_are_configured(setup: Se
     obj = await setup.workload(state)
     assert obj is not None
     assert obj["metadata"]["labels"] == {"team": "a", names.JOB_UID_LABEL: state.uid}
+
+
+TRACE = "00-11111111111111111111111111111111-2222222222222222-01"
+
+
+@pytest.mark.parametrize(("written", "kept"), [(TRACE, TRACE), ("x" * 9_000, None)])
+async def test_workload_gets_the_trace_of_its_job_if_it_is_one(
+    setup: Setup, written: str, kept: str | None
+) -> None:
+    state = await setup.submit(annotations={names.TRACEPARENT_ANNOTATION: written})
+    await eventually(lambda: setup.workload(state))
+    obj = await setup.workload(state)
+    assert obj is not None
+    assert obj["metadata"].get("annotations", {}).get(names.TRACEPARENT_ANNOTATION) == kept
 
 
 async def test_workload_that_another_job_controls_is_removed_and_not_adopted(

@@ -228,6 +228,30 @@ async def test_workload_that_is_changed_again_and_again_keeps_its_newest_states(
     assert last.subject in {one.subject for one in setup.server.view("WORKLOADS").messages.values()}
 
 
+async def test_histories_are_shortened_until_the_log_has_room(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The longest first; the others keep theirs."""
+    monkeypatch.setattr("services.quota.ended_work.BATCH", 1)
+    await setup.cluster(cpus=1)
+    for number in range(90):
+        await setup.workload("longest", priority=-number - 1, cpu=9)
+        if number < 80:
+            await setup.workload("long", priority=-number - 1, cpu=9)
+    log = setup.server.stream("WORKLOADS")
+
+    def states(name: str) -> int:
+        return sum(one.subject.endswith(f".{name}") for one in log.messages.values())
+
+    monkeypatch.setattr(
+        Stream, "fullness", property(lambda _: 0.65 if states("longest") == 90 else 0.45)
+    )
+    await setup.start_quota()
+    await eventually(lambda: states("longest") == 64)
+    await asyncio.sleep(0.1)
+    assert states("long") == 80
+
+
 async def test_log_full_of_what_lives_is_looked_through_once(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -146,6 +146,18 @@ async def test_stream_that_is_read_outlasts_the_deadline_of_its_client() -> None
         assert causes == {}
 
 
+async def test_no_more_is_read_of_a_client_that_does_not_read() -> None:
+    """Only the buffers of the kernel take what it sends."""
+    flood = bytes(4 * len(LARGE))
+    async with listener(routes=ROUTES) as here:
+        with silent(here, request("/large")) as client:
+            await eventually(lambda: here.app.state.under_way == 1)
+            client.setblocking(False)
+            sending = asyncio.get_running_loop().sock_sendall(client, flood)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(sending, 0.5)
+
+
 @pytest.mark.parametrize("path", ["/large", "/stream"])
 async def test_client_that_does_not_read_gives_way(path: str) -> None:
     causes: Counter[str] = Counter()
