@@ -56,7 +56,7 @@ test: setup ## Run the tests; needs nothing but Python
 	$(RUN)/pytest
 
 test-long: setup ## Run the long worlds that `make test` leaves out (TENTH=7: a tenth of them, as CI does)
-	$(RUN)/pytest -m long $(if $(TENTH),--tenth $(TENTH))
+	$(RUN)/pytest -m long tests/attacks tests/simulation $(if $(TENTH),--tenth $(TENTH))
 
 test-cluster: setup ## Run the cluster suite: KUBEBUILDER_ASSETS=folder, or Docker
 	$(RUN)/pytest -n 0 -m cluster tests/contract/kubernetes tests/contract/deploy tests/e2e

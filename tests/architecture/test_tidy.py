@@ -107,6 +107,19 @@ def test_every_service_is_listed_for_import_linter() -> None:
             )
 
 
+def test_long_worlds_are_where_the_makefile_looks_for_them() -> None:
+    """Whoever runs them does not collect the other tests, which takes longer than one of them."""
+    command = (ROOT / "Makefile").read_text()
+    marked = {
+        path.relative_to(ROOT).parts[1]
+        for path in (ROOT / "tests").rglob("*.py")
+        if re.search(r"pytest\.mark\.long", path.read_text())
+    }
+    found = re.search(r"pytest -m long ((?:tests/\w+ )+)", command)
+    assert found is not None
+    assert marked == {path.removeprefix("tests/") for path in found.group(1).split()}
+
+
 def test_each_adr_has_a_number_of_its_own() -> None:
     numbers = [path.name[:4] for path in (ROOT / "docs" / "adr").glob("[0-9]*.md")]
     assert sorted(numbers) == sorted(set(numbers)), "two that came at one time: renumber the later"

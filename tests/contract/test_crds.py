@@ -51,6 +51,9 @@ def schemas() -> Iterator[tuple[str, Object]]:
                 yield name, version["schema"]["openAPIV3Schema"]
 
 
+SCHEMAS: Final = dict(schemas())
+
+
 def nodes(path: str, schema: Object) -> Iterator[tuple[str, Object]]:
     yield path, schema
     for name, child in schema.get("properties", {}).items():
@@ -60,7 +63,7 @@ def nodes(path: str, schema: Object) -> Iterator[tuple[str, Object]]:
             yield from nodes(f"{path}.{key}", schema[key])
 
 
-@pytest.mark.parametrize("schema", [s for _, s in schemas()], ids=[n for n, _ in schemas()])
+@pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS)
 def test_schema_is_structural(schema: Object) -> None:
     for path, node in nodes("", schema):
         typed = "type" in node or "x-kubernetes-int-or-string" in node
@@ -75,7 +78,7 @@ def test_schema_is_structural(schema: Object) -> None:
                 assert key in item.get("required", ()) or "default" in item["properties"][key], path
 
 
-@pytest.mark.parametrize("schema", [s for _, s in schemas()], ids=[n for n, _ in schemas()])
+@pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS)
 def test_every_crd_field_has_a_description(schema: Object) -> None:
     for path, node in nodes("", schema):
         for name, child in node.get("properties", {}).items():

@@ -40,7 +40,7 @@ def fields() -> dict[str, list[str]]:
     """Kind to the fields of its `v1beta2`, without what every object has."""
     found: dict[str, list[str]] = {}
     for file in sorted((ROOT / "deploy/kubernetes/crds").glob("kueue.x-k8s.io_*.yaml")):
-        crd = yaml.safe_load(file.read_text())
+        crd = yaml.load(file.read_text(), yaml.CSafeLoader)
         (version,) = [v for v in crd["spec"]["versions"] if v["name"] == "v1beta2"]
         schema = version["schema"]["openAPIV3Schema"]
         own = {

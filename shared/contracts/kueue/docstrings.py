@@ -2,15 +2,26 @@
 
 import ast
 import inspect
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
 from itertools import pairwise
+from types import ModuleType
 
 
-def docstrings(cls: type) -> dict[str, str]:
-    """Name of each field or member that `cls` itself defines to the docstring below it, if there is one."""
-    [definition] = ast.parse(inspect.getsource(cls)).body
-    assert isinstance(definition, ast.ClassDef)
-    return dict(_documented(definition))
+@cache
+def docstrings(cls: type) -> Mapping[str, str]:
+    """Name of each field or member that `cls` itself defines to the docstring below it, if there is one.
+
+    `cls` is defined at the top of its module.
+    """
+    return dict(_documented(_classes(sys.modules[cls.__module__])[cls.__name__]))
+
+
+@cache
+def _classes(module: ModuleType) -> Mapping[str, ast.ClassDef]:
+    body = ast.parse(inspect.getsource(module)).body
+    return {each.name: each for each in body if isinstance(each, ast.ClassDef)}
 
 
 def _documented(definition: ast.ClassDef) -> Iterator[tuple[str, str]]:

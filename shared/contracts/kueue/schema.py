@@ -6,6 +6,7 @@ https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resou
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
@@ -54,7 +55,7 @@ def descriptions(model: type[ApiModel]) -> dict[str, str]:
     """Name of each field of a model to the docstring below it."""
     found: dict[str, str] = {}
     for base in model.__mro__[: model.__mro__.index(ApiModel)]:
-        found = docstrings(base) | found
+        found = {**docstrings(base), **found}
     return found
 
 
@@ -94,10 +95,16 @@ def rules(*pairs: tuple[str, str]) -> Extra:
 
 def structural(model: type[ApiModel]) -> Schema:
     """The schema of a whole object: no references, no nulls, nothing that is not in the format."""
-    generated = model.model_json_schema(by_alias=True)
+    generated = _generated(model)
     schema = _inlined(generated, generated.get("$defs", {}))
     schema["properties"] = {**_TYPE_META, **schema["properties"]}
     return schema
+
+
+@cache
+def _generated(model: type[ApiModel]) -> Schema:
+    """What pydantic says of a model: nobody changes it."""
+    return model.model_json_schema(by_alias=True)
 
 
 def _inlined(node: Schema, definitions: Mapping[str, Schema]) -> Schema:

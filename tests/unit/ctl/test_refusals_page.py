@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from string import Formatter
@@ -16,11 +17,6 @@ from shared.contracts.reasons import RefusalRule
 from shared.telemetry.refusals import MessageRule
 
 ROOT: Final = Path(__file__).parents[3]
-CODE: Final = {
-    path.relative_to(ROOT).as_posix(): ast.parse(path.read_text())
-    for top in ("services", "shared")
-    for path in sorted((ROOT / top).rglob("*.py"))
-}
 RULES: Final = {rules.__name__: rules for rules in chain.from_iterable(PLACES.values())}
 
 COUNTERS: Final = {
@@ -43,6 +39,16 @@ SAYS: Final[dict[str, set[str]]] = {
 """What else is called with a rule and its values, to the values that it adds itself."""
 
 
+@cache
+def code() -> dict[str, ast.Module]:
+    """Each module of ours by its path. Whoever only collects tests does not pay for that."""
+    return {
+        path.relative_to(ROOT).as_posix(): ast.parse(path.read_text())
+        for top in ("services", "shared")
+        for path in sorted((ROOT / top).rglob("*.py"))
+    }
+
+
 def families(rules: type[RefusalRule]) -> Iterator[type[RefusalRule]]:
     for each in rules.__subclasses__():
         yield each
@@ -51,7 +57,7 @@ def families(rules: type[RefusalRule]) -> Iterator[type[RefusalRule]]:
 
 def members() -> Iterator[tuple[str, ast.Call | None]]:
     """Each mention of a rule, `Class.NAME`, with the call whose first argument or function it is."""
-    for tree in CODE.values():
+    for tree in code().values():
         callers: dict[ast.AST, ast.Call] = {}
         for node in ast.walk(tree):
             if isinstance(node, ast.Call):
@@ -69,7 +75,7 @@ def members() -> Iterator[tuple[str, ast.Call | None]]:
 def test_every_family_of_rules_is_on_the_page() -> None:
     written = [
         node.name
-        for tree in CODE.values()
+        for tree in code().values()
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
         and {ast.unparse(base) for base in node.bases} & {"RefusalRule", "MessageRule"}
@@ -102,7 +108,7 @@ def test_every_refusal_has_the_values_that_its_text_names() -> None:
 @pytest.mark.parametrize("counter", COUNTERS)
 def test_nothing_is_counted_as_refused_but_by_a_rule(counter: str) -> None:
     found = set()
-    for path, tree in CODE.items():
+    for path, tree in code().items():
         for node in ast.walk(tree):
             match node:
                 case ast.Attribute(value=ast.Name(id=name), attr="labels") if name == counter:
@@ -116,7 +122,7 @@ def test_nothing_is_counted_as_refused_but_by_a_rule(counter: str) -> None:
 def test_nothing_is_refused_in_words_of_its_own(service: str) -> None:
     """What is called to refuse gets no text, but a rule."""
     texts = []
-    for path, tree in CODE.items():
+    for path, tree in code().items():
         if not path.startswith(service):
             continue
         for node in ast.walk(tree):
