@@ -50,6 +50,7 @@ BY_ALL_PATCHERS: Final[dict[Right, str]] = {
     **{(verb, *kind): AS_JOBS for kind in ML_KINDS for verb in ("get", "patch", "delete")},
     **{("patch", group, f"{plural}/status"): AS_JOBS for group, plural in ML_KINDS},
     **{("update", group, f"{plural}/finalizers"): AS_JOBS for group, plural in ML_KINDS},
+    ("get", "kueue.x-k8s.io", "cohorts"): QUEUE_STATUS,
     ("patch", "kueue.x-k8s.io", "cohorts/status"): QUEUE_STATUS,
 }  # fmt: skip
 UNSEEN: Final[dict[str, dict[Right, str]]] = {

@@ -26,7 +26,7 @@ from shared.testing.waiting import PATIENCE_SECONDS, eventually
 from shared.testing.world.loop import run_virtual
 
 MESSAGE_BYTES = 64
-LOOK_SECONDS = 0.0001
+LOOK_SECONDS = 0.001
 READ_BYTES = 32 * 1024
 """nats-py asks its transport for so many at a time."""
 
