@@ -10,7 +10,7 @@ from services.simulator.cluster.errors import ApiError
 from services.simulator.cluster.kinds.catalogue import PIPELINERUNS, PODS
 from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.cluster.storage.stored import Event
-from services.simulator.scenarios.system import System
+from services.simulator.scenarios.system import WATCHED, System
 from shared.contracts.kube.conditions import SUCCEEDED, has_status
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.kube.names import QUEUE
@@ -39,6 +39,15 @@ POD_QUEUE: Final = "pods"
 
 SLOTS: Final = 2
 """Quota of PipelineRuns: one runs for the tenant, one for others."""
+
+WHERE_SERVED: Final = (
+    "rayclusters.ray.io",
+    "rayjobs.ray.io",
+    "rayservices.ray.io",
+    "sparkapplications.sparkoperator.k8s.io",
+    "appwrappers.workload.codeflare.dev",
+)
+"""Kinds that only some attacks have served."""
 
 _UNIT: Final = 10**9
 Act = Callable[["Field"], Awaitable[None]]
@@ -197,7 +206,11 @@ def raid(act: Act, *, refuses_starts: bool, pods_wait: bool = False) -> str | No
     configuration = Configuration.model_validate(PODS_WAIT if pods_wait else {})
     with World(1) as world:
         system = System(
-            world, configuration=configuration, refuses_starts=refuses_starts, fixes_requests=True
+            world,
+            configuration=configuration,
+            settings={"watcher": {"kinds": (*WATCHED["kinds"], *WHERE_SERVED)}},
+            refuses_starts=refuses_starts,
+            fixes_requests=True,
         )
         judge = _Judge(system, pods_wait=pods_wait)
 

@@ -376,7 +376,7 @@ class IntegrationSpec(_Strict):
     jobs, so that a job which names it as controller waits by itself. Name Pod (of the group `""`), too, where
     it makes both: otherwise a pod with a queue that names it as controller waits by itself."""
 
-    refuse: Annotated[list[Refusal], Field(max_length=10), listed("atomic")] | None = None
+    refuse: Annotated[list[Refusal], Field(max_length=24), listed("atomic")] | None = None
     """Which objects with a queue are refused, since what they run could not be counted or stopped."""
 
     gate: GateSpec | None = None

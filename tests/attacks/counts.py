@@ -1,0 +1,66 @@
+"""Objects whose controller starts more than their plainest fields say: none is admitted for less."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.names import QUEUE
+from shared.contracts.kube.quantities import parse_quantity
+from tests.attacks.field import TENANT, Act, Field
+from tests.attacks.ground import BreachError
+from tests.conformance.seeds.stage import pool
+from tests.simulation.test_ml_kinds import serve
+
+_SHELF: Final = "shelf"
+_QUOTA: Final = {"cpu": 2, "memory": "16Gi"}
+PODS: Final = 50
+"""Pods of one CPU, or CPUs of one pod, that each of these objects has run."""
+
+
+def _template(cpu: int = 1) -> Object:
+    requests = {"requests": {"cpu": str(cpu)}}
+    return {"spec": {"containers": [{"name": "c", "image": "i", "resources": requests}]}}
+
+
+def _created(api_version: str, kind: str, **spec: Any) -> Object:
+    metadata = {"name": "large", "namespace": TENANT, "labels": {QUEUE: _SHELF}}
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def _ray(**group: Any) -> Object:
+    worker = {"groupName": "w", "replicas": 0, "template": _template(), **group}
+    return {"headGroupSpec": {"template": _template()}, "workerGroupSpecs": [worker]}
+
+
+def starting(made: Object) -> Act:
+    """Create it, and have it admitted for less than it runs."""
+
+    async def act(field: Field) -> None:
+        await field.stage.create(*pool(_SHELF, _QUOTA, namespaces=(TENANT,)))
+        group, _, version = made["apiVersion"].rpartition("/")
+        await serve(field.stage, made["kind"], group=group, version=version)
+        obj = await field.create(made)
+        await field.stage.settle(20)
+        workload = await field.workload(obj)
+        admission = (workload.get("status") or {}).get("admission") or {}
+        usages = [one.get("resourceUsage") or {} for one in admission.get("podSetAssignments", [])]
+        counted = sum(parse_quantity(str(usage.get("cpu", 0))) for usage in usages)
+        if admission and counted < parse_quantity(str(PODS)):
+            raise BreachError(f"{made['kind']} admitted for {usages}, runs {PODS} CPU")
+
+    return act
+
+
+_LEAST: Final = _ray(minReplicas=PODS, maxReplicas=PODS)
+
+WAYS: Final[Mapping[str, Callable[[], Object]]] = {
+    "creates a RayCluster with fewer workers than its least": lambda: _created(
+        "ray.io/v1", "RayCluster", **_LEAST
+    ),
+    "creates a RayService with fewer workers than its least": lambda: _created(
+        "ray.io/v1", "RayService", rayClusterConfig=_LEAST
+    ),
+    "creates a RayJob with fewer workers than its least": lambda: _created(
+        "ray.io/v1", "RayJob", rayClusterSpec=_LEAST, shutdownAfterJobFinishes=True
+    ),
+}
