@@ -261,12 +261,14 @@ async def test_retired_key_and_revoked_spoke_lose_their_connections_and_get_no_n
     """What docs/explanation/security.md says that a retired key can still do: nothing."""
     spokes = ("--spoke", "west", "--spoke", "east")
     place.permit(*spokes)
+    await place.is_told()  # A reading closes connections that are just being made.
     keys = [place.seed(user) for user in (USER, "spoke-west", "spoke-east")]
     for key in keys:
         await eventually(partial(place.takes, key))
     former, west, east = [await place.connect(key) for key in keys]
     try:
         place.permit(*spokes, "--rotate", USER)
+        await place.is_told()
         await eventually(lambda: place.takes(place.seed(USER)))
         await former.flush()
         place.permit(*spokes, "--retire", USER)
