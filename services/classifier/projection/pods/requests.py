@@ -32,6 +32,7 @@ from services.classifier.projection.pods.resource_transformations import (
 from services.classifier.projection.pods.size import bounded
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.numbers import INT32_MAX
+from shared.contracts.kube.pod_requests import SIDECAR, Start, total_of
 from shared.contracts.kube.quantities import (
     NANO,
     QUANTITY_MAX,
@@ -52,7 +53,6 @@ ABOVE_RATIO: Final = (
 
 RESERVED_KEY: Final = "the key is reserved for internal kueue use"
 
-_POD_LEVEL_RESOURCES: Final = ("cpu", "memory", "hugepages-")
 _BINARY: Final = ("memory", "ephemeral-storage", "storage", "hugepages-")
 
 
@@ -199,7 +199,7 @@ def _container(raw: Object, path: str) -> _Container:
         path=path,
         requests=_amounts(resources.get("requests"), f"{path}.resources.requests"),
         limits=_amounts(resources.get("limits"), f"{path}.resources.limits"),
-        sidecar=raw.get("restartPolicy") == "Always",
+        sidecar=raw.get("restartPolicy") == SIDECAR,
     )
 
 
@@ -229,42 +229,13 @@ def _apply_defaults(pod: _Pod, ranges: dict[str, _Limits]) -> None:
 
 
 def _total(pod: _Pod, part: Callable[[_Container], Amounts]) -> Amounts:
-    """Return the larger of what the running pod needs and what its start needs at most.
-
-    The rule is that of Kubernetes: init containers run one after the other, beside the sidecars that
-    started before them.
-    """
-    total: Amounts = {}
-    for container in pod.containers:
-        _add(total, part(container))
-    sidecars: Amounts = {}
-    starting: Amounts = {}
-    for container in pod.init_containers:
-        if container.sidecar:
-            _add(total, part(container))
-            _add(sidecars, part(container))
-            moment = sidecars
-        else:
-            moment = dict(sidecars)
-            _add(moment, part(container))
-        _raise_to(starting, moment)
-    _raise_to(total, starting)
-    if pod.pod_level is not None:
-        for resource, value in part(pod.pod_level).items():
-            if resource.startswith(_POD_LEVEL_RESOURCES):
-                total[resource] = value
-    _add(total, pod.overhead)
-    return total
-
-
-def _add(total: Amounts, more: Amounts) -> None:
-    for resource, value in more.items():
-        total[resource] = total.get(resource, 0) + value
-
-
-def _raise_to(total: Amounts, least: Amounts) -> None:
-    for resource, value in least.items():
-        total[resource] = max(value, total.get(resource, value))
+    """Return what the pod needs in all, of its requests or of its limits."""
+    return total_of(
+        [part(container) for container in pod.containers],
+        [Start(part(container), container.sidecar) for container in pod.init_containers],
+        None if pod.pod_level is None else part(pod.pod_level),
+        pod.overhead,
+    )
 
 
 def _count_problems(pod_set: Object, path: str) -> list[str]:
