@@ -42,6 +42,19 @@ def growth_fields(
     }
 
 
+def with_largest(asked: list[PodSet], pods: list[PodSet]) -> list[PodSet]:
+    """Return pod sets with the most that one of their pods asks for, of each resource."""
+    made = []
+    for pod_set in asked:
+        requests = dict(pod_set.requests)
+        for pod in pods:
+            for resource, text in pod.requests.items() if pod.name == pod_set.name else ():
+                if amount(resource, text) > amount(resource, requests.get(resource, "0")):
+                    requests[resource] = text
+        made.append(pod_set.with_requests(requests))
+    return made
+
+
 def pod_sets_by_name(workload: Body | None) -> dict[Any, Object]:
     """Return the raw pod sets of a Workload object by name."""
     return {p.get("name"): p for p in spec_of(workload).get("podSets") or []}

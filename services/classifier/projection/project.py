@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeVar
 import orjson
 
 from services.classifier.projection.cluster_objects import ClusterObjects
-from services.classifier.projection.growth import growth_fields, pod_sets_by_name
+from services.classifier.projection.growth import growth_fields, pod_sets_by_name, with_largest
 from services.classifier.projection.machine_slots import MachineSlots
 from services.classifier.projection.not_offered import requests_not_offered
 from services.classifier.projection.owners.prebuilt import named_workload
@@ -95,6 +95,8 @@ def project_job(
     growth = {}
     if not hold["held"]:
         growth = growth_fields(job, integration, holder, current, raw, asked, resolve)
+    if growth.get("enlarged"):  # Of a group `raw` has what was admitted, whatever runs.
+        asked = with_largest(asked, resolve([], integration.variants(job)))
     return WorkloadState(
         cluster=cluster,
         name=name,

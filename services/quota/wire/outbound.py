@@ -434,10 +434,9 @@ def _excess(state: WorkloadState, holding: Admission | QuotaHeld) -> Iterator[st
         if granted.name not in now:
             continue
         for resource, text in now[granted.name].requests.items():
-            used = granted.usage.get(resource)
-            if used is None or nearest_amount(resource, text) * granted.count <= recorded_amount(
-                resource, used
-            ):
+            used = granted.usage.get(resource, "0")
+            asked = nearest_amount(resource, text) * granted.count
+            if asked <= recorded_amount(resource, used):
                 continue
             each = f"{text} {resource} for each of {granted.count} pods in {granted.name}"
             yield f"{each}, admitted {used} for all"

@@ -4,6 +4,7 @@ Objects of such a kind enter, one by one, as they come, change and go. Out comes
 object of that kind, with an Integration that reads it: whoever deals with jobs deals with groups by that.
 """
 
+from shared.integrations.groups.costs import Variant, beyond, too_large
 from shared.integrations.groups.group import Group
 from shared.integrations.groups.grouped import GroupedIntegration, group_in, grouped
 from shared.integrations.groups.index import Groups
@@ -14,8 +15,11 @@ __all__ = [
     "GroupedIntegration",
     "Groups",
     "Member",
+    "Variant",
+    "beyond",
     "group_in",
     "group_of",
     "grouped",
     "member_of",
+    "too_large",
 ]

@@ -35,6 +35,8 @@ class _Variant:
     """It has nothing that an admission added."""
 
     count: int = 0
+    runs: int = 0
+    """Those of them that were let go and have not ended."""
 
 
 @dataclass(slots=True)
@@ -152,6 +154,7 @@ class Group:
         _tally(self._totals, member.total, sign)
         if (variant := role.variants.get(member.asks)) is not None:
             variant.count += sign
+            variant.runs += sign * member.runs
 
     def _template(self, member: Member, obj: Body) -> None:
         """Keep one template for each role, and one more for each object that asks for something else."""
@@ -166,10 +169,10 @@ class Group:
             template = {"spec": pod_set["template"]["spec"]}
         except (ObjectError, ValueError, KeyError, TypeError):
             template = None
-        count = 1 if known is None else known.count
+        count, runs = (1, int(member.runs)) if known is None else (known.count, known.runs)
         for asks in [asks for asks, one in variants.items() if one.count <= 0]:
             del variants[asks]
-        variants[member.asks] = _Variant(template, of_gated=member.gated, count=count)
+        variants[member.asks] = _Variant(template, of_gated=member.gated, count=count, runs=runs)
 
     def _choose(self, name: str) -> None:
         """Let the group consist of as many as it has in all; those that were let go come first."""
@@ -349,12 +352,15 @@ class Group:
         ]
 
     def variants(self) -> list[Object]:
-        """Return all that objects of each pod set ask for: more than one if one was changed while it ran."""
+        """Return all that objects which run ask for: those of a pod set may differ, by a change or by a role.
+
+        What waits at its gate asks for nothing yet.
+        """
         return [
-            {"name": name, "count": one.count, "template": one.template}
-            for name, role in self._roles()[:POD_SETS_MAX]
+            {"name": name, "count": one.runs, "template": one.template}
+            for name, role in sorted(self.roles.items())
             for one in self._variants(role)
-            if one.template is not None
+            if one.runs > 0 and one.template is not None
         ]
 
     def released(self) -> dict[str, int]:

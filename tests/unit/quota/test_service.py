@@ -165,6 +165,19 @@ async def test_running_job_that_asks_for_what_has_no_quota_is_evicted(
     assert says in (await setup.last("x")).message
 
 
+async def test_running_job_that_asks_for_a_resource_without_quota_is_evicted(setup: Setup) -> None:
+    await setup.cluster(cpus=4)
+    await setup.start_quota()
+    await setup.workload("x", cpu="1")
+    await became(setup, "x", "admitted")
+    running: dict[str, Any] = {"phase": "running", "pods_active": True, "held": False}
+    more = [PodSet(name="main", count=1, requests={"cpu": "1", "example.com/gpu": "8"})]
+    await setup.workload("x", version="5", pod_sets=more, enlarged=True, **running)
+    await became(setup, "x", "evicted")
+    text = (await setup.last("x")).message
+    assert "8 example.com/gpu for each of 1 pods in main, admitted 0 for all" in text
+
+
 async def test_running_job_with_larger_pods_is_evicted_and_queues_again(setup: Setup) -> None:
     await setup.cluster(cpus=4)
     await setup.start_quota()

@@ -183,7 +183,23 @@ RUNNING: dict[str, tuple[list[Object], dict[str, Any]]] = {
     ),
     "with one that asks for more than was admitted": (
         [pod("x", "Running"), pod("y", "Running", cpu="2")],
-        {"enlarged": True},
+        {"enlarged": True, "requests": {"a": {"cpu": "2"}}, "counts": {"a": 2}},
+    ),
+    "with one that asks for less than was admitted": (
+        [pod("x", "Running"), pod("y", "Running", cpu="500m")],
+        {"enlarged": False, "requests": {"a": {"cpu": "1"}}},
+    ),
+    "with one that asks for more, and waits": (
+        [pod("x", "Running"), pod("y", cpu="2")],
+        {"enlarged": False, "outgrown": None, "requests": {"a": {"cpu": "1"}}},
+    ),
+    "with one that asked for more, and has ended": (
+        [pod("x", "Running"), pod("y", "Succeeded", cpu="2")],
+        {"enlarged": False, "requests": {"a": {"cpu": "1"}}},
+    ),
+    "with a larger one that runs behind one that waits": (
+        [pod("x", "Running"), pod("y", cpu="2"), pod("z", "Running", cpu="2")],
+        {"enlarged": True, "requests": {"a": {"cpu": "2"}}},
     ),
     "with one that has succeeded": (
         [pod("x", "Running"), pod("y", "Succeeded")],
@@ -204,6 +220,7 @@ def test_group_with_quota(pods: list[Object], expected: Json) -> None:
     found = {
         **vars(state),
         "counts": {one.name: one.count for one in state.pod_sets},
+        "requests": {one.name: one.requests for one in state.pod_sets},
         "reclaimable": sum(one.reclaimable for one in state.pod_sets),
     }
     assert {key: found[key] for key in expected} == expected
