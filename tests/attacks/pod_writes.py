@@ -10,7 +10,7 @@ from shared.contracts.kube.bodies import labels_of
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.names import MANAGED_LABEL, QUEUE
 from shared.kube.port import KubeError
-from tests.attacks.field import OTHERS, POD_QUEUE, Act, Field, restarted, work
+from tests.attacks.field import OTHERS, POD_QUEUE, TENANT, Act, Field, restarted, work
 from tests.attacks.tenant_writes import START, owned
 from tests.simulation.pods import GROUP, PREFIX, is_gated, member
 
@@ -155,6 +155,51 @@ async def starts_a_pod_in_a_group_that_has_finished(field: Field) -> None:
     restarted(field)
 
 
+async def _running_pair(field: Field, **marks: str) -> list[Object]:
+    """Two pods of one role, of half a CPU each, which run; no more than the first if the group is early."""
+    await _free(field)
+    given: Object = {"cpu": "500m", "role_hash": "a", "queue": POD_QUEUE, "seconds": 3600, **marks}
+    pods = [await field.create(member(f"g-{n}", 2, **given)) for n in range(1 if marks else 2)]
+    for one in pods:
+        await field.stage.until(partial(_is_released, field, one))
+    return pods
+
+
+def replaces_by_larger(*patches: Object, **marks: str) -> Act:
+    """Let a larger pod come under the role of those that run; `patches` are written into it."""
+
+    async def act(field: Field) -> None:
+        pods = await _running_pair(field, **marks)
+        if not marks:
+            await field.stage.kube.delete(kinds.POD, TENANT, pods[-1]["metadata"]["name"])
+            await field.stage.settle(40)
+        for number, cpu in enumerate(("8", "800")):
+            large = member(
+                f"large-{number}", 2, cpu=cpu, role_hash="a", queue=POD_QUEUE, seconds=3600, **marks
+            )
+            made = await field.create(large)
+            await field.stage.settle(5)
+            await field.patch(made, *patches)
+        await field.stage.settle(40)
+        restarted(field)
+
+    return act
+
+
+async def names_as_sidecar_what_starts(field: Field) -> None:
+    """Let init containers of one pod run on beside it, which in the other one end one after the other."""
+    await _free(field)
+    resources = {"requests": {"cpu": "500m"}}
+    for number, more in enumerate(({}, {"restartPolicy": "Always"})):
+        made = member(f"g-{number}", 2, cpu="500m", queue=POD_QUEUE, seconds=3600)
+        made["spec"]["initContainers"] = [
+            {"name": f"i{n}", "image": "none", "resources": resources, **more} for n in range(10)
+        ]
+        await field.create(made)
+    await field.stage.settle(40)
+    restarted(field)
+
+
 async def hides_what_runs(field: Field) -> None:
     """Take from the pods of what runs the marks by which they are seen, one after the other."""
     pods = [one for one in await field.all(kinds.POD) if labels_of(one).get(MANAGED_LABEL)]
@@ -183,6 +228,12 @@ WAYS: Final[Mapping[str, Act]] = {
         {_TOTAL: "x", _ROLE: "other"},
     ),
     "starts a pod in a group that has finished": starts_a_pod_in_a_group_that_has_finished,
+    "replaces a pod of a group by a larger one of its role": replaces_by_larger(),
+    "replaces a pod of a group by a larger one, and starts it": replaces_by_larger(START["Pod"]),
+    "lets larger pods come into a group that began with its first": replaces_by_larger(
+        pod_group_fast_admission="true"
+    ),
+    "makes sidecars of the init containers of a group's second pod": names_as_sidecar_what_starts,
     "takes the marks off a pod that runs": hides_what_runs,
     **{
         f"writes a {kind} as controller into a group that runs": hands_on_what_runs(kind)

@@ -1,7 +1,7 @@
 """Objects with a scheduling gate: why one is deleted, and when its finalizer goes."""
 
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
@@ -11,7 +11,14 @@ from services.patcher.cluster.patches import JsonPatch, remove_finalizer
 from services.patcher.cluster.writer import Writer
 from services.patcher.jobs.group_upkeep import GroupUpkeep
 from shared.contracts.kube.bodies import Body
-from shared.contracts.kube.conditions import TERMINATION_TARGET, Conditions
+from shared.contracts.kube.conditions import (
+    EXCEEDS_ADMISSION,
+    TERMINATION_TARGET,
+    Conditions,
+    conditions_of,
+    find_condition,
+    message_of,
+)
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.reasons import NO_MATCHING_WORKLOAD, NOT_ADMITTED, WORKLOAD_DELETED
 from shared.integrations import Integration
@@ -39,13 +46,48 @@ async def mark_target(
     writer: Writer, integration: Integration, job: Body, reason: str, message: str, at: datetime
 ) -> None:
     """Write into a pod why it is about to be deleted. It is deleted also where that is refused."""
-    conditions = Conditions.of(job, at=at)
-    conditions.set(TERMINATION_TARGET, True, _REASONS.get(reason, "WorkloadEvicted"), message)
-    change: dict[str, Any] = {"op": "add", "path": "/status/conditions", "value": conditions.items}
-    if len(conditions.items) > 1:  # The kubelet writes the others.
-        change |= {"path": "/status/conditions/-", "value": conditions.get(TERMINATION_TARGET)}
-    test = {"op": "test", "path": "/metadata/uid", "value": job["metadata"]["uid"]}
-    patch: JsonPatch = [test, change]
+    written = (True, _REASONS.get(reason, "WorkloadEvicted"), message)
+    await _set_condition(writer, integration, job, TERMINATION_TARGET, written, at)
+
+
+async def mark_exceeding(
+    writer: Writer, integration: Integration, pod: Body, message: str, at: datetime
+) -> bool:
+    """Write into a pod why it stays at its gate, or with an empty message that it does not any more.
+
+    False if it says so already, or never said otherwise.
+    """
+    known = find_condition(pod, EXCEEDS_ADMISSION)
+    if message_of(known) == message:
+        return False
+    written = (bool(message), "AsksForMore" if message else "AsksForNoMore", message)
+    await _set_condition(writer, integration, pod, EXCEEDS_ADMISSION, written, at)
+    return True
+
+
+async def _set_condition(
+    writer: Writer,
+    integration: Integration,
+    job: Body,
+    type_: str,
+    written: tuple[bool, str, str],
+    at: datetime,
+) -> None:
+    """Set one condition of a pod. Others write others at the same time."""
+    conditions, had = Conditions.of(job, at=at), [one["type"] for one in conditions_of(job)]
+    conditions.set(type_, *written)
+    value = conditions.get(type_)
+    patch: JsonPatch = [{"op": "test", "path": "/metadata/uid", "value": job["metadata"]["uid"]}]
+    if type_ in had:
+        path = f"/status/conditions/{had.index(type_)}"
+        patch += [
+            {"op": "test", "path": f"{path}/type", "value": type_},
+            {"op": "replace", "path": path, "value": value},
+        ]
+    elif had:
+        patch.append({"op": "add", "path": "/status/conditions/-", "value": value})
+    else:
+        patch.append({"op": "add", "path": "/status/conditions", "value": [value]})
     try:
         await writer.patch(integration.kind, job, lambda _job: patch, subresource="status")
     except (NotFoundError, RefusedError) as error:

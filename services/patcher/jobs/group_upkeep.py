@@ -7,7 +7,7 @@ group is known as long as it waits for that.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Final
 
 import structlog
@@ -21,8 +21,8 @@ from shared.bus.port import LaterError
 from shared.contracts.kube import names
 from shared.contracts.kube.bodies import Body, annotations_of, spec_of
 from shared.contracts.kube.conditions import FINISHED, QUOTA_RESERVED, is_true
-from shared.contracts.kube.kinds import WORKLOAD, Kind
-from shared.integrations.groups import Group, Member
+from shared.contracts.kube.kinds import WORKLOAD, Kind, Object
+from shared.integrations.groups import Group, Member, Variant, too_large
 from shared.kube.port import NotFoundError
 
 log = structlog.get_logger(__name__)
@@ -120,6 +120,12 @@ def by_age(member: Member) -> tuple[str, str]:
     return member.created, member.name
 
 
+def templates_of(workload: Body | None) -> dict[str, Object]:
+    """Return the pod templates of a Workload by pod set."""
+    pod_sets = spec_of(workload).get("podSets") or []
+    return {str(one.get("name")): one.get("template") or {} for one in pod_sets}
+
+
 def _counts_of(workload: Body | None) -> dict[str, int]:
     """Return the pod sets of a Workload, and the number of their pods."""
     pod_sets = spec_of(workload).get("podSets") or []
@@ -136,24 +142,30 @@ def excess(group: Group, workload: Body | None) -> Iterator[Member]:
     """Yield the objects that are too many, of those that wait: the last ones that came.
 
     With quota each pod set has as many as were admitted. Objects of a pod set that was not admitted wait on:
-    they may be meant for later.
+    they may be meant for later. One that asks for more than was admitted goes before any that does not.
     """
     if is_true(workload, FINISHED):
         yield from (group.members[name] for name in group.waiting)
     elif is_true(workload, QUOTA_RESERVED):
+        larger = too_large(group, templates_of(workload))
         for name, count in _counts_of(workload).items():
             role = group.roles.get(name)
             if role is not None and (beyond := role.counted - count) > 0:
-                yield from _last(group, beyond, name)
+                yield from _last(group, beyond, name, larger)
     elif (beyond := group.counted - group.total) > 0 and group.total > 0:
         yield from _last(group, beyond)
 
 
-def _last(group: Group, number: int, role: str | None = None) -> list[Member]:
+def _last(
+    group: Group, number: int, role: str | None = None, larger: Container[Variant] = ()
+) -> list[Member]:
     waiting = (group.members[name] for name in group.waiting)
     found = [one for one in waiting if role is None or one.role == role]
     # Without our finalizer it may be gone at any moment.
-    return sorted(found, key=lambda one: (not one.kept, *by_age(one)))[-number:]
+    order = sorted(
+        found, key=lambda one: ((one.role, one.asks) in larger, not one.kept, *by_age(one))
+    )
+    return order[-number:]
 
 
 def done_with(group: Group, workload: Body | None) -> Iterator[Member]:

@@ -13,8 +13,8 @@ from services.patcher.cluster.cache import ObjectCache
 from services.patcher.cluster.errors import is_transient_refusal
 from services.patcher.cluster.events import EventRecorder
 from services.patcher.cluster.writer import Writer
-from services.patcher.jobs.gated import mark_target
-from services.patcher.jobs.group_upkeep import GroupUpkeep, by_age, room_of
+from services.patcher.jobs.gated import mark_exceeding, mark_target
+from services.patcher.jobs.group_upkeep import GroupUpkeep, by_age, room_of, templates_of
 from services.patcher.jobs.stop_marks import (
     Check,
     check_not_stopped,
@@ -25,13 +25,19 @@ from services.patcher.jobs.stop_marks import (
     was_refused,
 )
 from shared.bus.port import LaterError
-from shared.contracts.kube.bodies import Body
-from shared.contracts.kube.conditions import EVICTED, find_condition, message_of
+from shared.contracts.kube.bodies import Body, map_at, spec_of
+from shared.contracts.kube.conditions import (
+    EVICTED,
+    EXCEEDS_ADMISSION,
+    find_condition,
+    message_of,
+)
+from shared.contracts.kube.kinds import WORKLOAD, Object
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.reasons import WORKLOAD_DELETED
 from shared.integrations import Integration, ObjectError, PodSetInfo
-from shared.integrations.groups import Group, Member, grouped, member_of
+from shared.integrations.groups import Group, Member, beyond, grouped, member_of, too_large
 from shared.kube.port import Kube, NotFoundError, Patch, RefusedError
 from shared.telemetry import probes
 
@@ -107,15 +113,25 @@ class GroupController:
         *,
         check: Check,
     ) -> Released:
-        """Let go what waits, as many as each pod set has. If one is refused, the others go nevertheless."""
+        """Let go what waits, as many as each pod set has. If one is refused, the others go nevertheless.
+
+        One that asks for more than its role was admitted with stays at its gate, and says why.
+        """
         by_role = {info.name: info for info in infos}
-        room = room_of(group, workload)
+        templates = templates_of(workload)
+        room, larger = room_of(group, workload), too_large(group, templates)
         targets: list[tuple[Member, PodSetInfo]] = []
+        kept: list[tuple[Member, str]] = []
         for member in sorted((group.members[name] for name in group.waiting), key=by_age):
             info = by_role.get(member.role)
-            if info is not None and room.get(member.role, 0) > 0 and not member.deleted:
+            if info is None or member.deleted:
+                continue
+            if more := larger.get((member.role, member.asks)):
+                kept.append((member, more))
+            elif room.get(member.role, 0) > 0:
                 room[member.role] -= 1
                 targets.append((member, info))
+        await self._keep_gated(group, workload, kept, check)
         if not targets:
             return Released()
         cached = (
@@ -128,7 +144,7 @@ class GroupController:
         await self.upkeep.own(group, workload, [member for member, _ in targets])
         newest, refused = 0, None
         steps = [
-            partial(self._release_one, group, member, info, admission, check)
+            partial(self._release_one, group, member, info, templates[info.name], admission, check)
             for member, info in targets
         ]
         async for result in _each(steps, check):
@@ -147,6 +163,7 @@ class GroupController:
         group: Group,
         member: Member,
         info: PodSetInfo,
+        admitted: Object,
         admission: Admission,
         on_conflict: Check,
     ) -> int:
@@ -159,6 +176,8 @@ class GroupController:
         def patch(current: Body) -> Patch | None:
             if not member_of(current, integration).waits:
                 return None
+            if beyond(spec_of(current), map_at(admitted, "spec")):
+                return None  # It was changed meanwhile: the state that tells so comes.
             check_not_stopped(current, admission, known=obj)
             (own,) = integration.pod_sets(current)
             infos = [replace(info, name=own["name"])]
@@ -172,7 +191,34 @@ class GroupController:
             return 0
         if after is not obj:
             self.events.record(kind, after, "Started", f"Admitted with group {group.name}")
+            await mark_exceeding(self.writer, integration, after, "", self.now())
         return int(after["metadata"].get("resourceVersion") or 0)
+
+    async def _keep_gated(
+        self, group: Group, workload: Body, kept: Sequence[tuple[Member, str]], check: Check
+    ) -> None:
+        """Say of objects that ask for more than their role was admitted with why they wait."""
+        integration = group.integration
+        kind = integration.kind
+
+        async def tell(member: Member, more: str) -> int:
+            obj = await self.writer.get(kind, group.namespace, member.name)
+            if obj is None or obj["metadata"]["uid"] != member.uid:
+                return 0
+            text = (
+                f"{kind.kind} {member.name} asks for more than role {member.role!r} of group {group.name} "
+                f"was admitted with: {more}. It stays at its gate: delete it, and create it with what was "
+                f"admitted, or in a new group"
+            )
+            if await mark_exceeding(self.writer, integration, obj, text, self.now()):
+                for what, told in ((kind, obj), (WORKLOAD, workload)):
+                    self.events.record(what, told, EXCEEDS_ADMISSION, text, type_="Warning")
+            return 0
+
+        steps = [partial(tell, member, more) for member, more in kept]
+        async for result in _each(steps, check):
+            if isinstance(result, BaseException):
+                raise result
 
     async def stop(
         self,

@@ -30,6 +30,9 @@ REPLACEMENT: Final = "WaitingForReplacementPods"
 TERMINATION_TARGET: Final = "TerminationTarget"
 """Of a pod: why it is deleted, as Kueue has it (kubernetes-sigs/kueue pkg/controller/jobs/pod)."""
 
+EXCEEDS_ADMISSION: Final = "ExceedsAdmission"
+"""Of a pod of a group: it asks for more than its group was admitted with, and stays at its gate."""
+
 SUCCEEDED: Final = "Succeeded"
 """Of Tekton's runs: `Unknown` until they have ended."""
 

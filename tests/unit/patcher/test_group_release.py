@@ -16,7 +16,7 @@ from services.patcher.jobs.groups import GroupController
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
 from shared.bus.port import LaterError
-from shared.contracts.kube.conditions import is_true
+from shared.contracts.kube.conditions import conditions_of, is_true, message_of
 from shared.contracts.kube.kinds import EVENT, INTEGRATION, NAMESPACE, POD, WORKLOAD, Object
 from shared.contracts.kube.names import STOPPED_BY
 from shared.contracts.messages.admissions import Admission, PodSetAssignment
@@ -92,10 +92,10 @@ class Cluster:
         with suppress(NotFoundError):
             await self.kube.delete(POD, "team-a", name, uid=obj["metadata"]["uid"])
 
-    async def started(self) -> list[str]:
-        """The pods that have the event that says so."""
-        found = [obj for obj in (await self.kube.list(EVENT)).items if obj["reason"] == "Started"]
-        return [obj["involvedObject"]["name"] for obj in found]
+    async def told(self, reason: str) -> list[tuple[str, int]]:
+        """The objects that have an event with this reason, and how often."""
+        found = [obj for obj in (await self.kube.list(EVENT)).items if obj["reason"] == reason]
+        return [(obj["involvedObject"]["name"], obj["count"]) for obj in found]
 
     async def let_go(self) -> set[str]:
         found = (await self.kube.list(POD, namespace="team-a")).items
@@ -137,6 +137,45 @@ async def test_no_more_pods_are_let_go_than_were_admitted() -> None:
     assert [one["name"] for one in owners] == ["y"]
 
 
+async def test_pod_that_asks_for_more_than_its_role_stays_gated_and_says_why() -> None:
+    cluster = Cluster()
+    large, same, less = pod("a-large", cpu="800"), pod("same"), pod("z-less", cpu="500m")
+    await cluster.hold(large, same, less)
+    admitted = await cluster.kube.create(WORKLOAD, _new(workload(a=2)))
+    group = cluster.cache.groups.find(POD, "team-a", "g")
+    assert group is not None
+    info = PodSetInfo(name="a", count=2, node_selector={}, tolerations=())
+    for _ in range(2):
+        released = await cluster.groups.release(group, [info], admitted, ADMITTED, check=agree)
+        assert released.refused is None
+    assert await cluster.let_go() == {"same", "z-less"}, "it takes nobody's place"
+    stays = await cluster.kube.get(POD, "team-a", "a-large")
+    (said,) = [one for one in conditions_of(stays) if one["type"] == "ExceedsAdmission"]
+    for part in ("a-large", "'a'", "group g", "800 cpu, admitted 1", "create it with what was"):
+        assert part in message_of(said)
+    telling = asyncio.create_task(cluster.events.run())
+
+    async def is_told() -> bool:
+        return sorted(await cluster.told("ExceedsAdmission")) == [("a-large", 1), ("g", 1)]
+
+    await eventually(is_told)
+    telling.cancel()
+
+
+async def test_pod_that_grew_behind_what_is_cached_is_not_let_go() -> None:
+    cluster = Cluster()
+    await cluster.hold(pod("x", cpu="800"))
+    admitted = await cluster.kube.create(WORKLOAD, _new(workload(a=1)))
+    small = await cluster.kube.get(POD, "team-a", "x")
+    small["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+    cluster.cache.groups.observe(small, PODS)
+    group = cluster.cache.groups.find(POD, "team-a", "g")
+    assert group is not None
+    info = PodSetInfo(name="a", count=1, node_selector={}, tolerations=())
+    await cluster.groups.release(group, [info], admitted, ADMITTED, check=agree)
+    assert await cluster.let_go() == set()
+
+
 async def test_pod_that_was_let_go_has_an_event_and_one_that_ran_already_has_none() -> None:
     cluster = Cluster()
     await cluster.hold(pod("x", "Running"), pod("y"))
@@ -148,7 +187,7 @@ async def test_pod_that_was_let_go_has_an_event_and_one_that_ran_already_has_non
     telling = asyncio.create_task(cluster.events.run())
 
     async def is_told() -> bool:
-        return await cluster.started() == ["y"]
+        return await cluster.told("Started") == [("y", 1)]
 
     await eventually(is_told)
     telling.cancel()

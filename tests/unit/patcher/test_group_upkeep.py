@@ -104,6 +104,11 @@ EXCESS: dict[str, tuple[tuple[Object, ...], Object | None, set[str]]] = {
         ADMITTED,
         {"w"},
     ),
+    "first of all of a role with quota what asks for more": (
+        (pod("x", "Running"), pod("w", cpu="8"), pod("y", kept=False, creationTimestamp=LATE)),
+        ADMITTED,
+        {"w"},
+    ),
     "nobody of a role that was not admitted": (
         (pod("x", "Running"), pod("y", "Running"), pod("w", role="c")),
         ADMITTED,
