@@ -12,8 +12,9 @@ it would hide the next job of that name for as long as it runs. Where the garbag
 controller away (`--cascade=orphan`), the Job controller's label says it. A pod that was the job's once
 remains so, whatever its tenant writes into it: what is written can only keep the quota longer.
 
-Of a kind whose users write the status (`statusSubresource: false`) the end is held back in the same way,
-while the job is still there: that nothing of it runs any more is published when none of its pods runs.
+Of a kind whose users write the status (`statusSubresource: false`), or whose status says nothing of pods
+that run on (`podsOutliveStatus: true`), an end is held back in the same way while the job is still there: it
+is published when none of its pods runs.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ from shared.contracts.kube.bodies import Body, OwnerReference, labels_of, status
 from shared.contracts.kube.kinds import DEPARTURE, PIPELINE_RUN, POD, TASK_RUN, Kind
 from shared.contracts.kube.names import CONTROLLER_UID
 from shared.contracts.messages.observed import Observed
-from shared.integrations import Integrations, controller_uid
+from shared.integrations import Integration, Integrations, controller_uid
 from shared.kube.port import Kube, KubeError, RefusedError
 
 log = structlog.get_logger(__name__)
@@ -117,11 +118,14 @@ class Departures:
         """Uid of one that was deleted while it ran, to its namespace: its pods may run still."""
 
         self._started: dict[str, bool] = {}
-        """Uid of each job that was let go, of a kind whose users write the status, to whether its status said
-        that something of it runs."""
+        """Uid of each job that was let go, of a kind whose ends are doubted, to whether its status said that
+        something of it runs."""
 
         self._looks: dict[str, _Look] = {}
         """By namespace in which something departs."""
+
+        self._looked: dict[str, float] = {}
+        """By namespace whose pods were listed a moment ago: loop time."""
 
         self._wake = asyncio.Event()
         self._allowed = True
@@ -183,7 +187,7 @@ class Departures:
 
     def remembers(self, kind: Kind) -> bool:
         """Whether each object of the kind that is on the log is to be restored, controlled or not."""
-        return self._concerns(kind) and self._users_write_status(kind)
+        return self._concerns(kind) and self._doubted(kind) is not None
 
     def _restore_departure(self, state: Observed) -> None:
         if state.deleted or state.body is None or state.namespace is None:
@@ -271,6 +275,11 @@ class Departures:
         self._looks.pop(namespace, None)
         self._wake.set()
 
+    def _look_in_turn(self, namespace: str) -> None:
+        """Look soon, but no sooner than a pause after the last look: one list serves all that end in it."""
+        self._looks[namespace] = _Look(at=self._looked.get(namespace, 0.0) + POLL_SECONDS)
+        self._wake.set()
+
     async def _set_apart(self) -> None:
         """Tell what departs under a name of its own where a controller has made the next one of its name."""
         for departure in list(self._departing.values()):
@@ -327,29 +336,28 @@ class Departures:
         is_new = int(job["metadata"].get("generation") or 0) <= 1
         return not (is_new and integration.held(job))
 
-    def _users_write_status(self, kind: Kind) -> bool:
-        integration = self._integrations.find(group=kind.group, plural=kind.plural)
-        return integration is not None and integration.users_write_status
+    def _doubted(self, kind: Kind) -> Integration | None:
+        """Return the integration of a kind of which no end is believed while pods run; else None."""
+        found = self._integrations.find(group=kind.group, plural=kind.plural)
+        doubted = found is not None and (found.users_write_status or found.pods_outlive_status)
+        return found if doubted else None
 
     def _doubts(self, kind: Kind, job: Body) -> bool:
-        """Note how far a job is; return whether it says that nothing of it runs any more."""
-        if not self._users_write_status(kind):
+        """Note how far a job is; return whether it says that nothing of it runs any more.
+
+        What its own controller writes into a job that may run on, is no end: that would hide its growth.
+        """
+        if (integration := self._doubted(kind)) is None:
             return False
-        uid, runs = job["metadata"]["uid"], self._has_started(kind, job)
+        uid, runs = job["metadata"]["uid"], _has_started(integration, job)
         ran = self._started.get(uid)
-        if ran is not None and not runs and (ran or runs is None):
+        if ran is not None and (
+            runs is None or (not runs and ran and integration.users_write_status)
+        ):
             return True
         if runs is not None:
             self._started[uid] = runs
         return False
-
-    def _has_started(self, kind: Kind, job: Body) -> bool | None:
-        """Whether something of a job that was let go runs by its status; None if it waits or has ended."""
-        integration = self._integrations.find(group=kind.group, plural=kind.plural)
-        if integration is None or integration.active(job):
-            return integration is not None
-        waits = integration.held(job) or integration.finish(job) is not None
-        return None if waits else False
 
     def _hold_end(self, scope: Scope, job: Body) -> None:
         """Hold back the state of a job that says that nothing of it runs, until none of its pods does."""
@@ -357,7 +365,7 @@ class Departures:
         uid, namespace = metadata["uid"], metadata.get("namespace") or ""
         departure = self._departing.setdefault(uid, _Departure(scope=scope, namespace=namespace))
         if departure.ended is None:
-            self._look_soon(namespace)
+            self._look_in_turn(namespace)
         departure.ended = job
 
     def _believe(self, departure: _Departure, ended: Body) -> None:
@@ -375,11 +383,14 @@ class Departures:
             if look.at > loop.time():
                 continue
             has_ended = await self._look(namespace)
+            self._looked[namespace] = loop.time()
             look.pause = POLL_SECONDS if has_ended else look.pause * 2
             look.at = loop.time() + min(look.pause, POLL_SECONDS_MAX)
         self._looks = {
             place: self._looks[place] for place in self._places() if place in self._looks
         }
+        recent = loop.time() - POLL_SECONDS
+        self._looked = {place: at for place, at in self._looked.items() if at > recent}
         turns = [look.at for look in self._looks.values()]
         return max(0.0, min(turns) - loop.time()) if turns else None
 
@@ -467,10 +478,23 @@ def _is_run(owner: OwnerReference) -> bool:
     return (group, owner["kind"]) == (PIPELINE_RUN.group, PIPELINE_RUN.kind)
 
 
+def _has_started(integration: Integration, job: Body) -> bool | None:
+    """Whether something of a job that was let go runs by its status; None if it waits or has ended."""
+    if integration.finish(job) is not None:
+        return None
+    if integration.active(job):
+        return True
+    return None if integration.held(job) else False
+
+
 def _running(pods: list[Body]) -> dict[str, str]:
-    """Uid of each pod that has not ended, to the uid of its controller; empty without one."""
-    return {
+    """Uid of each pod that has not ended, to the uid of its controller; empty without one.
+
+    What a pod made, as the driver of a SparkApplication its executors, is its controller's.
+    """
+    makers = {
         pod["metadata"]["uid"]: controller_uid(pod) or labels_of(pod).get(CONTROLLER_UID, "")
         for pod in pods
-        if status_of(pod).get("phase") not in _ENDED
     }
+    ended = {pod["metadata"]["uid"] for pod in pods if status_of(pod).get("phase") in _ENDED}
+    return {uid: makers.get(by, by) for uid, by in makers.items() if uid not in ended}

@@ -89,8 +89,7 @@ class Integration:
         stop = self.document.spec.stop
         self._stop = stop.how if stop is not None else "Hold" if spec.gate is None else "Delete"
         self.forget = () if stop is None else tuple(stop.forget or ())
-        """Prefixes of labels and annotations that a copy does not take over from the job that was
-        ended."""
+        """Prefixes of labels and annotations that the copy of an ended job does not take over."""
 
         webhook = self.document.spec.webhook
         asked = self.document.spec.pod_sets
@@ -169,6 +168,11 @@ class Integration:
             "carry": (operation("remove", managed_by),),
         }
         return Patches(self.name, lambda: self._compiled.patches, defaults)
+
+    @property
+    def pods_outlive_status(self) -> bool:
+        """Whether its status may say that it has ended or waits while its pods run."""
+        return self.document.spec.pods_outlive_status is True
 
     @property
     def name(self) -> str:

@@ -85,6 +85,35 @@ async def test_kind_without_python_waits_runs_is_stopped_and_ends(stage: Stage) 
     await stage.until_finished(second)
 
 
+STATES: dict[str, Any] = {
+    "done": {"replicaStatuses": {"Worker": {"succeeded": 3}}, **condition("Succeeded")["status"]},
+    "stopped": {"replicaStatuses": {"Worker": {"active": 0}}},
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+@story(settings=KINDS, refuses_starts=True)
+async def test_workers_that_are_left_keep_their_quota(stage: Stage, state: str) -> None:
+    await stage.create(*pool("queue", {"cpu": 4}))
+    await serve(stage, "PyTorchJob", group="kubeflow.org", version="v1")
+    first = await stage.create(training("first", workers=3))
+    await stage.until_admitted(first)
+    pod = await stage.create(pod_of(first))
+    active: Any = {"status": {"replicaStatuses": {"Worker": {"active": 3}}}}
+    await stage.patch(first, active, subresource="status")
+    second = await stage.create(training("second", workers=3))
+    await stage.settle()
+    if state == "stopped":
+        await stage.patch(await stage.workload(first), {"spec": {"active": False}})
+        await stage.settle()
+    await stage.patch(first, {"status": STATES[state]}, subresource="status")
+    await stage.settle(60)
+    assert not await stage.is_admitted(second), "a worker of the first runs"
+    done: Any = {"status": {"phase": "Succeeded"}}
+    await stage.patch(pod, done, subresource="status")
+    await stage.until_admitted(second)
+
+
 def workflow(name: str) -> Object:
     return {
         "apiVersion": "argoproj.io/v1alpha1",

@@ -104,6 +104,9 @@ def _subresource(spec: Object, version: str) -> Iterator[str]:
     if not has_status(spec, version):
         yield "  # Users can write its status: its end is believed when its pods are gone."
         yield "  statusSubresource: false"
+    else:
+        yield "  # Remove this only if its status counts each pod until that is gone, also after its end."
+        yield "  podsOutliveStatus: true"
 
 
 def _webhook(schema: Object) -> Iterator[str]:

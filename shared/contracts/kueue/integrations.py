@@ -417,6 +417,11 @@ class IntegrationSpec(_Strict):
     """False: its definition has no status subresource, so that whoever may change an object writes its
     status. That it has ended, or runs no more, is believed once none of its pods runs. If absent: true."""
 
+    pods_outlive_status: bool | None = None
+    """True: its status may say that it has ended, or waits again, while pods of it run: its controller does
+    not count pods that end slowly, or leaves some. That is believed once none of its pods runs. If absent:
+    false."""
+
     priority_class: Expression | None = None
     """The PriorityClass of its pods where another field than the templates says it; null or empty: they
     do."""
