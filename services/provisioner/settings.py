@@ -81,8 +81,8 @@ class ProvisionerSettings(ServiceSettings):
     """How long a key can be fetched."""
 
     direct_task_runs_max: Annotated[int, Field(ge=0)] = 20
-    """Most TaskRuns of one namespace that have a host at a time without an admitted PipelineRun as their
-    owner. 0: any number."""
+    """Most TaskRuns of one namespace that have a host at a time without quota: an admitted PipelineRun must
+    list them as those that it made, and have been admitted with so many. 0: any number."""
 
     task_runs_need_admitted_run: bool = False
     """Whether only TaskRuns of admitted PipelineRuns get hosts."""

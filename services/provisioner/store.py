@@ -7,19 +7,23 @@ The store can be read again from the bus, so losing it loses nothing.
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 import structlog
 
 from services.provisioner import wire
 from services.provisioner.allocation.ledger import AllocationLedger
 from services.provisioner.allocation.ownership import (
+    UNLISTED,
     RunAdmissions,
-    budgets,
-    holders,
+    host_limits,
+    host_use,
     refused_results,
+    with_returned,
 )
 from services.provisioner.allocation.results import Result
+from services.provisioner.allocation.slots import UNLIMITED, HostLimits, run_key
 from services.provisioner.checks.reservations import Reservations
 from services.provisioner.config.host_config import (
     NO_CONFIG,
@@ -30,6 +34,7 @@ from services.provisioner.config.host_config import (
 )
 from services.provisioner.config.parameter_rules import ParameterRules
 from services.provisioner.config.platforms import PlatformFormatError, is_platform
+from services.provisioner.task_runs.listed import ListedTaskRuns
 from services.provisioner.task_runs.requests import (
     HostRequest,
     TaskRunRef,
@@ -37,13 +42,17 @@ from services.provisioner.task_runs.requests import (
     has_finalizer,
     to_host_request,
 )
-from shared.contracts.kube.kinds import CONFIG_MAP, TASK_RUN
+from shared.contracts.kube.kinds import CONFIG_MAP, PIPELINE_RUN, TASK_RUN
 from shared.contracts.kube.names import slot_resource
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.hosts import HostState, PlatformOffer, PlatformState
 from shared.contracts.messages.observed import Observed
 
 log = structlog.get_logger(__name__)
+
+LISTING_MAX: Final = timedelta(seconds=30)
+"""How long a TaskRun that names an admitted run waits until the run lists it. Tekton writes both within the
+same second; a busy one needs some more."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -86,6 +95,10 @@ class Store:
 
         self.reservations = Reservations(cluster)
         self.runs = RunAdmissions()
+        self._listed = ListedTaskRuns()
+        self._unlisted: dict[str, datetime] = {}
+        """Uid of a TaskRun that its run does not list to the time since when it waits for that."""
+
         self._by_run: dict[tuple[str, str], dict[str, None]] = {}
         """Namespace and uid of a run to the active TaskRuns that name it as their owner."""
 
@@ -120,16 +133,22 @@ class Store:
         self._dirty: dict[str, None] = {}
 
     @property
-    def needs_admissions(self) -> bool:
-        """Whether something asks for hosts: a decision of quota matters to nothing else."""
-        return bool(self._active) or self.reservations.are_requested
+    def needs_runs(self) -> bool:
+        """Whether something asks for hosts, or gives one back: runs and decisions matter to nothing else."""
+        if self._active or self.reservations.are_requested or any(self._unreleased.values()):
+            return True
+        return any(record.ledger.returned for record in self.records.values())
 
     # --- input ---
 
     def apply_observed(self, observed: Observed) -> None:
-        """Apply an observed TaskRun, ConfigMap or AdmissionCheck."""
+        """Apply an observed TaskRun, PipelineRun, ConfigMap or AdmissionCheck."""
         if observed.plural == TASK_RUN.plural:
             self._apply_task_run(observed)
+        elif observed.plural == PIPELINE_RUN.plural:
+            uid = self._listed.observe(observed)
+            if uid is not None:
+                self._believe(observed.namespace or "", uid)
         elif observed.plural == CONFIG_MAP.plural:
             self._apply_config_map(observed)
         elif self.reservations.apply_check(observed):
@@ -157,13 +176,17 @@ class Store:
     def apply_admission(self, admission: Admission) -> None:
         """Apply a decision of quota: slots may have to be reserved or released, TaskRuns be believed."""
         self.runs.observe(admission)
-        for uid in self._by_run.get((admission.namespace, admission.uid), ()):
-            self._active[uid] = self._with_workload(self._active[uid])
-            self.mark_dirty(self._active[uid].platform)
+        self._believe(admission.namespace, admission.uid)
         resources = self.reservations.apply_admission(admission)
         for platform in (*self.config.platforms, *self.records) if resources else ():
             if slot_resource(platform) in resources:
                 self.mark_dirty(platform)
+
+    def _believe(self, namespace: str, run_uid: str) -> None:
+        """Look again at the TaskRuns that name a run."""
+        for uid in self._by_run.get((namespace, run_uid), ()):
+            self._active[uid] = self._with_workload(self._active[uid])
+            self.mark_dirty(self._active[uid].platform)
 
     def _apply_task_run(self, observed: Observed) -> None:
         if observed.namespace is None:
@@ -204,12 +227,13 @@ class Store:
         self.mark_dirty(request.platform)
 
     def _with_workload(self, request: HostRequest) -> HostRequest:
-        """`request` with the Workload of its run, if quota admitted that run, now or before."""
+        """`request` with the Workload of its run, if that was admitted and lists it, now or before."""
         known, published = self._active.get(request.uid), self._published.get(request.ref)
         workload = known.workload if known is not None else ""
         if not workload and published is not None and published.state.uid == request.uid:
             workload = published.state.workload
-        workload = workload or self.runs.workload_of(request.namespace, request.run_uid)
+        if not workload and self._listed.lists(request.namespace, request.run_uid, request.name):
+            workload = self.runs.workload_of(request.namespace, request.run_uid)
         return replace(request, workload=workload)
 
     def _forget_run(self, request: HostRequest) -> None:
@@ -238,6 +262,7 @@ class Store:
 
     def _end(self, ref: TaskRunRef, uid: str) -> None:
         request = self._active.pop(uid, None)
+        self._unlisted.pop(uid, None)
         if request is not None:
             self._forget_run(request)
             self._by_platform[request.platform].pop(uid, None)
@@ -361,34 +386,71 @@ class Store:
                 settled.add(request.uid)
         return frozenset(settled)
 
-    def direct_limits(
-        self, platform: str, *, most: int, refused: bool
-    ) -> tuple[dict[str, Result], dict[str, int]]:
-        """Returns results of TaskRuns that get nothing new in this round, and budgets of namespaces.
+    def host_limits(
+        self, platform: str, *, most: int, refused: bool, now: datetime
+    ) -> tuple[dict[str, Result], HostLimits]:
+        """Returns results of TaskRuns that get nothing new in this round, and limits for the others.
 
-        `most`: hosts that TaskRuns of no admitted run have at a time in one namespace, 0 for any number.
-        `refused`: whether they get none at all.
+        `most`: hosts that TaskRuns have in one namespace at a time without the quota of a run, 0 for any
+        number. `refused`: whether TaskRuns of no admitted run get none at all.
         """
-        if isinstance(self.resolve(platform), LocalPlatform | str):
-            return {}, {}  # Nothing is given away there.
         requests = self.requests(platform)
         settled = self.settled(requests)
         requests = [request for request in requests if request.uid not in settled]
-        holding = holders(record.ledger for record in self.records.values())
-        owned = frozenset(uid for uid in holding if self._is_owned(uid))
-        budget = budgets(requests, most=most, holding=holding, owned=owned)
-        direct = Counter(one.namespace for one in requests if not one.workload)
-        if any(direct[namespace] > left for namespace, left in budget.items()):
+        use = host_use((record.ledger for record in self.records.values()), self._workload_of)
+        unlisted = {
+            request.uid: UNLISTED
+            for request in requests
+            if request.uid not in use.holding and self._may_be_listed(request, now)
+        }
+        if isinstance(self.resolve(platform), LocalPlatform | str):
+            return {**unlisted}, UNLIMITED  # Nothing is given away there.
+        limits = host_limits(platform, requests, most=most, use=use, runs=self.runs)
+        if _is_short(requests, limits):
             self._limited[platform] = None
-        results = refused_results(requests, refused=refused, runs=self.runs, holding=holding)
-        return results, budget
+        results = refused_results(requests, refused=refused, runs=self.runs, holding=use.holding)
+        return {**results, **unlisted}, limits
 
-    def _is_owned(self, uid: str) -> bool:
+    def _may_be_listed(self, request: HostRequest, now: datetime) -> bool:
+        """Whether a TaskRun names an admitted run that may still list it as one that it made."""
+        if request.workload or not self.runs.workload_of(request.namespace, request.run_uid):
+            return False
+        return now - self._unlisted.setdefault(request.uid, now) < LISTING_MAX
+
+    def _workload_of(self, uid: str) -> str:
+        """The Workload of the admitted run that a TaskRun belongs, or belonged, to; empty for none."""
         request = self._active.get(uid)
         if request is not None:
-            return bool(request.workload)
+            return request.workload
         published = self._published_by_uid.get(uid)
-        return published is not None and bool(published.state.workload)
+        return published.state.workload if published is not None else ""
+
+    def with_returned(self, platform: str, ledger: AllocationLedger) -> AllocationLedger:
+        """`ledger` with the slots that TaskRuns which end with it give back to quota."""
+        use = host_use([ledger], self._workload_of)
+        building = Counter(
+            run_key(request.namespace, request.workload)
+            for request in self.requests(platform)
+            if request.workload and request.uid not in use.holding and self._is_ready(request)
+        )
+        ended = self.ended_without_host(platform, ledger)
+        return with_returned(ledger, ended, use=use, runs=self.runs, building=building)
+
+    def _is_ready(self, request: HostRequest) -> bool:
+        published = self._published_by_uid.get(request.uid)
+        return published is not None and published.state.state == "ready"
+
+    def ended_without_host(self, platform: str, ledger: AllocationLedger) -> list[HostState]:
+        """What was published of TaskRuns that have ended and hold nothing in `ledger` any more.
+
+        A machine must be gone, not only ended.
+        """
+        holding = {*ledger.slots, *(m.holder for m in ledger.machines.values() if not m.shared)}
+        return [
+            published.state
+            for published in self.ended_but_unreleased(platform)
+            if published.state.uid not in holding
+        ]
 
     def ended_but_unreleased(self, platform: str) -> list[PublishedState]:
         """Published states of TaskRuns of `platform` that have ended and are not `released` yet."""
@@ -423,6 +485,15 @@ class Store:
                 for slot in record.ledger.slots.values():
                     used[slot.host] = used.get(slot.host, 0) + 1
         return used
+
+
+def _is_short(requests: list[HostRequest], limits: HostLimits) -> bool:
+    """Whether some of the `requests` may wait for others of their namespace to give a host back."""
+    wanted = Counter(run_key(one.namespace, one.workload) for one in requests)
+    beyond: Counter[str] = Counter()
+    for run, count in wanted.items():
+        beyond[run.partition(":")[0]] += max(0, count - limits.runs.get(run, 0))
+    return any(beyond[namespace] > left for namespace, left in limits.direct.items())
 
 
 def _content(offer: PlatformOffer) -> tuple[object, ...]:

@@ -28,13 +28,7 @@ from services.provisioner.allocation.ledger import (
     Machine,
     is_same_user,
 )
-from services.provisioner.allocation.results import (
-    AllocationOutcome,
-    Launching,
-    Placed,
-    Preparing,
-    Result,
-)
+from services.provisioner.allocation.results import AllocationOutcome
 from services.provisioner.checks.publisher import CheckPublisher
 from services.provisioner.config.host_config import (
     Host,
@@ -53,7 +47,7 @@ from services.provisioner.telemetry import Telemetry
 from shared.bus.follow import follow, read
 from shared.bus.port import Bus, Entry, FencedError
 from shared.contracts import subjects
-from shared.contracts.kube.kinds import ADMISSION_CHECK, CONFIG_MAP, TASK_RUN
+from shared.contracts.kube.kinds import ADMISSION_CHECK, CONFIG_MAP, PIPELINE_RUN, TASK_RUN
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.hosts import HostState, PlatformOffer, PlatformState, SealKey
@@ -107,7 +101,7 @@ class Term:
             now=now,
         )
         self._unread = {"HOSTS", "OBSERVED", "CHECKS"}
-        self._admissions_needed = asyncio.Event()
+        self._runs_needed = asyncio.Event()
         self._hosts_listed = asyncio.Event()
         self._hosts_read = asyncio.Event()
         self._writing: dict[str, int] = {}
@@ -135,6 +129,7 @@ class Term:
             group.create_task(self._read_fences())
             group.create_task(self._follow_observed())
             group.create_task(self._follow_admissions())
+            group.create_task(self._follow_runs())
             group.create_task(self._follow_checks())
             group.create_task(self._decide(group))
             group.create_task(self._sweep())
@@ -220,30 +215,46 @@ class Term:
                 observed_filter(ADMISSION_CHECK, self._cluster),
                 subjects.join("observed", self._cluster, None, None, detail="synced"),
             ],
-            on_caught_up=lambda: self._caught_up("OBSERVED"),
+            on_caught_up=self._on_observed_read,
         )
+
+    def _on_observed_read(self) -> None:
+        self._read_runs_if_needed()
+        self._caught_up("OBSERVED")
 
     def _on_observed(self, observed: Observed, _: Entry) -> None:
         self._store.apply_observed(observed)
-        if self._store.needs_admissions and not self._admissions_needed.is_set():
-            self._unread.add("ADMISSIONS")
-            self._admissions_needed.set()
+        self._read_runs_if_needed()
         self._work_pending.set()
+
+    def _read_runs_if_needed(self) -> None:
+        """Read runs and decisions of quota once something asks for hosts: they cost nothing elsewhere."""
+        if self._store.needs_runs and not self._runs_needed.is_set():
+            self._unread |= {"ADMISSIONS", "PipelineRuns"}
+            self._runs_needed.set()
 
     def _on_synced(self, _synced: Synced, _: Entry) -> None:
         self._store.synced = True
         self._work_pending.set()
 
     async def _follow_admissions(self) -> None:
-        # After the records, as above: a slot is reserved after its admission was read. Where no check and
-        # no TaskRun asks for hosts, decisions of quota cost nothing here.
+        # After the records, as above: a slot is reserved after its admission was read.
         await self._hosts_read.wait()
-        await self._admissions_needed.wait()
+        await self._runs_needed.wait()
         await follow(
             self._bus,
             {Admission: self._on_admission},
             filters=[f"{subjects.ROOT}.admission.{subjects.encode(self._cluster)}.>"],
             on_caught_up=lambda: self._caught_up("ADMISSIONS"),
+        )
+
+    async def _follow_runs(self) -> None:
+        await self._runs_needed.wait()
+        await follow(
+            self._bus,
+            {Observed: self._on_observed},
+            filters=[observed_filter(PIPELINE_RUN, self._cluster)],
+            on_caught_up=lambda: self._caught_up("PipelineRuns"),
         )
 
     def _on_admission(self, admission: Admission, _: Entry) -> None:
@@ -293,17 +304,18 @@ class Term:
     async def _decide_platform(self, group: asyncio.TaskGroup, platform: str) -> None:
         before = self._store.ledger(platform)
         reserved = self._store.reservations.requests(platform, before)
-        refused, budgets = self._store.direct_limits(
+        now = self._now()
+        refused, limits = self._store.host_limits(
             platform,
             most=self._settings.direct_task_runs_max,
             refused=self._settings.task_runs_need_admitted_run,
+            now=now,
         )
         requests = [
             replace(request, existing_only=True) if request.uid in refused else request
             for request in self._store.requests(platform)
         ]
         requests += reserved
-        now = self._now()
         outcome = allocate(
             ledger=before,
             config=self._store.resolve(platform),
@@ -314,9 +326,13 @@ class Term:
             now=now,
             reports=self._controllers.pop_reports(platform),
             access=self._access,
-            budgets=budgets,
+            limits=limits,
         )
-        outcome = replace(outcome, results={**outcome.results, **refused})
+        outcome = replace(
+            outcome,
+            ledger=self._store.with_returned(platform, outcome.ledger),
+            results={**outcome.results, **refused},
+        )
         if outcome.ledger is not before:
             await self._write(outcome.ledger, now=now)
         self._telemetry.ledger_changed(platform, outcome.events)
@@ -378,11 +394,11 @@ class Term:
                 cluster=self._cluster,
                 provider=spec.provider if spec else "",
                 failed_hosts=tuple(outcome.ledger.failed_hosts.get(request.uid, ())),
-                ordered_at=_ordered_at(outcome.ledger, result),
+                ordered_at=wire.ordered_at(outcome.ledger, result),
                 now=now,
             )
             known = self._store.published(request.ref)
-            if known is None or _visible(known.state) != _visible(state):
+            if known is None or wire.visible(known.state) != wire.visible(state):
                 states.append(state)
                 if known is None or known.state.state != state.state:
                     self._telemetry.state_published(
@@ -394,15 +410,13 @@ class Term:
         self, platform: str, ledger: AllocationLedger, *, now: datetime
     ) -> list[HostState]:
         """The states of TaskRuns that ended and hold nothing: a machine must be gone, not only ended."""
-        holding = {*ledger.slots, *(m.holder for m in ledger.machines.values() if not m.shared)}
-        ended = [
-            published.state
-            for published in self._store.ended_but_unreleased(platform)
-            if published.state.uid not in holding
-        ]
+        ended = self._store.ended_without_host(platform, ledger)
         for state in ended:
             self._telemetry.host_released(state, self._store.config, now=now)
-        return [wire.to_released(state, now=now) for state in ended]
+        return [
+            wire.to_released(state, returned=state.uid in ledger.returned, now=now)
+            for state in ended
+        ]
 
     async def _publish(self, states: Sequence[HostState]) -> None:
         futures = [self._bus.publish(state) for state in states]
@@ -474,26 +488,3 @@ class Term:
             await self._bus.purge("HOSTS", published.state.subject, up_to=published.sequence)
         for check, sequence in self._store.reservations.pop_expired(before):
             await self._bus.purge("CHECKS", check.subject, up_to=sequence)
-
-
-def _ordered_at(ledger: AllocationLedger, result: Result) -> datetime | None:
-    match result:
-        case Launching(host=host) | Preparing(host=host) | Placed(host=host):
-            machine = ledger.machines.get(host)
-            return machine.launched_at if machine is not None else None
-        case _:
-            return None
-
-
-def _visible(state: HostState) -> tuple[object, ...]:
-    """The fields whose change is published."""
-    return (
-        state.uid,
-        state.state,
-        state.host,
-        state.address,
-        state.message,
-        state.secret,
-        state.sealed,
-        state.workload,
-    )

@@ -41,6 +41,7 @@ def to_ledger(state: PlatformState) -> AllocationLedger:
             uid: {host: state.failure_reasons.get(uid, {}).get(host, "") for host in names}
             for uid, names in state.failed_hosts.items()
         },
+        returned=dict(state.returned),
     )
 
 
@@ -66,6 +67,7 @@ def to_platform_state(ledger: AllocationLedger, *, now: datetime) -> PlatformSta
         refusals=dict(ledger.refusals),
         failed_hosts={uid: list(names) for uid, names in ledger.failed_hosts.items()},
         failure_reasons={uid: dict(names) for uid, names in ledger.failed_hosts.items()},
+        returned=dict(ledger.returned),
         at=now,
     )
 
@@ -133,12 +135,37 @@ def _slots(request: HostRequest, provider: str) -> dict[str, str]:
     return {**slots, "aws-ip": "1"} if provider == "aws" else slots
 
 
-def to_released(state: HostState, *, now: datetime) -> HostState:
-    """`state` after its TaskRun gave everything back."""
+def ordered_at(ledger: AllocationLedger, result: Result) -> datetime | None:
+    """When the machine of that result was ordered; None without one."""
+    match result:
+        case Launching(host=host) | Preparing(host=host) | Placed(host=host):
+            machine = ledger.machines.get(host)
+            return machine.launched_at if machine is not None else None
+        case _:
+            return None
+
+
+def visible(state: HostState) -> tuple[object, ...]:
+    """The fields whose change is published."""
+    return (
+        state.uid,
+        state.state,
+        state.host,
+        state.address,
+        state.message,
+        state.secret,
+        state.sealed,
+        state.workload,
+    )
+
+
+def to_released(state: HostState, *, returned: bool, now: datetime) -> HostState:
+    """`state` after its TaskRun gave everything back. `returned`: also its slot, to quota."""
     return HostState(
         **{
             **dict(state),
             "state": "released",
+            "slots": state.slots if returned else {},
             "secret": None,
             "sealed": None,
             "message": "",

@@ -58,6 +58,9 @@ class Field:
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
+        self.slots = SLOTS
+        """Quota of PipelineRuns in all queues."""
+
         self.running: dict[str, Object] = {}
         """Kind to what the tenant runs, admitted."""
 
@@ -113,7 +116,8 @@ class Field:
 class _Judge:
     """Counts CPU of pods and PipelineRuns that run, by what the cluster has; no label is believed."""
 
-    def __init__(self, system: System, *, pods_wait: bool) -> None:
+    def __init__(self, system: System, field: Field, *, pods_wait: bool) -> None:
+        self._field = field
         self._now = system.world.now
         self._cpu = sum(CPU.values()) - CPU["spare"] + pods_wait
         self._pods: dict[str, int] = {}
@@ -144,7 +148,7 @@ class _Judge:
         quota = self._cpu * _UNIT
         for what, running, most in (
             ("billionths of a CPU", sum(self._pods.values()), quota),
-            ("PipelineRuns", len(self._runs), SLOTS),
+            ("PipelineRuns", len(self._runs), self._field.slots),
         ):
             if running <= most:
                 self._since.pop(what, None)
@@ -212,12 +216,12 @@ def raid(act: Act, *, refuses_starts: bool, pods_wait: bool = False) -> str | No
             refuses_starts=refuses_starts,
             fixes_requests=True,
         )
-        judge = _Judge(system, pods_wait=pods_wait)
+        field = Field(Stage(system))
+        judge = _Judge(system, field, pods_wait=pods_wait)
 
         async def drive() -> None:
             for service in SERVICES:
                 system.serve(service)
-            field = Field(Stage(system))
             await _furnish(field, pods_wait=pods_wait)
             await act(field)
             await _settled(judge)

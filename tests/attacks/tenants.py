@@ -15,7 +15,15 @@ from shared.contracts.kube.names import (
     USER_PENDING,
 )
 from shared.contracts.messages.spokes import ORDER, PREBUILT_WORKLOAD
-from tests.attacks import child_writes, counts, pod_writes, spellings, states, view_writes
+from tests.attacks import (
+    child_writes,
+    counts,
+    machine_writes,
+    pod_writes,
+    spellings,
+    states,
+    view_writes,
+)
 from tests.attacks import tenant_writes as writes
 from tests.attacks.attack import Attack
 from tests.attacks.field import TENANT, Act, Field, restarted
@@ -213,7 +221,8 @@ def attacks() -> Iterator[Attack]:
             yield _row(words.format(kind=kind), _of(act, kind), waits)
     for words, single in SINGLE.items():
         yield _row(words, single)
-    for words, single in (*child_writes.ROWS.items(), *view_writes.WAYS.items()):
+    ways = (*child_writes.ROWS.items(), *view_writes.WAYS.items(), *machine_writes.ROWS.items())
+    for words, single in ways:
         yield _row(words, single)
     for words, made in counts.WAYS.items():
         yield _row(words, counts.starting(made()))

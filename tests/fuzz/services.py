@@ -126,7 +126,7 @@ def _provisioner() -> ProvisionerStore:
         cluster="hub", host_config=("machines", "host-config"), rules=RULES,
         providers=frozenset({"fake", "aws", "ibmz", "ibmp"}),
     )  # fmt: skip
-    for kind in (kinds.CONFIG_MAP, kinds.ADMISSION_CHECK, kinds.TASK_RUN):
+    for kind in (kinds.CONFIG_MAP, kinds.ADMISSION_CHECK, kinds.PIPELINE_RUN, kinds.TASK_RUN):
         store.apply_observed(observed_object(kind, objects.ALL[kind][-1]))
     store.apply_admission(_DECIDED)
     return store
@@ -136,7 +136,8 @@ def _provision(store: ProvisionerStore) -> None:
     """All inputs of a decision, as the term reads them."""
     for platform in store.pop_dirty():
         store.requests(platform), store.resolve(platform), store.ended_but_unreleased(platform)
-        store.direct_limits(platform, most=1, refused=False)
+        store.host_limits(platform, most=1, refused=False, now=NOON)
+        store.with_returned(platform, store.ledger(platform))
         store.reservations.requests(platform, store.ledger(platform))
         store.used_by_other_platforms(platform)
     store.changed_offer(NOON), store.pop_expired(NOON)

@@ -53,7 +53,14 @@ from services.provisioner.allocation.results import (
     SlotReleased,
     Waiting,
 )
-from services.provisioner.allocation.slots import Budgets, new_slot, result_of
+from services.provisioner.allocation.slots import (
+    UNLIMITED,
+    Budgets,
+    HostLimits,
+    new_slot,
+    result_of,
+    run_key,
+)
 from services.provisioner.config.host_config import (
     DynamicPlatform,
     Host,
@@ -86,7 +93,7 @@ def allocate(
     now: datetime,
     reports: Mapping[str, HostReport] | None = None,
     access: Callable[[Host | MachineSpec], HostAccess | None] = lambda _: None,
-    budgets: Mapping[str, int] | None = None,
+    limits: HostLimits = UNLIMITED,
 ) -> AllocationOutcome:
     """Run one round for one platform.
 
@@ -95,10 +102,9 @@ def allocate(
     get no second machine if theirs vanishes. `observations`: by machine name. `used_by_other_platforms`:
     static host to the slots on it that TaskRuns of other platforms hold, since a host may have changed
     its platform. `reports`: by slot uid. `access`: how to log in to a host or machine, None for no login.
-    `budgets`: namespace to the hosts that its TaskRuns of no run may still get. No entry: any number.
     """
     active = {request.uid: request for request in sorted(requests, key=lambda r: r.queue_key)}
-    round_ = _Round(ledger, config, active, settled, used_by_other_platforms, now, access, budgets)
+    round_ = _Round(ledger, config, active, settled, used_by_other_platforms, now, access, limits)
     round_.refresh_access()
     round_.release_ended()
     round_.apply_reports(reports or {})
@@ -126,7 +132,7 @@ class _Round:
         used_by_other_platforms: Mapping[str, int],
         now: datetime,
         access: Callable[[Host | MachineSpec], HostAccess | None],
-        budgets: Mapping[str, int] | None,
+        limits: HostLimits,
     ) -> None:
         self._access = access
         self._before = ledger
@@ -136,7 +142,7 @@ class _Round:
         self._settled = settled
         self._used_by_other_platforms = used_by_other_platforms
         self._now = now
-        self._budgets = Budgets(budgets)
+        self._budgets = Budgets(limits)
         self.slots = dict(ledger.slots)
         self._machines = dict(ledger.machines)
         self._attempts = dict(ledger.attempts)
@@ -300,7 +306,7 @@ class _Round:
 
     def _transfer_machine(self, request: HostRequest, slot: HostSlot | None) -> None:
         """Make `request` the holder of the slot's machine; without a slot, of one that starts."""
-        run = f"{request.namespace}:{request.workload}"
+        run = run_key(request.namespace, request.workload)
         for machine in self._machines.values():
             reserved = is_reserved(machine.holder) and machine.task_run == run
             starts = machine.state == "launching" and reserved

@@ -98,6 +98,10 @@ class AllocationLedger:
     failed_hosts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """TaskRun uid to the hosts that could not be prepared for it, in order, and the reason of each."""
 
+    returned: Mapping[str, str] = field(default_factory=dict)
+    """Uid of a TaskRun that has ended to the run whose slot it gave back, `<namespace>:<workload>`. Kept
+    until the run has no quota: it may have no other host for that slot."""
+
 
 def is_same_user(slot: HostSlot, other: HostSlot) -> bool:
     """Whether both slots have one user on one host. A host may have several names for its address."""

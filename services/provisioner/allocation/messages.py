@@ -53,6 +53,15 @@ def namespace_limited(namespace: str) -> str:
     )
 
 
+def run_limited(namespace: str) -> str:
+    """Why a TaskRun of an admitted run waits though a host is free."""
+    return (
+        "the PipelineRun has no quota left for another host of this platform, and in namespace "
+        f"{namespace} as many have a host without quota as may have one at a time "
+        "(SLUICE_DIRECT_TASK_RUNS_MAX)"
+    )
+
+
 def _noted(text: str, failed: Mapping[str, str]) -> str:
     note = failure_note(failed)
     return f"{text} ({note})" if note else text

@@ -1,30 +1,62 @@
 """A slot as it is given to a TaskRun, and the result that follows from it. Pure."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
 
 from services.provisioner.allocation.ledger import HostAccess, HostSlot, SlotState
-from services.provisioner.allocation.messages import failure_note, namespace_limited
+from services.provisioner.allocation.messages import failure_note, namespace_limited, run_limited
 from services.provisioner.allocation.results import Placed, Preparing, Waiting
 from services.provisioner.naming import build_user_name
 from services.provisioner.task_runs.requests import HostRequest
 
 
-class Budgets:
-    """How many hosts the TaskRuns of no admitted run may still get in one round, by namespace."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostLimits:
+    """How many more hosts those who ask for one platform may get in one round."""
 
-    def __init__(self, left: Mapping[str, int] | None = None) -> None:
-        """`left`: a namespace without an entry may have any number."""
-        self._left = dict(left or {})
+    direct: Mapping[str, int] = field(default_factory=dict)
+    """Namespace to the hosts that its TaskRuns may get beyond the quota of runs. No entry: any number."""
+
+    runs: Mapping[str, int] = field(default_factory=dict)
+    """Run to the hosts that its TaskRuns may get on its quota."""
+
+    holding: frozenset[str] = frozenset()
+    """Uids of TaskRuns that have a host already, which may end: they are counted."""
+
+
+UNLIMITED: Final = HostLimits()
+
+
+class Budgets:
+    """What is left of the limits during one round."""
+
+    def __init__(self, limits: HostLimits) -> None:
+        self._direct = dict(limits.direct)
+        self._runs = dict(limits.runs)
+        self._holding = limits.holding
 
     def use(self, request: HostRequest) -> Waiting | None:
-        """Count a host for `request`. Returns what to tell it if its namespace may have no more."""
+        """Count a host for `request`. Returns what to tell it if it may have none."""
         namespace = request.namespace
-        if request.workload or namespace not in self._left:
+        if request.reserved or (request.workload and request.uid in self._holding):
             return None
-        if self._left[namespace] <= 0:
-            return Waiting(message=namespace_limited(namespace))
-        self._left[namespace] -= 1
+        run = run_key(namespace, request.workload)
+        if request.workload and self._runs.get(run, 0) > 0:
+            self._runs[run] -= 1
+            return None
+        if namespace not in self._direct:
+            return None
+        if self._direct[namespace] <= 0:
+            limited = run_limited if request.workload else namespace_limited
+            return Waiting(message=limited(namespace))
+        self._direct[namespace] -= 1
         return None
+
+
+def run_key(namespace: str, workload: str) -> str:
+    """The name of a run in records and counts: `<namespace>:<workload>`."""
+    return f"{namespace}:{workload}"
 
 
 def new_slot(

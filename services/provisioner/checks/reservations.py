@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-import structlog
-
 from services.provisioner.allocation.ledger import RESERVED_PREFIX, AllocationLedger
+from services.provisioner.allocation.ownership import reserved_slots
 from services.provisioner.allocation.results import Failed, Launching, Placed, Result, Waiting
 from services.provisioner.config.host_config import HostConfig, slots_of
 from services.provisioner.task_runs.requests import HostRequest
@@ -20,13 +19,10 @@ from shared.contracts.controllers import MACHINES
 from shared.contracts.kube.bodies import spec_of
 from shared.contracts.kube.kinds import ADMISSION_CHECK
 from shared.contracts.kube.names import slot_resource
-from shared.contracts.kube.quantities import QuantityError, amount
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.observed import Observed
 from shared.contracts.refs import WorkloadRef
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +89,7 @@ class Reservations:
             self._unanswered[ref] = None
         elif before is None:
             return set()
-        return {r for one in (before, admission) if one is not None for r in _reserved_slots(one)}
+        return {r for one in (before, admission) if one is not None for r in reserved_slots(one)}
 
     def apply_check_state(self, state: CheckState, sequence: int) -> None:
         """Apply a published answer, of this replica or of an earlier leader, unless a newer one is known."""
@@ -130,7 +126,7 @@ class Reservations:
         for ref, admission in self._admissions.items():
             if not self.checks_of(admission):
                 continue
-            wanted = _reserved_slots(admission).get(resource, 0)
+            wanted = reserved_slots(admission).get(resource, 0)
             uids = [_slot_uid(admission, resource, n) for n in range(wanted)]
             if admission.state == "admitted":
                 uids = _held_uids(ledger, _uid_prefix(admission))
@@ -191,7 +187,7 @@ class Reservations:
     def _unconfigured_failure(self, admission: Admission, config: HostConfig) -> str | None:
         """Why a slot failed whose platform left the configuration; None if there is no such slot."""
         configured = {slot_resource(platform) for platform in config.platforms}
-        for resource in sorted(_reserved_slots(admission).keys() - configured):
+        for resource in sorted(reserved_slots(admission).keys() - configured):
             result = self._results.get(_slot_uid(admission, resource, 0))
             if isinstance(result, Failed):
                 return f"{resource}: {result.message}"
@@ -229,21 +225,9 @@ def _held_uids(ledger: AllocationLedger, prefix: str) -> list[str]:
     return sorted({uid for uid in (*ledger.slots, *holders) if uid.startswith(prefix)})
 
 
-def _reserved_slots(admission: Admission) -> dict[str, int]:
-    """Resource to the reserved amount, for all resources: any of them could be a platform's."""
-    slots: dict[str, int] = {}
-    for pod_set in admission.pod_sets:
-        for resource, text in pod_set.usage.items():
-            try:
-                slots[resource] = slots.get(resource, 0) + amount(resource, text)
-            except QuantityError:
-                log.warning("quantity skipped", resource=resource, quantity=text)
-    return slots
-
-
 def _demand(admission: Admission, config: HostConfig) -> Iterator[tuple[str, int, int]]:
     """Platforms that serve the reservation, with the slots that it needs and those that exist."""
-    reserved = _reserved_slots(admission)
+    reserved = reserved_slots(admission)
     for platform, platform_config in sorted(config.platforms.items()):
         wanted, available = reserved.get(slot_resource(platform), 0), slots_of(platform_config)
         if wanted and available is not None:

@@ -47,7 +47,7 @@ class HostState(Message):
 
     slots: dict[str, str] = {}
     """Resources of that workload that count a machine of this platform. Quota releases them with the state
-    `released`."""
+    `released`, which names none if the run had the machine beyond its quota."""
 
     at: Moment
 
@@ -146,6 +146,10 @@ class PlatformState(Message):
 
     failure_reasons: dict[str, dict[str, str]] = {}
     """TaskRun uid to the reason of each of those hosts."""
+
+    returned: dict[str, str] = {}
+    """Uid of a TaskRun that has ended to the run whose slot it gave back, `<namespace>:<workload>`. Kept
+    until the run has no quota."""
 
     at: Moment
 

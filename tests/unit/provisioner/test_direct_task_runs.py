@@ -33,6 +33,7 @@ def test_task_run_that_names_reserved_run_does_not_take_its_slot() -> None:
             assert waiting.workload == "", "quota gives nothing back for it"
             assert await harness.recorded_slots("linux/ppc64le") == [(RUN, "held")]
             await harness.publish_admission("admitted", USAGE)
+            await harness.list_as_made("forged")
             assert (await harness.wait_for("forged", "ready")).workload == RUN
 
         harness.run_with_check(scenario, config=ONE)
@@ -60,7 +61,7 @@ def test_task_run_stays_with_its_run_after_run_lost_quota() -> None:
         async def scenario() -> None:
             await harness.publish_admission("admitted", USAGE)
             build = task_run_of_run("build", "linux/ppc64le")
-            await harness.observe_task_run(build)
+            await harness.observe_build(build)
             assert (await harness.wait_for("build", "ready")).workload == RUN
             await harness.publish_admission("released", USAGE)
             await harness.finish_task_run(build)
@@ -89,7 +90,7 @@ def test_direct_task_runs_of_namespace_have_limited_number_of_hosts() -> None:
                 )
             await harness.observe_task_run(task_run("other", "linux/ppc64le", namespace="team-b"))
             await harness.publish_admission("admitted", USAGE)
-            await harness.observe_task_run(task_run_of_run("of-run", "linux/ppc64le"))
+            await harness.observe_build(task_run_of_run("of-run", "linux/ppc64le"))
             await harness.wait_for("of-run", "ready")
             await harness.finish_task_run(builds[1])
             await asyncio.sleep(60)
@@ -129,7 +130,7 @@ def test_only_task_runs_of_admitted_runs_get_hosts_if_so_set() -> None:
             await harness.observe_task_run(task_run("direct", "linux/ppc64le"))
             failed = await harness.wait_for("direct", "failed")
             assert "metadata.ownerReferences: the TaskRun belongs to no admitted" in failed.message
-            await harness.observe_task_run(task_run_of_run("build", "linux/ppc64le"))
+            await harness.observe_build(task_run_of_run("build", "linux/ppc64le"))
             await asyncio.sleep(30)
             waiting = await harness.wait_for("build", "waiting")
             assert waiting.message == "the PipelineRun that owns the TaskRun is not admitted"

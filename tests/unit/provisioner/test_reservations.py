@@ -8,7 +8,7 @@ import pytest
 
 from services.provisioner.providers.port import ProviderRefusedError
 from shared.bus.port import CaughtUp
-from shared.contracts.kube.kinds import ADMISSION_CHECK, Object
+from shared.contracts.kube.kinds import ADMISSION_CHECK, PIPELINE_RUN, Object
 from shared.contracts.kube.names import workload_name
 from shared.contracts.messages.admissions import Admission, AdmissionState, PodSetAssignment
 from shared.contracts.messages.checks import CheckState
@@ -30,6 +30,8 @@ class QuotaHarness(ProvisionerHarness):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._number = 0
+        self._made: list[str] = []
+        """TaskRuns that the run lists."""
 
     def run_with_check(
         self,
@@ -64,6 +66,19 @@ class QuotaHarness(ProvisionerHarness):
         await self.bus.publish(admission)
         return admission
 
+    async def observe_build(self, obj: Object) -> None:
+        """Let the watcher observe a TaskRun that Tekton made for the run, and that the run lists."""
+        await self.observe_task_run(obj)
+        await self.list_as_made(obj["metadata"]["name"])
+
+    async def list_as_made(self, *names: str) -> None:
+        """Let the watcher observe that the run lists these TaskRuns, too, as those that it made."""
+        self._made += names
+        children = [
+            {"apiVersion": "tekton.dev/v1", "kind": "TaskRun", "name": name} for name in self._made
+        ]
+        await self.observe(PIPELINE_RUN, pipeline_run({"childReferences": children}))
+
     async def check_state(self, name: str = RUN) -> CheckState | None:
         entry = self.server.latest("CHECKS", f"sluice.check.hub.team-a.{name}.machines.provisioner")
         return CheckState.decode(entry.data) if entry else None
@@ -84,8 +99,14 @@ class QuotaHarness(ProvisionerHarness):
         return [(seat.name, seat.state) for seat in record.seats] if record else []
 
 
+def pipeline_run(status: Object, *, uid: str = "run-1", name: str = "release") -> Object:
+    """The run, with that status."""
+    metadata = {"name": name, "namespace": "team-a", "uid": uid}
+    return {"metadata": metadata, "spec": {}, "status": status}
+
+
 def task_run_of_run(name: str, platform: str = "linux/arm64", *, created: int = 0) -> Object:
-    """A TaskRun of the run."""
+    """A TaskRun that names the run as its owner."""
     owner = {
         "apiVersion": "tekton.dev/v1",
         "kind": "PipelineRun",
@@ -115,7 +136,7 @@ def test_check_is_ready_when_machines_run_and_task_runs_get_them() -> None:
             )
             build = task_run_of_run("build")
             began = asyncio.get_running_loop().time()
-            await harness.observe_task_run(build)
+            await harness.observe_build(build)
             host = await harness.wait_for("build", "ready")
             assert host.host == machine
             assert asyncio.get_running_loop().time() - began < 1, "it did not wait for a machine"
@@ -143,7 +164,7 @@ def test_reserved_slot_is_not_given_to_older_task_run() -> None:
             waiting = await harness.wait_for("older", "waiting")
             assert waiting.message == "all hosts of linux/ppc64le are busy"
             build = task_run_of_run("build", "linux/ppc64le", created=60)
-            await harness.observe_task_run(build)
+            await harness.observe_build(build)
             await harness.wait_for("build", "ready")
             await harness.finish_task_run(build)
             await harness.wait_for("older", "ready")
@@ -181,7 +202,7 @@ def test_run_admitted_before_machine_is_up_gets_that_machine() -> None:
             await harness.wait_for_check("Pending")
             # Somebody took the check out of the queue.
             await harness.publish_admission("admitted", {"linux-arm64": "1"})
-            await harness.observe_task_run(task_run_of_run("build"))
+            await harness.observe_build(task_run_of_run("build"))
             host = await harness.wait_for("build", "ready")
             assert list(harness.cloud.machines) == [host.host]
 
@@ -294,7 +315,7 @@ def test_crash_at_any_time_gives_one_machine_and_one_answer(after: float) -> Non
             assert len(harness.cloud.machines) == 1
             await harness.publish_admission("admitted", {"linux-arm64": "1"})
             harness.world.crash("provisioner", down_seconds=5)
-            await harness.observe_task_run(task_run_of_run("build"))
+            await harness.observe_build(task_run_of_run("build"))
             await harness.wait_for("build", "ready")
             assert len(harness.cloud.machines) == 1
 

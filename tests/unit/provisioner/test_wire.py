@@ -25,6 +25,7 @@ def full_ledger() -> AllocationLedger:
             refusals={"uid-c": "no"},
         ),
         failed_hosts={"uid-a": {"x": "no answer", "y": ""}},
+        returned={"uid-d": "team-a:run"},
     )
 
 
@@ -36,7 +37,15 @@ def test_ledger_is_unchanged_after_encoding_and_decoding() -> None:
 def test_released_state_keeps_all_but_secrets_and_message() -> None:
     placed = Placed(host="m", address="10.0.0.1", sealed="box")
     state = to_host_state(request("a"), placed, cluster="hub", provider="fake", now=NOON)
-    released = to_released(state, now=NOON)
+    released = to_released(state, returned=True, now=NOON)
     assert (released.state, released.secret, released.sealed) == ("released", None, None)
     same = released.model_dump(exclude={"state", "secret", "sealed"})
     assert same == state.model_dump(exclude={"state", "secret", "sealed"})
+
+
+def test_released_state_of_a_host_beyond_the_quota_gives_nothing_back() -> None:
+    own = replace(request("a"), workload="run")
+    placed = Placed(host="m", address="10.0.0.1")
+    state = to_host_state(own, placed, cluster="hub", provider="fake", now=NOON)
+    slots = [to_released(state, returned=each, now=NOON).slots for each in (True, False)]
+    assert slots == [{"linux-arm64": "1"}, {}]

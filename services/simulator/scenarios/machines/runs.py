@@ -125,6 +125,15 @@ class Runs:
             await asyncio.sleep(RETRY_SECONDS)
         return None
 
+    async def _list(self, number: int, names: list[str]) -> None:
+        """Write into the run's status which TaskRuns it made, as Tekton does."""
+        api_version, kind = kinds.TASK_RUN.api_version, kinds.TASK_RUN.kind
+        made = [{"apiVersion": api_version, "kind": kind, "name": name} for name in names]
+        status = {"status": {"childReferences": made}}
+        await self._system.kube.patch(
+            kinds.PIPELINE_RUN, NAMESPACE, f"run-{number}", status, subresource="status"
+        )
+
     async def _build(self, number: int, uid: str, platforms: list[str], dice: Random) -> None:
         """Create TaskRuns on some of its platforms; return when they have ended."""
         names = []
@@ -148,6 +157,7 @@ class Runs:
                 },
             }
             names.append((await self._system.kube.create(kinds.TASK_RUN, body))["metadata"]["name"])
+        await self._list(number, names)
         while names:
             there = {
                 one["metadata"]["name"]: one
