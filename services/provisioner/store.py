@@ -7,8 +7,7 @@ The store can be read again from the bus, so losing it loses nothing.
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
-from typing import Final
+from datetime import datetime
 
 import structlog
 
@@ -19,6 +18,7 @@ from services.provisioner.allocation.ownership import (
     RunAdmissions,
     host_limits,
     host_use,
+    is_short,
     refused_results,
     with_returned,
 )
@@ -38,6 +38,7 @@ from services.provisioner.task_runs.listed import ListedTaskRuns
 from services.provisioner.task_runs.requests import (
     HostRequest,
     TaskRunRef,
+    has_completed,
     has_ended,
     has_finalizer,
     to_host_request,
@@ -49,10 +50,6 @@ from shared.contracts.messages.hosts import HostState, PlatformOffer, PlatformSt
 from shared.contracts.messages.observed import Observed
 
 log = structlog.get_logger(__name__)
-
-LISTING_MAX: Final = timedelta(seconds=30)
-"""How long a TaskRun that names an admitted run waits until the run lists it. Tekton writes both within the
-same second; a busy one needs some more."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,9 +93,6 @@ class Store:
         self.reservations = Reservations(cluster)
         self.runs = RunAdmissions()
         self._listed = ListedTaskRuns()
-        self._unlisted: dict[str, datetime] = {}
-        """Uid of a TaskRun that its run does not list to the time since when it waits for that."""
-
         self._by_run: dict[tuple[str, str], dict[str, None]] = {}
         """Namespace and uid of a run to the active TaskRuns that name it as their owner."""
 
@@ -116,6 +110,9 @@ class Store:
 
         self._active: dict[str, HostRequest] = {}
         """By uid: TaskRuns that ask for a host and have not ended."""
+
+        self._completed: set[str] = set()
+        """Uids of TaskRuns that ended with their pods, until that is published."""
 
         self._uids: dict[TaskRunRef, str] = {}
         """Uid of the active TaskRun with that name."""
@@ -194,9 +191,8 @@ class Store:
         ref = TaskRunRef(observed.namespace, observed.name)
         before = self._uids.get(ref)
         if before is not None and before != observed.uid:
-            self._end(
-                ref, before
-            )  # A new TaskRun has the name, and the end of the old was not seen.
+            # A new TaskRun has the name, and the end of the old was not seen.
+            self._end(ref, before)
         if observed.deleted:
             self._existing.discard(ref)
             self._end(ref, observed.uid)
@@ -208,6 +204,11 @@ class Store:
         if request is not None:
             self._existing.add(ref)
         if has_ended(observed.body):
+            if has_completed(observed.body) and self._state_of(observed.uid) not in {
+                None,
+                "released",
+            }:
+                self._completed.add(observed.uid)
             self._end(ref, observed.uid)
             if request is not None and ref not in self._published and has_finalizer(observed.body):
                 self._publish_lost(request)
@@ -262,7 +263,7 @@ class Store:
 
     def _end(self, ref: TaskRunRef, uid: str) -> None:
         request = self._active.pop(uid, None)
-        self._unlisted.pop(uid, None)
+        self._listed.forget(uid)
         if request is not None:
             self._forget_run(request)
             self._by_platform[request.platform].pop(uid, None)
@@ -293,9 +294,8 @@ class Store:
     def store_record(self, ledger: AllocationLedger, sequence: int) -> None:
         """Store a ledger as it is in the log at `sequence`."""
         self.records[ledger.platform] = StoredRecord(ledger=ledger, sequence=sequence)
-        self._dirty.update(
-            self._limited
-        )  # A TaskRun of that namespace may have given its host back.
+        # A TaskRun of that namespace may have given its host back.
+        self._dirty.update(self._limited)
         self._limited.clear()
 
     def store_published(self, state: HostState, sequence: int) -> None:
@@ -307,7 +307,9 @@ class Store:
             self._published_by_uid.pop(before.state.uid, None)
         published = PublishedState(state=state, sequence=sequence)
         self._published[ref] = self._published_by_uid[state.uid] = published
-        if state.state != "released":
+        if state.state == "released":
+            self._completed.discard(state.uid)
+        else:
             self._unreleased.setdefault(state.platform, {})[ref] = None
 
     def pop_expired(self, before: datetime) -> list[PublishedState]:
@@ -360,7 +362,7 @@ class Store:
             },
             at=now,
         )
-        if self.offer is not None and _content(self.offer) == _content(offer):
+        if self.offer is not None and wire.content(self.offer) == wire.content(offer):
             self._offered = current
             return None
         return offer
@@ -406,7 +408,7 @@ class Store:
         if isinstance(self.resolve(platform), LocalPlatform | str):
             return {**unlisted}, UNLIMITED  # Nothing is given away there.
         limits = host_limits(platform, requests, most=most, use=use, runs=self.runs)
-        if _is_short(requests, limits):
+        if is_short(requests, limits):
             self._limited[platform] = None
         results = refused_results(requests, refused=refused, runs=self.runs, holding=use.holding)
         return {**results, **unlisted}, limits
@@ -415,7 +417,7 @@ class Store:
         """Whether a TaskRun names an admitted run that may still list it as one that it made."""
         if request.workload or not self.runs.workload_of(request.namespace, request.run_uid):
             return False
-        return now - self._unlisted.setdefault(request.uid, now) < LISTING_MAX
+        return self._listed.may_list(request.uid, now)
 
     def _workload_of(self, uid: str) -> str:
         """The Workload of the admitted run that a TaskRun belongs, or belonged, to; empty for none."""
@@ -431,14 +433,19 @@ class Store:
         building = Counter(
             run_key(request.namespace, request.workload)
             for request in self.requests(platform)
-            if request.workload and request.uid not in use.holding and self._is_ready(request)
+            if request.workload
+            and request.uid not in use.holding
+            and self._state_of(request.uid) == "ready"
         )
         ended = self.ended_without_host(platform, ledger)
+        if isinstance(self.resolve(platform), LocalPlatform):
+            # Its pod is its host: one whose end Tekton does not tell may go on.
+            ended = [state for state in ended if state.uid in self._completed]
         return with_returned(ledger, ended, use=use, runs=self.runs, building=building)
 
-    def _is_ready(self, request: HostRequest) -> bool:
-        published = self._published_by_uid.get(request.uid)
-        return published is not None and published.state.state == "ready"
+    def _state_of(self, uid: str) -> str | None:
+        published = self._published_by_uid.get(uid)
+        return published.state.state if published is not None else None
 
     def ended_without_host(self, platform: str, ledger: AllocationLedger) -> list[HostState]:
         """What was published of TaskRuns that have ended and hold nothing in `ledger` any more.
@@ -485,16 +492,3 @@ class Store:
                 for slot in record.ledger.slots.values():
                     used[slot.host] = used.get(slot.host, 0) + 1
         return used
-
-
-def _is_short(requests: list[HostRequest], limits: HostLimits) -> bool:
-    """Whether some of the `requests` may wait for others of their namespace to give a host back."""
-    wanted = Counter(run_key(one.namespace, one.workload) for one in requests)
-    beyond: Counter[str] = Counter()
-    for run, count in wanted.items():
-        beyond[run.partition(":")[0]] += max(0, count - limits.runs.get(run, 0))
-    return any(beyond[namespace] > left for namespace, left in limits.direct.items())
-
-
-def _content(offer: PlatformOffer) -> tuple[object, ...]:
-    return (offer.cluster, offer.configured, offer.platforms, offer.problems)

@@ -25,7 +25,7 @@ from services.provisioner.task_runs.ssh_secret import (
 )
 from shared.contracts.kube.names import slot_resource
 from shared.contracts.messages import hosts
-from shared.contracts.messages.hosts import HostState, PlatformState
+from shared.contracts.messages.hosts import HostState, PlatformOffer, PlatformState
 
 
 def to_ledger(state: PlatformState) -> AllocationLedger:
@@ -172,3 +172,8 @@ def to_released(state: HostState, *, returned: bool, now: datetime) -> HostState
             "at": now,
         }
     )
+
+
+def content(offer: PlatformOffer) -> tuple[object, ...]:
+    """The fields of an offer whose change is published."""
+    return (offer.cluster, offer.configured, offer.platforms, offer.problems)

@@ -167,6 +167,15 @@ def host_limits(
     return HostLimits(direct=left, runs=of_runs, holding=use.holding)
 
 
+def is_short(requests: Iterable[HostRequest], limits: HostLimits) -> bool:
+    """Whether some of the `requests` may wait for others of their namespace to give a host back."""
+    wanted = Counter(run_key(one.namespace, one.workload) for one in requests)
+    beyond: Counter[str] = Counter()
+    for run, count in wanted.items():
+        beyond[run.partition(":")[0]] += max(0, count - limits.runs.get(run, 0))
+    return any(beyond[namespace] > left for namespace, left in limits.direct.items())
+
+
 def with_returned(
     ledger: AllocationLedger,
     ended: Iterable[HostState],

@@ -6,6 +6,7 @@ pkg/apis/pipeline/v1/pipelinerun_types.go, `ChildReferences`).
 """
 
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from shared.contracts.kube.bodies import Body, annotations_of, maps_at, status_of
@@ -13,6 +14,10 @@ from shared.contracts.kube.conditions import SUCCEEDED, has_status
 from shared.contracts.kube.kinds import TASK_RUN
 from shared.contracts.kube.names import TRUNCATED
 from shared.contracts.messages.observed import Observed
+
+LISTING_MAX: Final = timedelta(seconds=30)
+"""How long a TaskRun that names an admitted run waits until the run lists it. Tekton writes both within the
+same second; a busy one needs some more."""
 
 _NONE: Final[frozenset[str]] = frozenset()
 
@@ -26,6 +31,9 @@ class ListedTaskRuns:
 
         self._names: dict[tuple[str, str], frozenset[str]] = {}
         """Namespace and uid of a run to the names of its TaskRuns."""
+
+        self._missed: dict[str, datetime] = {}
+        """Uid of a TaskRun to the time since when it waits for its run to list it."""
 
     def observe(self, run: Observed) -> str | None:
         """Apply an observed PipelineRun. Returns its uid if it lists others than before."""
@@ -56,6 +64,14 @@ class ListedTaskRuns:
     def lists(self, namespace: str, uid: str, task_run: str) -> bool:
         """Whether the run `uid` says that it made the TaskRun of that name."""
         return task_run in self._names.get((namespace, uid), _NONE)
+
+    def may_list(self, task_run: str, now: datetime) -> bool:
+        """Whether a TaskRun may be listed soon that is not yet. `task_run`: its uid."""
+        return now - self._missed.setdefault(task_run, now) < LISTING_MAX
+
+    def forget(self, task_run: str) -> None:
+        """Forget a TaskRun that has ended. `task_run`: its uid."""
+        self._missed.pop(task_run, None)
 
 
 def _listed(run: Body) -> Iterator[str]:

@@ -14,7 +14,7 @@ from shared.contracts.kube.bodies import (
     labels_of,
     spec_of,
 )
-from shared.contracts.kube.conditions import SUCCEEDED, has_status
+from shared.contracts.kube.conditions import SUCCEEDED, find_condition, has_status
 from shared.contracts.kube.kinds import PIPELINE_RUN
 from shared.contracts.kube.names import TRACEPARENT_ANNOTATION
 from shared.contracts.multi_platform import (
@@ -24,6 +24,10 @@ from shared.contracts.multi_platform import (
     TASK_TYPE_LABEL,
     mounts_secret,
 )
+
+_POD_FAILED: Final = frozenset({"Failed"})
+"""Reasons of a TaskRun that failed because its pod did: tektoncd/pipeline@v1.0.0
+pkg/apis/pipeline/v1/taskrun_types.go, `TaskRunReasonFailed`."""
 
 _EPOCH: Final = datetime.fromtimestamp(0, tz=UTC)
 
@@ -105,6 +109,20 @@ def has_ended(task_run: Body) -> bool:
     """Whether the TaskRun is done or being deleted, so that it needs its host no more."""
     deleted = bool(task_run["metadata"].get("deletionTimestamp"))
     return deleted or has_status(task_run, SUCCEEDED, "True", "False")
+
+
+def has_completed(task_run: Body) -> bool:
+    """Whether the pod of the TaskRun has ended, too, by the word of Tekton.
+
+    Tekton deletes the pod of one that is cancelled or timed out, and its user says how long it may end. The
+    pod of one that is being deleted may run on.
+    """
+    if task_run["metadata"].get("deletionTimestamp"):
+        return False
+    condition = find_condition(task_run, SUCCEEDED)
+    if condition is None or condition.get("status") not in {"True", "False"}:
+        return False
+    return condition.get("status") == "True" or condition.get("reason") in _POD_FAILED
 
 
 def has_finalizer(task_run: Body) -> bool:

@@ -302,3 +302,35 @@ def test_reserved_slot_counts_as_one_that_its_run_has() -> None:
             assert "the PipelineRun has no quota left" in waiting.message
 
         harness.run_with_check(scenario, config={**ONE, **second})
+
+
+@pytest.mark.parametrize(
+    ("end", "slots"),
+    [
+        pytest.param({"status": "True", "reason": "Succeeded"}, 1, id="succeeds"),
+        pytest.param({"status": "False", "reason": "Failed"}, 1, id="fails"),
+        pytest.param({"status": "False", "reason": "TaskRunCancelled"}, 0, id="is cancelled"),
+        pytest.param({"status": "False", "reason": "TaskRunTimeout"}, 0, id="takes too long"),
+        pytest.param(None, 0, id="is being deleted"),
+    ],
+)
+def test_slot_of_a_build_in_its_own_pod_goes_back_when_the_pod_has_ended(
+    end: Object | None, slots: int
+) -> None:
+    """The user of a pod says how long it may end; of a host, its TaskRun's end locks the user out."""
+    with QuotaHarness() as harness:
+
+        async def scenario() -> None:
+            await harness.publish_admission("admitted", {"linux-x86-64": "1"})
+            build = task_run_of_run("build", "linux/x86_64")
+            await harness.observe_build(build)
+            await harness.wait_for("build", "ready")
+            if end is None:
+                build["metadata"]["deletionTimestamp"] = "2026-01-01T00:10:00Z"
+            else:
+                build["status"]["conditions"] = [{"type": "Succeeded", **end}]
+            await harness.observe_task_run(build)
+            released = await harness.wait_for("build", "released")
+            assert len(released.slots) == slots
+
+        harness.run_with_check(scenario)
