@@ -23,7 +23,7 @@ from services.provisioner.allocation.ownership import (
     with_returned,
 )
 from services.provisioner.allocation.results import Result
-from services.provisioner.allocation.slots import UNLIMITED, HostLimits, run_key
+from services.provisioner.allocation.slots import UNLIMITED, HostLimits
 from services.provisioner.checks.reservations import Reservations
 from services.provisioner.config.host_config import (
     NO_CONFIG,
@@ -431,7 +431,7 @@ class Store:
         """`ledger` with the slots that TaskRuns which end with it give back to quota."""
         use = host_use([ledger], self._workload_of)
         building = Counter(
-            run_key(request.namespace, request.workload)
+            request.run
             for request in self.requests(platform)
             if request.workload
             and request.uid not in use.holding

@@ -59,7 +59,6 @@ from services.provisioner.allocation.slots import (
     HostLimits,
     new_slot,
     result_of,
-    run_key,
 )
 from services.provisioner.config.host_config import (
     DynamicPlatform,
@@ -306,9 +305,8 @@ class _Round:
 
     def _transfer_machine(self, request: HostRequest, slot: HostSlot | None) -> None:
         """Make `request` the holder of the slot's machine; without a slot, of one that starts."""
-        run = run_key(request.namespace, request.workload)
         for machine in self._machines.values():
-            reserved = is_reserved(machine.holder) and machine.task_run == run
+            reserved = is_reserved(machine.holder) and machine.task_run == request.run
             starts = machine.state == "launching" and reserved
             if machine.shared or not (machine.name == slot.host if slot else starts):
                 continue

@@ -13,8 +13,8 @@ import structlog
 
 from services.provisioner.allocation.ledger import AllocationLedger, is_reserved
 from services.provisioner.allocation.results import Failed, Result, Waiting
-from services.provisioner.allocation.slots import HostLimits, run_key
-from services.provisioner.task_runs.requests import HostRequest
+from services.provisioner.allocation.slots import HostLimits
+from services.provisioner.task_runs.requests import HostRequest, run_key
 from shared.contracts.kube.names import slot_resource
 from shared.contracts.kube.quantities import QuantityError, amount
 from shared.contracts.messages.admissions import HOLDING, Admission
@@ -161,7 +161,7 @@ def host_limits(
         namespace = request.namespace
         left[namespace] = most - use.direct[namespace] - beyond[namespace]
         if request.workload:
-            run = run_key(namespace, request.workload)
+            run = request.run
             had = use.of_runs[platform, run]
             of_runs[run] = max(0, use.left_of(runs, platform, run) - had)
     return HostLimits(direct=left, runs=of_runs, holding=use.holding)
@@ -169,7 +169,7 @@ def host_limits(
 
 def is_short(requests: Iterable[HostRequest], limits: HostLimits) -> bool:
     """Whether some of the `requests` may wait for others of their namespace to give a host back."""
-    wanted = Counter(run_key(one.namespace, one.workload) for one in requests)
+    wanted = Counter(one.run for one in requests)
     beyond: Counter[str] = Counter()
     for run, count in wanted.items():
         beyond[run.partition(":")[0]] += max(0, count - limits.runs.get(run, 0))

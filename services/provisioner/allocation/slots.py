@@ -41,7 +41,7 @@ class Budgets:
         namespace = request.namespace
         if request.reserved or (request.workload and request.uid in self._holding):
             return None
-        run = run_key(namespace, request.workload)
+        run = request.run
         if request.workload and self._runs.get(run, 0) > 0:
             self._runs[run] -= 1
             return None
@@ -52,11 +52,6 @@ class Budgets:
             return Waiting(message=limited(namespace))
         self._direct[namespace] -= 1
         return None
-
-
-def run_key(namespace: str, workload: str) -> str:
-    """The name of a run in records and counts: `<namespace>:<workload>`."""
-    return f"{namespace}:{workload}"
 
 
 def new_slot(

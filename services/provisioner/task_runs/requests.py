@@ -70,9 +70,19 @@ class HostRequest:
         return TaskRunRef(self.namespace, self.name)
 
     @property
+    def run(self) -> str:
+        """See `run_key`. Without meaning if it belongs to no run."""
+        return run_key(self.namespace, self.workload)
+
+    @property
     def queue_key(self) -> tuple[datetime, str, str]:
         """Sort key of waiting requests: the oldest first, names break ties."""
         return (self.created_at, self.namespace, self.name)
+
+
+def run_key(namespace: str, workload: str) -> str:
+    """The name of a run in records and counts: `<namespace>:<workload>`."""
+    return f"{namespace}:{workload}"
 
 
 def to_host_request(task_run: Body) -> HostRequest | None:
