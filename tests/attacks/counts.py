@@ -32,6 +32,14 @@ def _ray(**group: Any) -> Object:
     return {"headGroupSpec": {"template": _template()}, "workerGroupSpecs": [worker]}
 
 
+def _wrapper(api_version: str, kind: str) -> Object:
+    spec = {"replicas": PODS, "parallelism": PODS, "template": _template()}
+    inside = {"apiVersion": api_version, "kind": kind, "metadata": {"name": "in"}, "spec": spec}
+    declared = [{"path": "template.spec.template", "replicas": 1}]
+    component = {"template": inside, "podSets": declared}
+    return _created("workload.codeflare.dev/v1beta2", "AppWrapper", components=[component])
+
+
 def starting(made: Object) -> Act:
     """Create it, and have it admitted for less than it runs."""
 
@@ -63,4 +71,9 @@ WAYS: Final[Mapping[str, Callable[[], Object]]] = {
     "creates a RayJob with fewer workers than its least": lambda: _created(
         "ray.io/v1", "RayJob", rayClusterSpec=_LEAST, shutdownAfterJobFinishes=True
     ),
+    "wraps a ReplicaSet, and declares less than it makes": lambda: _wrapper(
+        "apps/v1", "ReplicaSet"
+    ),
+    "wraps a CronJob, and declares less than it makes": lambda: _wrapper("batch/v1", "CronJob"),
+    "wraps a Job of another version, and declares less": lambda: _wrapper("batch/v2", "Job"),
 }

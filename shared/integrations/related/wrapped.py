@@ -17,6 +17,20 @@ ITEMS_MAX: Final = 256
 """How many objects one may wrap: more than this is looked at by nobody. Most have no pods."""
 
 
+_MAKE_PODS: Final = frozenset(
+    {
+        ("", "ReplicationController"),
+        ("apps", "ReplicaSet"),
+        ("apps", "DaemonSet"),
+        ("batch", "CronJob"),
+        ("ray.io", "RayCronJob"),
+        ("sparkoperator.k8s.io", "ScheduledSparkApplication"),
+        ("argoproj.io", "CronWorkflow"),
+    }
+)
+"""Group and kind of what makes pods as it likes, and has no Integration: on each node, at each hour."""
+
+
 class Reader(Protocol):
     """What is asked of the Integration of a wrapped object."""
 
@@ -80,9 +94,11 @@ def pods_inside(item: Any, plan: WrappedPlan, where: str, reader_of: ReaderOf) -
 def refusals_inside(item: Any, plan: WrappedPlan, where: str, reader_of: ReaderOf) -> Iterator[str]:
     """Yield why the object in an item cannot be counted or stopped: path, value and cause."""
     given = found(item, plan.object)
-    inner = _without_status(given) if isinstance(given, dict) else {}
+    inner = _as_made(given) if isinstance(given, dict) else {}
     reader = _reader(inner, reader_of)
-    if reader is not None and not reader.looks_elsewhere and reader.matches(inner):
+    if reader is None or _why_unread(inner, reader) is not None:
+        return  # That is a fault of the object already.
+    if reader.matches(inner):
         for refusal in reader.refusals(inner):
             yield f"{_path(where, plan.object)}.{refusal}"
 
@@ -95,34 +111,62 @@ def _inner(item: Any, plan: WrappedPlan, where: str) -> Object:
     inner = found(item, plan.object)
     if not isinstance(inner, dict):
         raise ObjectError(f"{_path(where, plan.object)}: must be an object")
-    return _without_status(inner)
+    return _as_made(inner)
 
 
-def _without_status(inner: Object) -> Object:
-    """What is to be made has no status yet, whatever its author writes into it."""
-    return {key: value for key, value in inner.items() if key != "status"}
+def _as_made(inner: Object) -> Object:
+    """What is to be made has no status yet, and no owner but its wrapper, whatever is written into it."""
+    made = {key: value for key, value in inner.items() if key != "status"}
+    metadata = made.get("metadata")
+    if isinstance(metadata, dict) and "ownerReferences" in metadata:
+        kept = {key: value for key, value in metadata.items() if key != "ownerReferences"}
+        made["metadata"] = kept
+    return made
 
 
 def _reader(inner: Object, reader_of: ReaderOf) -> Reader | None:
-    """The Integration of a wrapped object; None if there is none for the version in which it is written."""
-    version, kind = inner.get("apiVersion"), inner.get("kind")
-    group = version.rpartition("/")[0] if isinstance(version, str) else ""
-    reader = reader_of(group, kind) if isinstance(kind, str) else None
-    return reader if reader is not None and reader.kind.api_version == version else None
+    """The Integration of a wrapped object; None for a kind without one."""
+    kind = inner.get("kind")
+    return reader_of(_group(inner), kind) if isinstance(kind, str) else None
+
+
+def _group(inner: Object) -> str:
+    version = inner.get("apiVersion")
+    return version.rpartition("/")[0] if isinstance(version, str) else ""
+
+
+def _why_unread(inner: Object, reader: Reader | None) -> str | None:
+    """Why nobody counts the pods of a wrapped object, whatever is declared: field, value and cause."""
+    kind, version = inner.get("kind"), inner.get("apiVersion")
+    if reader is None:
+        if not isinstance(kind, str) or (_group(inner), kind) not in _MAKE_PODS:
+            return None
+        return (
+            f"kind: {kind!r}: its pods are not counted inside another object, whatever podSets says of them: "
+            "write a kind that is, such as Job or Deployment"
+        )
+    if reader.kind.api_version != version:
+        return (
+            f"apiVersion: {version!r}: its pods are read only in version {reader.kind.api_version}: "
+            "write that"
+        )
+    if reader.looks_elsewhere:
+        return (
+            f"kind: {kind!r}: its pods are not in it but in other objects, which is not read inside another "
+            "one; give it a queue of its own instead"
+        )
+    return None
 
 
 def _known(
     inner: Object, plan: WrappedPlan, where: str, reader_of: ReaderOf
 ) -> Iterator[tuple[Tokens, Object]]:
     reader = _reader(inner, reader_of)
+    here = _path(where, plan.object)
+    if (why := _why_unread(inner, reader)) is not None:
+        raise ObjectError(f"{here}.{why}")
     if reader is None:
         return
-    here = _path(where, plan.object)
-    if reader.looks_elsewhere:
-        raise ObjectError(
-            f"{here}.kind: {reader.kind.kind!r}: its pods are not in it but in other objects, which is not "
-            "read inside another one; give it a queue of its own instead"
-        )
     try:
         yield from reader.counted(inner)
     except ObjectError as error:

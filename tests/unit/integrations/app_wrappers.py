@@ -30,6 +30,16 @@ def job(cpu: str = "1", **spec: Any) -> Object:
     return component("batch/v1", "Job", spec={"template": template(cpu), **spec})
 
 
+def maker(api_version: str, kind: str) -> Object:
+    """An object that makes pods, of which less is declared than it makes."""
+    return component(
+        api_version,
+        kind,
+        declared=[{"path": "template.spec.template", "replicas": 1}],
+        spec={"replicas": 50, "template": template("1")},
+    )
+
+
 def crew(cpu: str = "1", *, declared: Any) -> Object:
     """An object of a kind without an Integration."""
     return component(
@@ -110,6 +120,30 @@ INFERRED: Final[dict[str, tuple[Object, list[tuple[int, str]]]]] = {
         component("apps/v1", "StatefulSet", spec={"template": template("1")}),
         [(1, "1")],
     ),
+    "a LeaderWorkerSet, whose leaders come last": (
+        component(
+            "leaderworkerset.x-k8s.io/v1",
+            "LeaderWorkerSet",
+            spec={
+                "replicas": 2,
+                "leaderWorkerTemplate": {
+                    "size": 3,
+                    "leaderTemplate": template("100"),
+                    "workerTemplate": template("1"),
+                },
+            },
+        ),
+        [(4, "1"), (2, "100")],
+    ),
+    "a Pod that names a controller": (
+        component(
+            "v1",
+            "Pod",
+            metadata={"ownerReferences": [{"kind": "TaskRun", "controller": True}]},
+            **template("3"),
+        ),
+        [(1, "3")],
+    ),
     "what makes no pods": (SERVICE, []),
     "a kind that nobody reads": (crew(declared=None), []),
 }
@@ -180,6 +214,50 @@ WRONG: Final[dict[str, tuple[Object, str]]] = {
     "an AppWrapper": (
         component(VERSION, "AppWrapper", spec={"components": []}),
         "template.kind: 'AppWrapper': its pods are not in it but in other objects",
+    ),
+    "a ReplicaSet of apps/v1, whatever is declared": (
+        maker("apps/v1", "ReplicaSet"),
+        "template.kind: 'ReplicaSet': its pods are not counted inside another object",
+    ),
+    "a ReplicationController of v1, whatever is declared": (
+        maker("v1", "ReplicationController"),
+        "template.kind: 'ReplicationController': its pods are not counted inside another object",
+    ),
+    "a DaemonSet of apps/v1, whatever is declared": (
+        maker("apps/v1", "DaemonSet"),
+        "template.kind: 'DaemonSet': its pods are not counted inside another object",
+    ),
+    "a CronJob of batch/v1, whatever is declared": (
+        maker("batch/v1", "CronJob"),
+        "template.kind: 'CronJob': its pods are not counted inside another object",
+    ),
+    "a CronJob of batch/v1beta1, whatever is declared": (
+        maker("batch/v1beta1", "CronJob"),
+        "template.kind: 'CronJob': its pods are not counted inside another object",
+    ),
+    "a RayCronJob of ray.io/v1, whatever is declared": (
+        maker("ray.io/v1", "RayCronJob"),
+        "template.kind: 'RayCronJob': its pods are not counted inside another object",
+    ),
+    "a ScheduledSparkApplication of sparkoperator.k8s.io/v1beta2, whatever is declared": (
+        maker("sparkoperator.k8s.io/v1beta2", "ScheduledSparkApplication"),
+        "template.kind: 'ScheduledSparkApplication': its pods are not counted inside another object",
+    ),
+    "a CronWorkflow of argoproj.io/v1alpha1, whatever is declared": (
+        maker("argoproj.io/v1alpha1", "CronWorkflow"),
+        "template.kind: 'CronWorkflow': its pods are not counted inside another object",
+    ),
+    "a Job of another version than is read": (
+        maker("batch/v1beta1", "Job"),
+        "template.apiVersion: 'batch/v1beta1': its pods are read only in version batch/v1",
+    ),
+    "an AppWrapper of another version": (
+        maker("workload.codeflare.dev/v1beta1", "AppWrapper"),
+        "template.apiVersion: 'workload.codeflare.dev/v1beta1': its pods are read only in version workload",
+    ),
+    "a kind that is a list": (
+        {**maker("apps/v1", "ReplicaSet"), "template": {"apiVersion": "apps/v1", "kind": ["Job"]}},
+        "podSets[0].path: 'template.spec.template': template has no 'spec'",
     ),
     "an object that its own Integration cannot read": (
         component("batch/v1", "Job", spec={"parallelism": "many", "template": template("1")}),

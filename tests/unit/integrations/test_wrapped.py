@@ -145,7 +145,7 @@ def test_number_of_pod_sets_and_of_components_is_bounded() -> None:
     assert problem.endswith("spec.components: more than 256 items are more than are looked at")
 
 
-def test_home_made_kind_is_read_by_its_own_document_in_every_version_of_it() -> None:
+def test_home_made_kind_is_read_by_its_own_document_in_the_version_of_that() -> None:
     integrations = Integrations()
     integrations.apply({**document(), "metadata": {**document()["metadata"], "uid": "u"}})
     inside = {
@@ -159,7 +159,8 @@ def test_home_made_kind_is_read_by_its_own_document_in_every_version_of_it() -> 
     assert [one["count"] for one in integration.pod_sets(obj)] == [7]
     assert integration_of(obj).pod_sets(obj) == []
     newer = wrapper({"template": {**inside, "apiVersion": "example.com/v2"}})
-    assert integration.pod_sets(newer) == []
+    with pytest.raises(ObjectError, match=r"only in version example[.]com/v1:"):
+        integration.pod_sets(newer)
 
 
 def test_everything_that_can_wait_is_its_child_and_its_pods_are_left_alone() -> None:
