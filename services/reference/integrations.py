@@ -32,10 +32,10 @@ what one makes of an object (exit status 0: it is in order and reads the object;
 does not mean the object, refuses it or fails on it; 2: a file is wrong).
 
 * Expressions are of the Common Expression Language, with optional fields (`spec.?parallelism.orValue(1)`),
-  `cel.bind`, the functions on strings, and two of ours. `"1,3-5".indexesBelow(4)`: how many whole numbers
+  `cel.bind`, the functions on strings, and three of ours. `"1,3-5".indexesBelow(4)`: how many whole numbers
   below 4 such a text names, here 2. `map.valuesIn(["x"])`: how many values of a map or a list are among those
-  texts. They are type-checked when the document is loaded; what is wrong is refused with field, line and
-  reason.
+  texts. `"4g".mebibytes()`: a size as the JVM has it, in MiB; a number alone is MiB. They are
+  type-checked when the document is loaded; what is wrong is refused with field, line and reason.
 * All expressions that look at one object share 10,000 loop steps. One that needs more, fails on an object,
   or returns another type than it must makes that object wait, with the field and the reason: an unknown
   `held` counts as held, an unknown `active` as not held.

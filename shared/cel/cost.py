@@ -326,5 +326,6 @@ _FUNCTIONS: Final[Mapping[str, Called]] = {
     "join": _joined,
     "format": _formatted,
     "indexesBelow": _indexes,
+    "mebibytes": _measured,
     "valuesIn": _nothing,
 }

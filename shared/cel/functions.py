@@ -3,6 +3,7 @@
 In CEL the same takes a loop, and a copy of its result for each item of the loop.
 """
 
+import re
 from typing import Any, Final
 
 from cel_expr_python import cel
@@ -10,9 +11,15 @@ from cel_expr_python import cel
 _PART_MAX: Final = 37
 """Characters of a range of two numbers of 64 bits. Many digits take long to read."""
 
+_SIZE: Final = re.compile(r"([0-9]{1,18})([a-z]{0,2})")
+_UNITS: Final = {"": 20, "b": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50}
+"""Bits by which the units of the JVM are larger than a byte."""
+
+_BITS_MAX: Final = 62
+
 
 def extension() -> Any:
-    """`indexesBelow` and `valuesIn`, for an environment."""
+    """`indexesBelow`, `mebibytes` and `valuesIn`, for an environment."""
     list_, map_ = cel.Type.List(cel.Type.DYN), cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
     text, number = cel.Type.STRING, cel.Type.INT
 
@@ -22,6 +29,7 @@ def extension() -> Any:
         )
 
     below = method("indexes_below", number, [text, number], _indexes_below)
+    size = method("mebibytes", number, [text], _mebibytes)
     among = [
         method("values_of_map_in", number, [map_, list_], _values_in),
         method("values_of_list_in", number, [list_, list_], _values_in),
@@ -30,6 +38,7 @@ def extension() -> Any:
         "sluicegate",
         [
             cel.FunctionDecl("indexesBelow", [below]),
+            cel.FunctionDecl("mebibytes", [size]),
             cel.FunctionDecl("valuesIn", among),
         ],
     )
@@ -58,6 +67,25 @@ def _indexes_below(text: str, limit: int) -> int:
             count += max(min(end + 1, limit) - max(start, following), 0)
             following = end + 1
     return count
+
+
+def _mebibytes(text: str) -> int:
+    """Return the whole MiB of a size as the JVM has it: `512m`, `4g`, `1tb`; a number alone is MiB.
+
+    Raises `ValueError` for another text, or a size that no 64 bits hold.
+    """
+    found = _SIZE.fullmatch(text.strip().lower()) if len(text) <= _PART_MAX else None
+    unit = (
+        None
+        if found is None
+        else _UNITS.get(found[2] if found[2] == "b" else found[2].removesuffix("b"))
+    )
+    if found is None or unit is None:
+        raise ValueError(f"{text[:_PART_MAX]!r} is no size such as 512m or 4g")
+    size = int(found[1]) << unit
+    if size.bit_length() > _BITS_MAX:
+        raise ValueError(f"{text[:_PART_MAX]!r} is too large")
+    return size >> _UNITS["m"]
 
 
 def _values_in(values: Any, texts: list[Any]) -> int:

@@ -40,6 +40,11 @@ def _wrapper(api_version: str, kind: str) -> Object:
     return _created("workload.codeflare.dev/v1beta2", "AppWrapper", components=[component])
 
 
+def _spark(**spec: Any) -> Object:
+    roles = {"driver": {}, "executor": {"instances": 1}}
+    return _created("sparkoperator.k8s.io/v1beta2", "SparkApplication", **{**roles, **spec})
+
+
 def starting(made: Object) -> Act:
     """Create it, and have it admitted for less than it runs."""
 
@@ -76,4 +81,10 @@ WAYS: Final[Mapping[str, Callable[[], Object]]] = {
     ),
     "wraps a CronJob, and declares less than it makes": lambda: _wrapper("batch/v1", "CronJob"),
     "wraps a Job of another version, and declares less": lambda: _wrapper("batch/v2", "Job"),
+    "creates a SparkApplication with cores and no request": lambda: _spark(
+        driver={"cores": PODS}, executor={"cores": PODS}
+    ),
+    "creates a SparkApplication that asks in its configuration": lambda: _spark(
+        sparkConf={"spark.kubernetes.executor.request.cores": str(PODS)}
+    ),
 }

@@ -228,6 +228,10 @@ def test_after_a_loop_that_needs_too_much_no_other_loop_is_tried() -> None:
 FUNCTIONS = {
     "counts texts of a map": ("spec.m.valuesIn(['x', 'y']) == 2", True),
     "counts texts of a list": ("['x', 'x', 'z'].valuesIn(['x']) == 2", True),
+    "reads sizes of the JVM": (
+        "['512m', '4gb', '1T', '1500k', '7', '9b'].map(s, s.mebibytes()) == [512, 4096, 1048576, 1, 7, 0]",
+        True,
+    ),
     "counts no index twice": ("'1,1-3,2-4,9'.indexesBelow(5) == 4", True),
 }
 

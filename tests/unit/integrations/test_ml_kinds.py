@@ -230,7 +230,7 @@ def test_memory_and_devices_of_spark_are_read_as_its_operator_reads_them() -> No
         {
             "name": "spark-kubernetes-executor",
             "resources": {
-                "requests": {"memory": "4Gi"},
+                "requests": {"cpu": "1", "memory": "4505Mi"},
                 "limits": {"cpu": "2", "memory": "5000Mi", "nvidia.com/gpu": 1},
             },
         },
