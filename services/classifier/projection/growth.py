@@ -99,7 +99,8 @@ def _outgrown_by_what_had_ended(
     """Return pod sets of which more pods run than have quota, and how many; None if there are none.
 
     The quota of pods that have ended is others'. A controller may forget them nevertheless, and make them
-    anew: that of a Job does where its user lowers the completions and raises them again.
+    anew: that of a Job does where its user lowers the completions and raises them again. It also makes pods
+    anew beside those that are ending, time and again if their user deletes them.
     """
     admission, original = status_of(holder).get("admission") or {}, pod_sets_by_name(holder)
     given = {p.get("name"): p.get("count") for p in admission.get("podSetAssignments") or []}
@@ -107,10 +108,10 @@ def _outgrown_by_what_had_ended(
     for pod_set in asked:
         name, back = pod_set.name, pod_set.reclaimable
         runs, count = running.get(name, 0), given.get(name)
-        if not back or count is None:
+        if count is None:
             continue
         was = int((original.get(name) or {}).get("count") or 0)
-        if runs > min(int(count), was - back):
+        if runs > (min(int(count), was - back) if back else max(int(count), was)):
             more[name] = runs
     return more or None
 

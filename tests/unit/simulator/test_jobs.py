@@ -1,5 +1,7 @@
 """Jobs, their pods, nodes, and namespaces."""
 
+import pytest
+
 from services.simulator.cluster.api import DeleteOptions
 from services.simulator.cluster.kinds.catalogue import JOBS, NAMESPACES, NODES, PODS
 from services.simulator.cluster.kinds.registry import Obj
@@ -309,3 +311,22 @@ def test_same_seed_gives_the_same_history() -> None:
     assert len(first) > 30
     assert first == history(1)
     assert first != history(2)
+
+
+@pytest.mark.parametrize(("policy", "made"), [("TerminatingOrFailed", 4), ("Failed", 2)])
+@pytest.mark.parametrize("mode", ["NonIndexed", "Indexed"])
+def test_pods_are_replaced_as_the_policy_says(policy: str, made: int, mode: str) -> None:
+    async def story(cluster: Cluster) -> None:
+        asked = job(parallelism=2, completions=2, podReplacementPolicy=policy, completionMode=mode)
+        await cluster.create(JOBS, asked)
+        await cluster.after(4)
+        for pod in cluster.api.store.objects(PODS):
+            cluster.api.delete_now(pod)
+        await cluster.after(0.5)
+        status = cluster.job()["status"]
+        assert len(pods(cluster)) == made
+        assert (status["terminating"], status.get("active", 0)) == (2, made - 2)
+        await cluster.after(5)
+        assert cluster.job()["status"]["active"] == 2
+
+    in_cluster(story)

@@ -31,6 +31,12 @@ def _ended(obj: Obj) -> bool:
     return False
 
 
+def _waits_for_ending(obj: Obj) -> bool:
+    """Whether a pod is made anew when the one before it is gone, not when that is told to end."""
+    spec = obj["spec"]
+    return spec.get("podReplacementPolicy") == "Failed" or spec.get("podFailurePolicy") is not None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pods:
     """The pods of one Job by state."""
@@ -227,10 +233,11 @@ class JobController(Controller):
         if self._backs_off(stored, pods):
             await self._report(stored, pods, {})
             return
+        ending = len(pods.terminating) if _waits_for_ending(stored.obj) else 0
         missing = self._wanted(stored, pods) - len(pods.active)
         if missing < 0:
             await self._delete(pods.active[missing:])
-        for _ in range(min(max(missing, 0), PODS_PER_STEP_MAX)):
+        for _ in range(min(max(missing - ending, 0), PODS_PER_STEP_MAX)):
             await self._create_pod(stored)
         await self._report(stored, self._pods(stored), {})
 
@@ -258,6 +265,8 @@ class JobController(Controller):
         if stored.obj["spec"].get("completionMode") == "Indexed":
             pods = self._pods(stored)
             taken = pods.indexes(pods.active) | pods.completed
+            if _waits_for_ending(stored.obj):
+                taken |= pods.indexes(pods.terminating)
             index = next(i for i in range(len(taken) + 1) if i not in taken)
             annotations[INDEX] = str(index)
             name = {"generateName": f"{stored.name}-{index}-"}

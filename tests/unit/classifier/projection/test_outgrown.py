@@ -115,6 +115,26 @@ def test_job_of_which_more_runs_than_has_quota_is_outgrown(
     assert states[-1].outgrown == outgrown
 
 
+ENDING: dict[str, tuple[Json, Json | None]] = {
+    "each is replaced once, as where nodes are drained": ({"active": 3, "terminating": 3}, None),
+    "more are ending than run at once": ({"active": 3, "terminating": 4}, {"main": 7}),
+    "more are ending, and none is replaced yet": ({"terminating": 4}, {"main": 4}),
+    "one is ending, and others have ended": ({"active": 2, "terminating": 1, "succeeded": 2}, None),
+}
+
+
+@pytest.mark.parametrize(("status", "outgrown"), ENDING.values(), ids=ENDING)
+def test_job_whose_pods_are_deleted_again_and_again_is_outgrown(
+    status: Json, outgrown: Json | None
+) -> None:
+    spec = {"suspend": False, "parallelism": 3, "completions": 4}
+    state = projected(
+        seen(kinds.WORKLOAD, with_quota("train", "u-1", 3)),
+        seen(kinds.JOB, job(spec=spec, status=status)),
+    )
+    assert state.outgrown == outgrown
+
+
 RAY = Kind(group="ray.io", version="v1", plural="rayclusters", kind="RayCluster")
 
 
