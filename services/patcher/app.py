@@ -311,6 +311,7 @@ def _groups(parts: _Dependencies) -> tuple[GroupController, tuple[Loop, ...]]:
         upkeep=upkeep,
         now=parts.now,
         not_seen_seconds=parts.settings.not_seen_seconds,
+        transformed=parts.configuration.resources.transformed,
     )
     return groups, (gates.run, upkeep.run)
 

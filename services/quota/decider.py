@@ -388,7 +388,8 @@ class Decider:
 
     def _evict_if_tampered(self, state: WorkloadState, holding: Admission | QuotaHeld) -> None:
         """Evict a workload that somebody changed behind quota's back; for a deleted object only once."""
-        why = outbound.eviction_cause(state, holding)
+        ignores = self.engine.policy.ignore_undeclared
+        why = outbound.eviction_cause(state, holding, ignore_undeclared=ignores)
         known = state.deleting and self._deleted_objects.get(state.ref) == state.deleting
         if why is None or known:
             return

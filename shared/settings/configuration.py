@@ -177,6 +177,12 @@ class Resources(Section):
     device_class_mappings: tuple[Any, ...] = ()
     """Not used: pods with claims for devices wait, because devices are not counted."""
 
+    @property
+    def transformed(self) -> frozenset[str]:
+        """Resources that are counted otherwise than they are asked for."""
+        outputs = (name for one in self.transformations for name in one.outputs)
+        return frozenset((*outputs, *(one.input for one in self.transformations)))
+
     @model_validator(mode="after")
     def _prefixes_need_blocking(self) -> "Resources":
         if self.exclude_resource_prefixes and self.quota_check_strategy == "IgnoreUndeclared":

@@ -33,6 +33,7 @@ from shared.contracts.kube.conditions import (
     message_of,
 )
 from shared.contracts.kube.kinds import WORKLOAD, Object
+from shared.contracts.kube.quantities import parse_quantity
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.reasons import WORKLOAD_DELETED
@@ -73,6 +74,8 @@ class GroupController:
     upkeep: GroupUpkeep
     now: Callable[[], datetime]
     not_seen_seconds: float
+    transformed: frozenset[str] = frozenset()
+    """Resources that quota counts otherwise than pods ask for them."""
 
     def find(self, state: WorkloadState, integration: Integration) -> tuple[Body, Integration]:
         """The group of a workload in the form of an object, and what reads it. Raises `LaterError`.
@@ -119,7 +122,8 @@ class GroupController:
         """
         by_role = {info.name: info for info in infos}
         templates = templates_of(workload)
-        room, larger = room_of(group, workload), too_large(group, templates)
+        granted = self._granted(admission)
+        room, larger = room_of(group, workload), too_large(group, templates, granted)
         targets: list[tuple[Member, PodSetInfo]] = []
         kept: list[tuple[Member, str]] = []
         for member in sorted((group.members[name] for name in group.waiting), key=by_age):
@@ -158,6 +162,20 @@ class GroupController:
                 newest = max(newest, result)
         return Released(newest, refused)
 
+    def _granted(self, admission: Admission) -> dict[str, dict[str, int]]:
+        """What quota counts for one pod of each role, of resources that are counted as they are asked for."""
+        if admission.unplanned:
+            return {}
+        return {
+            one.name: {
+                resource: parse_quantity(text) // one.count
+                for resource, text in one.usage.items()
+                if resource not in self.transformed
+            }
+            for one in admission.pod_sets
+            if one.count > 0
+        }
+
     async def _release_one(
         self,
         group: Group,
@@ -176,7 +194,8 @@ class GroupController:
         def patch(current: Body) -> Patch | None:
             if not member_of(current, integration).waits:
                 return None
-            if beyond(spec_of(current), map_at(admitted, "spec")):
+            granted = self._granted(admission).get(info.name)
+            if beyond(spec_of(current), map_at(admitted, "spec"), granted):
                 return None  # It was changed meanwhile: the state that tells so comes.
             check_not_stopped(current, admission, known=obj)
             (own,) = integration.pod_sets(current)

@@ -355,16 +355,21 @@ def _from_wire(pod_set: PodSetAssignment) -> AssignedPodSet:
 # Changes behind quota's back -------------------------------------------------------------------
 
 
-def eviction_cause(state: WorkloadState, holding: Admission | QuotaHeld) -> tuple[str, str] | None:
+def eviction_cause(
+    state: WorkloadState, holding: Admission | QuotaHeld, *, ignore_undeclared: bool = False
+) -> tuple[str, str] | None:
     """(reason, message) if somebody changed the job so that it must stop and queue again.
 
     Causes are a deleted Workload object of ours and a job that asks for more than it was granted, by a
-    decision or by the admission on record that it has just taken over.
+    decision or by the admission on record that it has just taken over. With `ignore_undeclared` what was
+    granted of no resource is not counted.
     """
     is_ours = state.owner is not None and state.on_eviction == "suspend"
     if state.deleting and is_ours and holding.state in {"reserved", "admitted"}:
         return WORKLOAD_DELETED, "The workload is deleted"
-    if holding.state != "admitted" or not (excess := list(_excess(state, holding))):
+    if holding.state != "admitted" or not (
+        excess := list(_excess(state, holding, ignore_undeclared=ignore_undeclared))
+    ):
         return None
     what = ", ".join(excess)
     if state.inadmissible and not state.pod_sets:
@@ -420,7 +425,9 @@ def uncounted_reason(
     return "" if cause is None else cause[0]
 
 
-def _excess(state: WorkloadState, holding: Admission | QuotaHeld) -> Iterator[str]:
+def _excess(
+    state: WorkloadState, holding: Admission | QuotaHeld, *, ignore_undeclared: bool
+) -> Iterator[str]:
     """What a running job asks for beyond its admission, in words."""
     pods = state.outgrown or {}
     now = {pod_set.name: pod_set for pod_set in state.pod_sets} if state.enlarged else {}
@@ -434,6 +441,8 @@ def _excess(state: WorkloadState, holding: Admission | QuotaHeld) -> Iterator[st
         if granted.name not in now:
             continue
         for resource, text in now[granted.name].requests.items():
+            if ignore_undeclared and resource not in granted.usage:
+                continue
             used = granted.usage.get(resource, "0")
             asked = nearest_amount(resource, text) * granted.count
             if asked <= recorded_amount(resource, used):

@@ -17,17 +17,28 @@ Variant = tuple[str, str]
 """Role, and digest of what objects ask for."""
 
 
-def beyond(spec: Object, admitted: Object) -> str:
-    """Return what a pod spec asks for beyond the admitted one, in words; empty if nothing."""
-    if asked_by(spec) == asked_by(admitted):
+Granted = Mapping[str, int]
+"""Resource to the billionths that quota counts for one object, where it counts what is asked for."""
+
+
+def beyond(spec: Object, admitted: Object, granted: Granted | None = None) -> str:
+    """Return what a pod spec asks for beyond the admitted one, in words; empty if nothing.
+
+    The admitted template may be newer than the decision: of a pod that took the place of a smaller one.
+    """
+    if not granted and asked_by(spec) == asked_by(admitted):
         return ""
     try:
-        return ", ".join(_more(spec, admitted))
+        return ", ".join(_more(spec, admitted, granted or {}))
     except QuantityError as error:
         return f"an amount that cannot be read ({error})"
 
 
-def too_large(group: Group, templates: Mapping[str, Object]) -> dict[Variant, str]:
+def too_large(
+    group: Group,
+    templates: Mapping[str, Object],
+    granted: Mapping[str, Granted] | None = None,
+) -> dict[Variant, str]:
     """Return what objects ask for beyond their role, in words. `templates`: by role, as admitted."""
     found: dict[Variant, str] = {}
     for name, admitted in templates.items():
@@ -35,16 +46,18 @@ def too_large(group: Group, templates: Mapping[str, Object]) -> dict[Variant, st
         for asks, variant in ({} if role is None else role.variants).items():
             if variant.template is None:
                 continue  # Its release says what cannot be read.
-            more = beyond(map_at(variant.template, "spec"), map_at(admitted, "spec"))
+            given = (granted or {}).get(name)
+            more = beyond(map_at(variant.template, "spec"), map_at(admitted, "spec"), given)
             if more and variant.count > 0:
                 found[name, asks] = more
     return found
 
 
-def _more(spec: Object, admitted: Object) -> Iterator[str]:
+def _more(spec: Object, admitted: Object, granted: Granted) -> Iterator[str]:
     given = requested_by(admitted)
     for resource, value in requested_by(spec).items():
-        if value > (most := given.get(resource, 0)):
+        most = given.get(resource, 0)
+        if value > (most := min(most, granted.get(resource, most))):
             yield f"{format_quantity(value)} {resource}, admitted {format_quantity(most)}"
     for template, number in sorted(
         (Counter(claims_of(spec)) - Counter(claims_of(admitted))).items()

@@ -74,6 +74,16 @@ def test_pod_asks_for_more_than_was_admitted(
     assert bool(found) == bool(expected)
 
 
+def test_pod_as_its_template_is_too_large_where_quota_counts_less() -> None:
+    """The template is of a pod that came behind the decision, in the place of a smaller one."""
+    large = spec("8")
+    assert beyond(large, large, {"cpu": 10**9}) == "8 cpu, admitted 1"
+    assert beyond(large, large, {"cpu": 8 * 10**9, "memory": 0}) == ""
+    group = group_of(pod("x", cpu="8"))
+    found = too_large(group, {"a": {"spec": large}}, {"a": {"cpu": 10**9}})
+    assert [*found.values()] == ["8 cpu, admitted 1"]
+
+
 OTHER_ROLES: dict[str, tuple[Object, Object]] = {
     "sidecars": (STARTS, SIDECARS),
     "a limit that is a request": (LIMITED, {"containers": [{"name": "c"}]}),
