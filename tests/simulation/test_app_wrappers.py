@@ -65,7 +65,10 @@ async def test_object_inside_an_app_wrapper_runs_on_its_quota_and_is_counted_onc
     await stage.settle()
     assert (await stage.fresh(first))["spec"]["suspend"] is True
     assert not await stage.is_admitted(second), "the Job inside still runs"
-    await stage.kube.delete(JOB, "team-a", "inside")
+    for each in ("inside", "early"):
+        assert not await stage.is_admitted(second)
+        await stage.kube.delete(JOB, "team-a", each)
+        await stage.settle()
     await stage.until_admitted(second)
     [component] = (await stage.fresh(first))["spec"]["components"]
     assert "podSetInfos" not in component
