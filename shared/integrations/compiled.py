@@ -89,6 +89,7 @@ class PodSetPlan:
     min_count: Slot | None
     reclaimable: Slot | None
     running: Slot | None
+    ending: Slot | None
     requests: tuple[tuple[str, Slot], ...]
     annotations: str
     order: tuple[str, ...] = ()
@@ -111,7 +112,7 @@ class PodSetPlan:
     def slots(self) -> Iterator[Slot]:
         """All expressions of the entry that are evaluated for each version of an object."""
         single = (self.when, self.name_from, self.count, self.min_count)
-        for slot in (*single, self.reclaimable, self.running):
+        for slot in (*single, self.reclaimable, self.running, self.ending):
             if slot is not None:
                 yield slot
         for _, slot in (*self.requests, *self.added):
@@ -297,6 +298,7 @@ def _pod_set(checking: _Checking, index: int, entry: PodSetSpec) -> PodSetPlan:
             (*here, "reclaimable"), entry.reclaimable, _INT_OR_NONE, each=number
         ),
         running=checking.slot((*here, "running"), entry.running, _INT_OR_NONE, each=number),
+        ending=checking.slot((*here, "ending"), entry.ending, _INT_OR_NONE, each=number),
         requests=amounts("requests", entry.requests),
         annotations=entry.requests_from_annotations or "",
         order=tuple(entry.order or ()),

@@ -341,6 +341,10 @@ class Integration:
         """Pod set to the number of its pods that run, where the document says how that is told."""
         return {a.name: a.running for a in self._views.of(obj).pod_sets if a.running > 0}
 
+    def ending(self, obj: Object) -> dict[str, int]:
+        """Pod set to the number of its pods that were told to end and still run."""
+        return {a.name: a.ending for a in self._views.of(obj).pod_sets if a.ending > 0}
+
     def variants(self, obj: Object) -> list[Object]:
         """What single pods ask for, in the form of pod sets, where they can differ from their pod set."""
         del obj
@@ -445,10 +449,7 @@ class Integration:
                 return self.hold(obj)
 
     def end(self, obj: Object) -> list[Object] | None:
-        """JSON patch that ends an object for good, so that a copy can wait in its place.
-
-        None if the kind does not support that.
-        """
+        """JSON patch that ends an object for good, so that a copy can wait in its place; None: it cannot."""
         if not self._patches.says("end"):
             return None
         return [_uid_test(obj), *self._patches.written("end", obj)]

@@ -64,6 +64,7 @@ class Asked(NamedTuple):
     min_count: int | None
     reclaimable: int
     running: int
+    ending: int
     requests: Mapping[str, str]
     added: Mapping[str, str] = {}
     """What each pod asks for beyond its template."""
@@ -303,6 +304,7 @@ class _PodSetReader:
                 ("least", plan.min_count),
                 ("done", plan.reclaimable),
                 ("running", plan.running),
+                ("ending", plan.ending),
             )
             if slot is not None
         ]
@@ -333,7 +335,7 @@ class _PodSetReader:
         self, obj: Object, results: list[Any], at: int, key: str, name: str, problems: list[str]
     ) -> Asked | None:
         count: int | None = 1
-        least = done = running = None
+        least = done = running = ending = None
         for reader in self._scalars:
             value = reader.read(results[at], problems)
             at += 1
@@ -349,6 +351,8 @@ class _PodSetReader:
                     done = _whole(value, reader.slot, problems)
                 case "running":
                     running = _whole(value, reader.slot, problems)
+                case "ending":
+                    ending = _whole(value, reader.slot, problems)
                 case _:
                     name = value or ""
         requests, added = (
@@ -368,6 +372,7 @@ class _PodSetReader:
             min_count=least,
             reclaimable=done or 0,
             running=running or 0,
+            ending=ending or 0,
             requests=requests,
             added=added,
         )

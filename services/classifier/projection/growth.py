@@ -8,7 +8,7 @@ from services.classifier.projection.pods.pod_templates import pod_spec_of
 from shared.contracts.kube.bodies import Body, spec_of, status_of
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.quantities import amount
-from shared.contracts.messages.workloads import PodSet
+from shared.contracts.messages.workloads import PodSet, WorkloadState
 from shared.integrations import Integration
 
 Resolve = Callable[[list[str], list[Object]], list[PodSet]]
@@ -35,11 +35,47 @@ def growth_fields(
     released = integration.released(job)
     outgrown = _outgrown(current, holder, released)
     if released is None and outgrown is None:
-        outgrown = _outgrown_by_what_had_ended(integration.running(job), holder, asked)
+        outgrown = _outgrown_by_what_had_ended(job, integration, holder, asked)
     return {
         "outgrown": outgrown or _outgrown_by_more_pod_sets(raw, holder, resolve),
         "enlarged": integration.can_stop and _enlarged(pods, holder, resolve),
     }
+
+
+def running_fields(
+    job: Body,
+    integration: Integration,
+    holder: Body | None,
+    current: list[Object] | None,
+    asked: list[PodSet],
+    last: WorkloadState | None,
+    *,
+    held: bool,
+) -> dict[str, Any]:
+    """Return the field that says how many pods run of each pod set of which more run than have quota.
+
+    Of a job that is held and has no admission on record, all that run count, and as many as did at most: so
+    its state is not published anew for each pod that ends. `last`: the state published before.
+    """
+    if current is None:
+        return {}
+    running, ending = integration.running(job), integration.ending(job)
+    if not running and not ending:
+        return {}
+    same = last if last is not None and last.uid == job["metadata"]["uid"] else None
+    before = (same and same.running_pods) or {}
+    given, found = _given(holder), {}
+    for pod_set in asked:
+        name = pod_set.name
+        runs = running.get(name, 0) + ending.get(name, 0)
+        count = given.get(name, pod_set.count)
+        if held and name not in given:
+            runs = max(runs, before.get(name, 0)) if runs else 0
+        elif runs <= min(count, max(count, pod_set.count) - pod_set.reclaimable):
+            runs = 0
+        if runs:
+            found[name] = runs
+    return {"running_pods": found or None}
 
 
 def with_largest(asked: list[PodSet], pods: list[PodSet]) -> list[PodSet]:
@@ -94,26 +130,35 @@ def _outgrown_by_what_nobody_can_count(
 
 
 def _outgrown_by_what_had_ended(
-    running: Mapping[str, int], holder: Body | None, asked: list[PodSet]
+    job: Body, integration: Integration, holder: Body | None, asked: list[PodSet]
 ) -> dict[str, int] | None:
     """Return pod sets of which more pods run than have quota, and how many; None if there are none.
 
     The quota of pods that have ended is others'. A controller may forget them nevertheless, and make them
     anew: that of a Job does where its user lowers the completions and raises them again. It also makes pods
-    anew beside those that are ending, time and again if their user deletes them.
+    anew beside those that are ending, time and again if their user deletes them: where more are ending than
+    run at once, no node was drained.
     """
-    admission, original = status_of(holder).get("admission") or {}, pod_sets_by_name(holder)
-    given = {p.get("name"): p.get("count") for p in admission.get("podSetAssignments") or []}
+    given, original = _given(holder), pod_sets_by_name(holder)
+    running, ending = integration.running(job), integration.ending(job)
     more: dict[str, int] = {}
     for pod_set in asked:
         name, back = pod_set.name, pod_set.reclaimable
-        runs, count = running.get(name, 0), given.get(name)
+        runs, ends, count = running.get(name, 0), ending.get(name, 0), given.get(name)
         if count is None:
             continue
+        runs += ends if ends > pod_set.count else 0
         was = int((original.get(name) or {}).get("count") or 0)
-        if runs > (min(int(count), was - back) if back else max(int(count), was)):
+        if runs > (min(count, was - back) if back else max(count, was)):
             more[name] = runs
     return more or None
+
+
+def _given(holder: Body | None) -> dict[str, int]:
+    """Return how many pods of each pod set the admission on record has."""
+    admission = status_of(holder).get("admission") or {}
+    assigned = admission.get("podSetAssignments") or []
+    return {str(p.get("name")): int(p["count"]) for p in assigned if p.get("count") is not None}
 
 
 def _outgrown_by_more_pod_sets(

@@ -9,7 +9,12 @@ from typing import Any, Final, Literal, TypeVar
 import orjson
 
 from services.classifier.projection.cluster_objects import ClusterObjects
-from services.classifier.projection.growth import growth_fields, pod_sets_by_name, with_largest
+from services.classifier.projection.growth import (
+    growth_fields,
+    pod_sets_by_name,
+    running_fields,
+    with_largest,
+)
 from services.classifier.projection.machine_slots import MachineSlots
 from services.classifier.projection.not_offered import requests_not_offered
 from services.classifier.projection.owners.prebuilt import named_workload
@@ -92,9 +97,9 @@ def project_job(
     kept_out = clipped("; ".join([*problems, *refused]) or None)
     keeps = None if _is_told_to_wait(job, integration) else holder
     asked = with_reclaimed(pod_sets, reclaimed, keeps, known)
-    growth = {}
+    growth = running_fields(job, integration, holder, current, asked, last, held=hold["held"])
     if not hold["held"]:
-        growth = growth_fields(job, integration, holder, current, raw, asked, resolve)
+        growth |= growth_fields(job, integration, holder, current, raw, asked, resolve)
     if growth.get("enlarged"):  # Of a group `raw` has what was admitted, whatever runs.
         asked = with_largest(asked, resolve([], integration.variants(job)))
     return WorkloadState(

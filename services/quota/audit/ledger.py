@@ -77,6 +77,8 @@ class _Ended:
 
     reclaimable: int
     returned: dict[str, str]
+    running: int
+    """Pods that run, where these are more than have quota."""
 
 
 class QuotaLedger:
@@ -143,20 +145,22 @@ class QuotaLedger:
         return None if held is None else held.cluster_queue
 
     def reclaim(self, state: WorkloadState) -> None:
-        """Release the quota of finished pods and of machines that are gone."""
+        """Release the quota of finished pods and of machines that are gone; count pods beyond it."""
         ident = _id_of(state)
         if state.phase in {"finished", "gone"}:  # The decision that follows gives back the rest.
             if ident not in self._held:
                 self._ended.pop(ident, None)
             return
+        running = state.running_pods or {}
         ended = {
             one.name: _Ended(
                 asked=min(one.count, INT32_MAX),
                 reclaimable=one.reclaimable,
                 returned=dict(one.returned),
+                running=min(running.get(one.name, 0), INT32_MAX),
             )
             for one in state.pod_sets
-            if one.reclaimable or one.returned
+            if one.reclaimable or one.returned or one.name in running
         }
         if ended == self._ended.get(ident, {}):
             return
@@ -167,13 +171,13 @@ class QuotaLedger:
         if holder is not None:
             self._add(holder, 1)
 
-    def usage(self, admission: Admission) -> dict[Cell, int]:
-        """Return the amount held of each flavor and resource."""
+    def usage(self, admission: Admission, *, beyond: bool = True) -> dict[Cell, int]:
+        """Return the amount held of each flavor and resource; also by pods `beyond` what was granted."""
         ended = self._ended.get(_id_of(admission), {})
         usage: dict[Cell, int] = {}
         for pod_set in admission.pod_sets:
             for resource, flavor in pod_set.flavors.items():
-                held = _left(pod_set, resource, ended.get(pod_set.name))
+                held = _left(pod_set, resource, ended.get(pod_set.name), beyond=beyond)
                 usage[flavor, resource] = usage.get((flavor, resource), 0) + held
         return usage
 
@@ -190,11 +194,11 @@ class QuotaLedger:
             self._ended.pop(ident, None)
 
     def increase(self, admission: Admission) -> dict[Cell, int]:
-        """Return what `admission` holds in addition to what its workload already holds."""
-        now = self.usage(admission) if admission.state in HOLDING else {}
+        """Return what `admission` grants in addition to what its workload was granted."""
+        now = self.usage(admission, beyond=False) if admission.state in HOLDING else {}
         before = self._held.get(_id_of(admission))
         if before is not None and before.cluster_queue == admission.cluster_queue:
-            for cell, held in self.usage(before).items():
+            for cell, held in self.usage(before, beyond=False).items():
                 now[cell] = now.get(cell, 0) - held
         return {cell: more for cell, more in now.items() if more > 0}
 
@@ -314,14 +318,15 @@ def _id_of(of: WorkloadState | Admission) -> WorkloadId:
     return (of.namespace, of.name, of.uid)
 
 
-def _left(pod_set: PodSetAssignment, resource: str, ended: _Ended | None) -> int:
-    """What a pod set still holds of a resource."""
+def _left(pod_set: PodSetAssignment, resource: str, ended: _Ended | None, *, beyond: bool) -> int:
+    """What a pod set still holds of a resource, with `beyond` also by pods that it was not granted."""
     held = _amount(resource, pod_set.usage.get(resource, "0"))
     if ended is None:
         return held
     left = max(0, max(ended.asked, pod_set.count) - max(0, ended.reclaimable))
-    if left < pod_set.count:
-        held = held // pod_set.count * left
+    pods = max(min(left, pod_set.count), ended.running if beyond else 0)
+    if pods != pod_set.count:
+        held = held // max(1, pod_set.count) * pods
     return max(0, held - _amount(resource, ended.returned.get(resource, "0")))
 
 

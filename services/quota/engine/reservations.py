@@ -28,13 +28,13 @@ REJECTED = "DeactivatedDueToAdmissionCheck"
 
 
 def _usage_of(assigned: Sequence[AssignedPodSet], w: Workload) -> dict[FlavorResource, int]:
-    """Present usage: what was assigned, less finished pods and returned amounts.
+    """Present usage: what was assigned, less finished pods and returned amounts; or what runs beyond it.
 
     A job that asks for fewer pods gives nothing back: its user writes that number, and may write the old
     one again.
     """
     usage: dict[FlavorResource, int] = {}
-    left, returned = {}, {}
+    left, returned, running = {}, {}, {}
     if w.fact is not None:
         given = {a.name: a.count for a in assigned}
         left = {
@@ -42,13 +42,14 @@ def _usage_of(assigned: Sequence[AssignedPodSet], w: Workload) -> dict[FlavorRes
             for ps in w.fact.pod_sets
         }
         returned = {ps.name: ps.returned for ps in w.fact.pod_sets if ps.returned}
+        running = {ps.name: ps.running for ps in w.fact.pod_sets if ps.running}
     for a in assigned:
-        count = min(a.count, left.get(a.name, a.count))
+        count = max(min(a.count, left.get(a.name, a.count)), running.get(a.name, 0))
         back = returned.get(a.name)
         for resource, flavor in a.flavors.items():
             amount = max(0, a.usage.get(resource, 0))
-            if count < a.count:
-                amount = amount // a.count * count
+            if count != a.count:
+                amount = amount // max(1, a.count) * count
             if back:
                 amount = max(0, amount - max(0, back.get(resource, 0)))
             usage[flavor, resource] = usage.get((flavor, resource), 0) + amount
@@ -139,10 +140,10 @@ def recount_usage(shard: Shard, w: Workload) -> None:
 
 
 def count_reservation(shard: Shard, cq: ClusterQueue, w: Workload) -> None:
-    """Count a new holder as a leader does that reads it from the log: less what was returned."""
+    """Count a new holder as a leader does that reads it from the log: by what it returned, and what runs."""
     add_usage(cq.node, w.indexed_usage)
     for pod_set in w.fact.pod_sets if w.fact is not None else ():
-        if pod_set.returned:
+        if pod_set.returned or pod_set.running:
             recount_usage(shard, w)
             return
 

@@ -143,6 +143,9 @@ class PodSet:
     returned: Mapping[str, int] = field(default_factory=dict)
     """Resource to the amount that all pods together returned before they finished."""
 
+    running: int = 0
+    """Pods that run, if there are more than were admitted and did not finish: all of them hold quota."""
+
     template: Hashable = None
     """Anything else that distinguishes pod sets; equal workloads share wait reasons."""
 

@@ -69,7 +69,11 @@ def workload_changed(
     """
     what = f"workload {state.namespace}/{state.name}"
     problems: list[str] = []
-    pod_sets = tuple(_pod_set(problems, pod_set) for pod_set in state.pod_sets)
+    running = state.running_pods or {}
+    pod_sets = tuple(
+        _pod_set(problems, pod_set, running=running.get(pod_set.name, 0))
+        for pod_set in state.pod_sets
+    )
     out_of_bounds = f"{what}: {'; '.join(problems)}" if problems else None
     return facts.WorkloadChanged(
         cluster=state.cluster,
@@ -95,8 +99,11 @@ def workload_changed(
     )
 
 
-def _pod_set(problems: list[str], pod_set: PodSet) -> facts.PodSet:
-    """A pod set within bounds; `problems` gets a sentence for each value that is not."""
+def _pod_set(problems: list[str], pod_set: PodSet, *, running: int) -> facts.PodSet:
+    """A pod set within bounds; `problems` gets a sentence for each value that is not.
+
+    `running`: the pods of it that run, if these are more than have quota; else 0.
+    """
     here = f"pod set {pod_set.name}"
     count = pod_set.count
     if not 0 <= count <= INT32_MAX:
@@ -121,6 +128,7 @@ def _pod_set(problems: list[str], pod_set: PodSet) -> facts.PodSet:
         affinity=_affinity(problems, pod_set),
         tolerations=tuple(toleration(t) for t in pod_set.tolerations),
         reclaimable=pod_set.reclaimable,
+        running=min(running, INT32_MAX),
         returned=_amounts(problems, f"{here}: returned", pod_set.returned),
     )
 

@@ -58,5 +58,9 @@ UNPLANTED: Final[Mapping[int, str]] = {
     132: "no namespace of a world has its share of the view: tests/unit/watcher/test_shares.py",
     133: "no log of a world is half full of what lives: tests/unit/quota/test_ended_work.py",
     134: "worlds have no users of NATS: tests/contract/deploy/test_leaf_keys.py",
+    135: "only Jobs make pods in worlds: tests/unit/watcher/test_ends_before_pods.py",
+    136: "no tenant writes roles of groups: tests/unit/integrations/test_group_costs.py",
+    137: "no tenant makes TaskRuns by hand: tests/unit/provisioner/test_listed_task_runs.py",
+    138: "pods of the worlds end soon: tests/unit/quota/test_excess.py",
 }
 """By the number of the ADR; behind a colon or alone the tests that notice instead."""

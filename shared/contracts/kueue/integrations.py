@@ -188,6 +188,10 @@ class PodSetSpec(_Strict):
     running: Expression | None = None
     """How many of the pods run, by the status. More than have quota are stopped."""
 
+    ending: Expression | None = None
+    """How many of the pods were told to end and still run, by the status. They hold quota with those that
+    run, also beyond what was admitted."""
+
     requests: dict[str, Expression] | None = None
     """What one pod asks for, by resource: numbers, or quantities as text. Instead of a template."""
 

@@ -167,6 +167,10 @@ class WorkloadState(WorkloadMessage):
     """Pods by pod set, if it asks for more while it runs than its Workload says were admitted, or for such as
     had ended before."""
 
+    running_pods: dict[str, int] | None = None
+    """Pods by pod set that run, those that were told to end included, of pod sets of which more run than have
+    quota. All of them hold quota until they are gone."""
+
     enlarged: bool = False
     """True if a pod asks for more while it runs than its Workload says was admitted."""
 

@@ -170,6 +170,7 @@ def states(draw: st.DrawFn, name: str) -> WorkloadState:
         pod_sets=[pod_set], executed_seconds=draw(COUNTS), requeue_count=draw(COUNTS),
         max_execution_seconds=draw(st.none() | COUNTS), priority=draw(COUNTS),
         admission=recorded(draw(AMOUNTS), draw(COUNTS)) if draw(st.booleans()) else None,
+        running_pods=draw(st.none() | st.fixed_dictionaries({"main": COUNTS})),
     )  # fmt: skip
 
 

@@ -1,12 +1,15 @@
 """What a running job asks for beyond its admission."""
 
+import asyncio
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from services.quota.wire.outbound import eviction_cause
 from shared.contracts.messages.admissions import Admission, PodSetAssignment
 from shared.contracts.messages.workloads import PodSet, WorkloadState
+from tests.unit.quota.service_setup import Setup, became
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 GIVEN = PodSetAssignment(name="main", count=2, flavors={"cpu": "f"}, usage={"cpu": "2"})
@@ -51,3 +54,33 @@ def test_larger_pods_are_stopped_for(
     found = eviction_cause(state, admission, ignore_undeclared=ignores)
     assert (found is not None) == (says is not None)
     assert says is None or (found is not None and says in found[1])
+
+
+RUNS: dict[str, Any] = {"phase": "running", "pods_active": True, "held": False}
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_pods_beyond_the_admission_hold_quota_until_they_are_gone(
+    setup: Setup, *, restarts: bool
+) -> None:
+    """Whether it is stopped for them or not, and under the next leader."""
+    await setup.cluster(cpus=4)
+    await setup.start_quota()
+    await setup.workload("x", cpu="1")
+    await became(setup, "x", "admitted")
+    await setup.workload("x", version="5", running_pods={"main": 4}, outgrown={"main": 3}, **RUNS)
+    await became(setup, "x", "evicted")
+    await setup.outcome(await setup.last("x"), "suspend", "applied", version="6")
+    ending = {**RUNS, "held": True, "running_pods": {"main": 3}}
+    await setup.workload("x", version="6", **ending)
+    if restarts:
+        await setup.stop_quota()
+        await setup.start_quota("b")
+    await setup.workload("larger", cpu="2")
+    await became(setup, "larger", "waiting")
+    await setup.workload("y", cpu="1")
+    await became(setup, "y", "admitted")
+    await asyncio.sleep(0.1)
+    assert await setup.states("larger") == ["waiting"], "three pods of x run, and y"
+    await setup.workload("x", version="7", held=True)
+    await became(setup, "larger", "admitted")

@@ -135,6 +135,43 @@ def test_job_whose_pods_are_deleted_again_and_again_is_outgrown(
     assert state.outgrown == outgrown
 
 
+WAITING = {"suspend": True, "parallelism": 20}
+BEYOND: dict[str, tuple[list[tuple[Json, Json]], bool, Json | None]] = {
+    "as many as were admitted": ([({}, {"active": 3})], True, None),
+    "one is ending, and replaced": ([({}, {"active": 3, "terminating": 1})], True, {"main": 4}),
+    "more were let go": ([({"parallelism": 20}, {"active": 20})], True, {"main": 20}),
+    "it is stopped, and its pods are ending": (
+        [(WAITING, {"terminating": 20})], False, {"main": 20},
+    ),
+    "and some of them are gone": (
+        [(WAITING, {"terminating": 20}), (WAITING, {"terminating": 2})], False, {"main": 20},
+    ),
+    "and all of them are gone": ([(WAITING, {"terminating": 20}), (WAITING, {})], False, None),
+    "others have ended, and gave their quota back": (
+        [({"parallelism": 4, "completions": 4}, {"active": 2, "terminating": 1, "succeeded": 2})],
+        True,
+        {"main": 3},
+    ),
+}  # fmt: skip
+"""Specs and statuses, whether the admission is on record, and the pods that hold quota beyond it."""
+
+
+@pytest.mark.parametrize(("jobs", "admitted", "beyond"), BEYOND.values(), ids=BEYOND)
+def test_pods_that_run_beyond_what_has_quota_are_told(
+    jobs: list[tuple[Json, Json]], admitted: bool, beyond: Json | None
+) -> None:
+    projector = Projector("hub")
+    holder = with_quota("train", "u-1", 3)
+    if not admitted:
+        del holder["status"]
+    projector.observe(seen(kinds.WORKLOAD, holder))
+    for spec, status in jobs:
+        body = job(spec={"suspend": False, "parallelism": 3, **spec}, status=status)
+        projector.observe(seen(kinds.JOB, body))
+        states = [change.state for change in projector.changes()]
+    assert (states[-1].running_pods if states else {"main": 20}) == beyond
+
+
 RAY = Kind(group="ray.io", version="v1", plural="rayclusters", kind="RayCluster")
 
 
