@@ -221,14 +221,17 @@ class GroupController:
         kind = integration.kind
 
         async def tell(member: Member, more: str) -> int:
-            obj = await self.writer.get(kind, group.namespace, member.name)
-            if obj is None or obj["metadata"]["uid"] != member.uid:
-                return 0
             text = (
                 f"{kind.kind} {member.name} asks for more than role {member.role!r} of group {group.name} "
                 f"was admitted with: {more}. It stays at its gate: delete it, and create it with what was "
                 f"admitted, or in a new group"
             )
+            cached = self.cache.object(kind, group.namespace, member.name)
+            if message_of(find_condition(cached, EXCEEDS_ADMISSION)) == text:
+                return 0  # A group is released again and again.
+            obj = await self.writer.get(kind, group.namespace, member.name)
+            if obj is None or obj["metadata"]["uid"] != member.uid:
+                return 0
             if await mark_exceeding(self.writer, integration, obj, text, self.now()):
                 for what, told in ((kind, obj), (WORKLOAD, workload)):
                     self.events.record(what, told, EXCEEDS_ADMISSION, text, type_="Warning")

@@ -16,8 +16,9 @@ from services.patcher.jobs.groups import GroupController
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
 from shared.bus.port import LaterError
+from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.conditions import conditions_of, is_true, message_of
-from shared.contracts.kube.kinds import EVENT, INTEGRATION, NAMESPACE, POD, WORKLOAD, Object
+from shared.contracts.kube.kinds import EVENT, INTEGRATION, NAMESPACE, POD, WORKLOAD, Kind, Object
 from shared.contracts.kube.names import STOPPED_BY
 from shared.contracts.messages.admissions import Admission, PodSetAssignment
 from shared.contracts.messages.workloads import JobRef, Members, PodSet, WorkloadState
@@ -137,8 +138,18 @@ async def test_no_more_pods_are_let_go_than_were_admitted() -> None:
     assert [one["name"] for one in owners] == ["y"]
 
 
-async def test_pod_that_asks_for_more_than_its_role_stays_gated_and_says_why() -> None:
+async def test_pod_that_asks_for_more_than_its_role_stays_gated_and_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster = Cluster()
+    read: list[str] = []
+    get = Writer.get
+
+    async def noted(self: Writer, kind: Kind, namespace: str | None, name: str) -> Body | None:
+        read.append(name)
+        return await get(self, kind, namespace, name)
+
+    monkeypatch.setattr(Writer, "get", noted)
     large, same, less = pod("a-large", cpu="800"), pod("same"), pod("z-less", cpu="500m")
     await cluster.hold(large, same, less)
     admitted = await cluster.kube.create(WORKLOAD, _new(workload(a=2)))
@@ -149,6 +160,7 @@ async def test_pod_that_asks_for_more_than_its_role_stays_gated_and_says_why() -
         released = await cluster.groups.release(group, [info], admitted, ADMITTED, check=agree)
         assert released.refused is None
     assert await cluster.let_go() == {"same", "z-less"}, "it takes nobody's place"
+    assert read.count("a-large") == 1, "what it says already is not read again"
     stays = await cluster.kube.get(POD, "team-a", "a-large")
     (said,) = [one for one in conditions_of(stays) if one["type"] == "ExceedsAdmission"]
     for part in ("a-large", "'a'", "group g", "800 cpu, admitted 1", "create it with what was"):
