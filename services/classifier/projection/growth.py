@@ -56,8 +56,12 @@ def running_fields(
 
     Of a job that is held and has no admission on record, all that run count, and as many as did at most: so
     its state is not published anew for each pod that ends. `last`: the state published before.
+
+    A status counts only where the kind's own controller here writes it: another cluster, or a user, could
+    keep others out by a number.
     """
-    if current is None:
+    theirs = integration.users_write_status or integration.runs_elsewhere(job)
+    if current is None or theirs:
         return {}
     running, ending = integration.running(job), integration.ending(job)
     if not running and not ending:

@@ -172,6 +172,16 @@ def test_pods_that_run_beyond_what_has_quota_are_told(
     assert (states[-1].running_pods if states else {"main": 20}) == beyond
 
 
+def test_pods_that_another_cluster_tells_of_hold_nothing_here() -> None:
+    """A spoke writes that status, and could keep everybody out of the hub's queues by a number."""
+    spec = {"suspend": False, "parallelism": 3, "managedBy": "kueue.x-k8s.io/multikueue"}
+    state = projected(
+        seen(kinds.WORKLOAD, with_quota("train", "u-1", 3)),
+        seen(kinds.JOB, job(spec=spec, status={"active": 2_000_000_000, "terminating": 9})),
+    )
+    assert state.running_pods is None
+
+
 RAY = Kind(group="ray.io", version="v1", plural="rayclusters", kind="RayCluster")
 
 
