@@ -48,9 +48,8 @@ class ListedTaskRuns:
             self._names.pop((ref[0], before), None)
         self._uids[ref] = run.uid
         if body is None or TRUNCATED in annotations_of(body):
-            return (
-                None  # What is left of it says nothing of its TaskRuns: those that are known stay.
-            )
+            # What is left of it says nothing of its TaskRuns: those that are known stay.
+            return None
         key = (ref[0], run.uid)
         if has_status(body, SUCCEEDED, "True", "False"):
             self._names.pop(key, None)  # It makes none any more.

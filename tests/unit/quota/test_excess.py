@@ -1,17 +1,16 @@
 """What a running job asks for beyond its admission."""
 
 import asyncio
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from services.quota.wire.outbound import eviction_cause
-from shared.contracts.messages.admissions import Admission, PodSetAssignment
-from shared.contracts.messages.workloads import PodSet, WorkloadState
+from shared.contracts.messages.admissions import PodSetAssignment
+from shared.contracts.messages.workloads import PodSet
+from shared.testing.builders import admission, workload
 from tests.unit.quota.service_setup import Setup, became
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 GIVEN = PodSetAssignment(name="main", count=2, flavors={"cpu": "f"}, usage={"cpu": "2"})
 
 
@@ -29,29 +28,10 @@ GIVEN = PodSetAssignment(name="main", count=2, flavors={"cpu": "f"}, usage={"cpu
 def test_larger_pods_are_stopped_for(
     requests: dict[str, str], ignores: bool, says: str | None
 ) -> None:
-    state = WorkloadState(
-        cluster="hub",
-        namespace="team-a",
-        name="x",
-        uid="u",
-        phase="running",
-        held=False,
-        created_at=NOON,
-        enlarged=True,
-        pod_sets=[PodSet(name="main", count=2, requests=requests)],
-    )
-    admission = Admission(
-        cluster="hub",
-        namespace="team-a",
-        name="x",
-        uid="u",
-        state="admitted",
-        term=1,
-        number=1,
-        decided_at=NOON,
-        pod_sets=[GIVEN],
-    )
-    found = eviction_cause(state, admission, ignore_undeclared=ignores)
+    pods = [PodSet(name="main", count=2, requests=requests)]
+    state = workload("x", phase="running", held=False, enlarged=True, pod_sets=pods)
+    decided = admission(state, pod_sets=[GIVEN])
+    found = eviction_cause(state, decided, ignore_undeclared=ignores)
     assert (found is not None) == (says is not None)
     assert says is None or (found is not None and says in found[1])
 
