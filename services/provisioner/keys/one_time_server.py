@@ -9,7 +9,7 @@ as its key. So a request waits while the bus is unavailable, and while the same 
 
 Every pod of the cluster can connect. So each phase of a connection has a deadline, the TLS handshake
 included, and connections are counted from the moment they are accepted, in all and for each address. If
-all places are taken, the oldest connection gives way that has not sent its request yet.
+all places are taken, a connection gives way that has no key: of the address with most of them, the oldest.
 """
 
 import asyncio
@@ -17,7 +17,8 @@ import ipaddress
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -110,8 +111,8 @@ class OneTimeKeyServer:
         self._connections: dict[asyncio.Task[None], str] = {}
         """Every open connection and its address."""
 
-        self._reading: dict[asyncio.Task[None], str] = {}
-        """Those that have not sent their request yet, the oldest first."""
+        self._without_key: dict[asyncio.Task[None], str] = {}
+        """Those that have no key, and are not about to get one, the oldest first."""
 
         self._by_address: Counter[str] = Counter()
         self._over: set[str] = set()
@@ -154,7 +155,7 @@ class OneTimeKeyServer:
                     continue
                 self._by_address[address] += 1
                 task = loop.create_task(self._serve(connection, tls))
-                self._connections[task] = self._reading[task] = address
+                self._connections[task] = self._without_key[task] = address
                 task.add_done_callback(self._closed)
 
     def _is_over(self, address: str) -> bool:
@@ -169,7 +170,7 @@ class OneTimeKeyServer:
         return True
 
     def _has_place(self) -> bool:
-        """Whether a connection may be added. One that sends no request gives way to it."""
+        """Whether a connection may be added. One that has no key gives way to it."""
         if len(self._connections) < CONNECTIONS_MAX:
             self._full = False
             return True
@@ -177,17 +178,17 @@ class OneTimeKeyServer:
         if not self._full:
             self._full = True
             log.warning("too many connections", most=CONNECTIONS_MAX)
-        if not self._reading:
+        if not self._without_key:
             return False
         # Of the address that has most of them: who connects often harms only itself.
-        victim = max(self._reading, key=lambda task: self._by_address[self._reading[task]])
-        del self._reading[victim]
+        victim = max(self._without_key, key=lambda task: self._by_address[self._without_key[task]])
+        del self._without_key[victim]
         victim.cancel()
         return True
 
     def _closed(self, task: asyncio.Task[None]) -> None:
         address = self._connections.pop(task)
-        self._reading.pop(task, None)
+        self._without_key.pop(task, None)
         self._by_address[address] -= 1
         if not self._by_address[address]:
             del self._by_address[address]
@@ -238,10 +239,6 @@ class OneTimeKeyServer:
                 return await _read(reader, writer)
         except TimeoutError as error:
             raise _RefusedError(_TOO_SLOW, "too slow") from error
-        finally:
-            task = asyncio.current_task()
-            assert task is not None
-            self._reading.pop(task, None)
 
     async def _claim(self, request: _HttpRequest) -> Claim:
         if request.path != "/otp":
@@ -250,7 +247,8 @@ class OneTimeKeyServer:
         deadline = time() + PATIENCE_SECONDS
         while True:
             try:
-                return await self._keys.claim(request.body)
+                with self._about_to_get_a_key():
+                    return await self._keys.claim(request.body)
             except UnknownPasswordError as error:
                 raise _RefusedError(400, "no key for this password") from error
             except (ClaimedError, BusError) as error:
@@ -261,6 +259,18 @@ class OneTimeKeyServer:
                     )
                     raise _RefusedError(503, text) from error
             await asyncio.sleep(RETRY_SECONDS)
+
+    @contextmanager
+    def _about_to_get_a_key(self) -> Iterator[None]:
+        """Give way to nobody while a key is claimed, nor with the key."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._without_key.pop(task, None)
+        try:
+            yield
+        except BaseException:
+            self._without_key[task] = self._connections[task]
+            raise
 
     async def _deliver(
         self, claim: Claim, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

@@ -148,14 +148,41 @@ async def test_connection_that_stands_still_is_closed_in_each_phase(
 
 
 @pytest.mark.skipif(CURL is None, reason="there is no curl")
-async def test_idle_connection_gives_way_when_all_places_are_taken(
+@pytest.mark.parametrize("phase", ["before TLS", "refused", "waits for a key that another gets"])
+async def test_connection_without_a_key_gives_way_when_all_places_are_taken(
+    service: Service, monkeypatch: pytest.MonkeyPatch, phase: str
+) -> None:
+    monkeypatch.setattr(one_time_server, "CONNECTIONS_MAX", 4)
+    connect = service.connect if phase == "before TLS" else service.encrypted
+    password = "x" * 20
+    if phase != "refused":
+        password = (await service.keys.deliver(KEY))["otp"]
+        await service.keys.claim(password)
+    with ExitStack() as stack:
+        idle = [stack.enter_context(await asyncio.to_thread(connect)) for _ in range(4)]
+        for connection in () if phase == "before TLS" else idle:
+            connection.sendall(
+                f"POST /otp HTTP/1.1\r\nContent-Length: 20\r\n\r\n{password}".encode()
+            )
+        if phase == "refused":
+            await asyncio.to_thread(idle[-1].recv, 12)
+        assert await service.fetches_key()
+        assert await closed(idle[0])
+    assert service.refused["total"] == 1
+
+
+@pytest.mark.skipif(CURL is None, reason="there is no curl")
+async def test_connection_with_a_key_keeps_its_place(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(one_time_server, "CONNECTIONS_MAX", 2)
-    with service.connect() as first, service.connect():
+    secret = await service.keys.deliver(KEY)
+    with await asyncio.to_thread(service.encrypted) as first, service.connect():
+        first.sendall(f"POST /otp HTTP/1.1\r\nContent-Length: 20\r\n\r\n{secret['otp']}".encode())
+        head = await asyncio.to_thread(first.recv, 12)
         assert await service.fetches_key()
-        assert await closed(first)
-    assert service.refused["total"] == 1
+        assert head == b"HTTP/1.1 200"
+        assert KEY in await asyncio.to_thread(first.recv, 4096)
 
 
 async def test_plain_text_is_no_tls_and_ends(service: Service) -> None:
