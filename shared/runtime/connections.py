@@ -2,7 +2,7 @@
 
 uvicorn has no deadline for a TLS handshake or for headers, and its limit on concurrency refuses whoever comes
 last. Here each accepted socket has a place, and where places are short, the address that holds most of them
-loses one on which no request is under way.
+loses one on which the server waits for its client.
 """
 
 import asyncio
@@ -119,7 +119,7 @@ class _Place:
     def __init__(self, address: str) -> None:
         self.address = address
         self.busy = False
-        """A request is under way, and its client reads. Only other places are taken away."""
+        """A request is under way, is here whole, and its client reads. Only other places are taken away."""
 
         self.close: Callable[[], object] = lambda: None
 
@@ -141,10 +141,9 @@ class _Places:
         if most is not None and self._of[address] >= most and not self._evict(address):
             return None
         if len(self._open) >= self._limits.connections_max:
-            heaviest = max(self._of, key=lambda each: self._of[each])
-            if self._of[heaviest] <= self._of[address]:
-                heaviest = address
-            if not self._evict(heaviest):
+            heavier = [each for each, count in self._of.items() if count > self._of[address]]
+            heavier.sort(key=lambda each: -self._of[each])
+            if not any(self._evict(each) for each in (*heavier, address)):
                 return None
         place = _Place(address)
         self._open[place] = None
@@ -160,7 +159,7 @@ class _Places:
                 del self._of[place.address]
 
     def _evict(self, address: str) -> bool:
-        """Close the oldest connection of `address` on which no request is under way."""
+        """Close the oldest connection of `address` of which the server waits for its client."""
         for place in self._open:
             if place.address == address and not place.busy:
                 self.leave(place)
@@ -274,7 +273,8 @@ class LimitedProtocol(H11Protocol):
         began = not self._under_way
         self._under_way = cycle is not None and not cycle.response_complete
         if self.place is not None:
-            self.place.busy = self._under_way and not self.flow.write_paused
+            sending = self.conn.their_state is h11.SEND_BODY
+            self.place.busy = self._under_way and not (sending or self.flow.write_paused)
         self._look_at_client()
         if self.transport.is_closing():
             return

@@ -66,6 +66,11 @@ async def _endless(request: Request) -> Response:
     return PlainTextResponse("ok")
 
 
+async def _read(request: Request) -> Response:
+    request.app.state.under_way += 1
+    return PlainTextResponse(await request.body())
+
+
 async def test_a_server_without_requests_sets_no_timer_and_dates_its_answers() -> None:
     loop = asyncio.get_running_loop()
     async with listener() as here:
@@ -230,6 +235,29 @@ async def test_address_beyond_its_limit_loses_its_own_oldest_idle_connection() -
         assert await closed(crowd[1][0])
         assert server.server.connections == 3
         assert b"200" in await server.get("127.0.0.1")
+
+
+async def test_crowd_of_addresses_that_send_no_bodies_leaves_room_for_another() -> None:
+    routes = [Route("/read", _read, methods=["POST"])]
+    async with listener(connections_max=6, per_address_max=3, routes=routes) as here:
+        for source in ("127.0.0.2", "127.0.0.3"):
+            for _ in range(3):
+                _, writer = await here.open(source=source)
+                writer.write(b"POST /read HTTP/1.1\r\nhost: h\r\ncontent-length: 9\r\n\r\n")
+        await eventually(lambda: here.app.state.under_way == 6)
+        assert await here.get() == b"HTTP/1.1 200 OK\r\n"
+        assert here.server.connections <= 6
+
+
+async def test_next_address_gives_way_where_all_requests_of_the_first_are_under_way() -> None:
+    async with listener(connections_max=5) as here:
+        for _ in range(3):
+            _, writer = await here.open(source="127.0.0.2")
+            writer.write(b"GET /endless HTTP/1.1\r\nhost: h\r\n\r\n")
+        idle = [await here.open(source="127.0.0.3") for _ in range(2)]
+        await eventually(lambda: here.app.state.under_way == 3)
+        assert await here.get() == b"HTTP/1.1 200 OK\r\n"
+        assert await closed(idle[0][0])
 
 
 async def test_connection_with_a_request_under_way_is_not_taken_away() -> None:
