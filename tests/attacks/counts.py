@@ -40,6 +40,11 @@ def _wrapper(api_version: str, kind: str) -> Object:
     return _created("workload.codeflare.dev/v1beta2", "AppWrapper", components=[component])
 
 
+def _step() -> Object:
+    requests = {"requests": {"cpu": str(PODS)}}
+    return {"name": "s", "image": "i", "computeResources": requests}
+
+
 def _spark(**spec: Any) -> Object:
     roles = {"driver": {}, "executor": {"instances": 1}}
     return _created("sparkoperator.k8s.io/v1beta2", "SparkApplication", **{**roles, **spec})
@@ -80,6 +85,21 @@ WAYS: Final[Mapping[str, Callable[[], Object]]] = {
         "apps/v1", "ReplicaSet"
     ),
     "wraps a CronJob, and declares less than it makes": lambda: _wrapper("batch/v1", "CronJob"),
+    "wraps a TaskRun, and declares its podTemplate": lambda: _created(
+        "workload.codeflare.dev/v1beta2",
+        "AppWrapper",
+        components=[
+            {
+                "template": {
+                    "apiVersion": "tekton.dev/v1",
+                    "kind": "TaskRun",
+                    "metadata": {"name": "in"},
+                    "spec": {"podTemplate": _template(), "taskSpec": {"steps": [_step()]}},
+                },
+                "podSets": [{"path": "template.spec.podTemplate", "replicas": 1}],
+            }
+        ],
+    ),
     "wraps a Job of another version, and declares less": lambda: _wrapper("batch/v2", "Job"),
     "creates a SparkApplication with cores and no request": lambda: _spark(
         driver={"cores": PODS}, executor={"cores": PODS}

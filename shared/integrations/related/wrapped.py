@@ -26,9 +26,12 @@ _MAKE_PODS: Final = frozenset(
         ("ray.io", "RayCronJob"),
         ("sparkoperator.k8s.io", "ScheduledSparkApplication"),
         ("argoproj.io", "CronWorkflow"),
+        ("argoproj.io", "Rollout"),
+        ("tekton.dev", "TaskRun"),
     }
 )
-"""Group and kind of what makes pods as it likes, and has no Integration: on each node, at each hour."""
+"""Group and kind of what makes pods as it likes, and has no Integration: on each node, at each hour, or
+from other fields than a pod template."""
 
 
 class Reader(Protocol):
