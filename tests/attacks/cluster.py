@@ -117,7 +117,12 @@ class _ClusterField(Field):
     async def waiting(self, kind: str, name: str = "waits", **metadata: Any) -> Object:
         return await super().waiting(kind, f"{self.prefix}{name}", **metadata)
 
-    async def delete(self, obj: Object, propagation: str = "Background") -> None:  # noqa: ARG002
+    async def delete(
+        self,
+        obj: Object,
+        propagation: str = "Background",  # noqa: ARG002
+        grace_seconds: int | None = None,  # noqa: ARG002
+    ) -> None:
         metadata = obj["metadata"]
         with suppress(KubeError):
             await self._kube.delete(self.stage.kind(obj), metadata["namespace"], metadata["name"])

@@ -88,12 +88,14 @@ class Field:
         for patch in patches if obj else ():
             await self._write(self.stage.patch(obj, patch))
 
-    async def delete(self, obj: Object, propagation: str = "Background") -> None:
+    async def delete(
+        self, obj: Object, propagation: str = "Background", grace_seconds: int | None = None
+    ) -> None:
         """Delete an object in one of Kubernetes' ways."""
         kind, api = self.stage.kind(obj), self.stage.system.api
         served = api.kinds.find(kind.group, kind.version, kind.plural)
         assert served is not None
-        options = DeleteOptions(propagation=propagation)
+        options = DeleteOptions(propagation=propagation, grace_seconds=grace_seconds)
         with suppress(ApiError):
             await api.delete(served, TENANT, obj["metadata"]["name"], options)
 

@@ -18,6 +18,7 @@ from shared.contracts.messages.spokes import ORDER, PREBUILT_WORKLOAD
 from tests.attacks import (
     child_writes,
     counts,
+    ending_pods,
     machine_writes,
     pod_writes,
     spellings,
@@ -221,7 +222,12 @@ def attacks() -> Iterator[Attack]:
             yield _row(words.format(kind=kind), _of(act, kind), waits)
     for words, single in SINGLE.items():
         yield _row(words, single)
-    ways = (*child_writes.ROWS.items(), *view_writes.WAYS.items(), *machine_writes.ROWS.items())
+    ways = (
+        *child_writes.ROWS.items(),
+        *view_writes.WAYS.items(),
+        *machine_writes.ROWS.items(),
+        *ending_pods.ROWS.items(),
+    )
     for words, single in ways:
         yield _row(words, single)
     for words, made in counts.WAYS.items():

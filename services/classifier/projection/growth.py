@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from services.classifier.projection.nesting import amounts_of
+from services.classifier.projection.nesting import REPLACED, amounts_of, kind_of_pod
 from services.classifier.projection.pods.pod_templates import pod_spec_of
 from shared.contracts.kube.bodies import Body, spec_of, status_of
 from shared.contracts.kube.kinds import Object
@@ -80,6 +80,26 @@ def running_fields(
         if runs:
             found[name] = runs
     return {"running_pods": found or None}
+
+
+def pods_of(job: Body, integration: Integration, asked: list[PodSet] | None) -> dict[str, int]:
+    """Return the pods of a job that run or end, by what each of them asks for (`Pods`).
+
+    `asked`: its pod sets; None if they cannot be read. As in `running_fields`, a status of users or of
+    another cluster counts for nothing.
+    """
+    if asked is None or integration.users_write_status or integration.runs_elsewhere(job):
+        return {}
+    running, ending = integration.running(job), integration.ending(job)
+    pods: dict[str, int] = {}
+    for pod_set in asked:
+        ends = ending.get(pod_set.name, 0)
+        if runs := running.get(pod_set.name, 0) + ends:
+            kind = kind_of_pod(pod_set)
+            pods[kind] = pods.get(kind, 0) + runs
+        if ends > pod_set.count:
+            pods[REPLACED] = 1
+    return pods
 
 
 def with_largest(asked: list[PodSet], pods: list[PodSet]) -> list[PodSet]:

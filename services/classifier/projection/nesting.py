@@ -5,7 +5,7 @@ not enough to say so, because its tenant may write one: the projector asks what 
 again when that changes. What runs below an owner runs on its quota only as far as that goes.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from shared.contracts.kube.quantities import QuantityError, recorded_amount
@@ -20,6 +20,14 @@ _COUNT: Final = ""
 Amounts = Mapping[str, int]
 """Resource to what all pods together ask for, as quota counts it."""
 
+Pods = Mapping[str, int]
+"""What a pod asks for, in one word (`kind_of_pod`), to the number of such pods that run or end."""
+
+REPLACED: Final = "(replaced)"
+"""Stands among pods for the number of jobs of which more pods end than run at once."""
+
+_OTHERS: Final = "(others)"
+"""Stands among pods for those that ask for what no pod set of their owner does."""
 
 UNCOUNTABLE: Final[Amounts] = {"(what cannot be counted)": 1}
 """What a job asks for that cannot be read: no owner has it to give."""
@@ -39,15 +47,18 @@ class Nesting:
         self._refs: dict[str, ObjectRef] = {}
         """Uid of each of these jobs to the job: it may control others itself."""
 
-        self._below: dict[str, tuple[bool, Amounts]] = {}
-        """Uid of each of these jobs to whether something below it ran when it was read, and what that asked
-        for."""
+        self._below: dict[str, tuple[bool, Amounts, Pods]] = {}
+        """Uid of each of these jobs to whether something below it ran when it was read, what that asked for,
+        and its pods."""
 
         self._running = _Tally()
         """What runs on its controller's quota."""
 
         self._asking = _Tally()
         """What names no queue, and so cannot wait by itself: what it asks for until it has ended."""
+
+        self._pods = _Tally()
+        """Of the same jobs: the pods that run or end, by what each of them asks for."""
 
         self._beyond: set[str] = set()
         """Uids of owners below which more is asked for than they ask for."""
@@ -92,7 +103,7 @@ class Nesting:
         if tombstone is not None and not tombstone.ends(known.uid, known.resource_version):
             return
         self.use(job_ref, {})
-        self.ask(job_ref, {})
+        self.ask_no_more(job_ref)
         self._below.pop(known.uid, None)
         self._refs.pop(known.uid, None)
         del self._controller_of[job_ref]
@@ -112,11 +123,22 @@ class Nesting:
         controller = self._controller_of.get(job_ref)
         return controller is not None and self._running.record(controller, job_ref, amounts)
 
-    def ask(self, job_ref: ObjectRef, amounts: Amounts) -> None:
-        """Record what a child that names no queue asks for, until it has ended."""
+    def ask(self, job_ref: ObjectRef, uid: str, amounts: Amounts, pods: Pods) -> None:
+        """Record what a child that names no queue asks for, until it has ended, and its pods that run.
+
+        Of one that has children itself, what those ask for is recorded where it is more, and their pods.
+        """
         controller = self._controller_of.get(job_ref)
-        if controller is not None:
-            self._asking.record(controller, job_ref, amounts)
+        if controller is None:
+            return
+        below = self._asking.sums.get(uid, {})
+        more = {name: amount for name, amount in below.items() if amount > amounts.get(name, 0)}
+        self._asking.record(controller, job_ref, {**amounts, **more})
+        self._pods.record(controller, job_ref, dict(self._pods.sums.get(uid) or pods))
+
+    def ask_no_more(self, job_ref: ObjectRef) -> None:
+        """Record that a child asks for nothing that its controller has to have."""
+        self.ask(job_ref, "", {}, {})
 
     def leave(self, owner: str, uid: str, *, runs: bool) -> bool:
         """Record a job that was let out of an owner, as long as it runs. Returns whether that is news."""
@@ -140,26 +162,48 @@ class Nesting:
     def pods_beyond(self, owner: WorkloadState) -> int:
         """How many pods more children without a queue ask for than their owner does; 0: it is no more.
 
-        At least one where their pods are larger. A controller makes no such children: somebody changed one.
+        At least one where their pods are larger. A controller makes no such children: somebody changed one,
+        or deletes pods so fast that more of them end than run at once.
         """
         asked = self._asking.sums.get(owner.uid)
         own = _summed(owner.pod_sets, {}, reclaims=False) if asked else {}
-        if asked is None or all(amount <= own.get(name, 0) for name, amount in asked.items()):
+        more = self._pods_replaced(owner)
+        if asked is not None and any(amount > own.get(name, 0) for name, amount in asked.items()):
+            more = max(1, more, asked.get(_COUNT, 0) - own.get(_COUNT, 0))
+        if more:
+            self._beyond.add(owner.uid)
+        else:
             self._beyond.discard(owner.uid)
+        return more
+
+    def _pods_replaced(self, owner: WorkloadState) -> int:
+        """How many pods run or end below a job beyond its own, where they are replaced too fast."""
+        if owner.held or not self._pods.sums.get(owner.uid, {}).get(REPLACED):
             return 0
-        self._beyond.add(owner.uid)
-        return max(1, asked.get(_COUNT, 0) - own.get(_COUNT, 0))
+        return sum(more for _, _, more in self._pod_sets_beyond(owner))
+
+    def _pod_sets_beyond(self, owner: WorkloadState) -> Iterator[tuple[str, int, int]]:
+        """Yield pod sets of which more pods run or end below an owner than have quota: name, own, more.
+
+        Of pod sets whose pods ask for the same, the first has all that are more. Pods that ask for what no
+        pod set does are those of the pod sets that have none, also if they are others than declared.
+        """
+        pods = {**self._pods.sums.get(owner.uid, {}), REPLACED: 0}
+        own = {kind_of_pod(pod_set) for pod_set in owner.pod_sets}
+        alike: dict[str, list[PodSet]] = {}
+        for pod_set in owner.pod_sets:
+            kind = kind_of_pod(pod_set)
+            alike.setdefault(kind if kind in pods else _OTHERS, []).append(pod_set)
+        pods[_OTHERS] = sum(count for kind, count in pods.items() if kind not in own)
+        for kind, pod_sets in alike.items():
+            each = [max(0, pod_set.count - pod_set.reclaimable) for pod_set in pod_sets]
+            if (more := pods[kind] - sum(each)) > 0:
+                yield pod_sets[0].name, each[0], more
 
     def middle(self, uid: str) -> _Controlled | None:
         """The job of that uid, if it names a controller: it may be between that one and others."""
         job_ref = self._refs.get(uid)
         return None if job_ref is None else self._children[self._controller_of[job_ref]][job_ref]
-
-    def with_asked_below(self, uid: str, amounts: Amounts) -> Amounts:
-        """What a job asks for, or what those without a queue below it do, where that is more."""
-        asked = self._asking.sums.get(uid, {})
-        more = {name: amount for name, amount in asked.items() if amount > amounts.get(name, 0)}
-        return {**amounts, **more}
 
     def read(self, uid: str) -> None:
         """Note what is below a job that names a controller, which is read now."""
@@ -168,10 +212,11 @@ class Nesting:
 
     def is_news(self, uid: str) -> bool:
         """Whether what is below a job asks for or runs more or less than when the job was read."""
-        return self._what_is_below(uid) != self._below.get(uid, (False, {}))
+        return self._what_is_below(uid) != self._below.get(uid, (False, {}, {}))
 
-    def _what_is_below(self, uid: str) -> tuple[bool, Amounts]:
-        return self.has_running(uid), dict(self._asking.sums.get(uid, {}))
+    def _what_is_below(self, uid: str) -> tuple[bool, Amounts, Pods]:
+        asked, pods = self._asking.sums.get(uid, {}), self._pods.sums.get(uid, {})
+        return self.has_running(uid), dict(asked), dict(pods)
 
     def controller_of(self, job_ref: ObjectRef) -> str:
         """Uid of the controller that a job named when it was observed last; empty if none."""
@@ -183,6 +228,7 @@ class Nesting:
             return owner  # Its quota is given back already.
         if owner.finish is None and (more := self.pods_beyond(owner)):
             owner = owner.with_larger_children(more)
+        owner = owner.with_running_pods(self._running_pods(owner, last) or {})
         if self._run_on(owner):
             self._running_on.add(owner.uid)
             return owner.with_active_children()
@@ -193,7 +239,25 @@ class Nesting:
         """Whether `with_children` may return something else than for this state of the owner."""
         was_beyond = owner.uid in self._beyond
         differs = self._run_on(owner) != (owner.uid in self._running_on)
+        differs = differs or self._running_pods(owner, owner) != owner.running_pods
         return was_beyond or self.pods_beyond(owner) > 0 or differs
+
+    def _running_pods(
+        self, owner: WorkloadState, last: WorkloadState | None
+    ) -> dict[str, int] | None:
+        """Return the pods of each pod set of which more run or end below an owner than have quota.
+
+        While the owner is held, the number does not go down before they are gone: a state for each pod that
+        ends would be a message for each. `last`: the state before.
+        """
+        if owner.uid not in self._pods.sums:
+            return None
+        found: dict[str, int] = {}
+        if owner.held and last is not None and last.uid == owner.uid:
+            found |= last.running_pods or {}
+        for name, own, more in self._pod_sets_beyond(owner):
+            found[name] = max(found.get(name, 0), own + more)
+        return found or None
 
     def _run_on(self, owner: WorkloadState) -> bool:
         """Whether jobs below an owner run or end although it is held or has ended.
@@ -270,6 +334,11 @@ class _Tally:
 def amounts_of(pod_sets: Iterable[PodSet]) -> dict[str, int]:
     """Return what pod sets ask for together."""
     return _summed(pod_sets, {})
+
+
+def kind_of_pod(pod_set: PodSet) -> str:
+    """Return what a pod of this pod set asks for as one word, the same for all that ask for the same."""
+    return " ".join(f"{resource}={text}" for resource, text in sorted(pod_set.requests.items()))
 
 
 def amounts_given(owner: WorkloadState) -> dict[str, int]:

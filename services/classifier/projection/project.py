@@ -123,7 +123,7 @@ def project_job(
 
 
 def pod_sets_of(
-    job: Body, integration: Integration, *, cluster_objects: ClusterObjects, policy: Policy
+    job: Body, integration: Integration, cluster_objects: ClusterObjects, policy: Policy
 ) -> list[PodSet] | None:
     """Return what the job asks for as it is; None if that cannot be read."""
     raw = _raw_pod_sets([], job, integration)

@@ -13,6 +13,7 @@ from services.classifier.projection.differences import (
     only_records_decision,
     requested,
 )
+from services.classifier.projection.growth import pods_of
 from services.classifier.projection.machine_slots import MachineSlots
 from services.classifier.projection.nesting import (
     UNCOUNTABLE,
@@ -40,15 +41,9 @@ from shared.contracts.kube.conditions import EVICTED, is_true
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.hosts import HostState, PlatformOffer
 from shared.contracts.messages.observed import Observed
-from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.messages.workloads import PodSet, WorkloadState
 from shared.contracts.refs import ObjectRef, WorkloadRef
-from shared.integrations import (
-    INTEGRATIONS,
-    Integration,
-    Integrations,
-    controller_uid,
-    queue_of,
-)
+from shared.integrations import INTEGRATIONS, Integration, Integrations, controller_uid, queue_of
 from shared.telemetry import probes
 
 log = structlog.get_logger(__name__)
@@ -307,7 +302,7 @@ class Projector:
                 self._to_read.extend(self._nesting.youngest_first(controller_uid(job)))
             return
         self._nesting.use(job_ref, {})  # It has quota of its own, or waits for it.
-        self._nesting.ask(job_ref, {})
+        self._nesting.ask_no_more(job_ref)
         self._on_children(controller_uid(job))
         self._have(job_ref, ref, integration, job)
         self._dirty[ref] = None
@@ -339,9 +334,9 @@ class Projector:
     def _on_child(self, job_ref: ObjectRef, job: Body, integration: Integration) -> None:
         """Record what a child that names no queue asks for: its owner is stopped in its place."""
         if self._integrations.has_waiting_controller(job, integration.kind):
-            uid, ended = job["metadata"]["uid"], integration.finish(job) is not None
-            asked = {} if ended else self._amounts(job, integration)
-            self._nesting.ask(job_ref, self._nesting.with_asked_below(uid, asked))
+            asked = {} if integration.finish(job) else self._amounts(job, integration)
+            pods = pods_of(job, integration, self._pod_sets(job, integration))
+            self._nesting.ask(job_ref, job["metadata"]["uid"], asked, pods)
             self._on_children(controller_uid(job))
 
     def _on_children(self, controller: str) -> None:
@@ -389,10 +384,11 @@ class Projector:
         return self._amounts(job, integration)
 
     def _amounts(self, job: Body, integration: Integration) -> Amounts:
-        pod_sets = pod_sets_of(
-            job, integration, cluster_objects=self._cluster_objects, policy=self._policy
-        )
+        pod_sets = self._pod_sets(job, integration)
         return UNCOUNTABLE if pod_sets is None else amounts_of(pod_sets)
+
+    def _pod_sets(self, job: Body, integration: Integration) -> list[PodSet] | None:
+        return pod_sets_of(job, integration, self._cluster_objects, self._policy)
 
     def _drop(self, job_ref: ObjectRef, ref: WorkloadRef) -> None:
         del self._workload_of[job_ref]

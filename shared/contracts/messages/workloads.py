@@ -1,5 +1,6 @@
 """Workloads: what they request, and their state."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -286,6 +287,12 @@ class WorkloadState(WorkloadMessage):
             f"delete those that were changed or added; its controller makes its own anew"
         )
         return self.with_inadmissible("; ".join(filter(None, (self.inadmissible, text))))
+
+    def with_running_pods(self, pods: Mapping[str, int]) -> "WorkloadState":
+        """Return the same state, of which at least these pods run."""
+        known = self.running_pods or {}
+        more = {name: count for name, count in pods.items() if count > known.get(name, 0)}
+        return self.model_copy(update={"running_pods": {**known, **more}}) if more else self
 
     def with_inadmissible(self, reason: str) -> "WorkloadState":
         """Return the same state, kept from admission for this reason."""

@@ -18,7 +18,7 @@ from services.simulator.behaviour.nodes.scheduling import (
 )
 from services.simulator.behaviour.nodes.volumes import Volumes
 from services.simulator.behaviour.simulated_behaviour import duration, fails, some_duration
-from services.simulator.cluster.api import Api
+from services.simulator.cluster.api import POD_GRACE_SECONDS, Api
 from services.simulator.cluster.errors import ApiError
 from services.simulator.cluster.kinds.catalogue import CLAIMS, NODES, PODS
 from services.simulator.cluster.kinds.registry import Obj
@@ -30,7 +30,7 @@ NODES_MAX: Final = 200
 """Most nodes that the autoscaler adds. A pod that then fits on no node stays Unschedulable."""
 
 TERMINATION_SECONDS: Final = 1.0
-"""How long a pod takes to stop."""
+"""How long a pod takes to stop. One that is given more than the usual grace takes all of it."""
 
 
 def _node(name: str, labels: dict[str, str], taints: list[Obj], now: str) -> Obj:
@@ -272,7 +272,9 @@ class PodController(Controller):
         now = self.clock.time()
         deadline = self._end_times.get(stored.uid + "/end")
         if deadline is None:
-            grace = min(float(metadata["deletionGracePeriodSeconds"]), TERMINATION_SECONDS)
+            grace = float(metadata["deletionGracePeriodSeconds"])
+            if grace <= POD_GRACE_SECONDS:
+                grace = min(grace, TERMINATION_SECONDS)
             deadline = self._end_times[stored.uid + "/end"] = now + grace
         if now < deadline:
             self.enqueue_after(key, deadline - now)

@@ -1,0 +1,103 @@
+"""Pods below a controller that waits as a whole: each that runs or ends has quota, also one too many."""
+
+from typing import Any
+
+import pytest
+
+from services.classifier.projection.projector import Projector
+from shared.contracts.kube import kinds
+from shared.contracts.messages.workloads import WorkloadState
+from shared.integrations import JOB_SET
+from tests.unit.classifier.projection.objects import Json, seen
+from tests.unit.classifier.projection.test_chains_of_controllers import Cluster as Chain
+from tests.unit.classifier.projection.test_chains_of_controllers import batch, middle
+from tests.unit.classifier.projection.test_chains_of_controllers import workload as of_batch
+from tests.unit.classifier.projection.test_nesting import (
+    ENDED,
+    LABELLED,
+    SUSPENDED,
+    child,
+    job_set,
+    workload,
+)
+
+ELSEWHERE = {"managedBy": "kueue.x-k8s.io/multikueue"}
+
+
+def told(number: int, active: int, ending: int = 0, **more: Any) -> Json:
+    """A Job of one pod whose status tells so many."""
+    return child(number, labels={}, status={"active": active, "terminating": ending}, **more)
+
+
+def seen_of_set(*observed: Json) -> WorkloadState:
+    """The last state of the JobSet, once it and its Jobs were observed in this order."""
+    projector = Projector("hub")
+    projector.observe(seen(kinds.WORKLOAD, workload()))
+    state = None
+    for obj in observed:
+        kind = JOB_SET.kind if "replicatedJobs" in obj["spec"] else kinds.JOB
+        projector.observe(seen(kind, obj))
+        for change in projector.changes():
+            if change.state.owner is not None and change.state.owner.kind == "JobSet":
+                state = change.state
+    assert state is not None
+    return state
+
+
+RUNS: dict[str, tuple[list[Json], Json | None, bool]] = {
+    "as many as were admitted": ([told(1, 1), told(2, 1)], None, False),
+    "one is ending, and replaced": ([told(1, 1, 1), told(2, 1)], {"w": 3}, False),
+    "more are ending than run at once": ([told(1, 1, 2), told(2, 1)], {"w": 4}, True),
+    "one of each Job is ending": ([told(1, 1, 1), told(2, 1, 1)], {"w": 4}, False),
+    "the queue is named by the Jobs, too": (
+        [told(1, 1, 9, metadata={"labels": LABELLED}), told(2, 1)], {"w": 11}, True,
+    ),
+    "another Job has ended, and gave its quota back": (
+        [told(1, 1, 2), child(2, labels={}, status=ENDED), job_set(succeeded=1)], {"w": 3}, True,
+    ),
+    "they are gone": ([told(1, 1, 2), told(2, 1), told(1, 1)], None, False),
+    "another cluster says so": ([told(1, 9, 99, spec=ELSEWHERE), told(2, 1)], None, False),
+}  # fmt: skip
+"""What is observed, the pods that hold quota, and whether the JobSet is stopped for them."""
+
+
+@pytest.mark.parametrize(("observed", "pods", "stopped"), RUNS.values(), ids=RUNS)
+def test_pods_that_run_below_a_job_beyond_its_own_hold_quota(
+    observed: list[Json], pods: Json | None, stopped: bool
+) -> None:
+    state = seen_of_set(job_set(), *observed)
+    assert (state.running_pods, state.outgrown is not None) == (pods, stopped)
+
+
+STOPPED = job_set(suspend=True) | {"status": {}}
+ENDING: dict[str, tuple[list[Json], Json | None]] = {
+    "all are ending": ([told(1, 0, 5, spec=SUSPENDED)], {"w": 5}),
+    "and some of them are gone": (
+        [told(1, 0, 5, spec=SUSPENDED), told(1, 0, 1, spec=SUSPENDED)], {"w": 5},
+    ),
+    "and all of them are gone": (
+        [told(1, 0, 5, spec=SUSPENDED), told(1, 0, spec=SUSPENDED)], None,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("observed", "pods"), ENDING.values(), ids=ENDING)
+def test_pods_below_a_job_that_was_stopped_hold_quota_until_the_last_is_gone(
+    observed: list[Json], pods: Json | None
+) -> None:
+    state = seen_of_set(job_set(), told(1, 1, 4), STOPPED, *observed)
+    assert (state.running_pods, state.pods_active, state.inadmissible) == (
+        pods, pods is not None, None,
+    )  # fmt: skip
+
+
+def test_pods_two_levels_below_count_for_what_has_the_quota() -> None:
+    cluster = Chain()
+    cluster.see(batch(), of_batch(), middle(), told(1, 1), told(2, 1))
+    assert cluster.states["batch"].running_pods is None
+    cluster.see(told(1, 1, 3))
+    assert cluster.states["batch"].running_pods == {"main": 5}
+    assert cluster.states["batch"].outgrown is not None
+    cluster.see(told(1, 1))
+    assert cluster.states["batch"].running_pods is None
+    assert cluster.states["batch"].outgrown is None
