@@ -5,6 +5,7 @@ The rules which TaskRuns ask for one are those of konflux-ci/multi-platform-cont
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Final, NamedTuple
 
 from shared.contracts.kube.bodies import (
@@ -29,6 +30,15 @@ _POD_FAILED: Final = frozenset({"Failed"})
 """Reasons of a TaskRun that failed because its pod did: tektoncd/pipeline@v1.0.0
 pkg/apis/pipeline/v1/taskrun_types.go, `TaskRunReasonFailed`."""
 
+PLATFORM_CHARS_MAX: Final = 128
+"""One more than a platform's name may have: what is cut off here is none, as it was before."""
+
+FAILED_HOSTS_MAX: Final = 64
+HOST_CHARS_MAX: Final = 253
+"""Of a host's name in the annotation. Longer ones name no host."""
+
+_TRACEPARENT_CHARS: Final = 55
+
 _EPOCH: Final = datetime.fromtimestamp(0, tz=UTC)
 
 
@@ -47,10 +57,12 @@ class HostRequest:
     namespace: str
     name: str
     platform: str
-    """As the user wrote it, not validated."""
+    """As the user wrote it, not validated, up to `PLATFORM_CHARS_MAX`."""
 
     created_at: datetime
     failed_hosts: tuple[str, ...] = ()
+    """The first `FAILED_HOSTS_MAX` of the annotation."""
+
     traceparent: str | None = None
     run_uid: str = ""
     """Of the PipelineRun that the TaskRun names as its owner. Tenants write it: it proves nothing."""
@@ -100,19 +112,25 @@ def to_host_request(task_run: Body) -> HostRequest | None:
     )
     if platform is None:
         return None
-    annotations = annotations_of(task_run)
-    failed = (annotations.get(FAILED_HOSTS_ANNOTATION) or "").split(",")
+    trace = annotations_of(task_run).get(TRACEPARENT_ANNOTATION) or ""
     created = metadata.get("creationTimestamp")
     return HostRequest(
         uid=metadata["uid"],
         namespace=metadata["namespace"],
         name=metadata["name"],
-        platform=platform if isinstance(platform, str) else "",
+        platform=platform[:PLATFORM_CHARS_MAX] if isinstance(platform, str) else "",
         created_at=datetime.fromisoformat(created) if created else _EPOCH,
-        failed_hosts=tuple(sorted({host.strip() for host in failed} - {""})),
-        traceparent=annotations.get(TRACEPARENT_ANNOTATION),
+        failed_hosts=_failed_hosts(task_run),
+        traceparent=trace if len(trace) in range(1, _TRACEPARENT_CHARS + 1) else None,
         run_uid=_run_uid(metadata),
     )
+
+
+def _failed_hosts(task_run: Body) -> tuple[str, ...]:
+    text = annotations_of(task_run).get(FAILED_HOSTS_ANNOTATION) or ""
+    names = (name.strip() for name in text.split(","))
+    named = dict.fromkeys(name for name in names if 0 < len(name) <= HOST_CHARS_MAX)
+    return tuple(sorted(islice(named, FAILED_HOSTS_MAX)))
 
 
 def has_ended(task_run: Body) -> bool:

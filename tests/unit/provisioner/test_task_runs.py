@@ -87,6 +87,22 @@ def test_request_lists_failed_hosts_of_annotation() -> None:
     assert request.failed_hosts == ("a", "b")
 
 
+def test_request_keeps_little_of_what_a_tenant_writes() -> None:
+    annotations = {
+        "build.appstudio.redhat.com/failed-hosts": ",".join(
+            [*"ba", "x" * 254, *map(str, range(999))]
+        ),
+        "sluicegate.dev/traceparent": "0" * 56,
+    }
+    obj = task_run("build", platform="linux/" + "x" * 1_000_000, annotations=annotations)
+    request = to_host_request(obj)
+    assert request is not None
+    assert not is_platform(request.platform)
+    assert len(request.platform) == 128
+    assert set(request.failed_hosts) == {"a", "b", *map(str, range(62))}
+    assert request.traceparent is None
+
+
 def test_request_carries_traceparent_annotation() -> None:
     request = to_host_request(
         task_run("build", annotations={"sluicegate.dev/traceparent": "00-1-2-01"})
