@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from services.classifier.projection.growth import pods_of, running_fields
 from services.classifier.projection.projector import Projector
 from shared.contracts.kube import kinds
-from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.messages.workloads import PodSet, WorkloadState
 from shared.integrations import JOB_SET
 from tests.unit.classifier.projection.objects import Json, seen
 from tests.unit.classifier.projection.test_chains_of_controllers import Cluster as Chain
@@ -20,6 +21,7 @@ from tests.unit.classifier.projection.test_nesting import (
     job_set,
     workload,
 )
+from tests.unit.integrations.gadgets import gadget, loaded
 
 ELSEWHERE = {"managedBy": "kueue.x-k8s.io/multikueue"}
 
@@ -101,3 +103,15 @@ def test_pods_two_levels_below_count_for_what_has_the_quota() -> None:
     cluster.see(told(1, 1))
     assert cluster.states["batch"].running_pods is None
     assert cluster.states["batch"].outgrown is None
+
+
+@pytest.mark.parametrize(("subresource", "counts"), [(None, True), (False, False)])
+def test_numbers_that_a_user_can_write_into_a_status_hold_no_quota(
+    subresource: bool | None, counts: bool
+) -> None:
+    pod_set = {"template": "spec.template", "count": "spec.replicas", "running": "status.?active"}
+    integration = loaded(podSets=[pod_set], statusSubresource=subresource)
+    obj, asked = gadget(status={"active": 9}), [PodSet(name="main", count=2, requests={"cpu": "1"})]
+    fields = running_fields(obj, integration, None, [], asked, None, held=False)
+    assert fields == ({"running_pods": {"main": 9}} if counts else {})
+    assert pods_of(obj, integration, asked) == ({"cpu=1": 9} if counts else {})
