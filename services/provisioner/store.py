@@ -266,7 +266,10 @@ class Store:
         self._listed.forget(uid)
         if request is not None:
             self._forget_run(request)
-            self._by_platform[request.platform].pop(uid, None)
+            waiting = self._by_platform[request.platform]
+            waiting.pop(uid, None)
+            if not waiting:
+                del self._by_platform[request.platform]
             self.mark_dirty(request.platform)
         if self._uids.get(ref) == uid:
             del self._uids[ref]

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
-from shared.contracts.kube.names import QUEUE, RESOURCE_IN_USE
+from shared.contracts.kube.names import PRIORITY_CLASS_LABEL, QUEUE, RESOURCE_IN_USE
 from shared.contracts.messages.spokes import MANAGER, PREBUILT_WORKLOAD
 from tests.attacks.field import OTHERS, TENANT, Field, restarted, work
 from tests.attacks.ground import BreachError
@@ -246,18 +246,39 @@ async def orphans_the_children(field: Field) -> None:
     restarted(field)
 
 
-async def raises_its_priority(field: Field) -> None:
-    """Write a higher priority into the Workload of what waits, where the lower one has to give way."""
-    queue = {"apiVersion": kinds.CLUSTER_QUEUE.api_version, "kind": "ClusterQueue",
-             "metadata": {"name": "full"}}  # fmt: skip
+async def _lets_the_lower_give_way(field: Field, queue: str, high: int) -> None:
+    cluster_queue = {"apiVersion": kinds.CLUSTER_QUEUE.api_version, "kind": "ClusterQueue",
+                     "metadata": {"name": queue}}  # fmt: skip
     await field.stage.patch(
-        queue, {"spec": {"preemption": {"withinClusterQueue": "LowerPriority"}}}
+        cluster_queue, {"spec": {"preemption": {"withinClusterQueue": "LowerPriority"}}}
     )
     await field.stage.settle(3)
     await field.stage.create(
         {"apiVersion": kinds.WORKLOAD_PRIORITY_CLASS.api_version, "kind": "WorkloadPriorityClass",
-         "metadata": {"name": "high"}, "value": 1_000_000}
+         "metadata": {"name": "high"}, "value": high}
     )  # fmt: skip
+
+
+async def keeps_its_place_by_priority(field: Field) -> None:
+    """Write a priority into the Workload of what runs, so that it gives way to nobody."""
+    await _lets_the_lower_give_way(field, "own", 100)
+    await field.patch(
+        await field.workload(field.running["Job"]), {"spec": {"priority": 1_000_000_000}}
+    )
+    await field.stage.settle(5)
+    restarted(field)
+    await field.stage.settle(10)
+    urgent = work("Job", "urgent", "own", namespace=OTHERS)
+    urgent["metadata"]["labels"][PRIORITY_CLASS_LABEL] = "high"
+    urgent = await field.stage.create(urgent)
+    await field.stage.settle(60)
+    if not await field.stage.is_admitted(urgent):
+        raise BreachError("a job gave way to nobody by a priority that its tenant wrote")
+
+
+async def raises_its_priority(field: Field) -> None:
+    """Write a higher priority into the Workload of what waits, where the lower one has to give way."""
+    await _lets_the_lower_give_way(field, "full", 1_000_000)
     workload = await field.workload(await field.waiting("Job"))
     named = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "high"}
     for spec in (

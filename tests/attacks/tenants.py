@@ -259,6 +259,7 @@ SINGLE: Final[dict[str, Act]] = {
     "says that another controller runs it": writes.is_managed_elsewhere,
     "deletes a running JobSet and keeps its Jobs": writes.orphans_the_children,
     "raises the priority of a Workload by hand": writes.raises_its_priority,
+    "raises the priority of what runs by hand": writes.keeps_its_place_by_priority,
     "has the finally tasks of a waiting PipelineRun run": writes.runs_what_comes_last,
     "changes labels of a large waiting Job again and again": states.relabels,
     "moves a waiting Job from queue to queue until a log is full": states.hurries_through_queues,

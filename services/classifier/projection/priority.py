@@ -23,6 +23,7 @@ from shared.contracts.kube.names import (
     WORKLOAD_PRIORITY_SOURCE,
 )
 from shared.contracts.kube.numbers import INT32_MAX
+from shared.contracts.messages.workloads import WorkloadState
 
 _SOURCES: Final = {class_: source for source, class_ in PRIORITY_CLASS_SOURCES.items()}
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}")
@@ -48,17 +49,21 @@ def job_priority(
     queue: str,
     workload: Body | None,
     cluster_objects: ClusterObjects,
+    last: WorkloadState | None = None,
 ) -> Priority:
-    """Return the priority of a job. `workload` is its Workload object, if it exists.
+    """Return the priority of a job. `workload`: its Workload object, if it exists; `last`: its state before.
 
     `named_class`: the PriorityClass that the job names outside of its pod templates; it goes first.
 
     While quota is reserved, the priority changes only if it comes from a WorkloadPriorityClass: that may
     be replaced by another, and its value may change, as the API allows. A deleted class leaves the
-    priority as it was.
+    priority as it was. What it was, the state before tells; of one that somebody else admitted, the Workload.
     """
     metadata = job["metadata"]
     recorded = _recorded(workload)
+    before = last if last is not None and last.uid == metadata["uid"] else None
+    if recorded is not None and before is not None:
+        recorded = _of_state(before)
     label = labels_of(job).get(PRIORITY_CLASS_LABEL, "")
     if recorded is not None and has_quota(workload):
         may_change = recorded.source == WORKLOAD_PRIORITY_SOURCE and label
@@ -68,7 +73,8 @@ def job_priority(
         found = cluster_objects.workload_priority_class(label)
         if found is not None:
             return _of_class(found, WORKLOAD_PRIORITY_SOURCE)
-        if recorded is not None and (recorded.name == label or has_quota(workload)):
+        is_known = before is None or before.unresolved is None
+        if recorded is not None and (has_quota(workload) or (recorded.name == label and is_known)):
             return recorded
         return Priority(name=label, missing=f'WorkloadPriorityClass "{label}" not found')
     named = (pod_spec_of(pod_set).get("priorityClassName") for pod_set in pod_sets)
@@ -126,6 +132,12 @@ def _of_cluster(cluster_objects: ClusterObjects) -> Priority:
 
 def _of_class(found: Body, source: str) -> Priority:
     return Priority(value=int(found.get("value", 0)), name=found["metadata"]["name"], source=source)
+
+
+def _of_state(state: WorkloadState) -> Priority:
+    return Priority(
+        value=state.priority, name=state.priority_class, source=state.priority_class_source
+    )
 
 
 def _recorded(workload: Body | None) -> Priority | None:

@@ -85,7 +85,7 @@ def project_job(
     holder = workload if has_quota(workload) else None
     queue = _queue(job, workload) or queue_left
     priority = job_priority(
-        job, raw, integration.priority_class(job), queue, workload, cluster_objects
+        job, raw, integration.priority_class(job), queue, workload, cluster_objects, last
     )
     progress = _progress_fields(job, integration, workload)
     hold = _hold_fields(job, integration, last)
