@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from services.classifier.projection.nesting import REPLACED, amounts_of, kind_of_pod
+from services.classifier.projection.nesting import ENDING, amounts_of, kind_of_pod
 from services.classifier.projection.pods.pod_templates import pod_spec_of
 from shared.contracts.kube.bodies import Body, spec_of, status_of
 from shared.contracts.kube.kinds import Object
@@ -97,8 +97,9 @@ def pods_of(job: Body, integration: Integration, asked: list[PodSet] | None) -> 
         if runs := running.get(pod_set.name, 0) + ends:
             kind = kind_of_pod(pod_set)
             pods[kind] = pods.get(kind, 0) + runs
-        if ends > pod_set.count:
-            pods[REPLACED] = 1
+        if ends and integration.finish(job) is None:
+            ended = ENDING + kind_of_pod(pod_set)
+            pods[ended] = pods.get(ended, 0) + ends
     return pods
 
 

@@ -5,6 +5,7 @@ not enough to say so, because its tenant may write one: the projector asks what 
 again when that changes. What runs below an owner runs on its quota only as far as that goes.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -23,11 +24,11 @@ Amounts = Mapping[str, int]
 Pods = Mapping[str, int]
 """What a pod asks for, in one word (`kind_of_pod`), to the number of such pods that run or end."""
 
-REPLACED: Final = "(replaced)"
-"""Stands among pods for the number of jobs of which more pods end than run at once."""
+ENDING: Final = "ending "
+"""Before what a pod asks for: those of these pods that were told to end."""
 
 _OTHERS: Final = "(others)"
-"""Stands among pods for those that ask for what no pod set of their owner does."""
+"""Stands for pods that ask for what no pod set of their owner does."""
 
 UNCOUNTABLE: Final[Amounts] = {"(what cannot be counted)": 1}
 """What a job asks for that cannot be read: no owner has it to give."""
@@ -178,7 +179,18 @@ class Nesting:
 
     def _pods_replaced(self, owner: WorkloadState) -> int:
         """How many pods run or end below a job beyond its own, where they are replaced too fast."""
-        if owner.held or not self._pods.sums.get(owner.uid, {}).get(REPLACED):
+        if owner.held:
+            return 0
+        pods = self._pods.sums.get(owner.uid, {})
+        own, ending = Counter[str](), Counter[str]()
+        for pod_set in owner.pod_sets:
+            own[kind_of_pod(pod_set)] += max(0, pod_set.count - pod_set.reclaimable)
+        own[_OTHERS] = own.total()
+        for kind, count in pods.items():
+            if kind.startswith(ENDING):
+                known = kind.removeprefix(ENDING)
+                ending[known if known in own else _OTHERS] += count
+        if all(count <= own[kind] for kind, count in ending.items()):
             return 0
         return sum(more for _, _, more in self._pod_sets_beyond(owner))
 
@@ -186,19 +198,21 @@ class Nesting:
         """Yield pod sets of which more pods run or end below an owner than have quota: name, own, more.
 
         Of pod sets whose pods ask for the same, the first has all that are more. Pods that ask for what no
-        pod set does are those of the pod sets that have none, also if they are others than declared.
+        pod set does take the room of those that have too few; the first pod set has what is left of them.
         """
-        pods = {**self._pods.sums.get(owner.uid, {}), REPLACED: 0}
-        own = {kind_of_pod(pod_set) for pod_set in owner.pod_sets}
-        alike: dict[str, list[PodSet]] = {}
-        for pod_set in owner.pod_sets:
-            kind = kind_of_pod(pod_set)
-            alike.setdefault(kind if kind in pods else _OTHERS, []).append(pod_set)
-        pods[_OTHERS] = sum(count for kind, count in pods.items() if kind not in own)
-        for kind, pod_sets in alike.items():
-            each = [max(0, pod_set.count - pod_set.reclaimable) for pod_set in pod_sets]
-            if (more := pods[kind] - sum(each)) > 0:
-                yield pod_sets[0].name, each[0], more
+        pods = self._pods.sums.get(owner.uid, {})
+        others = {kind: count for kind, count in pods.items() if not kind.startswith(ENDING)}
+        first: dict[str, tuple[str, int]] = {}
+        more: dict[str, int] = {}
+        for pod_set in owner.pod_sets if others else ():
+            kind, own = kind_of_pod(pod_set), max(0, pod_set.count - pod_set.reclaimable)
+            name, _ = first.setdefault(kind, (pod_set.name, own))
+            more[name] = more.get(name, others.pop(kind, 0)) - own
+        left = sum(others.values()) + sum(min(0, count) for count in more.values())
+        for place, (name, own) in enumerate(first.values()):
+            beyond = max(0, more[name]) + (max(0, left) if place == 0 else 0)
+            if beyond:
+                yield name, own, beyond
 
     def middle(self, uid: str) -> _Controlled | None:
         """The job of that uid, if it names a controller: it may be between that one and others."""
@@ -293,6 +307,8 @@ class Nesting:
 
         Returns the children to read again, none if nothing changed for them.
         """
+        if covers is None:
+            self._beyond.discard(uid)
         if uid not in self._children and covers is None:
             self._covering.discard(uid)
             return []
@@ -320,9 +336,10 @@ class _Tally:
         if amounts:
             each[job_ref] = amounts
         for resource in {*before, *amounts}:
-            total[resource] = (
-                total.get(resource, 0) + amounts.get(resource, 0) - before.get(resource, 0)
-            )
+            more = amounts.get(resource, 0) - before.get(resource, 0)
+            total[resource] = total.get(resource, 0) + more
+            if not total[resource]:
+                del total[resource]
         if each:
             self._each[controller], self.sums[controller] = each, total
         else:

@@ -62,7 +62,7 @@ def job_priority(
     metadata = job["metadata"]
     recorded = _recorded(workload)
     before = last if last is not None and last.uid == metadata["uid"] else None
-    if recorded is not None and before is not None:
+    if recorded is not None and before is not None and _says_the_priority(before, workload):
         recorded = _of_state(before)
     label = labels_of(job).get(PRIORITY_CLASS_LABEL, "")
     if recorded is not None and has_quota(workload):
@@ -73,16 +73,17 @@ def job_priority(
         found = cluster_objects.workload_priority_class(label)
         if found is not None:
             return _of_class(found, WORKLOAD_PRIORITY_SOURCE)
-        is_known = before is None or before.unresolved is None
+        copied = ORIGIN in labels_of(workload)
+        is_known = copied or before is None or not _lacked_its_priority(before)
         if recorded is not None and (has_quota(workload) or (recorded.name == label and is_known)):
             return recorded
-        return Priority(name=label, missing=f'WorkloadPriorityClass "{label}" not found')
+        return Priority(name=label, missing=_not_found("WorkloadPriorityClass", label))
     named = (pod_spec_of(pod_set).get("priorityClassName") for pod_set in pod_sets)
     pod_class = named_class or next((str(name) for name in named if name), "")
     if pod_class:
         found = cluster_objects.priority_class(pod_class)
         if found is None:
-            return Priority(name=pod_class, missing=f'PriorityClass "{pod_class}" not found')
+            return Priority(name=pod_class, missing=_not_found("PriorityClass", pod_class))
         return _of_class(found, POD_PRIORITY_SOURCE)
     return _of_queue(metadata["namespace"], queue, cluster_objects) or _of_cluster(cluster_objects)
 
@@ -132,6 +133,27 @@ def _of_cluster(cluster_objects: ClusterObjects) -> Priority:
 
 def _of_class(found: Body, source: str) -> Priority:
     return Priority(value=int(found.get("value", 0)), name=found["metadata"]["name"], source=source)
+
+
+def _not_found(kind: str, name: str) -> str:
+    return f'{kind} "{name}" not found'
+
+
+def _lacked_its_priority(state: WorkloadState) -> bool:
+    """Whether the state says nothing of a priority, because its class was not there."""
+    kinds = ("WorkloadPriorityClass", "PriorityClass")
+    return state.unresolved in [_not_found(kind, state.priority_class or "") for kind in kinds]
+
+
+def _says_the_priority(state: WorkloadState, workload: Body | None) -> bool:
+    """Whether the state before goes before what is written into the Workload.
+
+    Not that of what ran before its Workload was seen, nor where the class came and went meanwhile. Into what
+    MultiKueue placed here its hub writes the number, also where the class is not.
+    """
+    if ORIGIN in labels_of(workload):
+        return False
+    return state.admission is not None or (state.held and not _lacked_its_priority(state))
 
 
 def _of_state(state: WorkloadState) -> Priority:

@@ -26,6 +26,14 @@ from tests.unit.integrations.gadgets import gadget, loaded
 ELSEWHERE = {"managedBy": "kueue.x-k8s.io/multikueue"}
 
 
+OTHER = {
+    "template": {
+        "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "900m"}}}]}
+    }
+}
+"""A Job that its tenant names as one of the JobSet's, and asks for less than these do."""
+
+
 def told(number: int, active: int, ending: int = 0, **more: Any) -> Json:
     """A Job of one pod whose status tells so many."""
     return child(number, labels={}, status={"active": active, "terminating": ending}, **more)
@@ -49,7 +57,17 @@ def seen_of_set(*observed: Json) -> WorkloadState:
 RUNS: dict[str, tuple[list[Json], Json | None, bool]] = {
     "as many as were admitted": ([told(1, 1), told(2, 1)], None, False),
     "one is ending, and replaced": ([told(1, 1, 1), told(2, 1)], {"w": 3}, False),
-    "more are ending than run at once": ([told(1, 1, 2), told(2, 1)], {"w": 4}, True),
+    "as many are ending as run at once": ([told(1, 1, 2), told(2, 1)], {"w": 4}, False),
+    "more are ending than run at once": ([told(1, 1, 3), told(2, 1)], {"w": 5}, True),
+    "pods that ask for something else take the room of its own": (
+        [told(1, 1), told(2, 1, 1, spec=OTHER)], {"w": 3}, False,
+    ),
+    "more pods that ask for something else": (
+        [told(1, 1), told(2, 1, 30, spec=OTHER)], {"w": 32}, True,
+    ),
+    "a Job that has failed still tells of pods that end": (
+        [told(1, 1), child(2, labels={}, status={"terminating": 9, **ENDED})], {"w": 10}, False,
+    ),
     "one of each Job is ending": ([told(1, 1, 1), told(2, 1, 1)], {"w": 4}, False),
     "the queue is named by the Jobs, too": (
         [told(1, 1, 9, metadata={"labels": LABELLED}), told(2, 1)], {"w": 11}, True,
@@ -103,6 +121,17 @@ def test_pods_two_levels_below_count_for_what_has_the_quota() -> None:
     cluster.see(told(1, 1))
     assert cluster.states["batch"].running_pods is None
     assert cluster.states["batch"].outgrown is None
+
+
+def test_what_pods_asked_for_that_are_gone_is_forgotten() -> None:
+    cluster = Chain()
+    cluster.see(batch(), of_batch(), middle(), told(1, 1))
+    for count in range(9):
+        template = {"spec": {"containers": [{"resources": {"requests": {"cpu": f"{count}m"}}}]}}
+        cluster.see(told(1, 1, 1, spec={"template": template}))
+    assert cluster.projector._nesting._pods.sums["u-set"] == {"cpu=8m": 2, "ending cpu=8m": 1}
+    cluster.see(told(1, 1), deleted=True)
+    assert "u-set" not in cluster.projector._nesting._pods.sums
 
 
 @pytest.mark.parametrize(("subresource", "counts"), [(None, True), (False, False)])

@@ -12,6 +12,7 @@ from shared.contracts.kube.bodies import as_body
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.names import ORIGIN
 from shared.contracts.messages.observed import Observed
+from shared.testing import builders
 from tests.unit.classifier.observations import queue, seen
 
 # Priority ------------------------------------------------------------------------------------------
@@ -130,6 +131,56 @@ def test_source_of_job_priority(case: Case) -> None:
     assert found.value == case.wants
     assert case.missing in (found.missing or "")
     assert bool(found.missing) is bool(case.missing)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Before:
+    wants: int
+    state: dict[str, Any]
+    recorded: Object
+    label: str = ""
+    missing: bool = False
+
+
+REFUSED = {"priority_class": "urgent", "unresolved": 'WorkloadPriorityClass "urgent" not found'}
+WRITTEN = workload(900, reserves=True)
+BEFORE = {
+    "while it runs": Before(
+        state={"admission": {"clusterQueue": "q"}, "held": False}, recorded=WRITTEN, wants=5
+    ),
+    "while its admission is on the way": Before(state={}, recorded=WRITTEN, wants=5),
+    "but what ran before its Workload was seen has what that says": Before(
+        state={"held": False}, recorded=WRITTEN, wants=900
+    ),
+    "but a copy has what its hub writes": Before(
+        state={"admission": {"clusterQueue": "q"}},
+        recorded={**WRITTEN, "metadata": {"labels": {ORIGIN: "hub"}}},
+        wants=900,
+    ),
+    "but a class that came and went was admitted with what the Workload says": Before(
+        state=REFUSED, recorded=WRITTEN, wants=900
+    ),
+    "and a class that is missing is missing, whatever the Workload says": Before(
+        state=REFUSED, recorded=workload(900, "urgent"), label="urgent", wants=0, missing=True
+    ),
+    "and a class that was deleted leaves it, whatever else is wrong": Before(
+        state={"priority_class": "urgent", "unresolved": "another fault"},
+        recorded=workload(900, "urgent"),
+        label="urgent",
+        wants=5,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BEFORE.values(), ids=BEFORE)
+def test_priority_stays_what_it_was_whatever_is_written_into_the_workload(case: Before) -> None:
+    labels = {names.PRIORITY_CLASS_LABEL: case.label} if case.label else {}
+    metadata = {"name": "j", "namespace": "team-a", "uid": "u-1", "labels": labels}
+    last = builders.workload("j", uid="u-1", **{"priority": 5, **case.state})
+    pods: list[Object] = [{"name": "main", "template": {}}]
+    job = as_body({"metadata": metadata})
+    found = job_priority(job, pods, "", "plain", case.recorded, ClusterObjects(), last)
+    assert (found.value, bool(found.missing)) == (case.wants, case.missing)
 
 
 def test_class_that_the_job_names_itself_goes_before_that_of_its_pods() -> None:
