@@ -138,13 +138,13 @@ class _Places:
     def enter(self, address: str) -> _Place | None:
         """Return a place for a new connection; None if there is none, even after others lost theirs."""
         most = self._limits.per_address_max
-        if most is not None and self._of[address] >= most and not self._evict(address):
+        has_room = True
+        if most is not None and self._of[address] >= most:
+            has_room = self._evict(self._idle(address))
+        elif len(self._open) >= self._limits.connections_max:
+            has_room = self._evict(self._idle_of_heavier(address) or self._idle(address))
+        if not has_room:
             return None
-        if len(self._open) >= self._limits.connections_max:
-            heavier = [each for each, count in self._of.items() if count > self._of[address]]
-            heavier.sort(key=lambda each: -self._of[each])
-            if not any(self._evict(each) for each in (*heavier, address)):
-                return None
         place = _Place(address)
         self._open[place] = None
         self._of[address] += 1
@@ -158,15 +158,24 @@ class _Places:
             if not self._of[place.address]:
                 del self._of[place.address]
 
-    def _evict(self, address: str) -> bool:
-        """Close the oldest connection of `address` of which the server waits for its client."""
-        for place in self._open:
-            if place.address == address and not place.busy:
-                self.leave(place)
-                self._limits.on_refused(ConnectionRule.TOO_MANY)
-                place.close()
-                return True
-        return False
+    def _idle(self, address: str) -> _Place | None:
+        """The oldest connection of `address` of which the server waits for its client."""
+        own = (place for place in self._open if place.address == address and not place.busy)
+        return next(own, None)
+
+    def _idle_of_heavier(self, address: str) -> _Place | None:
+        """The same of the address that has most of them, if it has more than `address`."""
+        idle = (place for place in self._open if not place.busy)
+        found = max(idle, key=lambda place: self._of[place.address], default=None)
+        return found if found and self._of[found.address] > self._of[address] else None
+
+    def _evict(self, place: _Place | None) -> bool:
+        if place is None:
+            return False
+        self.leave(place)
+        self._limits.on_refused(ConnectionRule.TOO_MANY)
+        place.close()
+        return True
 
 
 class _Connection(h11.Connection):
