@@ -10,8 +10,9 @@ from tests.simulation.long import long
 from tests.simulation.mistakes import Mistake, finds, planted
 from tests.simulation.tenant_mistakes import MISTAKES
 
-SEEDS = {259, *(mistake.seed for mistake in MISTAKES.values())}
-"""In world 259 a pod that has succeeded names a running Job as an owner that is not its controller."""
+SEEDS = {259, 844, *(mistake.seed for mistake in MISTAKES.values())}
+"""In world 259 a pod that has succeeded names a running Job as an owner that is not its controller. In
+844 a JobSet makes a Job in the moment in which it is deleted, and orphans it."""
 
 
 @pytest.mark.parametrize("seed", [*SEEDS, *(long(seed) for seed in {*range(1, 41)} - SEEDS)])

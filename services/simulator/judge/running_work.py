@@ -7,7 +7,7 @@ spec, which cannot change. So is the queue of a pod that waits by itself the one
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from services.simulator.cluster.api import Api
@@ -30,6 +30,9 @@ _OWN_QUEUE: Final = frozenset({"", "Deployment"})
 
 _COLLECTED: Final = frozenset({FOREGROUND_DELETION, ORPHAN})
 """Finalizers that the garbage collector takes away."""
+
+_MOMENT: Final = timedelta(seconds=0.1)
+"""A Job that loses its controller sooner was nobody's for all who look: its tenant could have made it so."""
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _UNIT: Final = 10**9
@@ -136,6 +139,8 @@ class RunningWork:
                 root=self._root(obj),
             )
         job = self.jobs[uid]
+        if job.root and not _controller(obj) and self._now() - job.created_at < _MOMENT:
+            job.root = ""
         job.terminating |= "deletionTimestamp" in metadata
         if (
             job.root

@@ -270,16 +270,14 @@ class PodController(Controller):
             return
         key = (stored.namespace, stored.name)
         now = self.clock.time()
-        deadline = self._end_times.get(stored.uid + "/end")
-        if deadline is None:
-            grace = float(metadata["deletionGracePeriodSeconds"])
-            if grace <= POD_GRACE_SECONDS:
-                grace = min(grace, TERMINATION_SECONDS)
-            deadline = self._end_times[stored.uid + "/end"] = now + grace
+        grace = float(metadata["deletionGracePeriodSeconds"])
+        if grace <= POD_GRACE_SECONDS:
+            grace = min(grace, TERMINATION_SECONDS)
+        deadline = self._end_times.setdefault(stored.uid + "/ending", now) + grace
         if now < deadline:
             self.enqueue_after(key, deadline - now)
             return
-        self._end_times.pop(stored.uid + "/end", None)
+        self._end_times.pop(stored.uid + "/ending", None)
         held = {**metadata, "deletionGracePeriodSeconds": 0}
         obj = {**stored.obj, "metadata": held}
         if metadata.get("finalizers"):
