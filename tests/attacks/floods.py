@@ -2,12 +2,16 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import NoRespondersError
 
 from shared.bus.spoke_gateway.budget import PART
 from shared.bus.streams import load, view_of
+from shared.testing.waiting import first_value
 from tests.attacks.attack import Attack
 from tests.attacks.ground import BreachError, Ground, ask
 
@@ -78,9 +82,15 @@ async def exceeds_its_part(ground: Ground) -> None:
 async def answer(
     client: Client, subject: str, body: bytes, *, headers: Mapping[str, str] | None = None
 ) -> Json:
-    """What the one who stores it says; nothing, where it says nothing."""
+    """What the one who stores it says; nothing, where it says nothing. It may still be starting."""
     asked = dict(headers) if headers else None
-    data = (await client.request(subject, body, timeout=60, headers=asked)).data
+
+    async def said() -> Msg | None:
+        with suppress(NoRespondersError):
+            return await client.request(subject, body, timeout=60, headers=asked)
+        return None
+
+    data = (await first_value(said, f"nobody stores {subject}")).data
     found: Json = json.loads(data) if data else {}
     return found
 
