@@ -46,6 +46,9 @@ REVIEW_BYTES_MAX: Final = 2 * 6 * OBJECT_BYTES_MAX
 """An update carries the old and the new object, and an API server escapes `<`, `>` and `&` as six
 characters each. An object above this limit can be neither created nor changed, by anybody."""
 
+_UNBALANCED_BYTES_MAX: Final = 64 * 1024
+"""Of a body up to this size in which brackets only open, orjson says that memory is short. It is no JSON."""
+
 HTTP_OK: Final = 200
 _UNPROCESSABLE: Final = 422
 _API_VERSION: Final = "admission.k8s.io/v1"
@@ -286,7 +289,7 @@ def parse_request(body: bytes, api_version: str, kind: str) -> Object:
     try:
         review = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        if "memory" in str(error):
+        if "memory" in str(error) and len(body) > _UNBALANCED_BYTES_MAX:
             raise MemoryError from error  # It is JSON, and this process may hold no more.
         raise ValueError(f"body: not JSON: {error}") from error
     if not isinstance(review, dict):

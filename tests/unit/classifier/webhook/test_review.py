@@ -94,6 +94,7 @@ def test_request_without_object_is_denied(given: Any) -> None:
 
 MALFORMED = {
     "nothing": (b"", "body: not JSON"),
+    "brackets that only open": (b"[" * 900, "body: not JSON"),
     "half a review": (review(run())[:-5], "body: not JSON"),
     "a list": (b"[]", "body: must be an AdmissionReview object"),
     "an old review": (
