@@ -93,13 +93,11 @@ def pods_of(job: Body, integration: Integration, asked: list[PodSet] | None) -> 
     running, ending = integration.running(job), integration.ending(job)
     pods: dict[str, int] = {}
     for pod_set in asked:
-        ends = ending.get(pod_set.name, 0)
+        kind, ends = kind_of_pod(pod_set), ending.get(pod_set.name, 0)
         if runs := running.get(pod_set.name, 0) + ends:
-            kind = kind_of_pod(pod_set)
             pods[kind] = pods.get(kind, 0) + runs
         if ends and integration.finish(job) is None:
-            ended = ENDING + kind_of_pod(pod_set)
-            pods[ended] = pods.get(ended, 0) + ends
+            pods[ENDING + kind] = pods.get(ENDING + kind, 0) + ends
     return pods
 
 

@@ -9,7 +9,7 @@ as its key. So a request waits while the bus is unavailable, and while the same 
 
 Every pod of the cluster can connect. So each phase of a connection has a deadline, the TLS handshake
 included, and connections are counted from the moment they are accepted, in all and for each address. If
-all places are taken, a connection gives way that has no key: of the address with most of them, the oldest.
+all places are taken, a connection gives way that has no key, of the address with most of them.
 """
 
 import asyncio
@@ -112,7 +112,7 @@ class OneTimeKeyServer:
         """Every open connection and its address."""
 
         self._without_key: dict[asyncio.Task[None], str] = {}
-        """Those that have no key, and are not about to get one, the oldest first."""
+        """Those that have no key, and are not about to get one, in the order in which that began."""
 
         self._by_address: Counter[str] = Counter()
         self._over: set[str] = set()

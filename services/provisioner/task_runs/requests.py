@@ -121,7 +121,7 @@ def to_host_request(task_run: Body) -> HostRequest | None:
         platform=platform[:PLATFORM_CHARS_MAX] if isinstance(platform, str) else "",
         created_at=datetime.fromisoformat(created) if created else _EPOCH,
         failed_hosts=_failed_hosts(task_run),
-        traceparent=trace if len(trace) in range(1, _TRACEPARENT_CHARS + 1) else None,
+        traceparent=trace if 0 < len(trace) <= _TRACEPARENT_CHARS else None,
         run_uid=_run_uid(metadata),
     )
 
