@@ -12,7 +12,7 @@ from tests.conformance.seeds.stage import pool
 from tests.simulation.test_ml_kinds import serve
 
 _SHELF: Final = "shelf"
-_QUOTA: Final = {"cpu": 2, "memory": "16Gi"}
+_QUOTA: Final = {"cpu": 3, "memory": "16Gi"}
 PODS: Final = 50
 """Pods of one CPU, or CPUs of one pod, that each of these objects has run."""
 
@@ -71,6 +71,10 @@ def starting(made: Object) -> Act:
 
 _LEAST: Final = _ray(minReplicas=PODS, maxReplicas=PODS)
 
+_TO_DELETE: Final = _ray(
+    replicas=1, scaleStrategy={"workersToDelete": [f"w-{number}" for number in range(PODS)]}
+)
+
 WAYS: Final[Mapping[str, Callable[[], Object]]] = {
     "creates a RayCluster with fewer workers than its least": lambda: _created(
         "ray.io/v1", "RayCluster", **_LEAST
@@ -80,6 +84,15 @@ WAYS: Final[Mapping[str, Callable[[], Object]]] = {
     ),
     "creates a RayJob with fewer workers than its least": lambda: _created(
         "ray.io/v1", "RayJob", rayClusterSpec=_LEAST, shutdownAfterJobFinishes=True
+    ),
+    "creates a RayCluster with workers that are to end beside others": lambda: _created(
+        "ray.io/v1", "RayCluster", **_TO_DELETE
+    ),
+    "creates a RayService with workers that are to end beside others": lambda: _created(
+        "ray.io/v1", "RayService", rayClusterConfig=_TO_DELETE
+    ),
+    "creates a RayJob with workers that are to end beside others": lambda: _created(
+        "ray.io/v1", "RayJob", rayClusterSpec=_TO_DELETE, shutdownAfterJobFinishes=True
     ),
     "wraps a ReplicaSet, and declares less than it makes": lambda: _wrapper(
         "apps/v1", "ReplicaSet"

@@ -23,6 +23,11 @@ WORKERS: dict[str, tuple[Object, int]] = {
     "a least above its most": ({"replicas": 1, "minReplicas": 5, "maxReplicas": 2}, 5),
     "hosts of each": ({"replicas": 1, "minReplicas": 2, "numOfHosts": 4}, 8),
     "a group that is suspended": ({"replicas": 2, "minReplicas": 3, "suspend": True}, 3),
+    "two that end beside others": (
+        {"replicas": 1, "numOfHosts": 2, "scaleStrategy": {"workersToDelete": ["a", "b"]}},
+        4,
+    ),
+    "none that is to end": ({"replicas": 3, "scaleStrategy": {"workersToDelete": []}}, 3),
 }
 """Fields of a group of workers, and how many of them run: ray-project/kuberay@feeaf72
 ray-operator/controllers/ray/utils/util.go, `GetWorkerGroupDesiredReplicas`."""
@@ -60,6 +65,13 @@ def test_collector_that_the_operator_of_ray_adds_to_each_pod_is_refused(kind: st
         "historyServerOptions.collectorOptions: set: KubeRay would add a container to each pod"
         in refused(ray(kind, historyServerOptions=large))
     )
+
+
+@pytest.mark.parametrize("kind", RAY_KINDS)
+def test_workers_that_the_operator_of_ray_is_to_delete_and_make_anew_are_refused(kind: str) -> None:
+    group = {"groupName": "w", "template": template("1"), "replicas": 1}
+    told = ray(kind, workerGroupSpecs=[group | {"scaleStrategy": {"workersToDelete": ["w-1"]}}])
+    assert "workerGroupSpecs: set: KubeRay would make other workers beside" in refused(told)
 
 
 def test_submitter_of_a_ray_job_that_cannot_wait_is_refused() -> None:

@@ -205,6 +205,14 @@ def ray_cluster(*more: tuple[str, int], **groups: tuple[int, str]) -> Json:
     return made | {"status": {"state": "ready"}}
 
 
+def with_workers_to_delete(cluster: Json, count: int) -> Json:
+    """The RayCluster, where KubeRay is told to delete so many workers of the first group."""
+    cluster["spec"]["workerGroupSpecs"][0]["scaleStrategy"] = {
+        "workersToDelete": [f"worker-{number}" for number in range(count)]
+    }
+    return cluster
+
+
 ADDED: dict[str, tuple[Json, Json | None]] = {
     "none": (ray_cluster(small=(2, "1")), None),
     "another group": (ray_cluster(small=(2, "1"), more=(3, "1")), {"head": 4}),
@@ -218,6 +226,14 @@ ADDED: dict[str, tuple[Json, Json | None]] = {
     "more groups than are read": (
         ray_cluster(*((f"g-{number}", 50) for number in range(18)), small=(2, "1")),
         {"head": 2},
+    ),
+    "workers that end beside those that take their place": (
+        with_workers_to_delete(ray_cluster(small=(2, "1")), 5),
+        {"small": 7},
+    ),
+    "fewer workers, as many of which are to end": (
+        with_workers_to_delete(ray_cluster(small=(1, "1")), 1),
+        None,
     ),
 }
 
