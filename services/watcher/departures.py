@@ -18,7 +18,7 @@ is published when none of its pods runs.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -26,10 +26,10 @@ from typing import Final
 import structlog
 
 from services.watcher.published import ObjectName
+from services.watcher.running_pods import RunningPods, running_pods
 from services.watcher.scopes import Scope
-from shared.contracts.kube.bodies import Body, OwnerReference, labels_of, status_of
+from shared.contracts.kube.bodies import Body, OwnerReference, status_of
 from shared.contracts.kube.kinds import DEPARTURE, PIPELINE_RUN, POD, TASK_RUN, Kind
-from shared.contracts.kube.names import CONTROLLER_UID
 from shared.contracts.messages.observed import Observed
 from shared.integrations import Integration, Integrations, controller_uid
 from shared.kube.port import Kube, KubeError, RefusedError
@@ -45,8 +45,6 @@ _CHAIN_MAX: Final = 4
 
 _ORPHAN: Final = "orphan"
 """Finalizer of a job whose pods shall outlive it: the garbage collector takes their references away."""
-
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -120,6 +118,9 @@ class Departures:
         self._started: dict[str, bool] = {}
         """Uid of each job that was let go, of a kind whose ends are doubted, to whether its status said that
         something of it runs."""
+
+        self._pod_names: dict[str, frozenset[str]] = {}
+        """Uid of each of these jobs to the names of pods that its status has told."""
 
         self._looks: dict[str, _Look] = {}
         """By namespace in which something departs."""
@@ -357,6 +358,8 @@ class Departures:
             return True
         if runs is not None:
             self._started[uid] = runs
+            if names := integration.pod_names(job):
+                self._pod_names[uid] = names
         return False
 
     def _hold_end(self, scope: Scope, job: Body) -> None:
@@ -373,6 +376,7 @@ class Departures:
         uid = ended["metadata"]["uid"]
         del self._departing[uid]
         self._started.pop(uid, None)
+        self._pod_names.pop(uid, None)
         self._show(departure.scope, ended)
 
     async def _poll(self) -> float | None:
@@ -409,17 +413,18 @@ class Departures:
         except KubeError as error:
             log.info("pods not listed", namespace=namespace, error=str(error))
             return False
-        return self._settle(namespace, _running(pods))
+        return self._settle(namespace, running_pods(pods))
 
-    def _settle(self, namespace: str, running: Mapping[str, str]) -> bool:
-        """Release what has no running pod in this namespace; return whether anything was released.
-
-        `running`: uid of a pod to its controller's.
-        """
+    def _settle(self, namespace: str, pods: RunningPods) -> bool:
+        """Release what has no running pod in this namespace; return whether anything was released."""
+        running = pods.controllers
         for pod, controller in running.items():
             for above in self._chain(controller):
                 if (departure := self._departing.get(above)) is not None:
                     departure.pods.add(pod)
+        for uid, departure in self._departing.items():
+            if departure.namespace == namespace and (names := self._pod_names.get(uid)):
+                departure.pods.update(pods.named(names))
         # What a controller made ends before the controller: without that it would seem to be nobody's.
         before = len(self._departing)
         lowest_first = sorted(self._departing.items(), key=self._height)
@@ -456,6 +461,7 @@ class Departures:
 
     def _forget(self, uid: str) -> None:
         self._started.pop(uid, None)
+        self._pod_names.pop(uid, None)
         if uid in self._controllers:
             self._note(uid, runs=False)
             del self._controllers[uid]
@@ -485,16 +491,3 @@ def _has_started(integration: Integration, job: Body) -> bool | None:
     if integration.active(job):
         return True
     return None if integration.held(job) else False
-
-
-def _running(pods: list[Body]) -> dict[str, str]:
-    """Uid of each pod that has not ended, to the uid of its controller; empty without one.
-
-    What a pod made, as the driver of a SparkApplication its executors, is its controller's.
-    """
-    makers = {
-        pod["metadata"]["uid"]: controller_uid(pod) or labels_of(pod).get(CONTROLLER_UID, "")
-        for pod in pods
-    }
-    ended = {pod["metadata"]["uid"] for pod in pods if status_of(pod).get("phase") in _ENDED}
-    return {uid: makers.get(by, by) for uid, by in makers.items() if uid not in ended}

@@ -243,6 +243,13 @@ def compiled(document: Document, lines: Lines) -> Compiled:
         propagate=_place(checking, ("spec", "propagate"), spec.propagate, each=None)[0],
         pod_groups=_pod_groups(checking, spec),
     )
+    if spec.pod_names is not None:
+        if not spec.pods_outlive_status:
+            checking.refuse(("spec", "podNames"), "only with podsOutliveStatus: true")
+        if not spec.pod_names.startswith("status."):
+            checking.refuse(
+                ("spec", "podNames"), f"must begin with status., got {spec.pod_names!r}"
+            )
     if spec.annotate is not None and spec.propagate is None:
         checking.refuse(
             ("spec", "annotate"), "only with propagate: nothing else has a template here"

@@ -40,6 +40,7 @@ from shared.integrations.writing.templates import (
 )
 
 _GATES: Final = "/spec/schedulingGates"
+_GATES_AT: Final = ("spec", "schedulingGates")
 _SUSPEND: Final = "spec.suspend"
 _MANAGED_BY: Final = "spec.managedBy"
 _PODS: Final = (POD.group, POD.kind)
@@ -174,6 +175,11 @@ class Integration:
         """Whether its status may say that it has ended or waits while its pods run."""
         return self.document.spec.pods_outlive_status is True
 
+    def pod_names(self, obj: Object) -> frozenset[str]:
+        """Names of pods of its own that its controller tells in its status."""
+        path = (self.document.spec.pod_names or "").split(".")
+        return frozenset(name for name, _ in entries(found(obj, path)))
+
     @property
     def name(self) -> str:
         """Name of the document."""
@@ -239,7 +245,7 @@ class Integration:
     def held(self, obj: Object) -> bool:
         """Whether the object does not run because it is held. True if that cannot be decided."""
         if self.gate is not None:
-            return any(gate.get("name") == self.gate.name for gate in _gates(obj))
+            return any(gate.get("name") == self.gate.name for gate in maps_at(obj, *_GATES_AT))
         if "held" not in self._expressions:
             return bool(found(obj, self._suspended))
         return bool(self._views.of(obj).results.get("held", True))
@@ -376,9 +382,9 @@ class Integration:
     def hold(self, obj: Object) -> list[Object]:
         """JSON patch that holds an object that has not started; with a gate, one that is created."""
         if self.gate is not None:
-            others = [gate for gate in _gates(obj) if gate.get("name") != self.gate.name]
-            gates = [*others, {"name": self.gate.name}]
-            added = [{"op": "add", "path": _GATES, "value": gates}]
+            there = maps_at(obj, *_GATES_AT)
+            others = [gate for gate in there if gate.get("name") != self.gate.name]
+            added = [{"op": "add", "path": _GATES, "value": [*others, {"name": self.gate.name}]}]
             return [_uid_test(obj), *with_missing_maps(obj, added)]
         return [_uid_test(obj), *self._patches.written("hold", obj)]
 
@@ -407,7 +413,7 @@ class Integration:
     def _release_patch(self, obj: Object) -> list[Object]:
         if self.gate is None:
             return self._patches.written("release", obj)
-        gates = list(_gates(obj))
+        gates = list(maps_at(obj, *_GATES_AT))
         left = [gate for gate in gates if gate.get("name") != self.gate.name]
         return [
             {"op": "test", "path": _GATES, "value": gates},
@@ -488,11 +494,6 @@ class Integration:
 def _is_meant(view: View) -> bool:
     """Whether the document means the object, also if that cannot be decided."""
     return bool(view.results.get("match", True))
-
-
-def _gates(obj: Object) -> Sequence[Object]:
-    """The scheduling gates of a pod."""
-    return maps_at(obj, "spec", "schedulingGates")
 
 
 def _uid_test(obj: Object) -> Object:

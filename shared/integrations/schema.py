@@ -106,6 +106,7 @@ def _problems(document: Compiled, schema: Object) -> Iterator[_Found]:
         ("spec.suspendField", spec.suspend_field, "boolean"),
         ("spec.webhook.managedByField", webhook and webhook.managed_by_field, "string"),
         ("spec.propagate", spec.propagate, ""),
+        ("spec.podNames", spec.pod_names, "object"),
         ("spec.podGroups.leader", groups and groups.leader, ""),
     ):
         if not path:

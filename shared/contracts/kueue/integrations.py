@@ -426,6 +426,10 @@ class IntegrationSpec(_Strict):
     not count pods that end slowly, or leaves some. That is believed once none of its pods runs. If absent:
     false."""
 
+    pod_names: FieldPath | None = None
+    """Where its status has a map whose keys are names of pods. These are its own, whoever controls them:
+    what made them may be gone. Only with `podsOutliveStatus`."""
+
     priority_class: Expression | None = None
     """The PriorityClass of its pods where another field than the templates says it; null or empty: they
     do."""

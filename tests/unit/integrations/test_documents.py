@@ -161,6 +161,14 @@ SENSELESS = {
         {"annotate": {"a/b": "c"}},
         "spec.annotate: only with propagate: nothing else has a template here",
     ),
+    "names of pods that are gone by its end": (
+        {"podNames": "status.pods"},
+        "spec.podNames: only with podsOutliveStatus: true",
+    ),
+    "names of pods that its user writes": (
+        {"podsOutliveStatus": True, "podNames": "spec.pods"},
+        "spec.podNames: must begin with status., got 'spec.pods'",
+    ),
     "a stop by a patch that is missing": (
         {"stop": {"how": "Patch"}},
         "spec.stop: `how: Patch` and `patch` belong together",

@@ -60,6 +60,10 @@ WRONG: Final[dict[str, tuple[Object, str]]] = {
         {"propagate": "spec.tmplate"},
         "spec.propagate: the schema has no spec.tmplate: spec has no 'tmplate'",
     ),
+    "names of pods": (
+        {"podsOutliveStatus": True, "podNames": "status.pods"},
+        "spec.podNames: the schema has no status.pods: status has no 'pods'",
+    ),
     "a template of leaders": (
         {**GROUPS, "podGroups": {**GROUPS["podGroups"], "leader": "spec.leader"}},
         "spec.podGroups.leader: the schema has no spec.leader: spec has no 'leader'",

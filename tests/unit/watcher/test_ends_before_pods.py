@@ -39,6 +39,11 @@ ENDS: Final[dict[str, tuple[str, Object, Object]]] = {
         {"applicationState": {"state": "RUNNING"}},
         {"status": {"applicationState": {"state": "COMPLETED"}}},
     ),
+    "executors left by a driver that was deleted": (
+        "SparkApplication",
+        {"applicationState": {"state": "RUNNING"}, "executorState": {"p": "RUNNING"}},
+        {"status": {"applicationState": {"state": "FAILED"}, "executorState": {"p": "FAILED"}}},
+    ),
 }
 
 
@@ -130,6 +135,9 @@ def test_job_has_ended_when_its_pods_have(
         await asyncio.sleep(5)
         if restarts:
             await harness.kill()
+        if "executorState" in status:
+            await harness.kube.patch(POD, "default", "p", {"metadata": {"finalizers": ["a/b"]}})
+            await harness.kube.delete(POD, "default", "driver")
         await write(harness, kind, end)
         if restarts:
             await harness.start()
