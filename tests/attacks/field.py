@@ -45,6 +45,7 @@ WHERE_SERVED: Final = (
     "rayjobs.ray.io",
     "rayservices.ray.io",
     "sparkapplications.sparkoperator.k8s.io",
+    "tfjobs.kubeflow.org",
     "appwrappers.workload.codeflare.dev",
 )
 """Kinds that only some attacks have served."""

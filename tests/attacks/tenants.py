@@ -20,6 +20,7 @@ from tests.attacks import (
     counts,
     ending_pods,
     machine_writes,
+    operator_pods,
     pod_writes,
     spellings,
     states,
@@ -227,6 +228,7 @@ def attacks() -> Iterator[Attack]:
         *view_writes.WAYS.items(),
         *machine_writes.ROWS.items(),
         *ending_pods.ROWS.items(),
+        *operator_pods.ROWS.items(),
     )
     for words, single in ways:
         yield _row(words, single)

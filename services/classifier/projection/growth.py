@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from services.classifier.projection.nesting import ENDING, amounts_of, kind_of_pod
+from services.classifier.projection.nesting import ENDING, kind_of_pod
 from services.classifier.projection.pods.pod_templates import pod_spec_of
 from shared.contracts.kube.bodies import Body, spec_of, status_of
 from shared.contracts.kube.kinds import Object
@@ -37,7 +37,7 @@ def growth_fields(
     if released is None and outgrown is None:
         outgrown = _outgrown_by_what_had_ended(job, integration, holder, asked)
     return {
-        "outgrown": outgrown or _outgrown_by_more_pod_sets(raw, holder, resolve),
+        "outgrown": outgrown or _outgrown_by_more_pod_sets(raw, holder),
         "enlarged": integration.can_stop and _enlarged(pods, holder, resolve),
     }
 
@@ -184,27 +184,19 @@ def _given(holder: Body | None) -> dict[str, int]:
     return {str(p.get("name")): int(p["count"]) for p in assigned if p.get("count") is not None}
 
 
-def _outgrown_by_more_pod_sets(
-    raw: list[Object],
-    holder: Body | None,
-    resolve: Resolve,
-) -> dict[str, int] | None:
+def _outgrown_by_more_pod_sets(raw: list[Object], holder: Body | None) -> dict[str, int] | None:
     """Return the first admitted pod set, with the pods of those that came later beside its own; or None.
 
-    Some controllers let users add pods of another kind to a running object. What has only another name
-    asks for no more than what is gone.
+    Some controllers let users add pods of another kind to a running object, or give pods another name. They
+    leave those that run under the former name: KubeRay looks at the groups of the spec only.
     """
-    original, now = pod_sets_by_name(holder), {pod_set.get("name") for pod_set in raw}
-    added = [pod_set for pod_set in raw if pod_set.get("name") not in original]
-    if not original or not added:
-        return None
-    gone = [was for name, was in original.items() if name not in now]
-    asked, given = (amounts_of(resolve([], pod_sets)) for pod_sets in (added, gone))
-    if all(amount <= given.get(resource, 0) for resource, amount in asked.items()):
+    original = pod_sets_by_name(holder)
+    added = (pod_set for pod_set in raw if pod_set.get("name") not in original)
+    more = sum(max(0, int(pod_set.get("count") or 0)) for pod_set in added)
+    if not original or not more:
         return None
     name, first = next(iter(original.items()))
-    more = sum(max(0, int(pod_set.get("count") or 0)) for pod_set in added)
-    return {str(name): int(first.get("count") or 0) + max(1, more)}
+    return {str(name): int(first.get("count") or 0) + more}
 
 
 def _enlarged(

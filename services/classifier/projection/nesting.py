@@ -30,6 +30,9 @@ ENDING: Final = "ending "
 _OTHERS: Final = "(others)"
 """Stands for pods that ask for what no pod set of their owner does."""
 
+_NAMES_MAX: Final = 64
+"""Pod sets that are remembered of one job: more than any has at a time."""
+
 UNCOUNTABLE: Final[Amounts] = {"(what cannot be counted)": 1}
 """What a job asks for that cannot be read: no owner has it to give."""
 
@@ -60,6 +63,9 @@ class Nesting:
 
         self._pods = _Tally()
         """Of the same jobs: the pods that run or end, by what each of them asks for."""
+
+        self._most: dict[str, dict[str, PodSet]] = {}
+        """Uid of each job of which pods may outlive its spec to the pod sets that it has had, by name."""
 
         self._beyond: set[str] = set()
         """Uids of owners below which more is asked for than they ask for."""
@@ -96,6 +102,8 @@ class Nesting:
 
     def forget(self, job_ref: ObjectRef, tombstone: Observed | None = None) -> None:
         """Forget a job that is gone. `tombstone`: not if it is that of an earlier job of the name."""
+        if tombstone is not None:
+            self._most.pop(tombstone.uid, None)
         controller = self._controller_of.get(job_ref)
         if controller is None:
             return
@@ -115,6 +123,20 @@ class Nesting:
             self._running_on.discard(known.uid)
         if not children:
             del self._children[controller]
+
+    def most_of(self, uid: str, now: list[PodSet], *, runs: bool) -> list[PodSet]:
+        """Return the most that a job has asked for since it was let go. `runs`: it may run.
+
+        Pods may run on when its user has taken them out of the spec, or asks for others in their place.
+        """
+        if not runs:
+            self._most.pop(uid, None)
+            return now
+        most = self._most.setdefault(uid, {})
+        for pod_set in now:
+            if pod_set.name in most or len(most) < _NAMES_MAX:
+                most[pod_set.name] = _covering(pod_set, most.get(pod_set.name, pod_set))
+        return list(most.values())
 
     def use(self, job_ref: ObjectRef, amounts: Amounts) -> bool:
         """Record what a child asks for while it runs; nothing once it does not.
@@ -376,6 +398,15 @@ def _summed(
         for resource, amount in {_COUNT: 1, **each}.items():
             total[resource] = total.get(resource, 0) + pods * amount
     return total
+
+
+def _covering(one: PodSet, other: PodSet) -> PodSet:
+    """Return a pod set with the most that these two ask for."""
+    requests = dict(one.requests)
+    for resource, text in other.requests.items():
+        if _amount(resource, text) > _amount(resource, requests.get(resource, "0")):
+            requests[resource] = text
+    return one.with_requests(requests).with_count(max(one.count, other.count))
 
 
 def _amount(resource: str, text: str) -> int:

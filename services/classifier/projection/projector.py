@@ -388,7 +388,11 @@ class Projector:
         return UNCOUNTABLE if pod_sets is None else amounts_of(pod_sets)
 
     def _pod_sets(self, job: Body, integration: Integration) -> list[PodSet] | None:
-        return pod_sets_of(job, integration, self._cluster_objects, self._policy)
+        now = pod_sets_of(job, integration, self._cluster_objects, self._policy)
+        if now is None or not integration.pods_outlive_status:
+            return now
+        runs = integration.active(job) or not integration.held(job)
+        return self._nesting.most_of(job["metadata"]["uid"], now, runs=runs)
 
     def _drop(self, job_ref: ObjectRef, ref: WorkloadRef) -> None:
         del self._workload_of[job_ref]

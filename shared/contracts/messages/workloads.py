@@ -64,6 +64,10 @@ class PodSet(Part):
         """Return a copy with this number of finished pods."""
         return self.model_copy(update={"reclaimable": pods})
 
+    def with_count(self, pods: int) -> "PodSet":
+        """Return a copy with so many pods."""
+        return self.model_copy(update={"count": pods})
+
     def with_requests(self, requests: dict[str, str]) -> "PodSet":
         """Return a copy with these requests."""
         return self.model_copy(update={"requests": requests})

@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
+from services.classifier.projection.nesting import Nesting
 from services.classifier.projection.policy import Policy
 from services.classifier.projection.projector import Projector
 from shared.contracts.kube import kinds
 from shared.contracts.kube.names import MIN_PARALLELISM, QUEUE, workload_name
-from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.messages.workloads import PodSet, WorkloadState
 from shared.integrations import JOB_SET
 from shared.settings.configuration import Configuration
 from tests.unit.classifier.projection.objects import Json, job, seen
@@ -279,3 +280,34 @@ def test_owner_that_was_stopped_for_its_children_waits_until_they_are_as_it_asks
     cluster.projector.observe(seen(kinds.JOB, held, deleted=True))
     cluster.publish()
     assert cluster.owner.inadmissible is None
+
+
+def asked(name: str, count: int, cpu: str = "1") -> PodSet:
+    return PodSet(name=name, count=count, requests={"cpu": cpu})
+
+
+SINCE_IT_RAN: dict[str, tuple[list[PodSet], list[PodSet]]] = {
+    "the same": ([asked("w", 2)], [asked("w", 2)]),
+    "fewer pods": ([asked("w", 1)], [asked("w", 2)]),
+    "more and smaller pods": ([asked("w", 3, "500m")], [asked("w", 3)]),
+    "another name": ([asked("v", 2)], [asked("w", 2), asked("v", 2)]),
+    "none": ([], [asked("w", 2)]),
+}
+
+
+@pytest.mark.parametrize(("now", "most"), SINCE_IT_RAN.values(), ids=SINCE_IT_RAN.keys())
+def test_job_asks_for_the_most_that_it_has_asked_for_since_it_was_let_go(
+    now: list[PodSet], most: list[PodSet]
+) -> None:
+    nesting = Nesting()
+    assert nesting.most_of("u", [asked("w", 2)], runs=True) == [asked("w", 2)]
+    assert nesting.most_of("u", now, runs=True) == most
+    assert nesting.most_of("u", now, runs=False) == now
+    assert nesting.most_of("u", now, runs=True) == now
+
+
+def test_names_that_a_job_has_had_are_remembered_up_to_a_bound() -> None:
+    nesting = Nesting()
+    for number in range(1_000):
+        most = nesting.most_of("u", [asked(f"w{number}", 1)], runs=True)
+    assert len(most) == 64

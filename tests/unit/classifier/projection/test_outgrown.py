@@ -217,7 +217,7 @@ ADDED: dict[str, tuple[Json, Json | None]] = {
     "none": (ray_cluster(small=(2, "1")), None),
     "another group": (ray_cluster(small=(2, "1"), more=(3, "1")), {"head": 4}),
     "a group without pods": (ray_cluster(small=(2, "1"), more=(0, "1")), None),
-    "another name": (ray_cluster(other=(2, "1")), None),
+    "another name, beside the pods of the first": (ray_cluster(other=(2, "1")), {"head": 3}),
     "another name and more pods": (ray_cluster(other=(3, "1")), {"head": 4}),
     "another name and larger pods": (ray_cluster(other=(2, "8")), {"head": 3}),
     "the same name again": (ray_cluster(("small", 2), small=(50, "1")), {"head": 2}),
