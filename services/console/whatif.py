@@ -9,22 +9,23 @@ from services.classifier.projection.policy import Policy
 from services.console.access.authorizer import ChangeScope, NamespaceFilter
 from services.console.documents import CourseFigures, SimulateAnswer, SimulateRequest
 from services.console.status_error import ConsoleRule, StatusError
-from services.quota.forecast import History, Simulation, Snapshot
+from services.quota.forecast import History, Snapshot
 from services.quota.wire.inbound import nanoseconds
 from services.whatif.changes import Changes, removable, with_quota
 from services.whatif.expected_start import with_forecast
 from services.whatif.manifests import Manifest, to_manifest
 from services.whatif.problems import never_starting, not_admitting
 from services.whatif.report import as_json, outcome_of, submission_sentences
-from shared.contracts.kube.kinds import Kind
+from shared.contracts.kube.bodies import as_body, spec_of
+from shared.contracts.kube.kinds import CLUSTER_QUEUE, Kind
 from shared.runtime.command import CommandError
 
 __all__ = ["ProposedChange", "with_forecast"]
 
 log = structlog.get_logger(__name__)
 
-LOOK_EVERY: Final = 64
-"""Simulated instants between two checks of the deadline."""
+TRIALS_MAX: Final = 1_000_000
+"""Requests of pod sets times flavors of the longest resource group. A simulation keeps 0.2 kB for each."""
 
 
 class ProposedChange:
@@ -89,6 +90,7 @@ class ProposedChange:
         changes, changed = Changes(policy=self._policy), snapshot.copy()
         try:
             self._apply(changes, snapshot, changed)
+            _check_size(snapshot, changed)
             before, after = snapshot.simulation(history), changed.simulation(history)
         except CommandError as error:
             raise _refused(error) from error
@@ -99,7 +101,7 @@ class ProposedChange:
             raise StatusError(ConsoleRule.CHANGE, problem=problem) from error
         unusable = [problem for problem in changed.problems if problem not in snapshot.problems]
         for course in (before, after):
-            course.run(done=_until(over))
+            course.run(over=over)
             if over():
                 raise StatusError(ConsoleRule.SLOW, retry_after_seconds=60)
         if unusable:
@@ -140,17 +142,29 @@ class ProposedChange:
             changes.lose_spoke(snapshot, changed, self._lost_spoke)
 
 
+def _check_size(snapshot: Snapshot, changed: Snapshot) -> None:
+    """Raise `StatusError` if a change makes the simulation too large. What is there already may be larger."""
+    trials = _trials(changed)
+    if trials > max(TRIALS_MAX, _trials(snapshot)):
+        problem = (
+            f"it has {trials} requests of pod sets times flavors, the most is {TRIALS_MAX}:"
+            " add fewer workloads, or fewer flavors"
+        )
+        raise StatusError(ConsoleRule.CHANGE, problem=problem)
+
+
+def _trials(snapshot: Snapshot) -> int:
+    groups = (
+        group
+        for each in snapshot.observed.values()
+        if each.plural == CLUSTER_QUEUE.plural and each.object is not None
+        for group in spec_of(as_body(each.object)).get("resourceGroups") or []
+    )
+    flavors = max((len(group.get("flavors") or []) for group in groups), default=0)
+    waiting = (state for state in snapshot.workloads.values() if state.phase != "finished")
+    return flavors * sum(len(pods.requests) for state in waiting for pods in state.pod_sets)
+
+
 def _refused(error: CommandError) -> StatusError:
     problem = f"{error} ({error.hint})" if error.hint else str(error)
     return StatusError(ConsoleRule.CHANGE, problem=problem)
-
-
-def _until(over: Callable[[], bool]) -> Callable[[Simulation], bool]:
-    instants = 0
-
-    def done(_course: Simulation) -> bool:
-        nonlocal instants
-        instants += 1
-        return instants % LOOK_EVERY == 0 and over()
-
-    return done

@@ -176,4 +176,4 @@ def submission_sentences(fates: Iterable[SimulatedWorkload]) -> Iterator[str]:
             stops = f", preempted {fate.preemptions} times" if fate.preemptions else ""
             yield f"{fate.key} starts {when} in ClusterQueue {fate.cluster_queue}{stops}"
         else:
-            yield f"{fate.key} does not start: {fate.reason or 'nothing before_figures decided about it'}"
+            yield f"{fate.key} does not start: {fate.reason or 'nothing was decided about it'}"

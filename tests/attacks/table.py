@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from tests.attacks import (
+    bodies,
     claims,
     cluster,
     consumers,
@@ -30,6 +31,7 @@ def attacks() -> tuple[Attack, ...]:
         spokes.attacks(),
         floods.attacks(),
         contents.attacks(),
+        bodies.attacks(),
         states.attacks(),
         headers.attacks(),
         replies.attacks(),

@@ -30,7 +30,7 @@ from tests.simulation.futures import explanation_of, ticking
 
 LOGS: Final = ("OBSERVED", "WORKLOADS", "ADMISSIONS")
 SNAPSHOTS: Final = 24
-LOOKS_MAX: Final = 200
+LOOKS_MAX: Final = 2_000
 """How often a simulation of these small worlds asks at most whether its time is over."""
 
 

@@ -6,9 +6,10 @@ again when that changes. What runs below an owner runs on its quota only as far 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, KeysView, Mapping
 from typing import Any, Final, NamedTuple
 
+from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.quantities import QuantityError, recorded_amount
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import PodSet, WorkloadState
@@ -79,6 +80,9 @@ class Nesting:
         self._left: dict[str, str] = {}
         """Uid of each of these jobs to that of its owner."""
 
+        self._may_leave: set[ObjectRef] = set()
+        """Those of these jobs that can wait by themselves."""
+
         self._covering: set[str] = set()
         """Uids of owners that cover what they control: managed, and with quota."""
 
@@ -87,12 +91,25 @@ class Nesting:
         name each other in a circle come to rest."""
 
     def observe(
-        self, job_ref: ObjectRef, controller: str, observed: Observed, integration: Integration
+        self,
+        job_ref: ObjectRef,
+        controller: str,
+        observed: Observed,
+        integration: Integration,
+        *,
+        may_leave: bool,
     ) -> None:
-        """Record a job and the uid of the controller that it names; empty: it names none."""
+        """Record a job and the uid of the controller that it names; empty: it names none.
+
+        `may_leave`: it can wait by itself, if its controller has no quota for it.
+        """
         if self._controller_of.get(job_ref) != controller:
             self.forget(job_ref)
         if controller and controller != observed.uid:
+            if may_leave:
+                self._may_leave.add(job_ref)
+            else:
+                self._may_leave.discard(job_ref)
             self._controller_of[job_ref] = controller
             children = self._children.setdefault(controller, {})
             if (before := children.get(job_ref)) is not None:
@@ -115,6 +132,7 @@ class Nesting:
         self.ask_no_more(job_ref)
         self._below.pop(known.uid, None)
         self._refs.pop(known.uid, None)
+        self._may_leave.discard(job_ref)
         del self._controller_of[job_ref]
         del children[job_ref]
         if tombstone is not None:
@@ -124,12 +142,15 @@ class Nesting:
         if not children:
             del self._children[controller]
 
-    def most_of(self, uid: str, now: list[PodSet], *, runs: bool) -> list[PodSet]:
-        """Return the most that a job has asked for since it was let go. `runs`: it may run.
+    def most_of(self, job: Body, integration: Integration, now: list[PodSet]) -> list[PodSet]:
+        """Return what a job asks for; of a kind whose pods outlive its status the most since it was let go.
 
         Pods may run on when its user has taken them out of the spec, or asks for others in their place.
         """
-        if not runs:
+        uid = job["metadata"]["uid"]
+        if not integration.pods_outlive_status:
+            return now
+        if integration.held(job) and not integration.active(job):
             self._most.pop(uid, None)
             return now
         most = self._most.setdefault(uid, {})
@@ -308,14 +329,19 @@ class Nesting:
         total = self._running.sums.get(controller, {})
         return all(amount <= given.get(resource, 0) for resource, amount in total.items())
 
+    def fits_in(self, owner: WorkloadState) -> bool:
+        """Whether what runs below an owner is no more than what it has in this state."""
+        return self.fits(owner.uid, _amounts_given(owner))
+
     def has_running(self, controller: str) -> bool:
         """Whether jobs run below a controller, or run as they did when they were let out of it."""
         return controller in self._running.sums or controller in self._leavers
 
-    def youngest_first(self, controller: str) -> list[_Controlled]:
-        """The jobs that name a controller, the last created first."""
-        children = self._children.get(controller, {}).values()
-        return sorted(children, key=_age, reverse=True)
+    def leaving(self, controller: str) -> list[_Controlled]:
+        """The jobs that run on a controller's quota and can wait by themselves, the last created first."""
+        refs = self._running.children(controller) & self._may_leave
+        children = self._children.get(controller, {})
+        return sorted((children[ref] for ref in refs), key=_age, reverse=True)
 
     def may_move(self, uid: str) -> bool:
         """Whether a job that is managed by itself may become nested; true once."""
@@ -351,6 +377,10 @@ class _Tally:
 
         self._each: dict[str, dict[ObjectRef, Amounts]] = {}
 
+    def children(self, controller: str) -> KeysView[ObjectRef]:
+        """The children of a controller that ask for something."""
+        return self._each.get(controller, {}).keys()
+
     def record(self, controller: str, job_ref: ObjectRef, amounts: Amounts) -> bool:
         """Record what one child asks for; nothing takes it out. Returns whether it is more than before."""
         each, total = self._each.get(controller, {}), self.sums.get(controller, {})
@@ -380,7 +410,7 @@ def kind_of_pod(pod_set: PodSet) -> str:
     return " ".join(f"{resource}={text}" for resource, text in sorted(pod_set.requests.items()))
 
 
-def amounts_given(owner: WorkloadState) -> dict[str, int]:
+def _amounts_given(owner: WorkloadState) -> dict[str, int]:
     """Return what an owner has of what it asks for: not the pods that were not admitted or have ended."""
     given = (owner.admission or {}).get("podSetAssignments") or []
     return _summed(owner.pod_sets, {each.get("name"): each.get("count") for each in given})

@@ -19,7 +19,6 @@ from services.classifier.projection.nesting import (
     UNCOUNTABLE,
     Amounts,
     Nesting,
-    amounts_given,
     amounts_of,
 )
 from services.classifier.projection.owners.groups import GroupedJobs, by_detail
@@ -201,7 +200,7 @@ class Projector:
             last = self._published.get(ref)
             state = self._project(ref, last)
             if state is not None:
-                self._on_given(state)
+                self._on_given(state, last)
                 deferrable = last is not None and only_records_decision(last, state)
                 yield Change(state, deferrable)
 
@@ -277,7 +276,9 @@ class Projector:
                     probes.OLD_TOMBSTONE.fired += 1
             return
         controller = self._nesting.controller_of(job_ref)
-        self._nesting.observe(job_ref, controller_uid(job), observed, integration)
+        may_leave = self._membership.waits_by_itself(job, integration)
+        child = (job_ref, controller_uid(job), observed, integration)
+        self._nesting.observe(*child, may_leave=may_leave)
         if controller != controller_uid(job):
             self._on_children(controller)
         if self._integrations.has_waiting_controller(job, integration.kind):
@@ -288,6 +289,7 @@ class Projector:
             self._waiting_jobs.add(job_ref, named, observed, integration)
         self._nesting.read(observed.uid)
         amounts = {} if left else self._running_amounts(job, integration, ref)
+        did_fit = self._membership.fits(controller_uid(job))
         has_grown = self._nesting.use(job_ref, amounts)
         is_ours = self._membership.is_ours(job, integration, ref)
         if before is not None and (before != ref or not is_ours):
@@ -298,8 +300,8 @@ class Projector:
                 self._on_owner(job["metadata"]["uid"])
             if not self._membership.manages(observed.namespace):
                 self._unmanaged[job_ref] = (integration, observed)
-            if has_grown and not self._membership.fits(controller_uid(job)):
-                self._to_read.extend(self._nesting.youngest_first(controller_uid(job)))
+            if has_grown and did_fit and not self._membership.fits(controller_uid(job)):
+                self._to_read.extend(self._nesting.leaving(controller_uid(job)))
             return
         self._nesting.use(job_ref, {})  # It has quota of its own, or waits for it.
         self._nesting.ask_no_more(job_ref)
@@ -364,13 +366,13 @@ class Projector:
         ):
             self._to_read.append((observed, integration))
 
-    def _on_given(self, owner: WorkloadState) -> None:
-        """Read the jobs below an owner again if they ask for more than it has now."""
+    def _on_given(self, owner: WorkloadState, last: WorkloadState | None) -> None:
+        """Read the jobs below an owner again if they ask for more than it has now, and did not before."""
         if owner.phase == "finished":
             self._on_owner(owner.uid)
-        runs = self._nesting.has_running(owner.uid)
-        if runs and not self._nesting.fits(owner.uid, amounts_given(owner)):
-            self._to_read.extend(self._nesting.youngest_first(owner.uid))
+        did_fit = last is None or last.uid != owner.uid or self._nesting.fits_in(last)
+        if did_fit and not self._nesting.fits_in(owner):
+            self._to_read.extend(self._nesting.leaving(owner.uid))
             self._read_again()
 
     def _running_amounts(self, job: Body, integration: Integration, ref: WorkloadRef) -> Amounts:
@@ -389,10 +391,7 @@ class Projector:
 
     def _pod_sets(self, job: Body, integration: Integration) -> list[PodSet] | None:
         now = pod_sets_of(job, integration, self._cluster_objects, self._policy)
-        if now is None or not integration.pods_outlive_status:
-            return now
-        runs = integration.active(job) or not integration.held(job)
-        return self._nesting.most_of(job["metadata"]["uid"], now, runs=runs)
+        return now and self._nesting.most_of(job, integration, now)
 
     def _drop(self, job_ref: ObjectRef, ref: WorkloadRef) -> None:
         del self._workload_of[job_ref]

@@ -1,5 +1,6 @@
 """The quota engine: facts go in, decisions come out. The only place where an admission is decided."""
 
+from collections.abc import Callable
 from heapq import heappop
 from typing import Final, assert_never
 
@@ -64,8 +65,10 @@ class QuotaEngine:
     It never awaits and knows no clock: `now` is handed in, in nanoseconds.
     """
 
-    def __init__(self, policy: Policy | None = None) -> None:
+    def __init__(self, policy: Policy | None = None, *, explains: bool = True) -> None:
+        """`explains`: a `Wait` has a message. It is long where many flavors were tried for many pod sets."""
         self._policy = policy or Policy()
+        self._explains = explains
         self._shards: dict[str, Shard] = {}
         self._handlers: dict[str, FactHandlers] = {}
         self._pending: list[Decision] = []
@@ -144,10 +147,13 @@ class QuotaEngine:
             self._publish_reasons(shard)
         return self._drain_decisions()
 
-    def decide(self, now: int, *, admit: bool = True) -> list[Decision]:
+    def decide(
+        self, now: int, *, admit: bool = True, over: Callable[[], bool] | None = None
+    ) -> list[Decision]:
         """Run scheduling cycles in every dirty tree until nothing changes any more.
 
         Without `admit` there are no cycles: workloads end, and waiting ones are evaluated later.
+        `over` is asked after each cycle: no other follows once it is true.
         A preemptor is admitted once its victims are gone, before any workload that it outranks.
         """
         self._now = now
@@ -159,7 +165,8 @@ class QuotaEngine:
             for key in list(shard.dirty_trees) if admit else ():
                 tree = shard.trees.get(key)
                 while tree is not None and self._run_cycle(shard, tree, now):
-                    pass
+                    if over is not None and over():
+                        return self._drain_decisions()
             if admit:
                 shard.dirty_trees.clear()
             self._publish_reasons(shard)
@@ -324,7 +331,7 @@ class QuotaEngine:
             ):
                 continue
             shard.unpublished.pop(w.key, None)
-            self._pending.append(_wait_decision(shard, w, wait_reason))
+            self._pending.append(_wait_decision(shard, w, wait_reason, explains=self._explains))
         shard.changed_reasons.clear()
 
     def unpublished_reasons(self, most: int) -> list[Wait]:
@@ -346,7 +353,7 @@ class QuotaEngine:
                 )
                 wait_reason = _class_reason(w) if known else None
                 if wait_reason is not None:
-                    waits.append(_wait_decision(shard, w, wait_reason))
+                    waits.append(_wait_decision(shard, w, wait_reason, explains=self._explains))
         return waits
 
     @property
@@ -373,14 +380,14 @@ def _class_reason(w: Workload) -> WaitReason | None:
     )
 
 
-def _wait_decision(shard: Shard, w: Workload, wait_reason: WaitReason) -> Wait:
+def _wait_decision(shard: Shard, w: Workload, wait_reason: WaitReason, *, explains: bool) -> Wait:
     w.published_reason = wait_reason.publication_key
     return Wait(
         cluster=shard.name,
         key=w.key,
         uid=w.uid,
         reason=wait_reason.reason,
-        message=wait_reason.full_message(),
+        message=wait_reason.full_message() if explains else "",
         cluster_queue=w.queue.name if w.queue else "",
         requeue_at=w.requeue_at,
     )

@@ -100,7 +100,7 @@ class Simulation:
         Events that are so close are one instant, so that the number of instants grows with the logarithm
         of the time. None: each event comes at its time.
         """
-        self.engine = QuotaEngine(policy)
+        self.engine = QuotaEngine(policy, explains=False)
         self.now = start
         self._begin = start
         self._precision = precision
@@ -128,17 +128,24 @@ class Simulation:
             self._restore(holder)
 
     def run(
-        self, *, until: int = NEVER, done: Callable[["Simulation"], bool] | None = None
+        self,
+        *,
+        until: int = NEVER,
+        done: Callable[["Simulation"], bool] | None = None,
+        over: Callable[[], bool] | None = None,
     ) -> "Simulation":
-        """Simulate until nothing is left to happen, `until` is reached, or `done` returns True."""
-        while not (done is not None and done(self)):
+        """Simulate until nothing is left to happen, `until` is reached, or `done` or `over` returns True.
+
+        `done` is asked at each instant, `over` also within one: it may have thousands of decisions.
+        """
+        while not ((done is not None and done(self)) or (over is not None and over())):
             at = self._next_at() if self._has_begun else self.now
             if at is None or at > until:
                 self.now = max(self.now, until) if until != NEVER else self.now
                 break
             self.now = max(self.now, at)
             self._apply_due_events()
-            self._decide()
+            self._decide(over)
             self._has_begun = True
         return self
 
@@ -212,13 +219,13 @@ class Simulation:
         )
         self.engine.apply(fact)
 
-    def _decide(self) -> None:
+    def _decide(self, over: Callable[[], bool] | None) -> None:
         """Decide until the decisions cause no more facts."""
-        while decisions := self.engine.decide(self.now):
+        while decisions := self.engine.decide(self.now, over=over):
             if not self._has_begun:
                 self.first_decisions += decisions
             caused_facts = [self._carry_out(decision) for decision in decisions]
-            if not any(caused_facts):
+            if not any(caused_facts) or (over is not None and over()):
                 break
 
     def _carry_out(self, decision: Decision) -> bool:

@@ -6,6 +6,7 @@ marker of each deleted object for good.
 
 import base64
 import json
+import re
 from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Any, Final
@@ -31,6 +32,15 @@ CHUNK_BYTES: Final = 128 << 10
 
 PUBLISH_SECONDS: Final = 5.0
 
+BODY_BYTES_MAX: Final = 16 << 20
+"""No more is read of a body: an object of an API server has a tenth of it."""
+
+_TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What chunks are called by: it becomes a part of a subject."""
+
+_TOLD_MAX: Final = 64
+"""Bodies with a wrong description that are logged."""
+
 Json = dict[str, Any]
 
 
@@ -44,6 +54,8 @@ class ObjectStore:
         self._chunks = f"$O.{bucket}.C"
         self._metas = f"$O.{bucket}.M"
         self._now = now
+        self._told: set[str] = set()
+        """Names of bodies that were logged."""
 
     async def put(self, name: str, data: bytes) -> str:
         """Store `data`, replacing an object of the same name; return its reference."""
@@ -83,11 +95,14 @@ class ObjectStore:
             return None  # Before a chunk is read: a writer may name any body.
         subject = f"{self._chunks}.{meta['nuid']}"
         data, sequence = bytearray(), 0
-        for _ in range(int(meta["chunks"])):
+        for _ in range(meta["chunks"]):
             chunk = await self._stored({"next_by_subj": subject, "seq": sequence + 1})
             if chunk is None:
                 return None
             data += base64.b64decode(chunk.get("data", ""))
+            if len(data) > BODY_BYTES_MAX:
+                self._tell(name, f"it has more than {BODY_BYTES_MAX} bytes")
+                return None
             sequence = int(chunk["seq"])
         return bytes(data) if digest_of(bytes(data)) == digest else None
 
@@ -135,11 +150,22 @@ class ObjectStore:
             return None
         try:
             meta: Json = orjson.loads(base64.b64decode(stored.get("data", "")))
-            complete = {"nuid", "chunks", "digest", "mtime"} <= meta.keys()
-        except (ValueError, AttributeError):
-            complete = False
-        # Other clients may write into the bucket; their deletions leave a marker.
-        return meta if complete and not meta.get("deleted") else None
+            if meta.get("deleted"):
+                return (
+                    None  # Other clients may write into the bucket; their deletions leave a marker.
+                )
+            problem = _problem_of(meta)
+        except (ValueError, AttributeError) as error:
+            problem = f"it is no description: {error}"
+        if problem:
+            self._tell(name, problem)
+        return None if problem else meta
+
+    def _tell(self, name: str, problem: str) -> None:
+        """Log once that a body counts as gone. Whoever may write descriptions may write anything."""
+        if name not in self._told and len(self._told) < _TOLD_MAX:
+            self._told.add(name)
+            log.warning("a body counts as gone", name=name[:200], why=problem[:200])
 
     async def _stored(self, which: Json) -> Json | None:
         try:
@@ -182,6 +208,22 @@ class ObjectStore:
         except BusError as error:
             # `keep` finds them.
             log.info("cannot delete chunks", subject=subject, error=str(error))
+
+
+def _problem_of(meta: Json) -> str:
+    """Say what is wrong with a description; empty if nothing is."""
+    token, chunks, mtime = (meta.get(field) for field in ("nuid", "chunks", "mtime"))
+    if not isinstance(token, str) or not _TOKEN.fullmatch(token):
+        return f"nuid: {token!r} is no part of a subject"
+    if type(chunks) is not int or not 0 <= chunks <= BODY_BYTES_MAX // CHUNK_BYTES:
+        return f"chunks: {chunks!r} is no number from 0 to {BODY_BYTES_MAX // CHUNK_BYTES}"
+    if not isinstance(meta.get("digest"), str):
+        return "digest: it is no text"
+    try:
+        is_moment = datetime.fromisoformat(str(mtime)).tzinfo is not None
+    except ValueError:
+        is_moment = False
+    return "" if is_moment else f"mtime: {mtime!r} is no time with a zone"
 
 
 def _digest(data: bytes) -> str:

@@ -131,7 +131,7 @@ class SpokeRequests:
         _, _, token, *what = message.subject.split(".")
         try:
             answer = await self._ask(spoke_access(token), what, message.data)
-        except (RefusedError, ValueError) as error:
+        except (RefusedError, ValueError, RecursionError) as error:
             answer = _error(REFUSED, self._refuse(token, GatewayRule.NOT_PERMITTED, problem=error))
         except ApiError as error:
             answer = _error(error.code, str(error))

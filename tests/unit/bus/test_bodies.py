@@ -91,7 +91,7 @@ async def test_work_with_a_missing_body_is_redelivered_later() -> None:
 
 async def test_body_of_another_digest_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """The writer of a message may name any body, and each chunk of one costs a request."""
-    meta = {"nuid": "n", "chunks": 1000, "digest": "SHA-256=x", "mtime": AT.isoformat()}
+    meta = {"nuid": "n", "chunks": 100, "digest": "SHA-256=x", "mtime": AT.isoformat()}
     asked = []
 
     async def stored(_self: ObjectStore, which: dict[str, Any]) -> dict[str, Any]:
@@ -103,3 +103,50 @@ async def test_body_of_another_digest_is_not_read(monkeypatch: pytest.MonkeyPatc
     for digest in ("0" * 64, "zz", ""):
         assert await store.get(f"a/1@{digest}") is None
     assert len(asked) == 3
+
+
+WHOLE = b"whole"
+DIGEST = f"SHA-256={base64.urlsafe_b64encode(bytes.fromhex(REF.rpartition('@')[2])).decode()}"
+RIGHT: dict[str, Any] = {"nuid": "n", "chunks": 1, "digest": DIGEST, "mtime": AT.isoformat()}
+
+DESCRIBED: dict[str, tuple[object, bytes | None]] = {
+    "as it is": (RIGHT, WHOLE),
+    "a text for the number of chunks": ({**RIGHT, "chunks": "x"}, None),
+    "a list of chunks": ({**RIGHT, "chunks": []}, None),
+    "no number of chunks": ({**RIGHT, "chunks": None}, None),
+    "fewer chunks than none": ({**RIGHT, "chunks": -1}, None),
+    "more chunks than a body has": ({**RIGHT, "chunks": 1_000_000_000}, None),
+    "chunks of everybody": ({**RIGHT, "nuid": ">"}, None),
+    "chunks that are no text": ({**RIGHT, "nuid": 7}, None),
+    "a digest that is no text": ({**RIGHT, "digest": 7}, None),
+    "a time that is none": ({**RIGHT, "mtime": "soon"}, None),
+    "a time without a zone": ({**RIGHT, "mtime": "2026-01-02T00:00:00"}, None),
+    "no time": ({**RIGHT, "mtime": None}, None),
+    "a list": ([RIGHT], None),
+    "a number": (7, None),
+}
+
+
+def described(monkeypatch: pytest.MonkeyPatch, meta: object, chunk: bytes) -> ObjectStore:
+    """A store in which each body is described so, and each chunk is the same."""
+
+    async def stored(_self: ObjectStore, which: dict[str, Any]) -> dict[str, Any]:
+        found = json.dumps(meta).encode() if "last_by_subj" in which else chunk
+        return {"data": base64.b64encode(found).decode(), "seq": "1"}
+
+    monkeypatch.setattr(ObjectStore, "_stored", stored)
+    return ObjectStore(cast("Any", None), "objects", now=lambda: AT)
+
+
+@pytest.mark.parametrize(("meta", "body"), DESCRIBED.values(), ids=DESCRIBED)
+async def test_body_whose_description_nobody_can_read_counts_as_gone(
+    monkeypatch: pytest.MonkeyPatch, meta: object, body: bytes | None
+) -> None:
+    assert await described(monkeypatch, meta, WHOLE).get(REF) == body
+
+
+async def test_body_is_read_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.bus.nats.object_store.BODY_BYTES_MAX", 10 << 20)
+    large = b"x" * (1 << 20)
+    store = described(monkeypatch, {**RIGHT, "chunks": 50}, large)
+    assert await store.get(REF) is None

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from services.classifier.projection.cluster_objects import ClusterObjects
-from services.classifier.projection.nesting import Amounts, Nesting, amounts_given
+from services.classifier.projection.nesting import Amounts, Nesting
 from services.classifier.projection.owners.naming import Jobs, Naming
 from services.classifier.projection.owners.origins import ABOVE_MAX, Origins
 from services.classifier.projection.owners.ownership import asks_to_wait
@@ -62,6 +62,10 @@ class Membership(NamedTuple):
         # What ran before the setting came is left alone, but not what a controller has no quota for.
         is_child = self.integrations.has_waiting_controller(job, integration.kind)
         return self.policy.manage_without_queue and (is_child or not (active or has_ended))
+
+    def waits_by_itself(self, job: Body, integration: Integration) -> bool:
+        """Return whether a job that its controller has no quota for waits for quota of its own."""
+        return self.policy.manage_without_queue or asks_to_wait(job, integration)
 
     def is_nested(self, job: Body, integration: Integration) -> bool:
         """Return whether the job belongs to the workload of its controller.
@@ -133,7 +137,7 @@ class Membership(NamedTuple):
         owner = self.published.get(ref)
         if owner is None or owner.uid != controller:
             return True  # Asked again once it is known what the controller has.
-        return self.nesting.fits(controller, amounts_given(owner))
+        return self.nesting.fits_in(owner)
 
     def covers(self, uid: str) -> bool | None:
         """Return whether a managed job's quota is for its children too; None: it is not managed.

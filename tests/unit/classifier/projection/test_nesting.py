@@ -3,16 +3,20 @@
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from services.classifier.projection.nesting import Nesting
 from services.classifier.projection.policy import Policy
 from services.classifier.projection.projector import Projector
 from shared.contracts.kube import kinds
+from shared.contracts.kube.bodies import as_body
 from shared.contracts.kube.names import MIN_PARALLELISM, QUEUE, workload_name
+from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import PodSet, WorkloadState
-from shared.integrations import JOB_SET
+from shared.integrations import JOB_SET, Integration
 from shared.settings.configuration import Configuration
 from tests.unit.classifier.projection.objects import Json, job, seen
+from tests.unit.integrations.gadgets import gadget, loaded
 
 RESERVED = [{"type": "QuotaReserved", "status": "True"}, {"type": "Admitted", "status": "True"}]
 LABELLED = {QUEUE: "main"}
@@ -286,6 +290,8 @@ def asked(name: str, count: int, cpu: str = "1") -> PodSet:
     return PodSet(name=name, count=count, requests={"cpu": cpu})
 
 
+OUTLIVED = loaded(podsOutliveStatus=True)
+RUNS, WAITS = (as_body(gadget(suspend=suspend)) for suspend in (False, True))
 SINCE_IT_RAN: dict[str, tuple[list[PodSet], list[PodSet]]] = {
     "the same": ([asked("w", 2)], [asked("w", 2)]),
     "fewer pods": ([asked("w", 1)], [asked("w", 2)]),
@@ -300,14 +306,45 @@ def test_job_asks_for_the_most_that_it_has_asked_for_since_it_was_let_go(
     now: list[PodSet], most: list[PodSet]
 ) -> None:
     nesting = Nesting()
-    assert nesting.most_of("u", [asked("w", 2)], runs=True) == [asked("w", 2)]
-    assert nesting.most_of("u", now, runs=True) == most
-    assert nesting.most_of("u", now, runs=False) == now
-    assert nesting.most_of("u", now, runs=True) == now
+    assert nesting.most_of(RUNS, OUTLIVED, [asked("w", 2)]) == [asked("w", 2)]
+    assert nesting.most_of(RUNS, OUTLIVED, now) == most
+    assert nesting.most_of(WAITS, OUTLIVED, now) == now
+    assert nesting.most_of(RUNS, OUTLIVED, now) == now
+    assert nesting.most_of(RUNS, loaded(), []) == [], "its status counts its pods"
 
 
 def test_names_that_a_job_has_had_are_remembered_up_to_a_bound() -> None:
     nesting = Nesting()
     for number in range(1_000):
-        most = nesting.most_of("u", [asked(f"w{number}", 1)], runs=True)
+        most = nesting.most_of(RUNS, OUTLIVED, [asked(f"w{number}", 1)])
     assert len(most) == 64
+
+
+class Counting(Projector):
+    """Counts the jobs that are read."""
+
+    reads = 0
+
+    @override
+    def _on_job(self, observed: Observed, integration: Integration) -> None:
+        self.reads += 1
+        super()._on_job(observed, integration)
+
+
+@pytest.mark.parametrize("labels", [{}, LABELLED], ids=["without a queue", "with one"])
+@pytest.mark.parametrize("waits", [True, False], ids=["owner waits", "owner runs"])
+def test_job_that_grows_does_not_have_all_of_its_controller_read_again(
+    labels: Json, *, waits: bool
+) -> None:
+    """Whoever makes hundreds of them would keep the classifier busy."""
+    projector, jobs = Counting("hub"), 40
+    projector.observe(seen(JOB_SET.kind, job_set(suspend=waits) | {"status": {}}))
+    list(projector.changes())
+    for number in range(jobs):
+        mine = labels if number != 1 else {}
+        projector.observe(seen(kinds.JOB, child(number, labels=mine, active=0)))
+        list(projector.changes())
+    for pods in range(2, 12):
+        projector.observe(seen(kinds.JOB, child(1, labels={}, active=0, pods=pods)))
+        list(projector.changes())
+    assert projector.reads < 4 * jobs
