@@ -173,7 +173,7 @@ class Departures:
             self._restore_departure(state)
             return
         if state.body is not None and not state.deleted and self.remembers(kind):
-            self._doubts(kind, state.body)
+            self._doubts(kind, state.body, on_log=True)
         controller = "" if state.body is None else self._maker_of(kind, state.body)
         if not controller or state.namespace is None or not self._concerns(kind):
             return
@@ -343,15 +343,19 @@ class Departures:
         doubted = found is not None and (found.users_write_status or found.pods_outlive_status)
         return found if doubted else None
 
-    def _doubts(self, kind: Kind, job: Body) -> bool:
+    def _doubts(self, kind: Kind, job: Body, *, on_log: bool = False) -> bool:
         """Note how far a job is; return whether it says that nothing of it runs any more.
 
         What its own controller writes into a job that may run on, is no end: that would hide its growth.
+        That a job runs which waits is doubted where its user may write that. `on_log`: it was believed.
         """
         if (integration := self._doubted(kind)) is None:
             return False
         uid, runs = job["metadata"]["uid"], _has_started(integration, job)
         ran = self._started.get(uid)
+        claims = ran is None and runs and integration.held(job) and not on_log
+        if claims and integration.users_write_status:
+            return True
         if ran is not None and (
             runs is None or (not runs and ran and integration.users_write_status)
         ):
@@ -371,13 +375,15 @@ class Departures:
             self._look_in_turn(namespace)
         departure.ended = job
 
-    def _believe(self, departure: _Departure, ended: Body) -> None:
-        """Publish the state of a job without pods."""
-        uid = ended["metadata"]["uid"]
+    def _believe(self, departure: _Departure, said: Body, *, runs: bool) -> None:
+        """Publish the state of a job without pods, or of one that has begun: without its status if not."""
+        uid = said["metadata"]["uid"]
         del self._departing[uid]
-        self._started.pop(uid, None)
+        has_begun = self._started.pop(uid, None) is not None or runs
         self._pod_names.pop(uid, None)
-        self._show(departure.scope, ended)
+        if runs:
+            self._started[uid] = True
+        self._show(departure.scope, said if has_begun else {**said, "status": {}})
 
     async def _poll(self) -> float | None:
         """List the pods of each namespace whose turn it is; return the seconds to the next one's turn."""
@@ -431,8 +437,9 @@ class Departures:
         for uid, departure in lowest_first:
             tombstone, ended = departure.tombstone, departure.ended
             if ended is not None and departure.namespace == namespace:
-                if departure.pods.isdisjoint(running):
-                    self._believe(departure, ended)
+                runs = not departure.pods.isdisjoint(running)
+                if not runs or uid not in self._started:
+                    self._believe(departure, ended, runs=runs)
                 continue
             if tombstone is None or tombstone.namespace != namespace:
                 continue

@@ -74,6 +74,25 @@ async def _clears_redis(field: Field) -> None:
         raise BreachError("another has the quota of the Job that clears Redis")
 
 
+async def _says_that_it_runs(field: Field) -> None:
+    """Write into the status of a Workflow that waits, and asks for much, that it runs."""
+    quota = {"cpu": 2, "argoproj.io/workflows": 5}
+    await field.stage.create(*pool(_SHELF, quota, namespaces=(TENANT, OTHERS)))
+    await serve(field.stage, "Workflow", group="argoproj.io", version="v1alpha1")
+    metadata: Object = {"name": "waits", "namespace": TENANT, "labels": {QUEUE: _SHELF}}
+    metadata["annotations"] = {"kueue.konflux-ci.dev/requests-cpu": "1000"}
+    typed = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow"}
+    made = await field.create({**typed, "metadata": metadata, "spec": {"entrypoint": "a"}})
+    status = {"phase": "Running", "nodes": {"x": {"phase": "Running"}}}
+    await field.patch({**made, **typed}, {"status": status})
+    await field.stage.settle(30)
+    heir = await _heir(field, cpu=1)
+    await field.stage.settle(10)
+    if not await field.stage.is_admitted(heir):
+        raise BreachError("another waits for what nobody uses")
+    await field.stage.kube.delete(kinds.JOB, OTHERS, heir["metadata"]["name"])
+
+
 async def _renames_workers(field: Field) -> None:
     cluster = await _admitted(field, _RAY, _cluster("w"))
     specs = [_cluster(f"w{number}") for number in range(_ROUNDS)]
@@ -229,6 +248,7 @@ _MOVED: Final = [_cluster("w", *_GROUPS, runs=name) for name in _GROUPS]
 ROWS: Final[dict[str, Act]] = {
     "deletes the driver of a SparkApplication whose executors take hours to end": _without_driver,
     "deletes a RayCluster whose Job that clears Redis takes hours to end": _clears_redis,
+    "writes that a Workflow runs which waits for more than there is": _says_that_it_runs,
     "renames the workers of a running RayCluster, whose former ones run on": _renames_workers,
     "changes the roles of a running TFJob, whose former pods run on": _changes_roles,
     "renames the workers of the RayCluster of a RayJob": _below("RayJob", _RENAMED),

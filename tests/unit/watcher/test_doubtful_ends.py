@@ -37,10 +37,10 @@ async def write(harness: Harness, *patches: Object) -> None:
         await harness.kube.patch(WORKFLOW, "default", "w", patch)
 
 
-async def running_workflow(harness: Harness, status: Object = RUNS) -> None:
-    """A Workflow that was let go, and a pod of it that takes long to end."""
+async def running_workflow(harness: Harness, status: Object = RUNS, *, waits: bool = False) -> None:
+    """A Workflow that was let go, or waits, and a pod of it that takes long to end."""
     await served(harness)
-    spec: Any = {"suspend": False}
+    spec: Any = {"suspend": waits}
     metadata = {"namespace": "default", "name": "w"}
     made = await harness.kube.create(WORKFLOW, {"metadata": metadata, "spec": spec, **status})
     owner: Object = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "name": "w"}
@@ -193,5 +193,45 @@ def test_workflow_that_was_let_go_is_shown_while_nothing_of_it_runs() -> None:
         await write(harness, {"metadata": {"labels": {"a": "b"}}})
         await asyncio.sleep(1)
         assert shown(harness)["labels"] == {"a": "b"}
+
+    run_harness(drive)
+
+
+def test_beginning_that_a_user_writes_is_not_believed_without_pods() -> None:
+    """He could keep others out by what his Workflow asks for, and run nothing."""
+
+    async def drive(harness: Harness) -> None:
+        await running_workflow(harness, {}, waits=True)
+        await pod_ends(harness)
+        await harness.start()
+        await asyncio.sleep(5)
+        for number in ("1", "2"):
+            await write(harness, {**RUNS, "metadata": {"labels": {"a": number}}})
+            await asyncio.sleep(10)
+            assert shown(harness) == {"labels": {"a": number}, "status": {}}
+        await write(harness, {"spec": {"suspend": False}})
+        await asyncio.sleep(1)
+        assert shown(harness)["status"] == RUNS["status"]
+
+    run_harness(drive)
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["", "restarted"])
+def test_beginning_of_what_waits_is_believed_with_its_pods(*, restarts: bool) -> None:
+    async def drive(harness: Harness) -> None:
+        await running_workflow(harness, {}, waits=True)
+        await harness.start()
+        await asyncio.sleep(5)
+        await write(harness, RUNS)
+        await asyncio.sleep(10)
+        assert shown(harness)["status"] == RUNS["status"]
+        if restarts:
+            await harness.kill()
+            await harness.start()
+        await write(harness, {"status": None})
+        await asyncio.sleep(300)
+        assert shown(harness)["status"] == RUNS["status"]
+        await pod_ends(harness)
+        assert shown(harness)["status"] is None
 
     run_harness(drive)
