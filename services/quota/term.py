@@ -13,7 +13,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import aclosing, suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
@@ -29,6 +29,7 @@ from services.quota.metrics import DecisionMetrics
 from services.quota.metrics.gauges import cohorts_of, named_cohorts, queue_of
 from services.quota.metrics.service import AUDITS, HALTED, ISOLATED, UNPLANNED
 from services.quota.publishing.queue_status import Status
+from services.quota.trust.revived import RevivedEntries
 from services.quota.trust.terms import next_term
 from services.quota.wire.entries import HIDING, message_type, ruling_in
 from services.quota.wire.inbound import CONFIGURATION_KINDS
@@ -134,6 +135,7 @@ class Term:
         """Clusters whose queues a newer release describes, until somebody of this one has listed them."""
 
         self._ended = self._ended_work(forget_seconds)
+        self._revived = RevivedEntries(bus=bus, now=now, age=timedelta(seconds=forget_seconds))
         self._letters, self._halted = DeadLetters(bus=bus, now=now), ""
         """The contradiction because of which nobody is admitted; empty: there is none."""
 
@@ -272,6 +274,7 @@ class Term:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._ended.sweep_objects())
             group.create_task(self._ended.run(self.room.fullness))
+            group.create_task(self._revived.look(self._receive))
 
     @property
     def _admits(self) -> bool:
@@ -380,6 +383,7 @@ class Term:
             return self._isolate(stream, entry, kind)
         why = self._apply(message, entry)
         self._ended.observe(message, entry)
+        self._revived.observe(message, entry)
         return why
 
     def _isolate(self, stream: str, entry: Entry, kind: type[Message]) -> str | None:
@@ -451,6 +455,7 @@ class Term:
         self._last_sent += 1
         self._decider.on_sent(admission)
         self._auditor.note(admission)
+        self._revived.forget(admission)
         stored = partial(self._on_published, admission, self._last_sent)
         asyncio.ensure_future(future).add_done_callback(stored)
         return admission

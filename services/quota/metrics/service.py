@@ -38,6 +38,11 @@ SWEPT: Final = Counter(
     "Ended workloads that were deleted from a view, by log.",
     ["stream"],
 )
+REVIVED: Final = Counter(
+    "sluicegate_quota_revived",
+    "Entries of a view that a killed server brought back, and that were put right from the log, by log.",
+    ["stream"],
+)
 TRIMMED: Final = Counter(
     "sluicegate_quota_trimmed",
     "Messages that were deleted from a log to make room, of ended workloads or of long histories, by log.",

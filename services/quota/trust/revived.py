@@ -1,0 +1,85 @@
+"""Finds entries of a view that the server has brought back, although their subject ended.
+
+A view keeps the last message of each subject. The server drops the one before without a trace in its files,
+and the last one of an ended workload is deleted (`EndedWork`). A server that was killed reads its files anew
+and finds the one before: a workload that runs, or a decision that holds quota (nats-io/nats-server#8505). The
+log knows better: what is newer there leaves it only once the view has nothing of that subject.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Final
+
+import structlog
+
+from services.quota.metrics.service import REVIVED
+from shared.bus.port import Bus, BusError, Entry
+from shared.contracts.messages.admissions import HOLDING, Admission
+from shared.contracts.messages.base import Message
+from shared.contracts.messages.workloads import WorkloadState
+
+log = structlog.get_logger(__name__)
+
+STREAMS: Final = ("WORKLOADS", "ADMISSIONS")
+"""Logs in the order in which they are looked at: the end of a workload ends its decision, too."""
+
+BATCH: Final = 100
+"""Subjects between two pauses: each costs a round trip, and other requests come first."""
+
+PAUSE_SECONDS: Final = 0.1
+
+AGAIN_SECONDS: Final = 5.0
+"""When the log is asked again that did not answer."""
+
+
+class RevivedEntries:
+    """What a term has read at its beginning, until the log was asked about it."""
+
+    def __init__(self, *, bus: Bus, now: Callable[[], datetime], age: timedelta) -> None:
+        """`age`: what ended later is in the view still."""
+        self._bus = bus
+        self._now = now
+        self._age = age
+        self._read: dict[str, dict[str, int]] = {stream: {} for stream in STREAMS}
+        """Log to subjects to the sequence of the entry that was read."""
+
+        self._begins = True
+
+    def observe(self, message: Message, entry: Entry) -> None:
+        """Note an entry that was just applied."""
+        holds = isinstance(message, Admission) and message.state in HOLDING
+        lives = isinstance(message, WorkloadState) and message.phase != "gone"
+        if self._begins and (holds or lives) and entry.time <= self._now() - self._age:
+            self._read[message.stream][entry.subject] = entry.sequence
+        else:
+            self.forget(message)
+
+    def forget(self, message: Message) -> None:
+        """Note that something newer is known of a subject."""
+        self._read.get(message.stream, {}).pop(message.subject, None)
+
+    async def look(self, apply: Callable[[str, Entry], object]) -> None:
+        """Compare what was read with the logs, once. `apply` gets what is newer there."""
+        self._begins = False
+        for stream in STREAMS:
+            while self._read[stream]:
+                try:
+                    await self._look_at(stream, apply)
+                    await asyncio.sleep(PAUSE_SECONDS)
+                except BusError as error:
+                    log.warning("views are not compared with their logs", error=str(error))
+                    await asyncio.sleep(AGAIN_SECONDS)
+
+    async def _look_at(self, stream: str, apply: Callable[[str, Entry], object]) -> None:
+        """Compare a batch."""
+        known = self._read[stream]
+        subjects = list(known)[:BATCH]
+        last = await asyncio.gather(*(self._bus.latest(stream, each) for each in subjects))
+        for subject, entry in zip(subjects, last, strict=True):
+            sequence = known.pop(subject, None)
+            if sequence is None or entry is None or entry.sequence <= sequence:
+                continue
+            REVIVED.labels(stream=stream).inc()
+            log.warning("the view has an entry that is over", subject=subject, sequence=sequence)
+            apply(stream, entry)
