@@ -1,16 +1,18 @@
 """Whether the doctor sees what the services' accounts may not do, asked of a simulated API server."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
 import yaml
 
-from services.ctl.doctor.permissions import ROLES, missing_permissions
+from services.ctl.doctor.permissions import ASKED_AT_ONCE_MAX, ROLES, missing_permissions
 from services.simulator.app import Simulator
 from services.simulator.manifests import apply_all
+from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.kinds import INTEGRATION, Kind
 from shared.kube.client import HttpKube
+from shared.kube.port import UnavailableError
 from tests.unit.integrations import gadgets
 
 NAMESPACE = "sluicegate"
@@ -24,6 +26,28 @@ CLUSTER_ROLE_BINDING = Kind(
     group="rbac.authorization.k8s.io", version="v1", plural="clusterrolebindings",
     kind="ClusterRoleBinding", namespaced=False,
 )  # fmt: skip
+
+
+class CountingKube(HttpKube):
+    """Counts what is created. One creation may fail."""
+
+    asked = 0
+    under_way = 0
+    most_under_way = 0
+    fails_at = 0
+    """The creation that fails, from 1."""
+
+    async def create(self, kind: Kind, obj: Mapping[str, Any]) -> Body:
+        """As the client does it."""
+        self.asked += 1
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        try:
+            if self.asked == self.fails_at:
+                raise UnavailableError("the connection has ended")
+            return await super().create(kind, obj)
+        finally:
+            self.under_way -= 1
 
 
 def documents() -> list[dict[str, Any]]:
@@ -40,11 +64,11 @@ def documents() -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-async def kube() -> AsyncIterator[HttpKube]:
+async def kube() -> AsyncIterator[CountingKube]:
     simulator = Simulator(behaviour=False)
     await simulator.start()
     await apply_all(simulator.api, [("rbac.yaml", each) for each in documents()])
-    client = HttpKube.at(simulator.url)
+    client = CountingKube.at(simulator.url)
     yield client
     await client.close()
     await simulator.stop()
@@ -67,6 +91,20 @@ async def test_missing_permission_is_named_with_the_file_to_apply(kube: HttpKube
     assert finding.problem.endswith(f"and {len(taken['resources']) - 3} more")
     assert "deploy/kubernetes/base/patcher/rbac.yaml" in finding.advice
     assert finding.wrong
+
+
+async def test_permissions_are_asked_for_together_but_not_all_at_once(kube: CountingKube) -> None:
+    await missing_permissions(kube, namespace=NAMESPACE)
+    assert kube.asked > 2 * ASKED_AT_ONCE_MAX
+    assert kube.most_under_way == ASKED_AT_ONCE_MAX
+
+
+async def test_no_question_outlives_a_failure(kube: CountingKube) -> None:
+    kube.fails_at = 3
+    with pytest.raises(UnavailableError):
+        await missing_permissions(kube, namespace=NAMESPACE)
+    assert kube.under_way == 0
+    assert kube.asked < kube.fails_at + ASKED_AT_ONCE_MAX
 
 
 async def test_accounts_of_a_namespace_without_services_lack_everything(kube: HttpKube) -> None:
