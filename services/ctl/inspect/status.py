@@ -15,7 +15,7 @@ from services.ctl.get.snapshot import ObjectKey, Snapshot
 from services.ctl.get.table import Table
 from services.ctl.get.usage import quota_of, used_of_quota
 from services.ctl.get.workloads import status_of, waiting_reason
-from shared.contracts.kube import kinds
+from shared.contracts.kube import kinds, names
 from shared.contracts.kube.ages import age
 from shared.contracts.kube.bodies import spec_of
 from shared.contracts.subjects import observed_filter, subject_filter
@@ -66,18 +66,33 @@ async def status(*, output: str, url: str | None, directory: Path) -> int:
 
 
 def counts(snapshot: Snapshot) -> dict[str, int]:
-    """Workloads by status, in the words of `sluice get`."""
+    """Workloads by status, in the words of `sluice get`. Copies on spokes are no further workloads."""
     found: dict[str, int] = {}
-    for ident in snapshot.workloads:
+    for ident in _workloads(snapshot):
         word = status_of(snapshot, ident)
         found[word] = found.get(word, 0) + 1
     return found
 
 
+def _workloads(snapshot: Snapshot) -> list[ObjectKey]:
+    """All but those that are copies of another one here."""
+    copies = {
+        ident
+        for ident, state in snapshot.workloads.items()
+        if names.ORIGIN in (state.get("labels") or {})
+    }
+    originals = {(each.namespace, each.name) for each in snapshot.workloads if each not in copies}
+    return [
+        each
+        for each in snapshot.workloads
+        if each not in copies or (each.namespace, each.name) not in originals
+    ]
+
+
 def waiting(snapshot: Snapshot) -> list[Wait]:
     """Why workloads wait, the most frequent reason first."""
     groups: dict[str, list[ObjectKey]] = {}
-    for ident in snapshot.workloads:
+    for ident in _workloads(snapshot):
         if status_of(snapshot, ident) == "PENDING":
             reason = waiting_reason(snapshot, ident) or "PendingEvaluation"
             groups.setdefault(reason, []).append(ident)
@@ -111,9 +126,10 @@ def screen(
     queues = snapshot.of(kinds.CLUSTER_QUEUE)
     if queues:
         yield ""
-        yield from Table(("CLUSTERQUEUE", "PENDING", "ADMITTED", "USED/QUOTA")).lines(
-            [_queue(snapshot, ident) for ident in _busiest(snapshot)]
-        )
+        titles = ("CLUSTERQUEUE", "PENDING", "ADMITTED", "USED/QUOTA")
+        rows = [(ident.cluster, *_queue(snapshot, ident)) for ident in _busiest(snapshot)]
+        first = 0 if len({ident.cluster for ident in queues}) > 1 else 1
+        yield from Table(("CLUSTER", *titles)[first:]).lines([row[first:] for row in rows])
         yield from _more(len(queues), "`sluice get clusterqueues`")
     if waits:
         yield ""

@@ -6,12 +6,14 @@ from services.ctl.doctor.findings import Finding
 from services.ctl.get.snapshot import Snapshot
 from services.ctl.inspect.status import counts, screen, waiting
 from shared.bus.stream_reader import Seen
+from shared.contracts.kube.names import ORIGIN
 from tests.unit.ctl.test_get import (
     CLUSTER_QUEUE,
     LOCAL_QUEUE,
     NOW,
     admission,
     ago,
+    observed,
     queue_status,
     workload,
 )
@@ -57,6 +59,24 @@ def test_screen_of_an_idle_system_is_short_and_shows_queues_on_hold() -> None:
     assert lines[:2] == ["Healthy: yes", "Workloads: 0 wait, 0 have quota"]
     assert lines[-1].split("  ")[0] == "cq (on hold)"
     assert len(lines) == 5
+
+
+def test_copies_on_spokes_are_not_counted_and_queues_of_one_name_are_told_apart() -> None:
+    copied: dict[str, Any] = {"labels": {ORIGIN: "multikueue"}, "cluster": "east"}
+    running = [workload("job-r", phase="running"), admission("job-r", "admitted")]
+    snapshot = read(
+        *running,
+        workload("job-r", phase="running", **copied),
+        workload("job-of-a-hub-elsewhere", **copied),
+        CLUSTER_QUEUE,
+        observed("ClusterQueue", "clusterqueues", "cq", {}, cluster="east"),
+    )
+
+    lines = list(screen(snapshot, [], waiting(snapshot), NOW))
+
+    assert lines[1] == "Workloads: 1 wait, 1 have quota"
+    table = [line.split()[:2] for line in lines[3:6]]
+    assert table == [["CLUSTER", "CLUSTERQUEUE"], ["east", "cq"], ["hub", "cq"]]
 
 
 def test_workloads_in_a_queue_on_hold_wait_for_that() -> None:
