@@ -215,11 +215,13 @@ async def test_explain_answers_and_refuses_unknown_workloads(deciding: Office) -
     text = await deciding.until("explain", "team/b", shows="WaitingForQuota")
     assert "cpu in flavor default: asked 2, free 0" in text
     assert "Held by:         job-a 2" in text
-    told = json.loads((await deciding.sluice("explain", "team/job-b", "-o", "json")).stdout)
+    # As kubectl has it: the name, and the namespace beside it.
+    asked = ("explain", "job-b", "-n", "team", "-o", "json")
+    told = json.loads((await deciding.sluice(*asked)).stdout)
     assert told[0]["position"] == 1
     stranger = error_of(await deciding.sluice("explain", "team/nobody"))
     assert (stranger.status, str(stranger)) == (
-        *(Exit.FAILED, "team/nobody: nothing is known of team/nobody"),
+        *(Exit.FAILED, "team/nobody: nothing is known of it"),
     )
 
 

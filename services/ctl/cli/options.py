@@ -78,6 +78,17 @@ WorkloadName = Annotated[
         help="Namespace and name of the job or of its Workload.",
     ),
 ]
+NamespaceOfName = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace",
+        "-n",
+        envvar="SLUICE_NAMESPACE",
+        callback=usable_namespace,
+        autocompletion=complete_namespace,
+        help="Namespace of a workload that is given by its name alone.",
+    ),
+]
 
 Configured = Annotated[
     Path | None,
@@ -109,12 +120,18 @@ def chosen(kubeconfig: Path | None, context: str | None, directory: Path) -> "Cl
     return ClusterChoice(kubeconfig=kubeconfig, context=context, directory=directory)
 
 
-def named(workload: str) -> tuple[str, str]:
-    """Namespace and name of ``NAMESPACE/NAME``. Raises `CommandError` for any other text."""
-    namespace, slash, name = workload.partition("/")
+def named(workload: str, given: str | None = None) -> tuple[str, str]:
+    """Namespace and name of ``NAMESPACE/NAME``, or of a name in the namespace that is `given` beside it.
+
+    Raises `CommandError` for any other text.
+    """
+    full = workload if given is None or "/" in workload else f"{given}/{workload}"
+    namespace, slash, name = full.partition("/")
     if not (namespace and slash and name) or "/" in name:
         raise CommandError(
-            repr(workload), "must be NAMESPACE/NAME", hint="for example team-tenant/build-1"
+            repr(workload),
+            "must be NAMESPACE/NAME, or NAME beside --namespace",
+            hint="for example team-tenant/build-1",
         )
     if not _NAMESPACE.fullmatch(namespace):
         raise CommandError(

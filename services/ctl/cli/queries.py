@@ -22,6 +22,7 @@ from services.ctl.cli.options import (
     DevDirectory,
     Directory,
     Namespace,
+    NamespaceOfName,
     NatsUrl,
     TextOrJson,
     WorkloadName,
@@ -96,6 +97,7 @@ def get(
 @app.command()
 def explain(
     workload: WorkloadName,
+    namespace: NamespaceOfName = None,
     output: TextOrJson = "text",
     forecast: Annotated[
         bool, typer.Option(help="Estimate when it starts, from how long earlier workloads ran.")
@@ -111,12 +113,10 @@ def explain(
     """Say why a workload waits: what it lacks, who holds that, who is ahead, what would help."""
     from services.ctl.inspect.explain import explain as ask  # noqa: PLC0415
 
-    namespace, name = named(workload)
     output = one_of(output, "text", "json")
     run_async(
         ask(
-            namespace,
-            name,
+            *named(workload, namespace),
             cluster=cluster,
             output=output,
             forecast=forecast,
@@ -131,6 +131,7 @@ def explain(
 @app.command("history")
 def history_command(
     workload: WorkloadName,
+    namespace: NamespaceOfName = None,
     every: Annotated[
         bool, typer.Option("--all", help="Every message, with its place in the logs.")
     ] = False,
@@ -143,7 +144,7 @@ def history_command(
 
     run_async(
         show_history(
-            *named(workload),
+            *named(workload, namespace),
             as_json=one_of(output, "text", "json") == "json",
             every=every,
             url=nats_url,

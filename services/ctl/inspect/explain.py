@@ -10,6 +10,7 @@ from typing import Any, Final
 from services.ctl.connect.reader import open_reader, utc_now
 from shared.bus.stream_reader import SilentError
 from shared.contracts import rpc
+from shared.contracts.kube import names
 from shared.contracts.kube.ages import age, duration, instant
 from shared.runtime.command import CommandError, Exit
 
@@ -54,11 +55,12 @@ async def explain(
         answer: Json = json.loads(data)
         items: list[Json] = answer.get("items") or []
         if not items:
+            problem = str(answer.get("problem", "no answer"))
             raise CommandError(
                 f"{namespace}/{name}",
-                str(answer.get("problem", "no answer")),
-                hint=f"`sluice get workloads -n {namespace}` lists what there is; "
-                "a job of a name that is not there may have no queue",
+                problem.replace(f"of {namespace}/{name}", "of it", 1),
+                hint=f"`sluice get workloads -n {namespace}` lists what is known; "
+                f"a job that is not among them may lack the label {names.QUEUE}",
                 status=Exit.FAILED,
             )
         waiting = [item for item in items if item["reason"] not in _DONE] if forecast else []

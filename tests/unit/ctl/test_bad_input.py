@@ -214,7 +214,10 @@ CASES: dict[str, Case] = {
     ),
     "a workload without its namespace": Case(
         arguments=("explain", "build-1"),
-        says=("'build-1': must be NAMESPACE/NAME", "for example team-tenant/build-1"),
+        says=(
+            "'build-1': must be NAMESPACE/NAME, or NAME beside --namespace",
+            "for example team-tenant/build-1",
+        ),
     ),
     "a namespace without a name": Case(
         arguments=("get", "wl", "-n", ""),
