@@ -1,5 +1,7 @@
 """Whose quota is where, on the overview and the pages below it, and what a workload asks and gets."""
 
+import json
+
 import pytest
 import pytest_asyncio
 
@@ -82,6 +84,21 @@ async def test_overview_shows_what_changes(page: Page, place: Place) -> None:
     await place.site.workload("runs", cpu="4", active=False, phase="running")
     await says(page, ".changes", "evicted")
     assert await page.value("document.querySelector('.changes a').innerText") == "team/runs"
+
+
+async def test_changes_of_one_second_are_in_the_order_of_a_life(page: Page) -> None:
+    """Times of objects are whole seconds, those of decisions have a fraction."""
+    second, later = "2030-01-01T00:00:07", "2030-01-01T00:00:07.25"
+    rows = [
+        {"name": "a", "createdAt": f"{second}Z", "admittedAt": f"{later}Z"},
+        {"name": "b", "createdAt": f"{second}Z", "finishedAt": f"{second}Z", "succeeded": True},
+    ]
+    told = await page.value(
+        "import('/state.js').then(({apply, latest}) => {"
+        f"apply('change', {{queues: [], workloads: {json.dumps(rows)}}});"
+        "return latest(4).map((each) => `${each.row.name} ${each.what}`); })"
+    )
+    assert told == ["a admitted", "b succeeded", "a came", "b came"]
 
 
 async def test_workload_shows_what_it_asks_beside_what_it_is_given(

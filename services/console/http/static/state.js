@@ -74,19 +74,22 @@ function evicted(row) {
   if (state.evicted.size > EVICTED_MAX) state.evicted.delete(state.evicted.keys().next().value);
 }
 
-// What happened last, the newest first: `{ row, at, what }`.
+// What happened last, the newest first: `{ row, at, what }`. Some times are whole seconds, others have a fraction: text
+// is compared without the "Z", which is above ".", and what comes later in a life is the newer of one second.
 export function latest(most) {
   const found = [];
-  const add = (row, at, what) => {
-    if (!at || (found.length === most && at <= found[most - 1].at)) return;
-    found.splice(found.findLastIndex((each) => each.at >= at) + 1, 0, { row, at, what });
+  const add = (row, at, what, rank) => {
+    if (!at) return;
+    const order = `${at.slice(0, -1)} ${rank}`;
+    if (found.length === most && order <= found[most - 1].order) return;
+    found.splice(found.findLastIndex((each) => each.order >= order) + 1, 0, { row, at, what, order });
     found.length = Math.min(found.length, most);
   };
   for (const row of state.workloads.values()) {
-    add(row, row.createdAt, "came");
-    add(row, row.admittedAt, "admitted");
-    add(row, row.finishedAt, row.succeeded ? "succeeded" : row.succeeded === false ? "failed" : "ended");
-    add(row, state.evicted.get(key(row)), "evicted");
+    add(row, row.createdAt, "came", 0);
+    add(row, row.admittedAt, "admitted", 1);
+    add(row, row.finishedAt, row.succeeded ? "succeeded" : row.succeeded === false ? "failed" : "ended", 3);
+    add(row, state.evicted.get(key(row)), "evicted", 2);
   }
   return found;
 }
