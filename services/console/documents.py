@@ -150,6 +150,9 @@ class WorkloadRow(Document):
     """Resource to quantity, summed over all pods."""
 
     spoke: str | None = None
+    copied: bool | None = None
+    """True: a copy on a spoke, of a workload of the same name in the hub's cluster."""
+
     created_at: datetime
     admitted_at: datetime | None = None
     finished_at: datetime | None = None

@@ -11,6 +11,7 @@ from services.quota.engine.views.explanation import INACTIVE_REMEDIES, NEVER_REC
 from services.quota.queries.replica import Ident
 from shared.bus.follow import isolated
 from shared.contracts.kube.bodies import spec_of
+from shared.contracts.kube.names import ORIGIN
 from shared.contracts.kube.quantities import (
     QuantityError,
     amount,
@@ -98,6 +99,7 @@ def _workload_row(view: View, ident: Ident) -> WorkloadRow | None:
             **_reason(state, admission, status),
             "asks": _total_requests(state.pod_sets),
             "spoke": admission.spoke if admission is not None and holding else None,
+            "copied": True if ORIGIN in state.labels else None,
             "created_at": state.created_at,
             "admitted_at": admitted_at(state, admission),
             "finished_at": None if finish is None else finish.at,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from shared.contracts.kube.names import ORIGIN
 from tests.integration.browser import Page
 from tests.integration.console_stage import Json, Place
 from tests.integration.page.looks import ENTER, FOCUS, NAMES, TAB, go, says, sign_in
@@ -175,3 +176,18 @@ async def test_history_shows_what_is_read_while_the_logs_are_still_read(
     await page.until(
         "!document.getElementById('view').innerText.includes('The logs are being read')"
     )
+
+
+async def test_copy_on_a_spoke_is_no_workload_of_its_own(page: Page, place: Place) -> None:
+    await sign_in(page, "token-of-root")
+    await page.until(f"{NAMES}.length > 2")
+    before = int((await page.text("#totals")).split()[0])
+    copy: Json = {"labels": {ORIGIN: "multikueue"}, "queue": "nowhere", "cluster": "east"}
+    await place.site.workload("twin", queue="nowhere")
+    await place.site.workload("twin", **copy)
+    await place.site.workload("of-another-hub", **copy)
+    known = "import('/state.js').then((m) => m.state.workloads.has('east/team/of-another-hub'))"
+    await page.until(known)
+    await says(page, "#totals", f"{before + 2} waiting")
+    await go(page, "/workloads?search=nowhere")
+    assert await page.value(f"{NAMES}.sort()") == ["of-another-hub", "twin"]

@@ -10,6 +10,7 @@ import pytest
 from services.console.documents import QueueRow, WorkloadRow
 from services.console.rows import queue_row, workload_row
 from shared.contracts.kube import kinds
+from shared.contracts.kube.names import ORIGIN
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.queues import FlavorUsage, ResourceUsage
@@ -113,6 +114,13 @@ def test_workload_row_shows_the_admitting_cluster_queue() -> None:
         assert (row.cluster_queue, row.spoke, row.admitted_at) == ("before", "east", START)
 
     rows(check, RUNS, admitted)
+
+
+def test_row_of_a_copy_says_so() -> None:
+    def check(row: WorkloadRow) -> None:
+        assert row.wire()["copied"] is True
+
+    rows(check, workload("first", labels={ORIGIN: "multikueue"}))
 
 
 def test_finished_workload_row_has_start_and_end() -> None:

@@ -1,5 +1,5 @@
 // The console's page: routes of the address, signing in, and drawing. Nothing is written anywhere.
-import { clear, count, apply, state } from "/state.js";
+import { clear, count, apply, originals, state } from "/state.js";
 import { EventStream, identity } from "/stream.js";
 import { element, note, retime } from "/dom.js";
 import { begin, finish, offered } from "/signing.js";
@@ -49,7 +49,7 @@ function draw() {
   timer = null;
   if (document.hidden) return; // It is drawn when somebody looks.
   drawn = Date.now();
-  const rows = [...state.workloads.values()];
+  const rows = originals();
   byId("totals").textContent = state.loaded ? `${count(rows, "PENDING")} waiting · ${count(rows, "ADMITTED")} running` : "";
   const [first, ...parts] = location.pathname.split("/").slice(1).map(decoded);
   const route = ROUTES[first];

@@ -59,6 +59,19 @@ export const inOrder = (a, b) => RANK[a.status] - RANK[b.status] || b.priority -
 
 export const count = (rows, ...statuses) => rows.filter((row) => statuses.includes(row.status)).length;
 
+let known = { version: -1, rows: [] };
+
+// Each workload once: a copy on a spoke is none of its own where its original is here, too.
+export function originals() {
+  if (known.version !== state.version) {
+    const rows = [...state.workloads.values()];
+    const named = (row) => `${row.namespace}/${row.name}`;
+    const names = rows.some((row) => row.copied) ? new Set(rows.filter((row) => !row.copied).map(named)) : null;
+    known = { version: state.version, rows: names ? rows.filter((row) => !row.copied || !names.has(named(row))) : rows };
+  }
+  return known.rows;
+}
+
 // Has quota and is not admitted yet: waits for checks, or for the end of its pods. Those that run are counted beside it.
 export const onlyReserved = (row) => (row.reserving === undefined ? undefined : Math.max(0, row.reserving - (row.admitted || 0)));
 

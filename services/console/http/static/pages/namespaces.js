@@ -1,7 +1,7 @@
 // Mine: by namespace, what waits and why, in the words of its reason.
 import { element, key, link, note, number, plainly, cell, section, since, status, table, titleOf, toNamespace, toQueue, toWorkload } from "/dom.js";
 import { REASONS } from "/reasons.js";
-import { count, inOrder, localQueues, onlyReserved, state } from "/state.js";
+import { count, inOrder, localQueues, onlyReserved, originals, state } from "/state.js";
 
 const SHOWN_MAX = 100;
 
@@ -41,7 +41,7 @@ function whatToDo(rows) {
 // What stands between backticks is code.
 const marked = (text) => text.split("`").map((part, at) => (at % 2 ? element("code", {}, part) : part));
 
-const of = (name) => [...state.workloads.values()].filter((row) => row.namespace === name);
+const of = (name) => originals().filter((row) => row.namespace === name);
 
 function counted(rows) {
   const counts = new Map();

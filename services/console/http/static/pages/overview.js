@@ -3,7 +3,7 @@ import { asking, element, inactive, key, link, note, section, toCohort, toQueue,
 import { asked, doubt } from "/asked.js";
 import { balances, bar, isHeld, legend, placesOf, shareOf } from "/balance.js";
 import { SPANS, again } from "/chart.js";
-import { STUCK, clusterQueues, count, latest, onlyReserved, severalClusters, state } from "/state.js";
+import { STUCK, clusterQueues, count, latest, onlyReserved, originals, severalClusters } from "/state.js";
 
 const SHOWN_BARS = 3;
 const SHOWN_STUCK = 5;
@@ -51,7 +51,7 @@ const OF = { came: "PENDING", admitted: "ADMITTED", evicted: "EVICTED", succeede
 const isBusy = (row) => Boolean(row.pending || row.reserving || row.admitted || row.active === false);
 
 function figures() {
-  const rows = [...state.workloads.values()];
+  const rows = originals();
   const waiting = rows.filter((row) => row.status === "PENDING");
   const oldest = waiting.reduce((found, row) => (!found || row.createdAt < found.createdAt ? row : found), null);
   const figure = (title, value, to, more) => element("li", {},
@@ -78,7 +78,7 @@ function alerts({ items, source, problem: why }) {
 function attention(queues) {
   const closed = queues.filter((row) => row.active === false).map((row) => element("li", {},
     link(toQueue(row), row.name), ` is inactive. ${inactive(row)}`));
-  const stuck = [...state.workloads.values()].filter((row) => row.status === "PENDING" && STUCK.has(row.reason));
+  const stuck = originals().filter((row) => row.status === "PENDING" && STUCK.has(row.reason));
   const shown = stuck.slice(0, SHOWN_STUCK).map((row) => element("li", {},
     link(toWorkload(row), `${row.namespace}/${titleOf(row)}`), ` will not start by itself. ${row.reason}: ${row.message || ""}`));
   if (stuck.length > shown.length) {

@@ -1,6 +1,6 @@
 // All workloads: filters are in the address, and only the rows in sight are drawn.
 import { cell, element, heads, key, link, note, number, plainly, requests, since, status, titleOf, toQueue, toWorkload, words } from "/dom.js";
-import { STUCK, inOrder, severalClusters, state } from "/state.js";
+import { STUCK, inOrder, originals, severalClusters, state } from "/state.js";
 
 const ROW_PX = 60;
 const BEYOND = 12; // Rows drawn above and below those in sight.
@@ -19,11 +19,14 @@ export function workloads(query) {
 function matched(query) {
   const search = query.toString();
   if (chosen.version !== state.version || chosen.search !== search) {
-    chosen = { version: state.version, search, rows: [...state.workloads.values()].filter(matching(query)).sort(inOrder) };
+    chosen = { version: state.version, search, rows: among(query).filter(matching(query)).sort(inOrder) };
   }
   if (place.search !== search) Object.assign(place, { search, top: 0, anew: true });
   return chosen.rows;
 }
+
+// Who asks for the queue of a spoke asks for copies.
+const among = (query) => (query.get("clusterQueue") ? [...state.workloads.values()] : originals());
 
 function matching(query) {
   const search = (query.get("search") || "").trim().toLowerCase();
@@ -51,7 +54,7 @@ function filters(query, shown) {
     choice("status", "Status", STATUSES, words),
     element("label", { class: "check" }, element("input", { type: "checkbox", name: "stuck", id: "filter-stuck", value: "1",
       checked: query.get("stuck") ? "" : null }), " only what will not start by itself"),
-    element("p", { id: "count", role: "status" }, `${shown} of ${state.workloads.size}${left}`));
+    element("p", { id: "count", role: "status" }, `${shown} of ${among(query).length}${left}`));
   form.onsubmit = (event) => event.preventDefault();
   form.oninput = (event) => {
     const asked = new URLSearchParams([...new FormData(event.currentTarget)].filter(([, value]) => value));
