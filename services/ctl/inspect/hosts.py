@@ -141,6 +141,8 @@ def platforms_of(
 
 def platform_lines(platforms: list[Platform], now: datetime) -> list[str]:
     """The table, then a line for each TaskRun that waits."""
+    if not platforms:
+        return ["No platforms: no cluster has a ConfigMap host-config, and no machine is in use."]
     columns = ("PLATFORM", "KIND", "PLACES", "RUNNING", "MACHINES", "STARTING", "WAITING", "OLDEST")
     rows = [
         (

@@ -133,3 +133,8 @@ def test_hosts_lists_waiting_task_runs_with_reasons() -> None:
         "team-a/run keeps a place for linux/ppc64le on power-1",
         "team-a/two waits for linux/ppc64le: all hosts of linux/ppc64le are busy",
     ]
+
+
+def test_hosts_of_a_system_without_machines_are_a_sentence() -> None:
+    (line,) = platform_lines(platforms_of([], [], {}), NOON)
+    assert line.startswith("No platforms: no cluster has a ConfigMap host-config")
