@@ -153,7 +153,8 @@ async def test_lent_quota_names_its_borrowers_and_why_it_does_not_come_back(site
     assert names == [("others", "big-0", "cq"), ("others", "big-1", "cq")]
     assert told.remedy.endswith(
         "ClusterQueue lender has lent cpu in flavor default to its cohort, and waits until those who "
-        "borrow it end: spec.preemption.reclaimWithinCohort is Never (Any or LowerPriority preempts them)"
+        "borrow it end: spec.preemption.reclaimWithinCohort is Never, as where it is not set "
+        "(Any or LowerPriority preempts them)"
     )
     lines = list(explained(told.model_dump(mode="json", exclude_none=True), NOON))
     assert (
@@ -163,6 +164,27 @@ async def test_lent_quota_names_its_borrowers_and_why_it_does_not_come_back(site
     hidden = await site.explain("own", "WaitingForQuota")
     assert hidden.shortages[0].holders == []
     assert hidden.shortages[0].holders_elsewhere == 2
+
+
+async def test_lent_quota_of_equal_priority_names_the_policy_that_would_take_it_back(
+    site: Site,
+) -> None:
+    lower = {"reclaimWithinCohort": "LowerPriority"}
+    await site.queue(cpu=2, cohortName="all")
+    await site.queue("lender", cpu=2, cohortName="all", preemption=lower)
+    await site.local("lent", to="lender")
+    await site.workload("big", cpu="4", age=60, namespace="others")
+    await site.synced()
+    await site.explain("big", "Admitted", namespace="others")
+    await site.workload("own", cpu="1", queue="lent")
+
+    told = await site.explain("own", "WaitingForQuota")
+
+    assert told.remedy.endswith(
+        "ClusterQueue lender has lent cpu in flavor default to its cohort, and waits until those who "
+        "borrow it end: spec.preemption.reclaimWithinCohort is LowerPriority, which preempts lower "
+        "priorities only (Any preempts them)"
+    )
 
 
 async def test_message_to_a_victim_names_the_job_that_it_made_room_for(site: Site) -> None:

@@ -171,7 +171,10 @@ PLANNED: Final[dict[str, Case]] = {
     ),
     "a cycle of cohorts": planned(
         *(cohort("a", "b"), cohort("b", "a"), cluster_queue(4, cohortName="a")),
-        says=("! ClusterQueue cq would admit nothing: ", "cohort a is part of a cycle"),
+        says=(
+            "! ClusterQueue cq would admit nothing: ",
+            "cohort a is part of a cycle; give one Cohort of the cycle another spec.parentName, or none",
+        ),
         status=Exit.FAILED,
     ),
     "a flavor that is not there": planned(

@@ -161,9 +161,16 @@ def _rank(cq: ClusterQueue, w: Workload) -> tuple[object, ...]:
 
 
 NEVER_RECLAIMED: Final = (
-    "spec.preemption.reclaimWithinCohort is Never (Any or LowerPriority preempts them)"
+    "spec.preemption.reclaimWithinCohort is Never, as where it is not set "
+    "(Any or LowerPriority preempts them)"
 )
 """Why lent quota does not come back, and what brings it back."""
+
+_WHY_LENT: Final = {
+    "Never": NEVER_RECLAIMED,
+    "LowerPriority": "spec.preemption.reclaimWithinCohort is LowerPriority, which preempts lower "
+    "priorities only (Any preempts them)",
+}
 
 INACTIVE_REMEDIES: Final = {
     "Stopped": "resume the ClusterQueue",
@@ -176,6 +183,7 @@ INACTIVE_REMEDIES: Final = {
     "MultiKueueWithProvisioningRequest": "leave one of the two checks in the ClusterQueue",
     "TopologyNotFound": "take topologyName out of the ResourceFlavor",
     "ConcurrentAdmissionNotSupported": "make the ClusterQueue anew without the policy",
+    "Unknown": "give one Cohort of the cycle another spec.parentName, or none",
     "ClusterQueueDoesNotExist": "create its ClusterQueue, or name one that exists",
     "ClusterQueueIsInactive": "correct its ClusterQueue, or name another one",
 }
@@ -275,7 +283,8 @@ def _remedy(reason: str, cq: ClusterQueue, assignment: Assignment) -> str:
 def _lent(cq: ClusterQueue, assignment: Assignment) -> str:
     """Says that its own quota is in use by others and why it is not taken back; empty if it is not."""
     node = cq.node
-    if not node.ancestors or cq.fact.preemption.reclaim != "Never":
+    why = _WHY_LENT.get(cq.fact.preemption.reclaim)
+    if not node.ancestors or why is None:
         return ""
     for shortfall in _shortfalls(cq, assignment):
         index = node.tree.flavor_resources.index((shortfall.flavor, shortfall.resource))
@@ -283,7 +292,7 @@ def _lent(cq: ClusterQueue, assignment: Assignment) -> str:
         if shortfall.free < shortfall.asked <= own:
             return (
                 f"ClusterQueue {cq.name} has lent {shortfall.resource} in flavor {shortfall.flavor} "
-                f"to its cohort, and waits until those who borrow it end: {NEVER_RECLAIMED}"
+                f"to its cohort, and waits until those who borrow it end: {why}"
             )
     return ""
 
