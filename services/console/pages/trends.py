@@ -20,6 +20,7 @@ from services.console.pages.documents import Trend, TrendPoint, TrendWait
 from services.console.pages.logs import first_since
 from shared.bus.follow import skip_undecodable
 from shared.bus.port import Bus, BusError, CaughtUp, Entry
+from shared.contracts.kube.names import ORIGIN
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.subjects import subject_filter
@@ -72,6 +73,12 @@ class _Past:
 
     created: dict[str, datetime] = field(default_factory=dict)
     """Uid of a workload that was not admitted yet to its creation."""
+
+    originals: dict[tuple[str, str], None] = field(default_factory=dict)
+    """Namespace and name of workloads that have not ended and are no copies."""
+
+    copies: set[str] = field(default_factory=set)
+    """Uids of their copies on spokes, which are no further workloads."""
 
     last: dict[str, tuple[str, datetime]] = field(default_factory=dict)
     """Uid to its last admission or preemption, so that a repeated decision counts once."""
@@ -187,7 +194,9 @@ _LOGS: Final = ("WORKLOADS", "ADMISSIONS")
 def _count(past: _Past, stream: str, entry: Entry) -> None:
     if stream == "WORKLOADS":
         state = entry.read(WorkloadState)
-        if state.phase in {"finished", "gone"}:
+        ended = state.phase in {"finished", "gone"}
+        _tell_copies(past, state, ended=ended)
+        if ended:
             past.created.pop(state.uid, None)
             past.last.pop(state.uid, None)
         elif state.uid not in past.created:
@@ -202,6 +211,8 @@ def _count(past: _Past, stream: str, entry: Entry) -> None:
         at = admission.decided_at
     else:
         return
+    if admission.uid in past.copies:
+        return
     if past.last.get(admission.uid) == (admission.state, at):
         return
     past.last[admission.uid] = (admission.state, at)
@@ -214,6 +225,22 @@ def _count(past: _Past, stream: str, entry: Entry) -> None:
         if began is not None:
             wait = max(0.0, (at - began).total_seconds())
             figures.waits[admission.priority, round(log1p(wait) / _STEP)] += 1
+
+
+def _tell_copies(past: _Past, state: WorkloadState, *, ended: bool) -> None:
+    """Note an original, or its copy: a hub writes the former first. Copies of a hub elsewhere count."""
+    named = (state.namespace, state.name)
+    if ORIGIN in state.labels:
+        if named in past.originals and not ended:
+            past.copies.add(state.uid)
+        if state.phase == "gone":
+            past.copies.discard(state.uid)
+    elif ended:
+        past.originals.pop(named, None)
+    else:
+        past.originals[named] = None
+        if len(past.originals) > WAITING_MAX:
+            del past.originals[next(iter(past.originals))]
 
 
 def _at(past: _Past, namespace: str, at: datetime) -> list[_Figures]:

@@ -67,8 +67,15 @@ async def write_steering_field(
         metadata = {"uid": obj["metadata"]["uid"]}
         await kube.patch(kind, namespace, real, {"metadata": metadata, "spec": {field: value}})
     except KubeError as error:
-        raise refused(title, error) from error
+        raise _with_list(refused(title, error), kind, error) from error
     return f"{title} {'stopped' if stop else 'resumed'} ({field}: {_shown(value)})"
+
+
+def _with_list(refusal: CommandError, kind: Kind, error: KubeError) -> CommandError:
+    if isinstance(error, NotFoundError):
+        more = " -A" if kind.namespaced else ""
+        refusal.hint = f"`sluice get {kind.plural}{more}` lists what there is"
+    return refusal
 
 
 async def _fetch(kube: Kube, kind: Kind, namespace: str | None, name: str) -> Body:

@@ -6,6 +6,10 @@ from typing import Any
 import pytest
 
 from services.console.pages.logs import last_before
+from shared.contracts.kube import kinds
+from shared.contracts.kube.names import ORIGIN
+from shared.contracts.messages.observed import Synced
+from shared.testing.builders import cluster_queue_spec, observed
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.memory_server import MemoryServer
 from tests.contract.bus.stage import workload
@@ -33,6 +37,31 @@ async def test_trends_count_what_the_user_may_see(place: Place) -> None:
     assert [point["at"] for point in answer.body["points"]] == sorted(
         point["at"] for point in answer.body["points"]
     )
+
+
+async def test_admission_of_a_copy_is_no_further_one(place: Place) -> None:
+    site = place.site
+    for message in (
+        observed(kinds.NAMESPACE, "team"),
+        observed(kinds.RESOURCE_FLAVOR, "default"),
+        observed(kinds.CLUSTER_QUEUE, "cq", cluster_queue_spec(8, "default")),
+        observed(kinds.LOCAL_QUEUE, "main", {"clusterQueue": "cq"}, "team"),
+        Synced(cluster="east", epoch="1", kinds=[], at=datetime.now(UTC)),
+    ):
+        await site.bus.publish(message.replace(cluster="east"))
+    copy: dict[str, Any] = {"labels": {ORIGIN: "multikueue"}, "cluster": "east"}
+    await site.workload("first", uid="u-copy", **copy)
+    # Its hub writes no log here: the copy is all that is known of it.
+    await site.workload("of-another-hub", uid="u-other", **copy)
+    explained = "/api/v1/namespaces/team/workloads/first/explain?cluster=east"
+    await place.until(
+        explained, 200, lambda body: body["items"][0]["reason"] == "Admitted", token=ROOT
+    )
+    await place.until(
+        HOUR, 200, lambda body: body["complete"] and total(body, "admitted") >= 2, token=ROOT
+    )
+    answer = await place.ask(HOUR, ROOT)
+    assert total(answer.body, "admitted") == 2
 
 
 async def test_waits_are_told_by_priority(place: Place) -> None:

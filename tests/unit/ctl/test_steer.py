@@ -111,6 +111,7 @@ async def test_stopping_a_missing_object_reports_not_found(kube: LocalKube) -> N
             kube, kinds.WORKLOAD, "team", "nobody", stop=True, keep_running=False
         )
     assert refused.value.status == Exit.FAILED
+    assert refused.value.hint == "`sluice get workloads -A` lists what there is"
 
 
 async def test_the_command_writes_through_a_kubeconfig(tmp_path: Path) -> None:
