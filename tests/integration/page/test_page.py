@@ -191,3 +191,5 @@ async def test_copy_on_a_spoke_is_no_workload_of_its_own(page: Page, place: Plac
     await says(page, "#totals", f"{before + 2} waiting")
     await go(page, "/workloads?search=nowhere")
     assert await page.value(f"{NAMES}.sort()") == ["of-another-hub", "twin"]
+    changed = "import('/state.js').then((m) => m.latest(100).map((each) => each.row.name))"
+    assert (await page.value(changed)).count("twin") == 1

@@ -98,7 +98,7 @@ export function latest(most) {
     found.splice(found.findLastIndex((each) => each.order >= order) + 1, 0, { row, at, what, order });
     found.length = Math.min(found.length, most);
   };
-  for (const row of state.workloads.values()) {
+  for (const row of originals()) {
     add(row, row.createdAt, "came", 0);
     add(row, row.admittedAt, "admitted", 1);
     add(row, row.finishedAt, row.succeeded ? "succeeded" : row.succeeded === false ? "failed" : "ended", 3);
