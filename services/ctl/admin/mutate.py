@@ -17,7 +17,8 @@ def load_rules(folder: Path) -> Rules:
     try:
         return parse_rules(path.read_text(encoding="utf-8"), CelEngine())
     except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(str(path), unreadable(error)) from error
+        hint = f"give the folder in which the classifier's {CONFIGURATION_FILE} is"
+        raise CommandError(str(path), unreadable(error), hint=hint) from error
     except RulesError as error:
         raise CommandError(str(path), str(error)) from error
 
@@ -27,7 +28,8 @@ def mutated_yaml(file: Path, config: Path) -> str:
     rules = load_rules(config)
     documents = load_documents(file)
     if len(documents) != 1:
-        raise CommandError(str(file), f"must hold one object, has {len(documents)}")
+        hint = "write each object into a file of its own"
+        raise CommandError(str(file), f"must hold one object, has {len(documents)}", hint=hint)
     source, given = documents[0]
     if not isinstance(given, dict):
         raise CommandError(source, "is no object")

@@ -110,7 +110,10 @@ CASES: dict[str, Case] = {
     "rules that are not there": Case(
         arguments=("mutate", "--pipelinerun-file", "{file}", "--config-dir", "nofolder"),
         text="{}",
-        says=("sluice: nofolder/config.yaml: there is no such file\n",),
+        says=(
+            "sluice: nofolder/config.yaml: there is no such file\n",
+            "give the folder in which the classifier's config.yaml is",
+        ),
     ),
     "an expression that does not compile": Case(
         arguments=("mutate", "--pipelinerun-file", "{file}", "--config-dir", "{folder}"),
