@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+from math import ceil
 
 import structlog
 
@@ -16,7 +17,7 @@ def _main(examples: int, words: str, seed: int) -> int:
     total = sum(border.weight for border in chosen)
     results: list[tuple[Border, Result]] = []
     for border in chosen:
-        share = max(1, round(examples * border.weight / total))
+        share = ceil(examples * border.weight / total)
         result = probe(border, share, number=seed)
         results.append((border, result))
         problem = result.problem or result.delay
