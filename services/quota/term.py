@@ -274,7 +274,8 @@ class Term:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._ended.sweep_objects())
             group.create_task(self._ended.run(self.room.fullness))
-            group.create_task(self._revived.look(self._receive))
+            reached = self._inputs.__getitem__
+            group.create_task(self._revived.look(self._receive, read_up_to=reached))
 
     @property
     def _admits(self) -> bool:

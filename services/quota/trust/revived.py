@@ -59,26 +59,38 @@ class RevivedEntries:
         """Note that something newer is known of a subject."""
         self._read.get(message.stream, {}).pop(message.subject, None)
 
-    async def look(self, apply: Callable[[str, Entry], object]) -> None:
-        """Compare what was read with the logs, once. `apply` gets what is newer there."""
+    async def look(
+        self, apply: Callable[[str, Entry], object], *, read_up_to: Callable[[str], int]
+    ) -> None:
+        """Compare what was read with the logs, once. `apply` gets what is newer there.
+
+        `read_up_to`: the sequence of a log up to which its view was read. What is newer is on its way.
+        """
         self._begins = False
         for stream in STREAMS:
             while self._read[stream]:
                 try:
-                    await self._look_at(stream, apply)
+                    await self._look_at(stream, apply, read_up_to)
                     await asyncio.sleep(PAUSE_SECONDS)
                 except BusError as error:
                     log.warning("views are not compared with their logs", error=str(error))
                     await asyncio.sleep(AGAIN_SECONDS)
 
-    async def _look_at(self, stream: str, apply: Callable[[str, Entry], object]) -> None:
+    async def _look_at(
+        self,
+        stream: str,
+        apply: Callable[[str, Entry], object],
+        read_up_to: Callable[[str], int],
+    ) -> None:
         """Compare a batch."""
         known = self._read[stream]
         subjects = list(known)[:BATCH]
         last = await asyncio.gather(*(self._bus.latest(stream, each) for each in subjects))
         for subject, entry in zip(subjects, last, strict=True):
             sequence = known.pop(subject, None)
-            if sequence is None or entry is None or entry.sequence <= sequence:
+            if sequence is None or entry is None:
+                continue
+            if not sequence < entry.sequence <= read_up_to(stream):
                 continue
             REVIVED.labels(stream=stream).inc()
             log.warning("the view has an entry that is over", subject=subject, sequence=sequence)
