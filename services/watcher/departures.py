@@ -273,10 +273,6 @@ class Departures:
             self._wake.set()
 
     def _look_soon(self, namespace: str) -> None:
-        self._looks.pop(namespace, None)
-        self._wake.set()
-
-    def _look_in_turn(self, namespace: str) -> None:
         """Look soon, but no sooner than a pause after the last look: one list serves all that end in it."""
         self._looks[namespace] = _Look(at=self._looked.get(namespace, 0.0) + POLL_SECONDS)
         self._wake.set()
@@ -372,7 +368,7 @@ class Departures:
         uid, namespace = metadata["uid"], metadata.get("namespace") or ""
         departure = self._departing.setdefault(uid, _Departure(scope=scope, namespace=namespace))
         if departure.ended is None:
-            self._look_in_turn(namespace)
+            self._look_soon(namespace)
         departure.ended = job
 
     def _believe(self, departure: _Departure, said: Body, *, runs: bool) -> None:
@@ -437,13 +433,13 @@ class Departures:
         for uid, departure in lowest_first:
             tombstone, ended = departure.tombstone, departure.ended
             if ended is not None and departure.namespace == namespace:
-                runs = not departure.pods.isdisjoint(running)
+                runs = not running.keys().isdisjoint(departure.pods)
                 if not runs or uid not in self._started:
                     self._believe(departure, ended, runs=runs)
                 continue
             if tombstone is None or tombstone.namespace != namespace:
                 continue
-            if departure.pods.isdisjoint(running):
+            if running.keys().isdisjoint(departure.pods):
                 del self._departing[uid]
                 name = ObjectName(namespace, tombstone.name)
                 self._by_name.pop((departure.scope.kind, name), None)

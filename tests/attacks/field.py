@@ -46,6 +46,7 @@ WHERE_SERVED: Final = (
     "rayservices.ray.io",
     "sparkapplications.sparkoperator.k8s.io",
     "tfjobs.kubeflow.org",
+    "mpijobs.kubeflow.org",
     "workflows.argoproj.io",
     "appwrappers.workload.codeflare.dev",
 )

@@ -93,6 +93,28 @@ async def _says_that_it_runs(field: Field) -> None:
     await field.stage.kube.delete(kinds.JOB, OTHERS, heir["metadata"]["name"])
 
 
+def _takes_room(kind: str) -> Act:
+    """Create a Job that names a running object as its controller, whose pods are made without a Job."""
+
+    async def act(field: Field) -> None:
+        group, version, spec = _MADE_WITHOUT[kind]
+        owner = await _admitted(field, (group, version, kind), spec)
+        await _says(field, owner, _RUNS)
+        taken = job("taken", "", {"cpu": 1}, seconds=_GRACE_SECONDS)
+        labels = {QUEUE: _SHELF}
+        taken["metadata"] = {"name": "taken", "namespace": TENANT, "labels": labels}
+        taken["metadata"]["ownerReferences"] = [_owner(owner)]
+        taken["spec"] |= {"suspend": False, "parallelism": 2, "completions": 2}
+        await field.create(taken)
+        await field.stage.settle(20)
+        restarted(field)
+        await field.stage.settle(10)
+        if left := await _pods(field, "taken"):
+            raise BreachError(f"{len(left)} pods run on the quota of the {kind}'s own")
+
+    return act
+
+
 async def _renames_workers(field: Field) -> None:
     cluster = await _admitted(field, _RAY, _cluster("w"))
     specs = [_cluster(f"w{number}") for number in range(_ROUNDS)]
@@ -237,6 +259,16 @@ def _role(replicas: int) -> Object:
     return {"replicas": replicas, "restartPolicy": "Never", "template": _TEMPLATE}
 
 
+_MADE_WITHOUT: Final[dict[str, tuple[str, str, Object]]] = {
+    "MPIJob": (
+        "kubeflow.org",
+        "v2beta1",
+        {"mpiReplicaSpecs": {"Launcher": _role(1), "Worker": _role(1)}},
+    ),
+    "RayCluster": ("ray.io", "v1", _cluster("w")),
+}
+"""Objects with a pod of one CPU that a Job runs, and one that none does."""
+
 _SPARK: Final = ("sparkoperator.k8s.io", "v1beta2", "SparkApplication")
 _RAY: Final = ("ray.io", "v1", "RayCluster")
 _TF: Final = ("kubeflow.org", "v1", "TFJob")
@@ -246,6 +278,12 @@ _RENAMED: Final = [_cluster(name) for name in _GROUPS]
 _MOVED: Final = [_cluster("w", *_GROUPS, runs=name) for name in _GROUPS]
 
 ROWS: Final[dict[str, Act]] = {
+    **{
+        f"names a running {kind} as controller of a Job, on the quota of its other pods": _takes_room(
+            kind
+        )
+        for kind in _MADE_WITHOUT
+    },
     "deletes the driver of a SparkApplication whose executors take hours to end": _without_driver,
     "deletes a RayCluster whose Job that clears Redis takes hours to end": _clears_redis,
     "writes that a Workflow runs which waits for more than there is": _says_that_it_runs,

@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, KeysView, Mapping
 from typing import Any, Final, NamedTuple
 
+from services.classifier.projection.pods.run_by_jobs import run_by_jobs
 from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.quantities import QuantityError, recorded_amount
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import PodSet, WorkloadState
 from shared.contracts.refs import ObjectRef
-from shared.integrations import Integration
+from shared.integrations import Integration, Integrations
 
 _COUNT: Final = ""
 """Stands for the number of pods among their resources."""
@@ -31,6 +32,9 @@ ENDING: Final = "ending "
 _OTHERS: Final = "(others)"
 """Stands for pods that ask for what no pod set of their owner does."""
 
+_BEYOND_MAX: Final = 4
+"""Pods that count beyond those of a pod set, for each of its own: more end only until its job is stopped."""
+
 _NAMES_MAX: Final = 64
 """Pod sets that are remembered of one job: more than any has at a time."""
 
@@ -46,7 +50,8 @@ class _Controlled(NamedTuple):
 class Nesting:
     """The jobs of one cluster that name a controller, by the controller's uid."""
 
-    def __init__(self) -> None:
+    def __init__(self, integrations: Integrations) -> None:
+        self._integrations = integrations
         self._children: dict[str, dict[ObjectRef, _Controlled]] = {}
         self._controller_of: dict[ObjectRef, str] = {}
         self._refs: dict[str, ObjectRef] = {}
@@ -210,7 +215,7 @@ class Nesting:
         or deletes pods so fast that more of them end than run at once.
         """
         asked = self._asking.sums.get(owner.uid)
-        own = _summed(owner.pod_sets, {}, reclaims=False) if asked else {}
+        own = _summed(self._run_by_jobs(owner), {}, reclaims=False) if asked else {}
         more = self._pods_replaced(owner)
         if asked is not None and any(amount > own.get(name, 0) for name, amount in asked.items()):
             more = max(1, more, asked.get(_COUNT, 0) - own.get(_COUNT, 0))
@@ -226,7 +231,7 @@ class Nesting:
             return 0
         pods = self._pods.sums.get(owner.uid, {})
         own, ending = Counter[str](), Counter[str]()
-        for pod_set in owner.pod_sets:
+        for pod_set in self._run_by_jobs(owner):
             own[kind_of_pod(pod_set)] += max(0, pod_set.count - pod_set.reclaimable)
         own[_OTHERS] = own.total()
         for kind, count in pods.items():
@@ -241,21 +246,32 @@ class Nesting:
         """Yield pod sets of which more pods run or end below an owner than have quota: name, own, more.
 
         Of pod sets whose pods ask for the same, the first has all that are more. Pods that ask for what no
-        pod set does take the room of those that have too few; the first pod set has what is left of them.
+        pod set does take the room of those that have too few; the first pod set has what is left of them, as
+        many of its pods as ask for that much. A user who names the owner in jobs of his own keeps others out
+        by `_BEYOND_MAX` at most.
         """
         pods = self._pods.sums.get(owner.uid, {})
         others = {kind: count for kind, count in pods.items() if not kind.startswith(ENDING)}
         first: dict[str, tuple[str, int]] = {}
         more: dict[str, int] = {}
-        for pod_set in owner.pod_sets if others else ():
+        pod_sets = self._run_by_jobs(owner) if others else []
+        for pod_set in pod_sets:
             kind, own = kind_of_pod(pod_set), max(0, pod_set.count - pod_set.reclaimable)
             name, _ = first.setdefault(kind, (pod_set.name, own))
             more[name] = more.get(name, others.pop(kind, 0)) - own
-        left = sum(others.values()) + sum(min(0, count) for count in more.values())
+        left = sum(min(0, count) for count in more.values())
+        left += _as_many_of(pod_sets[0], others) if pod_sets else 0
         for place, (name, own) in enumerate(first.values()):
             beyond = max(0, more[name]) + (max(0, left) if place == 0 else 0)
-            if beyond:
+            if beyond := min(beyond, _BEYOND_MAX * max(1, own)):
                 yield name, own, beyond
+
+    def _run_by_jobs(self, owner: WorkloadState) -> list[PodSet]:
+        """The pod sets of an owner that jobs below it run."""
+        if (job := owner.owner) is None:
+            return owner.pod_sets
+        integration = self._integrations.find(group=job.group, plural=job.plural)
+        return run_by_jobs(integration, owner.pod_sets)
 
     def middle(self, uid: str) -> _Controlled | None:
         """The job of that uid, if it names a controller: it may be between that one and others."""
@@ -331,7 +347,9 @@ class Nesting:
 
     def fits_in(self, owner: WorkloadState) -> bool:
         """Whether what runs below an owner is no more than what it has in this state."""
-        return self.fits(owner.uid, _amounts_given(owner))
+        given = (owner.admission or {}).get("podSetAssignments") or []
+        counts = {each.get("name"): each.get("count") for each in given}
+        return self.fits(owner.uid, _summed(self._run_by_jobs(owner), counts))
 
     def has_running(self, controller: str) -> bool:
         """Whether jobs run below a controller, or run as they did when they were let out of it."""
@@ -410,10 +428,14 @@ def kind_of_pod(pod_set: PodSet) -> str:
     return " ".join(f"{resource}={text}" for resource, text in sorted(pod_set.requests.items()))
 
 
-def _amounts_given(owner: WorkloadState) -> dict[str, int]:
-    """Return what an owner has of what it asks for: not the pods that were not admitted or have ended."""
-    given = (owner.admission or {}).get("podSetAssignments") or []
-    return _summed(owner.pod_sets, {each.get("name"): each.get("count") for each in given})
+def _as_many_of(pod_set: PodSet, pods: Pods) -> int:
+    """Return how many pods of a pod set ask for as much as these together."""
+    total = Counter[str]()
+    for kind, count in pods.items():
+        for resource, text in (one.split("=", 1) for one in kind.split()):
+            total[resource] += count * _amount(resource, text)
+    each = {name: _amount(name, text) for name, text in pod_set.requests.items()}
+    return max((-(-total[name] // amount) for name, amount in each.items() if amount), default=0)
 
 
 def _summed(

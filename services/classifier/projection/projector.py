@@ -75,7 +75,7 @@ class Projector:
         self._by_uid: dict[str, WorkloadRef] = {}
         """Uid of each job in `_jobs` to its workload."""
 
-        self._nesting = Nesting()
+        self._nesting = Nesting(self._integrations)
         self._waiting_jobs = WaitingJobs()
         self._unmanaged: dict[ObjectRef, tuple[Integration, Observed]] = {}
         """Jobs in namespaces that are not managed. A change of a namespace's labels can manage them."""
@@ -104,7 +104,7 @@ class Projector:
             by_uid=self._by_uid,
             workloads=self._workloads,
             published=self._published,
-            amounts=self._amounts,
+            pod_sets=self._pod_sets,
         )
         self._groups = GroupedJobs(cluster, self._published, self._integrations)
         self._to_read: deque[tuple[Observed, Integration]] = deque()
@@ -230,7 +230,8 @@ class Projector:
         else:
             self._workloads[ref] = body
         self._dirty[ref] = None
-        self._to_read.extend(self._waiting_jobs.of(ref))
+        if ref not in self._jobs or ref not in self._workloads:
+            self._to_read.extend(self._waiting_jobs.of(ref))
         if ref in self._jobs:
             integration, job = self._jobs[ref]
             self._on_owner(job["metadata"]["uid"])

@@ -57,6 +57,10 @@ class ChildKind(_Strict):
     kind: Annotated[str, StringConstraints(pattern=r"^([A-Z][A-Za-z0-9]*|[*])$", max_length=63)]
     """`kind` in a manifest; `*` with the group `*`: every kind that can wait, and pods."""
 
+    pod_sets: Annotated[list[str], Field(max_length=18), listed("atomic")] | None = None
+    """Names of the pod sets that jobs of this kind run, where pods of the others are made without a job. If
+    absent: any."""
+
 
 class PatchOperation(_Strict):
     """One operation of a JSON patch (RFC 6902)."""

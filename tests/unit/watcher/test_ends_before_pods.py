@@ -230,6 +230,29 @@ def test_one_list_of_pods_serves_all_that_end_in_a_namespace() -> None:
     run_harness(drive)
 
 
+def test_one_list_of_pods_serves_all_that_are_deleted_in_a_namespace() -> None:
+    """A list may have thousands of pods, and their user deletes as often as he likes."""
+    kind, jobs = kind_of("PyTorchJob"), 40
+
+    async def drive(harness: Harness) -> None:
+        await served(harness, kind)
+        for number in range(jobs):
+            await running(harness, kind, WORKERS, f"w{number}")
+        kube = Counting(harness.api)
+        await harness.start(kube=kube)
+        await asyncio.sleep(5)
+        before = kube.lists
+        for number in range(jobs):
+            await harness.kube.delete(kind, "default", f"w{number}")
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(10)
+        gone = {one.name for one in harness.published(kind) if one.deleted}
+        assert len(gone) == jobs
+        assert kube.lists - before <= 4
+
+    run_harness(drive)
+
+
 STATUS_COUNTS: Final = {"Job", "JobSet", "PipelineRun", "Workflow"}
 """A Job's counts pods that are ending, a JobSet is looked at by its Jobs, a PipelineRun's pods have Tekton's
 own grace, and no end of a Workflow is believed anyway."""

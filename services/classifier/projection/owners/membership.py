@@ -4,16 +4,17 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from services.classifier.projection.cluster_objects import ClusterObjects
-from services.classifier.projection.nesting import Amounts, Nesting
+from services.classifier.projection.nesting import UNCOUNTABLE, Amounts, Nesting, amounts_of
 from services.classifier.projection.owners.naming import Jobs, Naming
 from services.classifier.projection.owners.origins import ABOVE_MAX, Origins
 from services.classifier.projection.owners.ownership import asks_to_wait
+from services.classifier.projection.pods.run_by_jobs import run_by_jobs
 from services.classifier.projection.policy import Policy
 from services.classifier.projection.workload_status import has_quota
 from shared.contracts.kube import names
 from shared.contracts.kube.bodies import Body, annotations_of
 from shared.contracts.kube.names import may_be_of
-from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.messages.workloads import PodSet, WorkloadState
 from shared.contracts.refs import WorkloadRef
 from shared.integrations import Integration, Integrations, controller_uid
 
@@ -31,8 +32,8 @@ class Membership(NamedTuple):
     by_uid: dict[str, WorkloadRef]
     workloads: dict[WorkloadRef, Body]
     published: dict[WorkloadRef, WorkloadState]
-    amounts: Callable[[Body, Integration], Amounts]
-    """What a job asks for."""
+    pod_sets: Callable[[Body, Integration], list[PodSet] | None]
+    """What a job asks for; None if that cannot be read."""
 
     def is_ours(self, job: Body, integration: Integration, ref: WorkloadRef) -> bool:
         """Return whether the job is managed: it names a queue, it did before, or the webhook held it.
@@ -131,13 +132,16 @@ class Membership(NamedTuple):
         ref = self.by_uid.get(controller)
         if ref is None:
             middle = self._known(controller)
-            return middle is None or self.nesting.fits(
-                controller, self.amounts(middle[1], middle[0])
-            )
+            return middle is None or self.nesting.fits(controller, self._room_in(*middle))
         owner = self.published.get(ref)
         if owner is None or owner.uid != controller:
             return True  # Asked again once it is known what the controller has.
         return self.nesting.fits_in(owner)
+
+    def _room_in(self, integration: Integration, job: Body) -> Amounts:
+        """Return what a job between others has for those below it."""
+        pod_sets = self.pod_sets(job, integration)
+        return UNCOUNTABLE if pod_sets is None else amounts_of(run_by_jobs(integration, pod_sets))
 
     def covers(self, uid: str) -> bool | None:
         """Return whether a managed job's quota is for its children too; None: it is not managed.

@@ -13,7 +13,7 @@ from shared.contracts.kube.bodies import as_body
 from shared.contracts.kube.names import MIN_PARALLELISM, QUEUE, workload_name
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import PodSet, WorkloadState
-from shared.integrations import JOB_SET, Integration
+from shared.integrations import JOB_SET, Integration, Integrations
 from shared.settings.configuration import Configuration
 from tests.unit.classifier.projection.objects import Json, job, seen
 from tests.unit.integrations.gadgets import gadget, loaded
@@ -305,7 +305,7 @@ SINCE_IT_RAN: dict[str, tuple[list[PodSet], list[PodSet]]] = {
 def test_job_asks_for_the_most_that_it_has_asked_for_since_it_was_let_go(
     now: list[PodSet], most: list[PodSet]
 ) -> None:
-    nesting = Nesting()
+    nesting = Nesting(Integrations())
     assert nesting.most_of(RUNS, OUTLIVED, [asked("w", 2)]) == [asked("w", 2)]
     assert nesting.most_of(RUNS, OUTLIVED, now) == most
     assert nesting.most_of(WAITS, OUTLIVED, now) == now
@@ -314,7 +314,7 @@ def test_job_asks_for_the_most_that_it_has_asked_for_since_it_was_let_go(
 
 
 def test_names_that_a_job_has_had_are_remembered_up_to_a_bound() -> None:
-    nesting = Nesting()
+    nesting = Nesting(Integrations())
     for number in range(1_000):
         most = nesting.most_of(RUNS, OUTLIVED, [asked(f"w{number}", 1)])
     assert len(most) == 64

@@ -33,6 +33,8 @@ OTHER = {
 }
 """A Job that its tenant names as one of the JobSet's, and asks for less than these do."""
 
+NOTHING = {"template": {"spec": {"containers": [{"name": "c"}]}}}
+
 
 def told(number: int, active: int, ending: int = 0, **more: Any) -> Json:
     """A Job of one pod whose status tells so many."""
@@ -62,15 +64,19 @@ RUNS: dict[str, tuple[list[Json], Json | None, bool]] = {
     "pods that ask for something else take the room of its own": (
         [told(1, 1), told(2, 1, 1, spec=OTHER)], {"w": 3}, False,
     ),
-    "more pods that ask for something else": (
-        [told(1, 1), told(2, 1, 30, spec=OTHER)], {"w": 32}, True,
+    "more pods that ask for something else count by what they ask for": (
+        [told(1, 1), told(2, 1, 5, spec=OTHER)], {"w": 7}, True,
+    ),
+    "more pods that ask for nothing": ([told(1, 1), told(2, 1), told(3, 90, spec=NOTHING)], None, True),
+    "more pods than its user could have run until it is stopped": (
+        [told(1, 1), told(2, 1), told(3, 9_000)], {"w": 10}, True,
     ),
     "a Job that has failed still tells of pods that end": (
         [told(1, 1), child(2, labels={}, status={"terminating": 9, **ENDED})], {"w": 10}, False,
     ),
     "one of each Job is ending": ([told(1, 1, 1), told(2, 1, 1)], {"w": 4}, False),
     "the queue is named by the Jobs, too": (
-        [told(1, 1, 9, metadata={"labels": LABELLED}), told(2, 1)], {"w": 11}, True,
+        [told(1, 1, 7, metadata={"labels": LABELLED}), told(2, 1)], {"w": 9}, True,
     ),
     "another Job has ended, and gave its quota back": (
         [told(1, 1, 2), child(2, labels={}, status=ENDED), job_set(succeeded=1)], {"w": 3}, True,

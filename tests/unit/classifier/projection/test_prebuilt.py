@@ -14,6 +14,7 @@ from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
 from shared.contracts.messages.workloads import WorkloadState
 from shared.integrations import JOB
 from tests.unit.classifier.projection.objects import QUEUE, Json, job, seen
+from tests.unit.classifier.projection.test_nesting import Counting
 
 NAMED = {**QUEUE, PREBUILT_WORKLOAD: "plan"}
 LATER = "Workload plan, which the job names, does not exist"
@@ -170,3 +171,16 @@ def test_job_that_loses_its_workload_is_told_by_its_own_name_first() -> None:
     told = states(projector, seen(kinds.WORKLOAD, workload(owner="another")))
     assert [(state.uid, state.phase) for state in told] == [("u-1", "waiting"), ("u-1", "gone")]
     assert told[1].name == "plan"
+
+
+def test_jobs_that_wait_for_a_workload_are_not_read_each_time_that_it_changes() -> None:
+    """Whoever has hundreds of jobs name one would keep the classifier busy."""
+    projector, jobs = Counting("hub"), 40
+    states(projector, seen(kinds.WORKLOAD, workload()), JOB_SEEN)
+    for number in range(jobs):
+        body = job(f"j-{number}", uid=f"u-j-{number}", labels=NAMED)
+        states(projector, seen(kinds.JOB, body))
+    before = projector.reads
+    for priority in range(10):
+        states(projector, seen(kinds.WORKLOAD, workload(owner="u-1", priority=priority)))
+    assert projector.reads - before < jobs
