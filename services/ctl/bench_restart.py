@@ -138,7 +138,7 @@ async def _lead(url: str) -> None:
     before = (await bus.log_end("ADMISSIONS")).last
     service = assemble(settings=QuotaSettings(), bus=bus, now=utc_now)
     running = asyncio.create_task(service.run())
-    decided = subjects.join("admission", ">")
+    decided = subjects.subject_filter("admission")
     while await bus.at_or_after("ADMISSIONS", before + 1, subject=decided) is None:
         if running.done():
             running.result()
