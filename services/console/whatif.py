@@ -147,7 +147,7 @@ def _check_size(snapshot: Snapshot, changed: Snapshot) -> None:
     trials = _trials(changed)
     if trials > max(TRIALS_MAX, _trials(snapshot)):
         problem = (
-            f"it has {trials} requests of pod sets times flavors, the most is {TRIALS_MAX}:"
+            f"the change makes {trials} requests of pod sets times flavors, and {TRIALS_MAX} are the most:"
             " add fewer workloads, or fewer flavors"
         )
         raise StatusError(ConsoleRule.CHANGE, problem=problem)

@@ -14,7 +14,7 @@ remains so, whatever its tenant writes into it: what is written can only keep th
 
 Of a kind whose users write the status (`statusSubresource: false`), or whose status says nothing of pods
 that run on (`podsOutliveStatus: true`), an end is held back in the same way while the job is still there: it
-is published when none of its pods runs.
+is published when none of its pods runs. Where users write it, that a job runs which waits is doubted, too.
 """
 
 import asyncio
@@ -372,7 +372,10 @@ class Departures:
         departure.ended = job
 
     def _believe(self, departure: _Departure, said: Body, *, runs: bool) -> None:
-        """Publish the state of a job without pods, or of one that has begun: without its status if not."""
+        """Publish a state that was held back. Of a job that never ran, its status is left out.
+
+        `runs`: pods of it do.
+        """
         uid = said["metadata"]["uid"]
         del self._departing[uid]
         has_begun = self._started.pop(uid, None) is not None or runs

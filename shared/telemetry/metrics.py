@@ -44,6 +44,10 @@ UNREADABLE: Final = Counter(
     "Entries that a reader skipped because their body could not be read.",
     ["stream"],
 )
+BODIES: Final = Counter(
+    "sluicegate_bus_unreadable_bodies",
+    "Large bodies that count as gone, because their description cannot be read or they are too large.",
+)
 NEWER: Final = Counter(
     "sluicegate_bus_newer_schema",
     "Entries that a reader held apart because a newer release wrote them: upgrade the service.",

@@ -97,14 +97,14 @@ def _takes_room(kind: str) -> Act:
     """Create a Job that names a running object as its controller, whose pods are made without a Job."""
 
     async def act(field: Field) -> None:
-        group, version, spec = _MADE_WITHOUT[kind]
+        group, version, pods, spec = _MADE_WITHOUT[kind]
         owner = await _admitted(field, (group, version, kind), spec)
         await _says(field, owner, _RUNS)
         taken = job("taken", "", {"cpu": 1}, seconds=_GRACE_SECONDS)
         labels = {QUEUE: _SHELF}
         taken["metadata"] = {"name": "taken", "namespace": TENANT, "labels": labels}
         taken["metadata"]["ownerReferences"] = [_owner(owner)]
-        taken["spec"] |= {"suspend": False, "parallelism": 2, "completions": 2}
+        taken["spec"] |= {"suspend": False, "parallelism": pods, "completions": pods}
         await field.create(taken)
         await field.stage.settle(20)
         restarted(field)
@@ -259,15 +259,16 @@ def _role(replicas: int) -> Object:
     return {"replicas": replicas, "restartPolicy": "Never", "template": _TEMPLATE}
 
 
-_MADE_WITHOUT: Final[dict[str, tuple[str, str, Object]]] = {
+_MADE_WITHOUT: Final[dict[str, tuple[str, str, int, Object]]] = {
     "MPIJob": (
         "kubeflow.org",
         "v2beta1",
+        2,
         {"mpiReplicaSpecs": {"Launcher": _role(1), "Worker": _role(1)}},
     ),
-    "RayCluster": ("ray.io", "v1", _cluster("w")),
+    "RayCluster": ("ray.io", "v1", 1, _cluster("w")),
 }
-"""Objects with a pod of one CPU that a Job runs, and one that none does."""
+"""Objects of two pods of one CPU, and more pods than their Jobs run: of an MPIJob the launcher, else none."""
 
 _SPARK: Final = ("sparkoperator.k8s.io", "v1beta2", "SparkApplication")
 _RAY: Final = ("ray.io", "v1", "RayCluster")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from services.classifier.projection.nesting import ENDING, kind_of_pod
+from services.classifier.projection.nesting import ENDING, amounts_of, kind_of_pod
 from services.classifier.projection.pods.pod_templates import pod_spec_of
 from shared.contracts.kube.bodies import Body, spec_of, status_of
 from shared.contracts.kube.kinds import Object
@@ -23,21 +23,24 @@ def growth_fields(
     raw: list[Object],
     asked: list[PodSet],
     resolve: Resolve,
+    last: WorkloadState | None,
 ) -> dict[str, Any]:
     """Return the fields that say what a job that is not held asks for beyond its admission.
 
     `current`: its pod sets as they are; None if they cannot be read. `raw`: without what the admission
-    changed. `asked`: what they ask for, with the pods that need no quota any more.
+    changed. `asked`: what they ask for, with the pods that need no quota any more. `last`: the state
+    published before.
     """
     if current is None:
         return {"outgrown": _outgrown_by_what_nobody_can_count(holder, integration)}
     pods = [*raw, *integration.variants(job)]
+    same = last if last is not None and last.uid == job["metadata"]["uid"] else None
     released = integration.released(job)
     outgrown = _outgrown(current, holder, released)
     if released is None and outgrown is None:
         outgrown = _outgrown_by_what_had_ended(job, integration, holder, asked)
     return {
-        "outgrown": outgrown or _outgrown_by_more_pod_sets(raw, holder),
+        "outgrown": outgrown or _outgrown_by_more_pod_sets(raw, holder, same, resolve),
         "enlarged": integration.can_stop and _enlarged(pods, holder, resolve),
     }
 
@@ -184,18 +187,30 @@ def _given(holder: Body | None) -> dict[str, int]:
     return {str(p.get("name")): int(p["count"]) for p in assigned if p.get("count") is not None}
 
 
-def _outgrown_by_more_pod_sets(raw: list[Object], holder: Body | None) -> dict[str, int] | None:
+def _outgrown_by_more_pod_sets(
+    raw: list[Object], holder: Body | None, last: WorkloadState | None, resolve: Resolve
+) -> dict[str, int] | None:
     """Return the first admitted pod set, with the pods of those that came later beside its own; or None.
 
     Some controllers let users add pods of another kind to a running object, or give pods another name. They
-    leave those that run under the former name: KubeRay looks at the groups of the spec only.
+    leave those that run under the former name: KubeRay looks at the groups of the spec only. Who wrote the
+    Workload may have given it other names than the job's, in their order: pods that had these names in
+    `last`, the job's state before, are no others. None: it was never seen before.
     """
-    original = pod_sets_by_name(holder)
-    added = (pod_set for pod_set in raw if pod_set.get("name") not in original)
-    more = sum(max(0, int(pod_set.get("count") or 0)) for pod_set in added)
-    if not original or not more:
+    original, now = pod_sets_by_name(holder), {pod_set.get("name") for pod_set in raw}
+    new = [
+        each for each in raw if each.get("name") not in original and int(each.get("count") or 0) > 0
+    ]
+    if not original or not new:
         return None
+    had = {each.name for each in last.pod_sets if each.count} if last is not None else now
+    if {each.get("name") for each in new} <= had and (last is None or last.outgrown is None):
+        gone = [was for name, was in original.items() if name not in now]
+        asked, given = (amounts_of(resolve([], pod_sets)) for pod_sets in (new, gone))
+        if all(amount <= given.get(resource, 0) for resource, amount in asked.items()):
+            return None
     name, first = next(iter(original.items()))
+    more = sum(int(each.get("count") or 0) for each in new)
     return {str(name): int(first.get("count") or 0) + more}
 
 

@@ -99,7 +99,7 @@ def project_job(
     asked = with_reclaimed(pod_sets, reclaimed, keeps, known)
     growth = running_fields(job, integration, holder, current, asked, last, held=hold["held"])
     if not hold["held"]:
-        growth |= growth_fields(job, integration, holder, current, raw, asked, resolve)
+        growth |= growth_fields(job, integration, holder, current, raw, asked, resolve, last)
     if growth.get("enlarged"):  # Of a group `raw` has what was admitted, whatever runs.
         asked = with_largest(asked, resolve([], integration.variants(job)))
     return WorkloadState(

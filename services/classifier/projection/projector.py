@@ -392,7 +392,7 @@ class Projector:
 
     def _pod_sets(self, job: Body, integration: Integration) -> list[PodSet] | None:
         now = pod_sets_of(job, integration, self._cluster_objects, self._policy)
-        return now and self._nesting.most_of(job, integration, now)
+        return None if now is None else self._nesting.most_of(job, integration, now)
 
     def _drop(self, job_ref: ObjectRef, ref: WorkloadRef) -> None:
         del self._workload_of[job_ref]

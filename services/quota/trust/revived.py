@@ -57,7 +57,8 @@ class RevivedEntries:
 
     def forget(self, message: Message) -> None:
         """Note that something newer is known of a subject."""
-        self._read.get(message.stream, {}).pop(message.subject, None)
+        if known := self._read.get(message.stream):  # To name a subject costs more than to look.
+            known.pop(message.subject, None)
 
     async def look(
         self, apply: Callable[[str, Entry], object], *, read_up_to: Callable[[str], int]

@@ -24,6 +24,7 @@ from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, ApiError, call
 from shared.bus.nats.large_bodies import digest_of, reference, split
 from shared.bus.nats.publisher import FULL
 from shared.bus.port import BusError, StreamFullError, UnavailableError
+from shared.telemetry.metrics import BODIES
 
 log = structlog.get_logger(__name__)
 
@@ -150,10 +151,9 @@ class ObjectStore:
             return None
         try:
             meta: Json = orjson.loads(base64.b64decode(stored.get("data", "")))
+            # Other clients may write into the bucket; their deletions leave a marker.
             if meta.get("deleted"):
-                return (
-                    None  # Other clients may write into the bucket; their deletions leave a marker.
-                )
+                return None
             problem = _problem_of(meta)
         except (ValueError, AttributeError) as error:
             problem = f"it is no description: {error}"
@@ -162,7 +162,8 @@ class ObjectStore:
         return None if problem else meta
 
     def _tell(self, name: str, problem: str) -> None:
-        """Log once that a body counts as gone. Whoever may write descriptions may write anything."""
+        """Count a body that counts as gone, and log it once: its writer may write anything."""
+        BODIES.inc()
         if name not in self._told and len(self._told) < _TOLD_MAX:
             self._told.add(name)
             log.warning("a body counts as gone", name=name[:200], why=problem[:200])

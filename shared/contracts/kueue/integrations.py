@@ -58,8 +58,9 @@ class ChildKind(_Strict):
     """`kind` in a manifest; `*` with the group `*`: every kind that can wait, and pods."""
 
     pod_sets: Annotated[list[str], Field(max_length=18), listed("atomic")] | None = None
-    """Names of the pod sets that jobs of this kind run, where pods of the others are made without a job. If
-    absent: any."""
+    """Names of the pod sets that jobs of this kind run, where pods of the others are made without a job: none
+    of their quota is for a job. Empty: such a job has no quota of its controller. If absent, for one of the
+    kinds: all."""
 
 
 class PatchOperation(_Strict):

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 import pytest
+from prometheus_client import REGISTRY
 
 from shared.bus.nats.large_bodies import Wholes, reference, whole_for_work
 from shared.bus.nats.object_store import ObjectStore
@@ -109,6 +110,12 @@ WHOLE = b"whole"
 DIGEST = f"SHA-256={base64.urlsafe_b64encode(bytes.fromhex(REF.rpartition('@')[2])).decode()}"
 RIGHT: dict[str, Any] = {"nuid": "n", "chunks": 1, "digest": DIGEST, "mtime": AT.isoformat()}
 
+
+def counted() -> float:
+    """How many bodies counted as gone."""
+    return REGISTRY.get_sample_value("sluicegate_bus_unreadable_bodies_total") or 0.0
+
+
 DESCRIBED: dict[str, tuple[object, bytes | None]] = {
     "as it is": (RIGHT, WHOLE),
     "a text for the number of chunks": ({**RIGHT, "chunks": "x"}, None),
@@ -142,7 +149,10 @@ def described(monkeypatch: pytest.MonkeyPatch, meta: object, chunk: bytes) -> Ob
 async def test_body_whose_description_nobody_can_read_counts_as_gone(
     monkeypatch: pytest.MonkeyPatch, meta: object, body: bytes | None
 ) -> None:
-    assert await described(monkeypatch, meta, WHOLE).get(REF) == body
+    before = counted()
+    store = described(monkeypatch, meta, WHOLE)
+    assert [await store.get(REF) for _ in range(3)] == [body] * 3
+    assert counted() - before == (0 if body else 3)
 
 
 async def test_body_is_read_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,4 +79,6 @@ def test_question_that_would_fill_the_memory_is_refused(monkeypatch: pytest.Monk
     with pytest.raises(StatusError) as caught:
         asked([*queues(3), *jobs(10)], lambda: False)
     assert caught.value.code == 422
-    assert "it has 30 requests of pod sets times flavors, the most is 20" in str(caught.value)
+    assert "the change makes 30 requests of pod sets times flavors, and 20 are the most" in str(
+        caught.value
+    )

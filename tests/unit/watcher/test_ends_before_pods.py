@@ -204,33 +204,10 @@ class Counting(LocalKube):
         return await super().list(kind, **options)
 
 
-def test_one_list_of_pods_serves_all_that_end_in_a_namespace() -> None:
-    kind, jobs = kind_of("PyTorchJob"), 40
-
-    async def drive(harness: Harness) -> None:
-        await served(harness, kind)
-        for number in range(jobs):
-            await running(harness, kind, WORKERS, f"w{number}")
-        kube = Counting(harness.api)
-        await harness.start(kube=kube)
-        await asyncio.sleep(5)
-        before = kube.lists
-        for number in range(jobs):
-            await write(harness, kind, {"status": {**DONE, **SUCCEEDED}}, f"w{number}")
-            await asyncio.sleep(0.1)
-        await asyncio.sleep(10)
-        ended_jobs = {
-            one.name
-            for one in harness.published(kind)
-            if one.body and "conditions" in one.body["status"]
-        }
-        assert len(ended_jobs) == jobs
-        assert kube.lists - before <= 4
-
-    run_harness(drive)
-
-
-def test_one_list_of_pods_serves_all_that_are_deleted_in_a_namespace() -> None:
+@pytest.mark.parametrize("deleted", [False, True], ids=["end", "are deleted"])
+def test_one_list_of_pods_serves_all_jobs_of_a_namespace_that_end_or_are_deleted(
+    *, deleted: bool
+) -> None:
     """A list may have thousands of pods, and their user deletes as often as he likes."""
     kind, jobs = kind_of("PyTorchJob"), 40
 
@@ -243,11 +220,18 @@ def test_one_list_of_pods_serves_all_that_are_deleted_in_a_namespace() -> None:
         await asyncio.sleep(5)
         before = kube.lists
         for number in range(jobs):
-            await harness.kube.delete(kind, "default", f"w{number}")
+            if deleted:
+                await harness.kube.delete(kind, "default", f"w{number}")
+            else:
+                await write(harness, kind, {"status": {**DONE, **SUCCEEDED}}, f"w{number}")
             await asyncio.sleep(0.1)
         await asyncio.sleep(10)
-        gone = {one.name for one in harness.published(kind) if one.deleted}
-        assert len(gone) == jobs
+        over = {
+            one.name
+            for one in harness.published(kind)
+            if one.deleted or (one.body and "conditions" in one.body["status"])
+        }
+        assert len(over) == jobs
         assert kube.lists - before <= 4
 
     run_harness(drive)

@@ -218,6 +218,8 @@ ADDED: dict[str, tuple[Json, Json | None]] = {
     "another group": (ray_cluster(small=(2, "1"), more=(3, "1")), {"head": 4}),
     "a group without pods": (ray_cluster(small=(2, "1"), more=(0, "1")), None),
     "another name, beside the pods of the first": (ray_cluster(other=(2, "1")), {"head": 3}),
+    "another name, once more": (ray_cluster(again=(1, "1"), other=(1, "1")), {"head": 3}),
+    "the name of a group that had no pods": (ray_cluster(empty=(2, "1")), {"head": 3}),
     "another name and more pods": (ray_cluster(other=(3, "1")), {"head": 4}),
     "another name and larger pods": (ray_cluster(other=(2, "8")), {"head": 3}),
     "the same name again": (ray_cluster(("small", 2), small=(50, "1")), {"head": 2}),
@@ -257,5 +259,14 @@ def test_running_object_with_more_pod_sets_is_outgrown(now: Json, outgrown: Json
     body["status"]["admission"]["podSetAssignments"] = [
         {"name": name, "count": count, "flavors": {"cpu": "f"}} for name, count in counts.items()
     ]
-    state = projected(seen(kinds.WORKLOAD, body), seen(RAY, now))
-    assert state.outgrown == outgrown
+    projector = Projector("hub")
+    admitted = ray_cluster(("empty", 0), small=(2, "1"))
+    for obj in (seen(kinds.WORKLOAD, body), seen(RAY, admitted)):
+        projector.observe(obj)
+    [(state, _)] = projector.changes()
+    assert state.outgrown is None
+    for version in ("6", "7"):  # What has outgrown its admission does so until it is stopped.
+        metadata = {**now["metadata"], "resourceVersion": version, "labels": {"version": version}}
+        projector.observe(seen(RAY, {**now, "metadata": metadata}))
+        [*_, state] = [state, *(change.state for change in projector.changes())]
+        assert state.outgrown == outgrown

@@ -173,6 +173,36 @@ def test_job_that_loses_its_workload_is_told_by_its_own_name_first() -> None:
     assert told[1].name == "plan"
 
 
+OTHER_NAME = {
+    "name": "worker",
+    "count": 1,
+    "template": workload()["spec"]["podSets"][0]["template"],
+}
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["", "restarted"])
+def test_pods_of_a_workload_may_have_another_name_than_those_of_its_job(restarts: bool) -> None:
+    """Kueue compares them in their order."""
+    theirs = workload(*HAS_QUOTA, owner="u-1", podSets=[OTHER_NAME])
+    given = {"name": "worker", "count": 1, "flavors": {"cpu": "f"}}
+    theirs["status"]["admission"] = {"clusterQueue": "cq", "podSetAssignments": [given]}
+    waits = seen(kinds.JOB, job(uid="u-1", labels=NAMED))
+    projector = Projector("hub")
+    [*_, state] = states(projector, seen(kinds.WORKLOAD, theirs), waits)
+    for version, (pods, is_outgrown) in enumerate(((1, False), (1, False), (5, True), (5, True))):
+        if restarts:
+            projector = Projector("hub")
+            projector.restore(state)
+            projector.observe(seen(kinds.WORKLOAD, theirs))
+        runs = job(
+            uid="u-1", labels={**NAMED, "version": str(version)},
+            metadata={"resourceVersion": str(6 + version)},
+            spec={"suspend": False, "parallelism": pods, "completions": 9}, status={"active": 1},
+        )  # fmt: skip
+        [*_, state] = [state, *states(projector, seen(kinds.JOB, runs))]
+        assert (state.outgrown is not None) == is_outgrown, version
+
+
 def test_jobs_that_wait_for_a_workload_are_not_read_each_time_that_it_changes() -> None:
     """Whoever has hundreds of jobs name one would keep the classifier busy."""
     projector, jobs = Counting("hub"), 40
