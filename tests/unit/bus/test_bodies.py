@@ -157,6 +157,14 @@ async def test_body_whose_description_nobody_can_read_counts_as_gone(
 
 async def test_body_is_read_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.bus.nats.object_store.BODY_BYTES_MAX", 10 << 20)
-    large = b"x" * (1 << 20)
-    store = described(monkeypatch, {**RIGHT, "chunks": 50}, large)
+    large, asked = b"x" * (1 << 20), []
+
+    async def stored(_self: ObjectStore, which: dict[str, Any]) -> dict[str, Any]:
+        asked.append(which)
+        found = json.dumps({**RIGHT, "chunks": 50}).encode() if "last_by_subj" in which else large
+        return {"data": base64.b64encode(found).decode(), "seq": "1"}
+
+    monkeypatch.setattr(ObjectStore, "_stored", stored)
+    store = ObjectStore(cast("Any", None), "objects", now=lambda: AT)
     assert await store.get(REF) is None
+    assert len(asked) == 1 + 11, "the description, and the first chunk that is too much"

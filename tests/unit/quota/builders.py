@@ -95,8 +95,8 @@ def work(
 class Bench:
     """An engine with a namespace and a flavor, and a clock that the test moves."""
 
-    def __init__(self, *facts: Any, policy: Policy | None = None) -> None:
-        self.engine = QuotaEngine(policy)
+    def __init__(self, *facts: Any, policy: Policy | None = None, explains: bool = True) -> None:
+        self.engine = QuotaEngine(policy, explains=explains)
         self.now = 1_000 * SECOND
         self.take(
             NamespaceChanged(cluster=CLUSTER, name="ns"),

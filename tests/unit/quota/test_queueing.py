@@ -20,6 +20,7 @@ from services.quota.engine.facts import (
     Requirement,
     Reserve,
     Selector,
+    Wait,
     WorkloadRunning,
 )
 from services.quota.engine.model.state import Node
@@ -323,3 +324,11 @@ def test_workload_in_inactive_queue_gets_reason_and_new_one_after_activation() -
     decisions = bench.decide(queue("q", slots(1)))
     assert admitted(decisions) == ["w1"]
     assert set(waits(decisions)) == {"w2"}
+
+
+@pytest.mark.parametrize("explains", [True, False])
+def test_simulation_tells_why_somebody_waits_without_the_text(explains: bool) -> None:
+    """It is as long as there are flavors and pod sets, for each workload."""
+    bench = Bench(queue("q", slots(1)), explains=explains)
+    told = [one for one in bench.decide(work("large", 2)) if isinstance(one, Wait)]
+    assert [(one.reason, bool(one.message)) for one in told] == [("ExceedsMaxQuota", explains)]

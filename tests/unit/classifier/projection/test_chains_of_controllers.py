@@ -235,3 +235,45 @@ def test_batch_ends_whatever_was_seen_first_of_what_is_below_it() -> None:
     cluster.see(middle(labels=LABELLED) | {"status": completed}, child(1, labels={}, status=ENDED))
     cluster.see(batch(conditions=ENDED["conditions"]))
     assert cluster.states["batch"].phase == "finished"
+
+
+CREW = Kind(group="example.com", version="v1", plural="crews", kind="Crew")
+CREWS: Json = {
+    **DOCUMENT,
+    "metadata": {**DOCUMENT["metadata"], "name": "crews", "uid": "u-crews"},
+    "spec": {
+        "kind": {"group": CREW.group, "version": "v1", "kind": "Crew", "plural": "crews"},
+        "podsOutliveStatus": True,
+        "podSets": [
+            {
+                "forEach": "spec.groups",
+                "nameFrom": "key",
+                "count": "item",
+                "requests": {"cpu": '"1"'},
+            }
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("groups", "pods"), [({"a": 3}, 3), ({"b": 3}, 6), ({"a": 1}, 3), ({}, 3)], ids=str
+)
+def test_pods_that_their_user_takes_out_of_a_job_below_count_still(groups: Json, pods: int) -> None:
+    """Its operator may leave them: its status counts none."""
+    made = [{"group": CREW.group, "kind": "Crew"}]
+    makes = {**DOCUMENT, "spec": {**DOCUMENT["spec"], "children": made}}
+    projector = Projector("hub")
+    for document in (makes, CREWS):
+        projector.observe(seen(kinds.INTEGRATION, document))
+    for kind, obj in ((kinds.WORKLOAD, workload()), (BATCH, batch())):
+        projector.observe(seen(kind, obj))
+    state = None
+    for version, now in enumerate(({"a": 3}, groups)):
+        crew = middle()
+        crew["metadata"] |= {"uid": "u-crew", "resourceVersion": str(version)}
+        crew |= {"spec": {"suspend": False, "groups": now}, "status": {"started": True}}
+        projector.observe(seen(CREW, crew))
+        [*_, state] = [state, *(change.state for change in projector.changes())]
+        assert state is not None
+        assert state.outgrown == {"main": pods if version else 3}

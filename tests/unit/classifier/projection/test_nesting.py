@@ -348,3 +348,18 @@ def test_job_that_grows_does_not_have_all_of_its_controller_read_again(
         projector.observe(seen(kinds.JOB, child(1, labels={}, active=0, pods=pods)))
         list(projector.changes())
     assert projector.reads < 4 * jobs
+
+
+def test_job_that_grows_and_shrinks_has_only_those_read_again_that_can_leave() -> None:
+    projector, jobs = Counting("hub"), 40
+    projector.observe(seen(kinds.WORKLOAD, workload(count=jobs)))
+    projector.observe(seen(JOB_SET.kind, job_set(replicas=jobs)))
+    list(projector.changes())
+    for number in range(jobs):
+        projector.observe(seen(kinds.JOB, child(number, labels={})))
+        list(projector.changes())
+    before = projector.reads
+    for pods in (9, 1) * 10:
+        projector.observe(seen(kinds.JOB, child(1, labels={}, pods=pods)))
+        list(projector.changes())
+    assert projector.reads - before < 2 * jobs
