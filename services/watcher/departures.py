@@ -378,7 +378,7 @@ class Departures:
         """
         uid = said["metadata"]["uid"]
         del self._departing[uid]
-        has_begun = self._started.pop(uid, None) is not None or runs
+        has_begun = self._started.pop(uid, None) is not None or runs or not self._allowed
         self._pod_names.pop(uid, None)
         if runs:
             self._started[uid] = True

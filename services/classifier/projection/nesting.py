@@ -124,7 +124,7 @@ class Nesting:
 
     def forget(self, job_ref: ObjectRef, tombstone: Observed | None = None) -> None:
         """Forget a job that is gone. `tombstone`: not if it is that of an earlier job of the name."""
-        if tombstone is not None:
+        if tombstone is not None and tombstone.deleted:  # What departs has pods still.
             self._most.pop(tombstone.uid, None)
         controller = self._controller_of.get(job_ref)
         if controller is None:

@@ -187,6 +187,19 @@ def test_end_is_believed_where_pods_may_not_be_listed() -> None:
     run_harness(drive)
 
 
+def test_beginning_is_believed_where_pods_may_not_be_listed() -> None:
+    async def drive(harness: Harness) -> None:
+        await running_workflow(harness, {}, waits=True)
+        kube: Kube = WithoutPods(harness.api)
+        await harness.start(kube=kube)
+        await asyncio.sleep(5)
+        await write(harness, RUNS)
+        await asyncio.sleep(5)
+        assert shown(harness)["status"] == RUNS["status"]
+
+    run_harness(drive)
+
+
 def test_workflow_that_was_let_go_is_shown_while_nothing_of_it_runs() -> None:
     async def drive(harness: Harness) -> None:
         await watched_workflow(harness, {})

@@ -10,9 +10,11 @@ from services.classifier.projection.policy import Policy
 from services.classifier.projection.projector import Projector
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import as_body
+from shared.contracts.kube.kinds import Kind
 from shared.contracts.kube.names import MIN_PARALLELISM, QUEUE, workload_name
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import PodSet, WorkloadState
+from shared.contracts.refs import ObjectRef
 from shared.integrations import JOB_SET, Integration, Integrations
 from shared.settings.configuration import Configuration
 from tests.unit.classifier.projection.objects import Json, job, seen
@@ -290,6 +292,7 @@ def asked(name: str, count: int, cpu: str = "1") -> PodSet:
     return PodSet(name=name, count=count, requests={"cpu": cpu})
 
 
+GADGET = Kind(group="example.com", version="v1", plural="gadgets", kind="Gadget")
 OUTLIVED = loaded(podsOutliveStatus=True)
 RUNS, WAITS = (as_body(gadget(suspend=suspend)) for suspend in (False, True))
 SINCE_IT_RAN: dict[str, tuple[list[PodSet], list[PodSet]]] = {
@@ -311,6 +314,17 @@ def test_job_asks_for_the_most_that_it_has_asked_for_since_it_was_let_go(
     assert nesting.most_of(WAITS, OUTLIVED, now) == now
     assert nesting.most_of(RUNS, OUTLIVED, now) == now
     assert nesting.most_of(RUNS, loaded(), []) == [], "its status counts its pods"
+
+
+def test_most_that_a_job_has_asked_for_is_remembered_until_its_pods_are_gone() -> None:
+    """A job that is gone is told of under another name while its pods run."""
+    nesting, ref = Nesting(Integrations()), ObjectRef("hub", "gadgets_example_com", None, "one")
+    nesting.most_of(RUNS, OUTLIVED, [asked("w", 2)])
+    departs = seen(GADGET, {**RUNS, "metadata": {**RUNS["metadata"], "resourceVersion": "1"}})
+    nesting.forget(ref, departs)
+    assert nesting.most_of(RUNS, OUTLIVED, [asked("w", 1)]) == [asked("w", 2)]
+    nesting.forget(ref, departs.ended())
+    assert nesting.most_of(RUNS, OUTLIVED, [asked("w", 1)]) == [asked("w", 1)]
 
 
 def test_names_that_a_job_has_had_are_remembered_up_to_a_bound() -> None:
