@@ -143,20 +143,21 @@ class Decider:
 
     def on_sent(self, admission: Admission) -> None:
         """Record the number that a decision was sent with: outcomes name it."""
-        last = self._admissions.get(admission.ref)
-        if last is not None and last.uid == admission.uid:
+        if (last := self._admissions.get(admission.ref)) and last.uid == admission.uid:
             self._admissions[admission.ref] = admission
 
     def restore(self, admission: Admission) -> str | None:
         """Apply a decision that is on the log already; return why it cannot be used, or None."""
         try:
-            held = outbound.to_quota_held(admission) if admission.state in HOLDING else None
+            fact = outbound.restored_fact(admission, self._admissions.get(admission.ref))
         except Exception as error:  # noqa: BLE001 - it is logged, and harms its workload only
             return self._isolate(admission, error)
         self._admissions[admission.ref] = admission
         self._timers.restore(admission.ref, admission)
-        if held is not None:
-            self._apply_fact(held)
+        if isinstance(fact, WorkloadGone):
+            self._forget(admission.ref)
+        if fact is not None:
+            self._apply_fact(fact)
         return None
 
     def _isolate(self, message: Message, error: Exception) -> str:
@@ -456,8 +457,7 @@ class Decider:
         for ref, wait in self._reasons.due_reasons(now, None if everybody else self._holds_quota):
             if outbound.says_less(wait, self._admissions.get(ref)):
                 continue
-            admission = self._complete(ref, outbound.decision_fields(wait, now))
-            if admission is not None:
+            if admission := self._complete(ref, outbound.decision_fields(wait, now)):
                 yield admission
 
     def _holds_quota(self, ref: WorkloadRef) -> bool:

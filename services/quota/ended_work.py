@@ -97,13 +97,18 @@ class EndedWork:
         now: Callable[[], datetime],
         decider: Decider,
         decided_up_to: Callable[[], int],
+        holds: Callable[[str], bool],
         forget_seconds: float,
     ) -> None:
-        """`decided_up_to`: last sequence of `ADMISSIONS` that this term knows."""
+        """`decided_up_to`: last sequence of `ADMISSIONS` that this term knows.
+
+        `holds`: whether the workload of a subject of that log has quota by what is stored there.
+        """
         self._bus = bus
         self._now = now
         self._decider = decider
         self._decided_up_to = decided_up_to
+        self._holds = holds
         self._delay = timedelta(seconds=forget_seconds)
         self._due: dict[WorkloadRef, datetime] = {}
         """When each ended workload is deleted from the views."""
@@ -191,7 +196,7 @@ class EndedWork:
         left = [ref for ref in refs if ref in self._due]
         for ref in left:
             self._due[ref] = again
-        left = [ref for ref in left if self._decider.is_over(ref)]
+        left = [ref for ref in left if self._is_over(ref)]
         for stream, what in STREAMS.items():
             if not left:
                 return
@@ -204,6 +209,10 @@ class EndedWork:
             if self._due.get(ref) == again:  # Otherwise it began or ended anew meanwhile.
                 del self._due[ref]
                 probes.END_SWEPT.fired += 1
+
+    def _is_over(self, ref: WorkloadRef) -> bool:
+        """Whether a workload is gone, and its last decision is stored: the next leader reads that."""
+        return self._decider.is_over(ref) and not self._holds(join("admission", *ref))
 
     def _known_up_to(self, stream: str) -> int:
         return self._decided_up_to() if stream == "ADMISSIONS" else self._applied.get(stream, 0)
@@ -255,7 +264,7 @@ class EndedWork:
     async def _trim_ended(self, stream: str, entry: Entry) -> int:
         """Delete the workload of an entry from a log if it is over and in no view; how many messages."""
         ref = workload_of(entry.subject, STREAMS[stream])
-        if ref is None or ref in self._due or not self._decider.is_over(ref):
+        if ref is None or ref in self._due or not self._is_over(ref):
             return 0
         trimmed = await self._bus.trim(stream, entry.subject, up_to=self._known_up_to(stream))
         TRIMMED.labels(stream=stream).inc(trimmed)

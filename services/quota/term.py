@@ -13,7 +13,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import aclosing, suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Final
 
@@ -110,9 +110,7 @@ class Term:
         self._on_stopped = on_stopped
         self._metrics = metrics
         self._metrics.reset()
-        self._term = 0
-        self._epoch = 0
-        self._number = 0
+        self._term = self._epoch = self._number = 0
         self._last_sent = 0
         """The sequence that `ADMISSIONS` will have when everything that was sent is stored."""
 
@@ -135,7 +133,9 @@ class Term:
         """Clusters whose queues a newer release describes, until somebody of this one has listed them."""
 
         self._ended = self._ended_work(forget_seconds)
-        self._revived = RevivedEntries(bus=bus, now=now, age=timedelta(seconds=forget_seconds))
+        self._revived = RevivedEntries(
+            bus, now, forget_seconds, apply=self._receive, read_up_to=self._inputs.__getitem__
+        )
         self._letters, self._halted = DeadLetters(bus=bus, now=now), ""
         """The contradiction because of which nobody is admitted; empty: there is none."""
 
@@ -156,6 +156,7 @@ class Term:
             decider=self._decider,
             now=self._now,
             decided_up_to=lambda: self._last_stored,
+            holds=self._holding.__contains__,
             forget_seconds=forget_seconds,
         )
 
@@ -192,6 +193,8 @@ class Term:
         void = [*await self._bus.void("ADMISSIONS"), *self._of_newer_release()]
         self._inbox.extend(("ADMISSIONS", one.valid) for one in void if one.valid is not None)
         self._inbox = self._latest_in_order()
+        await self._apply_inbox(len(self._inbox))
+        await self._revived.look_first(self._decider.is_known)
         await self._apply_inbox(len(self._inbox))
         self._auditor.check_order()
         await self.room.look()
@@ -274,8 +277,7 @@ class Term:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._ended.sweep_objects())
             group.create_task(self._ended.run(self.room.fullness))
-            reached = self._inputs.__getitem__
-            group.create_task(self._revived.look(self._receive, read_up_to=reached))
+            group.create_task(self._revived.look())
 
     @property
     def _admits(self) -> bool:

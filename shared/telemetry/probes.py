@@ -112,6 +112,9 @@ NEW_WORK_POSTPONED: Final = Probe(
 # --- quota ---
 
 END_SWEPT: Final = Probe("end-swept", "an ended workload was deleted from the views")
+REVIVED: Final = Probe(
+    "revived", "what a killed server had brought back was found in the log to be over"
+)
 HISTORY_TRIMMED: Final = Probe(
     "history-trimmed", "an ended workload was deleted from a log that is nearly full"
 )

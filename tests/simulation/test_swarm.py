@@ -36,6 +36,8 @@ def test_no_world_loses_repeats_or_exceeds_anything(seed: int) -> None:
         ("power-cuts", 4),
         ("elections", 4),
         ("downgrades", 2),
+        ("revivals", 23),
+        ("revivals", 163),
         *(pytest.param(focus, 1, marks=pytest.mark.long) for focus in FOCUSES),
     ],
 )

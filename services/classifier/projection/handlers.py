@@ -456,8 +456,9 @@ class Term:
             if known or not _is_tombstone(last):  # Else it was acknowledged, and counted then.
                 self._stored += 1
             self._sequences[state.subject] = last.sequence
-        elif known == 0 and last.sequence <= self._restored and _is_tombstone(last):
-            probes.SWEPT_NAME_REUSED.fired += 1
+        elif last.sequence <= self._restored:
+            # The view had it no more. A killed server brings back what was there before (ADR 139).
+            (probes.REVIVED if known else probes.SWEPT_NAME_REUSED).fired += 1
             self._sequences[state.subject] = last.sequence
         else:
             probes.PROJECTION_FENCED.fired += 1

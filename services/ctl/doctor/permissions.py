@@ -104,7 +104,7 @@ async def _lacking(kube: Kube, namespace: str, service: str, wanted: Iterable[Js
 
 def _required(path: Path, namespace: str) -> Iterator[Json]:
     """`resourceAttributes` of everything that the roles of one service allow."""
-    for document in yaml.safe_load_all(path.read_text()):
+    for document in yaml.load_all(path.read_text(), Loader=yaml.CSafeLoader):
         where = {"namespace": namespace} if document["kind"] == "Role" else {}
         for rule in document.get("rules") or []:
             names = rule.get("resourceNames") or [""]

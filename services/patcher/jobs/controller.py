@@ -254,17 +254,31 @@ class JobController:
         who is about to take back what an object says: another replica may have carried out an admission that
         this one has not read yet.
         """
-        try:
-            entry = await self.bus.latest(Admission.stream, admission.subject, current=True)
-        except BusError as error:
-            raise LaterError(f"cannot ask for the last decision: {error}") from error
-        last = None if entry is None else read(entry, Admission)
+        last = await self._last_decision(admission)
         if last is not None and order_of(last) > order_of(admission):
             probes.DECISION_OUTDATED.fired += 1
             raise LaterError(
                 f"decision {admission.number} of term {admission.term} is not the last one",
                 delay_seconds=self.not_seen_seconds,
             )
+
+    async def is_over(self, admission: Admission) -> bool:
+        """Whether nothing follows a decision about a workload that nobody knows.
+
+        A killed server brings back decisions about work that has ended (ADR 139). The log knows their end.
+        """
+        if admission.state == "released" or not self._is_late(admission):
+            return admission.state == "released"
+        last = await self._last_decision(admission)
+        return last is not None and last.state == "released"
+
+    async def _last_decision(self, admission: Admission) -> Admission | None:
+        """The last decision about the same workload. Raises `LaterError` while no server knows it."""
+        try:
+            entry = await self.bus.latest(Admission.stream, admission.subject, current=True)
+        except BusError as error:
+            raise LaterError(f"cannot ask for the last decision: {error}") from error
+        return None if entry is None else read(entry, Admission)
 
     async def remove_placeholders(self, state: WorkloadState, workload: Body) -> Body:
         """Remove the placeholders of a run that lost its quota before it started.

@@ -135,7 +135,7 @@ class WorkloadReconciler:
         unsynced = self.cache.not_synced()
         state, admission = self._latest(namespace, name)
         if state is None:
-            if unsynced is None and admission is not None and admission.state == "released":
+            if unsynced is None and admission is not None and await self.jobs.is_over(admission):
                 self.cache.forget(namespace, name)
                 return
             # This replica may read the state last of all: another one handled it before the decision.

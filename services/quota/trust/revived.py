@@ -18,6 +18,9 @@ from shared.bus.port import Bus, BusError, Entry
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.refs import WorkloadRef
+from shared.contracts.subjects import workload_of
+from shared.telemetry import probes
 
 log = structlog.get_logger(__name__)
 
@@ -36,11 +39,23 @@ AGAIN_SECONDS: Final = 5.0
 class RevivedEntries:
     """What a term has read at its beginning, until the log was asked about it."""
 
-    def __init__(self, *, bus: Bus, now: Callable[[], datetime], age: timedelta) -> None:
-        """`age`: what ended later is in the view still."""
+    def __init__(
+        self,
+        bus: Bus,
+        now: Callable[[], datetime],
+        age_seconds: float,
+        *,
+        apply: Callable[[str, Entry], object],
+        read_up_to: Callable[[str], int],
+    ) -> None:
+        """`age_seconds`: what ended later is in the view still. `apply` gets what is newer in a log.
+
+        `read_up_to`: the sequence of a log up to which its view was read. What is newer is on its way.
+        """
         self._bus = bus
+        self._apply, self._read_up_to = apply, read_up_to
         self._now = now
-        self._age = age
+        self._age = timedelta(seconds=age_seconds)
         self._read: dict[str, dict[str, int]] = {stream: {} for stream in STREAMS}
         """Log to subjects to the sequence of the entry that was read."""
 
@@ -60,39 +75,35 @@ class RevivedEntries:
         if known := self._read.get(message.stream):  # To name a subject costs more than to look.
             known.pop(message.subject, None)
 
-    async def look(
-        self, apply: Callable[[str, Entry], object], *, read_up_to: Callable[[str], int]
-    ) -> None:
-        """Compare what was read with the logs, once. `apply` gets what is newer there.
+    async def look_first(self, is_known: Callable[[WorkloadRef], bool]) -> None:
+        """Compare the decisions about workloads that nobody knows: before anything is decided about them."""
+        held = self._read[Admission.stream]
+        ghosts = [each for each in held if (ref := workload_of(each)) and not is_known(ref)]
+        for begin in range(0, len(ghosts), BATCH):
+            await self._look_at(Admission.stream, ghosts[begin : begin + BATCH])
 
-        `read_up_to`: the sequence of a log up to which its view was read. What is newer is on its way.
-        """
+    async def look(self) -> None:
+        """Compare everything else that was read with the logs, once."""
         self._begins = False
-        for stream in STREAMS:
-            while self._read[stream]:
+        for stream, known in self._read.items():
+            while known:
                 try:
-                    await self._look_at(stream, apply, read_up_to)
+                    await self._look_at(stream, list(known)[:BATCH])
                     await asyncio.sleep(PAUSE_SECONDS)
                 except BusError as error:
                     log.warning("views are not compared with their logs", error=str(error))
                     await asyncio.sleep(AGAIN_SECONDS)
 
-    async def _look_at(
-        self,
-        stream: str,
-        apply: Callable[[str, Entry], object],
-        read_up_to: Callable[[str], int],
-    ) -> None:
-        """Compare a batch."""
+    async def _look_at(self, stream: str, subjects: list[str]) -> None:
         known = self._read[stream]
-        subjects = list(known)[:BATCH]
         last = await asyncio.gather(*(self._bus.latest(stream, each) for each in subjects))
         for subject, entry in zip(subjects, last, strict=True):
             sequence = known.pop(subject, None)
             if sequence is None or entry is None:
                 continue
-            if not sequence < entry.sequence <= read_up_to(stream):
+            if not sequence < entry.sequence <= self._read_up_to(stream):
                 continue
             REVIVED.labels(stream=stream).inc()
+            probes.REVIVED.fired += 1
             log.warning("the view has an entry that is over", subject=subject, sequence=sequence)
-            apply(stream, entry)
+            self._apply(stream, entry)

@@ -21,11 +21,12 @@ from services.quota.engine.facts import (
     Release,
     Reserve,
     Wait,
+    WorkloadGone,
 )
 from services.quota.engine.model.shapes import BLOCKED
 from services.quota.engine.scheduling.messages import PENDING_EVALUATION
 from services.quota.wire.inbound import nanoseconds
-from services.quota.wire.workloads import nearest_amount
+from services.quota.wire.workloads import identity, nearest_amount
 from shared.contracts.kube.numbers import INT32_MAX
 from shared.contracts.kube.quantities import (
     QuantityError,
@@ -188,6 +189,18 @@ def is_repetition(last: Admission, new: Admission) -> bool:
 
 
 # Admissions on record --------------------------------------------------------------------------
+
+
+def restored_fact(admission: Admission, last: Admission | None) -> QuotaHeld | WorkloadGone | None:
+    """What a decision on the log says of a workload's quota; None: nothing.
+
+    `last`: the decision before it, which a killed server had brought back: its workload is over (ADR 139).
+    """
+    if admission.state in HOLDING:
+        return to_quota_held(admission)
+    if last is None or last.state not in HOLDING:
+        return None
+    return WorkloadGone(**identity(last))
 
 
 def to_quota_held(admission: Admission) -> QuotaHeld:

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, Generic, TypeVar
 
 from shared.bus.port import Entry
-from shared.contracts.messages.admissions import Admission, Term
+from shared.contracts.messages.admissions import HOLDING, Admission, Term
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.outcomes import DeadLetter, Outcome
@@ -16,6 +16,9 @@ M = TypeVar("M", bound=Message)
 
 LOGS: Final = ("OBSERVED", "WORKLOADS", "ADMISSIONS", "OUTCOMES", "DEAD")
 """The streams that are read."""
+
+GONE_KNOWN: Final = timedelta(seconds=10)
+"""After which every leader has read that a workload is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +80,27 @@ def without_void(message_logs: MessageLogs) -> MessageLogs:
 
     valid = [record for record in message_logs.admissions if not is_void(record)]
     return replace(message_logs, admissions=valid)
+
+
+def without_ghosts(message_logs: MessageLogs) -> MessageLogs:
+    """Return the logs without decisions by which work that was gone has quota.
+
+    A leader decides so about what a killed server brought back, until it has compared that with the log
+    (ADR 139). Nothing runs by such a decision.
+    """
+    gone: dict[str, datetime] = {}
+    for state in message_logs.workloads:
+        if state.message.phase == "gone":
+            gone.setdefault(state.message.uid, state.time)
+        else:
+            gone.pop(state.message.uid, None)
+    real = [
+        one
+        for one in message_logs.admissions
+        if one.message.state not in HOLDING
+        or one.time < gone.get(one.message.uid, one.time) + GONE_KNOWN
+    ]
+    return replace(message_logs, admissions=real)
 
 
 def _record(entry: Entry, type_: type[M]) -> Record[M]:

@@ -63,6 +63,13 @@ MUTANTS: Final = (
         scenarios=("power-cuts",),
     ),
     Mutant(
+        name="nobody looks for what a killed server brought back",
+        adr=139,
+        where="services.quota.trust.revived:RevivedEntries.look",
+        make=_answers(None),
+        scenarios=("revivals",),
+    ),
+    Mutant(
         name="a decision without a leader counts",
         adr=94,
         where="shared.bus.order.terms:Terms._replaced_by",

@@ -41,6 +41,7 @@ MECHANISMS: Final[Mapping[str, tuple[str, ...]]] = {
     "late-refusals": ("stop-marked", "refused-before"),
     "late-releases": ("stop-marked", "decision-outdated"),
     "two-leaders": ("term-unread",),
+    "revivals": ("end-swept", "revived"),
     "machines": ("fence-refused", "duplicate-dropped", "put-off", "lease-lost"),
     "tenants": ("bypass-found", "earlier-workload", "put-off"),
     "swarm": (

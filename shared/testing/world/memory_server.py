@@ -183,6 +183,14 @@ class MemoryServer:
         self.epoch += 1
         self.later(down_seconds, self._finish_restart)
 
+    def kill(self, *, down_seconds: float) -> list[str]:
+        """Die and start again: views have again what was before a deleted message. Return its subjects."""
+        if not self.up:
+            return []
+        back = [subject for one in self.streams.values() for subject in one.revive()]
+        self.restart(down_seconds=down_seconds)
+        return back
+
     def _finish_restart(self) -> None:
         self.up = True
         self._source_all()
@@ -317,10 +325,7 @@ class MemoryServer:
         """Remove the messages of `subject` up to a sequence from `log`."""
         stream = self.stream(log)
         found = stream.messages.values()
-        old = [s.sequence for s in found if s.subject == subject and s.sequence <= up_to]
-        for sequence in old:
-            stream.remove(sequence)
-        return len(old)
+        return stream.trim([s for s in found if s.subject == subject and s.sequence <= up_to])
 
     def listen(self, stream: str, wake: Callable[[tuple[str, ...]], bool]) -> None:
         """Call `wake` for new messages of `stream`, until it returns False.

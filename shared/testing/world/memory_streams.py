@@ -146,6 +146,13 @@ class Stream:
         """Sequences of `messages` by the filters that somebody reads with: nobody looks through a log."""
 
         self._by_subject: dict[str, int] = {}
+        self.trimmed: list[Stored] = []
+        """What its owner deleted from a log, for a judge."""
+
+        self.keeps_replaced = False
+        """True to remember what a newer message of its subject replaced, for `revive`."""
+
+        self._replaced: dict[str, Stored] = {}
         self._ids: dict[str, tuple[int, float]] = {}
         self._last_id = ""
         """Message id of the last message; empty if it had none."""
@@ -211,7 +218,7 @@ class Stream:
         self.last = stored.sequence
         self._last_id = message_id or ""
         if self._single and subject in self._by_subject:
-            self.remove(self._by_subject[subject])
+            self._replace(self._by_subject[subject])
         self.messages[stored.sequence] = stored
         for filters, sequences in self._matching.items():
             if matches(subject, filters):
@@ -246,6 +253,34 @@ class Stream:
         if self._by_subject.get(stored.subject) == sequence:
             del self._by_subject[stored.subject]
 
+    def _replace(self, sequence: int) -> None:
+        """Drop a message for a newer one of its subject."""
+        if self.keeps_replaced:
+            stored = self.messages[sequence]
+            self._replaced[stored.subject] = stored
+        self.remove(sequence)
+
+    @property
+    def revivable(self) -> list[Stored]:
+        """What was replaced by messages that were deleted since."""
+        return [one for one in self._replaced.values() if one.subject not in self._by_subject]
+
+    def revive(self) -> list[str]:
+        """Bring that back; return the subjects.
+
+        A server that is killed reads its files anew. It finds the mark of a deletion there, and none of a
+        replacement (nats-io/nats-server#8505).
+        """
+        back = self.revivable
+        self._replaced.clear()
+        for one in back:
+            self.messages[one.sequence] = one
+            self._by_subject[one.subject] = one.sequence
+            self.bytes += one.size
+        self.messages = dict(sorted(self.messages.items()))
+        self._matching.clear()
+        return [one.subject for one in back]
+
     def truncate(self, keep: int) -> list[Stored]:
         """Remove all but the newest `keep` messages, as a limit does; return what was removed."""
         old = list(self.messages.values())[: max(0, len(self.messages) - keep)]
@@ -260,10 +295,14 @@ class Stream:
 
     def shorten(self, subject: str, keep: int) -> int:
         """Remove all but the newest `keep` messages of `subject`; return how many there were."""
-        found = [one.sequence for one in self.messages.values() if one.subject == subject]
-        old = found[: max(0, len(found) - keep)]
-        for sequence in old:
-            self.remove(sequence)
+        found = [one for one in self.messages.values() if one.subject == subject]
+        return self.trim(found[: max(0, len(found) - keep)])
+
+    def trim(self, old: list[Stored]) -> int:
+        """Remove history that nobody needs any more; return how many messages."""
+        for one in old:
+            self.remove(one.sequence)
+        self.trimmed += old
         return len(old)
 
     def expire(self, at: float) -> None:

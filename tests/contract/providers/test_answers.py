@@ -152,7 +152,8 @@ async def test_answer_without_end_is_failed_call_at_the_bound(
             assert str(ANSWER_BYTES_MAX) not in str(failed.value), "it is read as it comes, packed"
         assert [entry["event"] for entry in logs if "exc_info" in entry] == []
         taken: list[int] = app[TAKEN]
-        assert sum(taken) < 2 * ANSWER_BYTES_MAX
+        # What is on its way when it is refused counts as well: a busy machine has much of that.
+        assert sum(taken) < 3 * ANSWER_BYTES_MAX
     finally:
         for provider in opened.values():
             await provider.close()

@@ -96,6 +96,21 @@ async def test_next_leader_finishes_what_the_last_one_began(setup: Setup) -> Non
         await left_views(setup, name)
 
 
+async def test_workload_whose_release_is_not_stored_stays(setup: Setup) -> None:
+    await setup.cluster(cpus=1)
+    await setup.start_quota()
+    await setup.workload("x")
+    await became(setup, "x", "admitted")
+    decisions = setup.server.stream("ADMISSIONS")
+    decisions.election = "lasts"
+    await setup.workload("x", phase="gone")
+    await asyncio.sleep(0.3)
+    assert "x" in viewed(setup, "ADMISSIONS") & viewed(setup, "WORKLOADS")
+    decisions.election = ""
+    await lives(setup, "y")
+    await left_views(setup, "x")
+
+
 async def test_end_that_a_durable_has_not_passed_stays(setup: Setup) -> None:
     busy = True
     patcher = MemoryBus(setup.server, instance="patcher")

@@ -1,5 +1,6 @@
 """What a leader has read is compared with the logs: an older state of what has ended is put right."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
@@ -10,7 +11,10 @@ from shared.bus.port import Bus, Entry
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.workloads import WorkloadState
 from shared.testing.builders import admission, workload
+from tests.unit.quota.service_setup import Setup, became
+from tests.unit.quota.test_ended_work import VIEWS, ended, left_views, lives, quick
 
+__all__ = ["quick"]
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 AGE = timedelta(minutes=10)
 WAITS: WorkloadState = workload("a")
@@ -33,12 +37,23 @@ class Log:
         return self.last
 
 
+def comparing(log: Log, applied: list[Entry]) -> RevivedEntries:
+    """A term that has read up to sequence 9."""
+    return RevivedEntries(
+        cast("Bus", log),
+        lambda: NOW,
+        AGE.total_seconds(),
+        apply=lambda _, one: applied.append(one),
+        read_up_to=lambda _: 9,
+    )
+
+
 async def put_right(message: Message, read: Entry, last: Entry | None) -> tuple[list[Entry], int]:
     """What is applied after such an entry was read, up to sequence 9; how often the log was asked."""
     log, applied = Log(last), list[Entry]()
-    revived = RevivedEntries(bus=cast("Bus", log), now=lambda: NOW, age=AGE)
+    revived = comparing(log, applied)
     revived.observe(message, read)
-    await revived.look(lambda _, one: applied.append(one), read_up_to=lambda _: 9)
+    await revived.look()
     return applied, log.asked
 
 
@@ -75,8 +90,44 @@ async def test_log_is_not_asked_about(message: Message, age: timedelta) -> None:
 
 async def test_what_is_decided_or_read_meanwhile_is_not_put_right() -> None:
     log, applied = Log(entry(5)), list[Entry]()
-    revived = RevivedEntries(bus=cast("Bus", log), now=lambda: NOW, age=AGE)
+    revived = comparing(log, applied)
     revived.observe(WAITS, entry(3))
     revived.forget(WAITS)
-    await revived.look(lambda _, one: applied.append(one), read_up_to=lambda _: 9)
+    await revived.look()
     assert applied == []
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_decision_about_what_nobody_knows_is_compared_before_anything_is_decided(
+    *, is_known: bool
+) -> None:
+    log, applied = Log(entry(5)), list[Entry]()
+    revived = comparing(log, applied)
+    held = admission(WAITS)
+    revived.observe(held, entry(3, message=held))
+    await revived.look_first(lambda _: is_known)
+    assert len(applied) == (0 if is_known else 1)
+
+
+@pytest.mark.parametrize("revived", [("ADMISSIONS",), ("ADMISSIONS", "WORKLOADS")])
+@pytest.mark.parametrize("trimmed", [False, True])
+async def test_next_leader_gives_back_what_a_killed_server_brought_back(
+    setup: Setup, revived: tuple[str, ...], *, trimmed: bool
+) -> None:
+    """`trimmed`: the log has lost what it knew of the workload, and only its release is there."""
+    for view in VIEWS:
+        setup.server.view(view).keeps_replaced = True
+    await setup.cluster(cpus=2)
+    await setup.start_quota()
+    gone = await ended(setup, "x")
+    await lives(setup, "y")
+    await left_views(setup, "x")
+    await setup.stop_quota()
+    back = {view: setup.server.view(view).revive() for view in revived}
+    assert all(back.values()), back
+    if trimmed:
+        setup.server.trim("WORKLOADS", gone.subject, 1 << 30)
+    await asyncio.sleep(0.1)
+    await setup.start_quota("b")
+    await setup.workload("z")
+    await became(setup, "z", "admitted")

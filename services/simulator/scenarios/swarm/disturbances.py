@@ -13,6 +13,7 @@ from services.simulator.scenarios.swarm.features import FAULT_SECONDS, Features
 from services.simulator.scenarios.swarm.moments.late_observations import LateObservations
 from services.simulator.scenarios.swarm.moments.late_refusals import LateRefusals
 from services.simulator.scenarios.swarm.moments.late_releases import LateReleases
+from services.simulator.scenarios.swarm.moments.revivals import Revivals
 from services.simulator.scenarios.swarm.moments.stale_reads import StaleReads
 from services.simulator.scenarios.swarm.moments.two_leaders import TwoLeaders
 from services.simulator.scenarios.system import System
@@ -115,6 +116,9 @@ class Disturbances:
             if features.two_leaders:
                 leaders = TwoLeaders(self._system)
                 group.create_task(self._repeat(12.0, leaders.forget_the_lease))
+            if features.revivals:
+                killed = Revivals(self._system)
+                group.create_task(self._repeat(25.0, killed.kill_the_server))
             if features.truncation:
                 group.create_task(self._repeat(12.0, self._truncate_a_log))
             if features.garbage:

@@ -105,6 +105,9 @@ class Features:
     set_back: bool = False
     """With `power_cuts`: the disk is one of some seconds ago, so that logs and views lost the same tail."""
 
+    revivals: bool = False
+    """The server is killed after ended work has left the views, and brings back what was before."""
+
     garbage: bool = False
     """A program that is not ours writes messages that nobody can read."""
 
@@ -169,7 +172,13 @@ def drawn(random: Random, later: Random) -> Features:
         late_releases=later.random() < 1 / 6,
         late_observations=features.replicated and later.random() < 1 / 6,
         two_leaders=later.random() < 1 / 6,
+        revivals=later.random() < 1 / 6 and _may_revive(features, rollout),
     )
+
+
+def _may_revive(features: Features, rollout: float) -> bool:
+    """Whether the logs tell the end of what a killed server brings back, in words of this release."""
+    return rollout >= 1 / 6 and not (features.full_disks or features.truncation)
 
 
 _RARE: Final = ("truncation", "garbage", "foreign_decisions", "late_observations", "two_leaders")
@@ -245,6 +254,14 @@ FOCUSES: Final[Mapping[str, dict[str, Any]]] = {
         **dict.fromkeys(("leader_pauses", "leader_holds", "upgrade", "downgrade"), False),
         "replicas": dict.fromkeys(SERVICES, 1),
         "faults": {name: value for name, value in asdict(Faults()).items() if name != _UNTIL},
+    },
+    "revivals": {  # A leader that lives for long enough to delete what has ended.
+        "revivals": True,
+        "recreation": True,
+        "full_disks": False,
+        **dict.fromkeys(("leader_pauses", "leader_holds", "upgrade", "downgrade"), False),
+        "replicas": {"quota": 2},
+        "faults": {"kill_every_seconds": 0.0, "bus_restart_every_seconds": 0.0},
     },
     "two-leaders": {"two_leaders": True, "replicas": {"quota": 3}},
     "elections": {"elections": True, "replicated": True, "replicas": {"quota": 3}},

@@ -12,7 +12,13 @@ from services.simulator.cluster.errors import bad_request
 from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.judge import at_rest, checks
 from services.simulator.judge.cluster_history import ClusterHistory, SharedQuota
-from services.simulator.judge.message_logs import LOGS, MessageLogs, read_logs, without_void
+from services.simulator.judge.message_logs import (
+    LOGS,
+    MessageLogs,
+    read_logs,
+    without_ghosts,
+    without_void,
+)
 from services.simulator.scenarios import basic
 from services.simulator.scenarios import load as basic_load
 from services.simulator.scenarios.port import Verdict, run_world
@@ -22,6 +28,7 @@ from services.simulator.scenarios.swarm.disturbances import Disturbances
 from services.simulator.scenarios.swarm.features import SERVICES, Features, drawn, focused
 from services.simulator.scenarios.swarm.history import write_history
 from services.simulator.scenarios.swarm.moments.handovers import Handovers
+from services.simulator.scenarios.swarm.moments.revivals import FORGET_SECONDS
 from services.simulator.scenarios.swarm.power_cuts import PowerCuts
 from services.simulator.scenarios.swarm.releases import AddsField, Rollout
 from services.simulator.scenarios.system import System
@@ -106,10 +113,13 @@ def play_with(
 ) -> Verdict:
     """Run a world with these features."""
     verdict = Verdict(seed=seed)
-    more: dict[str, Any] = {}
+    settings: dict[str, dict[str, Any]] = {}
+    more: dict[str, Any] = {"settings": settings}
     if company is not None:
         more["configuration"] = company.configuration
-        more["settings"] = {"watcher": {"kinds": company.watched}}
+        settings["watcher"] = {"kinds": company.watched}
+    if features.revivals:
+        settings["quota"] = {"forget_seconds": FORGET_SECONDS}
     with World(seed, faults=features.faults) as world:
         system = System(world, replicated=features.replicated, **more)
         scene = _Scene(system, features, random, verdict, company)
@@ -307,12 +317,13 @@ class _Scene:
         """All messages that can be read, with those that a log has lost."""
         entries: list[Entry] = []
         for log in LOGS:
-            stored = [
-                *self._disturbances.lost.get(log, []),
-                *self._system.server.streams[log].messages.values(),
-            ]
-            entries += [self._system.newest.read(one.entry()) for one in stored]
+            stream = self._system.server.streams[log]
+            lost = self._disturbances.lost.get(log, [])
+            stored = {one.sequence: one for one in (*lost, *stream.trimmed)} | stream.messages
+            entries += [self._system.newest.read(stored[one].entry()) for one in sorted(stored)]
         message_logs = read_logs(entry for entry in entries if _is_readable(entry))
+        if self._features.revivals:
+            message_logs = without_ghosts(message_logs)
         return without_void(message_logs) if self._features.replicated else message_logs
 
 

@@ -1,0 +1,27 @@
+"""A decision that a killed server brought back is done with once the log says that its work has ended."""
+
+from datetime import timedelta
+
+import pytest
+
+from tests.unit.patcher.stage import NOON
+from tests.unit.patcher.test_late_release import staged
+
+CASES = {
+    "a release is the end": ("released", 3.0, "", True),
+    "a decision of a moment ago is waited for": ("admitted", 0.0, "released", False),
+    "an older one whose work has ended": ("admitted", 3.0, "released", True),
+    "an older one that is the last": ("admitted", 3.0, "", False),
+    "an older one behind which another came": ("admitted", 3.0, "evicted", False),
+}
+
+
+@pytest.mark.parametrize(("state", "age", "last", "over"), CASES.values(), ids=CASES)
+async def test_decision_about_what_nobody_knows_is_over_as_the_log_says(
+    state: str, age: float, last: str, *, over: bool
+) -> None:
+    stage = await staged("a Job")
+    decided = (await stage.decide(state)).replace(decided_at=NOON - timedelta(seconds=age))
+    if last:
+        await stage.decide(last)
+    assert await stage.first.jobs.is_over(decided) is over
