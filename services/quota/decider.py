@@ -63,7 +63,7 @@ class Decider:
         follows: bool = False,
     ) -> None:
         """`follows`: another process decides. What this one does not believe it may not have read yet."""
-        self._settings, self._counts_refusals = settings, not follows
+        self._settings, self._follows = settings, follows
         configuration = configuration or Configuration()
         self._timers = LifecycleTimers(LifecycleRules(pods_ready=configuration.pods_ready))
         self._on_bypass, self._on_missed = settings.on_bypass, settings.on_missed
@@ -148,8 +148,10 @@ class Decider:
 
     def restore(self, admission: Admission) -> str | None:
         """Apply a decision that is on the log already; return why it cannot be used, or None."""
+        # Who follows reads one decision after the other. A leader has read the last one already.
+        last = None if self._follows else self._admissions.get(admission.ref)
         try:
-            fact = outbound.restored_fact(admission, self._admissions.get(admission.ref))
+            fact = outbound.restored_fact(admission, last)
         except Exception as error:  # noqa: BLE001 - it is logged, and harms its workload only
             return self._isolate(admission, error)
         self._admissions[admission.ref] = admission
@@ -402,7 +404,7 @@ class Decider:
         admission, state = self._admissions.get(ref), self._states.get(ref)
         if admission is None or state is None or outcome.uid != state.uid:
             return
-        if not is_believed(outcome, admission, counts=self._counts_refusals):
+        if not is_believed(outcome, admission, counts=not self._follows):
             return
         if outcome.action == "suspend" and outcome.result == "applied":
             self._suspended_versions[ref] = outcome.version
@@ -449,8 +451,6 @@ class Decider:
             return
         del self._suspended_versions[ref]
         self._apply_fact(WorkloadDrained(**identity(state)))
-
-    # --- reasons -----------------------------------------------------------------------------------
 
     def _due_reasons(self, now: datetime, *, everybody: bool) -> Iterator[Admission]:
         """The wait reasons that are due. Not `everybody`: only of workloads that lost their quota."""
