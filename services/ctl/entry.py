@@ -8,7 +8,7 @@ from typing import Final
 _INTERRUPTED: Final = 130
 """`Exit.INTERRUPTED`, whose import would be such a moment itself."""
 
-_GARBAGE_ALLOCATIONS: Final = 50_000
+_GARBAGE_ALLOCATIONS: Final = 500_000
 """What is imported is no garbage: looking through it after each 700 allocations took a tenth of the time."""
 
 

@@ -10,8 +10,8 @@ from typing import Final
 
 from shared.contracts.kube.bodies import annotations_of, labels_of, map_at, maps_at, spec_of
 from shared.contracts.kube.kinds import POD, TASK_RUN, Kind, Object
+from shared.contracts.kube.names import MANAGER
 from shared.contracts.kueue.integrations import Integration as Document
-from shared.contracts.messages.spokes import MANAGER
 from shared.contracts.messages.workloads import Finish, Members
 from shared.integrations.compiled import Compiled, PodGroupsPlan, Slot, compiled
 from shared.integrations.document import Lines, read

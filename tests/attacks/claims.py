@@ -14,10 +14,10 @@ from prometheus_client import REGISTRY
 from services.ctl.setup.webhook import webhook_manifest
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind, Object
-from shared.contracts.kube.names import CLASSIFIER_WEBHOOK, ORIGIN
+from shared.contracts.kube.names import CLASSIFIER_WEBHOOK, ORIGIN, PREBUILT_WORKLOAD
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.hosts import HostState
-from shared.contracts.messages.spokes import ORDER, PREBUILT_WORKLOAD, HubStatus
+from shared.contracts.messages.spokes import ORDER, HubStatus
 from shared.contracts.messages.workloads import JobRef
 from shared.kube.port import AlreadyExistsError
 from shared.testing.builders import observed_object

@@ -5,14 +5,9 @@ from typing import Any
 
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
-from shared.contracts.kube.names import ORIGIN
+from shared.contracts.kube.names import ORIGIN, PREBUILT_WORKLOAD
 from shared.contracts.messages.dispatches import Dispatch
-from shared.contracts.messages.spokes import (
-    COPY_FINALIZER,
-    LEASE,
-    ORDER,
-    PREBUILT_WORKLOAD,
-)
+from shared.contracts.messages.spokes import COPY_FINALIZER, LEASE, ORDER
 from shared.contracts.messages.workloads import JobRef
 from tests.attacks.attack import Attack, Forge
 from tests.attacks.forgery import HUB, SPOKE, TENANT, Forgery, now

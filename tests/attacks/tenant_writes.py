@@ -4,8 +4,13 @@ from typing import Any, Final
 
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
-from shared.contracts.kube.names import PRIORITY_CLASS_LABEL, QUEUE, RESOURCE_IN_USE
-from shared.contracts.messages.spokes import MANAGER, PREBUILT_WORKLOAD
+from shared.contracts.kube.names import (
+    MANAGER,
+    PREBUILT_WORKLOAD,
+    PRIORITY_CLASS_LABEL,
+    QUEUE,
+    RESOURCE_IN_USE,
+)
 from tests.attacks.field import OTHERS, TENANT, Field, restarted, work
 from tests.attacks.ground import BreachError
 from tests.simulation.pods import GATE

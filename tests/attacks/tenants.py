@@ -10,11 +10,12 @@ from shared.contracts.kube.names import (
     MANAGED_LABEL,
     MIN_PARALLELISM,
     ORIGIN,
+    PREBUILT_WORKLOAD,
     QUEUE,
     RECREATED_FROM,
     USER_PENDING,
 )
-from shared.contracts.messages.spokes import ORDER, PREBUILT_WORKLOAD
+from shared.contracts.messages.spokes import ORDER
 from tests.attacks import (
     child_writes,
     counts,

@@ -16,19 +16,13 @@ from services.simulator.local import LocalKube
 from shared.bus.port import Entry, Handler, LaterError, NeverError
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
-from shared.contracts.kube.names import ORIGIN
+from shared.contracts.kube.names import ORIGIN, PREBUILT_WORKLOAD
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.base import Message, UndecodableError
 from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.hosts import HostState
 from shared.contracts.messages.outcomes import RetryRequest
-from shared.contracts.messages.spokes import (
-    ORDER,
-    PREBUILT_WORKLOAD,
-    CheckCondition,
-    HubStatus,
-    SpokeState,
-)
+from shared.contracts.messages.spokes import ORDER, CheckCondition, HubStatus, SpokeState
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.seal import host_context, public_key_of, seal
 from shared.testing.builders import observed_object

@@ -20,8 +20,7 @@ from services.quota.wire import outbound
 from services.simulator.scenarios import system
 from services.simulator.scenarios.tenants.load import ADVERSARY
 from services.simulator.scenarios.tenants.workloads import activate, outlive
-from shared.contracts.kube.names import ORIGIN
-from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
+from shared.contracts.kube.names import ORIGIN, PREBUILT_WORKLOAD
 from shared.contracts.refs import WorkloadRef
 from shared.integrations import Integration, controller_uid, queue_of
 from tests.simulation.mistakes import Mistake, search

@@ -8,8 +8,7 @@ from services.simulator.cluster.kinds.catalogue import PODS
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import as_body
 from shared.contracts.kube.kinds import Object
-from shared.contracts.kube.names import ORIGIN, QUEUE, workload_name
-from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
+from shared.contracts.kube.names import ORIGIN, PREBUILT_WORKLOAD, QUEUE, workload_name
 from shared.kube.port import NotFoundError
 from tests.conformance.seeds.stage import Stage, job, pool, priority, story
 

@@ -7,9 +7,8 @@ from services.simulator.cluster.errors import bad_request
 from services.simulator.cluster.kinds.registry import Obj
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
-from shared.contracts.kube.names import ORIGIN, QUEUE
+from shared.contracts.kube.names import ORIGIN, PREBUILT_WORKLOAD, QUEUE
 from shared.contracts.messages.admissions import HOLDING
-from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
 from shared.kube.port import RefusedError
 from tests.conformance.seeds.stage import Stage, job, pipeline_run, pool, story
 

@@ -19,11 +19,11 @@ from shared.contracts.kube.names import (
     POD_SET_SLICE_SIZE,
     POD_SET_SLICE_TOPOLOGY,
     POD_SET_TOPOLOGIES,
+    PREBUILT_WORKLOAD,
     PRIORITY_CLASS_LABEL,
     QUEUE,
 )
 from shared.contracts.kube.numbers import INT32_MAX
-from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
 
 INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})

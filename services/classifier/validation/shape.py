@@ -12,9 +12,9 @@ from pydantic_core import ErrorDetails
 
 from services.classifier.validation.problems import Problem, Rule, invalid, missing
 from shared.contracts.kube.kinds import Object
-from shared.contracts.kueue.definitions import DEFINITIONS
+from shared.contracts.kueue.definitions import DEFINITIONS, STORAGE
 
-_MODELS: Final = {definition.kind.kind: definition.model for definition in DEFINITIONS}
+_DEFINITIONS: Final = {definition.kind.kind: definition for definition in DEFINITIONS}
 
 _DETAILS: Final[Mapping[str, str]] = {
     "string_type": "must be of type string",
@@ -37,11 +37,11 @@ _DETAILS: Final[Mapping[str, str]] = {
 
 def shape_problems(obj: Object, kind: str) -> list[Problem]:
     """Return where an object differs from the `v1beta2` model of its kind; none without a model."""
-    model = _MODELS.get(kind)
-    if model is None:
+    definition = _DEFINITIONS.get(kind)
+    if definition is None:
         return []
     try:
-        model.model_validate(obj)
+        definition.model_of(STORAGE).model_validate(obj)
     except ValidationError as error:
         return list(_problems(error))
     return []

@@ -16,8 +16,7 @@ from services.classifier.refusal import (
 )
 from shared.contracts.kube import names
 from shared.contracts.kube.kinds import Object
-from shared.contracts.kube.names import ORIGIN, REQUESTS_APPLIED
-from shared.contracts.messages.spokes import MANAGER
+from shared.contracts.kube.names import MANAGER, ORIGIN, REQUESTS_APPLIED
 from shared.integrations import Integration, ObjectError
 from shared.integrations.groups.marks import own_group
 from shared.integrations.pointers import found, tokens, written

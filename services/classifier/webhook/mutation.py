@@ -30,7 +30,7 @@ from shared.contracts.coscheduling import AFFINITY_ANNOTATION, CoscheduleError
 from shared.contracts.kube import names
 from shared.contracts.kube.bodies import map_at, owners_of
 from shared.contracts.kube.kinds import PIPELINE_RUN, POD, Object
-from shared.contracts.messages.spokes import MANAGER
+from shared.contracts.kube.names import MANAGER
 from shared.contracts.webhook import KEPT_IN_USE
 from shared.integrations import Integration, Integrations, ObjectError, controller_uid, queue_of
 from shared.integrations.groups.marks import annotations_for, group_marks, templates_of

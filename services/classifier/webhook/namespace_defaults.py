@@ -28,10 +28,14 @@ from shared.contracts.kube.kinds import (
     WORKLOAD_PRIORITY_CLASS,
     Kind,
 )
-from shared.contracts.kube.names import DEFAULT_PRIORITY, DEFAULT_PRIORITY_CLASS, DEFAULT_QUEUE
+from shared.contracts.kube.names import (
+    DEFAULT_PRIORITY,
+    DEFAULT_PRIORITY_CLASS,
+    DEFAULT_QUEUE,
+    MANAGER,
+)
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.observed import Observed
-from shared.contracts.messages.spokes import MANAGER
 from shared.contracts.refs import WorkloadRef
 from shared.contracts.subjects import observed_filter, subject_filter
 from shared.integrations import Integrations

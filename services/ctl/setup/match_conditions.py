@@ -11,12 +11,12 @@ from shared.contracts.coscheduling import PLACEHOLDER_PER_CLAIM, PLACEHOLDERS_AN
 from shared.contracts.kube.names import (
     GATED_BY,
     MAX_EXECUTION,
+    PREBUILT_WORKLOAD,
     PRIORITY_CLASS_LABEL,
     QUEUE,
     REQUESTS_PREFIX,
     USER_PENDING,
 )
-from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
 from shared.contracts.webhook import FIELD_MANAGER, PATCHER_USER
 
 _OURS: Final = "kueue.x-k8s.io/"

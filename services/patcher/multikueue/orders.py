@@ -16,13 +16,12 @@ from services.patcher.cluster.writer import get_or_none
 from shared.bus.port import LaterError
 from shared.contracts.kube.bodies import Body, annotations_of, labels_of
 from shared.contracts.kube.kinds import LOCAL_QUEUE, WORKLOAD, Kind
-from shared.contracts.kube.names import ORIGIN
+from shared.contracts.kube.names import ORIGIN, PREBUILT_WORKLOAD
 from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.spokes import (
     COPY_FINALIZER,
     LEASE,
     ORDER,
-    PREBUILT_WORKLOAD,
     lease_seconds_of,
     prebuilt_workload_of,
 )

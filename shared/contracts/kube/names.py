@@ -10,6 +10,13 @@ CLUSTER_QUEUE_LABEL: Final = "kueue.x-k8s.io/cluster-queue-name"
 LOCAL_QUEUE_LABEL: Final = "kueue.x-k8s.io/local-queue-name"
 """Labels of the pods of an admitted job: its pod set, and the queues that admitted it."""
 
+PREBUILT_WORKLOAD: Final = "kueue.x-k8s.io/prebuilt-workload-name"
+"""Label or annotation of a job: the name of its Workload. Of a copy: that of the hub's Workload."""
+
+MANAGER: Final = "kueue.x-k8s.io/multikueue"
+"""`spec.managedBy` of a job that runs elsewhere, or the field that its kind has for it: its own controller
+ignores it here."""
+
 PRIORITY_CLASS_LABEL: Final = "kueue.x-k8s.io/priority-class"
 DEFAULT_PRIORITY: Final = "kueue.x-k8s.io/default-priority"
 """Annotation of a LocalQueue: the priority of jobs that name no class. Ours; Kueue has none."""

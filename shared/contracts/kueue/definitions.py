@@ -6,11 +6,12 @@ Names and columns are those of Kueue, so that what people type and what they see
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import import_module
+from types import ModuleType
 from typing import Any, Final
 
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind, Object
-from shared.contracts.kueue import checks, flavors, integrations, quotas, v1beta1, workloads
 from shared.contracts.kueue.schema import ApiModel, Extra, Schema, structural
 
 STORAGE: Final = "v1beta2"
@@ -44,13 +45,14 @@ class Definition:
     """One kind."""
 
     kind: Kind
-    model: type[ApiModel]
-    """Of the storage version."""
+    module: str
+    """Of `shared.contracts.kueue`, with the model of the storage version under the kind's own name. It is
+    imported when an object is of that kind, because commands are short."""
 
     short_names: tuple[str, ...]
     columns: tuple[Object, ...]
-    older: type[ApiModel] | None = None
-    """Of `v1beta1`, where it is not the same."""
+    older: bool = False
+    """Whether `v1beta1` has a model of its own, in the module of that name."""
 
     older_columns: Mapping[str, str] = field(default_factory=dict)
     """JSON paths that are other ones in `v1beta1`, by column."""
@@ -58,13 +60,22 @@ class Definition:
     renamed: tuple[Renamed, ...] = ()
     has_status: bool = True
     selectable: tuple[str, ...] = ()
-    rules: Extra | None = None
-    older_rules: Extra | None = None
-    """Rules of the whole object, by version."""
+    has_rules: bool = False
+    """Whether those modules have rules of the whole object, `WORKLOAD_RULES`."""
 
     def model_of(self, version: str) -> type[ApiModel]:
         """The model of an object of `version`."""
-        return self.older if version == V1BETA1 and self.older is not None else self.model
+        model: type[ApiModel] = getattr(self._module_of(version), self.kind.kind)
+        return model
+
+    def rules_of(self, version: str) -> Extra | None:
+        """Rules of a whole object of `version`, besides those of its fields."""
+        rules: Extra | None = self._module_of(version).WORKLOAD_RULES if self.has_rules else None
+        return rules
+
+    def _module_of(self, version: str) -> ModuleType:
+        name = V1BETA1 if self.older and version == V1BETA1 else self.module
+        return import_module(f"shared.contracts.kueue.{name}")
 
     @property
     def name(self) -> str:
@@ -147,7 +158,7 @@ def _columns(definition: Definition, *, storage: bool) -> Iterator[Object]:
 
 
 def _schema(definition: Definition, version: str) -> Schema:
-    extra = definition.older_rules if version == V1BETA1 else definition.rules
+    extra = definition.rules_of(version)
     return {**structural(definition.model_of(version)), **(extra.keys if extra else {})}
 
 
@@ -205,7 +216,7 @@ _SAME: Final = "write whenCanBorrow: MayStopSearch and whenCanPreempt: MayStopSe
 DEFINITIONS: Final = (
     Definition(
         kind=kinds.RESOURCE_FLAVOR,
-        model=flavors.ResourceFlavor,
+        module="flavors",
         short_names=("rf", "flavor", "flavors"),
         has_status=False,
         columns=(
@@ -215,8 +226,8 @@ DEFINITIONS: Final = (
     ),
     Definition(
         kind=kinds.CLUSTER_QUEUE,
-        model=quotas.ClusterQueue,
-        older=v1beta1.ClusterQueue,
+        module="quotas",
+        older=True,
         short_names=("cq",),
         columns=(
             _column("Cohort", ".spec.cohortName", "With which it shares quota"),
@@ -239,8 +250,8 @@ DEFINITIONS: Final = (
     ),
     Definition(
         kind=kinds.LOCAL_QUEUE,
-        model=quotas.LocalQueue,
-        older=v1beta1.LocalQueue,
+        module="quotas",
+        older=True,
         short_names=("queue", "queues", "lq"),
         columns=(
             _column("ClusterQueue", ".spec.clusterQueue", "Which admits its workloads"),
@@ -250,8 +261,8 @@ DEFINITIONS: Final = (
     ),
     Definition(
         kind=kinds.COHORT,
-        model=quotas.Cohort,
-        older=v1beta1.Cohort,
+        module="quotas",
+        older=True,
         short_names=("co",),
         columns=(
             _column("Parent", ".spec.parentName", "The cohort above"),
@@ -267,17 +278,16 @@ DEFINITIONS: Final = (
     ),
     Definition(
         kind=kinds.WORKLOAD_PRIORITY_CLASS,
-        model=flavors.WorkloadPriorityClass,
+        module="flavors",
         short_names=("wpc",),
         has_status=False,
         columns=(_column("Value", ".value", "The higher, the earlier", "integer"),),
     ),
     Definition(
         kind=kinds.WORKLOAD,
-        model=workloads.Workload,
-        older=v1beta1.Workload,
-        rules=workloads.WORKLOAD_RULES,
-        older_rules=v1beta1.WORKLOAD_RULES,
+        module="workloads",
+        older=True,
+        has_rules=True,
         short_names=("kwl", "kueueworkload", "kueueworkloads"),
         columns=(
             _column("Queue", ".spec.queueName", "The LocalQueue that it waits in"),
@@ -298,8 +308,8 @@ DEFINITIONS: Final = (
     ),
     Definition(
         kind=kinds.ADMISSION_CHECK,
-        model=checks.AdmissionCheck,
-        older=v1beta1.AdmissionCheck,
+        module="checks",
+        older=True,
         short_names=("ac",),
         columns=(
             _column("Controller", ".spec.controllerName", "Who answers the check"),
@@ -309,8 +319,8 @@ DEFINITIONS: Final = (
     ),
     Definition(
         kind=kinds.MULTIKUEUE_CONFIG,
-        model=checks.MultiKueueConfig,
-        older=v1beta1.MultiKueueConfig,
+        module="checks",
+        older=True,
         short_names=("mkconf",),
         has_status=False,
         columns=(
@@ -320,8 +330,8 @@ DEFINITIONS: Final = (
     ),
     Definition(
         kind=kinds.MULTIKUEUE_CLUSTER,
-        model=checks.MultiKueueCluster,
-        older=v1beta1.MultiKueueCluster,
+        module="checks",
+        older=True,
         short_names=("mkc",),
         columns=(_condition("Connected", "Active", "Whether it is reached"), _AGE),
         renamed=(
@@ -333,7 +343,7 @@ DEFINITIONS: Final = (
     ),
     Definition(
         kind=kinds.PROVISIONING_REQUEST_CONFIG,
-        model=checks.ProvisioningRequestConfig,
+        module="checks",
         short_names=("prc",),
         has_status=False,
         columns=(
@@ -343,7 +353,7 @@ DEFINITIONS: Final = (
     ),
     Definition(
         kind=kinds.TOPOLOGY,
-        model=flavors.Topology,
+        module="flavors",
         short_names=("topo",),
         has_status=False,
         columns=(
@@ -358,7 +368,7 @@ ALL_DEFINITIONS: Final = (
     *DEFINITIONS,
     Definition(
         kind=kinds.INTEGRATION,
-        model=integrations.Integration,
+        module="integrations",
         short_names=("integ",),
         columns=(
             _column("Kind", ".spec.kind.kind", "Of which it speaks"),

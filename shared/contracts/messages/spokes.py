@@ -12,15 +12,13 @@ from shared.contracts import subjects
 from shared.contracts.kube.bodies import annotations_of, labels_of
 from shared.contracts.kube.conditions import are_conditions
 from shared.contracts.kube.moments import Moment
+from shared.contracts.kube.names import PREBUILT_WORKLOAD
 from shared.contracts.messages.base import Message, Part, UndecodableError, WorkloadMessage
 from shared.contracts.messages.workloads import JobRef
 from shared.contracts.refs import WorkloadRef
 
 SCHEMA: Final = 1
 """Version of the protocol between hub and spoke. It changes only if an older side would misunderstand."""
-
-PREBUILT_WORKLOAD: Final = "kueue.x-k8s.io/prebuilt-workload-name"
-"""Label or annotation of a job: the name of its Workload. Of a copy: that of the hub's Workload."""
 
 LABEL_VALUE_MAX: Final = 63
 """Longest value of a label, in characters. Names have up to 253."""
@@ -30,10 +28,6 @@ ORDER: Final = "sluicegate.dev/order"
 
 LEASE: Final = "sluicegate.dev/lease-seconds"
 """Annotation of a copy: how long its spoke may be without the hub's bus until the copy is stopped."""
-
-MANAGER: Final = "kueue.x-k8s.io/multikueue"
-"""`spec.managedBy` of a job that runs elsewhere, or the field that its kind has for it: its own controller
-ignores it here."""
 
 COPY_FINALIZER: Final = "sluicegate.dev/copy"
 """Finalizer of a copy, whoever deletes it, until the hub withdraws it. Its result is at the hub by

@@ -27,12 +27,12 @@ from shared.contracts.kube.names import (
     MANAGED_LABEL,
     MAX_EXECUTION,
     MIN_PARALLELISM,
+    PREBUILT_WORKLOAD,
     PRIORITY_CLASS_LABEL,
     QUEUE,
     REQUESTS_PREFIX,
     USER_PENDING,
 )
-from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
 from shared.contracts.webhook import FIELD_MANAGER, PATCHER_USER
 
 KUBERNETES = Path(__file__).parents[3] / "deploy/kubernetes"

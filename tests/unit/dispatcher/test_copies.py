@@ -16,8 +16,8 @@ from services.dispatcher.spokes.copies import (
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import as_body
 from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.kube.names import PREBUILT_WORKLOAD
 from shared.contracts.messages.observed import Observed
-from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
 from shared.integrations import JOB, PIPELINE_RUN
 from shared.testing.builders import observed_object
 from tests.unit.dispatcher.harness import job

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from shared.contracts.kube import kinds
-from shared.contracts.kube.names import ORIGIN
+from shared.contracts.kube.names import ORIGIN, PREBUILT_WORKLOAD
 from shared.contracts.messages.dispatches import Dispatch
-from shared.contracts.messages.spokes import ORDER, PREBUILT_WORKLOAD
+from shared.contracts.messages.spokes import ORDER
 from shared.contracts.messages.workloads import WorkloadState
 from shared.testing.waiting import PATIENCE_SECONDS, eventually
 from tests.unit.patcher.stage import NOON, HeldKube, Setup

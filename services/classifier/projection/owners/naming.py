@@ -7,8 +7,8 @@ from services.classifier.projection.owners.ownership import may_claim
 from services.classifier.projection.owners.prebuilt import named_workload, why_not
 from services.classifier.projection.workload_status import has_quota
 from shared.contracts.kube.bodies import Body, labels_of
-from shared.contracts.kube.names import ORIGIN, may_be_of, workload_name
-from shared.contracts.messages.spokes import PREBUILT_WORKLOAD, prebuilt_workload_of
+from shared.contracts.kube.names import ORIGIN, PREBUILT_WORKLOAD, may_be_of, workload_name
+from shared.contracts.messages.spokes import prebuilt_workload_of
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
 from shared.integrations import Integration, queue_of

@@ -12,11 +12,11 @@ from services.classifier.projection.workload_status import has_quota
 from shared.contracts.kube import names
 from shared.contracts.kube.bodies import Body, labels_of, spec_of
 from shared.contracts.kube.conditions import FINISHED, is_true
-from shared.contracts.kube.names import ORIGIN
+from shared.contracts.kube.names import ORIGIN, PREBUILT_WORKLOAD
 from shared.contracts.kube.numbers import whole_number
 from shared.contracts.kube.quantities import QuantityError, amount
 from shared.contracts.messages.observed import Observed
-from shared.contracts.messages.spokes import PREBUILT_WORKLOAD, prebuilt_workload_of
+from shared.contracts.messages.spokes import prebuilt_workload_of
 from shared.contracts.refs import ObjectRef, WorkloadRef
 from shared.integrations import Integration
 

@@ -12,8 +12,7 @@ from services.simulator.scenarios.tenants.metadata import (
 from services.simulator.scenarios.tenants.rights import Tenant, Write
 from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.kube import kinds, names
-from shared.contracts.kube.names import ORIGIN
-from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
+from shared.contracts.kube.names import ORIGIN, PREBUILT_WORKLOAD
 
 _NAMES: Final = tuple(f"job-{number}" for number in range(6))
 """Few, so that names come again."""

@@ -8,7 +8,7 @@ from services.simulator.scenarios.tenants.metadata import some_annotations, some
 from services.simulator.scenarios.tenants.rights import Tenant, Write
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Object
-from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
+from shared.contracts.kube.names import PREBUILT_WORKLOAD
 
 _JOBS: Final = tuple(f"named-{number}" for number in range(3))
 _PLANS: Final = tuple(f"plan-{number}" for number in range(2))

@@ -9,8 +9,7 @@ from services.classifier.projection.policy import Policy
 from services.classifier.projection.projector import Projector
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import as_body
-from shared.contracts.kube.names import workload_name
-from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
+from shared.contracts.kube.names import PREBUILT_WORKLOAD, workload_name
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import ObjectRef
 from shared.integrations import JOB_SET

@@ -9,8 +9,8 @@ from services.classifier.projection.owners.prebuilt import why_not
 from services.classifier.projection.projector import Projector
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.bodies import Body, as_body
+from shared.contracts.kube.names import PREBUILT_WORKLOAD
 from shared.contracts.messages.observed import Observed
-from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
 from shared.contracts.messages.workloads import WorkloadState
 from shared.integrations import JOB
 from tests.unit.classifier.projection.objects import QUEUE, Json, job, seen

@@ -6,9 +6,14 @@ import pytest
 
 from services.classifier.projection.projector import Projector
 from shared.contracts.kube import kinds
-from shared.contracts.kube.names import JOB_UID_LABEL, ORIGIN, TRUNCATED, workload_name
+from shared.contracts.kube.names import (
+    JOB_UID_LABEL,
+    ORIGIN,
+    PREBUILT_WORKLOAD,
+    TRUNCATED,
+    workload_name,
+)
 from shared.contracts.messages.observed import Observed
-from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
 from shared.contracts.messages.workloads import WorkloadState
 from tests.unit.classifier.projection.objects import QUEUE, Json, job, seen
 

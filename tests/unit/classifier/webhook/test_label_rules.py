@@ -14,10 +14,10 @@ from shared.contracts.kube.names import (
     GATED_BY,
     MANAGED_LABEL,
     MAX_EXECUTION,
+    PREBUILT_WORKLOAD,
     PRIORITY_CLASS_LABEL,
     QUEUE,
 )
-from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
 from shared.contracts.webhook import PATCHER_USER
 from shared.integrations import Integrations, opted_documents
 from shared.integrations.pointers import written
