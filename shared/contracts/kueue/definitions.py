@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from types import ModuleType
 from typing import Any, Final
 
 from shared.contracts.kube import kinds
@@ -28,6 +27,11 @@ _CONVERSION: Final[Object] = {
 }
 
 
+def _at(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return getattr(import_module(f"shared.contracts.kueue.{module}"), name)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renamed:
     """A field of `v1beta1`'s spec that `v1beta2` says otherwise."""
@@ -45,14 +49,14 @@ class Definition:
     """One kind."""
 
     kind: Kind
-    module: str
-    """Of `shared.contracts.kueue`, with the model of the storage version under the kind's own name. It is
-    imported when an object is of that kind, because commands are short."""
+    model: str
+    """Of the storage version, as ``module:class`` of `shared.contracts.kueue`. It is imported when an object
+    is of that kind, because commands are short."""
 
     short_names: tuple[str, ...]
     columns: tuple[Object, ...]
-    older: bool = False
-    """Whether `v1beta1` has a model of its own, in the module of that name."""
+    older: str | None = None
+    """Of `v1beta1`, where it is not the same."""
 
     older_columns: Mapping[str, str] = field(default_factory=dict)
     """JSON paths that are other ones in `v1beta1`, by column."""
@@ -60,22 +64,21 @@ class Definition:
     renamed: tuple[Renamed, ...] = ()
     has_status: bool = True
     selectable: tuple[str, ...] = ()
-    has_rules: bool = False
-    """Whether those modules have rules of the whole object, `WORKLOAD_RULES`."""
+    rules: str | None = None
+    older_rules: str | None = None
+    """Rules of the whole object, by version, in the same way."""
 
     def model_of(self, version: str) -> type[ApiModel]:
         """The model of an object of `version`."""
-        model: type[ApiModel] = getattr(self._module_of(version), self.kind.kind)
+        path = self.older if version == V1BETA1 and self.older is not None else self.model
+        model: type[ApiModel] = _at(path)
         return model
 
     def rules_of(self, version: str) -> Extra | None:
         """Rules of a whole object of `version`, besides those of its fields."""
-        rules: Extra | None = self._module_of(version).WORKLOAD_RULES if self.has_rules else None
+        path = self.older_rules if version == V1BETA1 else self.rules
+        rules: Extra | None = None if path is None else _at(path)
         return rules
-
-    def _module_of(self, version: str) -> ModuleType:
-        name = V1BETA1 if self.older and version == V1BETA1 else self.module
-        return import_module(f"shared.contracts.kueue.{name}")
 
     @property
     def name(self) -> str:
@@ -216,7 +219,7 @@ _SAME: Final = "write whenCanBorrow: MayStopSearch and whenCanPreempt: MayStopSe
 DEFINITIONS: Final = (
     Definition(
         kind=kinds.RESOURCE_FLAVOR,
-        module="flavors",
+        model="flavors:ResourceFlavor",
         short_names=("rf", "flavor", "flavors"),
         has_status=False,
         columns=(
@@ -226,8 +229,8 @@ DEFINITIONS: Final = (
     ),
     Definition(
         kind=kinds.CLUSTER_QUEUE,
-        module="quotas",
-        older=True,
+        model="quotas:ClusterQueue",
+        older="v1beta1:ClusterQueue",
         short_names=("cq",),
         columns=(
             _column("Cohort", ".spec.cohortName", "With which it shares quota"),
@@ -250,8 +253,8 @@ DEFINITIONS: Final = (
     ),
     Definition(
         kind=kinds.LOCAL_QUEUE,
-        module="quotas",
-        older=True,
+        model="quotas:LocalQueue",
+        older="v1beta1:LocalQueue",
         short_names=("queue", "queues", "lq"),
         columns=(
             _column("ClusterQueue", ".spec.clusterQueue", "Which admits its workloads"),
@@ -261,8 +264,8 @@ DEFINITIONS: Final = (
     ),
     Definition(
         kind=kinds.COHORT,
-        module="quotas",
-        older=True,
+        model="quotas:Cohort",
+        older="v1beta1:Cohort",
         short_names=("co",),
         columns=(
             _column("Parent", ".spec.parentName", "The cohort above"),
@@ -278,16 +281,17 @@ DEFINITIONS: Final = (
     ),
     Definition(
         kind=kinds.WORKLOAD_PRIORITY_CLASS,
-        module="flavors",
+        model="flavors:WorkloadPriorityClass",
         short_names=("wpc",),
         has_status=False,
         columns=(_column("Value", ".value", "The higher, the earlier", "integer"),),
     ),
     Definition(
         kind=kinds.WORKLOAD,
-        module="workloads",
-        older=True,
-        has_rules=True,
+        model="workloads:Workload",
+        older="v1beta1:Workload",
+        rules="workloads:WORKLOAD_RULES",
+        older_rules="v1beta1:WORKLOAD_RULES",
         short_names=("kwl", "kueueworkload", "kueueworkloads"),
         columns=(
             _column("Queue", ".spec.queueName", "The LocalQueue that it waits in"),
@@ -308,8 +312,8 @@ DEFINITIONS: Final = (
     ),
     Definition(
         kind=kinds.ADMISSION_CHECK,
-        module="checks",
-        older=True,
+        model="checks:AdmissionCheck",
+        older="v1beta1:AdmissionCheck",
         short_names=("ac",),
         columns=(
             _column("Controller", ".spec.controllerName", "Who answers the check"),
@@ -319,8 +323,8 @@ DEFINITIONS: Final = (
     ),
     Definition(
         kind=kinds.MULTIKUEUE_CONFIG,
-        module="checks",
-        older=True,
+        model="checks:MultiKueueConfig",
+        older="v1beta1:MultiKueueConfig",
         short_names=("mkconf",),
         has_status=False,
         columns=(
@@ -330,8 +334,8 @@ DEFINITIONS: Final = (
     ),
     Definition(
         kind=kinds.MULTIKUEUE_CLUSTER,
-        module="checks",
-        older=True,
+        model="checks:MultiKueueCluster",
+        older="v1beta1:MultiKueueCluster",
         short_names=("mkc",),
         columns=(_condition("Connected", "Active", "Whether it is reached"), _AGE),
         renamed=(
@@ -343,7 +347,7 @@ DEFINITIONS: Final = (
     ),
     Definition(
         kind=kinds.PROVISIONING_REQUEST_CONFIG,
-        module="checks",
+        model="checks:ProvisioningRequestConfig",
         short_names=("prc",),
         has_status=False,
         columns=(
@@ -353,7 +357,7 @@ DEFINITIONS: Final = (
     ),
     Definition(
         kind=kinds.TOPOLOGY,
-        module="flavors",
+        model="flavors:Topology",
         short_names=("topo",),
         has_status=False,
         columns=(
@@ -368,7 +372,7 @@ ALL_DEFINITIONS: Final = (
     *DEFINITIONS,
     Definition(
         kind=kinds.INTEGRATION,
-        module="integrations",
+        model="integrations:Integration",
         short_names=("integ",),
         columns=(
             _column("Kind", ".spec.kind.kind", "Of which it speaks"),
