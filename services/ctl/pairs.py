@@ -1,30 +1,32 @@
-"""`sluice run pairs`: runs watcher and patcher for each spoke that the hub has a kubeconfig of.
+"""`sluice run pairs`: runs watcher and patcher for each spoke of which the hub knows how it is reached.
 
-A MultiKueueCluster without a kubeconfig is a spoke whose own pair connects to the hub. One with a
-kubeconfig is served from here, as Kueue would: by two processes with no more rights on the bus than a
-spoke's own pair. A problem that keeps them from running is published; the dispatcher writes it into the
-cluster's status.
+A MultiKueueCluster without a source is a spoke whose own pair connects to the hub. One with a kubeconfig,
+or with a ClusterProfile, is served from here, as Kueue would: by two processes with no more rights on the
+bus than a spoke's own pair. A problem that keeps them from running is published; the dispatcher writes it
+into the cluster's status.
 """
 
 import asyncio
 import hashlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Annotated, Any, Final
 
 import structlog
 from pydantic import Field
 
+from services.ctl.cluster_profiles import PLUGIN_WRAPPER, ProfileError, kubeconfig_of
 from services.ctl.dev.supervisor import ChildSpec, Supervisor
 from services.ctl.programs import Program
 from services.ctl.setup.permissions import key_file
 from shared.bus.follow import follow, recall
 from shared.bus.port import Bus, BusError, Entry
 from shared.contracts.kube.bodies import annotations_of, spec_of
-from shared.contracts.kube.kinds import MULTIKUEUE_CLUSTER
+from shared.contracts.kube.kinds import CLUSTER_PROFILE, MULTIKUEUE_CLUSTER
 from shared.contracts.kube.names import SPOKE_QUOTA
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.spokes import PairState
@@ -37,6 +39,8 @@ from shared.runtime.service import NO_OVERRIDES, Overrides, Parts
 from shared.runtime.service import Program as ServiceProgram
 from shared.settings.access import VARIABLES
 from shared.settings.base import ServiceSettings
+from shared.settings.cluster_profiles import AccessProvider
+from shared.settings.configuration import read_configuration
 
 log = structlog.get_logger(__name__)
 
@@ -53,6 +57,9 @@ class PairSettings(ServiceSettings):
 
     spoke_secrets: Path = Path("/etc/sluicegate/spokes")
     """Folder with the Secrets that MultiKueueClusters name, each a folder with the file `kubeconfig`."""
+
+    profiles_namespace: str = "sluicegate"
+    """Namespace of the ClusterProfiles that MultiKueueClusters name. Kueue has its own for them."""
 
     spoke_keys: Path = Path("/etc/sluicegate/spoke-keys")
     """Folder with the keys `spoke-<name>.nk` of the bus, as `sluice bus permissions` makes them. They
@@ -101,8 +108,16 @@ class Pairs:
         bus: Bus,
         supervisor: Supervisor,
         now: Callable[[], datetime],
+        folder: Path,
+        providers: Sequence[AccessProvider] = (),
     ) -> None:
+        """`folder`: for kubeconfigs that are made of ClusterProfiles, with credentials of `providers`."""
         self._settings = settings
+        self._folder = folder
+        self._providers = tuple(providers)
+        self._profiles: dict[str, Mapping[str, Any]] = {}
+        """The ClusterProfiles in the settings' namespace, by name."""
+
         self._bus = bus
         self._supervisor = supervisor
         self._now = now
@@ -139,8 +154,11 @@ class Pairs:
     async def _follow(self) -> None:
         await follow(
             self._bus,
-            {Observed: self._observe_cluster},
-            filters=[observed_filter(MULTIKUEUE_CLUSTER, self._settings.cluster)],
+            {Observed: self._observe},
+            filters=[
+                observed_filter(kind, self._settings.cluster)
+                for kind in (CLUSTER_PROFILE, MULTIKUEUE_CLUSTER)
+            ],
             on_caught_up=self._on_caught_up,
         )
 
@@ -148,13 +166,27 @@ class Pairs:
         self._synced = True
         self._updated.set()
 
-    def _observe_cluster(self, observed: Observed, _entry: Entry) -> None:
+    def _observe(self, observed: Observed, _entry: Entry) -> None:
+        if observed.plural == CLUSTER_PROFILE.plural:
+            self._observe_profile(observed)
+        else:
+            self._observe_cluster(observed)
+        self._updated.set()
+
+    def _observe_profile(self, observed: Observed) -> None:
+        if observed.namespace != self._settings.profiles_namespace:
+            return  # Whoever may write there names the server that gets the credentials.
+        if observed.deleted or observed.object is None:
+            self._profiles.pop(observed.name, None)
+        else:
+            self._profiles[observed.name] = observed.object
+
+    def _observe_cluster(self, observed: Observed) -> None:
         source = None if observed.deleted else _source(observed.object)
         if source is None or observed.name == self._settings.cluster:
             self._sources.pop(observed.name, None)
         else:
             self._sources[observed.name] = source
-        self._updated.set()
 
     async def _reconcile_forever(self) -> None:
         while True:
@@ -199,7 +231,7 @@ class Pairs:
         )
 
     async def _desired(self, spoke: str, source: _Source) -> _DesiredPair:
-        path = self._path(source.reached)
+        path = self._path(spoke, source.reached)
         if source.quota not in SPOKE_QUOTAS:
             allowed = " or ".join(SPOKE_QUOTAS)
             raise _UnusableError(
@@ -236,7 +268,9 @@ class Pairs:
             raise _UnusableError(f"{key}: no key for the bus; `{make}` makes one")
         return key
 
-    def _path(self, source: Mapping[str, Any]) -> Path:
+    def _path(self, spoke: str, source: Mapping[str, Any]) -> Path:
+        if reference := source.get("clusterProfileRef"):
+            return self._profile_path(spoke, str(reference.get("name")))
         config = source.get("kubeConfig") or {}
         location = str(config.get("location") or "")
         if not location:
@@ -246,6 +280,21 @@ class Pairs:
         if "/" in location:
             raise _UnusableError(f"{location!r} is no name of a Secret")
         return self._settings.spoke_secrets / location / KUBECONFIG
+
+    def _profile_path(self, spoke: str, name: str) -> Path:
+        """The kubeconfig that is made of a ClusterProfile."""
+        where = f"ClusterProfile {self._settings.profiles_namespace}/{name}"
+        if (profile := self._profiles.get(name)) is None:
+            raise _UnusableError(f"{where}: does not exist")
+        try:
+            text = kubeconfig_of(profile, self._providers, wrapper=PLUGIN_WRAPPER)
+        except ProfileError as error:
+            raise _UnusableError(f"{where}: {error}") from error
+        path = self._folder / f"{spoke}.kubeconfig"
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.touch(mode=0o600)
+            path.write_text(text, encoding="utf-8")
+        return path
 
     def _start(self, spoke: str, desired: _DesiredPair) -> None:
         proof = {} if desired.key is None else {VARIABLES["nkey"]: str(desired.key)}
@@ -304,6 +353,7 @@ def _name(program: Program, spoke: str) -> str:
 def program(overrides: Overrides = NO_OVERRIDES) -> ServiceProgram:
     """What `sluice run pairs` starts, set by the environment and by `overrides`."""
     settings = PairSettings(**overrides)
+    profiles = read_configuration(settings.configuration).multi_kueue.cluster_profile
 
     def build(parts: Parts) -> Pairs:
         supervisor = Supervisor(
@@ -316,6 +366,8 @@ def program(overrides: Overrides = NO_OVERRIDES) -> ServiceProgram:
             bus=parts.bus,
             supervisor=supervisor,
             now=lambda: datetime.now(UTC),
+            folder=Path(mkdtemp(prefix="sluice-pairs-")),
+            providers=() if profiles is None else profiles.providers,
         )
 
     return ServiceProgram(name="pairs", settings=settings, build=build)

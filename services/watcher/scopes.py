@@ -28,6 +28,7 @@ _REST: Final = (
     kinds.TASK_RUN,
     kinds.NODE,
     kinds.PROVISIONING_REQUEST,
+    kinds.CLUSTER_PROFILE,
 )
 RETIRED: Final = (kinds.SECRET,)
 """Kinds that earlier versions watched: what they published of them gets tombstones. `shared/integrations`
@@ -61,7 +62,7 @@ def resource_name(kind: Kind) -> str:
 KNOWN: Final = {resource_name(kind): kind for stage in _STAGES for kind in stage}
 """Every kind that can be watched without an Integration."""
 
-LOOKED_FOR: Final = WHERE_SERVED
+LOOKED_FOR: Final = WHERE_SERVED | {kinds.CLUSTER_PROFILE}
 """Kinds that are watched once the API server serves them, instead of being listed again and again."""
 
 

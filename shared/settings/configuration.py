@@ -30,6 +30,7 @@ from pydantic import (
 from shared.contracts.controllers import MULTIKUEUE_DISPATCHER_PREFIX
 from shared.contracts.kube.quantities import parse_quantity
 from shared.settings import frameworks, kueue_sections
+from shared.settings.cluster_profiles import ClusterProfiles
 from shared.settings.kueue_metrics import Metrics
 from shared.settings.sections import LabelRequirement, LabelSelector, Section
 
@@ -273,8 +274,7 @@ class MultiKueue(Section):
     dispatcher_name: str | None = None
     incremental_dispatcher_config: IncrementalDispatcher | None = None
     external_frameworks: tuple[ExternalFramework, ...] = ()
-    cluster_profile: Any = None
-    """Not used: MultiKueueClusters with a `clusterProfileRef` are not supported."""
+    cluster_profile: ClusterProfiles | None = None
 
     @field_validator("external_frameworks")
     @classmethod
@@ -408,11 +408,6 @@ class Configuration(Section):
             found.append(
                 "resources.deviceClassMappings is not used: pods with claims for devices wait, because "
                 "devices are not counted"
-            )
-        if self.multi_kueue.cluster_profile is not None:
-            found.append(
-                "multiKueue.clusterProfile is not used: a MultiKueueCluster with a clusterProfileRef is "
-                "inactive; name a kubeConfig"
             )
         found += self.multi_kueue.warnings()
         return found

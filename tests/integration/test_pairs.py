@@ -1,6 +1,8 @@
 """The hub runs watcher and patcher of a cluster that it was given a kubeconfig of, as Kueue would."""
 
 import asyncio
+import json
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -8,15 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from services.ctl.cluster_profiles import EXEC_EXTENSION
 from services.ctl.dev.supervisor import Supervisor
 from services.ctl.pairs import Pairs, PairSettings
 from services.ctl.setup.permissions import key_file, make_keys
 from services.simulator.app import Simulator
 from shared.bus.nats.bus import NatsBus
-from shared.contracts.kube.kinds import MULTIKUEUE_CLUSTER
+from shared.contracts.kube.kinds import CLUSTER_PROFILE, MULTIKUEUE_CLUSTER
 from shared.contracts.kube.names import SPOKE_QUOTA
 from shared.contracts.messages.spokes import Beat, PairState
+from shared.settings.cluster_profiles import AccessProvider
 from shared.testing.builders import observed
 from shared.testing.nats_server import nats_server
 from shared.testing.waiting import eventually
@@ -27,6 +32,7 @@ LOOK_SECONDS = 0.2
 
 Spec = dict[str, Any]
 SECRET: Spec = {"clusterSource": {"kubeConfig": {"location": "west"}}}
+PROFILED: Spec = {"clusterSource": {"clusterProfileRef": {"name": "west"}}}
 
 
 def now() -> datetime:
@@ -80,7 +86,9 @@ class Hub:
 
 
 @asynccontextmanager
-async def hub(folder: Path, **settings: Any) -> AsyncIterator[Hub]:
+async def hub(
+    folder: Path, *, providers: tuple[AccessProvider, ...] = (), **settings: Any
+) -> AsyncIterator[Hub]:
     async with nats_server() as server:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("SLUICE_NATS_URL", server.url)
@@ -95,6 +103,8 @@ async def hub(folder: Path, **settings: Any) -> AsyncIterator[Hub]:
                 bus=bus,
                 supervisor=supervisor,
                 now=now,
+                folder=folder,
+                providers=providers,
             )
             await bus.start()
             running = asyncio.create_task(pairs.run())
@@ -126,6 +136,54 @@ async def test_pair_runs_as_long_as_its_cluster_has_a_kubeconfig(
 
             await at.name(SECRET, deleted=True)
             await eventually(lambda: _nobody(at))
+    finally:
+        await simulator.stop()
+
+
+PLUGIN = """
+import json, os, sys
+told = json.loads(os.environ["KUBERNETES_EXEC_INFO"])
+with open(sys.argv[1], "w") as file:
+    json.dump(told["spec"]["cluster"], file)
+status = {"token": "from-" + os.environ["WHO"]}
+print(json.dumps({"apiVersion": told["apiVersion"], "kind": "ExecCredential", "status": status}))
+"""
+
+
+async def test_pair_runs_with_the_address_of_a_cluster_profile_and_credentials_of_a_plugin(
+    tmp_path: Path,
+) -> None:
+    told = tmp_path / "told.json"
+    plugin = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": sys.executable,
+        "args": ["-c", PLUGIN, str(told)],
+        "env": [{"name": "WHO", "value": "plugin"}],
+        "interactiveMode": "IfAvailable",
+        "provideClusterInfo": True,
+    }
+    provider = AccessProvider.model_validate({"name": "inventory", "execConfig": plugin})
+    simulator = Simulator(behaviour=False)
+    await simulator.start()
+    try:
+        async with hub(tmp_path, providers=(provider,)) as at:
+            await at.name(PROFILED)
+            await at.says("ClusterProfile sluicegate/west: does not exist")
+            server = yaml.safe_load(simulator.kubeconfig())["clusters"][0]["cluster"]["server"]
+            extension = {"name": EXEC_EXTENSION, "extension": {"audience": "west"}}
+            cluster = {"server": server, "extensions": [extension]}
+            for namespace, name in (("elsewhere", "other"), ("sluicegate", "inventory")):
+                uid = {"uid": namespace}
+                seen = observed(CLUSTER_PROFILE, "west", namespace=namespace, metadata=uid)
+                assert seen.object is not None
+                seen.object["status"] = {"accessProviders": [{"name": name, "cluster": cluster}]}
+                await at.bus.publish(seen)
+            await eventually(at.beats)
+            await at.says("")
+            assert json.loads(told.read_text()) == {
+                "server": server,
+                "config": {"audience": "west"},
+            }
     finally:
         await simulator.stop()
 
@@ -223,8 +281,12 @@ UNUSABLE: dict[str, tuple[Spec, str, str]] = {
         {"kubeConfig": {"location": "/nowhere/west", "locationType": "Path"}}, "",
         "/nowhere/west: No such file or directory",
     ),
-    "a ClusterProfile": (
-        {"clusterSource": {"clusterProfileRef": {"name": "west"}}}, "",
+    "a ClusterProfile that does not exist": (
+        PROFILED, "",
+        "ClusterProfile sluicegate/west: does not exist",
+    ),
+    "no source that anybody knows": (
+        {"kubeConfig": {"locationType": "Path"}}, "",
         "Only a kubeConfig is understood, with its location",
     ),
 }  # fmt: skip
@@ -247,7 +309,7 @@ async def test_problem_of_a_pair_is_published_until_it_is_solved(
 
 async def test_pair_without_a_key_is_not_started(tmp_path: Path) -> None:
     make_keys(tmp_path, ["pairs"])
-    keys = {"nats_nkey": key_file(tmp_path, "pairs"), "spoke_keys": tmp_path}
+    keys: dict[str, Any] = {"nats_nkey": key_file(tmp_path, "pairs"), "spoke_keys": tmp_path}
     async with hub(tmp_path, **keys) as at:
         at.write(Simulator(behaviour=False).kubeconfig())
         await at.name(SECRET)

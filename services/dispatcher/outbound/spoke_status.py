@@ -22,11 +22,6 @@ from shared.contracts.messages.spokes import (
     SpokeState,
 )
 
-NO_PROFILES: Final = (
-    "clusterProfileRef is not supported: name a kubeConfig, or leave clusterSource out and let the "
-    "cluster's own watcher and patcher dial out"
-)
-
 LATENCY_STEP_SECONDS: Final = 0.1
 """Latencies are rounded to this, so that a small change is not published."""
 
@@ -165,10 +160,9 @@ class SpokeStatusPublisher:
         if lost is not None:
             return False, "DeclaredLost", f"An operator declared it lost: {lost}"
         source, pair = configuration.cluster_source(spoke), self._pairs.get(spoke)
-        if source == "clusterProfileRef":
-            return False, "BadClusterProfile", NO_PROFILES
         if pair is not None and pair.problem:
-            return False, "BadConfig", pair.problem
+            bad = "BadClusterProfile" if source == "clusterProfileRef" else "BadConfig"
+            return False, bad, pair.problem
         beat = health.last_heartbeat(spoke)
         if not health.is_compatible(spoke) and beat is not None:
             text = f"It speaks version {beat.form}, this hub version {SCHEMA}: update the older one"
@@ -190,5 +184,5 @@ class SpokeStatusPublisher:
             case _:
                 text = "Nothing is heard of it"
                 if source is not None and pair is None:
-                    text += ", nor of `sluice run pairs`, which serves clusters with a kubeConfig"
+                    text += f", nor of `sluice run pairs`, which serves clusters with a {source}"
                 return False, "ClientConnectionFailed", text

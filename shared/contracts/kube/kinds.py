@@ -54,6 +54,9 @@ PROVISIONING_REQUEST_CONFIG: Final = _kueue(
     "provisioningrequestconfigs", "ProvisioningRequestConfig"
 )
 
+CLUSTER_PROFILE: Final = _kind(
+    "multicluster.x-k8s.io", "clusterprofiles", "ClusterProfile", version="v1alpha1"
+)
 PROVISIONING_REQUEST: Final = _kind(
     "autoscaling.x-k8s.io", "provisioningrequests", "ProvisioningRequest"
 )

@@ -21,6 +21,7 @@ LOOKED_AT: Final = "asked by nobody: admission looks whether we might"
 QUEUE_STATUS: Final = "where there are Cohorts: services/patcher/cluster/queue_status.py"
 PROVISIONING: Final = "services/patcher/provisioning/controller.py"
 REQUESTS: Final = ("autoscaling.x-k8s.io", "provisioningrequests")
+PROFILES: Final = ("multicluster.x-k8s.io", "clusterprofiles")
 JOBSETS: Final = ("jobset.x-k8s.io", "jobsets")
 ML_KINDS: Final = sorted((kind.group, kind.plural) for kind in WHERE_SERVED)
 AS_JOBS: Final = "as with Jobs, in a cluster that serves the kind"
@@ -29,6 +30,7 @@ BY_ALL_WATCHERS: Final[dict[Right, str]] = {
     ("list", "", "nodes"): "where SLUICE_KINDS names them",
     ("watch", "", "nodes"): "where SLUICE_KINDS names them",
     ("watch", *REQUESTS): "where a cluster serves them",
+    **{(verb, *PROFILES): "where a cluster serves them" for verb in ("list", "watch")},
 }
 BY_ALL_PATCHERS: Final[dict[Right, str]] = {
     ("delete", "kueue.x-k8s.io", "workloads"): RETENTION,

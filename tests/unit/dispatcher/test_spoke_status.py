@@ -135,15 +135,19 @@ PROFILE: dict[str, Any] = {"clusterProfileRef": {"name": "east"}}
 KUBECONFIG: dict[str, Any] = {"kubeConfig": {"location": "east"}}
 
 
-def test_cluster_profile_is_refused_with_alternatives() -> None:
+def test_cluster_profile_that_leads_nowhere_has_a_reason_of_its_own() -> None:
     with Harness() as harness:
 
         async def drive() -> None:
             await harness.until_spoke("east", active=True)
             await harness.observe(kinds.MULTIKUEUE_CLUSTER, sourced("east", **PROFILE))
+            problem = "ClusterProfile sluicegate/east: does not exist"
+            at = harness.world.now()
+            await harness.bus.publish(
+                PairState(cluster="hub", spoke="east", problem=problem, at=at)
+            )
             state = await harness.until_spoke("east", active=False)
-            assert state.reason == "BadClusterProfile"
-            assert "clusterProfileRef is not supported: name a kubeConfig, or" in state.message
+            assert (state.reason, state.message) == ("BadClusterProfile", problem)
 
         harness.run(drive)
 

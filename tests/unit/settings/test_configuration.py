@@ -217,13 +217,6 @@ WARNINGS = {
             "are not counted")
         ],
     ),
-    "cluster profiles": (
-        "multiKueue: {clusterProfile: {}}",
-        [
-            ("multiKueue.clusterProfile is not used: a MultiKueueCluster with a clusterProfileRef is "
-            "inactive; name a kubeConfig")
-        ],
-    ),
     "kinds that run elsewhere": (
         ("multiKueue: {externalFrameworks: [{name: PipelineRun.v1.tekton.dev}, {name: Gadget.v1.example.com},"
         " {name: PipelineRun.v2.tekton.dev}]}"),
@@ -331,6 +324,7 @@ def test_fair_sharing_value_that_kueue_refuses_is_refused(
 
 
 ROUNDS = "kueue.x-k8s.io/multikueue-dispatcher-incremental"
+PLUGIN = "{name: a, execConfig: {apiVersion: v1, command: c, interactiveMode: Never}}"
 ROUNDS_ONLY = f"incrementalDispatcherConfig: only with dispatcherName {ROUNDS}"
 
 
@@ -351,6 +345,14 @@ ROUNDS_ONLY = f"incrementalDispatcherConfig: only with dispatcherName {ROUNDS}"
             "multiKueue.externalFrameworks: Value error, two frameworks of the name A.v1.b",
         ),
         ("workerLostTimeOut: 1m", "multiKueue.workerLostTimeOut: Extra inputs"),
+        (
+            "clusterProfile: {accessProviders: [{name: a, execConfig: {apiVersion: v1, command: c}}]}",
+            "multiKueue.clusterProfile.accessProviders.0.execConfig.interactiveMode: Field required",
+        ),
+        (
+            f"clusterProfile: {{accessProviders: [{PLUGIN}], credentialsProviders: [{PLUGIN}]}}",
+            "credentialsProviders: must not be set beside accessProviders",
+        ),
     ],
 )
 def test_multikueue_value_that_kueue_refuses_is_refused(
