@@ -154,9 +154,13 @@ class WorkloadReconciler:
             if admission is not None:
                 await self._carry_out_foreign(state, admission)
             return
+        is_evicted = admission is not None and admission.state == "evicted"
+        if admission is not None and admission.generation > state.generation and not is_evicted:
+            # What is known is older than what was decided about: a group may not have been complete.
+            raise self._not_seen(f"workload {namespace}/{name} as it was admitted")
         obj = await self._workload_object(state, admission)
         if obj is None:
-            if admission is not None and admission.state == "evicted":
+            if admission is not None and is_evicted:
                 # Its Workload may be refused for what its user wrote: that must not keep it running.
                 await self.jobs.stop(state, admission, None)
             return

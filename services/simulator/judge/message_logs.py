@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final, Generic, TypeVar
 
 from shared.bus.port import Entry
@@ -16,9 +16,6 @@ M = TypeVar("M", bound=Message)
 
 LOGS: Final = ("OBSERVED", "WORKLOADS", "ADMISSIONS", "OUTCOMES", "DEAD")
 """The streams that are read."""
-
-GONE_KNOWN: Final = timedelta(seconds=10)
-"""After which every leader has read that a workload is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +80,7 @@ def without_void(message_logs: MessageLogs) -> MessageLogs:
 
 
 def without_ghosts(message_logs: MessageLogs) -> MessageLogs:
-    """Return the logs without decisions by which work that was gone has quota.
+    """Return the logs without decisions by which work that was gone and released has quota again.
 
     A leader decides so about what a killed server brought back, until it has compared that with the log
     (ADR 139). Nothing runs by such a decision.
@@ -94,12 +91,14 @@ def without_ghosts(message_logs: MessageLogs) -> MessageLogs:
             gone.setdefault(state.message.uid, state.time)
         else:
             gone.pop(state.message.uid, None)
-    real = [
-        one
-        for one in message_logs.admissions
-        if one.message.state not in HOLDING
-        or one.time < gone.get(one.message.uid, one.time) + GONE_KNOWN
-    ]
+    released: set[str] = set()
+    real = []
+    for one in message_logs.admissions:
+        uid, at = one.message.uid, gone.get(one.message.uid)
+        if one.message.state not in HOLDING and at is not None and one.time >= at:
+            released.add(uid)
+        if one.message.state not in HOLDING or uid not in released:
+            real.append(one)
     return replace(message_logs, admissions=real)
 
 

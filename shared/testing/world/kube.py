@@ -154,7 +154,7 @@ class WorldKube(Kube):
                 call.close()
             await self._time_out(what)
         # The server executes a request that arrived, even if the client dies.
-        result = await self._world.outside(self._told(what, call) if writes else call)
+        result = await self._world.answering(self._told(what, call) if writes else call)
         if self._wire.held_seconds("answer") > 0:
             await self._time_out(what)
         if writes and self._world.chance(self._world.faults.lost_answer):

@@ -147,6 +147,11 @@ class Process:
     skew: timedelta = timedelta()
 
 
+def _look_at(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
+
+
 class World:
     """Create it, register processes, `run` a coroutine that drives and checks, then `close` it."""
 
@@ -206,6 +211,12 @@ class World:
     def outside(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Run `work` outside of any process: a server finishes the request of a dead client."""
         return self.loop.create_task(work, context=self._outside.copy())
+
+    def answering(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """The same for a request whose client may have died, and then never hears how it ended."""
+        task = self.outside(work)
+        task.add_done_callback(_look_at, context=self._outside.copy())
+        return task
 
     # Processes
 

@@ -247,6 +247,20 @@ async def test_job_running_on_a_spoke_is_not_started_at_the_hub(setup: Setup) ->
     assert (await setup.job())["spec"]["suspend"] is True
 
 
+async def test_decision_about_a_later_state_waits_for_that_state(setup: Setup) -> None:
+    await setup.flavor()
+    state = await setup.submit()
+    await setup.decide(state, "admitted", generation=1)
+    await asyncio.sleep(0.1)
+    assert (await setup.job())["spec"]["suspend"] is True
+    await setup.bus.publish(state.replace(generation=1, version="2"))
+
+    async def runs() -> bool:
+        return not (await setup.job())["spec"]["suspend"]
+
+    await eventually(runs)
+
+
 async def test_started_job_is_held_though_the_cache_has_not_seen_the_start(setup: Setup) -> None:
     state = await setup.submit(labels={names.QUEUE: "main"})
     await eventually(lambda: setup.workload(state))
