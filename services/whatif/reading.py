@@ -22,7 +22,7 @@ from shared.bus.stream_reader import StreamReader
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.subjects import observed_filter
-from shared.runtime.command import CommandError, surroundings_error
+from shared.runtime.command import CommandError, surroundings_error, unreadable
 
 HISTORY_SPAN: Final = timedelta(hours=24)
 """How far back run times are read if nothing else is asked for."""
@@ -166,8 +166,14 @@ def load(file: Path, *, keep: bool = False) -> LoadedState:
     """Read what `save` wrote. Raises `CommandError` with the line of the first problem."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        hint = "give a file that `sluice simulate --save` wrote, or a folder of manifests"
+        raise CommandError(str(file), unreadable(error), hint=hint) from error
+    except UnicodeDecodeError:
+        lines = []
+    try:
         at = datetime.fromisoformat(json.loads(lines[0])["at"])
-    except (OSError, UnicodeDecodeError, ValueError, KeyError, IndexError, TypeError) as error:
+    except (ValueError, KeyError, IndexError, TypeError) as error:
         raise CommandError(
             str(file),
             "is not what `sluice simulate --save` writes",

@@ -104,7 +104,10 @@ def install(
         list[Path] | None, typer.Option(help="File or folder to apply. May be repeated.")
     ] = None,
     kubeconfig: Annotated[
-        Path | None, typer.Option(help="The cluster; default: the service account of the pod.")
+        Path | None,
+        typer.Option(
+            envvar="KUBECONFIG", help="The cluster. Default in a pod: its service account."
+        ),
     ] = None,
     context: Context = None,
     spokes: Annotated[

@@ -20,6 +20,7 @@ from services.ctl.dev.secure import Secured, secure
 from services.ctl.dev.signals import until_signalled
 from services.ctl.dev.spokes import Spoke, start_spokes
 from services.ctl.dev.supervisor import ChildSpec, Supervisor
+from services.ctl.dev.wrong_input import checked_input
 from services.ctl.programs import SERVICES, Program
 from services.ctl.setup.apply import apply_manifests
 from services.ctl.setup.definitions import apply_definitions, disable_conversion, enable_conversion
@@ -27,7 +28,6 @@ from services.ctl.setup.registration import register, unregister
 from services.ctl.setup.spokes import hub_manifests, spoke_names
 from services.ctl.setup.webhook import pods_manifest, validating_manifest, webhook_manifest
 from services.quota.settings import QuotaSettings
-from services.whatif.manifests import load_manifests
 from shared.bus.admin.apply import apply_at
 from shared.bus.admin.permissions import HUB
 from shared.bus.embedded import SERVER_ENVIRONMENT, EmbeddedServerError, server_command
@@ -39,7 +39,7 @@ from shared.integrations import opted_documents
 from shared.kube.client import HttpKube
 from shared.kube.config import from_kubeconfig
 from shared.kube.port import KubeError
-from shared.runtime.command import CommandError, Exit
+from shared.runtime.command import CommandError, Exit, surroundings_error
 from shared.settings.access import OPEN, Access
 from shared.settings.base import ServiceSettings
 from shared.settings.configuration import read_configuration
@@ -146,13 +146,19 @@ class Running:
 @asynccontextmanager
 async def running(options: DevOptions, say: Say) -> AsyncIterator[Running]:
     """Start everything, and stop everything at the end. Raises `CommandError` if something does not start."""
-    manifests = load_manifests(options.manifests)  # Fail on wrong input before anything starts.
+    shipped = (EXAMPLE, EXAMPLE / "classifier")
+    manifests = checked_input(options.manifests, options.rules, shipped=shipped)
     if options.kubeconfig is not None:
         check_kubeconfig(options.kubeconfig, options.context)
     elif options.context is not None:
         raise CommandError("--context", "needs --kubeconfig: a simulated cluster has no other")
     directory = options.directory.resolve()
-    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        hint = "choose another folder with --directory"
+        refusal = CommandError(str(directory), (error.strerror or str(error)).lower(), hint=hint)
+        raise surroundings_error(error, str(directory)) or refusal from error
     with _exclusive(directory):
         starter = _Starter(options, directory, say)
         has_failed = False

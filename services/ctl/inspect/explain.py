@@ -12,6 +12,7 @@ from shared.bus.stream_reader import SilentError
 from shared.contracts import rpc
 from shared.contracts.kube import names
 from shared.contracts.kube.ages import age, duration, instant
+from shared.contracts.reasons import HOPELESS
 from shared.runtime.command import CommandError, Exit
 
 ANSWER_SECONDS: Final = 5.0
@@ -183,6 +184,8 @@ def _holder(holder: Json) -> str:
 
 def expected(item: Json, now: datetime) -> str:
     """When it starts, how sure that is, or why it is unknown."""
+    if item.get("reason") in HOPELESS:
+        return "never, unless that is put right"
     at = instant(item.get("expected_start"))
     earliest, latest = (instant(item.get(f"expected_{end}")) for end in ("earliest", "latest"))
     begin = "" if earliest is None else _from_now(earliest, now)

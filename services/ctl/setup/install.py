@@ -1,6 +1,7 @@
 """`sluice install`: applies what a cluster needs before the services can work."""
 
 import asyncio
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,9 @@ from services.whatif.manifests import load_manifests
 from shared.kube.client import HttpKube
 from shared.kube.port import KubeError, UnavailableError
 from shared.runtime.command import CommandError, Exit
+
+IN_POD: Final = "KUBERNETES_SERVICE_HOST"
+"""Variable that Kubernetes sets in every pod."""
 
 RETRY_SECONDS: Final = 1.0
 
@@ -39,6 +43,9 @@ async def install(
         check_kubeconfig(kubeconfig, context)
     elif context is not None:
         raise CommandError("--context", "needs --kubeconfig")
+    elif IN_POD not in os.environ:
+        hint = "give a kubeconfig of the cluster"
+        raise CommandError("--kubeconfig", "is needed: this is no pod", hint=hint)
     kube = HttpKube.from_kubeconfig(None if kubeconfig is None else str(kubeconfig), context)
     done: list[str] = []
     try:

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from shared.runtime.command import Exit
-from tests.unit.ctl.bad_input import NO_SERVER, PLANNED, Case, installed, said
+from tests.unit.ctl.bad_input import NO_SERVER, PLANNED, Case, installed, limited, said
 from tests.unit.ctl.whatif_objects import CONFIGURATION_KINDS, Sluice, cluster_queue
 
 CASES: dict[str, Case] = {
@@ -89,7 +89,7 @@ CASES: dict[str, Case] = {
     ),
     "a state that is not there": Case(
         arguments=("simulate", "--state", "nowhere"),
-        says=("nowhere: is not what `sluice simulate --save` writes",),
+        says=("nowhere: there is no such file", "give a file that `sluice simulate --save` wrote"),
     ),
     "a disk that is full": Case(
         arguments=("simulate", "--state", "{state}", "--save", "/dev/full"),
@@ -123,6 +123,34 @@ CASES: dict[str, Case] = {
     "an Integration that is not there": Case(
         arguments=("integration", "check", "nofile"),
         says=("sluice: nofile: there is no such file\n",),
+    ),
+    "rules that are not there, to run": Case(
+        arguments=("dev", "--rules", "nofolder"),
+        says=("nofolder/config.yaml: there is no such file", "give the folder in which"),
+    ),
+    "an expression that does not compile, to run": Case(
+        arguments=("dev", "--rules", "{folder}"),
+        text="{queueName: q, cel: {expressions: ['priority(1 +)']}}",
+        says=("config.yaml: ", "priority(1 +)"),
+    ),
+    "a negative quota, to run": Case(
+        arguments=("dev", "--manifests", "{file}"),
+        objects=(limited(nominalQuota=-4),),
+        says=("nominalQuota", "-4"),
+    ),
+    "a misspelt field, to run": Case(
+        arguments=("dev", "--manifests", "{file}"),
+        objects=(limited(nominalQuotas=4),),
+        says=("nominalQuotas: ClusterQueue has no such field",),
+    ),
+    "a folder that cannot be made": Case(
+        arguments=("dev", "--directory", "/proc/sluice"),
+        says=("/proc/sluice: ", "choose another folder with --directory"),
+    ),
+    "no cluster to install on": Case(
+        arguments=("install", "--manifests", "{file}"),
+        objects=(limited(),),
+        says=("--kubeconfig: is needed: this is no pod", "give a kubeconfig"),
     ),
     "a kubeconfig that is not there, to run": Case(
         arguments=("dev", "--kubeconfig", "/nonexistent"),

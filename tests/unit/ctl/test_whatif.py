@@ -103,7 +103,7 @@ def test_a_removed_queue_leaves_its_jobs_waiting(file: Any, sluice: Sluice) -> N
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--state", "nowhere"), "is not what `sluice simulate --save` writes"),
+        (("--state", "nowhere"), "there is no such file"),
         (("--remove", "pod/x"), "is no KIND/NAME"),
         (("--remove", "clusterqueue/other"), "there is no such object"),
         (("--nonsense",), "No such option: --nonsense"),

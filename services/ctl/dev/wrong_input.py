@@ -1,0 +1,29 @@
+"""What `sluice dev` refuses before anything starts: manifests and rules that no cluster of ours would use."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from services.whatif.manifests import Manifest, load_manifests
+from shared.contracts.kueue.definitions import definition_of
+
+
+def checked_input(
+    manifests: Sequence[Path], rules: Path, *, shipped: Sequence[Path]
+) -> list[Manifest]:
+    """Read the manifests, and compile the classifier's rules. Raises `CommandError`.
+
+    The webhook is registered once the services run, so that it does not see these manifests. What is
+    `shipped` is right: it is not looked at, because the import for that takes a part of the start.
+    """
+    found = load_manifests(manifests)
+    if rules not in shipped:
+        from services.ctl.admin.mutate import load_rules  # noqa: PLC0415
+
+        load_rules(rules)
+    if any(path not in shipped for path in manifests):
+        from services.whatif.problems import refuse_invalid  # noqa: PLC0415
+
+        for manifest in found:
+            if definition_of(manifest.kind.group, manifest.kind.plural) is not None:
+                refuse_invalid(manifest, None)
+    return found

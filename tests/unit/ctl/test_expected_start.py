@@ -1,0 +1,23 @@
+"""When a workload starts, in words."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from services.ctl.inspect.explain import expected
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+LATE = {
+    "expected_earliest": "2026-01-02T11:30:00Z",
+    "expected_start_unknown_because": "it does not start within 24 hours in most of 8 futures",
+}
+
+
+@pytest.mark.parametrize("reason", ["Misconfigured", "ExceedsMaxQuota"])
+def test_what_cannot_start_as_it_is_has_no_expected_start(reason: str) -> None:
+    assert expected({"reason": reason, **LATE}, NOW) == "never, unless that is put right"
+
+
+def test_what_waits_for_quota_starts_late() -> None:
+    said = expected({"reason": "WaitingForQuota", **LATE}, NOW)
+    assert said.startswith("in 23h at the earliest: ")
