@@ -148,8 +148,8 @@ class Decider:
 
     def restore(self, admission: Admission) -> str | None:
         """Apply a decision that is on the log already; return why it cannot be used, or None."""
-        # Who follows reads one decision after the other. A leader has read the last one already.
-        last = None if self._follows else self._admissions.get(admission.ref)
+        is_over = admission.state == "released" or not self.is_known(admission.ref)
+        last = self._admissions.get(admission.ref) if is_over and not self._follows else None
         try:
             fact = outbound.restored_fact(admission, last)
         except Exception as error:  # noqa: BLE001 - it is logged, and harms its workload only

@@ -263,14 +263,15 @@ class JobController:
             )
 
     async def is_over(self, admission: Admission) -> bool:
-        """Whether nothing follows a decision about a workload that nobody knows.
+        """Whether a decision about a workload that nobody knows is not to be carried out any more.
 
-        A killed server brings back decisions about work that has ended (ADR 139). The log knows their end.
+        A killed server brings back decisions about work that has ended (ADR 139). The log has a later one,
+        which comes by itself if the work goes on.
         """
         if admission.state == "released" or not self._is_late(admission):
             return admission.state == "released"
         last = await self._last_decision(admission)
-        return last is not None and last.state == "released"
+        return last is not None and order_of(last) > order_of(admission)
 
     async def _last_decision(self, admission: Admission) -> Admission | None:
         """The last decision about the same workload. Raises `LaterError` while no server knows it."""

@@ -194,7 +194,8 @@ def is_repetition(last: Admission, new: Admission) -> bool:
 def restored_fact(admission: Admission, last: Admission | None) -> QuotaHeld | WorkloadGone | None:
     """What a decision on the log says of a workload's quota; None: nothing.
 
-    `last`: the decision before it, which a killed server had brought back: its workload is over (ADR 139).
+    `last`: the decision before it, of a workload that is over. Only a leader gives it: it has read the last
+    decision of each workload, so that a second one ends what a killed server had brought back (ADR 139).
     """
     if admission.state in HOLDING:
         return to_quota_held(admission)

@@ -1,4 +1,4 @@
-"""A decision that a killed server brought back is done with once the log says that its work has ended."""
+"""A decision that a killed server brought back is done with: the log has a later one about its work."""
 
 from datetime import timedelta
 
@@ -12,7 +12,7 @@ CASES = {
     "a decision of a moment ago is waited for": ("admitted", 0.0, "released", False),
     "an older one whose work has ended": ("admitted", 3.0, "released", True),
     "an older one that is the last": ("admitted", 3.0, "", False),
-    "an older one behind which another came": ("admitted", 3.0, "evicted", False),
+    "an older one behind which another came": ("evicted", 3.0, "waiting", True),
 }
 
 

@@ -6,12 +6,16 @@ from typing import cast
 
 import pytest
 
+from services.quota.decider import Decider
+from services.quota.engine import QuotaEngine
+from services.quota.engine.facts import Fact, WorkloadGone
 from services.quota.trust.revived import RevivedEntries
 from shared.bus.port import Bus, Entry
 from shared.contracts.messages.base import Message
+from shared.contracts.messages.observed import Synced
 from shared.contracts.messages.workloads import WorkloadState
 from shared.testing.builders import admission, workload
-from tests.unit.quota.service_setup import Setup, became
+from tests.unit.quota.service_setup import SETTINGS, Setup, became
 from tests.unit.quota.test_ended_work import VIEWS, ended, left_views, lives, quick
 
 __all__ = ["quick"]
@@ -131,3 +135,28 @@ async def test_next_leader_gives_back_what_a_killed_server_brought_back(
     await setup.start_quota("b")
     await setup.workload("z")
     await became(setup, "z", "admitted")
+
+
+SECOND: dict[str, tuple[str, bool, bool, bool]] = {
+    "it was released": ("released", True, False, True),
+    "it waited, and nobody knows it": ("waiting", False, False, True),
+    "it waits": ("waiting", True, False, False),
+    "who follows reads one after the other": ("released", False, True, False),
+}
+"""The second decision, whether the workload is known, whether this process follows; whether quota is free."""
+
+
+@pytest.mark.parametrize(
+    ("state", "is_known", "follows", "is_free"), SECOND.values(), ids=SECOND.keys()
+)
+def test_second_decision_that_a_leader_reads_ends_what_the_first_one_held(
+    monkeypatch: pytest.MonkeyPatch, state: str, *, is_known: bool, follows: bool, is_free: bool
+) -> None:
+    decider, facts = Decider(SETTINGS, follows=follows), list[Fact]()
+    monkeypatch.setattr(QuotaEngine, "apply", lambda _, fact: facts.append(fact))
+    decider.apply(Synced(cluster="hub", epoch="e", kinds=[], at=NOW))
+    if is_known:
+        decider.apply(WAITS)
+    decider.restore(admission(WAITS, "evicted"))
+    decider.restore(admission(WAITS, state))
+    assert any(isinstance(fact, WorkloadGone) for fact in facts) is is_free
