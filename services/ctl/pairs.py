@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Final
 
 import structlog
@@ -48,6 +48,9 @@ PROGRAMS: Final = (Program.WATCHER, Program.PATCHER)
 SPOKE_QUOTAS: Final = ("hub", "kueue")
 """Values of the annotation `SPOKE_QUOTA`, the default first."""
 
+PLUGIN_SECONDS: Final = 30.0
+"""How long a plugin may take to give credentials: the other spokes wait."""
+
 KUBECONFIG: Final = "kubeconfig"
 """Key in the Secret, as in Kueue."""
 
@@ -64,6 +67,9 @@ class PairSettings(ServiceSettings):
     spoke_keys: Path = Path("/etc/sluicegate/spoke-keys")
     """Folder with the keys `spoke-<name>.nk` of the bus, as `sluice bus permissions` makes them. They
     are needed if the bus asks for keys, which it does if we have one ourselves."""
+
+    again_seconds: Annotated[float, Field(gt=0)] = 60.0
+    """After which a kubeconfig is tried again that gave no credentials."""
 
     look_seconds: Annotated[float, Field(gt=0)] = 5.0
     """How often the files are read again: a renewed kubeconfig means a new pair."""
@@ -108,12 +114,13 @@ class Pairs:
         bus: Bus,
         supervisor: Supervisor,
         now: Callable[[], datetime],
-        folder: Path,
         providers: Sequence[AccessProvider] = (),
     ) -> None:
-        """`folder`: for kubeconfigs that are made of ClusterProfiles, with credentials of `providers`."""
+        """`providers`: of credentials for the clusters that ClusterProfiles describe."""
         self._settings = settings
-        self._folder = folder
+        self._made = TemporaryDirectory(prefix="sluice-pairs-")
+        """For the kubeconfigs that are made of ClusterProfiles."""
+
         self._providers = tuple(providers)
         self._profiles: dict[str, Mapping[str, Any]] = {}
         """The ClusterProfiles in the settings' namespace, by name."""
@@ -124,8 +131,8 @@ class Pairs:
         self._sources: dict[str, _Source] = {}
         """By cluster, for those that say how they are reached."""
 
-        self._checked: dict[Path, tuple[str, str | None]] = {}
-        """File to the digest of what it said, and what is wrong with that."""
+        self._checked: dict[Path, tuple[str, str | None, float]] = {}
+        """File to the digest of what it said, what is wrong with that, and until when that is believed."""
 
         self._running: dict[str, _DesiredPair] = {}
         self._published: dict[str, str] = {}
@@ -147,6 +154,7 @@ class Pairs:
                 group.create_task(self._reconcile_forever())
         finally:
             await self._supervisor.stop()
+            self._made.cleanup()
 
     def _observe_published(self, state: PairState, _entry: Entry) -> None:
         self._published[state.spoke] = state.problem
@@ -249,15 +257,24 @@ class Pairs:
         )
 
     async def _problem(self, path: Path, digest: str) -> str | None:
-        """What is wrong with a kubeconfig; None if nothing is. Checked once for each content."""
-        if self._checked.get(path, ("", None))[0] != digest:
-            problem = None
-            try:
+        """What is wrong with a kubeconfig; None if nothing is.
+
+        One that is right is checked once. One that is not may have a plugin that cannot answer yet.
+        """
+        known, problem, until = self._checked.get(path, ("", None, 0.0))
+        now = asyncio.get_running_loop().time()
+        if known == digest and (problem is None or now < until):
+            return problem
+        problem = None
+        try:
+            async with asyncio.timeout(PLUGIN_SECONDS):
                 await from_kubeconfig(str(path))()
-            except RefusedError as error:
-                problem = str(error)
-            self._checked[path] = (digest, problem)
-        return self._checked[path][1]
+        except RefusedError as error:
+            problem = str(error)
+        except TimeoutError:
+            problem = f"{path}: no credentials within {PLUGIN_SECONDS:g} s"
+        self._checked[path] = (digest, problem, now + self._settings.again_seconds)
+        return problem
 
     def _key(self, spoke: str) -> Path | None:
         if self._settings.nats_nkey is None:
@@ -290,7 +307,7 @@ class Pairs:
             text = kubeconfig_of(profile, self._providers, wrapper=PLUGIN_WRAPPER)
         except ProfileError as error:
             raise _UnusableError(f"{where}: {error}") from error
-        path = self._folder / f"{spoke}.kubeconfig"
+        path = Path(self._made.name) / f"{spoke}.kubeconfig"
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             path.touch(mode=0o600)
             path.write_text(text, encoding="utf-8")
@@ -366,7 +383,6 @@ def program(overrides: Overrides = NO_OVERRIDES) -> ServiceProgram:
             bus=parts.bus,
             supervisor=supervisor,
             now=lambda: datetime.now(UTC),
-            folder=Path(mkdtemp(prefix="sluice-pairs-")),
             providers=() if profiles is None else profiles.providers,
         )
 

@@ -103,7 +103,6 @@ async def hub(
                 bus=bus,
                 supervisor=supervisor,
                 now=now,
-                folder=folder,
                 providers=providers,
             )
             await bus.start()
@@ -178,6 +177,9 @@ async def test_pair_runs_with_the_address_of_a_cluster_profile_and_credentials_o
                 assert seen.object is not None
                 seen.object["status"] = {"accessProviders": [{"name": name, "cluster": cluster}]}
                 await at.bus.publish(seen)
+                if namespace == "elsewhere":
+                    await asyncio.sleep(3 * LOOK_SECONDS)
+                    await at.says("ClusterProfile sluicegate/west: does not exist")
             await eventually(at.beats)
             await at.says("")
             assert json.loads(told.read_text()) == {
@@ -186,6 +188,37 @@ async def test_pair_runs_with_the_address_of_a_cluster_profile_and_credentials_o
             }
     finally:
         await simulator.stop()
+
+
+async def test_plugin_that_cannot_answer_yet_is_asked_again(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    plugin = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "sh",
+        "args": ["-c", f"test -e {ready} && exec cat {tmp_path}/answer"],
+        "interactiveMode": "Never",
+    }
+    answer = {
+        "apiVersion": plugin["apiVersion"],
+        "kind": "ExecCredential",
+        "status": {"token": "t"},
+    }
+    (tmp_path / "answer").write_text(json.dumps(answer))
+    provider = AccessProvider.model_validate({"name": "inventory", "execConfig": plugin})
+    async with hub(tmp_path, providers=(provider,), again_seconds=0.3) as at:
+        cluster = {"server": "http://127.0.0.1:9"}
+        seen = observed(CLUSTER_PROFILE, "west", namespace="sluicegate")
+        assert seen.object is not None
+        seen.object["status"] = {"accessProviders": [{"name": "inventory", "cluster": cluster}]}
+        await at.bus.publish(seen)
+        await at.name(PROFILED)
+
+        async def is_told() -> bool:
+            return "process returned 1" in (await at.problem() or "")
+
+        await eventually(is_told)
+        ready.touch()
+        await at.says("")
 
 
 async def test_annotation_says_who_admits_there(tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ class WorkloadReconciler:
         is_evicted = admission is not None and admission.state == "evicted"
         if admission is not None and admission.generation > state.generation and not is_evicted:
             # What is known is older than what was decided about: a group may not have been complete.
-            raise self._not_seen(f"workload {namespace}/{name} as it was admitted")
+            raise self._not_seen(f"workload {namespace}/{name} as it was decided about")
         obj = await self._workload_object(state, admission)
         if obj is None:
             if admission is not None and is_evicted:

@@ -10,6 +10,8 @@ from services.quota.ended_work import EndedWork
 from shared.bus.follow import recall
 from shared.bus.port import Entry, LaterError
 from shared.contracts.kube import kinds
+from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.base import Message
 from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.queues import HistoryStart
 from shared.contracts.messages.workloads import Finish, WorkloadState
@@ -96,19 +98,25 @@ async def test_next_leader_finishes_what_the_last_one_began(setup: Setup) -> Non
         await left_views(setup, name)
 
 
-async def test_workload_whose_release_is_not_stored_stays(setup: Setup) -> None:
-    await setup.cluster(cpus=1)
+async def test_workload_whose_release_is_not_stored_stays(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await setup.cluster(cpus=2)
     await setup.start_quota()
     await setup.workload("x")
     await became(setup, "x", "admitted")
-    decisions = setup.server.stream("ADMISSIONS")
-    decisions.election = "lasts"
-    await setup.workload("x", phase="gone")
-    await asyncio.sleep(0.3)
-    assert "x" in viewed(setup, "ADMISSIONS") & viewed(setup, "WORKLOADS")
-    decisions.election = ""
     await lives(setup, "y")
-    await left_views(setup, "x")
+    publish = MemoryBus.publish
+
+    def on_its_way(bus: MemoryBus, message: Message, **fences: Any) -> Any:
+        if isinstance(message, Admission) and message.state == "released":
+            return asyncio.get_running_loop().create_future()
+        return publish(bus, message, **fences)
+
+    monkeypatch.setattr(MemoryBus, "publish", on_its_way)
+    await setup.workload("x", phase="gone")
+    await asyncio.sleep(0.5)
+    assert "x" in viewed(setup, "ADMISSIONS") & viewed(setup, "WORKLOADS")
 
 
 async def test_end_that_a_durable_has_not_passed_stays(setup: Setup) -> None:

@@ -160,3 +160,19 @@ def test_second_decision_that_a_leader_reads_ends_what_the_first_one_held(
     decider.restore(admission(WAITS, "evicted"))
     decider.restore(admission(WAITS, state))
     assert any(isinstance(fact, WorkloadGone) for fact in facts) is is_free
+
+
+async def test_work_that_nobody_knows_keeps_nobody_out_at_the_first_decision(setup: Setup) -> None:
+    setup.server.view("ADMISSIONS").keeps_replaced = True
+    await setup.cluster(cpus=2)
+    await setup.start_quota()
+    await ended(setup, "x")
+    await lives(setup, "y")
+    await left_views(setup, "x")
+    await setup.stop_quota()
+    assert setup.server.view("ADMISSIONS").revive()
+    await setup.workload("z")
+    await asyncio.sleep(0.1)
+    await setup.start_quota("b")
+    await became(setup, "z", "admitted")
+    assert await setup.states("z") == ["admitted"]
