@@ -118,8 +118,8 @@ class Pairs:
     ) -> None:
         """`providers`: of credentials for the clusters that ClusterProfiles describe."""
         self._settings = settings
-        self._made = TemporaryDirectory(prefix="sluice-pairs-")
-        """For the kubeconfigs that are made of ClusterProfiles."""
+        self._made: Path | None = None
+        """Where the kubeconfigs are that are made of ClusterProfiles, while this runs."""
 
         self._providers = tuple(providers)
         self._profiles: dict[str, Mapping[str, Any]] = {}
@@ -148,13 +148,14 @@ class Pairs:
         # An earlier process may have published problems that are solved by now.
         published = subject_filter("pair", self._settings.cluster)
         await recall(self._bus, {PairState: self._observe_published}, filters=[published])
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._follow())
-                group.create_task(self._reconcile_forever())
-        finally:
-            await self._supervisor.stop()
-            self._made.cleanup()
+        with TemporaryDirectory(prefix="sluice-pairs-") as made:
+            self._made = Path(made)
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._follow())
+                    group.create_task(self._reconcile_forever())
+            finally:
+                await self._supervisor.stop()
 
     def _observe_published(self, state: PairState, _entry: Entry) -> None:
         self._published[state.spoke] = state.problem
@@ -307,7 +308,8 @@ class Pairs:
             text = kubeconfig_of(profile, self._providers, wrapper=PLUGIN_WRAPPER)
         except ProfileError as error:
             raise _UnusableError(f"{where}: {error}") from error
-        path = Path(self._made.name) / f"{spoke}.kubeconfig"
+        assert self._made is not None  # `run` makes it first.
+        path = self._made / f"{spoke}.kubeconfig"
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             path.touch(mode=0o600)
             path.write_text(text, encoding="utf-8")
