@@ -275,7 +275,11 @@ class QueryService:
         answer = await self.play(
             user,
             lambda: change.simulate(
-                snapshot, history, shows=is_visible, over=lambda: monotonic() > ends
+                snapshot,
+                history,
+                shows=is_visible,
+                guesses=all_of_it,
+                over=lambda: monotonic() > ends,
             ),
         )
         return answer if all_of_it else _visible_part(answer, is_visible)

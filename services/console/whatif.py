@@ -14,8 +14,8 @@ from services.quota.wire.inbound import nanoseconds
 from services.whatif.changes import Changes, removable, with_quota
 from services.whatif.expected_start import with_forecast
 from services.whatif.manifests import Manifest, to_manifest
-from services.whatif.problems import never_starting, not_admitting
 from services.whatif.report import as_json, outcome_of, submission_sentences
+from services.whatif.validation.problems import never_starting, not_admitting
 from shared.contracts.kube.bodies import as_body, spec_of
 from shared.contracts.kube.kinds import CLUSTER_QUEUE, Kind
 from shared.runtime.command import CommandError
@@ -80,11 +80,13 @@ class ProposedChange:
         history: History,
         *,
         shows: NamespaceFilter,
+        guesses: bool,
         over: Callable[[], bool],
     ) -> SimulateAnswer:
         """Change a copy, simulate both, and compare. `over` tells whether the time limit is reached.
 
-        Problems of queues are told of namespaces that `shows` allows.
+        Problems of queues are told of namespaces that `shows` allows; with `guesses` they
+        tell which names were probably meant.
         Raises `StatusError` 422 for a change that an API server would refuse, 503 at the time limit.
         """
         changes, changed = Changes(policy=self._policy), snapshot.copy()
@@ -120,10 +122,12 @@ class ProposedChange:
             problems=[
                 *(
                     problem
-                    for namespace, problem in not_admitting(before, after, self._cluster)
+                    for namespace, problem in not_admitting(
+                        before, after, changed, self._cluster, guesses=guesses
+                    )
                     if namespace is None or shows(namespace)
                 ),
-                *never_starting(after, changed, changes.added),
+                *never_starting(after, changed, changes.added, guesses=guesses),
             ],
         )
 

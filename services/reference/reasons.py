@@ -4,6 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
+from shared.contracts.reasons import HOPELESS, NEVER
+
 _CHECKS: Final = "Read the message of the check in `sluice explain`."
 
 REASONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
@@ -178,4 +180,7 @@ def reasons_script(generated: str) -> str:
     """The same for the console's page: reason to what it means, and what to do."""
     words = {name: said for reasons in REASONS.values() for name, said in reasons.items()}
     lines = [f"  {json.dumps(name)}: {json.dumps(list(said))}," for name, said in words.items()]
-    return "\n".join([f"// {generated}", "export const REASONS = {", *lines, "};"]) + "\n"
+    hopeless = f"export const HOPELESS = new Set({json.dumps(sorted(HOPELESS))});"
+    never = f"export const NEVER = {json.dumps(NEVER)};"
+    script = [f"// {generated}", "export const REASONS = {", *lines, "};", hopeless, never]
+    return "\n".join(script) + "\n"

@@ -1,23 +1,23 @@
 """Changes to a snapshot: objects are applied or removed, jobs are submitted, a spoke is lost."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 from services.quota.forecast import Snapshot
 from services.quota.forecast.snapshot import Id
 from services.quota.wire.inbound import CONFIGURATION_KINDS, TranslateError, observed_facts
 from services.whatif.manifests import Manifest
-from services.whatif.problems import refuse_bad_quantities, refuse_invalid
 from services.whatif.spokes import remove_spoke
+from services.whatif.validation.problems import refuse_bad_quantities, refuse_invalid
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import Body, as_body, spec_of
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.kube.quantities import QuantityError, parse_quantity
 from shared.contracts.messages.observed import Observed
 from shared.runtime.command import CommandError
+from shared.runtime.suggestions import one_of
 
 if TYPE_CHECKING:
     from services.classifier.projection.policy import Policy
@@ -161,7 +161,7 @@ def with_quota(
     queues = {each.name: each for each in snapshot.of(kinds.CLUSTER_QUEUE, cluster)}
     observed = queues.get(queue)
     if observed is None:
-        raise CommandError(title, f"cluster {cluster} has no such queue{_one_of(queue, queues)}")
+        raise CommandError(title, f"cluster {cluster} has no such queue; {one_of(queue, queues)}")
     obj = as_body(deepcopy(observed.object or {}))
     quotas = dict(_quotas(obj))
     found = quotas.get(place)
@@ -174,7 +174,7 @@ def with_quota(
             else ("flavors", flavor, list(dict.fromkeys(each[0] for each in quotas)))
         )
         problem = f"spec.resourceGroups.{field_}: {value!r}: it has no quota of this name"
-        raise CommandError(title, problem + _one_of(value, there))
+        raise CommandError(title, f"{problem}; {one_of(value, there)}")
     path, quota = found
     try:
         amount = parse_quantity(nominal)
@@ -197,10 +197,3 @@ def _quotas(obj: Body) -> Iterator[tuple[tuple[str, str], tuple[str, dict[str, A
             for number, quota in enumerate(flavor.get("resources") or []):
                 path = f"{where}.resources[{number}]"
                 yield (str(flavor.get("name")), str(quota.get("name"))), (path, quota)
-
-
-def _one_of(wanted: str, there: Iterable[str]) -> str:
-    names = sorted(there)
-    if close := get_close_matches(wanted, names, n=1):
-        return f"; did you mean {close[0]!r}?"
-    return f"; there are {', '.join(names)}" if names else "; there is none at all"

@@ -13,6 +13,7 @@ from services.whatif.reading import LoadedState, read
 from shared.bus.stream_reader import StreamReader
 from shared.contracts.messages.explain import Explanation
 from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.reasons import HOPELESS, NEVER
 
 _FIELDS: Final = (
     "expected_start",
@@ -74,6 +75,8 @@ def with_forecast(
     budget: Budget,
 ) -> Explanation:
     """The explanation with the expected start, as far as the budget goes, or with why it is unknown."""
+    if item.reason in HOPELESS:
+        return item.without_expected_start(NEVER)
     ident = (item.cluster, f"{item.namespace}/{item.name}")
     state = snapshot.workloads.get(ident)
     if state is None:

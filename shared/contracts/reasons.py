@@ -54,6 +54,9 @@ TOO_LARGE: Final = frozenset({"ExceedsMaxQuota", "NoMatchingFlavor"})
 HOPELESS: Final = TOO_LARGE | {"Misconfigured"}
 """Waiting reasons that only a change of the job or of the configuration ends."""
 
+NEVER: Final = "never, unless that is put right"
+"""When a workload starts that waits for such a reason."""
+
 
 class RefusalRule(Enum):
     """The rules of one place that refuses: a subclass, whose docstring says what is refused there.

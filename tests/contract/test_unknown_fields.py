@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from services.simulator.cluster.unknown_fields import unknown_fields as unknown_by_schema
-from services.whatif.unknown_fields import unknown_fields
+from services.whatif.validation.unknown_fields import unknown_fields
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kueue.definitions import ALL_DEFINITIONS, V1BETA1, shipped_schema
 from shared.contracts.kueue.schema import ApiModel

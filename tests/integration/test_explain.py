@@ -117,6 +117,43 @@ STOPPED: list[Any] = [
 ]  # fmt: skip
 
 
+MISNAMED: list[Any] = [
+    pytest.param(
+        {"queue": "hold"}, "label kueue.x-k8s.io/queue-name: did you mean 'held'?",
+        id="a typo in its LocalQueue",
+    ),
+    pytest.param(
+        {"queue": ""}, "name a LocalQueue in the job's label", id="no LocalQueue"
+    ),
+    pytest.param(
+        {"queue": "lost"}, "correct spec.clusterQueue of LocalQueue team/lost",
+        id="a LocalQueue that points nowhere",
+    ),
+    pytest.param(
+        {"unresolved": 'WorkloadPriorityClass "hihg" not found'},
+        "correct the job's label kueue.x-k8s.io/priority-class", id="a typo in its priority class",
+    ),
+    pytest.param(
+        {"unresolved": 'PriorityClass "hihg" not found'},
+        "correct spec.priorityClassName of the job's pods", id="a typo in its pods' priority class",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("how", "remedy"), MISNAMED)
+async def test_remedy_names_the_field_to_correct(site: Site, how: Json, remedy: str) -> None:
+    await site.queue()
+    await site.local("lost", to="nowhere-at-all")
+    await site.local("held", stopPolicy="Hold")
+    await site.workload("one", **how)
+    await site.synced()
+
+    told = await site.explain("one", "Misconfigured")
+
+    assert remedy in told.remedy
+    assert "nowhere" not in told.remedy, "no names of ClusterQueues"
+
+
 @pytest.mark.parametrize(("how", "reason", "message"), STOPPED)
 async def test_workload_that_quota_cannot_help_is_explained(
     site: Site, how: Json, reason: str, message: str

@@ -135,7 +135,9 @@ def test_futures_end_early_where_none_starts_it() -> None:
     told = play(snapshot, asked, [])
 
     assert (told.at, told.latest, told.futures, told.cut) == (None, None, 8, 0)
-    assert told.doubt(2.0) == "it does not start within 24 hours in most of 8 futures"
+    assert (
+        told.doubt(2.0) == "it does not start within 24 h in most of the 8 futures that were played"
+    )
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,9 @@ def test_every_instant_of_a_world_can_be_simulated(
         snapshot, history = instant.snapshot, instant.history
         request = random.choice([*changes(snapshot)])
         change = ProposedChange(request, DEFAULT_POLICY, cluster=CLUSTER)
-        answer = change.simulate(snapshot, history, shows=lambda _: True, over=limit())
+        answer = change.simulate(
+            snapshot, history, shows=lambda _: True, guesses=True, over=limit()
+        )
         waiting = sum(queue.workloads for queue in answer.before.queues.values())
         for state in random.sample([*snapshot.workloads.values()], min(2, waiting)):
             forecast = with_forecast(

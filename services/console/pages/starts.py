@@ -21,8 +21,10 @@ from services.quota.forecast import (
     Snapshot,
     expected_starts,
 )
+from services.quota.forecast.snapshot import Id
 from shared.contracts.messages.explain import PositionsRequest
 from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.reasons import HOPELESS
 
 FRESH_SECONDS: Final = 30.0
 """How old a forecast may be."""
@@ -71,11 +73,18 @@ class Starts:
             for each in view.replica.positions(first).items
         ]
         snapshot, recent = view.snapshot(), view.recent_submissions(RECENT)
+        idents = [ident for ident in idents if not _is_hopeless(snapshot, ident)]
         if not idents:
             return StartList(items=[])
         return await self._queries.play(
             user, lambda: _played(snapshot, cluster, name, idents, view.history, recent)
         )
+
+
+def _is_hopeless(snapshot: Snapshot, ident: Id) -> bool:
+    """Whether it was decided that only a change of the job or of the configuration lets it start."""
+    decided = snapshot.admissions.get(ident)
+    return decided is not None and decided.state == "waiting" and decided.reason in HOPELESS
 
 
 def _has_failed(task: asyncio.Task[StartList]) -> bool:

@@ -21,7 +21,7 @@ def checked_input(
 
         load_rules(rules)
     if any(path not in shipped for path in manifests):
-        from services.whatif.problems import refuse_invalid  # noqa: PLC0415
+        from services.whatif.validation.problems import refuse_invalid  # noqa: PLC0415
 
         for manifest in found:
             if definition_of(manifest.kind.group, manifest.kind.plural) is not None:

@@ -1,7 +1,6 @@
 """Examines queues, flavors, checks and classes: references to missing objects, and inactive objects."""
 
-from collections.abc import Callable, Iterator
-from difflib import get_close_matches
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from services.ctl.doctor.findings import Finding
@@ -11,6 +10,7 @@ from shared.contracts.kube.bodies import spec_of
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.kube.names import QUEUE
 from shared.contracts.reasons import TOO_LARGE
+from shared.runtime.suggestions import did_you_mean
 
 Json = dict[str, Any]
 
@@ -75,9 +75,12 @@ def _cluster_queues(snapshot: Snapshot) -> Iterator[Finding]:
 
 def _remedy(reason: str) -> str:
     """What makes an inactive queue active again. The engine is imported where there is one."""
-    from services.quota.engine.views.explanation import INACTIVE_REMEDIES  # noqa: PLC0415
+    from services.quota.engine.views.remedies import (  # noqa: PLC0415
+        CORRECT_WHAT_IT_NAMES,
+        INACTIVE_REMEDIES,
+    )
 
-    return INACTIVE_REMEDIES.get(reason, "correct what the message names")
+    return INACTIVE_REMEDIES.get(reason, CORRECT_WHAT_IT_NAMES)
 
 
 def _references(snapshot: Snapshot) -> Iterator[Finding]:
@@ -100,12 +103,14 @@ def _references(snapshot: Snapshot) -> Iterator[Finding]:
             ],
         }
         for kind, names in named.items():
-            missing = sorted(set(names) - _existing(snapshot, kind, ident.cluster))
+            there = _existing(snapshot, kind, ident.cluster)
+            missing = sorted(set(names) - there)
             if missing:
+                advice = f"create the {kind.kind}, or take it out of the queue"
                 yield Finding(
                     where=f"ClusterQueue {ident.name}",
                     problem=f"names {kind.kind} {', '.join(missing)}, which is not there",
-                    advice=f"create the {kind.kind}, or take it out of the queue",
+                    advice=_with_guess(advice, missing[0], there),
                 )
 
 
@@ -116,11 +121,13 @@ def _local_queues(snapshot: Snapshot) -> Iterator[Finding]:
             f"LocalQueue {ident.namespace}/{ident.name}",
             str(spec.get("clusterQueue") or ""),
         )
-        if target not in _existing(snapshot, kinds.CLUSTER_QUEUE, ident.cluster):
+        there = _existing(snapshot, kinds.CLUSTER_QUEUE, ident.cluster)
+        if target not in there:
+            advice = "create the ClusterQueue, or correct spec.clusterQueue"
             yield Finding(
                 where=title,
                 problem=f"points to ClusterQueue {target or '(none)'}, which is not there",
-                advice="create the ClusterQueue, or point the LocalQueue to one that is there",
+                advice=_with_guess(advice, target, there),
             )
         if (stop := spec.get("stopPolicy") or "None") != "None":
             yield Finding(
@@ -140,30 +147,31 @@ def _stray_workloads(snapshot: Snapshot) -> Iterator[Finding]:
             strays.setdefault(queue, []).append(ident.name)
     for (cluster, namespace, name), names in sorted(strays.items()):
         there = [i.name for i in snapshot.of(kinds.LOCAL_QUEUE) if i[:2] == (cluster, namespace)]
-        close = get_close_matches(name, there, n=1)
         yield Finding(
             where=f"LocalQueue {namespace}/{name or '(none)'}",
             problem=f"is not there, but is named by the queue label of {_shortened(names)}",
-            advice=f"create it, or correct the jobs' label {QUEUE}"
-            + (f": did you mean {close[0]!r}?" if close else ""),
+            advice=_with_guess(f"create it, or correct the jobs' label {QUEUE}", name, there),
         )
 
 
 def _priority_classes(snapshot: Snapshot) -> Iterator[Finding]:
-    missing: dict[tuple[str, str], list[str]] = {}
+    missing: dict[tuple[str, str, str], list[str]] = {}
     for ident, state in _waiting(snapshot):
         name = state.get("priority_class")
         if not name:
             continue
         source = str(state.get("priority_class_source"))
         kind = kinds.PRIORITY_CLASS if "scheduling" in source else kinds.WORKLOAD_PRIORITY_CLASS
-        if name not in _existing(snapshot, kind, ident.cluster):
-            missing.setdefault((kind.kind, str(name)), []).append(f"{ident.namespace}/{ident.name}")
-    for (kind_name, name), users in sorted(missing.items()):
+        there = _existing(snapshot, kind, ident.cluster)
+        if name not in there:
+            advice = _with_guess(f"create the {kind.kind}, or correct the jobs", str(name), there)
+            users = missing.setdefault((kind.kind, str(name), advice), [])
+            users.append(f"{ident.namespace}/{ident.name}")
+    for (kind_name, name, advice), users in sorted(missing.items()):
         yield Finding(
             where=f"{kind_name} {name}",
             problem=f"is not there, but {_shortened(users)} name it",
-            advice=f"create the {kind_name}, or correct the jobs",
+            advice=advice,
         )
 
 
@@ -211,6 +219,12 @@ def _spokes(snapshot: Snapshot) -> Iterator[Finding]:
                 problem=f"is not used: {state.get('reason')}: {state.get('message')}",
                 advice="correct what the message names; `sluice spokes` shows what it was given",
             )
+
+
+def _with_guess(advice: str, wanted: str, there: Iterable[str]) -> str:
+    """The advice, and the closest name that there is."""
+    guess = did_you_mean(wanted, there)
+    return f"{advice}: {guess}" if guess else advice
 
 
 def _waiting(snapshot: Snapshot) -> Iterator[tuple[ObjectKey, Json]]:

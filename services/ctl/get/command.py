@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from services.ctl.get.workloads import POSITION, queue_order
 from shared.bus.stream_reader import SUFFIX, Seen, SilentError, StreamReader, StreamReaderError
 from shared.contracts import rpc
 from shared.runtime.command import CommandError, Exit
+from shared.runtime.suggestions import did_you_mean
 
 OUTPUTS: Final = ("table", "wide", "json", "yaml", "name")
 SETTLE_SECONDS: Final = 0.2
@@ -48,11 +48,9 @@ class Query:
         resource = resource_named(word)
         if resource is None:
             known = ", ".join(f"{r.name} ({', '.join(r.short)})" for r in RESOURCES)
-            close = get_close_matches(word, [r.name for r in RESOURCES], n=1)
-            guess = f"; did you mean {close[0]}?" if close else ""
-            raise CommandError(
-                repr(word), f"there is no such resource{guess}", hint=f"there are {known}"
-            )
+            guess = did_you_mean(word, [r.name for r in RESOURCES])
+            problem = "; ".join(filter(None, ("there is no such resource", guess)))
+            raise CommandError(repr(word), problem, hint=f"there are {known}")
         if output not in OUTPUTS:
             raise CommandError(f"--output {output}", f"must be one of {', '.join(OUTPUTS)}")
         return cls(resource=resource, output=output, **options)

@@ -12,7 +12,7 @@ from shared.bus.stream_reader import SilentError
 from shared.contracts import rpc
 from shared.contracts.kube import names
 from shared.contracts.kube.ages import age, duration, instant
-from shared.contracts.reasons import HOPELESS
+from shared.contracts.reasons import HOPELESS, NEVER
 from shared.runtime.command import CommandError, Exit
 
 ANSWER_SECONDS: Final = 5.0
@@ -68,7 +68,7 @@ async def explain(
         if output == "text":
             # At once: the forecast takes a moment.
             print("\n\n".join("\n".join(explained(item, utc_now())) for item in items), flush=True)
-        if waiting:
+        if any(item["reason"] not in HOPELESS for item in waiting):
             from services.quota.forecast import Budget  # noqa: PLC0415
             from services.whatif.expected_start import add_expected_starts  # noqa: PLC0415
 
@@ -185,7 +185,7 @@ def _holder(holder: Json) -> str:
 def expected(item: Json, now: datetime) -> str:
     """When it starts, how sure that is, or why it is unknown."""
     if item.get("reason") in HOPELESS:
-        return "never, unless that is put right"
+        return NEVER
     at = instant(item.get("expected_start"))
     earliest, latest = (instant(item.get(f"expected_{end}")) for end in ("earliest", "latest"))
     begin = "" if earliest is None else _from_now(earliest, now)

@@ -17,7 +17,6 @@ from services.quota.wire.inbound import nanoseconds
 from services.whatif.changes import Changes, removable
 from services.whatif.manifests import Manifest, load_manifests
 from services.whatif.policies import Policies, policies_of
-from services.whatif.problems import never_starting, not_admitting
 from services.whatif.reading import (
     LOCAL,
     LoadedState,
@@ -35,6 +34,7 @@ from services.whatif.report import (
     submission_sentences,
     summary_line,
 )
+from services.whatif.validation.problems import never_starting, not_admitting
 from shared.contracts.kube.ages import duration
 from shared.contracts.messages.workloads import WorkloadState
 from shared.runtime.command import CommandError, Exit
@@ -155,9 +155,11 @@ class _Comparison:
 
     def problems(self, after: Simulation) -> Iterator[str]:
         """What the change leaves without a chance: queues, and new jobs."""
-        for _, problem in not_admitting(self.before, after, self.cluster):
+        for _, problem in not_admitting(
+            self.before, after, self.changed, self.cluster, guesses=True
+        ):
             yield problem
-        yield from never_starting(after, self.changed, self.changes.added)
+        yield from never_starting(after, self.changed, self.changes.added, guesses=True)
 
 
 async def _prepare(what: WhatIf, *, save_to: Path | None) -> _Comparison:

@@ -94,7 +94,7 @@ class ExpectedStart:
         if self.cut:
             return f"the forecast found no start in the {seconds:g} s that it may take"
         hours = int(HORIZON.total_seconds() // 3600)
-        return f"it does not start within {hours} hours in most of {self.futures} futures"
+        return f"it does not start within {hours} h in most of the {self.futures} futures that were played"
 
 
 def expected_start(

@@ -16,6 +16,7 @@ from services.quota.engine.facts import Key
 from services.quota.engine.model.amounts import show
 from services.quota.engine.model.state import Shard
 from services.quota.engine.views import explanation as engine_answer
+from services.quota.queries.misnamed import correction
 from shared.bus.port import Bus, BusError
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.explain import (
@@ -149,10 +150,15 @@ class Explainer:
             fair_shares=dict(told.shares),
             checks={name: check.state for name, check in checks.items()},
             check_messages={name: check.message for name, check in checks.items() if check.message},
-            remedy=told.remedy,
+            remedy=self._remedy(shard, state, told),
             requeue_at=None if told.requeue_at is None else _at(told.requeue_at),
             expected_start_unknown_because="" if holding else NO_DURATIONS,
         )
+
+    @staticmethod
+    def _remedy(shard: Shard, state: WorkloadState, told: engine_answer.Explanation) -> str:
+        misnamed = told.reason == "Misconfigured" and not told.cluster_queue
+        return (correction(shard, state) if misnamed else "") or told.remedy
 
     def _message(self, state: WorkloadState, told: engine_answer.Explanation) -> str:
         """The engine's message; during a back-off also the reason of the eviction."""

@@ -288,11 +288,13 @@ async def test_simulation_names_queues_without_a_chance_where_the_user_may_look(
         user: (await place.ask("/api/v1/simulate", user, {"remove": ["ClusterQueue/cq"]})).body
         for user in (ROOT, DANA)
     }
-    gone = "would admit nothing: Can't submit new workloads to clusterQueue"
+    gone = "would admit nothing: spec.clusterQueue: 'cq': there is no such ClusterQueue"
     assert {each.partition(gone)[0].strip() for each in told[ROOT]["problems"]} == {
         "LocalQueue team/main",
         "LocalQueue others/main",
     }
+    assert all("; there is none at all" in each for each in told[ROOT]["problems"])
+    assert not any(";" in each for each in told[DANA]["problems"]), "no names of other queues"
     assert {each.partition(gone)[0].strip() for each in told[DANA]["problems"]} == {
         "LocalQueue team/main"
     }

@@ -190,6 +190,14 @@ async def test_starts_are_one_forecast_of_which_each_sees_their_own(place: Place
     finish = {"success": True, "message": "", "at": now}
     more: dict[str, Any] = {"phase": "finished", "finish": finish}
     await place.site.workload("ended", admitted_at=now - timedelta(seconds=60), **more)
+    await place.site.workload("huge", cpu="999")
+    explain = "/api/v1/namespaces/team/workloads/huge/explain?forecast=true"
+
+    def is_decided(body: Any) -> bool:
+        return [each["reason"] for each in body["items"]] == ["ExceedsMaxQuota"]
+
+    [huge] = (await place.until(explain, 200, is_decided, token=ROOT)).body["items"]
+    assert huge["expected_start_unknown_because"] == "never, unless that is put right"
     known = await place.until(path, 200, lambda body: len(body["items"]) == 3, token=ROOT)
     assert [f"{each['namespace']}/{each['name']}" for each in known.body["items"]] == [
         "others/theirs",

@@ -62,7 +62,7 @@ def asked(manifests: list[Object], over: Callable[[], bool]) -> Any:
     request = SimulateRequest.model_validate({"manifests": manifests})
     change = ProposedChange(request, DEFAULT_POLICY, cluster="hub")
     empty = Snapshot(at=NOON)
-    return change.simulate(empty, History(), shows=lambda _: True, over=over)
+    return change.simulate(empty, History(), shows=lambda _: True, guesses=True, over=over)
 
 
 def test_question_of_many_decisions_ends_at_its_time_within_one_instant() -> None:

@@ -105,7 +105,7 @@ PLANNED: Final[dict[str, Case]] = {
     ),
     "a namespace without queues": planned(
         queued("q", "elsewhere"),
-        says=("'q': namespace elsewhere has no such LocalQueue, and none at all",),
+        says=("'q': namespace elsewhere has no such LocalQueue; there is none at all",),
         status=Exit.FAILED,
     ),
     "more CPUs than the queue will ever have": planned(
@@ -124,7 +124,9 @@ PLANNED: Final[dict[str, Case]] = {
     ),
     "a priority class that is not there": planned(
         job("one", 1, "urgent"),
-        says=('WorkloadPriorityClass "urgent" not found',),
+        says=(
+            "label kueue.x-k8s.io/priority-class: 'urgent': there is no such WorkloadPriorityClass; ",
+        ),
         status=Exit.FAILED,
     ),
     "a quantity with a unit in words": planned(
@@ -179,7 +181,10 @@ PLANNED: Final[dict[str, Case]] = {
     ),
     "a flavor that is not there": planned(
         with_flavors("ff"),
-        says=("references missing ResourceFlavor(s): ff; create the ResourceFlavor, or take it",),
+        says=(
+            "spec.resourceGroups[0].flavors[0].name: 'ff': there is no such ResourceFlavor; ",
+            "did you mean 'f'?",
+        ),
         status=Exit.FAILED,
     ),
     "a flavor twice": planned(
@@ -187,12 +192,18 @@ PLANNED: Final[dict[str, Case]] = {
     ),
     "an admission check that is not there": planned(
         cluster_queue(4, admissionChecksStrategy={"admissionChecks": [{"name": "scan"}]}),
-        says=("! ClusterQueue cq would admit nothing: ", "scan; create the AdmissionCheck"),
+        says=(
+            "! ClusterQueue cq would admit nothing: ",
+            "'scan': there is no such AdmissionCheck; ",
+        ),
         status=Exit.FAILED,
     ),
     "a LocalQueue without its ClusterQueue": planned(
-        local_queue("gone"),
-        says=("! LocalQueue team/other would admit nothing: ", "name one that exists"),
+        local_queue("c"),
+        says=(
+            "! LocalQueue team/other would admit nothing: ",
+            "spec.clusterQueue: 'c': there is no such ClusterQueue; did you mean 'cq'?",
+        ),
         status=Exit.FAILED,
     ),
     "a typo in a field": planned(

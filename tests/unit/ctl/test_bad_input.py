@@ -235,7 +235,7 @@ CASES: dict[str, Case] = {
     ),
     "a typo in a resource": Case(
         arguments=("get", "workload-s"),
-        says=("'workload-s': there is no such resource; did you mean workloads?", "there are "),
+        says=("'workload-s': there is no such resource; did you mean 'workloads'?", "there are "),
     ),
     "a resource that is like none": Case(
         arguments=("get", "foo"), says=("'foo': there is no such resource\n", "there are workloads")

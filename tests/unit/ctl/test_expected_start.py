@@ -9,7 +9,7 @@ from services.ctl.inspect.explain import expected
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LATE = {
     "expected_earliest": "2026-01-02T11:30:00Z",
-    "expected_start_unknown_because": "it does not start within 24 hours in most of 8 futures",
+    "expected_start_unknown_because": "it does not start within 24 h in most futures",
 }
 
 

@@ -44,3 +44,5 @@ export const REASONS = {
   "ClusterQueueDoesNotExist": ["A LocalQueue names a ClusterQueue that does not exist.", "Create it, or name another ClusterQueue."],
   "ClusterQueueIsInactive": ["The ClusterQueue of a LocalQueue is inactive.", "Read the condition `Active` of the ClusterQueue."],
 };
+export const HOPELESS = new Set(["ExceedsMaxQuota", "Misconfigured", "NoMatchingFlavor"]);
+export const NEVER = "never, unless that is put right";

@@ -21,6 +21,11 @@ from services.quota.engine.policy import Policy
 from services.quota.engine.scheduling.assignment_search import AssignmentSearch
 from services.quota.engine.scheduling.flavors import FIT, NO_FIT, PREEMPT, Assignment, no_fit_reason
 from services.quota.engine.scheduling.messages import PENDING_EVALUATION, PODS_NOT_READY
+from services.quota.engine.views.remedies import (
+    CORRECT_WHAT_IT_NAMES,
+    INACTIVE_REMEDIES,
+    REJECTION_REMEDIES,
+)
 
 NAMES_MAX: Final = 10
 """Workloads that one list of an explanation names, at most."""
@@ -104,7 +109,7 @@ def explain(shard: Shard, policy: Policy, w: Workload, now: int) -> Explanation:
             key=w.key,
             reason=wait_reason.reason,
             message=wait_reason.full_message(),
-            remedy=_REMEDIES.get(wait_reason.reason, "correct what the message names"),
+            remedy=REJECTION_REMEDIES.get(wait_reason.reason, CORRECT_WHAT_IT_NAMES),
         )
     state = _why_it_waits(shard, policy, cq, w, now)
     ranks = {v.key: _rank(cq, v) for v in cq.waiting.values()}
@@ -128,16 +133,6 @@ def explain(shard: Shard, policy: Policy, w: Workload, now: int) -> Explanation:
         remedy=state.remedy,
         requeue_at=w.requeue_at if w.requeue_at is not None and w.requeue_at > now else None,
     )
-
-
-_REMEDIES: Final = {
-    "Deactivated": "set spec.active to true",
-    "OnHold": "take the job off hold",
-    "AdmissionGated": "let the gates' owners remove them",
-    "Misconfigured": "correct what the message names",
-    "Suspended": "resume the LocalQueue",
-    "PendingEvaluation": "",
-}
 
 
 def _holding(w: Workload) -> Explanation:
@@ -172,22 +167,6 @@ _WHY_LENT: Final = {
     "priorities only (Any preempts them)",
 }
 
-INACTIVE_REMEDIES: Final = {
-    "Stopped": "resume the ClusterQueue",
-    "Terminating": "name another queue: this one is being deleted",
-    "FlavorNotFound": "create the ResourceFlavor, or take it out of the ClusterQueue",
-    "AdmissionCheckNotFound": "create the AdmissionCheck, or take it out of the ClusterQueue",
-    "AdmissionCheckInactive": "start the check's controller, or correct its parameters",
-    "MultipleMultiKueueAdmissionChecks": "leave one MultiKueue check in the ClusterQueue",
-    "MultiKueueAdmissionCheckAppliedPerFlavor": "take onFlavors off the MultiKueue check",
-    "MultiKueueWithProvisioningRequest": "leave one of the two checks in the ClusterQueue",
-    "TopologyNotFound": "take topologyName out of the ResourceFlavor",
-    "ConcurrentAdmissionNotSupported": "make the ClusterQueue anew without the policy",
-    "Unknown": "give one Cohort of the cycle another spec.parentName, or none",
-    "ClusterQueueDoesNotExist": "create its ClusterQueue, or name one that exists",
-    "ClusterQueueIsInactive": "correct its ClusterQueue, or name another one",
-}
-
 
 def _why_it_waits(
     shard: Shard, policy: Policy, cq: ClusterQueue, w: Workload, now: int
@@ -205,7 +184,7 @@ def _why_it_waits(
         text = "workload namespace doesn't match ClusterQueue selector"
         return _WaitingState("Misconfigured", text, "change the namespace's labels or the selector")
     if w.fact.inadmissible is not None:
-        return _WaitingState("Misconfigured", w.fact.inadmissible, "correct what the message names")
+        return _WaitingState("Misconfigured", w.fact.inadmissible, CORRECT_WHAT_IT_NAMES)
     weigher = AssignmentSearch(shard=shard, tree=cq.node.tree, policy=policy)
     assignment, targets = weigher.find(cq, w, None, None)
     if assignment.mode == NO_FIT or (assignment.mode == PREEMPT and not targets):
@@ -222,9 +201,7 @@ def _not_admitting(shard: Shard, cq: ClusterQueue, reason: str, why: str) -> _Wa
         if check is not None and check.inactive_message
     ]
     text = " ".join((f"ClusterQueue {cq.name} is inactive: {why}", "; ".join(messages))).rstrip()
-    return _WaitingState(
-        "Suspended", text, INACTIVE_REMEDIES.get(reason, "correct what the message names")
-    )
+    return _WaitingState("Suspended", text, INACTIVE_REMEDIES.get(reason, CORRECT_WHAT_IT_NAMES))
 
 
 def _short_of_quota(policy: Policy, cq: ClusterQueue, assignment: Assignment) -> _WaitingState:

@@ -5,6 +5,7 @@ import { asked, doubt } from "/asked.js";
 import { balances, bar, flows, legend, placesOf, treeOf } from "/balance.js";
 import { choice, spanOf } from "/chart.js";
 import { used } from "/pages/use.js";
+import { HOPELESS, NEVER } from "/reasons.js";
 
 const SHOWN_MAX = 200;
 const STARTS_MS = 30000;
@@ -92,7 +93,7 @@ function listed(rows, label, starts, positions) {
     element("th", { scope: "row" }, link(toWorkload(row), titleOf(row), { class: "name" }), element("span", { class: "sub" }, row.namespace)),
     cell(status(row.status)), element("td", { class: "why" }, row.reason || "", element("span", { class: "sub" }, plainly(row.message))),
     number(row.priority), element("td", { class: "number" }, since(row.createdAt)),
-    starts ? start(starts.of.get(key(row))) : null));
+    starts ? start(row, starts.of.get(key(row))) : null));
   return [table(label, heads, shown), rows.length > SHOWN_MAX ? note(`The first ${SHOWN_MAX} of ${rows.length}.`) : null].filter(Boolean);
 }
 
@@ -105,7 +106,8 @@ function foreseen(cluster, name) {
 
 const from = (at) => age(new Date().toISOString(), Date.parse(at));
 
-function start(each) {
+function start(row, each) {
+  if (HOPELESS.has(row.reason)) return element("td", { class: "number start", title: NEVER }, "never");
   if (!each) return element("td", { class: "number start" }, "–");
   // An earliest start that is near says nothing: it waits now.
   if (!each.expectedStart) return element("td", { class: "number start", title: "the forecast found no start" }, Date.parse(each.expectedEarliest) - Date.now() > LATE_MS ? `after ${from(each.expectedEarliest)}` : "unknown");

@@ -3,6 +3,7 @@ import { age, asking, cell, copyable, element, key, link, note, number, problem,
 import { inCluster, state } from "/state.js";
 import { asked, doubt } from "/asked.js";
 import { Unanswered, ask } from "/stream.js";
+import { HOPELESS, NEVER } from "/reasons.js";
 
 const AGAIN_MS = 4500; // What is said is at most five seconds old.
 const FORECAST_MS = 60000;
@@ -212,6 +213,7 @@ function held(shortage) {
 }
 
 function expected(item) {
+  if (HOPELESS.has(item.reason)) return NEVER;
   const from = (at) => age(new Date().toISOString(), Date.parse(at));
   const because = item.expected_start_unknown_because;
   if (!item.expected_start) {

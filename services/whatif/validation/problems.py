@@ -2,26 +2,24 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from itertools import chain
 from typing import Any, Final
 
 from services.classifier.conversion.convert import GROUP, convert
 from services.classifier.validation import validate
 from services.classifier.validation.names import subdomain
-from services.quota.engine.views.explanation import INACTIVE_REMEDIES
+from services.quota.engine.views.remedies import CORRECT_WHAT_IT_NAMES, INACTIVE_REMEDIES
 from services.quota.forecast import Simulation, Snapshot
 from services.quota.forecast.snapshot import Id
 from services.simulator.cluster.unknown_fields import BUILT_IN
 from services.simulator.cluster.unknown_fields import unknown_fields as unknown_by_schema
 from services.whatif.manifests import Manifest
-from services.whatif.unknown_fields import unknown_fields
+from services.whatif.validation.missing_names import missing_in_queue, missing_in_workload
+from services.whatif.validation.unknown_fields import unknown_fields
 from shared.contracts.kube import kinds
-from shared.contracts.kube.names import QUEUE
 from shared.contracts.kube.quantities import QuantityError, parse_quantity
 from shared.contracts.kueue.definitions import STORAGE, definition_of
 from shared.contracts.messages.observed import Observed
-from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.reasons import HOPELESS
 from shared.runtime.command import CommandError
 
@@ -104,16 +102,21 @@ def _quantities(path: str, node: Any) -> Iterator[tuple[str, str]]:
 
 
 def not_admitting(
-    before: Simulation, after: Simulation, cluster: str
+    before: Simulation, after: Simulation, changed: Snapshot, cluster: str, *, guesses: bool
 ) -> Iterator[tuple[str | None, str]]:
-    """Each queue that admits nothing because of a change: its namespace if it has one, and a sentence."""
+    """Each queue that admits nothing because of a change: its namespace if it has one, and a sentence.
+
+    `changed`: what `after` begins with. `guesses`: tell names that were probably meant.
+    """
     known = {title for title, _ in _inactive(before, cluster)}
     for title, (reason, message) in _inactive(after, cluster):
         if title not in known and reason not in _NO_PROBLEM:
             kind, _, name = title.partition(" ")
             namespace = name.partition("/")[0] if kind == kinds.LOCAL_QUEUE.kind else None
-            remedy = INACTIVE_REMEDIES.get(reason, "correct what the message names")
-            yield namespace, f"{title} would admit nothing: {message.rstrip('. ')}; {remedy}"
+            missing = "; ".join(missing_in_queue(changed, cluster, title, guesses=guesses))
+            remedy = INACTIVE_REMEDIES.get(reason, CORRECT_WHAT_IT_NAMES)
+            problem = missing or f"{message.rstrip('. ')}; {remedy}"
+            yield namespace, f"{title} would admit nothing: {problem}"
 
 
 def _inactive(course: Simulation, cluster: str) -> Iterator[tuple[str, tuple[str, str]]]:
@@ -126,7 +129,7 @@ def _inactive(course: Simulation, cluster: str) -> Iterator[tuple[str, tuple[str
 
 
 def never_starting(
-    simulation: Simulation, snapshot: Snapshot, added: Iterable[Id]
+    simulation: Simulation, snapshot: Snapshot, added: Iterable[Id], *, guesses: bool
 ) -> Iterator[str]:
     """One sentence for each new workload that cannot start as things are, and what to do."""
     for ident in added:
@@ -136,20 +139,6 @@ def never_starting(
         state = snapshot.workloads[ident]
         owner = "Workload" if state.owner is None else state.owner.kind
         name = state.name if state.owner is None else state.owner.name
-        problem = _missing_queue(snapshot, state) or f"{told.message.rstrip('. ')}; {told.remedy}"
+        missing = missing_in_workload(snapshot, state, guesses=guesses)
+        problem = missing or f"{told.message.rstrip('. ')}; {told.remedy}"
         yield f"{owner} {state.namespace}/{name} would wait forever: {problem}"
-
-
-def _missing_queue(snapshot: Snapshot, state: WorkloadState) -> str:
-    """What is wrong with the name of its queue; empty if there is such a LocalQueue."""
-    names = sorted(
-        each.name
-        for each in snapshot.of(kinds.LOCAL_QUEUE, state.cluster)
-        if each.namespace == state.namespace
-    )
-    if state.queue in names:
-        return ""
-    where = f"label {QUEUE}: {state.queue!r}: namespace {state.namespace} has no such LocalQueue"
-    if close := get_close_matches(state.queue, names, n=1):
-        return f"{where}; did you mean {close[0]!r}?"
-    return f"{where}; there are {', '.join(names)}" if names else f"{where}, and none at all"

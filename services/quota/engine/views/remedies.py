@@ -1,0 +1,31 @@
+"""What a user can do about a workload or a queue that waits for a person."""
+
+from typing import Final
+
+CORRECT_WHAT_IT_NAMES: Final = "correct what the message names"
+
+REJECTION_REMEDIES: Final = {
+    "Deactivated": "set spec.active to true",
+    "OnHold": "take the job off hold",
+    "AdmissionGated": "let the gates' owners remove them",
+    "Suspended": "resume the LocalQueue",
+    "PendingEvaluation": "",
+}
+"""By reason, for workloads that may not enter a ClusterQueue."""
+
+INACTIVE_REMEDIES: Final = {
+    "Stopped": "resume the ClusterQueue",
+    "Terminating": "name another queue: this one is being deleted",
+    "FlavorNotFound": "create the ResourceFlavor, or take it out of the ClusterQueue",
+    "AdmissionCheckNotFound": "create the AdmissionCheck, or take it out of the ClusterQueue",
+    "AdmissionCheckInactive": "start the check's controller, or correct its parameters",
+    "MultipleMultiKueueAdmissionChecks": "leave one MultiKueue check in the ClusterQueue",
+    "MultiKueueAdmissionCheckAppliedPerFlavor": "take onFlavors off the MultiKueue check",
+    "MultiKueueWithProvisioningRequest": "leave one of the two checks in the ClusterQueue",
+    "TopologyNotFound": "take topologyName out of the ResourceFlavor",
+    "ConcurrentAdmissionNotSupported": "make the ClusterQueue anew without the policy",
+    "Unknown": "give one Cohort of the cycle another spec.parentName, or none",
+    "ClusterQueueDoesNotExist": "create its ClusterQueue, or name one that exists",
+    "ClusterQueueIsInactive": "correct its ClusterQueue, or name another one",
+}
+"""By the reason why a ClusterQueue or LocalQueue is inactive."""
