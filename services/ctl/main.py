@@ -10,7 +10,8 @@ from shared.runtime.command import CommandError, Exit, surroundings_error
 
 EPILOG: Final = (
     "Exit status: 0 done, 1 the answer is no (a check failed, a service ended by itself), "
-    "2 wrong option, file or manifest, 3 NATS or the cluster does not answer, 130 interrupted."
+    "2 wrong option, file or manifest, 3 NATS or the cluster does not answer, 130 interrupted. "
+    "`plan` has its own: see its help."
 )
 
 app = typer.Typer(

@@ -206,6 +206,12 @@ async def test_empty_results_and_missing_services_have_messages_and_statuses(
     stranger = error_of(await office.sluice("get", "cq", "other"))
     assert (str(stranger), stranger.status) == ("clusterqueue other: not found", Exit.FAILED)
 
+    await office.bus.publish(Synced(cluster="hub", epoch="1", kinds=[], at=datetime.now(UTC)))
+    for command in (("get", "wl"), ("plan", "--remove", "clusterqueue/cq")):
+        wrong = error_of(await office.sluice(*command, "--cluster", "hubb"))
+        assert "--cluster hubb: no watcher has listed such a cluster; did you mean 'hub'?" in str(
+            wrong
+        )
     silent = error_of(await office.sluice("explain", "team/b"))
     assert silent.status == Exit.UNREACHABLE
     assert "nobody answers" in str(silent)
@@ -313,6 +319,8 @@ async def test_preempted_command_reads_the_log_of_decisions(office: Office) -> N
         assert lines[1].split()[1:4] == ["team/job-a", "cq", "team/job-b"]
     nobody = await office.sluice("who-preempted", "team/b")
     assert "Nobody preempted team/b" in nobody.stderr
+    stranger = error_of(await office.sluice("who-preempted", "team/c"))
+    assert str(stranger) == "team/c: the logs know nothing of it"
 
 
 async def test_doctor_names_problems_and_advice(deciding: Office) -> None:

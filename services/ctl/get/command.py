@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from services.ctl.connect.reader import open_reader, utc_now
+from services.ctl.get.clusters import check_cluster
 from services.ctl.get.resources import RESOURCES, Column, Resource, Row, resource_named
 from services.ctl.get.selectors import Selects, selector
 from services.ctl.get.snapshot import Json, ObjectKey, Snapshot
@@ -18,6 +19,7 @@ from services.ctl.get.table import Table, coloured
 from services.ctl.get.workloads import POSITION, queue_order
 from shared.bus.stream_reader import SUFFIX, Seen, SilentError, StreamReader, StreamReaderError
 from shared.contracts import rpc
+from shared.contracts.subjects import synced_filter
 from shared.runtime.command import CommandError, Exit
 from shared.runtime.suggestions import did_you_mean
 
@@ -91,6 +93,9 @@ async def get(query: Query, *, watch: bool, url: str | None, directory: Path) ->
         snapshot = await read(reader, inputs)
         rows = query.rows(snapshot, utc_now())
         rows = await _with_positions(reader, query, rows)
+        if not rows and query.cluster is not None:
+            listed = await read(reader, [("OBSERVED", synced_filter())])
+            check_cluster(query.cluster, listed.synced)
     if not rows and query.name is not None:
         raise _not_found(query)
     if not rows and query.output not in {"json", "yaml"}:

@@ -12,6 +12,7 @@ from services.ctl.get.table import Table, coloured
 from shared.bus.stream_reader import Seen, StreamReader
 from shared.contracts.kube.ages import duration
 from shared.contracts.subjects import subject_pattern
+from shared.runtime.command import CommandError, Exit
 
 Json = dict[str, Any]
 HEADER = ("AGO", "WORKLOAD", "CLUSTERQUEUE", "PREEMPTED BY", "MESSAGE")
@@ -82,23 +83,37 @@ async def who_preempted(
     print("\n".join(Table(HEADER, colours=coloured()).lines(rows)))
 
 
+async def _names(reader: StreamReader, workload: tuple[str, str]) -> set[str]:
+    """Names of the Workloads for which `workload` stands, as far as their states are in the log."""
+    namespace, name = workload
+    # A job's name stands for all its workloads, finished ones included.
+    return {
+        str(message.body["name"])
+        for message in await reader.replay(
+            "WORKLOADS", subject_pattern("workload", namespace=namespace)
+        )
+        if name in {message.body["name"], (message.body.get("owner") or {}).get("name")}
+    }
+
+
 async def _read(
     reader: StreamReader, workload: tuple[str, str] | None, namespace: str | None
 ) -> list[Preemption]:
-    if workload is not None:
-        namespace = workload[0]
+    """The preemptions that were asked for. Raises `CommandError` for a workload that no log knows."""
     if workload is None:
-        return preemptions(
-            await reader.replay("ADMISSIONS", subject_pattern("admission", namespace=namespace))
-        )
-    names = {workload[1]}
-    # A job's name stands for all its workloads, finished ones included.
-    for message in await reader.replay(
-        "WORKLOADS", subject_pattern("workload", namespace=namespace)
-    ):
-        if (message.body.get("owner") or {}).get("name") == workload[1]:
-            names.add(str(message.body["name"]))
+        filters = [subject_pattern("admission", namespace=namespace)]
+        return preemptions(await reader.replay("ADMISSIONS", *filters))
+    names = await _names(reader, workload)
     filters = [
-        subject_pattern("admission", namespace=namespace, name=name) for name in sorted(names)
+        subject_pattern("admission", namespace=workload[0], name=name)
+        for name in sorted(names | {workload[1]})
     ]
-    return preemptions(await reader.replay("ADMISSIONS", *filters))
+    decisions = await reader.replay("ADMISSIONS", *filters)
+    if not (names or decisions):
+        raise CommandError(
+            "/".join(workload),
+            "the logs know nothing of it",
+            hint="give the name of a job or of its Workload; `sluice get workloads -A` lists them",
+            status=Exit.FAILED,
+        )
+    return preemptions(decisions)

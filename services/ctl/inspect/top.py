@@ -158,7 +158,17 @@ def _table(queues: list[QueueLine]) -> "Table":
     from rich.text import Text  # noqa: PLC0415
 
     table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
-    for title in ("QUEUE", "COHORT", "PENDING", "RESERVING", "ADMITTED", "USE OF NOMINAL QUOTA"):
+    several = len({queue.cluster for queue in queues}) > 1
+    clusters = ("CLUSTER",) if several else ()
+    for title in (
+        *clusters,
+        "QUEUE",
+        "COHORT",
+        "PENDING",
+        "RESERVING",
+        "ADMITTED",
+        "USE OF NOMINAL QUOTA",
+    ):
         table.add_column(title, justify="right" if title.endswith(("ING", "TED")) else "left")
     for queue in queues:
         bars = Text("\n").join(
@@ -173,7 +183,8 @@ def _table(queues: list[QueueLine]) -> "Table":
         style = "" if queue.active else "dim"
         name = queue.name + ("" if queue.active else " (inactive)")
         counts = map(str, (queue.pending, queue.reserving, queue.admitted))
-        table.add_row(name, queue.cohort, *counts, bars, style=style)
+        cluster = (queue.cluster,) if several else ()
+        table.add_row(*cluster, name, queue.cohort, *counts, bars, style=style)
     return table
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from services.ctl.connect.reader import open_reader, utc_now
+from services.ctl.get.clusters import check_cluster
 from services.ctl.get.table import Table
 from services.quota.forecast import Arrival, Simulation, Snapshot
 from services.quota.forecast.history import UNKNOWN_SECONDS
@@ -110,6 +111,12 @@ async def plan(what: WhatIf, *, output: str) -> Exit:
 
     Returns `Exit.FAILED` if there is anything to print.
     """
+    if not (what.manifests or what.remove or what.lost_spoke):
+        raise CommandError(
+            "sluice plan",
+            "no change is given",
+            hint="give a file with -f, an object with --remove, or a spoke with --lost-spoke",
+        )
     comparison = await _prepare(what, save_to=None)
     before, after = (
         course.run(until=comparison.start) for course in (comparison.before, comparison.after)
@@ -165,6 +172,10 @@ class _Comparison:
 async def _prepare(what: WhatIf, *, save_to: Path | None) -> _Comparison:
     # Wrong input is told before anything is read.
     manifests: list[Manifest] = load_manifests(what.manifests)
+    if what.manifests and not manifests:
+        raise CommandError(
+            " ".join(map(str, what.manifests)), "holds no objects", hint="nothing would change"
+        )
     removals = [removable(name) for name in what.remove]
     rules = None if what.rules is None else _rules(what.rules)
     policies = policies_of(what.configuration)
@@ -174,6 +185,7 @@ async def _prepare(what: WhatIf, *, save_to: Path | None) -> _Comparison:
         save(loaded, save_to)
     changes = Changes(rules=rules, policy=policies.classifier)
     cluster = LOCAL if what.state is not None and what.state.is_dir() else what.cluster
+    check_cluster(cluster, {each.cluster for each in loaded.snapshot.observed.values()})
     changed = loaded.snapshot.copy()
     changes.apply(changed, manifests, cluster=cluster)
     for removal in removals:

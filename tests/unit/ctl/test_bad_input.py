@@ -77,6 +77,17 @@ CASES: dict[str, Case] = {
         says=("kind: Gadget of v1 is not one that sluice applies", "there are Namespace"),
         status=Exit.NO_PLAN,
     ),
+    "a plan without a change": Case(
+        arguments=("plan", "--state", "{state}"),
+        says=("plan: no change is given", "-f, an object with --remove, or a spoke with --lost-"),
+        status=Exit.NO_PLAN,
+    ),
+    "a manifest without objects": Case(
+        arguments=("plan", "-f", "{file}"),
+        text="# nothing yet\n",
+        says=("config.yaml: holds no objects",),
+        status=Exit.NO_PLAN,
+    ),
     "a removal that is no object": Case(
         arguments=("plan", "--remove", "pod/x"),
         says=("--remove pod/x: is no KIND/NAME", "KIND is one of clusterqueue"),

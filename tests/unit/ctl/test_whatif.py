@@ -103,7 +103,7 @@ def test_a_removed_queue_leaves_its_jobs_waiting(file: Any, sluice: Sluice) -> N
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--state", "nowhere"), "there is no such file"),
+        (("--state", "nowhere", "--remove", "clusterqueue/cq"), "there is no such file"),
         (("--remove", "pod/x"), "is no KIND/NAME"),
         (("--remove", "clusterqueue/other"), "there is no such object"),
         (("--nonsense",), "No such option: --nonsense"),
@@ -170,7 +170,8 @@ def test_simulation_counts_requests_as_configured(file: Any, sluice: Sluice) -> 
 def test_unusable_configuration_fails_the_plan(file: Any, sluice: Sluice) -> None:
     state = file("state/q.yaml", *CONFIGURATION_KINDS, cluster_queue(4)).parent
     document = file("c.yaml", {"kind": "Configuration", "fairShraing": {}})
-    status, _, err = sluice("plan", "--state", state, "--configuration", document)
+    removed = ("--remove", "clusterqueue/cq")
+    status, _, err = sluice("plan", "--state", state, "--configuration", document, *removed)
     assert (status, "fairShraing" in err) == (255, True), err
 
 

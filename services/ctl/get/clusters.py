@@ -1,0 +1,17 @@
+"""Clusters that the logs speak of."""
+
+from collections.abc import Iterable
+
+from shared.runtime.command import CommandError, Exit
+from shared.runtime.suggestions import one_of
+
+
+def check_cluster(cluster: str, known: Iterable[str]) -> None:
+    """Raise `CommandError` if no watcher has listed this cluster, though others have been listed."""
+    names = set(known)
+    if names and cluster not in names:
+        raise CommandError(
+            f"--cluster {cluster}",
+            f"no watcher has listed such a cluster; {one_of(cluster, names)}",
+            status=Exit.WRONG_INPUT,
+        )
