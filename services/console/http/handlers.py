@@ -128,16 +128,16 @@ def console_app(
         "/openapi.json": ("GET", handlers.openapi),
     }
     offered = sign_in or SignIn()
-    guard = partial(
-        _with_errors_handled, local_only=local_only, headers=offered.headers(SECURITY_HEADERS)
-    )
+    headers = offered.headers(SECURITY_HEADERS)
+    guard = partial(_with_errors_handled, local_only=local_only, headers=headers)
     routes = [
         Route(path, guard(path, answer), methods=[method])
         for path, (method, answer) in answers.items()
     ]
     routes += [Route(path, guard(path, _file(file))) for path, file in _static_files()]
     routes.append(Route("/sign-in.json", guard("/sign-in.json", _told(offered.options()))))
-    return Starlette(routes=routes, exception_handlers={HTTPException: _no_such_route})
+    lost = partial(_no_such_route, page=_file(STATIC / "index.html"), headers=headers)
+    return Starlette(routes=routes, exception_handlers={HTTPException: lost})
 
 
 def visibility_app(
@@ -189,11 +189,20 @@ def _refused(refusal: StatusError) -> Response:
     return JSONResponse(refusal.status(), status_code=refusal.code, headers=headers)
 
 
-async def _no_such_route(_request: Request, error: Exception) -> Response:
-    """A path or a method that does not exist."""
+async def _no_such_route(
+    request: Request,
+    error: Exception,
+    *,
+    page: Handler | None = None,
+    headers: dict[str, str] = SECURITY_HEADERS,
+) -> Response:
+    """A path or a method that does not exist. A browser gets the `page`, which says so in words."""
     found = isinstance(error, HTTPException) and error.status_code == ConsoleRule.NO_METHOD.code
     response = _refused(StatusError(ConsoleRule.NO_METHOD if found else ConsoleRule.NO_PATH))
-    response.headers.update(SECURITY_HEADERS)
+    if page is not None and not found and "text/html" in request.headers.get("accept", ""):
+        response = await page(request)
+        response.status_code = ConsoleRule.NO_PATH.code
+    response.headers.update(headers)
     return response
 
 

@@ -15,6 +15,7 @@ from typing import Final
 
 from services.ctl.connect.cluster import check_kubeconfig, refused
 from services.ctl.connect.reader import STATE_FILE, unreachable
+from services.ctl.dev.disk import watch_disk
 from services.ctl.dev.readiness import HOST, answers, listens
 from services.ctl.dev.secure import Secured, secure
 from services.ctl.dev.signals import until_signalled
@@ -479,7 +480,7 @@ async def serve(options: DevOptions, say: Say) -> int:
         async with running(options, say) as system:
             for line in addresses(system):
                 say(line)
-            await asyncio.Event().wait()
+            await watch_disk(options.directory, say)
         return Exit.OK
 
     return await until_signalled(forever(), terminated=Exit.OK)

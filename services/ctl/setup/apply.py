@@ -3,7 +3,14 @@
 from collections.abc import Sequence
 
 from services.whatif.manifests import Manifest
-from shared.kube.port import AlreadyExistsError, Kube, KubeError, RefusedError, UnavailableError
+from shared.kube.port import (
+    AlreadyExistsError,
+    Kube,
+    KubeError,
+    NotFoundError,
+    RefusedError,
+    UnavailableError,
+)
 from shared.runtime.command import CommandError, Exit
 
 
@@ -29,6 +36,12 @@ async def apply_manifest(kube: Kube, manifest: Manifest) -> None:
     except UnavailableError as error:
         raise CommandError(
             manifest.source, f"{manifest.title}: {error}", status=Exit.UNREACHABLE
+        ) from error
+    except NotFoundError as error:
+        raise CommandError(
+            manifest.source,
+            f"{manifest.title}: {error}",
+            hint="create what it says is missing, or add its manifest to these",
         ) from error
     except KubeError as error:
         raise CommandError(manifest.source, f"{manifest.title}: {error}") from error

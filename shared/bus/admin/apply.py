@@ -105,6 +105,7 @@ async def apply_at(
     patience: Patience | None = None,
 ) -> Report:
     """Connect to `url`, `apply`, disconnect. Raises `UnavailableError` without an answer."""
+    causes: list[Exception] = []
     try:
         nc = await nats.connect(
             url.split(","),
@@ -112,13 +113,13 @@ async def apply_at(
             # Without these the library tries for two minutes, and prints a traceback each time.
             max_reconnect_attempts=1,
             reconnect_time_wait=AGAIN_SECONDS,
-            error_cb=_silent,
+            error_cb=partial(_note, causes),
             connect_timeout=CONNECT_SECONDS,
             name="sluice bus apply",
             **access.options(),
         )
     except (OSError, NatsError, ValueError) as error:
-        raise UnavailableError(f"cannot connect: {error!r}") from error
+        raise UnavailableError(f"cannot connect: {_said([*causes, error][0])}") from error
     try:
         return await apply(
             nc, rebuild=rebuild, replicas=replicas, cluster=cluster, patience=patience
@@ -127,8 +128,14 @@ async def apply_at(
         await nc.close()
 
 
-async def _silent(_error: Exception) -> None:
-    """The last error is raised, in one sentence."""
+def _said(error: Exception) -> str:
+    """In words: the library says only that there are no servers, where it tells why before."""
+    return (error.strerror if isinstance(error, OSError) else str(error)) or repr(error)
+
+
+async def _note(causes: list[Exception], error: Exception) -> None:
+    """Keep it: what is raised in the end does not tell it."""
+    causes.append(error)
 
 
 async def _apply_one(

@@ -85,6 +85,17 @@ async def test_errors_have_the_form_of_kubernetes_status(place: Place) -> None:
     }
 
 
+@pytest.mark.parametrize("path", ["/workloadz", "/api/v1/nothing", "/workloads.css"])
+async def test_browser_gets_a_page_that_says_so_where_there_is_none(
+    place: Place, path: str
+) -> None:
+    browser = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    async with place.session.get(place.url + path, headers=browser) as response:
+        assert (response.status, response.content_type) == (404, "text/html")
+        assert "script-src 'self'" in response.headers["Content-Security-Policy"]
+        assert "/app.js" in await response.text()
+
+
 # Who may see what ----------------------------------------------------------------------------------
 
 

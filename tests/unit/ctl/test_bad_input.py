@@ -290,6 +290,11 @@ CASES: dict[str, Case] = {
         says=("NATS at nats://127.0.0.1:9: ", "is it running?"),
         status=Exit.UNREACHABLE,
     ),
+    "a NATS server that is not there, for the streams": Case(
+        arguments=("bus", "apply", "--nats-url", "nats://127.0.0.1:9"),
+        says=("NATS at nats://127.0.0.1:9: cannot connect: Connect call failed", "is it running?"),
+        status=Exit.UNREACHABLE,
+    ),
     "a NATS server of another scheme": Case(
         arguments=("get", "wl", "--nats-url", "http://127.0.0.1:9"),
         says=("NATS at http://127.0.0.1:9: ",),
