@@ -39,6 +39,8 @@ async def steer(
         )
     if keep_running and kind is kinds.WORKLOAD:
         raise CommandError("--keep-already-running", "is for queues: a workload runs or does not")
+    if kind.namespaced and "/" in name:
+        namespace, _, name = name.partition("/")  # As the commands that look have it.
     kube = cluster.open()
     place = namespace if kind.namespaced else None
     try:

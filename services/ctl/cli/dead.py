@@ -37,7 +37,7 @@ def list_letters(
     directory: Directory = Path(".sluice"),
 ) -> None:
     """List the open letters, the oldest first."""
-    from services.ctl.admin.dead_list import show_list  # noqa: PLC0415
+    from services.ctl.admin.dead_reading import show_list  # noqa: PLC0415
 
     as_json = one_of(output, "table", "json") == "json"
     run_async(show_list(as_json=as_json, url=nats_url, directory=directory))
@@ -53,7 +53,7 @@ def show(
     directory: Directory = Path(".sluice"),
 ) -> None:
     """Show a letter whole: reason, message, what quota holds for its workload, what to do."""
-    from services.ctl.admin.dead_letters import show_letters  # noqa: PLC0415
+    from services.ctl.admin.dead_reading import show_letters  # noqa: PLC0415
 
     as_json = one_of(output, "text", "json") == "json"
     run_async(show_letters(letter, as_json=as_json, url=nats_url, directory=directory))

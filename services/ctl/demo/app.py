@@ -86,7 +86,7 @@ class _Demo:
             speed=options.speed,
             seed=options.seed,
         )
-        verdict = "demo: failed: interrupted"
+        verdict, status = "demo: failed: interrupted", Exit.FAILED
         try:
             async with running(dev, lambda text: self._say(f"demo: {text}")) as system:
                 for line in addresses(system)[:-1]:
@@ -106,13 +106,14 @@ class _Demo:
                     self._say("demo: left running; Ctrl-C stops it")
                     await asyncio.Event().wait()
         except CommandError as error:
-            verdict = f"demo: failed: {error}"
-            self._say(error.hint)
+            verdict, status = f"demo: failed: {error}", error.status
+            if error.hint:
+                self._say(f"demo: {error.hint}")
         except asyncio.CancelledError:
             if not options.keep:
                 verdict = "demo: failed: interrupted"
         self._say(verdict)
-        return Exit.OK if verdict.startswith("demo: ok") else Exit.FAILED
+        return Exit.OK if verdict.startswith("demo: ok") else status
 
     def _verdict(self, wrong: list[str]) -> str:
         seconds = asyncio.get_running_loop().time() - self._began

@@ -18,7 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from services.ctl.admin.dead_list import show_list
+from services.ctl.admin.dead_reading import show_list
 from services.ctl.connect.reader import nats_url_of, open_reader
 from services.ctl.doctor.command import doctor
 from services.ctl.get.command import Query, get

@@ -99,7 +99,10 @@ def test_read_only_command_imports_no_slow_package(command: tuple[str, ...]) -> 
     assert HEAVY & imported_packages(command) == set()
 
 
-@pytest.mark.parametrize("command", [("dead", "list", *NOBODY), ("hosts", *NOBODY)])
+@pytest.mark.parametrize(
+    "command",
+    [("dead", "list", *NOBODY), ("dead", "show", "1", *NOBODY), ("hosts", *NOBODY)],
+)
 def test_command_that_checks_messages_imports_no_library_of_services(
     command: tuple[str, ...],
 ) -> None:

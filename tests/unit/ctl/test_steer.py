@@ -119,6 +119,9 @@ async def test_the_command_writes_through_a_kubeconfig(tmp_path: Path) -> None:
     await simulator.start()
     local = LocalKube(simulator.api)
     await make(local, kinds.CLUSTER_QUEUE, "cq", CLUSTER_QUEUE, namespace=None)
+    await make(local, kinds.NAMESPACE, "others", {}, namespace=None)
+    queue = {"clusterQueue": "cq"}
+    await make(local, kinds.LOCAL_QUEUE, "main", queue, namespace="others")
     kubeconfig = tmp_path / "kubeconfig"
     config = yaml.safe_load(simulator.kubeconfig())
     config["clusters"].append({"name": "dead", "cluster": {"server": "http://127.0.0.1:9"}})
@@ -128,17 +131,19 @@ async def test_the_command_writes_through_a_kubeconfig(tmp_path: Path) -> None:
     known = {"kubeconfig": str(kubeconfig), "context": "simulator"}
     (tmp_path / "state.json").write_text(json.dumps(known))
 
-    async def run(word: str, **more: Any) -> str:
+    async def run(word: str, name: str = "cq", **more: Any) -> str:
         options: dict[str, Any] = {
             "namespace": "team", "stop": True, "keep_running": False,
             "cluster": ClusterChoice(kubeconfig=kubeconfig, context="simulator"), **more,
         }  # fmt: skip
-        return await steer(word, "cq", **options)
+        return await steer(word, name, **options)
 
     try:
         assert (await run("cq")).startswith("clusterqueue cq stopped")
         obj = await local.get(kinds.CLUSTER_QUEUE, None, "cq")
         assert obj["spec"]["stopPolicy"] == "HoldAndDrain"
+        full = await run("localqueue", "others/main")
+        assert full.startswith("localqueue others/main stopped")
         with pytest.raises(CommandError, match="flavors: cannot be stopped"):
             await run("flavors")
         with pytest.raises(CommandError, match="is for queues"):
