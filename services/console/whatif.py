@@ -108,7 +108,6 @@ class ProposedChange:
                 raise StatusError(ConsoleRule.SLOW, retry_after_seconds=60)
         if unusable:
             raise StatusError(ConsoleRule.CHANGE, problem=unusable[0])
-        new = [after.results[ident] for ident in changes.added if ident in after.results]
         start = nanoseconds(snapshot.at)
         was, is_ = (
             CourseFigures.model_validate(as_json(outcome_of(course, start=start)))
@@ -118,7 +117,7 @@ class ProposedChange:
             changes=list(dict.fromkeys(changes.notes)),
             before=was,
             after=is_,
-            submitted=list(submission_sentences(new)),
+            submitted=list(submission_sentences(after, changes.added)),
             problems=[
                 *(
                     problem

@@ -81,8 +81,8 @@ async def read(
         *await reader.replay("ADMISSIONS", since=begin),
         *await reader.replay("WORKLOADS", since=begin),
     ]
-    submission_sentences = ((LOG_PREFIX + seen.subject, seen.body) for seen in history)
-    messages = chain(((seen.subject, seen.body) for seen in present), submission_sentences)
+    earlier = ((LOG_PREFIX + seen.subject, seen.body) for seen in history)
+    messages = chain(((seen.subject, seen.body) for seen in present), earlier)
     return _loaded(at, messages if over is None else _until(over, messages), keep=keep)
 
 

@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from services.quota.engine.facts import Admit, Evict, Preempt, Reserve
-from services.quota.forecast import SimulatedWorkload, Simulation
+from services.quota.forecast import Simulation
+from services.quota.forecast.snapshot import Id
 from shared.contracts.kube.ages import duration
 
 SECOND: Final = 1_000_000_000
@@ -167,13 +168,18 @@ def _initial_decisions(course: Simulation) -> Iterator[tuple[str, str]]:
                 pass
 
 
-def submission_sentences(fates: Iterable[SimulatedWorkload]) -> Iterator[str]:
-    """One sentence for each workload: when it starts, or why it does not."""
-    for fate in fates:
+def submission_sentences(course: Simulation, added: Iterable[Id]) -> Iterator[str]:
+    """One sentence for each workload of the change: when it starts, or why it does not."""
+    for ident in added:
+        fate = course.results.get(ident)
+        if fate is None:
+            continue
         if fate.started_at is not None:
             wait = (fate.started_at - fate.submitted_at) / SECOND
             when = "at once" if wait <= 0 else f"after {duration(wait)}"
             stops = f", preempted {fate.preemptions} times" if fate.preemptions else ""
             yield f"{fate.key} starts {when} in ClusterQueue {fate.cluster_queue}{stops}"
         else:
-            yield f"{fate.key} does not start: {fate.reason or 'nothing was decided about it'}"
+            told = course.engine.explain(*ident)
+            why = fate.reason if told is None else f"{told.reason}: {told.message}"
+            yield f"{fate.key} does not start: {why}"

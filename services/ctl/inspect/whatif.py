@@ -85,7 +85,7 @@ async def simulate(what: WhatIf, *, output: str, save_to: Path | None) -> Exit:
     before_figures, after_figures = (
         outcome_of(course, start=comparison.start) for course in (comparison.before.run(), after)
     )
-    new = [after.results[ident] for ident in changes.added if ident in after.results]
+    submitted = list(submission_sentences(after, changes.added))
     problems = list(comparison.problems(after))
     status = Exit.FAILED if problems else Exit.OK
     if output == "json":
@@ -93,12 +93,12 @@ async def simulate(what: WhatIf, *, output: str, save_to: Path | None) -> Exit:
             "changes": changes.notes,
             "before": as_json(before_figures),
             "after": as_json(after_figures),
-            "submitted": list(submission_sentences(new)),
+            "submitted": submitted,
             "problems": problems,
         }
         print(json.dumps(answer, indent=4))
         return status
-    for line in (*changes.notes, *submission_sentences(new), *(f"! {each}" for each in problems)):
+    for line in (*changes.notes, *submitted, *(f"! {each}" for each in problems)):
         print(line)
     for line in Table(HEADER).lines(list(rows(before_figures, after_figures))):
         print(line)

@@ -37,6 +37,15 @@ def test_job_that_never_fits_is_reported_with_its_reason(file: Any, sluice: Slui
     assert out.splitlines()[-2].split()[-1] == "1", "told under NEVER"
 
 
+def test_job_in_a_stopped_queue_is_reported_with_what_stops_it(file: Any, sluice: Sluice) -> None:
+    stopped = cluster_queue(4, stopPolicy="Hold")
+    state = file("state/q.yaml", *CONFIGURATION_KINDS, stopped).parent
+
+    _, out, _ = sluice("simulate", "--state", state, "-f", file("jobs.yaml", job("one", 1)))
+
+    assert "does not start: Suspended: ClusterQueue cq is inactive" in out
+
+
 def test_more_quota_is_shown_before_and_after(file: Any, sluice: Sluice) -> None:
     state = file(
         "state/q.yaml", *CONFIGURATION_KINDS, cluster_queue(4), job("one", 3), job("two", 3)
