@@ -7,7 +7,11 @@ MACHINES: Final = "sluicegate.dev/machines"
 """Answered by the provisioner: a run starts when its machines are ready."""
 
 MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
-"""Answered by the dispatcher: a job runs on another cluster. The name is Kueue's."""
+"""Answered by the dispatcher: a job runs on another cluster. The name is Kueue's.
+
+Also `spec.managedBy` of a job that runs elsewhere, or the field that its kind has for it: its own controller
+ignores it here.
+"""
 
 MULTIKUEUE_DISPATCHER_PREFIX: Final = "kueue.x-k8s.io/multikueue-dispatcher-"
 """Before `all-at-once` and `incremental` in `multiKueue.dispatcherName` of Kueue's Configuration."""

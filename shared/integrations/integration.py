@@ -8,9 +8,9 @@ from functools import cache, cached_property
 from itertools import islice
 from typing import Final
 
+from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.kube.bodies import annotations_of, labels_of, map_at, maps_at, spec_of
 from shared.contracts.kube.kinds import POD, TASK_RUN, Kind, Object
-from shared.contracts.kube.names import MANAGER
 from shared.contracts.kueue.integrations import Integration as Document
 from shared.contracts.messages.workloads import Finish, Members
 from shared.integrations.compiled import Compiled, PodGroupsPlan, Slot, compiled
@@ -337,7 +337,7 @@ class Integration:
 
     def runs_elsewhere(self, obj: Object) -> bool:
         """Whether the object says that MultiKueue runs it on another cluster."""
-        return bool(found(obj, self.managed_by) == MANAGER)
+        return bool(found(obj, self.managed_by) == MULTIKUEUE)
 
     def reclaimable(self, obj: Object) -> dict[str, int]:
         """Pod set to the number of its pods that finished and will not run again."""

@@ -2,10 +2,10 @@
 
 from typing import Any, Final
 
+from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.names import (
-    MANAGER,
     PREBUILT_WORKLOAD,
     PRIORITY_CLASS_LABEL,
     QUEUE,
@@ -333,7 +333,7 @@ async def is_managed_elsewhere(field: Field) -> None:
     """Say that another controller runs it, and start it."""
     obj = await field.create(
         {**(field.running["Job"] | {}), "metadata": {"name": "else", "namespace": TENANT,
-         "labels": {QUEUE: "full"}}, "spec": {**_spec(field.running["Job"]), "managedBy": MANAGER},
+         "labels": {QUEUE: "full"}}, "spec": {**_spec(field.running["Job"]), "managedBy": MULTIKUEUE},
          "status": {}}
     )  # fmt: skip
     await field.patch(obj, START["Job"])

@@ -14,9 +14,10 @@ from services.classifier.refusal import (
     read_object,
     read_strings,
 )
+from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.kube import names
 from shared.contracts.kube.kinds import Object
-from shared.contracts.kube.names import MANAGER, ORIGIN, REQUESTS_APPLIED
+from shared.contracts.kube.names import ORIGIN, REQUESTS_APPLIED
 from shared.integrations import Integration, ObjectError
 from shared.integrations.groups.marks import own_group
 from shared.integrations.pointers import found, tokens, written
@@ -113,7 +114,7 @@ class Draft:
         own, path = integration.own_controller, integration.managed_by
         obj = {"spec": self.spec}
         if own is not None and found(obj, path) in (None, own):
-            self.spec = written(obj, path, MANAGER)["spec"]
+            self.spec = written(obj, path, MULTIKUEUE)["spec"]
 
     def set_traceparent(
         self, integration: Integration, new_traceparent: Callable[[], str | None]
@@ -189,7 +190,7 @@ class Draft:
                 case AddRequest():
                     self.annotations[mutation.key] = self._sum(mutation)
                 case SetManager():
-                    self.spec["managedBy"] = mutation.manager or MANAGER
+                    self.spec["managedBy"] = mutation.manager or MULTIKUEUE
                     if mutation.queue:
                         self.labels[names.QUEUE] = mutation.queue
                 case _:

@@ -26,11 +26,11 @@ from services.classifier.validation.reading import mapping
 from services.classifier.webhook.context import DEFAULT_CONTEXT, NamespaceContext
 from services.classifier.webhook.coscheduling import apply_coscheduling, task_run_affinity_patch
 from services.classifier.webhook.draft import Draft, MutationResult
+from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.coscheduling import AFFINITY_ANNOTATION, CoscheduleError
 from shared.contracts.kube import names
 from shared.contracts.kube.bodies import map_at, owners_of
 from shared.contracts.kube.kinds import PIPELINE_RUN, POD, Object
-from shared.contracts.kube.names import MANAGER
 from shared.contracts.webhook import KEPT_IN_USE
 from shared.integrations import Integration, Integrations, ObjectError, controller_uid, queue_of
 from shared.integrations.groups.marks import annotations_for, group_marks, templates_of
@@ -135,7 +135,7 @@ def _classify(
 ) -> None:
     """Apply the rules to the draft, in the place of what they made of it before."""
     if rules.multi_kueue_override:
-        draft.spec["managedBy"] = MANAGER
+        draft.spec["managedBy"] = MULTIKUEUE
     if not len(rules.programs):
         return
     undone = draft.undo_requests()

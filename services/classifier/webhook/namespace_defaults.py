@@ -18,6 +18,7 @@ from services.classifier.projection.policy import DEFAULT_POLICY, Policy
 from services.classifier.webhook.context import NamespaceContext
 from shared.bus.follow import follow
 from shared.bus.port import Bus, Entry, LogChangedError
+from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.kube.bodies import annotations_of, spec_of
 from shared.contracts.kube.kinds import (
     ADMISSION_CHECK,
@@ -28,12 +29,7 @@ from shared.contracts.kube.kinds import (
     WORKLOAD_PRIORITY_CLASS,
     Kind,
 )
-from shared.contracts.kube.names import (
-    DEFAULT_PRIORITY,
-    DEFAULT_PRIORITY_CLASS,
-    DEFAULT_QUEUE,
-    MANAGER,
-)
+from shared.contracts.kube.names import DEFAULT_PRIORITY, DEFAULT_PRIORITY_CLASS, DEFAULT_QUEUE
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.observed import Observed
 from shared.contracts.refs import WorkloadRef
@@ -101,7 +97,7 @@ class NamespaceDefaults:
         elif observed.plural == ADMISSION_CHECK.plural:
             self._multikueue_checks.discard(observed.name)
             controller = spec_of(observed.body).get("controllerName")
-            if not observed.deleted and controller == MANAGER:
+            if not observed.deleted and controller == MULTIKUEUE:
                 self._multikueue_checks.add(observed.name)
         else:
             self._cluster_objects.observe(observed)

@@ -16,6 +16,7 @@ from services.ctl.dev.app import Running
 from services.simulator.judge import checks
 from services.simulator.judge.message_logs import LOGS, MessageLogs, read_logs
 from shared.bus.port import Bus, CaughtUp, Entry
+from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.names import ORIGIN
@@ -256,7 +257,7 @@ def _job(index: int, rng: Random) -> Body:
             "labels": {names.QUEUE: QUEUE},
         },
         "spec": {
-            "managedBy": names.MANAGED_BY_MULTIKUEUE,
+            "managedBy": MULTIKUEUE,
             "parallelism": 1,
             "completions": 1,
             "template": template,

@@ -13,10 +13,6 @@ LOCAL_QUEUE_LABEL: Final = "kueue.x-k8s.io/local-queue-name"
 PREBUILT_WORKLOAD: Final = "kueue.x-k8s.io/prebuilt-workload-name"
 """Label or annotation of a job: the name of its Workload. Of a copy: that of the hub's Workload."""
 
-MANAGER: Final = "kueue.x-k8s.io/multikueue"
-"""`spec.managedBy` of a job that runs elsewhere, or the field that its kind has for it: its own controller
-ignores it here."""
-
 PRIORITY_CLASS_LABEL: Final = "kueue.x-k8s.io/priority-class"
 DEFAULT_PRIORITY: Final = "kueue.x-k8s.io/default-priority"
 """Annotation of a LocalQueue: the priority of jobs that name no class. Ours; Kueue has none."""
@@ -163,8 +159,7 @@ PAC_TEST_EVENT: Final = "pac.test.appstudio.openshift.io/event-type"
 """Labels by which Pipelines as Code, and Konflux' integration tests, say what caused a run."""
 
 MANAGED_BY_TEKTON: Final = "tekton.dev/pipeline"
-MANAGED_BY_MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
-"""Values of `spec.managedBy`: who runs a PipelineRun or Job."""
+"""`spec.managedBy` of a PipelineRun that Tekton runs here."""
 
 OPERATOR_NAMESPACE: Final = "multi-platform-controller"
 """Namespace of the ConfigMap `host-config`, as in konflux-ci/multi-platform-controller."""

@@ -18,6 +18,7 @@ from services.ctl.setup.uninstall import (
 )
 from services.simulator.app import Simulator
 from services.simulator.local import LocalKube
+from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.kube.names import ORIGIN
@@ -73,7 +74,7 @@ class Site:
         await self.job(
             "copy", labels={**QUEUED["labels"], ORIGIN: "hub"}, finalizers=[COPY_FINALIZER]
         )
-        away = {"managedBy": names.MANAGED_BY_MULTIKUEUE}
+        away = {"managedBy": MULTIKUEUE}
         await self.job("away", spec=away)
         run = {"pipelineRef": {"name": "p"}, "status": "PipelineRunPending"}
         ours, theirs = ({names.USER_PENDING: text} for text in ("false", "true"))
