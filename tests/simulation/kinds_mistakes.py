@@ -55,10 +55,10 @@ MISTAKES: dict[str, Mistake] = {
         Integrations, "runs_with_controller", holds_every_pod, 3, "has a Workload of its own"
     ),
     "a pod that ends": Mistake(
-        Member, "runs", property(takes_a_deleted_pod_for_gone), 1, "gives its quota back while"
+        Member, "runs", property(takes_a_deleted_pod_for_gone), 31, "gives its quota back while"
     ),
     "a pod that comes after the release": Mistake(
-        GroupController, "release", releases_once, 1, "is not let go"
+        GroupController, "release", releases_once, 3, "is not let go"
     ),
     "a group without pods": Mistake(
         Groups, "leave", keeps_an_empty_group, 1, "holds quota, and has no pods"

@@ -119,10 +119,10 @@ def ends_of_a_large_object(self: Any, observed: Any) -> None:
 
 MISTAKES: dict[str, Mistake] = {
     "an owner that nobody looks for": Mistake(
-        Membership, "is_ours", believes_any_owner, 10, "runs and holds no quota"
+        Membership, "is_ours", believes_any_owner, 1, "runs and holds no quota"
     ),
     "an owner without admission": Mistake(
-        Membership, "is_ours", believes_an_owner_that_waits, 10, "runs and holds no quota"
+        Membership, "is_ours", believes_an_owner_that_waits, 1, "runs and holds no quota"
     ),
     "an owner that makes no jobs": Mistake(
         Integration, "makes", believes_that_all_controllers_make_jobs, 39, "has priority"
@@ -131,10 +131,10 @@ MISTAKES: dict[str, Mistake] = {
         Membership, "is_ours", believes_the_label, 1, "runs and holds no quota"
     ),
     "running without admission": Mistake(
-        outbound, "bypass_cause", is_content_with_counting, 45, "runs on though it is evicted"
+        outbound, "bypass_cause", is_content_with_counting, 1, "runs on though it is evicted"
     ),
     "the end of an own pause": Mistake(
-        updates, "_held", takes_the_end_of_a_pause_for_a_start, 16, "nobody admitted it"
+        updates, "_held", takes_the_end_of_a_pause_for_a_start, 25, "nobody admitted it"
     ),
     "another priority": Mistake(system, "check_fixed", fixes_nothing, 26, "has priority"),
     "a Workload that its user changed": Mistake(
@@ -149,10 +149,10 @@ MISTAKES: dict[str, Mistake] = {
         outbound, "_excess", sees_no_growth, 42, "runs more than it was given"
     ),
     "a Workload that outlives its job": Mistake(
-        projector, "was_of_a_job", forgets_whose_it_was, 16, "any is free", often=outlive
+        projector, "was_of_a_job", forgets_whose_it_was, 4, "any is free", often=outlive
     ),
     "a copy's labels": Mistake(
-        Naming, "ref_of", takes_over_any_workload, 3, "runs and holds no quota"
+        Naming, "ref_of", takes_over_any_workload, 7, "runs and holds no quota"
     ),
     "a label by which a pod is seen": Mistake(
         updates, "_check_label", sees_whatever_label, 37, "is given back while it runs"
