@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from shared.contracts.reasons import HOPELESS, NEVER
+from shared.contracts.reasons import HOPELESS, NEVER, STUCK
 
 _CHECKS: Final = "Read the message of the check in `sluice explain`."
 
@@ -180,7 +180,10 @@ def reasons_script(generated: str) -> str:
     """The same for the console's page: reason to what it means, and what to do."""
     words = {name: said for reasons in REASONS.values() for name, said in reasons.items()}
     lines = [f"  {json.dumps(name)}: {json.dumps(list(said))}," for name, said in words.items()]
-    hopeless = f"export const HOPELESS = new Set({json.dumps(sorted(HOPELESS))});"
+    sets = (
+        f"export const {name} = new Set({json.dumps(sorted(reasons))});"
+        for name, reasons in (("HOPELESS", HOPELESS), ("STUCK", STUCK))
+    )
     never = f"export const NEVER = {json.dumps(NEVER)};"
-    script = [f"// {generated}", "export const REASONS = {", *lines, "};", hopeless, never]
+    script = [f"// {generated}", "export const REASONS = {", *lines, "};", *sets, never]
     return "\n".join(script) + "\n"

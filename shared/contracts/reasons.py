@@ -54,6 +54,12 @@ TOO_LARGE: Final = frozenset({"ExceedsMaxQuota", "NoMatchingFlavor"})
 HOPELESS: Final = TOO_LARGE | {"Misconfigured"}
 """Waiting reasons that only a change of the job or of the configuration ends."""
 
+STUCK: Final = HOPELESS | {"Deactivated", "Suspended"}
+"""Waiting reasons that do not end by themselves."""
+
+NOT_FOR_QUOTA: Final = frozenset({"Misconfigured", "Deactivated", "Suspended", "OnHold"})
+"""Waiting reasons of a workload that more quota would not let start."""
+
 NEVER: Final = "never, unless that is put right"
 """When a workload starts that waits for such a reason."""
 

@@ -24,7 +24,7 @@ from shared.contracts import rpc
 from shared.contracts.kube import kinds
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
-from shared.contracts.reasons import workload_status
+from shared.contracts.reasons import NOT_FOR_QUOTA, workload_status
 from shared.telemetry.redaction import redacted
 
 log = structlog.get_logger(__name__)
@@ -56,9 +56,6 @@ STILL: Final = timedelta(minutes=15)
 
 _LOGS: Final = ("ADMISSIONS", "WORKLOADS")
 """Logs that refuse messages when they are full."""
-
-_NOT_WAITING: Final = frozenset({"Misconfigured", "Deactivated", "Suspended", "OnHold"})
-"""Reasons of workloads that do not wait for quota."""
 
 
 class _UnreadError(Exception):
@@ -202,7 +199,7 @@ class Alerts:
 
 def _is_held(state: WorkloadState, admission: Admission | None) -> bool:
     """Whether something else than quota keeps it from its admission."""
-    return bool(state.inadmissible) or (admission is not None and admission.reason in _NOT_WAITING)
+    return bool(state.inadmissible) or (admission is not None and admission.reason in NOT_FOR_QUOTA)
 
 
 def _alert(name: str, severity: str, summary: str, since: datetime | None = None) -> Alert:

@@ -20,6 +20,14 @@ GIVERS = {"no_fit_reason", "_token"}
 """Functions that return a reason."""
 
 CAPITALS = re.compile(r"[A-Z][A-Za-z]+")
+ENDS_BY_ITSELF = {
+    "PendingEvaluation",
+    "WaitingForQuota",
+    "WaitingForPreemptedWorkloads",
+    "WaitingForPodsReady",
+}
+ENDED_BY_WHOEVER_HOLDS_IT = {"OnHold", "AdmissionGated"}
+
 SHARED = {
     name: value
     for name, value in vars(reasons).items()
@@ -110,3 +118,10 @@ def test_no_explained_reason_is_unknown_to_quota() -> None:
     source = "\n".join([*SHARED.values(), *(path.read_text() for path in QUOTA.rglob("*.py"))])
     named = chain.from_iterable(REASONS.values())
     assert [name for name in named if name.removeprefix("DeactivatedDueTo") not in source] == []
+
+
+def test_each_waiting_reason_is_known_to_end_by_itself_or_not() -> None:
+    """Forecasts, the console's overview and its alerts go by these sets."""
+    waiting = set(REASONS["Why a workload waits"])
+    assert waiting == {*ENDS_BY_ITSELF, *ENDED_BY_WHOEVER_HOLDS_IT, *reasons.STUCK}
+    assert waiting >= reasons.NOT_FOR_QUOTA

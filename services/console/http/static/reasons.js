@@ -45,4 +45,5 @@ export const REASONS = {
   "ClusterQueueIsInactive": ["The ClusterQueue of a LocalQueue is inactive.", "Read the condition `Active` of the ClusterQueue."],
 };
 export const HOPELESS = new Set(["ExceedsMaxQuota", "Misconfigured", "NoMatchingFlavor"]);
+export const STUCK = new Set(["Deactivated", "ExceedsMaxQuota", "Misconfigured", "NoMatchingFlavor", "Suspended"]);
 export const NEVER = "never, unless that is put right";

@@ -75,9 +75,6 @@ export function originals() {
 // Has quota and is not admitted yet: waits for checks, or for the end of its pods. Those that run are counted beside it.
 export const onlyReserved = (row) => (row.reserving === undefined ? undefined : Math.max(0, row.reserving - (row.admitted || 0)));
 
-// Reasons for which a workload will not start by itself.
-export const STUCK = new Set(["Misconfigured", "ExceedsMaxQuota", "NoMatchingFlavor", "Deactivated", "Suspended"]);
-
 const EVICTED_MAX = 50;
 
 // No row says when a workload was evicted: who looks on has seen it.

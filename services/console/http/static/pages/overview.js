@@ -3,7 +3,8 @@ import { asking, element, inactive, key, link, note, section, toCohort, toQueue,
 import { asked, doubt } from "/asked.js";
 import { balances, bar, isHeld, legend, placesOf, shareOf } from "/balance.js";
 import { SPANS, again } from "/chart.js";
-import { STUCK, clusterQueues, count, latest, onlyReserved, originals, severalClusters } from "/state.js";
+import { clusterQueues, count, latest, onlyReserved, originals, severalClusters } from "/state.js";
+import { STUCK } from "/reasons.js";
 
 const SHOWN_BARS = 3;
 const SHOWN_STUCK = 5;

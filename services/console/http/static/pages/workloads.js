@@ -1,6 +1,7 @@
 // All workloads: filters are in the address, and only the rows in sight are drawn.
 import { cell, element, heads, key, link, note, number, plainly, requests, since, status, titleOf, toQueue, toWorkload, words } from "/dom.js";
-import { STUCK, inOrder, originals, severalClusters, state } from "/state.js";
+import { inOrder, originals, severalClusters, state } from "/state.js";
+import { STUCK } from "/reasons.js";
 
 const ROW_PX = 60;
 const BEYOND = 12; // Rows drawn above and below those in sight.
