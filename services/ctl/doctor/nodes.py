@@ -85,7 +85,7 @@ def _allocatable(node: Json, resource: str) -> int:
 
 
 def _amount(resource: str, text: object) -> int:
-    """The amount; 0 for a missing or malformed one, which is another examination's finding."""
+    """The amount; 0 for a missing or malformed one."""
     try:
         return amount(resource, str(text)) if text is not None else 0
     except QuantityError:

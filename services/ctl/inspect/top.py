@@ -124,7 +124,7 @@ def _share(used: str, nominal: str) -> float:
     try:
         part, whole = parse_quantity(used), parse_quantity(nominal)
     except QuantityError:
-        return 0.0  # Quota refuses the malformed object; `sluice doctor` reports it.
+        return 0.0  # Quota ignores the malformed object, and says so in its log.
     if whole == 0:
         return 1.0 if part else 0.0
     return part / whole
