@@ -28,6 +28,19 @@ def evicted_still_holds(history: History) -> None:
     history.decide("b", cpu="2")
 
 
+def window_without_its_first_decision(history: History) -> None:
+    history.decide("a", cpu="4")
+    history.decide("b", cpu="2", number=3)
+
+
+def on_three_servers(tell: Callable[[History], None]) -> Callable[[History], None]:
+    def told(history: History) -> None:
+        history.message_logs.replicated = True
+        tell(history)
+
+    return told
+
+
 def borrowed(history: History) -> None:
     history.cluster_queue("main", nominal="4", cohort="all")
     history.cluster_queue("other", nominal="2", cohort="all")
@@ -260,6 +273,11 @@ CASES = {
     "an evicted workload holds quota until it is released": Case(
         tell=evicted_still_holds, wrong="takes 2 cpu"
     ),
+    "a window lacks its first": Case(tell=window_without_its_first_decision, wrong="takes 2 cpu"),
+    "a window lacks its first on three servers": Case(
+        tell=on_three_servers(window_without_its_first_decision)
+    ),
+    "two exceed the quota on three servers": Case(tell=on_three_servers(too_much), wrong="2 cpu"),
     "a queue borrows free quota of its cohort": Case(tell=borrowed),
     "a queue borrows beyond its borrowing limit": Case(
         tell=borrowed_beyond_the_limit, wrong="5 cpu"
@@ -269,9 +287,7 @@ CASES = {
     ),
     "pods that finished give their share back": Case(tell=finished_pods_give_back),
     "deleted machines give their slots back": Case(tell=machines_that_are_gone_give_back),
-    "a workload that started without admission is above nominal quota": Case(
-        tell=unplanned_above_nominal
-    ),
+    "what nobody admitted is above nominal quota": Case(tell=unplanned_above_nominal),
     "quota shrinks below the admitted usage": Case(tell=quota_shrank_under_a_holder),
     "a fitting workload of higher priority is passed over": Case(
         tell=passed_over, judge=checks.priorities_respected, wrong="urgent of priority 9 waits"

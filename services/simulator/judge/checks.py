@@ -110,13 +110,18 @@ def none_admitted_twice(message_logs: MessageLogs) -> list[str]:
 
 
 def quotas_respected(message_logs: MessageLogs) -> list[str]:
-    """No admission exceeds the quota that its queue may use at that place of the log."""
+    """No admission exceeds the quota that its queue may use at that place of the log.
+
+    Not judged, on three servers: those of a term of which decisions are missing before them (ADR 100).
+    """
     wrong: list[str] = []
+    gaps = _Gaps()
     takeovers = _Takeovers(message_logs.workloads)
     for record, books in _walk(message_logs):
         new = record.message
+        is_torn = gaps.lacks_one_before(new)
         before = takeovers.free_before(new, books) or {}
-        if new.unplanned:
+        if new.unplanned or (is_torn and message_logs.replicated):
             continue
         for cell, more in books.increase(new).items():
             free = books.available(new.cluster_queue, cell)
@@ -128,6 +133,21 @@ def quotas_respected(message_logs: MessageLogs) -> list[str]:
     return wrong
 
 
+class _Gaps:
+    """Terms of which decisions are missing."""
+
+    def __init__(self) -> None:
+        self._last: dict[int, int] = {}
+        self._torn: set[int] = set()
+
+    def lacks_one_before(self, decision: Admission) -> bool:
+        """Whether one before it is missing. To be asked of each, in order."""
+        if decision.number != self._last.get(decision.term, 0) + 1:
+            self._torn.add(decision.term)
+        self._last[decision.term] = decision.number
+        return decision.term in self._torn
+
+
 def priorities_respected(message_logs: MessageLogs) -> list[str]:
     """At no admission did a waiting workload of higher priority in the same queue fit the free quota.
 
@@ -135,18 +155,15 @@ def priorities_respected(message_logs: MessageLogs) -> list[str]:
     term of which decisions are missing, one before may have been the other workload's (ADR 100).
     """
     wrong: list[str] = []
-    numbers: dict[int, int] = {}
-    torn: set[int] = set()
+    gaps = _Gaps()
     line = _WaitingWorkloads(message_logs.workloads)
     takeovers = _Takeovers(message_logs.workloads)
     for record, books in _walk(message_logs):
         new = record.message
-        if new.number != numbers.get(new.term, 0) + 1:
-            torn.add(new.term)
-        numbers[new.term] = new.number
+        is_torn = gaps.lacks_one_before(new)
         line.advance(new.inputs.get("WORKLOADS", 0))
         begins = books.increase(new) and books.holder(new) is None and not new.unplanned
-        if takeovers.free_before(new, books) is None and begins and new.term not in torn:
+        if takeovers.free_before(new, books) is None and begins and not is_torn:
             passed = next(
                 (
                     one

@@ -39,6 +39,8 @@ class MessageLogs:
     terms: list[Record[Term]] = field(default_factory=list)
     outcomes: list[Record[Outcome]] = field(default_factory=list)
     dead: list[Record[DeadLetter]] = field(default_factory=list)
+    replicated: bool = False
+    """On three servers a window of decisions may stand in the log without its first one (ADR 100)."""
 
 
 def read_logs(entries: Iterable[Entry]) -> MessageLogs:

@@ -4,8 +4,10 @@ It may change its mind about what runs already, which evicts it.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
 from random import Random
 from typing import Final, Literal, cast
 
@@ -17,6 +19,7 @@ from shared.bus.port import BusError, CaughtUp
 from shared.contracts.controllers import ANSWERED_BY, CheckService
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.checks import CheckState
+from shared.contracts.refs import WorkloadRef
 from shared.testing.world.memory_bus import MemoryBus
 
 SERVICE: Final = "dispatcher"
@@ -31,12 +34,21 @@ MIND_SECONDS: Final = (0.4, 5.0)
 """When it changes its mind, after an admission."""
 
 
+@dataclass(slots=True)
+class _Turn:
+    """What it says of one workload: of its latest decision only, one answer after the other."""
+
+    latest: Admission | None = None
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
 async def check_reservations(system: System, *, changes_its_mind: bool) -> None:
     """Answer every reservation that asks for the check, until cancelled."""
     random = Random(f"checker/{system.world.seed}")
     bus = MemoryBus(system.server, instance="checker", dialect=system.newest)
     await bus.start()
     tasks: set[asyncio.Task[None]] = set()
+    turns: defaultdict[WorkloadRef, _Turn] = defaultdict(_Turn)
     async with _known_to_quota(), aclosing(bus.watch(Admission.stream)) as items:
         async for item in items:
             if isinstance(item, CaughtUp) or item.headers.get(TYPE) != Admission.type:
@@ -44,10 +56,12 @@ async def check_reservations(system: System, *, changes_its_mind: bool) -> None:
             admission = read(item, Admission)
             if admission is None or CHECK not in admission.checks:
                 continue
+            turn = turns[admission.ref]
+            turn.latest = admission
             if admission.state == "reserved":
-                answering = _answer(system, bus, admission, random)
+                answering = _answer(system, bus, turn, random)
             elif admission.state == "admitted" and changes_its_mind and random.random() < 2 / 3:
-                answering = _withdraw(system, bus, admission, random)
+                answering = _withdraw(system, bus, turn, random)
             else:
                 continue
             task = asyncio.create_task(answering)
@@ -66,28 +80,32 @@ async def _known_to_quota() -> AsyncIterator[None]:
         answered_by.pop(CHECK_CONTROLLER, None)
 
 
-async def _answer(system: System, bus: MemoryBus, admission: Admission, random: Random) -> None:
+async def _answer(system: System, bus: MemoryBus, turn: _Turn, random: Random) -> None:
+    admission = turn.latest
     await asyncio.sleep(random.uniform(*DELAY_SECONDS))
     if random.random() < 1 / 5:
-        await _publish(system, bus, admission, "Retry")
+        await _publish(system, bus, turn, admission, "Retry")
     else:
-        await _publish(system, bus, admission, "Ready")
+        await _publish(system, bus, turn, admission, "Ready")
 
 
-async def _withdraw(system: System, bus: MemoryBus, admission: Admission, random: Random) -> None:
+async def _withdraw(system: System, bus: MemoryBus, turn: _Turn, random: Random) -> None:
+    admission = turn.latest
     await asyncio.sleep(random.uniform(*MIND_SECONDS))
     if not system.world.calm:
-        await _publish(system, bus, admission, "Retry", retry_seconds=LATER_SECONDS)
+        await _publish(system, bus, turn, admission, "Retry", retry_seconds=LATER_SECONDS)
 
 
 async def _publish(
     system: System,
     bus: MemoryBus,
-    admission: Admission,
+    turn: _Turn,
+    admission: Admission | None,
     state: Literal["Ready", "Retry"],
     *,
     retry_seconds: float = RETRY_SECONDS,
 ) -> None:
+    assert admission is not None
     answer = CheckState.answer(
         admission,
         CHECK,
@@ -97,10 +115,11 @@ async def _publish(
         now=system.world.now(),
         requeue_after_seconds=retry_seconds if state == "Retry" else None,
     )
-    while True:
-        try:
-            await bus.publish(answer)
-        except BusError:
-            await asyncio.sleep(RETRY_SECONDS)
-        else:
-            return
+    async with turn.lock:
+        while admission is turn.latest:
+            try:
+                await bus.publish(answer)
+            except BusError:
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return

@@ -322,6 +322,7 @@ class _Scene:
             stored = {one.sequence: one for one in (*lost, *stream.trimmed)} | stream.messages
             entries += [self._system.newest.read(stored[one].entry()) for one in sorted(stored)]
         message_logs = read_logs(entry for entry in entries if _is_readable(entry))
+        message_logs.replicated = self._system.server.replicated
         if self._features.revivals:
             message_logs = without_ghosts(message_logs)
         return without_void(message_logs) if self._features.replicated else message_logs
