@@ -53,6 +53,8 @@ class LogRoom:
         """Log to the loop time of the last question that was answered."""
 
         self._stopped = False
+        self._refused = False
+        """Whether somebody was told since that there is no room: time alone makes what is known too old."""
 
     def fullness(self, stream: str) -> float:
         """How full a log was when the bus said so last; 0 before."""
@@ -60,6 +62,11 @@ class LogRoom:
 
     def why_none(self) -> str:
         """Why there is no room for more work, in words; empty: there is room."""
+        why = self._why_none()
+        self._refused = self._refused or bool(why)
+        return why
+
+    def _why_none(self) -> str:
         full = [
             f"{stream} is {used:.0%} full"
             for stream in NEEDED_BY_ENDS
@@ -87,11 +94,16 @@ class LogRoom:
             if end is not None:
                 self._fullness[stream], self._asked_at[stream] = end.fullness, asked
                 LOG_FULLNESS.labels(stream=stream).set(end.fullness)
-        why = self.why_none()
+        why = self._why_none()
+        goes_on = self._refused and not why
+        if goes_on:
+            self._refused = False
         if bool(why) != self._stopped:
             self._stopped = bool(why)
             log.error("room in the logs", problem=why, room=not why)
             probes.ADMISSION_STOPPED.fired += bool(why)
+            self._on_change()
+        elif goes_on:
             self._on_change()
         if (decisions := ends[0]) is not None:
             self._check_end(decisions, stored)

@@ -256,18 +256,20 @@ class Term:
                 # Every later publish fails as well: the next term reads from the log what is stored.
                 raise self._publish_error
             now = self._now()
-            admitted = [self._publish(m) for m in self._decider.decide(now, admit=self._admits)]
+            admits = self._admits
+            admitted = [self._publish(m) for m in self._decider.decide(now, admit=admits)]
             if admitted:
                 self._metrics.record_attempt(seconds=loop.time() - began, admitted=any(admitted))
             for status in self._decider.queue_statuses(now):
                 self._publish_status(status)
-            if self._examine():
+            self._examine()
+            if self._admits != admits:
                 await asyncio.sleep(0)
                 continue  # It admits again, or admits nobody from now on.
             rest = min(REST_SECONDS_MAX, REST * (loop.time() - began))
             if rest > 0 and len(self._inbox) < BATCH_MAX:
                 await asyncio.sleep(rest)
-            if self._inbox:
+            if self._inbox or self._admits != admits:
                 await asyncio.sleep(0)
                 continue
             await self._wait(self._decider.seconds_to_next(now))
@@ -308,13 +310,12 @@ class Term:
         self._on_stopped(problem, full)
         self._arrived.set()
 
-    def _examine(self) -> bool:
-        """Have the auditor examine what was read and decided; return whether admission stops or goes on.
+    def _examine(self) -> None:
+        """Have the auditor examine what was read and decided: admission may stop, or go on.
 
         A contradiction of the engine ends the term: an engine that is built anew may know better. One
         that comes again soon, and one that is on the log, stop admission until they are gone.
         """
-        admitted = self._admits
         new = self._auditor.examine(self._decider.engine, self._decider.synced)
         self._is_examined = True
         if new is not None:
@@ -324,7 +325,6 @@ class Term:
             log.error("audit", problem=one.text)
         if new and any(one.source == "engine" for one in new) and self._may_begin_anew():
             raise ContradictionError(new[0].text)
-        return self._admits != admitted
 
     async def _wait(self, seconds: float | None) -> None:
         """Sleep until a message arrives, a publish fails, or `seconds` are over."""
