@@ -1,7 +1,9 @@
 """The `sluice` command. Every import that costs time is made by the command that needs it."""
 
+import re
 import sys
-from typing import Final, NoReturn
+from itertools import pairwise
+from typing import Annotated, Final, NoReturn
 
 import typer
 
@@ -14,6 +16,8 @@ EPILOG: Final = (
     "`plan` has its own: see its help."
 )
 
+_OPTION: Final = re.compile(r"--[a-z][a-z-]*")
+
 app = typer.Typer(
     name="sluice",
     cls=CommandsOnDemand,
@@ -21,11 +25,26 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from services.ctl.cli.queries import version  # noqa: PLC0415
+
+        version()
+        raise typer.Exit
+
+
 @app.callback()
-def sluice() -> None:
+def sluice(
+    *,
+    _version: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=_show_version, help="As `version`."),
+    ] = False,
+) -> None:
     """Admit work to Kubernetes clusters: run Sluicegate, look at it, try it.
 
     New here? `sluice demo` shows all of it at work, and `sluice COMMAND --help` explains a command.
@@ -35,6 +54,7 @@ def sluice() -> None:
 def main() -> None:
     """Entry point. Expected failures are shown as sentences; ours are shown with their traceback."""
     try:
+        _refuse_empty(sys.argv[1:])
         app()
     except CommandError as error:
         _refuse(error)
@@ -51,6 +71,18 @@ def main() -> None:
         sys.exit(Exit.WRONG_INPUT)
     except KeyboardInterrupt:
         sys.exit(Exit.INTERRUPTED)
+
+
+def _refuse_empty(arguments: list[str]) -> None:
+    """Raise `CommandError` for an empty argument: no name and no file is empty, and a variable often is."""
+    for before, argument in pairwise(("", *arguments)):
+        option, given, value = argument.partition("=")
+        if not argument or (given and not value and _OPTION.fullmatch(option)):
+            raise CommandError(
+                option or before or "the first argument",
+                "an empty text is given",
+                hint="was a variable of the shell not set?",
+            )
 
 
 def _refuse(error: CommandError) -> NoReturn:

@@ -38,6 +38,7 @@ REMOVABLE: Final = {
     kind.kind.lower(): kind
     for kind in (kinds.CLUSTER_QUEUE, kinds.LOCAL_QUEUE, kinds.COHORT, kinds.RESOURCE_FLAVOR)
 }
+_SHORT: Final = {"cq": "clusterqueue", "lq": "localqueue", "co": "cohort", "rf": "resourceflavor"}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -140,14 +141,15 @@ def _observed(kind: Kind, obj: Body, cluster: str) -> Observed:
 
 def removable(name: str) -> tuple[Kind, str, str | None]:
     """Kind, name and namespace of an object to remove. Raises `CommandError` for any other text."""
-    kind, *rest = name.split("/")
-    if kind.lower() not in REMOVABLE or len(rest) not in {1, 2} or not all(rest):
+    word, *rest = name.split("/")
+    kind = _SHORT.get(word.lower(), word.lower().removesuffix("s"))
+    if kind not in REMOVABLE or len(rest) not in {1, 2} or not all(rest):
         raise CommandError(
             f"--remove {name}",
             "is no KIND/NAME or KIND/NAMESPACE/NAME",
             hint=f"KIND is one of {', '.join(REMOVABLE)}",
         )
-    return REMOVABLE[kind.lower()], rest[-1], rest[0] if len(rest) > 1 else None
+    return REMOVABLE[kind], rest[-1], rest[0] if len(rest) > 1 else None
 
 
 def with_quota(

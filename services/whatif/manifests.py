@@ -1,5 +1,6 @@
 """Reads manifests from files and folders, and checks what can be checked without a cluster."""
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,11 +44,23 @@ _ORDER: Final = (
 
 _BY_NAME: Final = {(kind.group, kind.kind): kind for kind in _ORDER}
 _NOT_OBJECTS: Final = frozenset({"Kustomization"})
+STDIN: Final = Path("-")
+"""As kubectl has it: what is read comes from standard input."""
+
 SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """YAML as Kubernetes reads it: a date is a string, because JSON has no dates."""
+    """YAML as Kubernetes reads it: a date is a string, because JSON has no dates, and no key comes twice."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        """The mapping of a node. Raises `ConstructorError` for a key that comes twice."""
+        keys = [each.value for each, _ in node.value if isinstance(each, yaml.ScalarNode)]
+        for number, key in enumerate(keys):
+            if key in keys[:number]:
+                text = f"the key {key!r} comes twice"
+                raise yaml.constructor.ConstructorError(None, None, text, node.start_mark)
+        return super().construct_mapping(node, deep=deep)
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -80,7 +93,7 @@ class Manifest:
 def load_documents(path: Path) -> list[tuple[str, Any]]:
     """All YAML documents of a file, each with its place. Raises `CommandError`."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = sys.stdin.read() if path == STDIN else path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(str(path), unreadable(error)) from error
     try:
@@ -110,6 +123,15 @@ def load_manifests(paths: Iterable[Path]) -> list[Manifest]:
 
 
 def _files(path: Path) -> list[Path]:
+    try:
+        return _existing_files(path)
+    except OSError as error:
+        raise CommandError(str(path), unreadable(error)) from error
+
+
+def _existing_files(path: Path) -> list[Path]:
+    if path == STDIN:
+        return [path]
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
         if not files:
@@ -156,7 +178,22 @@ def to_manifest(source: str, document: Any) -> Manifest:
             raise CommandError(
                 source, f"metadata.{field}: must be a string, got {_shown(value)}; quote it"
             )
+    for field in ("labels", "annotations"):
+        _check_texts(source, f"metadata.{field}", metadata.get(field))
     return Manifest(source=source, kind=replace(kind, version=version), object=as_body(document))
+
+
+def _check_texts(source: str, path: str, texts: Any) -> None:
+    """Raise `CommandError` unless this is absent, or an object of strings."""
+    if texts is None:
+        return
+    if not isinstance(texts, dict):
+        raise CommandError(source, f"{path}: must be an object, got {_shown(texts)}")
+    for key, value in texts.items():
+        if not isinstance(value, str):
+            raise CommandError(
+                source, f"{path}[{key}]: must be a string, got {_shown(value)}; quote it"
+            )
 
 
 def _text(source: str, document: dict[str, Any], field: str) -> str:

@@ -22,7 +22,7 @@ from shared.bus.stream_reader import StreamReader
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.subjects import observed_filter
-from shared.runtime.command import CommandError, surroundings_error, unreadable
+from shared.runtime.command import CommandError, surroundings_error, unreadable, unwritable
 
 HISTORY_SPAN: Final = timedelta(hours=24)
 """How far back run times are read if nothing else is asked for."""
@@ -159,7 +159,8 @@ def save(loaded: LoadedState, file: Path) -> None:
             for subject, body in loaded.messages:
                 out.write(json.dumps({"subject": subject, "body": body}) + "\n")
     except OSError as error:
-        raise surroundings_error(error, str(file)) or error from error
+        told = surroundings_error(error, str(file))
+        raise told or CommandError(str(file), unwritable(error)) from error
 
 
 def load(file: Path, *, keep: bool = False) -> LoadedState:

@@ -61,6 +61,11 @@ def unreadable(error: OSError | UnicodeDecodeError) -> str:
     return f"cannot be read: {(error.strerror or type(error).__name__).lower()}"
 
 
+def unwritable(error: OSError) -> str:
+    """Why a file cannot be written, in words."""
+    return f"cannot be written: {(error.strerror or type(error).__name__).lower()}"
+
+
 _SURROUNDINGS: Final = {
     errno.ENOSPC: "make room on the disk, or name a file on another one",
     errno.EDQUOT: "make room: the quota of this disk is used up",

@@ -203,8 +203,9 @@ async def test_empty_results_and_missing_services_have_messages_and_statuses(
     assert empty.stderr == "No resources found in default namespace.\n"
     assert (await office.sluice("get", "spokes")).stderr == "No resources found\n"
 
-    stranger = error_of(await office.sluice("get", "cq", "other"))
-    assert (str(stranger), stranger.status) == ("clusterqueue other: not found", Exit.FAILED)
+    for watch in ((), ("--watch",)):
+        stranger = error_of(await office.sluice("get", "cq", "other", *watch))
+        assert (str(stranger), stranger.status) == ("clusterqueue other: not found", Exit.FAILED)
 
     await office.bus.publish(Synced(cluster="hub", epoch="1", kinds=[], at=datetime.now(UTC)))
     for command in (("get", "wl"), ("plan", "--remove", "clusterqueue/cq")):

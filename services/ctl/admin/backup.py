@@ -2,14 +2,15 @@
 
 import tempfile
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
-from services.ctl.connect.reader import open_reader, tell
+from services.ctl.connect.reader import open_reader, tell, unreachable
 from shared.bus.admin.migration import migrate, plan
 from shared.bus.admin.patience import Patience
 from shared.bus.admin.snapshots import BackupError, Saved, backup, restore
 from shared.bus.port import BusError
-from shared.bus.stream_reader import StreamReader, open_stream_reader
+from shared.bus.stream_reader import SilentError, StreamReader, open_stream_reader
 from shared.runtime.command import CommandError, Exit
 
 
@@ -28,9 +29,11 @@ async def migrate_from(source: str, *, url: str | None, directory: Path, yes: bo
     """Show what would be moved from `source`, or move it. Raises `CommandError` if something cannot be."""
     refused = False
     async with (
-        open_stream_reader(source) as old,
+        _source(source) as old,
         open_reader(url, directory) as new,
     ):
+        if old.nc.connected_url == new.nc.connected_url:
+            raise CommandError(f"--from {source}", "is the server to which it would be moved")
         try:
             if not yes:
                 for step in await plan(old.nc, new.nc, patience=Patience(tell)):
@@ -49,6 +52,15 @@ async def migrate_from(source: str, *, url: str | None, directory: Path, yes: bo
     if refused:
         hint = "stop every service of both servers, mend what is refused, and run it again"
         raise CommandError(source, "not everything can be moved", hint=hint, status=Exit.FAILED)
+
+
+@asynccontextmanager
+async def _source(url: str) -> AsyncIterator[StreamReader]:
+    try:
+        async with open_stream_reader(url) as reader:
+            yield reader
+    except SilentError as error:
+        raise unreachable(url, error) from error
 
 
 async def _each(

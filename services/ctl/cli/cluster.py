@@ -182,7 +182,8 @@ def uninstall(
     from services.ctl.setup.uninstall import uninstall as give_back  # noqa: PLC0415
 
     if yes == plan:
-        raise CommandError("uninstall", "needs --plan or --yes", hint="start with --plan")
+        problem = "--plan and --yes contradict each other" if yes else "needs --plan or --yes"
+        raise CommandError("uninstall", problem, hint="start with --plan")
     done = run_async(
         give_back(
             yes=yes,

@@ -13,7 +13,9 @@ from shared.bus.admin.patience import Patience
 from shared.bus.admin.permissions import reads_of
 from shared.bus.nats.bus import NatsBus
 from shared.bus.port import Bus, BusError
+from shared.bus.streams import VIEW_SUFFIX, load
 from shared.runtime.command import CommandError
+from shared.runtime.suggestions import one_of
 from shared.settings.access import OPEN, Access
 from shared.telemetry.logging import configure_logging
 
@@ -56,6 +58,12 @@ async def apply_bus(
     cluster: str,
 ) -> Report:
     """Create or update streams and durable consumers: `sluice bus apply`."""
+    there = load().configs(replicas=1)
+    for name in rebuild:
+        if name not in there:
+            views = [each for each in there if each.endswith(VIEW_SUFFIX)]
+            problem = f"there is no such view; {one_of(name, views)}"
+            raise CommandError(f"--rebuild {name}", problem)
     access = access_for(url, directory)
     url = nats_url_of(url, directory)
     try:

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterable
 
+from services.ctl.get.snapshot import Snapshot
+from shared.bus.stream_reader import StreamReader
+from shared.contracts.subjects import synced_filter
 from shared.runtime.command import CommandError, Exit
 from shared.runtime.suggestions import one_of
 
@@ -15,3 +18,11 @@ def check_cluster(cluster: str, known: Iterable[str]) -> None:
             f"no watcher has listed such a cluster; {one_of(cluster, names)}",
             status=Exit.WRONG_INPUT,
         )
+
+
+async def refuse_unknown_cluster(reader: StreamReader, cluster: str) -> None:
+    """`check_cluster` with what the logs hold."""
+    snapshot = Snapshot()
+    for seen in await reader.now("OBSERVED", synced_filter()):
+        snapshot.apply(seen)
+    check_cluster(cluster, snapshot.synced)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from services.ctl.connect.reader import open_reader, utc_now
-from services.ctl.get.clusters import check_cluster
+from services.ctl.get.clusters import refuse_unknown_cluster
 from services.ctl.get.resources import RESOURCES, Column, Resource, Row, resource_named
 from services.ctl.get.selectors import Selects, selector
 from services.ctl.get.snapshot import Json, ObjectKey, Snapshot
@@ -19,7 +19,6 @@ from services.ctl.get.table import Table, coloured
 from services.ctl.get.workloads import POSITION, queue_order
 from shared.bus.stream_reader import SUFFIX, Seen, SilentError, StreamReader, StreamReaderError
 from shared.contracts import rpc
-from shared.contracts.subjects import synced_filter
 from shared.runtime.command import CommandError, Exit
 from shared.runtime.suggestions import did_you_mean
 
@@ -47,6 +46,7 @@ class Query:
     @classmethod
     def of(cls, word: str, *, output: str, **options: Any) -> "Query":
         """The query for a user's words. Raises `CommandError`."""
+        word, name = _kind_and_name(word, options.pop("name", None))
         resource = resource_named(word)
         if resource is None:
             known = ", ".join(f"{r.name} ({', '.join(r.short)})" for r in RESOURCES)
@@ -55,7 +55,11 @@ class Query:
             raise CommandError(repr(word), problem, hint=f"there are {known}")
         if output not in OUTPUTS:
             raise CommandError(f"--output {output}", f"must be one of {', '.join(OUTPUTS)}")
-        return cls(resource=resource, output=output, **options)
+        if name is not None and options.get("labels"):
+            raise CommandError("--selector", "contradicts the name: give one of them")
+        if name is not None and resource.namespaced and "/" in name:
+            options["namespace"], _, name = name.partition("/")
+        return cls(resource=resource, output=output, name=name, **options)
 
     def inputs(self) -> list[tuple[str, str]]:
         """(log, filter) of everything that must be read."""
@@ -82,11 +86,21 @@ class Query:
         )
 
 
+def _kind_and_name(word: str, name: str | None) -> tuple[str, str | None]:
+    """``KIND/NAME`` and ``KIND.GROUP`` are kinds, too, as `-o name` prints them."""
+    kind, slash, after = word.partition("/")
+    if slash and name is not None:
+        raise CommandError(repr(word), f"names an object already, and so does {name!r}")
+    return kind.partition(".")[0], after if slash else name
+
+
 async def get(query: Query, *, watch: bool, url: str | None, directory: Path) -> None:
     """Print the rows. Raises `CommandError`, also for a name that does not exist."""
     inputs = query.inputs()
     async with open_reader(url, directory) as reader:
         if watch:
+            if query.name is not None and not query.rows(await read(reader, inputs), utc_now()):
+                raise _not_found(query)
             async for line in _watched(reader, query):
                 print(line, flush=True)
             return
@@ -94,8 +108,7 @@ async def get(query: Query, *, watch: bool, url: str | None, directory: Path) ->
         rows = query.rows(snapshot, utc_now())
         rows = await _with_positions(reader, query, rows)
         if not rows and query.cluster is not None:
-            listed = await read(reader, [("OBSERVED", synced_filter())])
-            check_cluster(query.cluster, listed.synced)
+            await refuse_unknown_cluster(reader, query.cluster)
     if not rows and query.name is not None:
         raise _not_found(query)
     if not rows and query.output not in {"json", "yaml"}:

@@ -64,13 +64,18 @@ class Table:
                 self._widths[index] = max(self._widths[index], len(cell))
         wide = sum(self._widths) + _GAP * (len(self._widths) - 1) > _WIDTH_MAX
         self._gap = _NARROW_GAP if wide else self._gap
-        return [self._line(row) for row in ([self._header, *shown] if header else shown)]
+        titles = [self._line(self._header, plain=True)] if header else []
+        return [*titles, *(self._line(row) for row in shown)]
 
-    def _line(self, row: Sequence[str]) -> str:
+    def _line(self, row: Sequence[str], *, plain: bool = False) -> str:
         cells = []
         for index, cell in enumerate(row):
             last = index == len(row) - 1
             padding = "" if last else " " * (self._widths[index] - len(cell) + self._gap)
-            colour = _OF_STATUS.get(cell) if self._colours else None
+            colour = self._colour(index, cell) if self._colours and not plain else None
             cells.append((paint(cell, colour) if colour else cell) + padding)
         return "".join(cells).rstrip()
+
+    def _colour(self, index: int, cell: str) -> str | None:
+        """Of a cell that tells how things are. That work has not finished yet is nothing bad."""
+        return None if self._header[index] == "FINISHED" else _OF_STATUS.get(cell)

@@ -8,6 +8,7 @@ from time import monotonic
 from typing import Any, Final
 
 from services.ctl.connect.reader import open_reader, utc_now
+from services.ctl.get.clusters import refuse_unknown_cluster
 from shared.bus.stream_reader import SilentError
 from shared.contracts import rpc
 from shared.contracts.kube import names
@@ -56,6 +57,8 @@ async def explain(
         answer: Json = json.loads(data)
         items: list[Json] = answer.get("items") or []
         if not items:
+            if cluster is not None:
+                await refuse_unknown_cluster(reader, cluster)
             problem = str(answer.get("problem", "no answer"))
             raise CommandError(
                 f"{namespace}/{name}",

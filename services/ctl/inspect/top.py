@@ -1,6 +1,7 @@
 """`sluice top`: usage of the queues, live on a terminal, else one line for each queue."""
 
 import asyncio
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 from services.ctl.connect.reader import open_reader
 from services.ctl.get.command import read
 from services.ctl.get.snapshot import Snapshot
-from services.ctl.get.table import coloured
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import spec_of
 from shared.contracts.kube.quantities import QuantityError, parse_quantity
@@ -59,7 +59,7 @@ async def top(*, once: bool, seconds: float, url: str | None, directory: Path) -
         ("OBSERVED", observed_filter(kinds.CLUSTER_QUEUE)),
     ]
     async with open_reader(url, directory) as reader:
-        if once or not coloured():
+        if once or not sys.stdout.isatty():
             for line in lines(queue_lines(await read(reader, inputs))):
                 print(line)
             return

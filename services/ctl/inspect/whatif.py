@@ -43,6 +43,7 @@ from shared.runtime.command import CommandError, Exit
 if TYPE_CHECKING:
     from services.classifier.rules import Rules
 
+LONGEST_SECONDS: Final = 3650 * 86400
 UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -271,9 +272,14 @@ def _submissions(
 def span_of(text: str) -> timedelta:
     """Read `90s`, `30m`, `24h` or `7d`. Raises `CommandError`."""
     number, unit = text[:-1], text[-1:]
-    if unit not in UNITS or not number.isdecimal() or int(number) == 0:
-        raise CommandError(f"--log {text}", "is no duration", hint="for example 30m, 24h or 7d")
-    return timedelta(seconds=int(number) * UNITS[unit])
+    seconds = int(number) * UNITS.get(unit, 0) if number.isdecimal() else 0
+    if not 0 < seconds <= LONGEST_SECONDS:
+        raise CommandError(
+            f"--log {text}",
+            "is no duration of at least 1s and at most 3650d",
+            hint="for example 30m, 24h or 7d",
+        )
+    return timedelta(seconds=seconds)
 
 
 def _refuse_new_problems(before: Snapshot, after: Snapshot) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, Final
 
-from services.classifier.conversion.convert import GROUP, convert
+from services.classifier.conversion.convert import GROUP, ConversionError, convert
 from services.classifier.validation import validate
 from services.classifier.validation.names import subdomain
 from services.quota.engine.views.remedies import CORRECT_WHAT_IT_NAMES, INACTIVE_REMEDIES
@@ -42,7 +42,10 @@ def refuse_invalid(manifest: Manifest, last: Observed | None) -> None:
             f"{manifest.title}: {path}: {manifest.kind.kind} has no such field",
             hint=f"`kubectl explain {parent}` lists the fields that there are",
         )
-    obj = _as_stored(manifest.kind.api_version, manifest.kind.kind, manifest.object)
+    try:
+        obj = _as_stored(manifest.kind.api_version, manifest.kind.kind, manifest.object)
+    except ConversionError as error:
+        raise CommandError(manifest.source, f"{manifest.title}: {error}") from error
     old = None
     if last is not None and last.object is not None:
         old = _as_stored(f"{last.group}/{last.version}", last.kind, last.object)

@@ -206,6 +206,18 @@ PLANNED: Final[dict[str, Case]] = {
         ),
         status=Exit.FAILED,
     ),
+    "a version that Kueue does not have": planned(
+        {**cluster_queue(4), "apiVersion": "kueue.x-k8s.io/v1"},
+        says=("config.yaml: ClusterQueue cq: apiVersion: ", "kueue.x-k8s.io/v1"),
+    ),
+    "a label that is a number": planned(
+        {**job("one", 1), "metadata": {"name": "one", "namespace": "team", "labels": {QUEUE: 5}}},
+        says=(f"config.yaml: metadata.labels[{QUEUE}]: must be a string, got 5; quote it",),
+    ),
+    "labels that are a list": planned(
+        {**job("one", 1), "metadata": {"name": "one", "namespace": "team", "labels": [QUEUE]}},
+        says=("config.yaml: metadata.labels: must be an object, got [",),
+    ),
     "a typo in a field": planned(
         limited(nominalQuotas=3),
         says=(

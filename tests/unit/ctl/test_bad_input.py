@@ -82,6 +82,64 @@ CASES: dict[str, Case] = {
         says=("plan: no change is given", "-f, an object with --remove, or a spoke with --lost-"),
         status=Exit.NO_PLAN,
     ),
+    "a key that comes twice": Case(
+        arguments=("plan", "-f", "{file}"),
+        text="{apiVersion: v1, kind: Namespace, metadata: {name: a, name: b}}",
+        says=("config.yaml: is not YAML: the key 'name' comes twice",),
+        status=Exit.NO_PLAN,
+    ),
+    "a short name of a kind that is removed": Case(
+        arguments=("plan", "--state", "{state}", "--remove", "cq/cd"),
+        says=("--remove ClusterQueue/cd: there is no such object",),
+        status=Exit.NO_PLAN,
+    ),
+    "an empty name, as of a variable that is not set": said(
+        "stop",
+        "cq",
+        "",
+        says=(
+            "sluice: cq: an empty text is given",
+            "was a variable of the shell not set?",
+        ),
+    ),
+    "an empty option": said(
+        "get", "wl", "--nats-url=", says=("--nats-url: an empty text is given",)
+    ),
+    "a replay of ages": said(
+        "simulate",
+        "--log",
+        "99999999999d",
+        says=(
+            "--log 99999999999d: is no duration of at least 1s and at most 3650d",
+            "for example 30m",
+        ),
+    ),
+    "a file in a folder that is not there": said(
+        *("simulate", "--state", "{state}", "--save", "/nonexistent/x"),
+        says=("/nonexistent/x: cannot be written: no such file or directory",),
+    ),
+    "a namespace that contradicts the name": said(
+        *("explain", "team/one", "-n", "other"),
+        says=("'team/one': names namespace 'team', and --namespace says 'other'",),
+    ),
+    "a name beside labels": said(
+        *("get", "wl", "one", "-l", "a=b"), says=("--selector: contradicts the name",)
+    ),
+    "two names": said(
+        "get", "cq/a", "b", says=("'cq/a': names an object already, and so does 'b'",)
+    ),
+    "two intentions": said(
+        "uninstall", "--plan", "--yes", says=("--plan and --yes contradict each other",)
+    ),
+    "a view that is not there": said(
+        *("bus", "apply", "--rebuild", "WORKLOADS_NOWW"),
+        says=("--rebuild WORKLOADS_NOWW: there is no such view; did you mean 'WORKLOADS_NOW'?",),
+    ),
+    "a server to move from that is not there": Case(
+        arguments=("bus", "migrate", "--plan", "--from", "nats://127.0.0.1:9"),
+        says=("NATS at nats://127.0.0.1:9: ", "is it running?"),
+        status=Exit.UNREACHABLE,
+    ),
     "a manifest without objects": Case(
         arguments=("plan", "-f", "{file}"),
         text="# nothing yet\n",
@@ -263,7 +321,10 @@ CASES: dict[str, Case] = {
     ),
     "a namespace without a name": Case(
         arguments=("get", "wl", "-n", ""),
-        says=("--namespace: '' is no name of a namespace", "leave the option out"),
+        says=(
+            "-n: an empty text is given",
+            "was a variable of the shell not set?",
+        ),
     ),
     "a namespace that no cluster has": Case(
         arguments=("stop", "localqueue", "q", "--namespace", "Team A"),

@@ -57,6 +57,27 @@ def test_widths_only_grow_and_colours_are_on_demand() -> None:
     assert "\x1b[31mFalse\x1b[0m" in Table(("A",), colours=True).lines([("False",)])[1]
 
 
+def test_titles_and_what_has_not_finished_are_not_painted() -> None:
+    told = Table(("ADMITTED", "FINISHED"), colours=True).lines([("True", "False")])
+    assert told == ["ADMITTED   FINISHED", "\x1b[32mTrue\x1b[0m       False"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("cq/left", None), ("clusterqueues", "left", "team")),
+        (("workload.kueue.x-k8s.io/job-a", None), ("workloads", "job-a", "team")),
+        (("wl", "other/job-a"), ("workloads", "job-a", "other")),
+        (("clusterqueues.kueue.x-k8s.io", "left"), ("clusterqueues", "left", "team")),
+    ],
+)
+def test_objects_may_be_named_as_get_prints_them(
+    words: tuple[str, str | None], expected: tuple[str, str, str]
+) -> None:
+    query = Query.of(words[0], name=words[1], namespace="team", output="name")
+    assert (query.resource.name, query.name, query.namespace) == expected
+
+
 def test_constants_repeated_for_quick_start_are_equal() -> None:
     assert stream_reader.SUFFIX == streams.VIEW_SUFFIX
     assert contract.PositionsRequest.subject == rpc.POSITIONS

@@ -2,6 +2,7 @@
 
 import json
 from datetime import timedelta
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,17 @@ def test_job_that_never_fits_is_reported_with_its_reason(file: Any, sluice: Slui
 
     assert "does not start: " in out
     assert out.splitlines()[-2].split()[-1] == "1", "told under NEVER"
+
+
+def test_change_is_read_from_standard_input(
+    file: Any, sluice: Sluice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = file("state/q.yaml", *CONFIGURATION_KINDS, cluster_queue(4)).parent
+    monkeypatch.setattr("sys.stdin", StringIO(file("jobs.yaml", job("one", 1)).read_text()))
+
+    _, out, _ = sluice("plan", "--state", state, "-f", "-")
+
+    assert "submitted Job team/one" in out
 
 
 def test_job_in_a_stopped_queue_is_reported_with_what_stops_it(file: Any, sluice: Sluice) -> None:
