@@ -81,10 +81,11 @@ async def examine(reader: StreamReader) -> list[Finding]:
                 advice="start a watcher, and look at its log: it may lack permissions",
             )
         )
-    found += await bus.consumers(reader)
+    # Who does not answer comes first: what nobody reads may come of that.
+    found += await bus.quota_answers(reader)
     found += await bus.leases(reader, sorted(snapshot.synced))
     found += await bus.leaf_nodes(reader)
-    found += await bus.quota_answers(reader)
+    found += await bus.consumers(reader)
     found += bus.dead_letters(letters)
     found += configuration(snapshot)
     found += nodes(snapshot)

@@ -151,6 +151,7 @@ def _stray_workloads(snapshot: Snapshot) -> Iterator[Finding]:
             where=f"LocalQueue {namespace}/{name or '(none)'}",
             problem=f"is not there, but is named by the queue label of {_shortened(names)}",
             advice=_with_guess(f"create it, or correct the jobs' label {QUEUE}", name, there),
+            wrong=False,
         )
 
 
@@ -172,6 +173,7 @@ def _priority_classes(snapshot: Snapshot) -> Iterator[Finding]:
             where=f"{kind_name} {name}",
             problem=f"is not there, but {_shortened(users)} name it",
             advice=advice,
+            wrong=False,
         )
 
 
@@ -187,6 +189,7 @@ def _inadmissible(snapshot: Snapshot) -> Iterator[Finding]:
             where=_shortened(names),
             problem=f"can never be admitted: {reason}",
             advice="correct the job, or what the message names",
+            wrong=False,
         )
 
 
@@ -200,6 +203,7 @@ def _too_large(snapshot: Snapshot) -> Iterator[Finding]:
                 problem=f"can never be admitted: {admission.get('message')}",
                 advice="let the job ask for less, or raise the quota of its queue "
                 f"({admission.get('cluster_queue') or snapshot.cluster_queue_of(ident)})",
+                wrong=False,
             )
 
 

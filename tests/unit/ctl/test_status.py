@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from services.ctl.doctor.configuration import configuration
 from services.ctl.doctor.findings import Finding
 from services.ctl.get.snapshot import Snapshot
 from services.ctl.inspect.status import counts, screen, waiting
@@ -83,3 +84,16 @@ def test_workloads_in_a_queue_on_hold_wait_for_that() -> None:
     snapshot = read(CLUSTER_QUEUE, LOCAL_QUEUE, *waits("job-a", 5))
 
     assert [(each.reason, each.count) for each in waiting(snapshot)] == [("ClusterQueueStopped", 1)]
+
+
+def test_jobs_that_can_never_start_leave_the_system_healthy() -> None:
+    large = [workload("job-l"), admission("job-l", "waiting", reason="ExceedsMaxQuota")]
+    snapshot = read(
+        CLUSTER_QUEUE, LOCAL_QUEUE, *large, workload("job-i", inadmissible="asks 0 pods"),
+        workload("job-s", queue="none"), workload("job-p", priority_class="none"),
+    )  # fmt: skip
+    findings = configuration(snapshot)
+    told = "\n".join(f"{each.where}: {each.problem}" for each in findings if not each.wrong)
+
+    assert all(name in told for name in ("job-l", "job-i", "job-s", "job-p")), told
+    assert "job-" not in "".join(each.problem for each in findings if each.wrong)

@@ -21,6 +21,9 @@ export function namespace(name) {
   const waiting = mine.filter((row) => row.status === "PENDING");
   const rest = mine.filter((row) => row.status !== "PENDING");
   const queues = localQueues().filter((row) => row.namespace === name);
+  if (!mine.length && !queues.length) {
+    return [element("h2", {}, name), note("No queue and no workload of this namespace is known: there may be no such namespace, or you may not see it.")];
+  }
   return [
     element("div", { class: "title" }, element("h2", {}, name), element("p", { class: "sub" }, "Namespace")),
     section("LocalQueues", queues.length ? table("LocalQueues", ["LocalQueue", "ClusterQueue", "#Waiting", "#Reserved", "#Admitted", "In use"], queues.map(queue))

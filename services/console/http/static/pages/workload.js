@@ -13,7 +13,7 @@ const LATE_MS = 60000;
 let why = { of: null };
 
 export function workload(cluster, namespace, name) {
-  const row = state.workloads.get(key({ cluster, namespace, name }));
+  const row = state.workloads.get(key({ cluster, namespace, name })) || ofJob(cluster, namespace, name);
   if (!row) {
     const said = happened({ cluster, namespace, name });
     const left = state.omitted ? `It has left the queues, or is one of the ${state.omitted} older workloads that this page leaves out` : "It has left the queues";
@@ -41,6 +41,11 @@ const rest = (row, said) => [
     timeline(said),
     section("Look further", links(said.answer), ...commands(row).map(copyable)),
 ];
+
+// A job's name stands for its newest Workload, as it does for the commands.
+const ofJob = (cluster, namespace, name) => [...state.workloads.values()]
+  .filter((row) => row.cluster === cluster && row.namespace === namespace && row.job?.name === name)
+  .sort((a, b) => Date.parse(b.createdAt) - Date.parse(a.createdAt))[0];
 
 const pathOf = (row) => `/api/v1/namespaces/${encodeURIComponent(row.namespace)}/workloads/${encodeURIComponent(row.name)}`;
 

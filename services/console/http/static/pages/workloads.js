@@ -43,10 +43,13 @@ function haystack(row) {
 
 const namesOf = (field) => [...new Set([...state.workloads.values(), ...state.queues.values()].map((row) => row[field]).filter(Boolean))].sort();
 
+// What the address asks for is shown, also if there is none of it.
+const withAsked = (values, asked) => (asked && !values.includes(asked) ? [...values, asked] : values);
+
 function filters(query, shown) {
   const choice = (name, title, values, worded = (value) => value) => element("label", {}, title,
     element("select", { name, id: `filter-${name}` }, element("option", { value: "" }, "all"),
-      values.map((value) => element("option", { value, selected: query.get(name) === value ? "" : null }, worded(value)))));
+      withAsked(values, query.get(name)).map((value) => element("option", { value, selected: query.get(name) === value ? "" : null }, worded(value)))));
   const left = state.omitted ? `, ${state.omitted} older ones left out` : "";
   const form = element("form", { class: "filters", role: "search", id: "filters", "aria-label": "Workloads" },
     element("label", {}, "Search", element("input", { id: "search", name: "search", type: "search", placeholder: "name, job, reason",
