@@ -228,5 +228,5 @@ function expected(item) {
   }
   const latest = item.expected_latest ? from(item.expected_latest) : "any time";
   return `in ${from(item.expected_start)} (80 %: ${from(item.expected_earliest)} to ${latest};`
-    + ` from ${item.expected_from_runs} runs of its kind${item.expected_start_rough ? `; ${item.expected_start_rough}` : ""})`;
+    + ` from ${item.expected_from_runs === 1 ? "1 run" : `${item.expected_from_runs} runs`} of its kind${item.expected_start_rough ? `; ${item.expected_start_rough}` : ""})`;
 }
