@@ -55,11 +55,12 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         """The mapping of a node. Raises `ConstructorError` for a key that comes twice."""
-        keys = [each.value for each, _ in node.value if isinstance(each, yaml.ScalarNode)]
-        for number, key in enumerate(keys):
-            if key in keys[:number]:
+        seen: set[str] = set()
+        for key in (each.value for each, _ in node.value if isinstance(each, yaml.ScalarNode)):
+            if key in seen:
                 text = f"the key {key!r} comes twice"
                 raise yaml.constructor.ConstructorError(None, None, text, node.start_mark)
+            seen.add(key)
         return super().construct_mapping(node, deep=deep)
 
 
