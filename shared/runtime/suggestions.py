@@ -2,6 +2,10 @@
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Final
+
+NAMES_MAX: Final = 20
+"""Names that one sentence lists, at most."""
 
 
 def did_you_mean(wanted: str, there: Iterable[str]) -> str:
@@ -11,8 +15,11 @@ def did_you_mean(wanted: str, there: Iterable[str]) -> str:
 
 
 def one_of(wanted: str, there: Iterable[str]) -> str:
-    """The closest name as a question, else all names that there are."""
+    """The closest name as a question, else the names that there are."""
     names = sorted(there)
     if close := did_you_mean(wanted, names):
         return close
-    return f"there are {', '.join(names)}" if names else "there is none at all"
+    if not names:
+        return "there is none at all"
+    more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
+    return f"there are {', '.join(names[:NAMES_MAX])}{more}"
