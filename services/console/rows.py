@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 from services.console.documents import Document, FlavorRow, Job, QueueRow, ResourceRow, WorkloadRow
 from services.console.view import RowText, View
 from services.quota.engine.views.explanation import NEVER_RECLAIMED
-from services.quota.engine.views.remedies import CORRECT_WHAT_IT_NAMES, INACTIVE_REMEDIES
+from services.quota.engine.views.remedies import remedy_of_inactive
 from services.quota.queries.replica import Ident
 from shared.bus.follow import isolated
 from shared.contracts.kube.bodies import spec_of
@@ -250,7 +250,7 @@ def _remedy(status: QueueStatus) -> str:
     if status.reason == "Stopped":
         where = f" -n {status.namespace}" if status.namespace else ""
         return f"if that is over: `sluice resume {status.kind.lower()} {status.name}{where}`"
-    return INACTIVE_REMEDIES.get(status.reason, CORRECT_WHAT_IT_NAMES)
+    return remedy_of_inactive(status.reason)
 
 
 def _flavors(spec: Json, status: QueueStatus | None) -> list[FlavorRow]:

@@ -86,7 +86,7 @@ def test_what_a_page_names_exists(page: Path) -> None:
         "`_NO_SUCH_NAME`",
         "`deploy/kubernetes/base/{watcher,nobody}/rbac.yaml`",
         "`ANSWERED_BY` of `shared/contracts/windows.py`",
-        "`INACTIVE_REMEDIES` of `services/quota/engine/views/explanation.py`",
+        "`REJECTION_REMEDIES` of `services/quota/engine/views/explanation.py`",
     ],
 )
 def test_what_does_not_exist_is_found(line: str) -> None:

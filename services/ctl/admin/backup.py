@@ -5,13 +5,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from services.ctl.connect.reader import open_reader, tell, unreachable
+from services.ctl.connect.reader import access_for, open_reader, tell, unreachable
 from shared.bus.admin.migration import migrate, plan
 from shared.bus.admin.patience import Patience
 from shared.bus.admin.snapshots import BackupError, Saved, backup, restore
 from shared.bus.port import BusError
 from shared.bus.stream_reader import SilentError, StreamReader, open_stream_reader
 from shared.runtime.command import CommandError, Exit
+from shared.settings.access import OPEN
 
 
 async def backup_to(target: Path, *, url: str | None, directory: Path) -> None:
@@ -32,7 +33,9 @@ async def migrate_from(source: str, *, url: str | None, directory: Path, yes: bo
         _source(source) as old,
         open_reader(url, directory) as new,
     ):
-        if old.nc.connected_url == new.nc.connected_url:
+        # With credentials it may be another account of the same server.
+        is_same = old.nc.connected_url == new.nc.connected_url
+        if is_same and access_for(url, directory) == OPEN:
             raise CommandError(f"--from {source}", "is the server to which it would be moved")
         try:
             if not yes:

@@ -23,8 +23,7 @@ HEADER: Final = ("NUMBER", "SERVICE", "ABOUT", "AGE", "TRIES", "REASON")
 LETTERS: Final = f"{ROOT}.dead.>"
 REASON_WIDTH: Final = 100
 
-
-STREAM_OF: Final = {
+_STREAM_OF: Final = {
     "workload": "WORKLOADS",
     "admission": "ADMISSIONS",
     "observed": "OBSERVED",
@@ -161,7 +160,7 @@ async def _situation(reader: StreamReader, letter: Letter) -> list[str]:
     """What is newer than the letter, what quota holds for its workload, and what to do."""
     sort, cluster, namespace, name = letter.names
     lines = []
-    if (log := STREAM_OF.get(sort)) is not None:
+    if (log := _STREAM_OF.get(sort)) is not None:
         newest = await reader.now(log, letter.message.original_subject)
         if not newest:
             lines.append(

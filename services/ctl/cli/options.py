@@ -127,17 +127,17 @@ def named(workload: str, given: str | None = None) -> tuple[str, str]:
     """
     full = workload if given is None or "/" in workload else f"{given}/{workload}"
     namespace, slash, name = full.partition("/")
-    if given is not None and namespace != given:
-        raise CommandError(
-            repr(workload),
-            f"names namespace {namespace!r}, and --namespace says {given!r}",
-            hint="give one of them; a kind before the name is not needed",
-        )
     if not (namespace and slash and name) or "/" in name:
         raise CommandError(
             repr(workload),
             "must be NAMESPACE/NAME, or NAME beside --namespace",
             hint="for example team-tenant/build-1",
+        )
+    if given is not None and namespace != given:
+        raise CommandError(
+            repr(workload),
+            f"names namespace {namespace!r}, and --namespace says {given!r}",
+            hint="give one of them; a kind before the name is not needed",
         )
     if not _NAMESPACE.fullmatch(namespace):
         raise CommandError(

@@ -75,12 +75,9 @@ def _cluster_queues(snapshot: Snapshot) -> Iterator[Finding]:
 
 def _remedy(reason: str) -> str:
     """What makes an inactive queue active again. The engine is imported where there is one."""
-    from services.quota.engine.views.remedies import (  # noqa: PLC0415
-        CORRECT_WHAT_IT_NAMES,
-        INACTIVE_REMEDIES,
-    )
+    from services.quota.engine.views.remedies import remedy_of_inactive  # noqa: PLC0415
 
-    return INACTIVE_REMEDIES.get(reason, CORRECT_WHAT_IT_NAMES)
+    return remedy_of_inactive(reason)
 
 
 def _references(snapshot: Snapshot) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from services.classifier.conversion.convert import GROUP, ConversionError, convert
 from services.classifier.validation import validate
 from services.classifier.validation.names import subdomain
-from services.quota.engine.views.remedies import CORRECT_WHAT_IT_NAMES, INACTIVE_REMEDIES
+from services.quota.engine.views.remedies import remedy_of_inactive
 from services.quota.forecast import Simulation, Snapshot
 from services.quota.forecast.snapshot import Id
 from services.simulator.cluster.unknown_fields import BUILT_IN
@@ -117,7 +117,7 @@ def not_admitting(
             kind, _, name = title.partition(" ")
             namespace = name.partition("/")[0] if kind == kinds.LOCAL_QUEUE.kind else None
             missing = "; ".join(missing_in_queue(changed, cluster, title, guesses=guesses))
-            remedy = INACTIVE_REMEDIES.get(reason, CORRECT_WHAT_IT_NAMES)
+            remedy = remedy_of_inactive(reason)
             problem = missing or f"{message.rstrip('. ')}; {remedy}"
             yield namespace, f"{title} would admit nothing: {problem}"
 

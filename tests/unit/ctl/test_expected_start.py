@@ -1,6 +1,6 @@
 """When a workload starts, in words."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -11,6 +11,13 @@ LATE = {
     "expected_earliest": "2026-01-02T11:30:00Z",
     "expected_start_unknown_because": "it does not start within 24 h in most futures",
 }
+
+
+def test_forecast_says_how_many_runs_it_knows() -> None:
+    soon = (NOW + timedelta(minutes=5)).isoformat()
+    item = {"expected_start": soon, "expected_earliest": soon, "expected_latest": soon}
+    assert "from 1 run of its kind" in expected(item | {"expected_from_runs": 1}, NOW)
+    assert "from 2 runs of its kind" in expected(item | {"expected_from_runs": 2}, NOW)
 
 
 @pytest.mark.parametrize("reason", ["Misconfigured", "ExceedsMaxQuota"])

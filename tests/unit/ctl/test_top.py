@@ -1,5 +1,6 @@
 """How full the queues are, for a pipe and for a terminal."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -84,3 +85,14 @@ def test_table_shows_used_and_borrowed_resources() -> None:
     text = captured.get()
     assert "6/4 cpu (spot) borrows 2" in text
     assert "quiet (inactive)" in text
+    assert "CLUSTER" not in text
+
+
+def test_table_names_the_clusters_where_there_are_several() -> None:
+    busy, quiet = queue_lines(snapshot())
+    console = Console(width=140, force_terminal=False)
+    with console.capture() as captured:
+        console.print(top._table([busy, replace(quiet, cluster="east")]))
+    rows = captured.get().splitlines()
+    assert rows[0].split()[:2] == ["CLUSTER", "QUEUE"]
+    assert rows[-1].split()[:2] == ["east", "quiet"]

@@ -23,8 +23,8 @@ from services.quota.engine.scheduling.flavors import FIT, NO_FIT, PREEMPT, Assig
 from services.quota.engine.scheduling.messages import PENDING_EVALUATION, PODS_NOT_READY
 from services.quota.engine.views.remedies import (
     CORRECT_WHAT_IT_NAMES,
-    INACTIVE_REMEDIES,
     REJECTION_REMEDIES,
+    remedy_of_inactive,
 )
 
 NAMES_MAX: Final = 10
@@ -201,7 +201,7 @@ def _not_admitting(shard: Shard, cq: ClusterQueue, reason: str, why: str) -> _Wa
         if check is not None and check.inactive_message
     ]
     text = " ".join((f"ClusterQueue {cq.name} is inactive: {why}", "; ".join(messages))).rstrip()
-    return _WaitingState("Suspended", text, INACTIVE_REMEDIES.get(reason, CORRECT_WHAT_IT_NAMES))
+    return _WaitingState("Suspended", text, remedy_of_inactive(reason))
 
 
 def _short_of_quota(policy: Policy, cq: ClusterQueue, assignment: Assignment) -> _WaitingState:

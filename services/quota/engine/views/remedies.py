@@ -13,7 +13,7 @@ REJECTION_REMEDIES: Final = {
 }
 """By reason, for workloads that may not enter a ClusterQueue."""
 
-INACTIVE_REMEDIES: Final = {
+_INACTIVE_REMEDIES: Final = {
     "Stopped": "resume the ClusterQueue",
     "Terminating": "name another queue: this one is being deleted",
     "FlavorNotFound": "create the ResourceFlavor, or take it out of the ClusterQueue",
@@ -29,3 +29,8 @@ INACTIVE_REMEDIES: Final = {
     "ClusterQueueIsInactive": "correct its ClusterQueue, or name another one",
 }
 """By the reason why a ClusterQueue or LocalQueue is inactive."""
+
+
+def remedy_of_inactive(reason: str) -> str:
+    """What makes an inactive ClusterQueue or LocalQueue active again."""
+    return _INACTIVE_REMEDIES.get(reason, CORRECT_WHAT_IT_NAMES)
