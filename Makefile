@@ -8,7 +8,7 @@ SEEDS  ?= 200
 SCENARIO ?= basic
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser cast screenshots trial record-metrics fmt lint types imports test test-long test-cluster test-controllers test-kueue test-beside-kueue contracts conformance classification simulate mutants faults demo dev docs audit release ci bench bench-engine bench-webhook bench-bus bench-console bench-whatif bench-startup bench-restart bench-rest bench-cluster bench-latency bench-pods bench-spokes attack fuzz clean
+.PHONY: help setup browser cast screenshots trial record-metrics fmt lint types imports test test-long test-cluster test-controllers test-kueue test-beside-kueue contracts conformance classification simulate mutants faults demo dev docs audit release ci bench bench-engine bench-webhook bench-bus bench-console bench-whatif bench-startup bench-restart bench-days bench-rest bench-cluster bench-latency bench-pods bench-spokes attack fuzz clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2}'
@@ -126,6 +126,9 @@ bench-whatif: setup ## Measure what-if: a day of 50,000 workloads against less q
 
 bench-restart: setup ## Measure a start after history: 1,000,000 ended, 50,000 waiting, 5,000 running (SCALE=0.1)
 	$(RUN)/python -m services.ctl.bench_restart --scale $(or $(SCALE),1)
+
+bench-days: setup ## Measure what each service keeps while days pass, in virtual time (DAYS=90 A_DAY=200)
+	$(RUN)/python -m services.simulator.bench.days --days $(or $(DAYS),90) --workloads $(or $(A_DAY),200)
 
 bench-rest: setup ## Measure `sluice dev` while nothing happens: CPU in % of a core, PSS in MiB (MINUTES=10)
 	$(RUN)/python -m services.ctl.bench.rest --minutes $(or $(MINUTES),10)

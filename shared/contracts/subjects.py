@@ -54,7 +54,7 @@ class NameTooLongError(UnusableNameError):
         )
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=4_096)
 def encode(name: str | None) -> str:
     """One subject token for `name`; `decode` gives it back. Raises `UnusableNameError`.
 

@@ -304,6 +304,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Nothing to do: there is none."""
         del timeout
 
+    def tasks_of(self, group: Group | None) -> list[asyncio.Task[Any]]:
+        """Return the tasks of a group that have not ended."""
+        return [task for task, known in self._tasks if known is group and not task.done()]
+
     def resume(self, group: Group) -> None:
         """Let a paused group go on: everything that was due meanwhile runs now, in its order."""
         if group.frozen or not group.parks:

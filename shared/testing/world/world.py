@@ -18,7 +18,7 @@ from typing import Any, Final, Self, TypeVar
 import structlog
 
 from shared.testing.world.links import Links
-from shared.testing.world.loop import Group, VirtualLoop
+from shared.testing.world.loop import STEPS_MAX, Group, VirtualLoop
 
 T = TypeVar("T")
 
@@ -155,11 +155,18 @@ def _look_at(task: asyncio.Task[Any]) -> None:
 class World:
     """Create it, register processes, `run` a coroutine that drives and checks, then `close` it."""
 
-    def __init__(self, seed: int, *, faults: Faults = CALM, epoch: datetime = EPOCH) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        faults: Faults = CALM,
+        epoch: datetime = EPOCH,
+        steps_max: int = STEPS_MAX,
+    ) -> None:
         self.seed = seed
         self.faults = faults
         self.random = Random(f"world/{seed}")
-        self.loop = VirtualLoop()
+        self.loop = VirtualLoop(steps_max=steps_max)
         self.log: list[str] = []
         """What happened, one line each, oldest first."""
 

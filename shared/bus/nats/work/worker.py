@@ -42,8 +42,9 @@ HEARTBEATS_PER_WAIT: Final = 3
 IN_FLIGHT_MAX: Final = 256
 """Entries in our hands, handled or waiting for their key. Each is small; this bounds the rest."""
 
-APPLIED_MAX: Final = 100_000
-"""Maximum number of subjects whose last handled sequence is kept; the least recent are dropped."""
+APPLIED_MAX: Final = 10_000
+"""Maximum number of subjects whose last handled sequence is kept; the least recent are dropped. The server
+delivers again, before what is new, what was not acknowledged: forty times fewer are in our hands at once."""
 
 BACKOFF_FIRST_SECONDS: Final = 0.25
 BACKOFF_MAX_SECONDS: Final = 60.0

@@ -1,0 +1,107 @@
+"""What `make bench-days` counts: what a service keeps, and how much it grows from day to day."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from services.simulator.bench import days
+from services.simulator.bench.kept import kept_bytes
+from services.simulator.scenarios.port import Verdict
+from services.simulator.scenarios.system import System
+from shared.contracts import subjects
+from shared.testing.world.loop import Group, VirtualLoop
+
+MANY = 10_000
+"""Bytes of a thing that is easily seen."""
+
+
+class Holder:
+    """Something with attributes."""
+
+    def __init__(self, thing: object) -> None:
+        self.thing = thing
+
+
+def _closure(thing: object) -> Any:
+    return lambda: thing
+
+
+KEPT: dict[str, tuple[object, bool]] = {
+    "bytes in a list": ([bytes(MANY)], True),
+    "bytes as an attribute": (Holder(bytes(MANY)), True),
+    "bytes that a function holds": (_closure(bytes(MANY)), True),
+    "a module and what it holds": (subjects, False),
+    "code": (_closure.__code__, False),
+    "a class": (Holder, False),
+    "what belongs to the world": (Verdict(seed=1, log=["." * MANY]), False),
+}
+
+
+@pytest.mark.parametrize(("root", "counts"), KEPT.values(), ids=list(KEPT))
+def test_what_counts_as_kept_by_a_process(root: object, counts: bool) -> None:
+    assert (kept_bytes([root]) >= MANY) is counts
+
+
+def test_a_thing_that_is_held_twice_counts_once() -> None:
+    thing = bytes(MANY)
+    assert kept_bytes([[thing], [thing]]) < 2 * MANY
+
+
+def test_what_a_waiting_coroutine_holds_counts_for_its_own_group_only() -> None:
+    loop = VirtualLoop()
+    groups = [Group("one"), Group("other")]
+
+    async def wait(thing: bytes) -> None:
+        await asyncio.Event().wait()
+        assert thing
+
+    for group, size in zip(groups, (MANY, 1), strict=True):
+        loop.create_task(wait(bytes(size)), context=loop.context_of(group))
+    loop.run_until_complete(asyncio.sleep(1))
+    sizes = [kept_bytes(loop.tasks_of(group)) for group in groups]
+    loop.dispose()
+    assert sizes[0] - sizes[1] == pytest.approx(MANY, abs=100)
+
+
+SLOPES = {
+    "what stays as it is": ((3.0, 3.0, 3.0), 0.0),
+    "one more each day": ((1.0, 2.0, 3.0, 4.0), 1.0),
+    "less each day": ((4.0, 2.0), -2.0),
+    "a step, and then nothing": ((0.0, 1.0, 1.0, 1.0), 0.3),
+}
+
+
+@pytest.mark.parametrize(("values", "expected"), SLOPES.values(), ids=list(SLOPES))
+def test_the_slope_is_that_of_a_line_through_all_days(
+    values: tuple[float, ...], expected: float
+) -> None:
+    assert days.slope(values) == pytest.approx(expected)
+
+
+def test_short_days_pass_and_all_work_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    verdict = Verdict(seed=1)
+    seen = days.measure(3, 6, verdict, day_seconds=1200)
+    assert verdict.problems == []
+    assert (seen.submitted, seen.ended) == (18, 18)
+    assert {len(sizes) for sizes in seen.kept.values()} == {3}
+    assert capsys.readouterr().out.startswith("day 1, 6 of 6 ended, MiB: watcher ")
+
+
+def test_a_service_that_keeps_something_of_each_day_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    leaked: list[bytes] = []
+    sizes = days._sizes
+
+    def leak(system: System) -> Any:
+        leaked.append(bytes(1 << 20))
+        patcher = system.world.processes["patcher-1"].group
+        task = system.world.loop.tasks_of(patcher)[0]
+        task.add_done_callback(_closure(list(leaked)))  # A task has no attributes of its own.
+        return sizes(system)
+
+    monkeypatch.setattr(days, "_sizes", leak)
+    seen = days.measure(3, 2, Verdict(seed=1), day_seconds=600)
+    assert days.slope(seen.kept["patcher"]) > 1
+    assert days.slope(seen.kept["quota"]) < 0.5
