@@ -11,6 +11,7 @@ from services.simulator.cluster.documents import parse_yaml
 from services.simulator.cluster.errors import ApiError, bad_request
 from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.cluster.storage.stored import Stored
+from shared.runtime.command import not_yaml
 
 FIRST: Final = ("CustomResourceDefinition", "Namespace")
 """Kinds that are applied first; all others follow in the order of the files."""
@@ -30,7 +31,7 @@ def read_folder(path: Path) -> Iterator[tuple[str, Obj]]:
         try:
             documents = parse_yaml(file.read_bytes())
         except (yaml.YAMLError, ValueError) as error:
-            raise ManifestError(str(file), f"not YAML: {error}") from error
+            raise ManifestError(str(file), not_yaml(error)) from error
         for document in documents:
             if document is None:
                 continue

@@ -10,7 +10,11 @@ from services.quota.forecast.snapshot import Id
 from services.quota.wire.inbound import CONFIGURATION_KINDS, TranslateError, observed_facts
 from services.whatif.manifests import Manifest
 from services.whatif.spokes import remove_spoke
-from services.whatif.validation.problems import refuse_bad_quantities, refuse_invalid
+from services.whatif.validation.problems import (
+    refuse_bad_quantities,
+    refuse_invalid,
+    refuse_malformed_job,
+)
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import Body, as_body, spec_of
 from shared.contracts.kube.kinds import Kind
@@ -92,6 +96,7 @@ class Changes:
         submissions = Submissions(snapshot, cluster=cluster, rules=self.rules, policy=self.policy)
         for manifest in jobs:
             refuse_bad_quantities(manifest)
+            refuse_malformed_job(manifest)
             refuse_invalid(manifest, None)
             state = submissions.state_of(manifest)
             ident = (cluster, f"{state.namespace}/{state.name}")

@@ -11,7 +11,7 @@ import yaml
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import Body, as_body
 from shared.contracts.kube.kinds import Kind
-from shared.runtime.command import CommandError, unreadable
+from shared.runtime.command import CommandError, not_yaml, unreadable
 
 
 def _rbac(kind: str, *, namespaced: bool = False) -> Kind:
@@ -101,7 +101,7 @@ def load_documents(path: Path) -> list[tuple[str, Any]]:
         # Safe: `_Loader` is the safe loader without dates.
         documents = list(yaml.load_all(text, Loader=_Loader))
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise CommandError(str(path), f"is not YAML: {' '.join(str(error).split())}") from error
+        raise CommandError(str(path), not_yaml(error)) from error
     several = len(documents) > 1
     return [
         (f"{path} (document {number})" if several else str(path), document)

@@ -61,6 +61,14 @@ def unreadable(error: OSError | UnicodeDecodeError) -> str:
     return f"cannot be read: {(error.strerror or type(error).__name__).lower()}"
 
 
+def not_yaml(error: Exception) -> str:
+    """Why a text is not YAML, and in which line, for a sentence that names the file."""
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    line = "" if mark is None else f" in line {mark.line + 1}"
+    problem = getattr(error, "problem", None) or getattr(error, "context", None) or error
+    return f"is not YAML{line}: {' '.join(str(problem).split())}"
+
+
 def unwritable(error: OSError) -> str:
     """Why a file cannot be written, in words."""
     return f"cannot be written: {(error.strerror or type(error).__name__).lower()}"

@@ -60,7 +60,8 @@ def variables(settings: type[ServiceSettings]) -> set[str]:
     return EVERYBODYS | {f"SLUICE_{name.upper()}" for name in settings.model_fields}
 
 
-ANYBODYS = {name for settings in SETTINGS.values() for name in variables(settings)}
+INSTALLERS = {"SLUICE_WEBHOOK_URL"}
+ANYBODYS = INSTALLERS.union(*map(variables, SETTINGS.values()))
 
 
 def compose() -> Json:
@@ -83,6 +84,14 @@ def test_compose_starts_commands_that_exist() -> None:
     run = [command[1] for command in commands if command[0] == "run"]
     assert set(run) <= {program.value for program in Program}
     assert {command[0] for command in commands} <= {"run", "bus", "install"}
+
+
+def test_compose_gives_no_command_an_empty_text_where_no_variable_is_set() -> None:
+    """`sluice` refuses one: it is mostly a variable that somebody forgot."""
+    for name, service in compose().items():
+        for argument in service.get("command") or ():
+            _, equals, value = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", argument).partition("=")
+            assert value or not equals, f"{name}: {argument}"
 
 
 def test_compose_dependencies_are_services_of_the_file() -> None:

@@ -13,6 +13,7 @@ from services.ctl.cli.options import (
     Kubeconfig,
     Namespace,
     chosen,
+    finite,
     run_async,
     usable_namespace,
 )
@@ -123,13 +124,21 @@ def install(
     ] = False,
     webhook_url: Annotated[
         str | None,
-        typer.Option(help="URL at which the API server reaches the classifier; registers it."),
+        typer.Option(
+            envvar="SLUICE_WEBHOOK_URL",
+            help="URL at which the API server reaches the classifier; registers it.",
+        ),
     ] = None,
     authority: Annotated[
         Path | None, typer.Option(help="CA of the classifier's certificate (ca.crt).")
     ] = None,
     wait_seconds: Annotated[
-        float, typer.Option(help="How long to wait for the API server and for the CA file.")
+        float,
+        typer.Option(
+            min=0,
+            callback=finite,
+            help="How long to wait for the API server and for the CA file.",
+        ),
     ] = 120,
 ) -> None:
     """Apply manifests to a cluster and register the admission webhook. May be repeated."""
@@ -167,7 +176,10 @@ def uninstall(
         ),
     ] = "sluicegate",
     wait_seconds: Annotated[
-        float, typer.Option(help="How long to wait for the services' pods to end.")
+        float,
+        typer.Option(
+            min=0, callback=finite, help="How long to wait for the services' pods to end."
+        ),
     ] = 120,
     kubeconfig: Kubeconfig = None,
     context: Context = None,

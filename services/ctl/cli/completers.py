@@ -1,7 +1,7 @@
 """Shell completion of arguments and options. Imports nothing that is slow before it is asked."""
 
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -48,6 +48,31 @@ def complete_namespace(context: typer.Context, incomplete: str) -> list[str]:
 def complete_spoke(context: typer.Context, incomplete: str) -> list[str]:
     """Complete names of MultiKueueClusters."""
     return _beginning((name for _, name, _ in _known("spokes", None, context.params)), incomplete)
+
+
+def complete_object(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete ``KIND/NAME`` of what can be taken away; of a LocalQueue ``KIND/NAMESPACE/NAME``."""
+    kind, slash, _ = incomplete.partition("/")
+    if not slash:
+        return _beginning((f"{each}/" for each in _REMOVABLE), incomplete)
+    known = _known(_REMOVABLE.get(kind, kind), None, context.params)
+    names = (f"{where}/{name}" if where else name for where, name, _ in known)
+    return _beginning((f"{kind}/{name}" for name in names), incomplete)
+
+
+def complete_context(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete contexts of the kubeconfig that is on the command line, or of `KUBECONFIG`."""
+    from services.ctl.get.completion import contexts  # noqa: PLC0415
+
+    return _beginning(contexts(context.params.get("kubeconfig")), incomplete)
+
+
+_REMOVABLE: Final = {
+    "ClusterQueue": "clusterqueues",
+    "LocalQueue": "localqueues",
+    "Cohort": "cohorts",
+}
+"""Kinds that `--remove` is mostly used for, as `sluice get` calls them."""
 
 
 def _known(word: str, namespace: str | None, given: dict[str, Any]) -> list[tuple[str, str, str]]:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from services.ctl.cli.completers import one_of_these
-from services.ctl.cli.options import Directory, NatsUrl, TextOrJson, one_of, run_async
+from services.ctl.cli.options import Directory, NatsUrl, TextOrJson, finite, one_of, run_async
 from shared.runtime.command import CommandError, Exit
 
 app = typer.Typer(
@@ -64,7 +64,10 @@ def retry(
     letters: Letters = None,
     every: All = False,
     wait_seconds: Annotated[
-        float, typer.Option(min=0, help="How long to wait for the service; 0: do not wait.")
+        float,
+        typer.Option(
+            min=0, callback=finite, help="How long to wait for the service; 0: do not wait."
+        ),
     ] = 10.0,
     nats_url: NatsUrl = None,
     directory: Directory = Path(".sluice"),

@@ -1,5 +1,6 @@
 """Options and arguments that several commands share."""
 
+import math
 import re
 from collections.abc import Coroutine
 from pathlib import Path
@@ -7,7 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
-from services.ctl.cli.completers import complete_namespace, complete_workload, one_of_these
+from services.ctl.cli.completers import (
+    complete_context,
+    complete_namespace,
+    complete_workload,
+    one_of_these,
+)
 from shared.runtime.command import CommandError
 
 if TYPE_CHECKING:
@@ -27,6 +33,13 @@ def usable_namespace(context: typer.Context, given: str | None) -> str | None:
         f"{given!r} is no name of a namespace",
         hint="give a name such as team-a (lower-case letters, digits and '-'), or leave the option out",
     )
+
+
+def finite(context: typer.Context, given: float) -> float:
+    """The value of an option in seconds or the like; `nan` and `inf` pass every range."""
+    if math.isfinite(given):
+        return given
+    raise typer.BadParameter(f"{given} is not a number that can be used here.", ctx=context)
 
 
 NatsUrl = Annotated[
@@ -109,7 +122,11 @@ Kubeconfig = Annotated[
 
 Context = Annotated[
     str | None,
-    typer.Option("--context", help="Context of the kubeconfig. Default: its current one."),
+    typer.Option(
+        "--context",
+        autocompletion=complete_context,
+        help="Context of the kubeconfig. Default: its current one.",
+    ),
 ]
 
 

@@ -26,6 +26,7 @@ from services.ctl.cli.options import (
     NatsUrl,
     TextOrJson,
     WorkloadName,
+    finite,
     named,
     one_of,
     run_async,
@@ -103,7 +104,7 @@ def explain(
         bool, typer.Option(help="Estimate when it starts, from how long earlier workloads ran.")
     ] = True,
     forecast_seconds: Annotated[
-        float, typer.Option(min=0.1, help="How long the forecast may take.")
+        float, typer.Option(min=0.1, callback=finite, help="How long the forecast may take.")
     ] = 2.0,
     configuration: Configured = None,
     cluster: Cluster = None,
@@ -201,7 +202,9 @@ def top(
     once: Annotated[
         bool, typer.Option("--once", help="Print one line per queue, and end.")
     ] = False,
-    seconds: Annotated[float, typer.Option(min=0.2, help="Seconds between two updates.")] = 1.0,
+    seconds: Annotated[
+        float, typer.Option(min=0.2, callback=finite, help="Seconds between two updates.")
+    ] = 1.0,
     nats_url: NatsUrl = None,
     directory: Directory = Path(".sluice"),
 ) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from services.ctl.cli.options import Context, DevDirectory, run_async
+from services.ctl.cli.options import Context, DevDirectory, finite, run_async
 from services.ctl.programs import Program
 from shared.runtime.command import print_line
 
@@ -38,7 +38,10 @@ DevNatsUrl = Annotated[
     ),
 ]
 Speed = Annotated[
-    float, typer.Option(min=0.001, help="Speed of simulated time: 60 is a minute a second.")
+    float,
+    typer.Option(
+        min=0.001, callback=finite, help="Speed of simulated time: 60 is a minute a second."
+    ),
 ]
 Processes = Annotated[
     bool, typer.Option("--processes", help="One process for each service, as in a deployment.")

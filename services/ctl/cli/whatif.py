@@ -7,7 +7,7 @@ import typer
 from typer.core import TyperCommand
 from typer.exceptions import TyperException
 
-from services.ctl.cli.completers import complete_spoke
+from services.ctl.cli.completers import complete_object, complete_spoke
 from services.ctl.cli.options import Configured, Directory, NatsUrl, TextOrJson, one_of, run_async
 from shared.runtime.command import CommandError, Exit
 
@@ -21,7 +21,12 @@ Changed = Annotated[
 ]
 Removed = Annotated[
     list[str] | None,
-    typer.Option("--remove", metavar="KIND/NAME", help="Take an object away. May be repeated."),
+    typer.Option(
+        "--remove",
+        metavar="KIND/NAME",
+        autocompletion=complete_object,
+        help="Take an object away. May be repeated.",
+    ),
 ]
 State = Annotated[
     Path | None,

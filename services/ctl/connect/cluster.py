@@ -9,7 +9,7 @@ import yaml
 
 from services.ctl.connect.reader import state_of
 from shared.kube.port import KubeError, NotFoundError, UnavailableError
-from shared.runtime.command import CommandError, Exit, unreadable
+from shared.runtime.command import CommandError, Exit, not_yaml, unreadable
 
 if TYPE_CHECKING:
     from shared.kube.client import HttpKube
@@ -53,10 +53,7 @@ def check_kubeconfig(path: Path, context: str | None) -> None:
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(title, unreadable(error), hint=_LIST) from error
     except (yaml.YAMLError, ValueError) as error:  # A date that does not exist is the latter.
-        mark = getattr(error, "problem_mark", None)
-        line = "" if mark is None else f" in line {mark.line + 1}"
-        problem = f"is not YAML{line}: {getattr(error, 'problem', None) or error}"
-        raise CommandError(title, problem, hint=_LIST) from error
+        raise CommandError(title, not_yaml(error), hint=_LIST) from error
     if not isinstance(document, dict):
         raise CommandError(title, "is no kubeconfig: it has no fields", hint=_LIST)
     contexts, clusters = _named(document, "contexts"), _named(document, "clusters")

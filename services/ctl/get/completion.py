@@ -5,6 +5,8 @@ import os
 from pathlib import Path
 from typing import Final
 
+import yaml
+
 from services.ctl.connect.reader import nats_url_of, open_reader, utc_now
 from services.ctl.get.command import read
 from services.ctl.get.resources import resource_named
@@ -49,6 +51,16 @@ def names(
     try:
         return asyncio.run(found())
     except (CommandError, TimeoutError):
+        return []
+
+
+def contexts(given: object) -> list[str]:
+    """Names of the contexts of a kubeconfig, or of that of `KUBECONFIG`; empty if it is not one."""
+    path = given or os.environ.get("KUBECONFIG")
+    try:
+        document = yaml.safe_load(Path(str(path)).read_text(encoding="utf-8"))
+        return sorted(str(one["name"]) for one in document["contexts"])
+    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError):
         return []
 
 

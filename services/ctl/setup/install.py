@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from services.ctl.connect.cluster import check_kubeconfig, refused
 from services.ctl.setup.apply import apply_manifest, apply_manifests
@@ -39,6 +40,7 @@ async def install(
     our kinds. Waits for the API server and for the classifier's CA file. Raises `CommandError`.
     """
     documents = load_manifests(manifests) + (hub_manifests(spokes) if spokes else [])
+    _check_webhook(webhook_url, authority)
     if kubeconfig is not None:
         check_kubeconfig(kubeconfig, context)
     elif context is not None:
@@ -48,21 +50,24 @@ async def install(
         raise CommandError("--kubeconfig", "is needed: this is no pod", hint=hint)
     kube = HttpKube.from_kubeconfig(None if kubeconfig is None else str(kubeconfig), context)
     done: list[str] = []
+    waits_for = "the API server does not answer"
     try:
         async with asyncio.timeout(wait_seconds):
             await _until_served(kube)
+            waits_for = "the API server is slow"
             if definitions:
                 await apply_definitions(kube, done.append)
             await apply_manifests(kube, documents)
             done += [document.title for document in documents]
-            if webhook_url:
+            if webhook_url and authority:
+                waits_for = f"--authority: there is no file {str(authority)!r}"
                 certificate = await _authority(authority)
                 manifest = webhook_manifest(url=webhook_url, authority=certificate)
                 await apply_manifest(kube, manifest)
                 done.append(manifest.title)
     except TimeoutError as error:
         raise CommandError(
-            "install", f"not done within {wait_seconds:g} s", status=Exit.UNREACHABLE
+            "install", f"not done within {wait_seconds:g} s: {waits_for}", status=Exit.UNREACHABLE
         ) from error
     except KubeError as error:
         raise refused("install", error) from error
@@ -81,9 +86,23 @@ async def _until_served(kube: HttpKube) -> None:
             return
 
 
-async def _authority(path: Path | None) -> bytes:
-    if path is None:
+def _check_webhook(url: str | None, authority: Path | None) -> None:
+    """Raise `CommandError` for a URL that no API server would call, or one without an authority."""
+    if url is None:
+        return
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme == "https" and parts.hostname and not parts.query + parts.fragment
+    except ValueError:
+        usable = False
+    if not usable:
+        hint = "give the classifier's, such as https://classifier.sluicegate.svc/mutate"
+        raise CommandError("--webhook-url", f"{url!r} is no https URL of a server", hint=hint)
+    if authority is None:
         raise CommandError("--webhook-url", "needs --authority FILE: the CA of the classifier")
+
+
+async def _authority(path: Path) -> bytes:
     while not await asyncio.to_thread(path.is_file):  # noqa: ASYNC110 - a file tells nobody
         await asyncio.sleep(RETRY_SECONDS)
     return await asyncio.to_thread(path.read_bytes)

@@ -27,6 +27,13 @@ _NO_PROBLEM: Final = frozenset({"Stopped", "ClusterQueueIsInactive"})
 """Reasons of queues that somebody stopped, or whose ClusterQueue is named itself."""
 
 _INDEX: Final = re.compile(r"\[\d+\]")
+_COUNTS: Final = (
+    "parallelism",
+    "completions",
+    "backoffLimit",
+    "activeDeadlineSeconds",
+    "ttlSecondsAfterFinished",
+)
 _RESOURCES: Final = frozenset({"resources", "computeResources"})
 
 
@@ -84,6 +91,28 @@ def refuse_bad_quantities(manifest: Manifest) -> None:
             ) from error
         if amount < 0:
             raise CommandError(manifest.source, f"{path}: {text!r}: must not be negative")
+
+
+def refuse_malformed_job(manifest: Manifest) -> None:
+    """Raise `CommandError` for a Job that every API server refuses, with the path of the field."""
+    if (manifest.kind.group, manifest.kind.kind) != (kinds.JOB.group, kinds.JOB.kind):
+        return
+    spec = _mapping(manifest.object.get("spec"))
+    for field in _COUNTS:
+        value = spec.get(field)
+        if value is not None and (type(value) is not int or value < 0):
+            raise CommandError(
+                manifest.source, f"spec.{field}: must be a whole number from 0 on, got {value!r}"
+            )
+    containers = _mapping(_mapping(spec.get("template")).get("spec")).get("containers")
+    if not isinstance(containers, list) or not containers:
+        raise CommandError(
+            manifest.source, "spec.template.spec.containers: must list at least one container"
+        )
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _quantities(path: str, node: Any) -> Iterator[tuple[str, str]]:

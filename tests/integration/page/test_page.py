@@ -116,6 +116,9 @@ async def test_what_if_is_played_from_its_address(page: Page) -> None:
     assert await page.value("document.getElementById('what-if-amount').value") == "8"
     await page.value("document.querySelector('#what-if button').click()")
     await says(page, "#what-if-answer", "changed ClusterQueue cq")
+    await go(page, "/what-if?change=quota&queue=hub%2F%2Fcq&place=default%2Fcpu")
+    await page.value("document.querySelector('#what-if button').click()")
+    await says(page, "#what-if-answer", "Say how much cpu cq shall have instead of ")
     await go(page, "/what-if?change=quota&queue=hub%2F%2Fcq&place=default%2Fcpu&amount=1+cpu")
     await page.value("document.querySelector('#what-if button').click()")
     await says(page, "#what-if-answer", "nominalQuota: '1 cpu'")

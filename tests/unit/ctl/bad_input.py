@@ -37,6 +37,12 @@ def requesting(**requests: str) -> dict[str, Any]:
     return obj
 
 
+def with_spec(**fields: Any) -> dict[str, Any]:
+    obj = job("one", 1)
+    obj["spec"] |= fields
+    return obj
+
+
 def queued(name: str, namespace: str = "team") -> dict[str, Any]:
     obj = job("one", 1)
     obj["metadata"]["labels"][QUEUE] = name
@@ -128,6 +134,18 @@ PLANNED: Final[dict[str, Case]] = {
             "label kueue.x-k8s.io/priority-class: 'urgent': there is no such WorkloadPriorityClass; ",
         ),
         status=Exit.FAILED,
+    ),
+    "a number in words": planned(
+        with_spec(parallelism="two"),
+        says=("spec.parallelism: must be a whole number from 0 on, got 'two'",),
+    ),
+    "fewer pods than none": planned(
+        with_spec(completions=-1),
+        says=("spec.completions: must be a whole number from 0 on, got -1",),
+    ),
+    "a Job without a container": planned(
+        with_spec(template={"spec": {"restartPolicy": "Never", "containers": []}}),
+        says=("spec.template.spec.containers: must list at least one container",),
     ),
     "a quantity with a unit in words": planned(
         requesting(cpu="1 cpu"),
@@ -242,3 +260,23 @@ PLANNED: Final[dict[str, Case]] = {
         says=("metadata.name: ", '"My_Queue": must be a lowercase RFC 1123 subdomain'),
     ),
 }
+
+
+INSTALLED: Final = {
+    "a time without an end": said(
+        *("install", "--wait-seconds", "inf"), says=("inf is not a number that can be used here",)
+    ),
+    "a webhook that no API server would call": said(
+        *("install", "--webhook-url", "http://classifier:9443", "--kubeconfig", "nofile"),
+        says=("--webhook-url: 'http://classifier:9443' is no https URL of a server",),
+    ),
+    "a webhook with an address that ends in between": said(
+        *("install", "--webhook-url", "https://[::1", "--kubeconfig", "nofile"),
+        says=("--webhook-url: 'https://[::1' is no https URL of a server",),
+    ),
+    "a webhook without an authority": said(
+        *("install", "--webhook-url", "https://classifier:9443", "--kubeconfig", "nofile"),
+        says=("--webhook-url: needs --authority FILE: the CA of the classifier",),
+    ),
+}
+"""Of `sluice install`."""

@@ -6,11 +6,12 @@ import pytest
 import yaml
 
 from shared.runtime.command import Exit
-from tests.unit.ctl.bad_input import NO_SERVER, PLANNED, Case, installed, limited, said
+from tests.unit.ctl.bad_input import INSTALLED, NO_SERVER, PLANNED, Case, installed, limited, said
 from tests.unit.ctl.whatif_objects import CONFIGURATION_KINDS, Sluice, cluster_queue
 
 CASES: dict[str, Case] = {
     **PLANNED,
+    **INSTALLED,
     "a scenario that is not there": said(
         *("simulate-world", "--scenario", "nope"),
         says=("--scenario nope: there is none of this name", "basic, coscheduling"),
@@ -20,6 +21,10 @@ CASES: dict[str, Case] = {
     ),
     "time that stands still": said(
         *("dev", "--speed", "0"), says=("'--speed': 0.0 is not in the range x>=0.001",)
+    ),
+    "a time that is not a number": said(
+        *("explain", "team/one", "--forecast-seconds", "nan"),
+        says=("nan is not a number that can be used here",),
     ),
     "more spokes than a laptop has room for": said(
         *("dev", "--spokes", "21"), says=("'--spokes': 21 is not in the range 0<=x<=20",)
@@ -62,7 +67,7 @@ CASES: dict[str, Case] = {
     "a manifest that is not YAML": Case(
         arguments=("plan", "-f", "{file}"),
         text="a: [",
-        says=("is not YAML: ",),
+        says=("config.yaml: is not YAML in line 2: did not find",),
         status=Exit.NO_PLAN,
     ),
     "a manifest without a kind": Case(
@@ -85,7 +90,7 @@ CASES: dict[str, Case] = {
     "a key that comes twice": Case(
         arguments=("plan", "-f", "{file}"),
         text="{apiVersion: v1, kind: Namespace, metadata: {name: a, name: b}}",
-        says=("config.yaml: is not YAML: the key 'name' comes twice",),
+        says=("config.yaml: is not YAML in line 1: the key 'name' comes twice",),
         status=Exit.NO_PLAN,
     ),
     "a short name of a kind that is removed": Case(

@@ -45,6 +45,9 @@ def test_completion_of_unknown_shell_is_refused() -> None:
         ("sluice explain ", []),
         ("sluice stop l", ["localqueue"]),
         ("sluice completion z", ["zsh"]),
+        ("sluice plan --remove C", ["ClusterQueue/", "Cohort/"]),
+        ("sluice plan --remove ClusterQueue/", []),
+        ("sluice uninstall --context ", []),
     ],
 )
 def test_completion_without_nats_still_offers_fixed_words(line: str, offered: list[str]) -> None:
@@ -55,3 +58,15 @@ def test_completion_without_nats_still_offers_fixed_words(line: str, offered: li
         NATS_URL=NOBODY,
     )
     assert text.split() == offered
+
+
+def test_contexts_are_those_of_the_kubeconfig(tmp_path: Path) -> None:
+    file = tmp_path / "config"
+    file.write_text("contexts: [{name: prod-eu}, {name: prod-us}, {name: laptop}]")
+    text = run(
+        _SLUICE_COMPLETE="complete_bash",
+        COMP_WORDS="sluice doctor --context prod",
+        COMP_CWORD="3",
+        KUBECONFIG=str(file),
+    )
+    assert text.split() == ["prod-eu", "prod-us"]

@@ -64,7 +64,9 @@ async function play(row, data, place) {
 function change(row, data, place) {
   if (data.get("change") === "remove") return { remove: [`ClusterQueue/${row.name}`] };
   if (data.get("change") === "submit") return { manifests: [job(row, data)] };
-  return { quotas: [{ clusterQueue: row.name, flavor: place.flavor, resource: place.resource, nominalQuota: data.get("amount") || place.nominal }] };
+  const amount = (data.get("amount") || "").trim();
+  if (!amount) throw new Error(`Say how much ${place.resource} ${row.name} shall have instead of ${place.nominal}.`);
+  return { quotas: [{ clusterQueue: row.name, flavor: place.flavor, resource: place.resource, nominalQuota: amount }] };
 }
 
 function job(row, data) {
