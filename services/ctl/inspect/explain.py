@@ -98,9 +98,8 @@ def explained(item: Json, now: datetime) -> Iterator[str]:
     yield _line("Reason", str(item["reason"]))
     yield _line("Message", str(item["message"]))
     yield _line("Queue", _queue(item))
-    done = item["reason"] in _DONE
-    yield _line("Created" if done else "Waiting since", _since(item, now))
-    if done:
+    yield _line("Created", _since(item, now))
+    if item["reason"] in _DONE:
         return
     if item.get("position"):
         yield _line("Position", _position(item))
