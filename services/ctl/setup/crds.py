@@ -11,7 +11,7 @@ from shared.contracts.kueue.definitions import ALL_DEFINITIONS, crd
 FOLDER: Final = Path(__file__).parents[3] / "deploy" / "kubernetes" / "crds"
 
 _GENERATED: Final = (
-    "# Generated from shared/contracts/apis by `python -m services.ctl.setup.crds`.\n"
+    "# Generated from shared/contracts/kueue by `python -m services.ctl.setup.crds`.\n"
 )
 _PLAIN: Final = """\
 # For a cluster without our webhook: v1beta2 is stored, v1beta1 is served where it says the same.
