@@ -3,23 +3,32 @@
 import asyncio
 import signal
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from services.simulator.app import Simulator
 from services.simulator.http.server import HOST
 from services.simulator.journal import JournalError
 from services.simulator.manifests import ManifestError, apply_all, read_folder
-from shared.runtime.command import print_line
+from shared.runtime.command import print_line, surroundings_error
 from shared.runtime.loop import run
+
+PORT_MAX: Final = 65_535
+
+
+def _port(text: str) -> int:
+    if text.isascii() and text.isdigit() and int(text) <= PORT_MAX:
+        return int(text)
+    raise ArgumentTypeError(f"{text!r} is no port: 0 to {PORT_MAX}")
 
 
 def _arguments() -> Namespace:
-    parser = ArgumentParser(prog="python -m services.simulator", description=__doc__)
+    parser = ArgumentParser(prog="sluice run simulator", description=__doc__)
     parser.add_argument("--host", default=HOST, help="address to listen on; 0.0.0.0 in a container")
     parser.add_argument("--known-as", metavar="NAME", help="name of this host for the kubeconfig")
-    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    parser.add_argument("--port", type=_port, default=0, help="0 takes a free one")
     parser.add_argument("--speed", type=float, default=1.0, help="60 makes a minute a second")
     parser.add_argument("--seed", type=int, default=0, help="of names, uids and durations")
     parser.add_argument("--kubeconfig-out", type=Path, help="write a kubeconfig there")
@@ -65,8 +74,8 @@ async def _run(arguments: Namespace) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await simulator.start()
     try:
+        await simulator.start()
         if arguments.manifests is not None:
             await apply_all(simulator.api, read_folder(arguments.manifests))
         if arguments.kubeconfig_out is not None:
@@ -79,8 +88,13 @@ async def _run(arguments: Namespace) -> None:
 
 def main() -> None:
     """Serve until SIGINT or SIGTERM."""
+    arguments = _arguments()
     with suppress(KeyboardInterrupt):
         try:
-            run(_run(_arguments()))
-        except (JournalError, ManifestError, OSError) as error:
+            run(_run(arguments))
+        except (JournalError, ManifestError) as error:
             sys.exit(f"simulator: {error}")
+        except OSError as error:
+            at = f"{arguments.host}:{arguments.port}"
+            told = surroundings_error(error, at) or error
+            sys.exit("\n  ".join(filter(None, (f"simulator: {told}", getattr(told, "hint", "")))))

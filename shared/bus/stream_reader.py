@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from shared.bus.direct_look import DirectLook, SilentError, StreamReaderError, parse_block
+from shared.bus.nats.tls import refuse_plain_text
 from shared.settings.access import OPEN, Access, denial, user_of
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ async def open_stream_reader(url: str, *, access: Access = OPEN) -> AsyncIterato
         if borrowed:
             del sys.modules["aiohttp"]
 
+    refuse_plain_text(Client)
     errors = _Errors()
 
     nc = Client()

@@ -1,12 +1,15 @@
 """`sluice bus`: streams, backups, users and leaf nodes of NATS."""
 
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from services.ctl.cli.options import DevDirectory, NatsUrl, run_async
 from shared.runtime.command import CommandError, Exit
+
+_LEAF_URL: Final = re.compile(r"(tls|nats|wss?)://[^/\s]+/?")
 
 app = typer.Typer(
     help="Streams and users of NATS: declare, back up, restore, move.",
@@ -167,6 +170,9 @@ def bus_leaf(
     from shared.bus.admin.accounts import leaf_configuration  # noqa: PLC0415
     from shared.settings.access import Access  # noqa: PLC0415
 
+    if not _LEAF_URL.fullmatch(url):
+        hint = "give the hub's port for leaf nodes, such as tls://nats.example.com:7422"
+        raise CommandError(url, "is no URL of a server", hint=hint)
     access = Access(nkey=key, ca=ca, certificate=certificate, private_key=private_key)
     try:
         print(leaf_configuration(url, access), end="")

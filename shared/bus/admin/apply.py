@@ -18,11 +18,14 @@ from shared.bus.admin.patience import Patience
 from shared.bus.admin.permissions import durables_of
 from shared.bus.nats.jetstream_api import ApiError
 from shared.bus.nats.stream_drift import drift, stream_info
+from shared.bus.nats.tls import refuse_plain_text
 from shared.bus.nats.work.declared import differs, durable_config, found_durable, make_durable
 from shared.bus.port import DeniedError, UnavailableError
 from shared.bus.streams import LEASES, VIEW_SUFFIX, Catalogue, epoch_of, load
 from shared.contracts.messages.base import EPOCH
 from shared.settings.access import OPEN, Access
+
+refuse_plain_text(Client)
 
 HOW: Final = "run `sluice bus apply`"
 CONNECT_SECONDS: Final = 5

@@ -21,6 +21,7 @@ from nats.errors import Error as NatsError
 from shared.bus.direct_look import parse_block
 from shared.bus.nats.cancellation import cancellable, end_if_cancelled
 from shared.bus.nats.io_batching import gather_reads, gather_writes
+from shared.bus.nats.tls import refuse_plain_text
 from shared.settings.access import INBOX, OPEN, Access
 
 log = structlog.get_logger(__name__)
@@ -48,6 +49,8 @@ RENEW_WITHIN_SECONDS: Final = 30.0
 """Connections of services whose keys were renewed at once are opened anew within this time, not together."""
 
 Hook = Callable[[], Awaitable[None]]
+
+refuse_plain_text(Client)
 
 
 def make_broker(

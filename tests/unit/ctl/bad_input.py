@@ -280,3 +280,19 @@ INSTALLED: Final = {
     ),
 }
 """Of `sluice install`."""
+
+STARTED: Final = {
+    "a port that no machine has": said(
+        *("run", "simulator", "--port", "99999"),
+        says=("sluice run simulator: error: argument --port: '99999' is no port: 0 to 65535",),
+    ),
+    "a hub without an address": said(
+        *("bus", "leaf", "nonsense"), says=("sluice: nonsense: is no URL of a server", "tls://")
+    ),
+    "a key that is none, for a leaf node": Case(
+        arguments=("bus", "leaf", "tls://hub:7422", "--key", "{file}"),
+        text="garbage",
+        says=("sluice: --key: ", "not the seed of an nkey"),
+    ),
+}
+"""Of programs that go on running, and of their configuration."""

@@ -6,12 +6,22 @@ import pytest
 import yaml
 
 from shared.runtime.command import Exit
-from tests.unit.ctl.bad_input import INSTALLED, NO_SERVER, PLANNED, Case, installed, limited, said
+from tests.unit.ctl.bad_input import (
+    INSTALLED,
+    NO_SERVER,
+    PLANNED,
+    STARTED,
+    Case,
+    installed,
+    limited,
+    said,
+)
 from tests.unit.ctl.whatif_objects import CONFIGURATION_KINDS, Sluice, cluster_queue
 
 CASES: dict[str, Case] = {
     **PLANNED,
     **INSTALLED,
+    **STARTED,
     "a scenario that is not there": said(
         *("simulate-world", "--scenario", "nope"),
         says=("--scenario nope: there is none of this name", "basic, coscheduling"),
