@@ -9,11 +9,14 @@ from typing import Any, Final
 
 from services.ctl.connect.reader import open_reader, utc_now
 from services.ctl.get.clusters import refuse_unknown_cluster
-from shared.bus.stream_reader import SilentError
+from services.ctl.inspect.preempted import preemptions
+from shared.bus.direct_look import StreamReaderError
+from shared.bus.stream_reader import SilentError, StreamReader
 from shared.contracts import rpc
 from shared.contracts.kube import names
 from shared.contracts.kube.ages import age, duration, instant
 from shared.contracts.reasons import HOPELESS, NEVER
+from shared.contracts.subjects import subject_pattern
 from shared.runtime.command import CommandError, Exit
 
 ANSWER_SECONDS: Final = 5.0
@@ -67,6 +70,7 @@ async def explain(
                 f"a job that is not among them may lack the label {names.QUEUE}",
                 status=Exit.FAILED,
             )
+        await add_preemptors(reader, [item for item in items if item["reason"] not in _DONE])
         waiting = [item for item in items if item["reason"] not in _DONE] if forecast else []
         if output == "text":
             # At once: the forecast takes a moment.
@@ -87,6 +91,20 @@ async def explain(
         print(_line("Expected start", title + expected(item, utc_now())))
 
 
+async def add_preemptors(reader: StreamReader, items: list[Json]) -> None:
+    """Add who preempted each item last, and when, as far as the log of decisions goes back."""
+    for item in items:
+        place = (item["cluster"], item["namespace"], item["name"])
+        pattern = subject_pattern("admission", *place)
+        try:
+            found = preemptions(await reader.replay("ADMISSIONS", pattern))
+        except StreamReaderError:  # Who may ask may not always read the log.
+            return
+        if found:
+            item["preempted_by"] = found[-1].preempted_by
+            item["preempted_at"] = found[-1].at.isoformat()
+
+
 def _title(item: Json) -> str:
     return f"{item['namespace']}/{item['name']} in {item['cluster']}"
 
@@ -101,6 +119,9 @@ def explained(item: Json, now: datetime) -> Iterator[str]:
     yield _line("Created", _since(item, now))
     if item["reason"] in _DONE:
         return
+    if item.get("preempted_by"):
+        at = str(item["preempted_at"])
+        yield _line("Preempted", f"by {item['preempted_by']} at {at} ({age(at, now)})")
     if item.get("position"):
         yield _line("Position", _position(item))
         yield _line("Ahead", _ahead(item))
