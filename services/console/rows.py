@@ -19,6 +19,7 @@ from shared.contracts.kube.quantities import (
     format_amount,
     parse_quantity,
 )
+from shared.contracts.kube.queue_specs import quotas_of
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.queues import QueueStatus
@@ -255,13 +256,7 @@ def _remedy(status: QueueStatus) -> str:
 
 def _flavors(spec: Json, status: QueueStatus | None) -> list[FlavorRow]:
     """Configured flavors first, then flavors that only have usage."""
-    nominal: dict[tuple[str, str], str] = {}
-    groups = spec.get("resourceGroups")
-    for group in groups if isinstance(groups, list) else ():
-        for flavor in group.get("flavors") or []:
-            for resource in flavor.get("resources") or []:
-                place = (str(flavor.get("name")), str(resource.get("name")))
-                nominal[place] = str(resource.get("nominalQuota", "0"))
+    nominal = {place: str(quota.get("nominalQuota", "0")) for place, quota in quotas_of(spec)}
     used: dict[tuple[str, str], tuple[str, str]] = {}
     for flavor_usage in status.reservation if status is not None else ():
         for usage in flavor_usage.resources:

@@ -15,6 +15,7 @@ from services.quota.forecast.snapshot import Id
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import spec_of
 from shared.contracts.kube.quantities import QuantityError, amount, format_amount
+from shared.contracts.kube.queue_specs import check_names, flavors_of
 from shared.contracts.messages.admissions import HOLDING
 from shared.contracts.messages.observed import Observed
 from shared.runtime.command import CommandError
@@ -87,7 +88,7 @@ def _cap_quota(snapshot: Snapshot, hub: str, *, lost: str = "") -> list[str]:
             continue
         gone_first = [
             flavor
-            for flavor in _flavors(queue)
+            for flavor in flavors_of(spec_of(queue.object))
             if lost and configuration.required_spoke(str(flavor.get("name"))) == lost
         ]
         spoke_quota = _quota_of_spokes(snapshot, hub, queue.name, left)
@@ -98,11 +99,7 @@ def _cap_quota(snapshot: Snapshot, hub: str, *, lost: str = "") -> list[str]:
 
 
 def _spokes_of(queue: Observed, configuration: MultiKueueConfiguration) -> Iterator[str]:
-    spec = spec_of(queue.object)
-    strategy = spec.get("admissionChecksStrategy") or {}
-    names = [str(check.get("name")) for check in strategy.get("admissionChecks") or []]
-    names += map(str, spec.get("admissionChecks") or [])
-    for name in names:
+    for name in check_names(spec_of(queue.object)):
         if configuration.is_multikueue_check(name):
             yield from configuration.spokes(name).configured
 
@@ -132,7 +129,7 @@ def _quota_of_spokes(snapshot: Snapshot, hub: str, queue: str, spokes: Sequence[
 
 
 def _nominal(queue: Observed) -> Iterator[tuple[str, int]]:
-    for flavor in _flavors(queue):
+    for flavor in flavors_of(spec_of(queue.object)):
         for resource in flavor.get("resources") or []:
             name = str(resource.get("name"))
             yield name, _amount(queue, name, resource)
@@ -157,7 +154,7 @@ def _reduce_quota(
     if not excess:
         return []
     less = queue.with_object(deepcopy(queue.object or {}))
-    flavors = [*reversed([*_flavors(less)])]
+    flavors = [*reversed([*flavors_of(spec_of(less.object))])]
     flavors.sort(key=lambda flavor: flavor.get("name") not in gone_first)
     left = dict(excess)
     for flavor in flavors:
@@ -181,8 +178,3 @@ def _set(resource: dict[str, Any], name: str, quota: int) -> None:
     lending: Any = resource.get("lendingLimit")
     if lending is not None and amount(name, str(lending)) > quota:
         resource["lendingLimit"] = resource["nominalQuota"]
-
-
-def _flavors(queue: Observed) -> Iterator[dict[str, Any]]:
-    for group in spec_of(queue.object).get("resourceGroups") or []:
-        yield from group.get("flavors") or []

@@ -8,6 +8,7 @@ from services.classifier.projection.pods.pod_templates import pod_spec_of
 from shared.contracts.kube.bodies import Body, spec_of, status_of
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.quantities import amount
+from shared.contracts.kueue.assignments import counts_given
 from shared.contracts.messages.workloads import PodSet, WorkloadState
 from shared.integrations import Integration
 
@@ -131,16 +132,15 @@ def _outgrown(
     its pods have finished is admitted with fewer, and keeps its parallelism: the finished ones do not run.
     Of a group `released` counts, also what was let go of a pod set that was never admitted.
     """
-    admission = status_of(holder).get("admission") or {}
-    admitted = {p.get("name"): p.get("count") for p in admission.get("podSetAssignments") or []}
+    admitted = _given(holder)
     for name, was in pod_sets_by_name(holder).items():
         if admitted.get(name) is not None and was.get("minCount") is None:
-            admitted[name] = max(int(admitted[name]), int(was.get("count") or 0))
+            admitted[name] = max(admitted[name], int(was.get("count") or 0))
     counts = {str(now.get("name")): int(now.get("count") or 0) for now in raw}
     if released is not None:
         counts = dict(released)
         admitted = admitted and {**dict.fromkeys(released, 0), **admitted}
-    more = {n: c for n, c in counts.items() if admitted.get(n) is not None and c > int(admitted[n])}
+    more = {n: c for n, c in counts.items() if admitted.get(n) is not None and c > admitted[n]}
     return more or None
 
 
@@ -182,9 +182,7 @@ def _outgrown_by_what_had_ended(
 
 def _given(holder: Body | None) -> dict[str, int]:
     """Return how many pods of each pod set the admission on record has."""
-    admission = status_of(holder).get("admission") or {}
-    assigned = admission.get("podSetAssignments") or []
-    return {str(p.get("name")): int(p["count"]) for p in assigned if p.get("count") is not None}
+    return counts_given(status_of(holder).get("admission") or {})
 
 
 def _outgrown_by_more_pod_sets(

@@ -11,7 +11,8 @@ from typing import Any, Final, NamedTuple
 
 from services.classifier.projection.pods.run_by_jobs import run_by_jobs
 from shared.contracts.kube.bodies import Body
-from shared.contracts.kube.quantities import QuantityError, recorded_amount
+from shared.contracts.kube.quantities import nearest_amount
+from shared.contracts.kueue.assignments import counts_given
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import PodSet, WorkloadState
 from shared.contracts.refs import ObjectRef
@@ -347,8 +348,7 @@ class Nesting:
 
     def fits_in(self, owner: WorkloadState) -> bool:
         """Whether what runs below an owner is no more than what it has in this state."""
-        given = (owner.admission or {}).get("podSetAssignments") or []
-        counts = {each.get("name"): each.get("count") for each in given}
+        counts = counts_given(owner.admission or {})
         return self.fits(owner.uid, _summed(self._run_by_jobs(owner), counts))
 
     def has_running(self, controller: str) -> bool:
@@ -433,8 +433,8 @@ def _as_many_of(pod_set: PodSet, pods: Pods) -> int:
     total = Counter[str]()
     for kind, count in pods.items():
         for resource, text in (one.split("=", 1) for one in kind.split()):
-            total[resource] += count * _amount(resource, text)
-    each = {name: _amount(name, text) for name, text in pod_set.requests.items()}
+            total[resource] += count * nearest_amount(resource, text)
+    each = {name: nearest_amount(name, text) for name, text in pod_set.requests.items()}
     return max((-(-total[name] // amount) for name, amount in each.items() if amount), default=0)
 
 
@@ -446,7 +446,9 @@ def _summed(
         admitted = counts.get(pod_set.name)
         pods = pod_set.count if admitted is None else min(pod_set.count, int(admitted))
         pods = max(0, pods - pod_set.reclaimable) if reclaims else pods
-        each = {resource: _amount(resource, text) for resource, text in pod_set.requests.items()}
+        each = {
+            resource: nearest_amount(resource, text) for resource, text in pod_set.requests.items()
+        }
         for resource, amount in {_COUNT: 1, **each}.items():
             total[resource] = total.get(resource, 0) + pods * amount
     return total
@@ -456,16 +458,9 @@ def _covering(one: PodSet, other: PodSet) -> PodSet:
     """Return a pod set with the most that these two ask for."""
     requests = dict(one.requests)
     for resource, text in other.requests.items():
-        if _amount(resource, text) > _amount(resource, requests.get(resource, "0")):
+        if nearest_amount(resource, text) > nearest_amount(resource, requests.get(resource, "0")):
             requests[resource] = text
     return one.with_requests(requests).with_count(max(one.count, other.count))
-
-
-def _amount(resource: str, text: str) -> int:
-    try:
-        return recorded_amount(resource, text)
-    except QuantityError:
-        return 0
 
 
 def _age(child: _Controlled) -> tuple[str, str]:

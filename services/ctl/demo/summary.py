@@ -14,6 +14,7 @@ from services.ctl.demo.load import TIERS
 from services.ctl.demo.results import JobResult, LoadResult
 from shared.contracts.kube import kinds
 from shared.contracts.kube.quantities import format_quantity, parse_quantity
+from shared.contracts.kube.queue_specs import quotas_of
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.hosts import Machine, PlatformState
 from shared.contracts.messages.workloads import PodSet
@@ -181,11 +182,8 @@ def _quotas(result: LoadResult) -> dict[tuple[str, Cell], int]:
         observed = record.message
         if observed.plural != kinds.CLUSTER_QUEUE.plural or observed.object is None:
             continue
-        for group in observed.object.get("spec", {}).get("resourceGroups") or []:
-            for flavor in group.get("flavors") or []:
-                for resource in flavor.get("resources") or []:
-                    key = (observed.name, (flavor["name"], resource["name"]))
-                    quotas[key] = parse_quantity(str(resource.get("nominalQuota", "0")))
+        for cell, quota in quotas_of(observed.object.get("spec", {})):
+            quotas[observed.name, cell] = parse_quantity(str(quota.get("nominalQuota", "0")))
     return quotas
 
 

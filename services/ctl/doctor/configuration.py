@@ -9,6 +9,7 @@ from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import spec_of
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.kube.names import QUEUE
+from shared.contracts.kube.queue_specs import check_names, flavor_names
 from shared.contracts.reasons import TOO_LARGE
 from shared.runtime.suggestions import did_you_mean
 
@@ -85,19 +86,8 @@ def _references(snapshot: Snapshot) -> Iterator[Finding]:
     for ident, obj in sorted(snapshot.of(kinds.CLUSTER_QUEUE).items()):
         spec = spec_of(obj)
         named = {
-            kinds.RESOURCE_FLAVOR: [
-                str(flavor.get("name"))
-                for group in spec.get("resourceGroups") or []
-                for flavor in group.get("flavors") or []
-            ],
-            kinds.ADMISSION_CHECK: [
-                *map(str, spec.get("admissionChecks") or []),
-                *(
-                    str(rule.get("name"))
-                    for rule in (spec.get("admissionChecksStrategy") or {}).get("admissionChecks")
-                    or []
-                ),
-            ],
+            kinds.RESOURCE_FLAVOR: flavor_names(spec),
+            kinds.ADMISSION_CHECK: check_names(spec),
         }
         for kind, names in named.items():
             there = _existing(snapshot, kind, ident.cluster)

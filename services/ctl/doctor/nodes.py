@@ -9,6 +9,7 @@ from services.ctl.get.snapshot import ObjectKey, Snapshot
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import labels_of, spec_of
 from shared.contracts.kube.quantities import QuantityError, amount, format_amount
+from shared.contracts.kube.queue_specs import quotas_of
 
 Json = dict[str, Any]
 
@@ -71,12 +72,8 @@ def _quota_above_nodes(snapshot: Snapshot, cluster: str) -> Iterator[Finding]:
 
 def _nominal(obj: Json) -> dict[tuple[str, str], int]:
     return {
-        (str(flavor.get("name")), str(resource.get("name"))): _amount(
-            str(resource.get("name")), resource.get("nominalQuota")
-        )
-        for group in spec_of(obj).get("resourceGroups") or []
-        for flavor in group.get("flavors") or []
-        for resource in flavor.get("resources") or []
+        place: _amount(place[1], quota.get("nominalQuota"))
+        for place, quota in quotas_of(spec_of(obj))
     }
 
 

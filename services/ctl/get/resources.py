@@ -16,6 +16,7 @@ from shared.contracts.kube import kinds
 from shared.contracts.kube.ages import age
 from shared.contracts.kube.bodies import labels_of, spec_of
 from shared.contracts.kube.kinds import Kind
+from shared.contracts.kube.queue_specs import flavor_names
 from shared.contracts.subjects import observed_filter, subject_pattern, synced_filter
 
 
@@ -230,9 +231,8 @@ def _flavor(snapshot: Snapshot, ident: ObjectKey, obj: Json, now: datetime) -> t
         name
         for (cluster, _, name), queue in snapshot.of(kinds.CLUSTER_QUEUE).items()
         if cluster == ident.cluster
-        for group in spec_of(queue).get("resourceGroups") or []
-        for flavor in group.get("flavors") or []
-        if flavor.get("name") == ident.name
+        for flavor in flavor_names(spec_of(queue))
+        if flavor == ident.name
     )
     taints = [
         f"{taint.get('key')}={taint.get('value') or ''}:{taint.get('effect')}"

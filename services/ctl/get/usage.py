@@ -7,6 +7,7 @@ from shared.contracts.kube.quantities import (
     amount,
     format_amount,
 )
+from shared.contracts.kube.queue_specs import quotas_of
 
 Json = dict[str, Any]
 
@@ -17,10 +18,8 @@ SHOWN_MAX: Final = 2
 def quota_of(spec: Json) -> dict[str, int]:
     """Resource to the nominal quota of a ClusterQueue, all flavors together."""
     total: dict[str, int] = {}
-    for group in spec.get("resourceGroups") or []:
-        for flavor in group.get("flavors") or []:
-            for resource in flavor.get("resources") or []:
-                _add(total, str(resource.get("name")), resource.get("nominalQuota"))
+    for (_, resource), quota in quotas_of(spec):
+        _add(total, resource, quota.get("nominalQuota"))
     return total
 
 

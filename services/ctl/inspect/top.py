@@ -13,6 +13,7 @@ from services.ctl.get.snapshot import Snapshot
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import spec_of
 from shared.contracts.kube.quantities import QuantityError, parse_quantity
+from shared.contracts.kube.queue_specs import quotas_of
 from shared.contracts.subjects import observed_filter, subject_pattern
 
 if TYPE_CHECKING:
@@ -95,12 +96,7 @@ def queue_lines(snapshot: Snapshot) -> list[QueueLine]:
 
 
 def _usages(spec: Json, status: Json) -> Iterator[ResourceUsage]:
-    nominal = {
-        (str(flavor.get("name")), str(resource.get("name"))): str(resource.get("nominalQuota", 0))
-        for group in spec.get("resourceGroups") or []
-        for flavor in group.get("flavors") or []
-        for resource in flavor.get("resources") or []
-    }
+    nominal = {place: str(quota.get("nominalQuota", 0)) for place, quota in quotas_of(spec)}
     used = {
         (str(flavor["name"]), str(resource["name"])): resource
         for flavor in status.get("reservation") or []

@@ -8,6 +8,7 @@ from shared.contracts.kube.bodies import Body, spec_of, status_of
 from shared.contracts.kube.conditions import FINISHED, QUOTA_RESERVED, is_true
 from shared.contracts.kube.kinds import CLUSTER_QUEUE, LOCAL_QUEUE
 from shared.contracts.kube.quantities import QuantityError, amount
+from shared.contracts.kube.queue_specs import quotas_of
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.observed import Observed
 from shared.contracts.refs import WorkloadRef
@@ -232,18 +233,15 @@ def _cluster_queue(obj: Body) -> _ClusterQueue:
     nominal: Amounts = {}
     limits: Amounts = {}
     unlimited: dict[str, None] = {}
-    for group in spec.get("resourceGroups") or []:
-        for flavor in group.get("flavors") or []:
-            for resource in flavor.get("resources") or []:
-                name = str(resource.get("name"))
-                own = _amounts({name: resource.get("nominalQuota") or "0"})
-                _add(nominal, own, 1)
-                limit = resource.get("borrowingLimit")
-                if limit is None:
-                    unlimited[name] = None
-                else:
-                    _add(limits, own, 1)
-                    _add(limits, _amounts({name: limit}), 1)
+    for (_, name), quota in quotas_of(spec):
+        own = _amounts({name: quota.get("nominalQuota") or "0"})
+        _add(nominal, own, 1)
+        limit = quota.get("borrowingLimit")
+        if limit is None:
+            unlimited[name] = None
+        else:
+            _add(limits, own, 1)
+            _add(limits, _amounts({name: limit}), 1)
     return _ClusterQueue(
         cohort=str(spec.get("cohortName") or spec.get("cohort") or ""),
         nominal=nominal,

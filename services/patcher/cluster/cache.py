@@ -11,10 +11,9 @@ from shared.bus.port import Bus, CaughtUp, Entry, LogChangedError
 from shared.contracts import subjects
 from shared.contracts.controllers import OWN_CONTROLLERS
 from shared.contracts.kube import kinds, names
-from shared.contracts.kube.bodies import Body, spec_of
+from shared.contracts.kube.bodies import Body, spec_of, version_of
 from shared.contracts.kube.conditions import FINISHED, is_true
 from shared.contracts.kube.kinds import Kind
-from shared.contracts.kube.numbers import whole_number
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
@@ -31,13 +30,6 @@ Place = tuple[int, int]
 
 NOWHERE: Final = (0, 0)
 _ENDED: Final = frozenset({"finished", "gone"})
-
-
-def _version(obj: Body | None) -> int:
-    """The resource version as a number that grows with each change (KEP-5504); -1 for None."""
-    if obj is None:
-        return -1
-    return whole_number(str(obj["metadata"].get("resourceVersion", ""))) or 0
 
 
 class ObjectCache:
@@ -121,7 +113,7 @@ class ObjectCache:
         """Store what the API server answered, unless a newer state is known."""
         metadata = obj["metadata"]
         key = (kind.detail, metadata.get("namespace"), metadata["name"])
-        if _version(obj) >= _version(self._objects.get(key)):
+        if version_of(obj) >= version_of(self._objects.get(key)):
             self._store_if_needed(key, obj)
 
     def remove(self, kind: Kind, namespace: str | None, name: str) -> None:
@@ -266,7 +258,7 @@ class ObjectCache:
                 metadata = known["metadata"]
                 if observed.ends(metadata["uid"], str(metadata.get("resourceVersion", ""))):
                     del self._objects[key]
-        elif _version(observed.body) >= _version(known):
+        elif version_of(observed.body) >= version_of(known):
             self._store_if_needed(key, observed.body)
             integration = self.integrations.find(group=observed.group, plural=observed.plural)
             if integration is None or integration.gate is None:

@@ -22,6 +22,7 @@ from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import Body, spec_of
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.kube.names import RESOURCE_IN_USE
+from shared.contracts.kube.queue_specs import check_names, flavor_names
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.subjects import observed_filter, synced_filter
 from shared.kube.port import Kube, NotFoundError
@@ -145,9 +146,7 @@ _KIND_OF: Final = {kind.plural: kind for kind in _KINDS}
 def _named(queue: Body) -> Iterable[_Key]:
     """The flavors and checks that a ClusterQueue names, in `v1beta1` or `v1beta2`."""
     spec = spec_of(queue)
-    for group in spec.get("resourceGroups") or []:
-        for flavor in group.get("flavors") or []:
-            yield kinds.RESOURCE_FLAVOR, str(flavor.get("name"))
-    strategy = (spec.get("admissionChecksStrategy") or {}).get("admissionChecks") or []
-    for name in (*(check.get("name") for check in strategy), *(spec.get("admissionChecks") or [])):
-        yield kinds.ADMISSION_CHECK, str(name)
+    for name in flavor_names(spec):
+        yield kinds.RESOURCE_FLAVOR, name
+    for name in check_names(spec):
+        yield kinds.ADMISSION_CHECK, name

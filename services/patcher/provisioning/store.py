@@ -5,9 +5,8 @@ from typing import Final
 
 from shared.contracts.controllers import PROVISIONING
 from shared.contracts.kube import kinds
-from shared.contracts.kube.bodies import Body, spec_of, status_of
+from shared.contracts.kube.bodies import Body, spec_of, status_of, version_of
 from shared.contracts.kube.kinds import Kind
-from shared.contracts.kube.numbers import whole_number
 from shared.contracts.messages.observed import Observed, Synced
 
 WorkloadKey = tuple[str, str]
@@ -71,7 +70,7 @@ class ProvisioningStore:
         """Store what the API server answered, unless a newer state is known."""
         metadata = body["metadata"]
         key = (metadata["namespace"], metadata["name"])
-        if _version(body) >= _version(self._workloads.get(key)):
+        if version_of(body) >= version_of(self._workloads.get(key)):
             self._workloads[key] = body
 
     def apply_request(self, observed: Observed) -> WorkloadKey | None:
@@ -168,12 +167,6 @@ def _set(known: dict[str, Body], name: str, observed: Observed) -> None:
         known.pop(name, None)
     else:
         known[name] = body
-
-
-def _version(obj: Body | None) -> int:
-    if obj is None:
-        return -1
-    return whole_number(str(obj["metadata"].get("resourceVersion", ""))) or 0
 
 
 def _owner_uids(request: Body) -> list[str]:

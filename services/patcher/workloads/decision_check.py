@@ -15,6 +15,7 @@ from services.patcher.cluster.writer import Writer
 from shared.bus.port import LaterError
 from shared.contracts.kube.bodies import Body, spec_of
 from shared.contracts.kube.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, Kind
+from shared.contracts.kube.queue_specs import flavor_names
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
@@ -79,7 +80,7 @@ def _contradictions(
             f"cluster_queue: {admission.cluster_queue!r}: LocalQueue {state.namespace}/{state.queue} "
             f"leads to {leads_to!r}"
         )
-    offered = None if cluster_queue is None else set(_flavors_of(cluster_queue))
+    offered = None if cluster_queue is None else set(flavor_names(spec_of(cluster_queue)))
     sizes = {pod_set.name: pod_set.count for pod_set in state.pod_sets}
     for assigned in admission.pod_sets:
         if sizes and assigned.name not in sizes:
@@ -92,9 +93,3 @@ def _contradictions(
                 f"pod_sets[{assigned.name}].flavors: {', '.join(sorted(unknown))}: ClusterQueue "
                 f"{admission.cluster_queue} does not have it"
             )
-
-
-def _flavors_of(cluster_queue: Body) -> Iterator[str]:
-    for group in spec_of(cluster_queue).get("resourceGroups") or []:
-        for flavor in group.get("flavors") or []:
-            yield str(flavor.get("name"))

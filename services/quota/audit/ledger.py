@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from shared.contracts.kube import kinds
 from shared.contracts.kube.numbers import INT32_MAX
-from shared.contracts.kube.quantities import QuantityError, amount, recorded_amount
+from shared.contracts.kube.quantities import amount, nearest_amount
 from shared.contracts.messages.admissions import HOLDING, Admission, PodSetAssignment
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
@@ -320,22 +320,14 @@ def _id_of(of: WorkloadState | Admission) -> WorkloadId:
 
 def _left(pod_set: PodSetAssignment, resource: str, ended: _Ended | None, *, beyond: bool) -> int:
     """What a pod set still holds of a resource, with `beyond` also by pods that it was not granted."""
-    held = _amount(resource, pod_set.usage.get(resource, "0"))
+    held = nearest_amount(resource, pod_set.usage.get(resource, "0"))
     if ended is None:
         return held
     left = max(0, max(ended.asked, pod_set.count) - max(0, ended.reclaimable))
     pods = max(min(left, pod_set.count), ended.running if beyond else 0)
     if pods != pod_set.count:
         held = held // max(1, pod_set.count) * pods
-    return max(0, held - _amount(resource, ended.returned.get(resource, "0")))
-
-
-def _amount(resource: str, text: str) -> int:
-    """The amount, or the nearest one in range; 0 for what is no quantity."""
-    try:
-        return recorded_amount(resource, text)
-    except QuantityError:
-        return 0
+    return max(0, held - nearest_amount(resource, ended.returned.get(resource, "0")))
 
 
 def _node(

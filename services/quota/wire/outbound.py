@@ -26,13 +26,14 @@ from services.quota.engine.facts import (
 from services.quota.engine.model.shapes import BLOCKED
 from services.quota.engine.scheduling.messages import PENDING_EVALUATION
 from services.quota.wire.inbound import nanoseconds
-from services.quota.wire.workloads import identity, nearest_amount
+from services.quota.wire.workloads import identity
 from shared.contracts.kube.numbers import INT32_MAX
 from shared.contracts.kube.quantities import (
     QuantityError,
     amount,
     amount_max,
     format_amount,
+    nearest_amount,
     recorded_amount,
 )
 from shared.contracts.kueue.assignments import amounts, from_status

@@ -15,7 +15,7 @@ from shared.contracts.kube.quantities import (
     amount,
     amount_max,
     format_amount,
-    recorded_amount,
+    nearest_amount,
 )
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import PodSet, WorkloadState
@@ -157,11 +157,3 @@ def _amounts(problems: list[str], path: str, given: Mapping[str, str]) -> dict[s
             problems.append(f"{path}[{resource}]: {error}")
             amounts[resource] = nearest_amount(resource, text)
     return amounts
-
-
-def nearest_amount(resource: str, text: str) -> int:
-    """The amount, or the nearest one in range; 0 for what is no quantity."""
-    try:
-        return recorded_amount(resource, text)
-    except QuantityError:
-        return 0

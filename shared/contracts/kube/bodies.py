@@ -18,6 +18,8 @@ A body that nobody has validated yet, such as a webhook's, is no `Body`: read it
 from collections.abc import Iterator, Mapping
 from typing import Any, NotRequired, TypedDict, cast
 
+from shared.contracts.kube.numbers import whole_number
+
 
 class OwnerReference(TypedDict):
     """An entry of `metadata.ownerReferences`."""
@@ -156,3 +158,10 @@ def strings_in(value: object) -> Iterator[str]:
     elif isinstance(value, list):
         for item in value:
             yield from strings_in(item)
+
+
+def version_of(obj: Body | None) -> int:
+    """The resource version as a number that grows with each change (KEP-5504); -1 for None."""
+    if obj is None:
+        return -1
+    return whole_number(str(obj["metadata"].get("resourceVersion", ""))) or 0

@@ -37,7 +37,8 @@ _DECIMAL: Final = {
 }
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
-_BINARY_RESOURCES: Final = ("memory", "ephemeral-storage", "storage", "hugepages-")
+BINARY_RESOURCES: Final = ("memory", "ephemeral-storage", "storage", "hugepages-")
+"""Beginnings of the names of resources that are written in powers of 1,024."""
 
 
 class QuantityError(ValueError):
@@ -107,6 +108,14 @@ def recorded_amount(resource: str, text: str) -> int:
     return min(max(0, value), amount_max(resource))
 
 
+def nearest_amount(resource: str, text: str) -> int:
+    """As `recorded_amount`; 0 for what is no quantity."""
+    try:
+        return recorded_amount(resource, text)
+    except QuantityError:
+        return 0
+
+
 def amount_max(resource: str) -> int:
     """The largest amount that `amount` reads and `format_amount` writes."""
     return QUANTITY_MAX // _unit(resource)
@@ -125,7 +134,7 @@ def format_amount(resource: str, value: int) -> str:
     value = min(value, amount_max(resource))
     if resource == "cpu":
         return format_quantity(value * (NANO // 1000))
-    return format_quantity(value * NANO, binary=resource.startswith(_BINARY_RESOURCES))
+    return format_quantity(value * NANO, binary=resource.startswith(BINARY_RESOURCES))
 
 
 def format_quantity(value: int, *, binary: bool = False) -> str:

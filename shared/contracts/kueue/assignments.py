@@ -43,6 +43,15 @@ def from_status(admission: Mapping[str, Any]) -> list[PodSetAssignment]:
     ]
 
 
+def counts_given(admission: Mapping[str, Any]) -> dict[str, int]:
+    """Pod set to the pods that `status.admission` gives it, where it says how many."""
+    return {
+        str(assigned.get("name")): int(assigned["count"])
+        for assigned in admission.get("podSetAssignments") or []
+        if assigned.get("count") is not None
+    }
+
+
 def amounts(usage: Mapping[str, str]) -> dict[str, int]:
     """Resource to amount as quota counts it; what is out of range counts as the nearest that is not.
 

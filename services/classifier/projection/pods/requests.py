@@ -34,6 +34,7 @@ from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.numbers import INT32_MAX
 from shared.contracts.kube.pod_requests import SIDECAR, Start, total_of
 from shared.contracts.kube.quantities import (
+    BINARY_RESOURCES,
     NANO,
     QUANTITY_MAX,
     QuantityError,
@@ -52,8 +53,6 @@ ABOVE_RATIO: Final = (
 """Kubernetes keeps the number of pods in 32 bits."""
 
 RESERVED_KEY: Final = "the key is reserved for internal kueue use"
-
-_BINARY: Final = ("memory", "ephemeral-storage", "storage", "hugepages-")
 
 
 class RequestsError(ValueError):
@@ -360,7 +359,7 @@ def _pod_set(raw: Object, where: Placement, requests: Amounts) -> PodSet:
         min_count=raw.get("minCount"),
         requests={
             resource: format_quantity(
-                min(max(0, value), QUANTITY_MAX), binary=resource.startswith(_BINARY)
+                min(max(0, value), QUANTITY_MAX), binary=resource.startswith(BINARY_RESOURCES)
             )
             for resource, value in requests.items()
         },
