@@ -1,6 +1,7 @@
 """The simulator's command line."""
 
 import asyncio
+import math
 import signal
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
@@ -24,12 +25,22 @@ def _port(text: str) -> int:
     raise ArgumentTypeError(f"{text!r} is no port: 0 to {PORT_MAX}")
 
 
+def _speed(text: str) -> float:
+    try:
+        speed = float(text)
+    except ValueError:
+        speed = 0.0
+    if math.isfinite(speed) and speed > 0:
+        return speed
+    raise ArgumentTypeError(f"{text!r} is no speed: a number above 0")
+
+
 def _arguments() -> Namespace:
     parser = ArgumentParser(prog="sluice run simulator", description=__doc__)
     parser.add_argument("--host", default=HOST, help="address to listen on; 0.0.0.0 in a container")
     parser.add_argument("--known-as", metavar="NAME", help="name of this host for the kubeconfig")
     parser.add_argument("--port", type=_port, default=0, help="0 takes a free one")
-    parser.add_argument("--speed", type=float, default=1.0, help="60 makes a minute a second")
+    parser.add_argument("--speed", type=_speed, default=1.0, help="60 makes a minute a second")
     parser.add_argument("--seed", type=int, default=0, help="of names, uids and durations")
     parser.add_argument("--kubeconfig-out", type=Path, help="write a kubeconfig there")
     parser.add_argument("--manifests", type=Path, help="apply the YAML files of this folder first")

@@ -13,19 +13,27 @@ from tests.integration.buses import make
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
-DECISIONS: dict[str, tuple[tuple[str | None, ...], str | None]] = {
-    "nobody preempted it": ((None,), None),
-    "one did": (("team/big",), "Preempted:       by team/big at 2026-01-05T11:59:00+00:00 (60s)"),
+HOUR = timedelta(hours=1)
+
+DECISIONS: dict[str, tuple[tuple[str | None, ...], timedelta, str | None]] = {
+    "nobody preempted it": ((None,), HOUR, None),
+    "an earlier one of its name was": (("team/big",), timedelta(0), None),
+    "one did": (
+        ("team/big",),
+        HOUR,
+        "Preempted:       by team/big at 2026-01-05T11:59:00+00:00 (60s)",
+    ),
     "the last of two counts": (
         ("team/big", "team/bigger"),
+        HOUR,
         "Preempted:       by team/bigger at 2026-01-05T11:59:00+00:00 (60s)",
     ),
 }
 
 
-@pytest.mark.parametrize(("preemptors", "line"), DECISIONS.values(), ids=list(DECISIONS))
+@pytest.mark.parametrize(("preemptors", "age", "line"), DECISIONS.values(), ids=list(DECISIONS))
 async def test_a_workload_that_waits_again_says_who_preempted_it(
-    server: EmbeddedServer, preemptors: tuple[str | None, ...], line: str | None
+    server: EmbeddedServer, preemptors: tuple[str | None, ...], age: timedelta, line: str | None
 ) -> None:
     bus = make(server)
     await bus.start()
@@ -42,7 +50,7 @@ async def test_a_workload_that_waits_again_says_who_preempted_it(
         )  # fmt: skip
     item: dict[str, Any] = {
         "cluster": "hub", "namespace": "team", "name": "job-a", "reason": "WaitingForQuota",
-        "message": "no", "created_at": NOW.isoformat(),
+        "message": "no", "created_at": (NOW - age).isoformat(),
     }  # fmt: skip
     await bus.stop()
     async with open_stream_reader(server.url) as reader:

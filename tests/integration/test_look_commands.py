@@ -49,6 +49,14 @@ class Office:
             lambda: CliRunner().invoke(app, [*arguments, *options], catch_exceptions=True)
         )
 
+    async def decide(self, name: str, state: str, number: int, *, by: str | None) -> None:
+        decision = {
+            "cluster": "hub", "namespace": "team", "name": name, "uid": f"u-{name[-1]}",
+            "state": state, "term": 1, "number": number, "decided_at": datetime.now(UTC),
+            "cluster_queue": "cq", "preempted_by": by, "message": "Preempted to accommodate",
+        }  # fmt: skip
+        await self.bus.publish(Admission.model_validate(decision))
+
     async def until(self, *arguments: str, shows: str) -> str:
         """What a command prints, once it shows that."""
         text = ""
@@ -226,6 +234,8 @@ async def test_explain_answers_and_refuses_unknown_workloads(deciding: Office) -
     asked = ("explain", "job-b", "-n", "team", "-o", "json")
     told = json.loads((await deciding.sluice(*asked)).stdout)
     assert told[0]["position"] == 1
+    await deciding.decide("job-b", "evicted", 9, by="team/big")
+    await deciding.until("explain", "team/b", shows="Preempted:       by team/big at ")
     stranger = error_of(await deciding.sluice("explain", "team/nobody"))
     assert (stranger.status, str(stranger)) == (
         *(Exit.FAILED, "team/nobody: nothing is known of it"),
@@ -301,19 +311,8 @@ async def test_watch_prints_changed_rows(office: Office) -> None:
 
 
 async def test_preempted_command_reads_the_log_of_decisions(office: Office) -> None:
-    now = datetime.now(UTC)
     for number, state in enumerate(("admitted", "evicted", "released", "waiting"), start=1):
-        await office.bus.publish(
-            Admission.model_validate(
-                {
-                    "cluster": "hub", "namespace": "team", "name": "job-a", "uid": "u-a",
-                    "state": state, "term": 1, "number": number, "decided_at": now,
-                    "cluster_queue": "cq",
-                    "preempted_by": "team/job-b" if state == "evicted" else None,
-                    "message": "Preempted to accommodate a workload",
-                }
-            )
-        )  # fmt: skip
+        await office.decide("job-a", state, number, by="team/job-b" if state == "evicted" else None)
     for name in ("team/a", "team/job-a"):
         lines = (await office.sluice("who-preempted", name)).stdout.splitlines()
         assert len(lines) == 2

@@ -252,12 +252,12 @@ def _resolve_cached(
 ) -> list[PodSet]:
     """Resolve pod sets; most jobs are alike, so equal ones are resolved once.
 
-    Alike but for the labels of their pods, where a Job's controller writes the uid of each: nothing that is
-    asked for depends on them.
+    Alike but for the metadata of their pods, where a Job's controller writes the uid of each: nothing that
+    is asked for depends on it.
     """
     cache = cluster_objects.pod_sets_cache
     try:
-        text = orjson.dumps([namespace, [_without_labels(pod_set) for pod_set in raw]])
+        text = orjson.dumps([namespace, [_without_metadata(pod_set) for pod_set in raw]])
     except orjson.JSONEncodeError:  # A manifest file may hold numbers that no cluster accepts.
         resolved = _resolve(raw, namespace, cluster_objects, policy)
     else:
@@ -271,7 +271,7 @@ def _resolve_cached(
     return list(resolved.pod_sets)
 
 
-def _without_labels(pod_set: Object) -> Object:
+def _without_metadata(pod_set: Object) -> Object:
     template = pod_set.get("template")
     if not isinstance(template, dict) or "metadata" not in template:
         return pod_set

@@ -9,7 +9,7 @@ import typer
 from services.ctl.cli.options import DevDirectory, NatsUrl, run_async
 from shared.runtime.command import CommandError, Exit
 
-_LEAF_URL: Final = re.compile(r"(tls|nats|wss?)://[^/\s]+/?")
+_LEAF_URL: Final = re.compile(r"(tls|nats|nats-leaf|wss?)://[^/\s,]+(/\S*)?")
 
 app = typer.Typer(
     help="Streams and users of NATS: declare, back up, restore, move.",

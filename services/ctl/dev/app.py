@@ -21,7 +21,7 @@ from services.ctl.dev.secure import Secured, secure
 from services.ctl.dev.signals import until_signalled
 from services.ctl.dev.spokes import Spoke, start_spokes
 from services.ctl.dev.supervisor import ChildSpec, Supervisor
-from services.ctl.dev.wrong_input import checked_input
+from services.ctl.dev.wrong_input import checked_input, refuse_ca_for_plain_text
 from services.ctl.programs import SERVICES, Program
 from services.ctl.setup.apply import apply_manifests
 from services.ctl.setup.definitions import apply_definitions, disable_conversion, enable_conversion
@@ -149,6 +149,8 @@ async def running(options: DevOptions, say: Say) -> AsyncIterator[Running]:
     """Start everything, and stop everything at the end. Raises `CommandError` if something does not start."""
     shipped = (EXAMPLE, EXAMPLE / "classifier")
     manifests = checked_input(options.manifests, options.rules, shipped=shipped)
+    if options.nats_url is None and not options.secure:
+        refuse_ca_for_plain_text()
     if options.kubeconfig is not None:
         check_kubeconfig(options.kubeconfig, options.context)
     elif options.context is not None:

@@ -1,10 +1,13 @@
 """What `sluice dev` refuses before anything starts: manifests and rules that no cluster of ours would use."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from services.whatif.manifests import Manifest, load_manifests
 from shared.contracts.kueue.definitions import definition_of
+from shared.runtime.command import CommandError
+from shared.settings.access import VARIABLES
 
 
 def checked_input(
@@ -27,3 +30,16 @@ def checked_input(
             if definition_of(manifest.kind.group, manifest.kind.plural) is not None:
                 refuse_invalid(manifest, None)
     return found
+
+
+def refuse_ca_for_plain_text() -> None:
+    """Raise `CommandError` where the shell names a CA, and our own NATS will speak no TLS.
+
+    The services inherit it, and would refuse that server for ever.
+    """
+    if os.environ.get(VARIABLES["ca"]):
+        raise CommandError(
+            VARIABLES["ca"],
+            "is set, and the NATS that `sluice dev` starts speaks no TLS",
+            hint="unset it, or use --secure",
+        )

@@ -57,10 +57,12 @@ def names(
 def contexts(given: object) -> list[str]:
     """Names of the contexts of a kubeconfig, or of that of `KUBECONFIG`; empty if it is not one."""
     path = given or os.environ.get("KUBECONFIG")
+    if not path:
+        return []
     try:
         document = yaml.safe_load(Path(str(path)).read_text(encoding="utf-8"))
         return sorted(str(one["name"]) for one in document["contexts"])
-    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError):
+    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError, RecursionError):
         return []
 
 

@@ -100,6 +100,9 @@ async def add_preemptors(reader: StreamReader, items: list[Json]) -> None:
             found = preemptions(await reader.replay("ADMISSIONS", pattern))
         except StreamReaderError:  # Who may ask may not always read the log.
             return
+        created = instant(item["created_at"])
+        # An earlier one may have had the same name.
+        found = [each for each in found if created is None or each.at >= created]
         if found:
             item["preempted_by"] = found[-1].preempted_by
             item["preempted_at"] = found[-1].at.isoformat()

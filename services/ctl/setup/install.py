@@ -62,6 +62,7 @@ async def install(
             if webhook_url and authority:
                 waits_for = f"--authority: there is no file {str(authority)!r}"
                 certificate = await _authority(authority)
+                waits_for = "the API server is slow"
                 manifest = webhook_manifest(url=webhook_url, authority=certificate)
                 await apply_manifest(kube, manifest)
                 done.append(manifest.title)
@@ -92,7 +93,8 @@ def _check_webhook(url: str | None, authority: Path | None) -> None:
         return
     try:
         parts = urlsplit(url)
-        usable = parts.scheme == "https" and parts.hostname and not parts.query + parts.fragment
+        usable = parts.scheme == "https" and parts.hostname and parts.username is None
+        usable = usable and parts.port != 0 and not parts.query + parts.fragment
     except ValueError:
         usable = False
     if not usable:

@@ -40,8 +40,8 @@ from services.quota.engine.reservations import (
 from services.quota.engine.scheduling.messages import PENDING_EVALUATION
 
 FINISHED_MAX: Final = 10_000
-"""Uids of ended workloads that are remembered, so that late facts about them are ignored: those of the last
-days. A new leader remembers none."""
+"""Uids of ended workloads that are remembered, so that late facts about them are ignored. A new leader
+remembers none."""
 
 
 class FactHandlers:

@@ -2,7 +2,9 @@
 
 All services run in one world without faults, in virtual time; jobs come all day long, end, and are deleted
 within the hour. At each midnight the objects that each service keeps alive are counted in bytes. The slope of
-these figures, from the second day on, is what a service leaks. The last line is
+these figures, from the second day on, is what a service leaks; at 5,000 workloads a day the goal leaves 210
+bytes for each, at 200 it leaves 5 kB. Not among them: console, tracer and webhook, metrics by labels, and the
+client of NATS, whose place the world's bus takes. The last line is
 ``days: <days> of <workloads> workloads, <n> of <n> ended; steepest: <service> <MiB> MiB a day``.
 """
 
@@ -131,7 +133,8 @@ def _sizes(system: System) -> Iterator[tuple[str, float]]:
     gc.collect()
     for service in SERVICES:
         group = system.world.processes[f"{service}-1"].group
-        roots = system.world.loop.tasks_of(group)
+        loop = system.world.loop
+        roots = [*loop.tasks_of(group), *loop.called_later(group)]
         yield service, kept_bytes(roots) / MIB
     yield MODULES, kept_bytes(module_contents()) / MIB
 

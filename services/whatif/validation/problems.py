@@ -17,6 +17,7 @@ from services.whatif.manifests import Manifest
 from services.whatif.validation.missing_names import missing_in_queue, missing_in_workload
 from services.whatif.validation.unknown_fields import unknown_fields
 from shared.contracts.kube import kinds
+from shared.contracts.kube.numbers import INT32_MAX
 from shared.contracts.kube.quantities import QuantityError, parse_quantity
 from shared.contracts.kueue.definitions import STORAGE, definition_of
 from shared.contracts.messages.observed import Observed
@@ -31,7 +32,6 @@ _COUNTS: Final = (
     "parallelism",
     "completions",
     "backoffLimit",
-    "activeDeadlineSeconds",
     "ttlSecondsAfterFinished",
 )
 _RESOURCES: Final = frozenset({"resources", "computeResources"})
@@ -100,9 +100,11 @@ def refuse_malformed_job(manifest: Manifest) -> None:
     spec = _mapping(manifest.object.get("spec"))
     for field in _COUNTS:
         value = spec.get(field)
-        if value is not None and (type(value) is not int or value < 0):
+        is_whole = type(value) is int or (isinstance(value, float) and value.is_integer())
+        if value is not None and not (is_whole and 0 <= value <= INT32_MAX):
             raise CommandError(
-                manifest.source, f"spec.{field}: must be a whole number from 0 on, got {value!r}"
+                manifest.source,
+                f"spec.{field}: must be a whole number from 0 to {INT32_MAX}, got {value!r}",
             )
     containers = _mapping(_mapping(spec.get("template")).get("spec")).get("containers")
     if not isinstance(containers, list) or not containers:

@@ -6,8 +6,10 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
 _SECRET: Final = frozenset({"tls", "wss"})
+"""Schemes of URLs that ask for TLS."""
+
 _WEB: Final = frozenset({"ws", "wss"})
-"""Such a connection is encrypted before the server says anything."""
+"""A websocket is encrypted before the server says anything, or never."""
 
 
 def refuse_plain_text(client: "type[Client]") -> None:
@@ -28,8 +30,11 @@ def refuse_plain_text(client: "type[Client]") -> None:
 
         server = self._current_server
         scheme = "" if server is None else str(server.uri.scheme)
-        wanted = "tls" in self.options or scheme in _SECRET
-        if initial_connection and wanted and scheme not in _WEB and not info.get("tls_required"):
+        wanted = initial_connection and ("tls" in self.options or scheme in _SECRET)
+        if wanted and scheme not in _WEB and info.get("tls_available"):
+            info["tls_required"] = True  # The library takes up only what the server insists on.
+        encrypted = scheme == "wss" if scheme in _WEB else bool(info.get("tls_required"))
+        if wanted and not encrypted:
             if self._transport is not None:  # The library leaves it open, and makes another.
                 self._transport.close()  # type: ignore[no-untyped-call]
             raise Error("the server offers no TLS, and TLS is asked for: by tls:// or by a CA")

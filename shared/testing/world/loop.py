@@ -308,6 +308,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Return the tasks of a group that have not ended."""
         return [task for task, known in self._tasks if known is group and not task.done()]
 
+    def called_later(self, group: Group | None) -> list[object]:
+        """Return the callbacks of a group's timers, with their arguments."""
+        handles = [timer for _, _, timer in self._timers if timer.group is group]
+        left = [handle for handle in handles if not handle.cancelled()]
+        return [(handle._callback, handle._args) for handle in left]  # noqa: SLF001 # asyncio's
+
     def resume(self, group: Group) -> None:
         """Let a paused group go on: everything that was due meanwhile runs now, in its order."""
         if group.frozen or not group.parks:

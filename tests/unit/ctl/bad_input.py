@@ -137,11 +137,15 @@ PLANNED: Final[dict[str, Case]] = {
     ),
     "a number in words": planned(
         with_spec(parallelism="two"),
-        says=("spec.parallelism: must be a whole number from 0 on, got 'two'",),
+        says=("spec.parallelism: must be a whole number from 0 to 2147483647, got 'two'",),
     ),
     "fewer pods than none": planned(
         with_spec(completions=-1),
-        says=("spec.completions: must be a whole number from 0 on, got -1",),
+        says=("spec.completions: must be a whole number from 0 to 2147483647, got -1",),
+    ),
+    "more pods than a Job can have": planned(
+        with_spec(parallelism=3_000_000_000),
+        says=("spec.parallelism: must be a whole number from 0 to 2147483647, got 3000000000",),
     ),
     "a Job without a container": planned(
         with_spec(template={"spec": {"restartPolicy": "Never", "containers": []}}),
@@ -274,6 +278,10 @@ INSTALLED: Final = {
         *("install", "--webhook-url", "https://[::1", "--kubeconfig", "nofile"),
         says=("--webhook-url: 'https://[::1' is no https URL of a server",),
     ),
+    "a webhook with a password in its address": said(
+        *("install", "--webhook-url", "https://u:p@classifier", "--kubeconfig", "nofile"),
+        says=("--webhook-url: ", "is no https URL of a server"),
+    ),
     "a webhook without an authority": said(
         *("install", "--webhook-url", "https://classifier:9443", "--kubeconfig", "nofile"),
         says=("--webhook-url: needs --authority FILE: the CA of the classifier",),
@@ -285,6 +293,10 @@ STARTED: Final = {
     "a port that no machine has": said(
         *("run", "simulator", "--port", "99999"),
         says=("sluice run simulator: error: argument --port: '99999' is no port: 0 to 65535",),
+    ),
+    "time that goes at no speed": said(
+        *("run", "simulator", "--speed", "nan"),
+        says=("argument --speed: 'nan' is no speed: a number above 0",),
     ),
     "a hub without an address": said(
         *("bus", "leaf", "nonsense"), says=("sluice: nonsense: is no URL of a server", "tls://")

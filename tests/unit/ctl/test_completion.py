@@ -56,6 +56,7 @@ def test_completion_without_nats_still_offers_fixed_words(line: str, offered: li
         COMP_WORDS=line,
         COMP_CWORD=str(line.count(" ")),
         NATS_URL=NOBODY,
+        KUBECONFIG="",
     )
     assert text.split() == offered
 

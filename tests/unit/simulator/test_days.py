@@ -48,6 +48,17 @@ def test_a_thing_that_is_held_twice_counts_once() -> None:
     assert kept_bytes([[thing], [thing]]) < 2 * MANY
 
 
+def test_what_a_timer_will_be_called_with_counts_unless_it_is_cancelled() -> None:
+    loop = VirtualLoop()
+    group, thing = Group("one"), bytes(MANY)
+    timer = loop.call_later(60, print, thing, context=loop.context_of(group))
+    assert kept_bytes(loop.called_later(group)) >= MANY
+    assert loop.called_later(Group("other")) == []
+    timer.cancel()
+    assert loop.called_later(group) == []
+    loop.dispose()
+
+
 def test_what_a_waiting_coroutine_holds_counts_for_its_own_group_only() -> None:
     loop = VirtualLoop()
     groups = [Group("one"), Group("other")]

@@ -43,8 +43,10 @@ IN_FLIGHT_MAX: Final = 256
 """Entries in our hands, handled or waiting for their key. Each is small; this bounds the rest."""
 
 APPLIED_MAX: Final = 10_000
-"""Maximum number of subjects whose last handled sequence is kept; the least recent are dropped. The server
-delivers again, before what is new, what was not acknowledged: forty times fewer are in our hands at once."""
+"""Maximum number of subjects whose last handled sequence is kept; the least recent are dropped.
+
+Forty times fewer are in our hands at once. One that is delivered again after it was forgotten is handled
+again, as after a restart."""
 
 BACKOFF_FIRST_SECONDS: Final = 0.25
 BACKOFF_MAX_SECONDS: Final = 60.0
