@@ -38,14 +38,13 @@ from services.console.rows import queue_row, workload_row
 from services.console.status_error import ConsoleRule, StatusError, not_found
 from services.console.view import View
 from services.quota.forecast import BUDGET_SECONDS, RECENT, Budget
-from services.quota.queries.replica import Ident
 from shared.contracts.messages.explain import (
     ExplainRequest,
     Explanation,
     Position,
     PositionsRequest,
 )
-from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.refs import QueueRef, WorkloadRef
 
 log = structlog.get_logger(__name__)
 
@@ -127,7 +126,7 @@ class QueryService:
     ) -> PendingWorkloadsSummary:
         """The workloads that wait in a ClusterQueue, of the namespaces that the user may see."""
         is_visible = await self.authorizer.waiting_in_cluster_queue(user, name)
-        if self.view.queue((cluster, "", name))[0] is None:
+        if self.view.queue(QueueRef(cluster, "", name))[0] is None:
             raise not_found(f'clusterqueues "{name}"')
         found = self._positions(PositionsRequest(cluster=cluster, cluster_queue=name), is_visible)
         return self._summary(found[offset : offset + limit])
@@ -137,7 +136,7 @@ class QueryService:
     ) -> PendingWorkloadsSummary:
         """The workloads that wait in a LocalQueue."""
         await self.authorizer.waiting_in_local_queue(user, namespace, name)
-        if self.view.queue((cluster, namespace, name))[0] is None:
+        if self.view.queue(QueueRef(cluster, namespace, name))[0] is None:
             raise not_found(f'localqueues "{name}"')
         request = PositionsRequest(cluster=cluster, namespace=namespace, queue=name)
         found = self._positions(request, lambda _namespace: True)
@@ -151,7 +150,9 @@ class QueryService:
     def _summary(self, positions: Iterable[Position]) -> PendingWorkloadsSummary:
         items = []
         for position in positions:
-            known = self.view.workload((position.cluster, position.namespace, position.name))
+            known = self.view.workload(
+                WorkloadRef(position.cluster, position.namespace, position.name)
+            )
             if known is None:
                 continue
             state, _ = known
@@ -214,7 +215,7 @@ class QueryService:
             omitted=max(0, len(found) - limit),
         )
 
-    def in_order(self, is_visible: NamespaceFilter) -> list[Ident]:
+    def in_order(self, is_visible: NamespaceFilter) -> list[WorkloadRef]:
         """The visible workloads: those that finished last, within each the youngest first."""
         found = [
             (state.phase == "finished", -state.created_at.timestamp(), ident)
@@ -304,10 +305,6 @@ class QueryService:
         """
         async with self._simulating.turn(user.name):
             return await asyncio.to_thread(playing)
-
-
-def _ident(state: WorkloadState) -> Ident:
-    return state.cluster, state.namespace, state.name
 
 
 def _visible_part(answer: SimulateAnswer, is_visible: NamespaceFilter) -> SimulateAnswer:

@@ -9,7 +9,6 @@ from services.console.documents import Document, FlavorRow, Job, QueueRow, Resou
 from services.console.view import RowText, View
 from services.quota.engine.views.explanation import NEVER_RECLAIMED
 from services.quota.engine.views.remedies import remedy_of_inactive
-from services.quota.queries.replica import Ident
 from shared.bus.follow import isolated
 from shared.contracts.kube.bodies import spec_of
 from shared.contracts.kube.names import ORIGIN
@@ -25,32 +24,36 @@ from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.messages.workloads import PodSet, WorkloadState
 from shared.contracts.reasons import STATUS_WITH_QUOTA, workload_status
+from shared.contracts.refs import QueueRef, WorkloadRef
 
+K = TypeVar("K", WorkloadRef, QueueRef)
 R = TypeVar("R")
 Json = dict[str, Any]
 
 
-def row_text(view: View, what: Literal["workload", "queue"], ident: Ident) -> str | None:
+def row_text(
+    view: View, what: Literal["workload", "queue"], ident: WorkloadRef | QueueRef
+) -> str | None:
     """The row of a workload or queue as JSON; None if there is none. All pages share one text."""
-    if what == "workload":
+    if isinstance(ident, WorkloadRef):
         found = view.workload(ident)
         if found is None:
             view.texts.pop((what, ident), None)
             return None
-        queue, _ = view.queue((ident[0], ident[1], found[0].queue))
+        queue, _ = view.queue(QueueRef(ident.cluster, ident.namespace, found[0].queue))
         return _shared(view, what, ident, (*found, queue), workload_row)
     observed, status = view.queue(ident)
     cohort = spec_of(observed.object if observed is not None else None)
-    above = view.cohorts(ident[0], cohort.get("cohortName") or cohort.get("cohort"))
+    above = view.cohorts(ident.cluster, cohort.get("cohortName") or cohort.get("cohort"))
     return _shared(view, what, ident, (observed, status, *above), queue_row)
 
 
 def _shared(
     view: View,
     what: str,
-    ident: Ident,
+    ident: K,
     sources: tuple[object, ...],
-    make: Callable[[View, Ident], Document | None],
+    make: Callable[[View, K], Document | None],
 ) -> str | None:
     known = view.texts.get((what, ident))
     # Messages are frozen: the same objects make the same row.
@@ -75,12 +78,12 @@ def usable(stream: str, name: str, make: Callable[[], R]) -> R | None:
     return None
 
 
-def workload_row(view: View, ident: Ident) -> WorkloadRow | None:
+def workload_row(view: View, ident: WorkloadRef) -> WorkloadRow | None:
     """The row of a workload; None if there is none of this name, or none that can be read."""
     return usable(WorkloadState.stream, "/".join(ident), partial(_workload_row, view, ident))
 
 
-def _workload_row(view: View, ident: Ident) -> WorkloadRow | None:
+def _workload_row(view: View, ident: WorkloadRef) -> WorkloadRow | None:
     found = view.workload(ident)
     if found is None:
         return None
@@ -114,7 +117,7 @@ def cluster_queue_of(view: View, state: WorkloadState, admission: Admission | No
     """The ClusterQueue that gave it quota, else the one that its LocalQueue names; empty if none is known."""
     if admission is not None and admission.cluster_queue:
         return admission.cluster_queue
-    observed, _ = view.queue((state.cluster, state.namespace, state.queue))
+    observed, _ = view.queue(QueueRef(state.cluster, state.namespace, state.queue))
     return str(spec_of(observed.object if observed is not None else None).get("clusterQueue") or "")
 
 
@@ -149,12 +152,12 @@ def _total_requests(pod_sets: Iterable[PodSet]) -> dict[str, str]:
     return {resource: format_amount(resource, value) for resource, value in sorted(total.items())}
 
 
-def queue_row(view: View, ident: Ident) -> QueueRow | None:
+def queue_row(view: View, ident: QueueRef) -> QueueRow | None:
     """The row of a queue; None if it is not configured, or cannot be read."""
     return usable(Observed.stream, "/".join(ident), partial(_queue_row, view, ident))
 
 
-def _queue_row(view: View, ident: Ident) -> QueueRow | None:
+def _queue_row(view: View, ident: QueueRef) -> QueueRow | None:
     observed, status = view.queue(ident)
     if observed is None:
         return None

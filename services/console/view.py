@@ -19,7 +19,7 @@ import structlog
 from services.console.idle_tracker import IdleTracker
 from services.console.metrics import REBUILDS
 from services.quota.forecast import FinishedRun, History, Snapshot
-from services.quota.queries.replica import INPUTS, Ident, ReadReplica
+from services.quota.queries.replica import INPUTS, ReadReplica
 from services.whatif.inputs import OBSERVED_KINDS
 from shared.bus.follow import skip_undecodable
 from shared.bus.port import Bus, CaughtUp, Entry, LogChangedError
@@ -30,6 +30,7 @@ from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.refs import QueueRef, WorkloadRef
 from shared.contracts.subjects import observed_filter, subject_filter, synced_filter
 from shared.runtime.memory import give_back
 
@@ -73,7 +74,7 @@ class ViewChange:
 
     version: int
     what: Literal["workload", "queue"]
-    ident: Ident
+    ident: WorkloadRef | QueueRef
     """Cluster, namespace (empty for a ClusterQueue) and name."""
 
 
@@ -89,12 +90,12 @@ class _Reading:
     """The result of reading the streams once."""
 
     replica: ReadReplica
-    queues: dict[Ident, QueueStatus] = field(default_factory=dict)
-    workloads: dict[Ident, WorkloadState] = field(default_factory=dict)
+    queues: dict[QueueRef, QueueStatus] = field(default_factory=dict)
+    workloads: dict[WorkloadRef, WorkloadState] = field(default_factory=dict)
     observed: dict[str, Observed] = field(default_factory=dict)
     """By subject."""
 
-    configured: dict[Ident, Observed] = field(default_factory=dict)
+    configured: dict[QueueRef, Observed] = field(default_factory=dict)
     """The observed queues."""
 
     namespaces: set[tuple[str, str]] = field(default_factory=set)
@@ -103,7 +104,7 @@ class _Reading:
     parents: dict[tuple[str, str], str] = field(default_factory=dict)
     """Cluster and cohort to the cohort above it."""
 
-    texts: dict[tuple[str, Ident], RowText] = field(default_factory=dict)
+    texts: dict[tuple[str, WorkloadRef | QueueRef], RowText] = field(default_factory=dict)
     """The rows that pages were told, so that each is made once and not once for each page."""
 
 
@@ -232,7 +233,7 @@ class View:
     def _ingest_entry(self, reading: _Reading, stream: str, item: Entry) -> None:
         if stream == QUEUES:
             status = item.read(QueueStatus)
-            ident = (status.cluster, status.namespace or "", status.name)
+            ident = QueueRef(status.cluster, status.namespace or "", status.name)
             reading.queues[ident] = status
             self._record_change(reading, "queue", ident)
             return
@@ -256,7 +257,7 @@ class View:
             self._ingest_cohort(reading, observed)
         if (observed.group, observed.plural) not in _QUEUE_KINDS:
             return
-        ident = (observed.cluster, observed.namespace or "", observed.name)
+        ident = QueueRef(observed.cluster, observed.namespace or "", observed.name)
         if observed.deleted:
             reading.configured.pop(ident, None)
             reading.queues.pop(ident, None)
@@ -277,7 +278,7 @@ class View:
             if ident[0] == observed.cluster and not ident[1]:
                 self._record_change(reading, "queue", ident)
 
-    def _ingest_workload(self, reading: _Reading, ident: Ident, state: WorkloadState) -> None:
+    def _ingest_workload(self, reading: _Reading, ident: WorkloadRef, state: WorkloadState) -> None:
         if state.phase == "gone":
             reading.workloads.pop(ident, None)
             return
@@ -300,7 +301,7 @@ class View:
         self._history.add(FinishedRun(state=state, seconds=(ended - began).total_seconds()))
 
     def _record_change(
-        self, reading: _Reading, what: Literal["workload", "queue"], ident: Ident
+        self, reading: _Reading, what: Literal["workload", "queue"], ident: WorkloadRef | QueueRef
     ) -> None:
         if reading is self._reading:
             self.version += 1
@@ -355,7 +356,7 @@ class View:
             return []
         if not self._changes or self._changes[0].version > version + 1 or version > self.version:
             return None
-        latest: dict[tuple[str, Ident], ViewChange] = {}
+        latest: dict[tuple[str, WorkloadRef | QueueRef], ViewChange] = {}
         for change in reversed(self._changes):
             if change.version <= version:
                 break
@@ -363,7 +364,7 @@ class View:
         return list(latest.values())
 
     @property
-    def texts(self) -> dict[tuple[str, Ident], RowText]:
+    def texts(self) -> dict[tuple[str, WorkloadRef | QueueRef], RowText]:
         """Rows as JSON, for `rows` alone. They end with what was read."""
         return self._reading.texts
 
@@ -376,11 +377,11 @@ class View:
         """The time that ages are computed with."""
         return self._now()
 
-    def states(self) -> Iterator[tuple[Ident, WorkloadState]]:
+    def states(self) -> Iterator[tuple[WorkloadRef, WorkloadState]]:
         """All workloads, without decisions. The names are the view's own: who keeps them copies nothing."""
         yield from self._reading.workloads.items()
 
-    def workload(self, ident: Ident) -> tuple[WorkloadState, Admission | None] | None:
+    def workload(self, ident: WorkloadRef) -> tuple[WorkloadState, Admission | None] | None:
         """One workload with the decision in force; None if there is none of this name."""
         state = self._reading.workloads.get(ident)
         if state is None:
@@ -388,7 +389,7 @@ class View:
         admission = self._reading.replica.admissions.get(ident)
         return state, (admission if admission and admission.uid == state.uid else None)
 
-    def queue(self, ident: Ident) -> tuple[Observed | None, QueueStatus | None]:
+    def queue(self, ident: QueueRef) -> tuple[Observed | None, QueueStatus | None]:
         """Configuration and status of a queue; None for each that is unknown."""
         return self._reading.configured.get(ident), self._reading.queues.get(ident)
 
@@ -400,7 +401,7 @@ class View:
             cohort = self._reading.parents.get((cluster, cohort))
         return found
 
-    def queues(self) -> Iterator[Ident]:
+    def queues(self) -> Iterator[QueueRef]:
         """All configured queues, ClusterQueues first."""
         yield from sorted(self._reading.configured, key=lambda ident: bool(ident[1]))
 

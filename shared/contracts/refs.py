@@ -34,3 +34,13 @@ class ObjectRef(NamedTuple):
     """None for cluster-scoped kinds."""
 
     name: str
+
+
+class QueueRef(NamedTuple):
+    """A ClusterQueue or a LocalQueue of one cluster."""
+
+    cluster: str
+    namespace: str
+    """Empty for a ClusterQueue."""
+
+    name: str

@@ -10,7 +10,7 @@ from services.console.query_service import QueryService
 from services.console.rows import row_text
 from services.console.status_error import StatusError
 from services.console.view import View, ViewChange
-from services.quota.queries.replica import Ident
+from shared.contracts.refs import QueueRef, WorkloadRef
 
 HEARTBEAT_SECONDS: Final = 15.0
 """Time between two heartbeats. At each, the user's rights are checked again."""
@@ -94,7 +94,9 @@ def _snapshot(queries: QueryService, visibility: Visibility) -> Iterator[str]:
         name, queues = "rows", ""
 
 
-def _texts(view: View, what: Literal["workload", "queue"], idents: Iterable[Ident]) -> str:
+def _texts(
+    view: View, what: Literal["workload", "queue"], idents: Iterable[WorkloadRef | QueueRef]
+) -> str:
     rows = (row_text(view, what, ident) for ident in idents)
     return ",".join(row for row in rows if row is not None)
 

@@ -25,6 +25,7 @@ from shared.contracts.kube import kinds
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.reasons import NOT_FOR_QUOTA, workload_status
+from shared.contracts.refs import QueueRef
 from shared.telemetry.redaction import redacted
 
 log = structlog.get_logger(__name__)
@@ -190,7 +191,7 @@ class Alerts:
             elif status == "PENDING" and not _is_held(state, admission):
                 oldest[queue] = min(oldest.get(queue, state.created_at), state.created_at)
         for (cluster, name), since in sorted(oldest.items()):
-            _, known = self._view.queue((cluster, "", name))
+            _, known = self._view.queue(QueueRef(cluster, "", name))
             begin = max(since, admitted.get((cluster, name), since)) + STILL
             if known is not None and known.active and begin <= self._view.now():
                 summary = f"Workloads wait in {name}, and none was admitted"

@@ -4,15 +4,15 @@ from collections.abc import Mapping
 
 from services.console.pages.documents import GivenFlavor, GivenList, GivenPodSet, GivenResource
 from services.console.view import View
-from services.quota.queries.replica import Ident
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import spec_of
 from shared.contracts.kube.quantities import QuantityError, amount, format_amount
 from shared.contracts.messages.admissions import HOLDING, PodSetAssignment
 from shared.contracts.messages.workloads import PodSet
+from shared.contracts.refs import WorkloadRef
 
 
-def given(view: View, ident: Ident, *, shows_flavors: bool) -> GivenList | None:
+def given(view: View, ident: WorkloadRef, *, shows_flavors: bool) -> GivenList | None:
     """The pod sets of a workload; None if there is no such workload.
 
     `shows_flavors`: whether the user may see the node labels of flavors.
@@ -24,7 +24,7 @@ def given(view: View, ident: Ident, *, shows_flavors: bool) -> GivenList | None:
     has_quota = admission is not None and admission.state in HOLDING
     assigned = {each.name: each for each in admission.pod_sets} if admission and has_quota else {}
     names = sorted({flavor for each in assigned.values() for flavor in each.flavors.values()})
-    labels = _node_labels(view, ident[0]) if shows_flavors else {}
+    labels = _node_labels(view, ident.cluster) if shows_flavors else {}
     return GivenList(
         items=[_pod_set(each, assigned.get(each.name)) for each in state.pod_sets],
         flavors=[GivenFlavor(name=name, node_labels=labels.get(name)) for name in names],

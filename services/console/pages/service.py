@@ -30,7 +30,7 @@ from services.console.rows import usable
 from services.console.status_error import ConsoleRule, StatusError, bad_request, not_found
 from shared.bus.port import Bus
 from shared.contracts.kube import kinds
-from shared.contracts.refs import WorkloadRef
+from shared.contracts.refs import QueueRef, WorkloadRef
 from shared.contracts.subjects import UnusableNameError
 
 READ_SECONDS: Final = 20.0
@@ -127,7 +127,7 @@ class PageService:
 
     def _check_queue(self, cluster: str, name: str) -> None:
         """Raise `StatusError` unless there is such a ClusterQueue."""
-        if self._queries.view.queue((cluster, "", name))[0] is None:
+        if self._queries.view.queue(QueueRef(cluster, "", name))[0] is None:
             raise not_found(f'clusterqueues "{name[:100]}"')
 
     async def starts(

@@ -6,7 +6,7 @@ same facts. Only scheduling cycles are left out; their results come back on the 
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from services.quota.decider import Decider
 from services.quota.engine import Policy
@@ -38,10 +38,6 @@ _FOUND_BY_CYCLES: Final = frozenset({CLAIMS, "WaitingForQuota"})
 """Reasons that only a scheduling cycle finds; without cycles the engine would expect an admission."""
 
 
-Ident: TypeAlias = tuple[str, str, str]
-"""(cluster, namespace, name) of a workload or of a LocalQueue."""
-
-
 class ReadReplica:
     """The state of the leader, a moment later."""
 
@@ -50,7 +46,7 @@ class ReadReplica:
     ) -> None:
         self._decider = Decider(settings or QuotaSettings(), configuration, follows=True)
         self._explainer = Explainer(self._decider)
-        self.admissions: dict[Ident, Admission] = {}
+        self.admissions: dict[WorkloadRef, Admission] = {}
         """The last decision about each workload."""
 
     # --- in ----------------------------------------------------------------------------------------

@@ -15,10 +15,11 @@ from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.queues import FlavorUsage, ResourceUsage
 from shared.contracts.messages.workloads import PodSet
+from shared.contracts.refs import QueueRef, WorkloadRef
 from shared.testing.builders import cluster_queue_spec
 from tests.unit.console.stage import START, Stage, decision, ended, play, status, workload
 
-FIRST = ("hub", "team", "job-first")
+FIRST = WorkloadRef("hub", "team", "job-first")
 WAITS = workload("first")
 RUNS = workload("first", phase="running")
 
@@ -150,7 +151,7 @@ def used(**amounts: tuple[str, str]) -> list[FlavorUsage]:
 
 
 def row_of(stage: Stage, namespace: str = "", name: str = "cq") -> QueueRow:
-    row = queue_row(stage.view, ("hub", namespace, name))
+    row = queue_row(stage.view, QueueRef("hub", namespace, name))
     assert row is not None
     return row
 
@@ -275,7 +276,7 @@ def test_cluster_queue_row_says_how_it_is_configured_and_what_surprises() -> Non
 def test_unconfigured_queue_has_no_row() -> None:
     async def scene(stage: Stage) -> None:
         await stage.say(status("gone", pending=1))
-        assert queue_row(stage.view, ("hub", "", "gone")) is None
+        assert queue_row(stage.view, QueueRef("hub", "", "gone")) is None
         assert workload_row(stage.view, FIRST) is None
 
     queues(scene)

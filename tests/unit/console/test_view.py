@@ -7,6 +7,7 @@ from datetime import timedelta
 from services.console.view import AUDIT_SECONDS, ViewChange
 from shared.contracts.messages.explain import PositionsRequest
 from shared.contracts.messages.observed import Observed
+from shared.contracts.refs import QueueRef, WorkloadRef
 from shared.testing.waiting import eventually
 from tests.unit.console.stage import (
     START,
@@ -19,8 +20,8 @@ from tests.unit.console.stage import (
 )
 
 IDLE_SECONDS = 600.0
-FIRST = ("hub", "team", "job-first")
-CQ = ("hub", "", "cq")
+FIRST = WorkloadRef("hub", "team", "job-first")
+CQ = QueueRef("hub", "", "cq")
 
 
 class Torn(Observed):
