@@ -116,12 +116,15 @@ async def test_a_service_does_not_come_back_in_plain_text(tmp_path: Path) -> Non
     await connection.open()
     await secret.stop()
     port = int(secret.url.rpartition(":")[2])
-    with capture_logs() as lines:
-        plain = await EmbeddedServer(tmp_path / "b", port=port).start()
-        await eventually(lambda: any(SENTENCE in str(line.get("error")) for line in lines))
-    assert not connection.ready
-    await plain.stop()
-    await connection.close()
+    plain = EmbeddedServer(tmp_path / "b", port=port)
+    try:
+        with capture_logs() as lines:
+            await plain.start()
+            await eventually(lambda: any(SENTENCE in str(line.get("error")) for line in lines))
+        assert not connection.ready
+    finally:
+        await plain.stop()
+        await connection.close()
 
 
 @pytest.mark.parametrize(
