@@ -23,7 +23,12 @@ from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.messages.workloads import PodSet, WorkloadState
-from shared.contracts.reasons import STATUS_WITH_QUOTA, workload_status
+from shared.contracts.reasons import (
+    MISCONFIGURED,
+    QUEUE_STOPPED,
+    STATUS_WITH_QUOTA,
+    workload_status,
+)
 from shared.contracts.refs import QueueRef, WorkloadRef
 
 K = TypeVar("K", WorkloadRef, QueueRef)
@@ -129,7 +134,7 @@ def _reason(state: WorkloadState, admission: Admission | None, status: str) -> d
     if admission is not None:
         return {"reason": admission.reason, "message": admission.message}
     if state.inadmissible:
-        return {"reason": "Misconfigured", "message": state.inadmissible}
+        return {"reason": MISCONFIGURED, "message": state.inadmissible}
     return {}
 
 
@@ -251,7 +256,7 @@ def _selected(selector: object) -> str:
 
 def _remedy(status: QueueStatus) -> str:
     """What makes an inactive queue active again."""
-    if status.reason == "Stopped":
+    if status.reason == QUEUE_STOPPED:
         where = f" -n {status.namespace}" if status.namespace else ""
         return f"if that is over: `sluice resume {status.kind.lower()} {status.name}{where}`"
     return remedy_of_inactive(status.reason)

@@ -3,11 +3,48 @@
 from enum import Enum
 from typing import Final, Literal
 
+# --- why a workload waits ---
+
+PENDING_EVALUATION: Final = "PendingEvaluation"
+"""It was not considered yet, backs off, or stands behind the head of its queue; or nobody said why."""
+
+MISCONFIGURED: Final = "Misconfigured"
+SUSPENDED: Final = "Suspended"
+"""Its LocalQueue or ClusterQueue is stopped or inactive."""
+
+ON_HOLD: Final = "OnHold"
+"""Its user paused the job."""
+
+EXCEEDS_MAX_QUOTA: Final = "ExceedsMaxQuota"
+NO_MATCHING_FLAVOR: Final = "NoMatchingFlavor"
+
+UNSATISFIED_CHECKS: Final = "UnsatisfiedAdmissionChecks"
+"""Reason of `Admitted` being false: it has quota, and waits for its admission checks. Kueue's."""
+
+# --- why a workload lost its quota ---
+
+PODS_READY_TIMEOUT: Final = "PodsReadyTimeout"
+"""Reason of an eviction: its pods were not ready, or did not recover, in time. Kueue's."""
+
+ADMISSION_CHECK: Final = "AdmissionCheck"
+"""Reason of an eviction: an admission check said `Retry`. Kueue's. As cause of a deactivation: `Rejected`."""
+
+CLUSTER_QUEUE_STOPPED: Final = "ClusterQueueStopped"
+LOCAL_QUEUE_STOPPED: Final = "LocalQueueStopped"
+"""Reasons of an eviction: the `stopPolicy` of its queue. Kueue's."""
+
+MAXIMUM_EXECUTION_TIME_EXCEEDED: Final = "MaximumExecutionTimeExceeded"
+REQUEUING_LIMIT_EXCEEDED: Final = "RequeuingLimitExceeded"
+"""Causes of a deactivation, behind `DEACTIVATED_DUE_TO`; Kueue's."""
+
 DEACTIVATED: Final = "Deactivated"
 """Prefix of eviction reasons that forbid a restart; Kueue's."""
 
 DEACTIVATED_DUE_TO: Final = f"{DEACTIVATED}DueTo"
 """Prefix of eviction reasons of a workload that the scheduler deactivated; the cause follows. Kueue's."""
+
+CHECK_REJECTED: Final = f"{DEACTIVATED_DUE_TO}{ADMISSION_CHECK}"
+"""Reason of an eviction: an admission check said `Rejected`. Kueue's."""
 
 NOT_ADMITTED: Final = "NotAdmitted"
 """Reason of an eviction: the job ran without admission. Kueue's `StopReasonNotAdmitted`. A job that
@@ -28,8 +65,18 @@ RELEASE_REFUSED: Final = "ReleaseRefused"
 CHECK_RESET: Final = "Reset to Pending after eviction. Previously: "
 """Begin of the message of an admission check that lost its answer with the quota; Kueue's."""
 
+# --- why a queue admits nobody ---
+
+QUEUE_STOPPED: Final = "Stopped"
+"""Reason of the condition `Active` of a queue whose `stopPolicy` says so; Kueue's."""
+
+CLUSTER_QUEUE_INACTIVE: Final = "ClusterQueueIsInactive"
+"""Reason of the condition `Active` of a LocalQueue whose ClusterQueue is inactive; Kueue's."""
+
 TERMINATING: Final = "Terminating"
 """Reason of the condition `Active` of a ClusterQueue that is being deleted; Kueue's. It admits nobody."""
+
+# --- the words that users see ---
 
 WorkloadStatus = Literal["PENDING", "QUOTARESERVED", "ADMITTED", "EVICTED", "FINISHED"]
 """A workload's status in kueuectl's words. `EVICTED`: it holds quota until its pods are gone."""
@@ -48,16 +95,16 @@ def workload_status(phase: str, decision: str | None) -> WorkloadStatus:
     return "FINISHED" if phase == "finished" else _STATUS_BY_DECISION.get(decision or "", "PENDING")
 
 
-TOO_LARGE: Final = frozenset({"ExceedsMaxQuota", "NoMatchingFlavor"})
+TOO_LARGE: Final = frozenset({EXCEEDS_MAX_QUOTA, NO_MATCHING_FLAVOR})
 """Waiting reasons of a workload for which its queue has no quota at all, or never enough."""
 
-HOPELESS: Final = TOO_LARGE | {"Misconfigured"}
+HOPELESS: Final = TOO_LARGE | {MISCONFIGURED}
 """Waiting reasons that only a change of the job or of the configuration ends."""
 
-STUCK: Final = HOPELESS | {"Deactivated", "Suspended"}
+STUCK: Final = HOPELESS | {DEACTIVATED, SUSPENDED}
 """Waiting reasons that do not end by themselves."""
 
-NOT_FOR_QUOTA: Final = frozenset({"Misconfigured", "Deactivated", "Suspended", "OnHold"})
+NOT_FOR_QUOTA: Final = frozenset({MISCONFIGURED, DEACTIVATED, SUSPENDED, ON_HOLD})
 """Waiting reasons of a workload that more quota would not let start."""
 
 NEVER: Final = "never, unless that is put right"

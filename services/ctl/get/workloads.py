@@ -8,7 +8,13 @@ from shared.contracts.kube import kinds
 from shared.contracts.kube.ages import age, duration, instant
 from shared.contracts.kube.bodies import spec_of
 from shared.contracts.kube.conditions import find_condition, is_true, transition_time
-from shared.contracts.reasons import STATUS_WITH_QUOTA, workload_status
+from shared.contracts.reasons import (
+    CLUSTER_QUEUE_STOPPED,
+    LOCAL_QUEUE_STOPPED,
+    MISCONFIGURED,
+    STATUS_WITH_QUOTA,
+    workload_status,
+)
 
 WORKLOAD_COLUMNS: Final = (
     *("NAME", "+JOB TYPE", "+JOB NAME", "LOCALQUEUE", "+CLUSTERQUEUE", "STATUS"),
@@ -78,8 +84,8 @@ def waiting_reason(snapshot: Snapshot, ident: ObjectKey) -> str:
     local = snapshot.of(kinds.LOCAL_QUEUE).get(ObjectKey(ident.cluster, ident.namespace, queue))
     above = ObjectKey(ident.cluster, "", snapshot.cluster_queue_of(ident))
     for obj, reason in (
-        (local, "LocalQueueStopped"),
-        (snapshot.of(kinds.CLUSTER_QUEUE).get(above), "ClusterQueueStopped"),
+        (local, LOCAL_QUEUE_STOPPED),
+        (snapshot.of(kinds.CLUSTER_QUEUE).get(above), CLUSTER_QUEUE_STOPPED),
     ):
         if (spec_of(obj).get("stopPolicy") or "None") != "None":
             return reason
@@ -110,7 +116,7 @@ def _reason(state: Json, admission: Json, status: str) -> str:
     if status == "FINISHED":
         success = (state.get("finish") or {}).get("success")
         return "" if success is None else ("Succeeded" if success else "Failed")
-    return str(admission.get("reason") or ("Misconfigured" if state.get("inadmissible") else ""))
+    return str(admission.get("reason") or (MISCONFIGURED if state.get("inadmissible") else ""))
 
 
 def _exec_time(snapshot: Snapshot, ident: ObjectKey, now: datetime) -> str:

@@ -18,6 +18,7 @@ from services.ctl.get.workloads import status_of, waiting_reason
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.ages import age
 from shared.contracts.kube.bodies import spec_of
+from shared.contracts.reasons import PENDING_EVALUATION
 from shared.contracts.subjects import observed_filter, subject_filter
 from shared.runtime.command import Exit
 
@@ -94,7 +95,7 @@ def waiting(snapshot: Snapshot) -> list[Wait]:
     groups: dict[str, list[ObjectKey]] = {}
     for ident in _workloads(snapshot):
         if status_of(snapshot, ident) == "PENDING":
-            reason = waiting_reason(snapshot, ident) or "PendingEvaluation"
+            reason = waiting_reason(snapshot, ident) or PENDING_EVALUATION
             groups.setdefault(reason, []).append(ident)
 
     def since(ident: ObjectKey) -> str:

@@ -33,7 +33,16 @@ from shared.contracts.kueue.assignments import to_status
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.workloads import Finish, PodSet, WorkloadState
-from shared.contracts.reasons import DEACTIVATED, DEACTIVATED_DUE_TO
+from shared.contracts.reasons import (
+    ADMISSION_CHECK,
+    CLUSTER_QUEUE_STOPPED,
+    DEACTIVATED,
+    DEACTIVATED_DUE_TO,
+    LOCAL_QUEUE_STOPPED,
+    PODS_READY_TIMEOUT,
+    SUSPENDED,
+    UNSATISFIED_CHECKS,
+)
 from shared.integrations import controller_uid
 
 _UNKNOWN: Final = "UNKNOWN"
@@ -52,12 +61,12 @@ _PODS_READY_TEXTS: Final = {
 }
 """Reason of `PodsReady` to its status and message."""
 
-_BACKOFF_REASONS: Final = frozenset({"PodsReadyTimeout", "AdmissionCheck"})
+_BACKOFF_REASONS: Final = frozenset({PODS_READY_TIMEOUT, ADMISSION_CHECK})
 """Reasons of an eviction after which the workload backs off before it queues again."""
 
 _RESTARTS: Final = {
-    "ClusterQueueStopped": ("ClusterQueueRestarted", "The ClusterQueue"),
-    "LocalQueueStopped": ("LocalQueueRestarted", "The LocalQueue"),
+    CLUSTER_QUEUE_STOPPED: ("ClusterQueueRestarted", "The ClusterQueue"),
+    LOCAL_QUEUE_STOPPED: ("LocalQueueRestarted", "The LocalQueue"),
 }
 """Reason of an eviction to the reason and the subject of the restart that ends its wait."""
 
@@ -178,7 +187,7 @@ def _set_requeued(conditions: Conditions, admission: Admission) -> None:
     elif reason in _BACKOFF_REASONS:
         if admission.requeue_at is None:
             conditions.set(REQUEUED, True, "BackoffFinished", "The workload backoff was finished")
-    elif reason in _RESTARTS and admission.reason != "Suspended":
+    elif reason in _RESTARTS and admission.reason != SUSPENDED:
         restarted, subject = _RESTARTS[reason]
         conditions.set(REQUEUED, True, restarted, f"{subject} was restarted after being stopped")
 
@@ -194,7 +203,7 @@ def _set_reserved(status: dict[str, Any], conditions: Conditions, admission: Adm
         conditions.set(ADMITTED, True, ADMITTED, "The workload is admitted")
     else:
         text = "The workload has not all checks ready"
-        conditions.set(ADMITTED, False, "UnsatisfiedAdmissionChecks", text)
+        conditions.set(ADMITTED, False, UNSATISFIED_CHECKS, text)
 
 
 def _set_evicted(conditions: Conditions, admission: Admission, preemptor: Body | None) -> None:

@@ -24,6 +24,7 @@ from shared.contracts.kube.conditions import (
     transition_time,
 )
 from shared.contracts.messages.admissions import Admission
+from shared.contracts.reasons import ADMISSION_CHECK, MAXIMUM_EXECUTION_TIME_EXCEEDED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,11 +125,11 @@ def _check_states(workload: Body) -> list[dict[str, Any]]:
 
 def _deactivation_events(workload: Body, target: Condition) -> Iterator[StatusEvent]:
     """Warnings about deactivations that the quota service decided, besides the eviction."""
-    if reason_of(target) == "MaximumExecutionTimeExceeded":
+    if reason_of(target) == MAXIMUM_EXECUTION_TIME_EXCEEDED:
         limit = spec_of(workload).get("maximumExecutionTimeSeconds")
         text = f"The maximum execution time ({limit}s) exceeded"
         yield StatusEvent(reason=reason_of(target), message=text, type_="Warning")
-    elif reason_of(target) == "AdmissionCheck":
+    elif reason_of(target) == ADMISSION_CHECK:
         text = f"Deactivated due to {message_of(target)}"
         yield StatusEvent(reason="AdmissionCheckRejected", message=text, type_="Warning")
 

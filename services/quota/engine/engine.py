@@ -37,6 +37,7 @@ from services.quota.engine.model.shapes import WaitReason
 from services.quota.engine.model.state import Phase, Shard, Tree, Workload
 from services.quota.engine.model.topology import rebuild_trees
 from services.quota.engine.policy import Policy
+from services.quota.engine.reasons import SUSPENDED
 from services.quota.engine.reservations import end_claim
 from services.quota.engine.scheduling.assignment_search import AssignmentSearch
 from services.quota.engine.scheduling.cycle import SchedulingCycle
@@ -370,7 +371,7 @@ class QuotaEngine:
 def _class_reason(w: Workload) -> WaitReason | None:
     """The reason of a workload that was never evaluated; None: it will be evaluated."""
     if w.queue is not None and w.queue.inactive is not None:
-        return WaitReason("Suspended", f"ClusterQueue {w.queue.name} is inactive")
+        return WaitReason(SUSPENDED, f"ClusterQueue {w.queue.name} is inactive")
     if w.queue is not None and w.queue.strict:
         return w.wait_reason  # The head goes first, however long that takes.
     return (

@@ -25,6 +25,15 @@ from services.quota.engine.model.queues import dequeue, enqueue, park, reorder
 from services.quota.engine.model.shapes import BLOCKED, WaitReason
 from services.quota.engine.model.state import ClusterQueue, LocalQueue, Phase, Shard, Workload
 from services.quota.engine.model.topology import tree_of
+from services.quota.engine.reasons import (
+    CLUSTER_QUEUE_STOPPED,
+    DEACTIVATED,
+    LOCAL_QUEUE_STOPPED,
+    MISCONFIGURED,
+    ON_HOLD,
+    PENDING_EVALUATION,
+    SUSPENDED,
+)
 from services.quota.engine.reservations import (
     apply_check_states,
     drop_claim,
@@ -37,7 +46,7 @@ from services.quota.engine.reservations import (
     restore_admission,
     update_readiness,
 )
-from services.quota.engine.scheduling.messages import PENDING_EVALUATION
+from services.quota.engine.scheduling.messages import NOT_YET_EVALUATED
 
 FINISHED_MAX: Final = 10_000
 """Uids of ended workloads that are remembered, so that late facts about them are ignored. A new leader
@@ -86,7 +95,7 @@ class FactHandlers:
             if old.usage_based != fact.usage_based:
                 reorder(cq)
         recheck(shard, cq, self.now, self._decisions)
-        self._stop_holders(cq.holders, fact.stop, "ClusterQueueStopped", "The ClusterQueue")
+        self._stop_holders(cq.holders, fact.stop, CLUSTER_QUEUE_STOPPED, "The ClusterQueue")
         if fact.terminating:
             for w in list(cq.holders.values()):
                 self._take_reservation_back(w, "ClusterQueueTerminating")
@@ -108,7 +117,7 @@ class FactHandlers:
             drop_claim(shard, w)
             dequeue(w)
             text = f"ClusterQueue {name} doesn't exist"
-            self._reject(w, WaitReason("Misconfigured", text))
+            self._reject(w, WaitReason(MISCONFIGURED, text))
         if cq.holders:
             shard.orphaned_holders[name] = dict(cq.holders)
             for w in cq.holders.values():
@@ -128,7 +137,7 @@ class FactHandlers:
         local_queue.fact = fact
         self._queue_or_reject_all(local_queue)
         holders = {k: w for k, w in local_queue.members.items() if w.phase is Phase.HOLDING}
-        self._stop_holders(holders, fact.stop, "LocalQueueStopped", "The LocalQueue")
+        self._stop_holders(holders, fact.stop, LOCAL_QUEUE_STOPPED, "The LocalQueue")
         if fact.cluster_queue in self._shard.queues:
             self.wake_queue(self._shard.queues[fact.cluster_queue])
 
@@ -240,7 +249,7 @@ class FactHandlers:
         recount_usage(self._shard, w)
         update_readiness(self._shard, w)
         if not fact.active and not w.evicted:
-            self._evict(w, "Deactivated", "The workload is deactivated")
+            self._evict(w, DEACTIVATED, "The workload is deactivated")
 
     def _join_local_queue(self, w: Workload, key: Key) -> None:
         if w.local_queue == key and w.key in self._local_queue(key).members:
@@ -272,7 +281,7 @@ class FactHandlers:
             self._let_others_pass(left)
         w.shape = shard.shape_of(fact)
         if w.wait_reason is None or w.wait_reason.reason in BLOCKED:
-            w.wait_reason = WaitReason("PendingEvaluation", PENDING_EVALUATION)
+            w.wait_reason = WaitReason(PENDING_EVALUATION, NOT_YET_EVALUATED)
             w.published_reason = ""
         enqueue(cq, w)
         w.last_queue = cq.name
@@ -316,23 +325,23 @@ class FactHandlers:
         fact = w.fact
         assert fact is not None, w.key
         if not fact.active:
-            return WaitReason("Deactivated", "The workload is deactivated")
+            return WaitReason(DEACTIVATED, "The workload is deactivated")
         if fact.on_hold is not None:
-            return WaitReason("OnHold", fact.on_hold or "Job is on hold")
+            return WaitReason(ON_HOLD, fact.on_hold or "Job is on hold")
         if fact.gated is not None:
             return WaitReason("AdmissionGated", f"Admission is gated by: {fact.gated}")
         if fact.unresolved is not None:
-            return WaitReason("Misconfigured", fact.unresolved)
+            return WaitReason(MISCONFIGURED, fact.unresolved)
         if not fact.pod_sets:
-            return WaitReason("Misconfigured", "the workload has no pod sets")
+            return WaitReason(MISCONFIGURED, "the workload has no pod sets")
         name = fact.queue
         if local_queue is None or local_queue.fact is None:
-            return WaitReason("Misconfigured", f"LocalQueue {name} doesn't exist")
+            return WaitReason(MISCONFIGURED, f"LocalQueue {name} doesn't exist")
         if local_queue.fact.stop != "None":
-            return WaitReason("Suspended", f"LocalQueue {name} is inactive")
+            return WaitReason(SUSPENDED, f"LocalQueue {name} is inactive")
         if local_queue.fact.cluster_queue not in self._shard.queues:
             text = f"ClusterQueue {local_queue.fact.cluster_queue} doesn't exist"
-            return WaitReason("Misconfigured", text)
+            return WaitReason(MISCONFIGURED, text)
         return None
 
     def _reject(self, w: Workload, wait_reason: WaitReason) -> None:
@@ -353,7 +362,7 @@ class FactHandlers:
         if (cq := self._shard.queues.get(fact.cluster_queue)) is not None:
             recheck(self._shard, cq, self.now, self._decisions)
         if w.fact is not None and not w.fact.active and not w.evicted:
-            self._evict(w, "Deactivated", "The workload is deactivated")
+            self._evict(w, DEACTIVATED, "The workload is deactivated")
 
     def on_running(self, fact: WorkloadRunning) -> None:
         """Pods run: without an admission the workload holds quota unplanned."""

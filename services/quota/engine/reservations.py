@@ -20,10 +20,10 @@ from services.quota.engine.model.shapes import PODS, FlavorResource
 from services.quota.engine.model.state import ClusterQueue, Phase, Shard, Tree, Workload
 from services.quota.engine.model.topology import attach_holder, detach_holder, tree_of
 from services.quota.engine.model.tree import add_usage
+from services.quota.engine.reasons import ADMISSION_CHECK, CHECK_REJECTED, MISCONFIGURED
 
 SECOND = 1_000_000_000
 _LAST = (1 << 63, 0, "")
-REJECTED = "DeactivatedDueToAdmissionCheck"
 """Reason of an eviction by a rejected check; `spec.active` must become False."""
 
 
@@ -310,7 +310,7 @@ def hold_unplanned(
     if cq is None:
         missing = f"ClusterQueue {wanted}" if wanted else f"LocalQueue {fact.queue}"
         why = f"It runs without quota: {missing} doesn't exist"
-        evict(shard, w, running.eviction_reason or "Misconfigured", why, decisions)
+        evict(shard, w, running.eviction_reason or MISCONFIGURED, why, decisions)
 
 
 def _first_match(shard: Shard, cq: ClusterQueue, w: Workload) -> list[AssignedPodSet]:
@@ -366,13 +366,13 @@ def apply_check_states(shard: Shard, w: Workload, now: int, decisions: list[Deci
     states = [w.checks[name] for name in needed if name in w.checks]
     if rejected := [s for s in states if s.state == "Rejected"]:
         text = f"The workload is deactivated due to {_check_text('Rejected', rejected)}"
-        evict(shard, w, REJECTED, text, decisions, deactivate=True)
+        evict(shard, w, CHECK_REJECTED, text, decisions, deactivate=True)
     elif retries := [s for s in states if s.state == "Retry"]:
         at = max(s.at + s.retry_after for s in retries)
         w.requeue_at = at if at > now else None
         w.queued_at = now
         text = f"Evicted due to {_check_text('Retry', retries)}"
-        evict(shard, w, "AdmissionCheck", text, decisions, requeue_at=w.requeue_at)
+        evict(shard, w, ADMISSION_CHECK, text, decisions, requeue_at=w.requeue_at)
     elif not w.admitted and len(states) == len(needed) and all(s.state == "Ready" for s in states):
         w.admitted = True
         decisions.append(Admit(cluster=shard.name, key=w.key, uid=w.uid, cluster_queue=cq.name))

@@ -31,18 +31,24 @@ from services.quota.wire.inbound import nanoseconds
 from services.quota.wire.outbound import to_datetime
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
-from shared.contracts.reasons import DEACTIVATED, DEACTIVATED_DUE_TO
+from shared.contracts.reasons import (
+    ADMISSION_CHECK,
+    CHECK_REJECTED,
+    DEACTIVATED,
+    DEACTIVATED_DUE_TO,
+    MAXIMUM_EXECUTION_TIME_EXCEEDED,
+    PODS_READY_TIMEOUT,
+    REQUEUING_LIMIT_EXCEEDED,
+)
 from shared.contracts.refs import WorkloadRef
-
-PODS_READY_TIMEOUT: Final = "PodsReadyTimeout"
 
 _CAUSES: Final = {
     Event.RETRIES_EXHAUSTED: (
-        "RequeuingLimitExceeded",
+        REQUEUING_LIMIT_EXCEEDED,
         "exceeding the maximum number of re-queuing retries",
     ),
     Event.EXECUTION_TIME_EXCEEDED: (
-        "MaximumExecutionTimeExceeded",
+        MAXIMUM_EXECUTION_TIME_EXCEEDED,
         "exceeding the maximum execution time",
     ),
 }
@@ -50,8 +56,8 @@ _CAUSES: Final = {
 
 _BY_REASON: Final = {
     PODS_READY_TIMEOUT: Event.NOT_READY_IN_TIME,
-    "AdmissionCheck": Event.CHECK_RETRY,
-    f"{DEACTIVATED_DUE_TO}AdmissionCheck": Event.CHECK_REJECTED,
+    ADMISSION_CHECK: Event.CHECK_RETRY,
+    CHECK_REJECTED: Event.CHECK_REJECTED,
     DEACTIVATED: Event.DEACTIVATED,
     **{f"{DEACTIVATED_DUE_TO}{cause}": event for event, (cause, _) in _CAUSES.items()},
 }

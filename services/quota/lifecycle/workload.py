@@ -11,7 +11,7 @@ from typing import Any, Final
 from services.quota.lifecycle.table import Effect, Event, State, transition_for
 from shared.contracts.messages.admissions import Admission, Readiness
 from shared.contracts.messages.workloads import WorkloadState
-from shared.contracts.reasons import DEACTIVATED
+from shared.contracts.reasons import ADMISSION_CHECK, DEACTIVATED, PODS_READY_TIMEOUT
 from shared.settings.configuration import RequeuingStrategy, WaitForPodsReady
 
 JITTER: Final = 0.0001
@@ -100,7 +100,7 @@ class WorkloadLifecycle:
     @classmethod
     def from_workload_state(cls, state: WorkloadState) -> "WorkloadLifecycle":
         """The lifecycle that the cluster records, for a workload without a decision on the log."""
-        timed_out = state.evicted_reason in {"PodsReadyTimeout", "AdmissionCheck"}
+        timed_out = state.evicted_reason in {PODS_READY_TIMEOUT, ADMISSION_CHECK}
         reserved = state.admission is not None
         life = cls(
             uid=state.uid,

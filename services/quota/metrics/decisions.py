@@ -8,6 +8,7 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from services.quota.metrics.custom_labels import NAME_LABELS, CustomLabels
+from shared.contracts.kube.conditions import PREEMPTED
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
@@ -187,7 +188,7 @@ class DecisionMetrics:
         if (reason, cause) not in record.counted_once:
             record.counted_once.add((reason, cause))
             self._count("kueue_evicted_workloads_once_total", queue, reason, cause, priority_class)
-        if reason == "Preempted":
+        if reason == PREEMPTED:
             self._count("kueue_preempted_workloads_total", preempting, context.admission.reason)
         if record.ready_at is not None:
             name = "kueue_pods_ready_to_evicted_time_seconds"

@@ -17,6 +17,7 @@ from services.quota.engine.views.queues import cluster_queue_view, precise_share
 from services.quota.metrics.catalogue import OURS
 from services.quota.metrics.custom_labels import CustomLabels
 from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.reasons import PENDING_EVALUATION, UNSATISFIED_CHECKS
 
 QUEUE_STATUSES: Final = ("pending", "active", "terminating")
 WHOLE: Final = ""
@@ -145,9 +146,7 @@ def _pending(cq: ClusterQueue) -> Iterator[Sample]:
         for pod_set in w.fact.pod_sets if w.fact is not None else ():
             for resource, amount in pod_set.requests.items():
                 asked[resource] += amount * max(0, pod_set.count - pod_set.reclaimable)
-    reasons["UnsatisfiedAdmissionChecks"] += sum(
-        not w.counts_as_admitted for w in cq.holders.values()
-    )
+    reasons[UNSATISFIED_CHECKS] += sum(not w.counts_as_admitted for w in cq.holders.values())
     for status, count in statuses.items():
         yield "kueue_pending_workloads", (cq.name, status), count
         yield "kueue_pending_scheduling_hashes", (cq.name, status), len(shapes[status])
@@ -166,7 +165,7 @@ def _reason(w: Workload) -> str:
         else None
     )
     wait_reason = shared or w.wait_reason
-    return "PendingEvaluation" if wait_reason is None else wait_reason.reason
+    return PENDING_EVALUATION if wait_reason is None else wait_reason.reason
 
 
 def _status(w: Workload, cq: ClusterQueue | None) -> str:

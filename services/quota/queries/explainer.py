@@ -30,6 +30,7 @@ from shared.contracts.messages.explain import (
     Shortage,
 )
 from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.reasons import MISCONFIGURED, PENDING_EVALUATION
 
 log = structlog.get_logger(__name__)
 
@@ -157,7 +158,7 @@ class Explainer:
 
     @staticmethod
     def _remedy(shard: Shard, state: WorkloadState, told: engine_answer.Explanation) -> str:
-        misnamed = told.reason == "Misconfigured" and not told.cluster_queue
+        misnamed = told.reason == MISCONFIGURED and not told.cluster_queue
         return (correction(shard, state) if misnamed else "") or told.remedy
 
     def _message(self, state: WorkloadState, told: engine_answer.Explanation) -> str:
@@ -322,7 +323,7 @@ def _unseen(state: WorkloadState) -> Explanation:
     """The engine does not know it yet, because its cluster is not listed to the end."""
     return Explanation(
         **_base(state),
-        reason="PendingEvaluation",
+        reason=PENDING_EVALUATION,
         message=f"Cluster {state.cluster} has not been listed to the end yet",
         remedy=f"the watcher of {state.cluster} must finish its first list",
         expected_start_unknown_because=NO_DURATIONS,

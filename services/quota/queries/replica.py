@@ -27,6 +27,7 @@ from shared.contracts.messages.explain import (
 )
 from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.reasons import PENDING_EVALUATION
 from shared.contracts.refs import WorkloadRef
 from shared.settings.configuration import Configuration
 
@@ -140,7 +141,7 @@ class ReadReplica:
         if (
             admission is None
             or admission.state != "waiting"
-            or item.reason != "PendingEvaluation"
+            or item.reason != PENDING_EVALUATION
             or admission.reason not in _FOUND_BY_CYCLES
             or item.requeue_at is not None
         ):

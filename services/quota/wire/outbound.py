@@ -24,7 +24,7 @@ from services.quota.engine.facts import (
     WorkloadGone,
 )
 from services.quota.engine.model.shapes import BLOCKED
-from services.quota.engine.scheduling.messages import PENDING_EVALUATION
+from services.quota.engine.scheduling.messages import NOT_YET_EVALUATED
 from services.quota.wire.inbound import nanoseconds
 from services.quota.wire.workloads import identity
 from shared.contracts.kube.numbers import INT32_MAX
@@ -41,9 +41,14 @@ from shared.contracts.messages.admissions import HOLDING, Admission, PodSetAssig
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.workloads import PodSet, WorkloadState
 from shared.contracts.reasons import (
+    CLUSTER_QUEUE_STOPPED,
+    LOCAL_QUEUE_STOPPED,
+    MISCONFIGURED,
     NO_MATCHING_WORKLOAD,
     NOT_ADMITTED,
     NOT_ADMITTED_HELD,
+    PENDING_EVALUATION,
+    SUSPENDED,
     WORKLOAD_DELETED,
 )
 from shared.contracts.refs import WorkloadRef
@@ -62,8 +67,8 @@ ENDED: Final = frozenset({"Finished", "Gone"})
 """Reasons of a release after which the workload does not queue again."""
 
 STOPPED: Final = {
-    "ClusterQueueStopped": "The ClusterQueue is stopped",
-    "LocalQueueStopped": "The LocalQueue is stopped",
+    CLUSTER_QUEUE_STOPPED: "The ClusterQueue is stopped",
+    LOCAL_QUEUE_STOPPED: "The LocalQueue is stopped",
 }
 """Reasons of a release after which the workload waits for its queue, with their messages."""
 
@@ -136,13 +141,13 @@ def _release_fields(decision: Release) -> Fields:
     reason = decision.reason
     if reason == "ClusterQueueTerminating":
         text = f"ClusterQueue {decision.cluster_queue} is terminating or missing"
-        return {"state": "waiting", "reason": "Misconfigured", "message": text}
+        return {"state": "waiting", "reason": MISCONFIGURED, "message": text}
     if reason in ENDED:
         return {"state": "released", "reason": reason}
     if reason in STOPPED:
-        return {"state": "waiting", "reason": "Suspended", "message": STOPPED[reason]}
+        return {"state": "waiting", "reason": SUSPENDED, "message": STOPPED[reason]}
     message = f"Gave its quota back: {reason}"
-    return {"state": "waiting", "reason": "PendingEvaluation", "message": message}
+    return {"state": "waiting", "reason": PENDING_EVALUATION, "message": message}
 
 
 def admission_fields(admission: Admission) -> Fields:
@@ -179,7 +184,7 @@ def says_less(wait: Wait, last: Admission | None) -> bool:
 
     An engine that was built anew after a restart does not know that any more.
     """
-    if wait.message != PENDING_EVALUATION or last is None or last.uid != wait.uid:
+    if wait.message != NOT_YET_EVALUATED or last is None or last.uid != wait.uid:
         return False
     return last.state == "waiting" and last.reason not in BLOCKED
 

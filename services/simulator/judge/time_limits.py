@@ -7,7 +7,13 @@ from typing import Final
 from services.simulator.judge.message_logs import MessageLogs, Record
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.workloads import WorkloadState
-from shared.contracts.reasons import DEACTIVATED_DUE_TO
+from shared.contracts.reasons import (
+    DEACTIVATED,
+    DEACTIVATED_DUE_TO,
+    MAXIMUM_EXECUTION_TIME_EXCEEDED,
+    PODS_READY_TIMEOUT,
+    REQUEUING_LIMIT_EXCEEDED,
+)
 from shared.settings.configuration import WaitForPodsReady
 
 SKEW = timedelta(seconds=1.5)
@@ -33,8 +39,8 @@ def _counted_once(message_logs: MessageLogs) -> list[str]:
     for before, record in _successive(message_logs):
         one = record.message
         grown = one.requeue_count - before.requeue_count
-        timed_out = one.reason == "PodsReadyTimeout" and before.state == "admitted"
-        out = "Deactivated" in one.reason or "Deactivated" in before.reason
+        timed_out = one.reason == PODS_READY_TIMEOUT and before.state == "admitted"
+        out = DEACTIVATED in one.reason or DEACTIVATED in before.reason
         if grown != timed_out and not (grown < 0 and out and one.requeue_count == 0):
             if one.state == "released":
                 continue  # The workload has ended: its counters are dropped.
@@ -55,10 +61,10 @@ def limits_kept(message_logs: MessageLogs, wait: WaitForPodsReady) -> list[str]:
             continue
         ran = (one.decided_at - before.admitted_at + SKEW).total_seconds()
         limit = limits.get(one.uid)
-        if one.reason == f"{DEACTIVATED_DUE_TO}MaximumExecutionTimeExceeded":
+        if one.reason == f"{DEACTIVATED_DUE_TO}{MAXIMUM_EXECUTION_TIME_EXCEEDED}":
             if limit is None or before.executed_seconds + ran < limit:
                 wrong.append(f"{_place(record)}: out after {ran:g} s of {limit}")
-        elif one.reason in {"PodsReadyTimeout", f"{DEACTIVATED_DUE_TO}RequeuingLimitExceeded"}:
+        elif one.reason in {PODS_READY_TIMEOUT, f"{DEACTIVATED_DUE_TO}{REQUEUING_LIMIT_EXCEEDED}"}:
             since, seconds = before.admitted_at, wait.timeout
             if before.pods_ready == "WaitForRecovery" and before.pods_ready_at is not None:
                 since, seconds = before.pods_ready_at, wait.recovery_seconds or 0.0

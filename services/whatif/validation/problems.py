@@ -21,10 +21,10 @@ from shared.contracts.kube.numbers import INT32_MAX
 from shared.contracts.kube.quantities import QuantityError, parse_quantity
 from shared.contracts.kueue.definitions import STORAGE, definition_of
 from shared.contracts.messages.observed import Observed
-from shared.contracts.reasons import HOPELESS
+from shared.contracts.reasons import CLUSTER_QUEUE_INACTIVE, HOPELESS, QUEUE_STOPPED
 from shared.runtime.command import CommandError
 
-_NO_PROBLEM: Final = frozenset({"Stopped", "ClusterQueueIsInactive"})
+_NO_PROBLEM: Final = frozenset({QUEUE_STOPPED, CLUSTER_QUEUE_INACTIVE})
 """Reasons of queues that somebody stopped, or whose ClusterQueue is named itself."""
 
 _INDEX: Final = re.compile(r"\[\d+\]")

@@ -6,7 +6,7 @@ from shared.contracts import subjects
 from shared.contracts.kube.conditions import PREEMPTED
 from shared.contracts.kube.moments import Moment
 from shared.contracts.messages.base import Message, Part, WorkloadMessage
-from shared.contracts.reasons import DEACTIVATED, DEACTIVATED_DUE_TO
+from shared.contracts.reasons import DEACTIVATED, DEACTIVATED_DUE_TO, PODS_READY_TIMEOUT
 
 AdmissionState = Literal["waiting", "reserved", "admitted", "evicted", "released"]
 
@@ -118,7 +118,7 @@ class Admission(WorkloadMessage):
             return PREEMPTED, ""
         if self.reason.startswith(DEACTIVATED_DUE_TO):
             return DEACTIVATED, self.reason.removeprefix(DEACTIVATED_DUE_TO)
-        if self.reason == "PodsReadyTimeout":
+        if self.reason == PODS_READY_TIMEOUT:
             is_recovering = self.pods_ready == "WaitForRecovery"
             return self.reason, "WaitForRecovery" if is_recovering else "WaitForStart"
         return self.reason, ""

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from services.quota.engine.facts import LocalQueueGone, Wait
-from services.quota.engine.scheduling.messages import PENDING_EVALUATION
+from services.quota.engine.scheduling.messages import NOT_YET_EVALUATED
 from services.quota.wire.outbound import says_less
 from shared.contracts.messages.admissions import Admission
 from tests.unit.quota.builders import CLUSTER, Bench, finished, local, queue, slots, waits, work
@@ -85,9 +85,9 @@ def test_everybody_in_a_queue_is_told_that_it_is_inactive_and_that_it_is_active(
 @pytest.mark.parametrize(
     ("reason", "uid", "message", "less"),
     [
-        ("WaitingForQuota", "u", PENDING_EVALUATION, True),
-        ("Suspended", "u", PENDING_EVALUATION, False),
-        ("WaitingForQuota", "another", PENDING_EVALUATION, False),
+        ("WaitingForQuota", "u", NOT_YET_EVALUATED, True),
+        ("Suspended", "u", NOT_YET_EVALUATED, False),
+        ("WaitingForQuota", "another", NOT_YET_EVALUATED, False),
         ("WaitingForQuota", "u", "Gave its quota back: Preempted", False),
     ],
 )

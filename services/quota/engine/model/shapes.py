@@ -6,6 +6,7 @@ from typing import Final, Protocol, TypeAlias
 
 from services.quota.engine.facts import AssignedPodSet, PodSet, WorkloadChanged
 from services.quota.engine.model.amounts import resource_order
+from services.quota.engine.reasons import DEACTIVATED, MISCONFIGURED, ON_HOLD, SUSPENDED
 
 PODS: Final = "pods"
 """The resource that counts pods. Workloads do not request it; queues that cover it count by themselves."""
@@ -17,9 +18,7 @@ IndexedUsage: TypeAlias = tuple[tuple[int, int], ...]
 """(index of the flavor and resource in the tree, amount)."""
 
 
-BLOCKED: Final = frozenset(
-    {"AdmissionGated", "Deactivated", "Misconfigured", "OnHold", "Suspended"}
-)
+BLOCKED: Final = frozenset({"AdmissionGated", DEACTIVATED, MISCONFIGURED, ON_HOLD, SUSPENDED})
 """Reasons of workloads that may not be evaluated. They are void as soon as the workload is queued."""
 
 

@@ -8,6 +8,7 @@ from services.quota.engine.model.amounts import unlimited_from
 from services.quota.engine.model.shapes import FlavorResource, Grant
 from services.quota.engine.model.state import ClusterQueue, Node, Phase, Shard, Tree, Workload
 from services.quota.engine.model.tree import add_usage, build_tree, remove_usage
+from services.quota.engine.reasons import QUEUE_STOPPED
 from services.quota.engine.types import CheckKind, CheckRule
 
 NOT_ADMITTING: Final = "Can't admit new workloads: "
@@ -192,7 +193,7 @@ def _inactive_reason(
         return fact.inactive
     problems: list[tuple[str, str]] = []
     if fact.stop != "None":
-        problems.append(("Stopped", "is stopped"))
+        problems.append((QUEUE_STOPPED, "is stopped"))
     names = dict.fromkeys(f.name for group in fact.groups for f in group.flavors)
     if missing := [name for name in names if name not in shard.flavors]:
         text = f"references missing ResourceFlavor(s): {','.join(missing)}"

@@ -34,6 +34,7 @@ from services.quota.engine.model.state import (
 from services.quota.engine.model.tree import add_usage, available, remove_usage
 from services.quota.engine.policy import Policy
 from services.quota.engine.preemption.candidates import exclude_workload, include_workload
+from services.quota.engine.reasons import MISCONFIGURED
 from services.quota.engine.reservations import count_reservation
 from services.quota.engine.scheduling.assignment_search import AssignmentSearch, shape_of
 from services.quota.engine.scheduling.entry import Entry, RequeueReason, classical_order, outranks
@@ -184,10 +185,10 @@ class SchedulingCycle:
         assert w.fact is not None, w.key
         if not namespace_matches(self.shard, cq, w.namespace):
             text = "workload namespace doesn't match ClusterQueue selector"
-            self._park(cq, w, WaitReason("Misconfigured", text), always=True)
+            self._park(cq, w, WaitReason(MISCONFIGURED, text), always=True)
             return False
         if w.fact.inadmissible is not None:
-            self._park(cq, w, WaitReason("Misconfigured", w.fact.inadmissible), always=False)
+            self._park(cq, w, WaitReason(MISCONFIGURED, w.fact.inadmissible), always=False)
             return False
         return True
 

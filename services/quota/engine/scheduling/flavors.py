@@ -13,6 +13,7 @@ from services.quota.engine.model.amounts import show
 from services.quota.engine.model.shapes import FlavorResource, FlavorScan, Grant, IndexedUsage
 from services.quota.engine.model.state import ClusterQueue, Node
 from services.quota.engine.model.tree import available, lowest_height_that_fits
+from services.quota.engine.reasons import EXCEEDS_MAX_QUOTA, NO_MATCHING_FLAVOR
 from services.quota.engine.scheduling.plans import GroupPlan, Plan
 
 NO_FIT: Final = 0
@@ -362,7 +363,7 @@ def _say(refusal: Refusal, frs: Sequence[FlavorResource]) -> str:
             raise AssertionError(refusal)
 
 
-_SEVERITY: Final = {"WaitingForQuota": 2, "ExceedsMaxQuota": 3, "NoMatchingFlavor": 4}
+_SEVERITY: Final = {"WaitingForQuota": 2, EXCEEDS_MAX_QUOTA: 3, NO_MATCHING_FLAVOR: 4}
 
 
 def no_fit_reason(assignment: Assignment, cq: ClusterQueue) -> str:
@@ -372,7 +373,7 @@ def no_fit_reason(assignment: Assignment, cq: ClusterQueue) -> str:
         groups: dict[int, str] = {}
         flavors: dict[str, str] = {}
         if any(r[0] == "missing" for r in refusals):
-            return "NoMatchingFlavor"
+            return NO_MATCHING_FLAVOR
         for refusal in refusals:
             token, flavor = _token(refusal, cq.node)
             if token and _SEVERITY[token] > _SEVERITY.get(flavors.get(flavor, ""), 0):
@@ -392,9 +393,9 @@ def no_fit_reason(assignment: Assignment, cq: ClusterQueue) -> str:
 def _token(refusal: Refusal, node: Node) -> tuple[str, str]:
     match refusal:
         case ("mismatch", str(flavor), _):
-            return "NoMatchingFlavor", flavor
+            return NO_MATCHING_FLAVOR, flavor
         case ("exceeds", int(index), *_):
-            return "ExceedsMaxQuota", node.tree.flavor_resources[index][0]
+            return EXCEEDS_MAX_QUOTA, node.tree.flavor_resources[index][0]
         case ("unused", int(index), _, preemptable, _):
             return ("" if preemptable else "WaitingForQuota"), node.tree.flavor_resources[index][0]
         case _:

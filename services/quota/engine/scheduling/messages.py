@@ -10,7 +10,7 @@ HUMAN: Final = {
     "InCohortFairSharing": "Fair Sharing within the cohort",
     "InCohortReclaimWhileBorrowing": "reclamation within the cohort while borrowing",
 }
-PENDING_EVALUATION: Final = "Workload is pending evaluation in the scheduling queue"
+NOT_YET_EVALUATED: Final = "Workload is pending evaluation in the scheduling queue"
 OVERLAPPING_TARGETS: Final = "Workload has overlapping preemption targets with another workload"
 NO_LONGER_FITS: Final = "Workload no longer fits after processing another workload"
 LESS_BORROWING_FIRST: Final = "Workloads that borrow less are admitted first"

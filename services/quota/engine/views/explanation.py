@@ -18,9 +18,15 @@ from services.quota.engine.model.shares import Share, share_of
 from services.quota.engine.model.state import ClusterQueue, Node, Phase, Shard, Workload
 from services.quota.engine.model.tree import add_usage, available, remove_usage
 from services.quota.engine.policy import Policy
+from services.quota.engine.reasons import (
+    MISCONFIGURED,
+    NO_MATCHING_FLAVOR,
+    PENDING_EVALUATION,
+    SUSPENDED,
+)
 from services.quota.engine.scheduling.assignment_search import AssignmentSearch
 from services.quota.engine.scheduling.flavors import FIT, NO_FIT, PREEMPT, Assignment, no_fit_reason
-from services.quota.engine.scheduling.messages import PENDING_EVALUATION, PODS_NOT_READY
+from services.quota.engine.scheduling.messages import NOT_YET_EVALUATED, PODS_NOT_READY
 from services.quota.engine.views.remedies import (
     CORRECT_WHAT_IT_NAMES,
     REJECTION_REMEDIES,
@@ -104,7 +110,7 @@ def explain(shard: Shard, policy: Policy, w: Workload, now: int) -> Explanation:
     if w.phase is Phase.HOLDING:
         return _holding(w)
     if cq is None:
-        wait_reason = w.wait_reason or WaitReason("PendingEvaluation", "nothing is known of it yet")
+        wait_reason = w.wait_reason or WaitReason(PENDING_EVALUATION, "nothing is known of it yet")
         return Explanation(
             key=w.key,
             reason=wait_reason.reason,
@@ -179,12 +185,12 @@ def _why_it_waits(
         return _WaitingState("WaitingForPreemptedWorkloads", text, "their pods must end")
     if w.requeue_at is not None and w.requeue_at > now:
         text = "Backs off before it is evaluated again"
-        return _WaitingState("PendingEvaluation", text, "its back-off must end")
+        return _WaitingState(PENDING_EVALUATION, text, "its back-off must end")
     if not namespace_matches(shard, cq, w.namespace):
         text = "workload namespace doesn't match ClusterQueue selector"
-        return _WaitingState("Misconfigured", text, "change the namespace's labels or the selector")
+        return _WaitingState(MISCONFIGURED, text, "change the namespace's labels or the selector")
     if w.fact.inadmissible is not None:
-        return _WaitingState("Misconfigured", w.fact.inadmissible, CORRECT_WHAT_IT_NAMES)
+        return _WaitingState(MISCONFIGURED, w.fact.inadmissible, CORRECT_WHAT_IT_NAMES)
     weigher = AssignmentSearch(shard=shard, tree=cq.node.tree, policy=policy)
     assignment, targets = weigher.find(cq, w, None, None)
     if assignment.mode == NO_FIT or (assignment.mode == PREEMPT and not targets):
@@ -201,7 +207,7 @@ def _not_admitting(shard: Shard, cq: ClusterQueue, reason: str, why: str) -> _Wa
         if check is not None and check.inactive_message
     ]
     text = " ".join((f"ClusterQueue {cq.name} is inactive: {why}", "; ".join(messages))).rstrip()
-    return _WaitingState("Suspended", text, remedy_of_inactive(reason))
+    return _WaitingState(SUSPENDED, text, remedy_of_inactive(reason))
 
 
 def _short_of_quota(policy: Policy, cq: ClusterQueue, assignment: Assignment) -> _WaitingState:
@@ -228,7 +234,7 @@ def _waiting_its_turn(
     if cq.strict and first is not w:
         text = f"ClusterQueue {cq.name} is StrictFIFO: nobody goes before its head"
         remedy = _why_it_waits(shard, policy, cq, first, now).remedy
-        return _WaitingState("PendingEvaluation", text, f"the head must go first: {remedy}")
+        return _WaitingState(PENDING_EVALUATION, text, f"the head must go first: {remedy}")
     shortfalls = _shortfalls(cq, assignment)
     last = w.wait_reason
     if last is not None and last.message and last.reason == "WaitingForQuota":
@@ -237,12 +243,12 @@ def _waiting_its_turn(
         return _WaitingState(last.reason, last.full_message(), remedy, shortfalls)
     what = "fits" if assignment.mode == FIT else "can preempt"
     return _WaitingState(
-        "PendingEvaluation", PENDING_EVALUATION, f"it {what} as soon as it is its turn", shortfalls
+        PENDING_EVALUATION, NOT_YET_EVALUATED, f"it {what} as soon as it is its turn", shortfalls
     )
 
 
 def _remedy(reason: str, cq: ClusterQueue, assignment: Assignment) -> str:
-    if reason == "NoMatchingFlavor":
+    if reason == NO_MATCHING_FLAVOR:
         return "offer the resource in a flavor that its node selector and tolerations allow"
     parts = []
     for shortfall in _shortfalls(cq, assignment):

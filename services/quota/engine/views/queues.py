@@ -10,6 +10,7 @@ from services.quota.engine.model.queues import waiting_in_order
 from services.quota.engine.model.shapes import FlavorResource
 from services.quota.engine.model.shares import share_of
 from services.quota.engine.model.state import ClusterQueue, LocalQueue, Node, Phase, Shard, Workload
+from services.quota.engine.reasons import CLUSTER_QUEUE_INACTIVE, QUEUE_STOPPED
 
 SHARE_INFINITE: Final = 2**63 - 1
 """As `status.fairSharing.weightedShare` shows a borrower of weight 0."""
@@ -128,11 +129,11 @@ def local_queue_view(shard: Shard, local_queue: LocalQueue) -> QueueView:
     frs = {} if cq is None else dict.fromkeys(cq.node.quotas, 0)
     inactive: tuple[str, str] | None = None
     if local_queue.fact is not None and local_queue.fact.stop != "None":
-        inactive = ("Stopped", "LocalQueue is stopped")
+        inactive = (QUEUE_STOPPED, "LocalQueue is stopped")
     elif cq is None:
         inactive = ("ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue")
     elif cq.inactive is not None:
-        inactive = ("ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue")
+        inactive = (CLUSTER_QUEUE_INACTIVE, "Can't submit new workloads to clusterQueue")
     return QueueView(
         name=local_queue.key,
         pending=len(local_queue.members) - len(holders),

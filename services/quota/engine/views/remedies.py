@@ -2,20 +2,30 @@
 
 from typing import Final
 
+from services.quota.engine.reasons import (
+    CLUSTER_QUEUE_INACTIVE,
+    DEACTIVATED,
+    ON_HOLD,
+    PENDING_EVALUATION,
+    QUEUE_STOPPED,
+    SUSPENDED,
+    TERMINATING,
+)
+
 CORRECT_WHAT_IT_NAMES: Final = "correct what the message names"
 
 REJECTION_REMEDIES: Final = {
-    "Deactivated": "set spec.active to true",
-    "OnHold": "take the job off hold",
+    DEACTIVATED: "set spec.active to true",
+    ON_HOLD: "take the job off hold",
     "AdmissionGated": "let the gates' owners remove them",
-    "Suspended": "resume the LocalQueue",
-    "PendingEvaluation": "",
+    SUSPENDED: "resume the LocalQueue",
+    PENDING_EVALUATION: "",
 }
 """By reason, for workloads that may not enter a ClusterQueue."""
 
 _INACTIVE_REMEDIES: Final = {
-    "Stopped": "resume the ClusterQueue",
-    "Terminating": "name another queue: this one is being deleted",
+    QUEUE_STOPPED: "resume the ClusterQueue",
+    TERMINATING: "name another queue: this one is being deleted",
     "FlavorNotFound": "create the ResourceFlavor, or take it out of the ClusterQueue",
     "AdmissionCheckNotFound": "create the AdmissionCheck, or take it out of the ClusterQueue",
     "AdmissionCheckInactive": "start the check's controller, or correct its parameters",
@@ -26,7 +36,7 @@ _INACTIVE_REMEDIES: Final = {
     "ConcurrentAdmissionNotSupported": "make the ClusterQueue anew without the policy",
     "Unknown": "give one Cohort of the cycle another spec.parentName, or none",
     "ClusterQueueDoesNotExist": "create its ClusterQueue, or name one that exists",
-    "ClusterQueueIsInactive": "correct its ClusterQueue, or name another one",
+    CLUSTER_QUEUE_INACTIVE: "correct its ClusterQueue, or name another one",
 }
 """By the reason why a ClusterQueue or LocalQueue is inactive."""
 

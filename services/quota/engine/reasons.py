@@ -1,0 +1,22 @@
+"""Reasons that the engine gives and other services read.
+
+`shared/contracts/reasons.py` has the same under the same names, and says what each means. The engine
+imports the standard library only, so it has its own; `tests/unit/quota/test_shared_reasons.py` compares both.
+"""
+
+from typing import Final
+
+PENDING_EVALUATION: Final = "PendingEvaluation"
+MISCONFIGURED: Final = "Misconfigured"
+SUSPENDED: Final = "Suspended"
+ON_HOLD: Final = "OnHold"
+EXCEEDS_MAX_QUOTA: Final = "ExceedsMaxQuota"
+NO_MATCHING_FLAVOR: Final = "NoMatchingFlavor"
+ADMISSION_CHECK: Final = "AdmissionCheck"
+CLUSTER_QUEUE_STOPPED: Final = "ClusterQueueStopped"
+LOCAL_QUEUE_STOPPED: Final = "LocalQueueStopped"
+DEACTIVATED: Final = "Deactivated"
+CHECK_REJECTED: Final = "DeactivatedDueToAdmissionCheck"
+QUEUE_STOPPED: Final = "Stopped"
+CLUSTER_QUEUE_INACTIVE: Final = "ClusterQueueIsInactive"
+TERMINATING: Final = "Terminating"
