@@ -31,7 +31,7 @@ from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import QueueRef, WorkloadRef
-from shared.contracts.subjects import observed_filter, subject_filter, synced_filter
+from shared.contracts.subjects import is_synced, observed_filter, subject_filter, synced_filter
 from shared.runtime.memory import give_back
 
 log = structlog.get_logger(__name__)
@@ -237,7 +237,7 @@ class View:
             reading.queues[ident] = status
             self._record_change(reading, "queue", ident)
             return
-        if stream == "OBSERVED" and not item.subject.endswith(".synced"):
+        if stream == "OBSERVED" and not is_synced(item.subject):
             self._ingest_observed(reading, item.read(Observed))
         about = reading.replica.apply(stream, item)
         if about is not None:

@@ -53,7 +53,7 @@ from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.hosts import HostState, PlatformOffer, PlatformState, SealKey
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.seal import is_public_key
-from shared.contracts.subjects import observed_filter
+from shared.contracts.subjects import observed_filter, synced_filter
 from shared.telemetry import probes
 
 log = structlog.get_logger(__name__)
@@ -213,7 +213,7 @@ class Term:
                 observed_filter(TASK_RUN, self._cluster),
                 observed_filter(CONFIG_MAP, self._cluster),
                 observed_filter(ADMISSION_CHECK, self._cluster),
-                subjects.join("observed", self._cluster, None, None, detail="synced"),
+                synced_filter(self._cluster),
             ],
             on_caught_up=self._on_observed_read,
         )

@@ -21,7 +21,7 @@ from services.whatif.manifests import load_manifests
 from shared.bus.stream_reader import StreamReader
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
-from shared.contracts.subjects import observed_filter
+from shared.contracts.subjects import message_sort, observed_filter
 from shared.runtime.command import CommandError, surroundings_error, unreadable, unwritable
 
 HISTORY_SPAN: Final = timedelta(hours=24)
@@ -106,9 +106,11 @@ def _loaded(at: datetime, messages: Iterable[tuple[str, Json]], *, keep: bool) -
             try:
                 if not subject.startswith(LOG_PREFIX):
                     reading.apply(subject, body)
-                elif ".admission." in subject:
+                    continue
+                sort = message_sort(subject.removeprefix(LOG_PREFIX))
+                if sort == "admission":
                     admissions.append(Admission.model_validate(body))
-                elif ".workload." in subject:
+                elif sort == "workload":
                     states.append(WorkloadState.model_validate(body))
             except ValidationError as error:
                 first = error.errors(include_url=False)[0]

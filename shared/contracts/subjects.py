@@ -36,6 +36,8 @@ NAME_BYTES_MAX: Final = 253
 SUBJECT_BYTES_MAX: Final = 2048
 """Half of what the server's control line holds."""
 
+_SYNCED: Final = "synced"
+_SYNCED_END: Final = f".{_SYNCED}"
 _DNS_1123: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _ESCAPE: Final = "="
 
@@ -124,7 +126,23 @@ def retry_filter(service: str, cluster: str | None = None) -> str:
 
 def synced_filter(cluster: str | None = None) -> str:
     """A subject filter for the `Synced` messages of one cluster, or of all."""
-    return f"{ROOT}.observed.{'*' if cluster is None else encode(cluster)}.{NONE}.{NONE}.synced"
+    place = "*" if cluster is None else encode(cluster)
+    return f"{ROOT}.observed.{place}.{NONE}.{NONE}{_SYNCED_END}"
+
+
+def synced_subject(cluster: str) -> str:
+    """The subject of the `Synced` messages of one cluster: ``sluice.observed.<cluster>._._.synced``."""
+    return join("observed", cluster, None, None, detail=_SYNCED)
+
+
+def is_synced(subject: str) -> bool:
+    """Whether a subject of the stream OBSERVED is that of a `Synced` message: others end in a kind."""
+    return subject.endswith(_SYNCED_END)
+
+
+def message_sort(subject: str) -> str:
+    """The sort of message in ``sluice.<sort>.<…>``, for instance ``workload``; empty without a dot."""
+    return subject.partition(".")[2].partition(".")[0]
 
 
 def subject_pattern(

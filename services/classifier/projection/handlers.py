@@ -33,6 +33,7 @@ from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.subjects import (
     encode,
+    is_synced,
     observed_filter,
     subject_filter,
     synced_filter,
@@ -59,7 +60,6 @@ TURN: Final = 50
 """Workloads that are projected in a row. Then other tasks have a turn: to project all workloads of a large
 cluster takes longer than the lease lasts, and reviews are answered meanwhile."""
 
-SYNCED_END: Final = ".synced"
 MACHINE_FILTERS: Final = (subject_filter("host"), subject_filter("offer"))
 
 
@@ -231,7 +231,7 @@ class Term:
 
     def _note_newer(self, entry: Entry) -> None:
         """Remember that a newer release describes the cluster of an entry that cannot be read."""
-        kind = Synced if entry.subject.endswith(SYNCED_END) else Observed
+        kind = Synced if is_synced(entry.subject) else Observed
         try:
             why_unreadable(entry, lambda one: one.read(kind))
         except NewerSchemaError:

@@ -7,6 +7,7 @@ from shared.bus.stream_reader import Seen
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import spec_of
 from shared.contracts.kube.kinds import Kind
+from shared.contracts.subjects import is_synced, message_sort
 
 Json = dict[str, Any]
 
@@ -49,7 +50,7 @@ class Snapshot:
 
     def apply(self, seen: Seen) -> None:
         """Apply one message of any view."""
-        what = seen.subject.split(".", 2)[1]
+        what = message_sort(seen.subject)
         body = seen.body
         if not body:
             return
@@ -73,7 +74,7 @@ class Snapshot:
 
     def _apply_observed(self, seen: Seen) -> None:
         body = seen.body
-        if seen.subject.endswith(".synced"):
+        if is_synced(seen.subject):
             self.synced[str(body["cluster"])] = body
             return
         detail = seen.subject.rpartition(".")[2]

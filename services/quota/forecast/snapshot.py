@@ -18,6 +18,7 @@ from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.subjects import is_synced, message_sort
 
 Id = tuple[str, Key]
 """Cluster and ``<namespace>/<name>``."""
@@ -208,8 +209,8 @@ class SnapshotReader:
 
     def apply(self, subject: str, body: Mapping[str, Any]) -> None:
         """Apply one message; other kinds of messages are ignored. Raises pydantic's ValidationError."""
-        match subject.split(".", 2)[1]:
-            case "observed" if not subject.endswith(".synced"):
+        match message_sort(subject):
+            case "observed" if not is_synced(subject):
                 self.snapshot.observe(Observed.model_validate(body))
             case "workload":
                 state = WorkloadState.model_validate(body)

@@ -29,7 +29,7 @@ def message_type(stream: str, subject: str) -> type[Message]:
     """The type of the messages that `stream` carries on `subject`."""
     match stream:
         case "OBSERVED":
-            return Synced if subject.endswith(".synced") else Observed
+            return Synced if subjects.is_synced(subject) else Observed
         case "ADMISSIONS":
             return Term if subject == TERM_SUBJECT else Admission
         case "WORKLOADS":

@@ -228,4 +228,4 @@ class Synced(Message):
     @property
     def subject(self) -> str:
         """``sluice.observed.<cluster>._._.synced``."""
-        return subjects.join("observed", self.cluster, None, None, detail="synced")
+        return subjects.synced_subject(self.cluster)
