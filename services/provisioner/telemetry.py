@@ -24,6 +24,7 @@ from services.provisioner.config.host_config import HostConfig, StaticPlatform
 from services.provisioner.metrics import UNKNOWN, Metrics
 from services.provisioner.task_runs.requests import HostRequest
 from shared.contracts.messages.hosts import HostState
+from shared.telemetry import span_attributes
 from shared.telemetry.tracing import Tracing
 
 log = structlog.get_logger(__name__)
@@ -139,8 +140,8 @@ def _label(platform: str, config: HostConfig) -> str:
 def _attributes(state: HostState) -> dict[str, str | int | float | bool]:
     """Attributes of a span. Credentials are not among them."""
     return {
-        "k8s.cluster.name": state.cluster,
-        "k8s.namespace.name": state.namespace,
+        span_attributes.CLUSTER: state.cluster,
+        span_attributes.NAMESPACE: state.namespace,
         "sluicegate.taskrun": state.name,
         "sluicegate.platform": state.platform,
         "sluicegate.machine": state.host,

@@ -26,6 +26,7 @@ from shared.contracts.subjects import (
     DISPATCH_TEMPLATE,
     OBSERVED_TEMPLATE,
 )
+from shared.telemetry import span_attributes
 from shared.telemetry.spans import Context, Kind, Span, Value, derived_span_id, derived_trace_id
 
 LINKS_MAX: Final = 500
@@ -85,7 +86,7 @@ def batch_of(
         attributes={
             **_messaging("publish", "send", ADMISSION_TEMPLATE),
             "messaging.batch.message_count": count,
-            "sluicegate.term": first.term,
+            span_attributes.TERM: first.term,
             "sluicegate.decision.first": min(one.number for _, one in decisions),
             "sluicegate.decision.last": max(one.number for _, one in decisions),
         },
@@ -117,11 +118,11 @@ def _whole(trace: WorkloadTrace, top: Context, start: datetime) -> Span:
         "cicd.pipeline.action.name": "RUN",
         "cicd.pipeline.run.id": trace.uid,
         "cicd.pipeline.result": result,
-        "k8s.cluster.name": cluster,
-        "k8s.namespace.name": namespace,
+        span_attributes.CLUSTER: cluster,
+        span_attributes.NAMESPACE: namespace,
         "sluicegate.kind": trace.kind,
         "sluicegate.job": trace.job,
-        "sluicegate.workload": name,
+        span_attributes.WORKLOAD: name,
         "sluicegate.queue": trace.queue,
         "sluicegate.cluster_queue": next((queue for queue in reversed(queues) if queue), ""),
         "sluicegate.priority": trace.priority,
@@ -357,9 +358,9 @@ class _Timeline:
             start=start,
             end=end,
             attributes={
-                "k8s.cluster.name": cluster,
-                "k8s.namespace.name": namespace,
-                "sluicegate.workload": name,
+                span_attributes.CLUSTER: cluster,
+                span_attributes.NAMESPACE: namespace,
+                span_attributes.WORKLOAD: name,
                 **activity.attributes,
             },
             links=activity.links,
@@ -390,7 +391,7 @@ def _messaging(
 def _reason(event: DecisionEvent) -> dict[str, Value]:
     attributes: dict[str, Value] = {
         "sluicegate.cluster_queue": event.cluster_queue,
-        "sluicegate.term": event.term,
+        span_attributes.TERM: event.term,
         "sluicegate.decision": event.number,
     }
     if event.message:

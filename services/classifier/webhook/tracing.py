@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from opentelemetry.trace import SpanKind
 
 from services.classifier.webhook.review import Reply
+from shared.telemetry import span_attributes
 from shared.telemetry.traceparent import is_sampled
 from shared.telemetry.tracing import Tracing
 
@@ -30,6 +31,6 @@ def trace_review(
             "http.route": path,
             "url.path": path,
             "url.scheme": "https",
-            "k8s.namespace.name": str(request.get("namespace") or ""),
+            span_attributes.NAMESPACE: str(request.get("namespace") or ""),
         },
     )

@@ -41,7 +41,7 @@ from shared.integrations import Integration, ObjectError
 from shared.integrations.groups import group_in
 from shared.integrations.pointers import found
 from shared.kube.port import NotFoundError, Patch, RefusedError
-from shared.telemetry import probes
+from shared.telemetry import probes, span_attributes
 from shared.telemetry.tracing import Tracing
 
 log = structlog.get_logger(__name__)
@@ -183,7 +183,7 @@ class JobController:
             parent=state.traceparent,
             start=admission.decided_at,
             end=self.now(),
-            attributes={"sluicegate.workload": state.name, "sluicegate.term": admission.term},
+            attributes={span_attributes.WORKLOAD: state.name, span_attributes.TERM: admission.term},
         )
 
     async def _report_refused(
