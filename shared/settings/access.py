@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from logging import LogRecord
     from ssl import SSLContext
 
+LOCAL_NATS: Final = "nats://127.0.0.1:4222"
+"""URL of a NATS server of this machine, at its usual port: the default of all that connect."""
+
 INBOX: Final = "_INBOX"
 ID_LETTERS: Final = 32
 """128 bits: nobody guesses one, and no two messages of a log have the same."""

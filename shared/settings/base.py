@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, AliasChoices, Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from shared.settings.access import Access
+from shared.settings.access import LOCAL_NATS, Access
 
 
 def _is_file(path: Path) -> Path:
@@ -34,7 +34,7 @@ class ServiceSettings(BaseSettings):
 
     nats_url: Annotated[
         str, Field(validation_alias=AliasChoices("SLUICE_NATS_URL", "NATS_URL", "nats_url"))
-    ] = "nats://127.0.0.1:4222"
+    ] = LOCAL_NATS
     """Where NATS is; several servers are separated by commas."""
 
     nats_credentials: ExistingFile | None = None

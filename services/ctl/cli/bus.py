@@ -8,6 +8,7 @@ import typer
 
 from services.ctl.cli.options import DevDirectory, NatsUrl, run_async
 from shared.runtime.command import CommandError, Exit
+from shared.settings.access import LOCAL_NATS
 
 _LEAF_URL: Final = re.compile(r"(tls|nats|nats-leaf|wss?)://[^/\s,]+(/\S*)?")
 
@@ -126,7 +127,7 @@ def bus_permissions(
             envvar=["SLUICE_NATS_URL", "NATS_URL"],
             help="Where people find the server: each user's context for the nats command says it.",
         ),
-    ] = "nats://127.0.0.1:4222",
+    ] = LOCAL_NATS,
 ) -> None:
     """Print nats-server's configuration of who may do what: deploy/nats/permissions.yaml, and keys."""
     from services.ctl.setup.permissions import (  # noqa: PLC0415

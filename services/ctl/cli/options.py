@@ -15,6 +15,7 @@ from services.ctl.cli.completers import (
     one_of_these,
 )
 from shared.runtime.command import CommandError
+from shared.settings.access import LOCAL_NATS
 
 if TYPE_CHECKING:
     from services.ctl.connect.cluster import ClusterChoice
@@ -47,7 +48,7 @@ NatsUrl = Annotated[
     typer.Option(
         "--nats-url",
         envvar=["SLUICE_NATS_URL", "NATS_URL"],
-        help="URL of NATS. Default: that of the `sluice dev` in this folder, else nats://127.0.0.1:4222.",
+        help=f"URL of NATS. Default: that of the `sluice dev` in this folder, else {LOCAL_NATS}.",
     ),
 ]
 Directory = Annotated[

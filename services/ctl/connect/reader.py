@@ -16,10 +16,9 @@ from shared.bus.stream_reader import (
     open_stream_reader,
 )
 from shared.runtime.command import CommandError, Exit
-from shared.settings.access import OPEN, Access, access_of
+from shared.settings.access import LOCAL_NATS, OPEN, Access, access_of
 from shared.settings.environment import nats_access
 
-DEFAULT_URL: Final = "nats://127.0.0.1:4222"
 STATE_FILE: Final = "state.json"
 """What `sluice dev` writes into its folder."""
 
@@ -34,7 +33,7 @@ def utc_now() -> datetime:
 
 def nats_url_of(given: str | None, directory: Path) -> str:
     """The URL that was given, else that of the `sluice dev` in `directory`, else the default."""
-    return given or state_of(directory).get("nats_url") or DEFAULT_URL
+    return given or state_of(directory).get("nats_url") or LOCAL_NATS
 
 
 def access_for(given: str | None, directory: Path) -> Access:

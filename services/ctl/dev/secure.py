@@ -5,11 +5,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from services.ctl.setup.nats_files import LOCAL
 from services.ctl.setup.permissions import key_file, rendered
 from shared.bus.streams import DATA
 from shared.runtime.certificates import issue_authority, issue_client, issue_serving
-from shared.settings.access import VARIABLES, Access
+from shared.settings.access import LOCAL_NATS, VARIABLES, Access
 
 HOST: Final = "127.0.0.1"
 
@@ -48,7 +47,9 @@ def _variables(access: Access) -> dict[str, str]:
     return {name: str(path) for name, path in found.items() if path is not None}
 
 
-def secure(folder: Path, spokes: tuple[str, ...], now: datetime, *, url: str = LOCAL) -> Secured:
+def secure(
+    folder: Path, spokes: tuple[str, ...], now: datetime, *, url: str = LOCAL_NATS
+) -> Secured:
     """Make all keys and certificates below `folder`, for a server at `url`. Existing files are deleted."""
     for old in folder.glob("*"):
         old.unlink()

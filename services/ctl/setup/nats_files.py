@@ -8,15 +8,13 @@ copied to `~/.config/nats/context`; for a server with users, `sluice bus permiss
 import json
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from shared.bus.streams import DATA, load
-from shared.settings.access import OPEN, Access, inbox_of, public_key
-
-LOCAL: Final = "nats://127.0.0.1:4222"
+from shared.settings.access import LOCAL_NATS, OPEN, Access, inbox_of, public_key
 
 
-def context(description: str, *, url: str = LOCAL, access: Access = OPEN) -> dict[str, Any]:
+def context(description: str, *, url: str = LOCAL_NATS, access: Access = OPEN) -> dict[str, Any]:
     """A context of the `nats` command: the URL and the credentials of a user."""
     found: dict[str, Any] = {"description": description, "url": url}
     paths = {

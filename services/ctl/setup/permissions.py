@@ -8,12 +8,12 @@ from typing import Any, Final
 
 import yaml
 
-from services.ctl.setup.nats_files import LOCAL, context
+from services.ctl.setup.nats_files import context
 from shared.bus.admin.accounts import hub_configuration
 from shared.bus.admin.permissions import HUB, rights_of
 from shared.bus.streams import CatalogueError
 from shared.runtime.command import CommandError
-from shared.settings.access import OPEN, Access, new_key, public_key
+from shared.settings.access import LOCAL_NATS, OPEN, Access, new_key, public_key
 
 NAMESPACE: Final = "sluicegate"
 CONFIG_MAP: Final = "nats-permissions"
@@ -95,7 +95,7 @@ def rendered(
     spokes: Sequence[str],
     *,
     cluster: str = HUB,
-    url: str = LOCAL,
+    url: str = LOCAL_NATS,
     tls: Access = OPEN,
 ) -> tuple[str, list[str]]:
     """The server's configuration, and its users. Makes missing keys in `folder`.

@@ -22,7 +22,7 @@ from shared.bus.direct_look import parse_block
 from shared.bus.nats.cancellation import cancellable, end_if_cancelled
 from shared.bus.nats.io_batching import gather_reads, gather_writes
 from shared.bus.nats.tls import refuse_plain_text
-from shared.settings.access import INBOX, OPEN, Access
+from shared.settings.access import INBOX, LOCAL_NATS, OPEN, Access
 
 log = structlog.get_logger(__name__)
 
@@ -54,7 +54,7 @@ refuse_plain_text(Client)
 
 
 def make_broker(
-    url: str = "nats://127.0.0.1:4222",
+    url: str = LOCAL_NATS,
     options: Mapping[str, Any] | None = None,
     **callbacks: Hook | None,
 ) -> NatsBroker:
