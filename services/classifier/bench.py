@@ -26,7 +26,7 @@ from services.classifier.evaluation.pool import EvaluationPool
 from services.classifier.rules.holder import RulesHolder
 from services.classifier.webhook.app import webhook_app
 from services.classifier.webhook.reviewing.reviewer import Reviewer
-from shared.contracts.kube.names import QUEUE
+from shared.contracts.kube.names import PAC_EVENT, QUEUE
 from shared.contracts.webhook import MUTATE_PATH, PIPELINE_RUN_PATH, VALIDATE_PATH
 from shared.runtime.certificates import CertificateFolder
 from shared.runtime.connections import ConnectionLimits
@@ -58,7 +58,7 @@ def _reviews() -> list[bytes]:
     metadata = {
         "generateName": "build-",
         "namespace": "team-tenant",
-        "labels": {"pipelinesascode.tekton.dev/event-type": "push"},
+        "labels": {PAC_EVENT: "push"},
     }
     platforms = ["linux/x86_64", "linux/arm64", "linux/s390x", "linux/ppc64le"]
     tasks = [

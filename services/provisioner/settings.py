@@ -5,14 +5,16 @@ from typing import Annotated
 
 from pydantic import Field
 
+from shared.contracts.kube.names import OPERATOR_NAMESPACE
+from shared.contracts.multi_platform import HOST_CONFIG
 from shared.settings.base import ServiceSettings
 
 
 class ProvisionerSettings(ServiceSettings):
     """Read once, at start."""
 
-    host_config_namespace: str = "multi-platform-controller"
-    host_config_name: str = "host-config"
+    host_config_namespace: str = OPERATOR_NAMESPACE
+    host_config_name: str = HOST_CONFIG
     """Namespace and name of the ConfigMap with the platforms."""
 
     sweep_seconds: Annotated[float, Field(gt=0)] = 60.0

@@ -26,6 +26,7 @@ from services.provisioner.task_runs.ssh_secret import (
 from shared.contracts.kube.names import slot_resource
 from shared.contracts.messages import hosts
 from shared.contracts.messages.hosts import HostState, PlatformOffer, PlatformState
+from shared.contracts.multi_platform import AWS_ADDRESSES
 
 
 def to_ledger(state: PlatformState) -> AllocationLedger:
@@ -132,7 +133,7 @@ def _placed_secret(request: HostRequest, *, host: str, address: str, user: str) 
 def _slots(request: HostRequest, provider: str) -> dict[str, str]:
     """The resources that the shipped rules ask for a build on that platform."""
     slots = {slot_resource(request.platform): "1"}
-    return {**slots, "aws-ip": "1"} if provider == "aws" else slots
+    return {**slots, AWS_ADDRESSES: "1"} if provider == "aws" else slots
 
 
 def ordered_at(ledger: AllocationLedger, result: Result) -> datetime | None:

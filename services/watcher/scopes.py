@@ -7,13 +7,11 @@ from typing import Final
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import CONFIGURATION_KINDS, Kind
 from shared.contracts.kube.names import MANAGED_LABEL
+from shared.contracts.multi_platform import CONFIG_LABEL
 from shared.integrations import INTEGRATIONS, WHERE_SERVED
 
-HOST_CONFIG: Final = "build.appstudio.redhat.com/multi-platform-config"
-"""Label of the ConfigMaps that configure machines, with any value. Only these are watched."""
-
 _LABELS: Final = {
-    kinds.CONFIG_MAP: HOST_CONFIG,
+    kinds.CONFIG_MAP: CONFIG_LABEL,
     kinds.PROVISIONING_REQUEST: f"{MANAGED_LABEL}=true",
 }
 """Kinds that are watched by a label selector."""

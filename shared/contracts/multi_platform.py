@@ -12,16 +12,39 @@ from shared.contracts.kube.bodies import Body, status_of
 FINALIZER: Final = "appstudio.io/multi-platform-finalizer"
 """On a TaskRun that has, or may have, a host."""
 
-TASK_TYPE_LABEL: Final = "build.appstudio.redhat.com/task-type"
+LABEL_PREFIX: Final = "build.appstudio.redhat.com/"
+TASK_TYPE_LABEL: Final = f"{LABEL_PREFIX}task-type"
 """On TaskRuns that multi-platform-controller itself creates. They never ask for a host."""
 
-FAILED_HOSTS_ANNOTATION: Final = "build.appstudio.redhat.com/failed-hosts"
+FAILED_HOSTS_ANNOTATION: Final = f"{LABEL_PREFIX}failed-hosts"
 """Hosts, separated by commas, that a TaskRun must not get again."""
+
+CONFIG_LABEL: Final = f"{LABEL_PREFIX}multi-platform-config"
+"""Label of the ConfigMaps that configure machines, with any value. Only these are watched."""
 
 PLATFORM_PARAMETER: Final = "PLATFORM"
 """Parameter of a TaskRun: the platform to build on, for instance `linux/arm64`."""
 
 SECRET_PREFIX: Final = "multi-platform-ssh-"  # noqa: S105 - a name, no secret
+
+HOST_KEY: Final = "host"
+USER_DIR_KEY: Final = "user-dir"
+PRIVATE_KEY: Final = "id_rsa"
+ERROR_KEY: Final = "error"
+OTP_KEY: Final = "otp"
+OTP_CA_KEY: Final = "otp-ca"
+OTP_SERVER_KEY: Final = "otp-server"
+SECRET_KEYS: Final = frozenset(
+    {ERROR_KEY, HOST_KEY, PRIVATE_KEY, OTP_KEY, OTP_CA_KEY, OTP_SERVER_KEY, USER_DIR_KEY}
+)
+"""Keys of that secret, which the build script reads."""
+
+AWS_ADDRESSES: Final = "aws-ip"
+"""The resource that counts machines of AWS, as Konflux' ClusterQueues have it."""
+
+HOST_CONFIG: Final = "host-config"
+"""The ConfigMap with the hosts and platforms, in the operator's namespace."""
+
 _OWN_NAME: Final = "$(context.taskRun.name)"
 """What a Task writes for the name of its TaskRun."""
 

@@ -24,5 +24,11 @@ JOB_PATH: Final = "/mutate-batch-v1-job"
 VALIDATE_PATH: Final = "/validate"
 CONVERT_PATH: Final = "/convert"
 
-KIND_UPDATES: Final = "kinds.updates.classifier.sluicegate.dev"
+CREATIONS: Final = "classifier.sluicegate.dev"
+"""The webhook that reviews jobs as they are created."""
+
+UPDATES: Final = f"updates.{CREATIONS}"
+"""The webhook that reviews changes of jobs."""
+
+KIND_UPDATES: Final = f"kinds.{UPDATES}"
 """The webhook that reviews changes of kinds of which only their Integrations know where they are held."""

@@ -28,6 +28,7 @@ from pydantic import (
 )
 
 from shared.contracts.controllers import MULTIKUEUE_DISPATCHER_PREFIX
+from shared.contracts.kube.names import NAMESPACE_NAME
 from shared.contracts.kube.quantities import parse_quantity
 from shared.settings import frameworks, kueue_sections
 from shared.settings.cluster_profiles import ClusterProfiles
@@ -135,13 +136,13 @@ class NamespaceSelector(LabelSelector):
 
         The label of its name counts too.
         """
-        return self.selects({"kubernetes.io/metadata.name": name, **labels})
+        return self.selects({NAMESPACE_NAME: name, **labels})
 
 
 _NOT_OF_THE_SYSTEM: Final = NamespaceSelector(
     match_expressions=(
         LabelRequirement(
-            key="kubernetes.io/metadata.name",
+            key=NAMESPACE_NAME,
             operator="NotIn",
             values=("kube-system", "kueue-system", "sluicegate"),
         ),

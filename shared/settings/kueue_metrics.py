@@ -9,9 +9,10 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from shared.contracts.kube.kinds import KUEUE_GROUP
 from shared.settings.sections import LabelSelector, Section
 
-UNTRACKED: Final = "kueue.x-k8s.io/_UNTRACKED_VALUE_"
+UNTRACKED: Final = f"{KUEUE_GROUP}/_UNTRACKED_VALUE_"
 """What stands in a metric for a value that is not in `trackedValues`; Kueue's."""
 
 LABELS_MAX: Final = 20

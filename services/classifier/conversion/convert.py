@@ -18,11 +18,10 @@ from services.classifier.conversion.version_mappings import (
     TO_V1BETA2,
     domains,
 )
-from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.kinds import KUEUE_GROUP, Object
 from shared.contracts.kube.names import kept_annotation
 from shared.contracts.kueue.definitions import DEFINITIONS, STORAGE, V1BETA1
 
-GROUP: Final = "kueue.x-k8s.io"
 KEPT: Final = {version: kept_annotation(version) for version in (V1BETA1, STORAGE)}
 
 KEPT_BYTES_MAX: Final = 64 * 1024
@@ -45,20 +44,20 @@ def convert(obj: Object, api_version: str) -> Object:
     `obj` does not change. It is returned itself if it has that version already.
     """
     group, _, version = api_version.rpartition("/")
-    if group != GROUP or version not in _OTHER:
+    if group != KUEUE_GROUP or version not in _OTHER:
         raise ConversionError(f"apiVersion: {api_version} is not served")
     if not isinstance(obj, dict):
         raise ConversionError(f"objects: must be objects, got {str(obj)[:40]!r}")
     kind, given = str(obj.get("kind")), str(obj.get("apiVersion"))
     if given == api_version:
         return obj
-    if given != f"{GROUP}/{_OTHER[version]}":
+    if given != f"{KUEUE_GROUP}/{_OTHER[version]}":
         raise ConversionError(f"apiVersion: {given} cannot become {api_version}")
     if isinstance(obj.get("items"), list):
         items = [convert(item, api_version) for item in obj["items"]]
         return {**obj, "apiVersion": api_version, "items": items}
     if kind not in _DEFINITIONS:
-        raise ConversionError(f"kind: {kind} is no kind of {GROUP}")
+        raise ConversionError(f"kind: {kind} is no kind of {KUEUE_GROUP}")
     try:
         return _convert_object(obj, kind, version)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
@@ -78,7 +77,10 @@ def _convert_object(obj: Object, kind: str, version: str) -> Object:
 
 def _in_version(obj: Object, kind: str, version: str) -> Object:
     rewrite = (TO_V1BETA2 if version == STORAGE else TO_V1BETA1).get(kind)
-    converted = {**(obj if rewrite is None else _copy(obj)), "apiVersion": f"{GROUP}/{version}"}
+    converted = {
+        **(obj if rewrite is None else _copy(obj)),
+        "apiVersion": f"{KUEUE_GROUP}/{version}",
+    }
     if rewrite is not None:
         rewrite(converted)
     return converted

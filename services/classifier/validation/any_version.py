@@ -2,12 +2,12 @@
 
 from typing import NamedTuple
 
-from services.classifier.conversion.convert import GROUP, ConversionError, convert
+from services.classifier.conversion.convert import ConversionError, convert
 from services.classifier.refusal import RefusedError, WebhookRule
 from services.classifier.validation.problems import Problem
 from services.classifier.validation.shape import shape_problems
 from services.classifier.validation.table import validate
-from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.kinds import KUEUE_GROUP, Object
 from shared.contracts.kueue.definitions import STORAGE
 
 
@@ -31,5 +31,5 @@ def judge(obj: Object, old: Object | None) -> Verdict:
 
 def _in_storage_version(obj: Object) -> Object:
     group, _, version = str(obj.get("apiVersion")).rpartition("/")
-    ours = group == GROUP and version != STORAGE
-    return convert(obj, f"{GROUP}/{STORAGE}") if ours else obj
+    ours = group == KUEUE_GROUP and version != STORAGE
+    return convert(obj, f"{KUEUE_GROUP}/{STORAGE}") if ours else obj

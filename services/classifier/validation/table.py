@@ -9,7 +9,7 @@ from services.classifier.validation import extensions, flavors, jobs, queues, wo
 from services.classifier.validation.problems import Problem
 from services.classifier.validation.reading import at
 from services.classifier.validation.shape import shape_problems
-from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.kinds import KUEUE_GROUP, Object
 
 Alone = Callable[[Object], Iterable[Problem]]
 Changed = Callable[[Object, Object], Iterable[Problem]]
@@ -42,28 +42,26 @@ class KindRules:
 
 
 RULES: Final[Mapping[tuple[str, str], KindRules]] = {
-    ("kueue.x-k8s.io", "ClusterQueue"): KindRules(
+    (KUEUE_GROUP, "ClusterQueue"): KindRules(
         alone=lambda obj: chain(queues.cluster_queue(obj), extensions.on_preemption(obj)),
         changed=queues.cluster_queue_update,
     ),
-    ("kueue.x-k8s.io", "Cohort"): KindRules(alone=queues.cohort),
-    ("kueue.x-k8s.io", "LocalQueue"): KindRules(
+    (KUEUE_GROUP, "Cohort"): KindRules(alone=queues.cohort),
+    (KUEUE_GROUP, "LocalQueue"): KindRules(
         alone=extensions.local_queue, changed=queues.local_queue_update
     ),
-    ("kueue.x-k8s.io", "ResourceFlavor"): KindRules(
+    (KUEUE_GROUP, "ResourceFlavor"): KindRules(
         alone=flavors.resource_flavor, changed=flavors.resource_flavor_update
     ),
-    ("kueue.x-k8s.io", "Topology"): KindRules(
-        alone=flavors.topology, changed=flavors.topology_update
-    ),
-    ("kueue.x-k8s.io", "AdmissionCheck"): KindRules(
+    (KUEUE_GROUP, "Topology"): KindRules(alone=flavors.topology, changed=flavors.topology_update),
+    (KUEUE_GROUP, "AdmissionCheck"): KindRules(
         alone=extensions.admission_check, changed=flavors.admission_check_update
     ),
-    ("kueue.x-k8s.io", "MultiKueueConfig"): KindRules(alone=flavors.multikueue_config),
-    ("kueue.x-k8s.io", "MultiKueueCluster"): KindRules(alone=flavors.multikueue_cluster),
-    ("kueue.x-k8s.io", "ProvisioningRequestConfig"): KindRules(),
-    ("kueue.x-k8s.io", "WorkloadPriorityClass"): KindRules(),
-    ("kueue.x-k8s.io", "Workload"): KindRules(
+    (KUEUE_GROUP, "MultiKueueConfig"): KindRules(alone=flavors.multikueue_config),
+    (KUEUE_GROUP, "MultiKueueCluster"): KindRules(alone=flavors.multikueue_cluster),
+    (KUEUE_GROUP, "ProvisioningRequestConfig"): KindRules(),
+    (KUEUE_GROUP, "WorkloadPriorityClass"): KindRules(),
+    (KUEUE_GROUP, "Workload"): KindRules(
         alone=workloads.workload, changed=workloads.workload_update
     ),
     ("batch", "Job"): KindRules(alone=jobs.job, created=jobs.job_created, changed=jobs.job_update),

@@ -26,7 +26,7 @@ from services.classifier.validation.reading import (
     quantity,
 )
 from shared.contracts.kube.conditions import ADMITTED, QUOTA_RESERVED, is_true
-from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.kinds import KUEUE_GROUP, Object
 from shared.contracts.kube.names import ELASTIC_JOB, PRIORITY_BOOST
 from shared.contracts.kube.quantities import NANO
 
@@ -69,7 +69,7 @@ def _priority(obj: Object) -> Iterator[Problem]:
     reference = mapping(spec, "priorityClassRef")
     if reference and spec.get("priority") is None:
         yield missing("spec.priority", "priority should not be nil when priorityClassRef is set")
-    allowed = {"scheduling.k8s.io": "PriorityClass", "kueue.x-k8s.io": "WorkloadPriorityClass"}
+    allowed = {"scheduling.k8s.io": "PriorityClass", KUEUE_GROUP: "WorkloadPriorityClass"}
     group, kind = reference.get("group"), reference.get("kind")
     if reference and allowed.get(str(group)) != kind:
         wanted = allowed.get(str(group))

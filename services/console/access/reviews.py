@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import structlog
 
 from services.console.status_error import ConsoleRule, StatusError
-from shared.contracts.kube.kinds import SUBJECT_ACCESS_REVIEW, TOKEN_REVIEW, Kind
+from shared.contracts.kube.kinds import KUEUE_GROUP, SUBJECT_ACCESS_REVIEW, TOKEN_REVIEW, Kind
 from shared.kube.port import Kube, KubeError
 
 log = structlog.get_logger(__name__)
@@ -49,7 +49,7 @@ class ResourceAttributes:
 
     verb: str
     resource: str
-    group: str = "kueue.x-k8s.io"
+    group: str = KUEUE_GROUP
     subresource: str = ""
     namespace: str = ""
     """Empty means all namespaces, or a cluster-scoped resource."""

@@ -21,6 +21,7 @@ from services.ctl.dev.app import EXAMPLE, Running
 from services.provisioner.config.host_config import parse_host_config
 from services.provisioner.config.platforms import is_platform, key_of
 from services.whatif.manifests import load_documents, load_manifests
+from shared.contracts import multi_platform
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.bodies import (
     Body,
@@ -42,7 +43,7 @@ NAMESPACE: Final = "default"
 CLUSTER_QUEUE: Final = "cluster-pipeline-queue"
 EXTRA_FLAVOR: Final = "as-asked"
 EXTRA_QUOTA: Final = "1k"
-HOST_CONFIG: Final = (names.OPERATOR_NAMESPACE, "host-config")
+HOST_CONFIG: Final = (names.OPERATOR_NAMESPACE, multi_platform.HOST_CONFIG)
 WAIT_SECONDS: Final = 120.0
 POLL_SECONDS: Final = 0.5
 _NAME_MAX: Final = 50

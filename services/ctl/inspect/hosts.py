@@ -22,6 +22,7 @@ from shared.contracts.kube.ages import duration
 from shared.contracts.kube.kinds import CONFIG_MAP
 from shared.contracts.kube.names import OPERATOR_NAMESPACE, slot_resource
 from shared.contracts.messages.hosts import HostState, PlatformState
+from shared.contracts.multi_platform import AWS_ADDRESSES, HOST_CONFIG
 from shared.contracts.subjects import observed_filter, subject_filter
 
 LOCAL_SLOTS: Final = 1000
@@ -69,7 +70,7 @@ def quota_of(data: dict[str, str], *, flavor: str) -> tuple[list[dict[str, Any]]
         ):
             addresses += platform.machines.max_instances
     if addresses:
-        slots["aws-ip"] = addresses
+        slots[AWS_ADDRESSES] = addresses
     groups = []
     chunks = list(_batched(slots, GROUP_MAX))
     for number, chunk in enumerate(chunks, start=1):
@@ -187,6 +188,6 @@ async def show_hosts(url: str | None, directory: Path) -> None:
             print(f"sluice: {where}: left out, it cannot be read: {error}", file=sys.stderr)
     configs: dict[str, dict[str, str]] = {}
     for body in (seen.body for seen in config_maps):
-        if (body.get("namespace"), body.get("name")) == (OPERATOR_NAMESPACE, "host-config"):
+        if (body.get("namespace"), body.get("name")) == (OPERATOR_NAMESPACE, HOST_CONFIG):
             configs[str(body.get("cluster"))] = (body.get("object") or {}).get("data") or {}
     print("\n".join(platform_lines(platforms_of(records, host_states, configs), utc_now())))

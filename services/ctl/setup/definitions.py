@@ -11,11 +11,12 @@ from typing import Final
 from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.conditions import is_true
 from shared.contracts.kube.kinds import CUSTOM_RESOURCE_DEFINITION
+from shared.contracts.kube.names import MANAGED_BY_LABEL
 from shared.contracts.kueue.definitions import ALL_DEFINITIONS, DEFINITIONS, Definition, crd
 from shared.kube.port import AlreadyExistsError, Kube, KubeError, UnavailableError
 from shared.runtime.command import CommandError, Exit
 
-MANAGED_BY: Final = {"app.kubernetes.io/managed-by": "sluice-dev"}
+MANAGED_BY: Final = {MANAGED_BY_LABEL: "sluice-dev"}
 """Label of the definitions that `sluice dev` created, and may change."""
 
 ESTABLISHED_SECONDS: Final = 60.0

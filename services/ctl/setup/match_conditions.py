@@ -8,6 +8,7 @@ labels and annotations of other controllers, and every status. Texts are evaluat
 from typing import Final
 
 from shared.contracts.coscheduling import PLACEHOLDER_PER_CLAIM, PLACEHOLDERS_ANNOTATION
+from shared.contracts.kube.kinds import KUEUE_GROUP
 from shared.contracts.kube.names import (
     GATED_BY,
     MAX_EXECUTION,
@@ -19,7 +20,7 @@ from shared.contracts.kube.names import (
 )
 from shared.contracts.webhook import FIELD_MANAGER, PATCHER_USER
 
-_OURS: Final = "kueue.x-k8s.io/"
+_OURS: Final = f"{KUEUE_GROUP}/"
 """Prefix of the labels and annotations that Kueue's rules are about."""
 
 _NEW: Final = "object"

@@ -33,7 +33,7 @@ from shared.runtime.command import CommandError
 
 Waiting = Literal["release", "leave"]
 
-PART_OF: Final = "app.kubernetes.io/part-of=sluicegate"
+PART_OF: Final = f"{names.PART_OF_LABEL}=sluicegate"
 TRIES_MAX: Final = 5
 """Attempts at an object that others change meanwhile."""
 

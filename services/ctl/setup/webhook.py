@@ -24,7 +24,7 @@ from shared.contracts.kube.names import (
     PODS_WEBHOOK,
     QUEUE,
 )
-from shared.contracts.webhook import KEPT_IN_USE, KIND_UPDATES
+from shared.contracts.webhook import CREATIONS, KEPT_IN_USE, KIND_UPDATES, UPDATES
 from shared.integrations import INTEGRATIONS, WHERE_SERVED
 
 TIMEOUT_SECONDS: Final = 5
@@ -77,7 +77,7 @@ def webhook_manifest(*, url: str, authority: bytes) -> Manifest:
     """
     jobs = [integration.kind for integration in INTEGRATIONS]
     hooks = [
-        _hook("classifier.sluicegate.dev", jobs, ["CREATE"]),
+        _hook(CREATIONS, jobs, ["CREATE"]),
         _hook(
             "tasks.classifier.sluicegate.dev",
             [kinds.TASK_RUN],
@@ -85,7 +85,7 @@ def webhook_manifest(*, url: str, authority: bytes) -> Manifest:
             matchConditions=[COSCHEDULED_BY_CLAIM],
         ),
         _hook(
-            "updates.classifier.sluicegate.dev",
+            UPDATES,
             [kind for kind in jobs if kind not in WHERE_SERVED],
             ["UPDATE"],
             matchConditions=[NOT_OUR_OWN, CHANGES_ADMISSION],

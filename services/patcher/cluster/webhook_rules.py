@@ -9,12 +9,11 @@ from typing import Any, Final
 from services.patcher.cluster.patches import JsonPatch
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.kube.names import ADDED_RULES
-from shared.contracts.webhook import KIND_UPDATES
+from shared.contracts.webhook import CREATIONS, KIND_UPDATES, UPDATES
 
-WEBHOOK: Final = "classifier.sluicegate.dev"
 _WEBHOOKS: Final = {
-    "CREATE": (WEBHOOK,),
-    "UPDATE": (KIND_UPDATES, "updates.classifier.sluicegate.dev"),
+    "CREATE": (CREATIONS,),
+    "UPDATE": (KIND_UPDATES, UPDATES),
 }
 """The webhooks of that configuration that review the kinds that can wait, by operation. A missing rule goes
 to the first that there is: older manifests have no `KIND_UPDATES`."""

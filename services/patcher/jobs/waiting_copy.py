@@ -15,6 +15,7 @@ from services.patcher.cluster.patches import JsonPatch
 from shared.contracts.coscheduling import CoscheduleError, mode_of
 from shared.contracts.kube import names
 from shared.contracts.kube.bodies import Body, annotations_of, labels_of, spec_of
+from shared.contracts.kube.kinds import OUR_GROUP
 from shared.contracts.kube.quantities import QuantityError, amount
 from shared.integrations import Integration
 from shared.integrations.pointers import tokens, written
@@ -23,7 +24,7 @@ NAME_MAX: Final = 63
 """Length of a label value: controllers put names of jobs into labels."""
 
 _HASH_LENGTH: Final = 5
-_OUR_PREFIX: Final = "sluicegate.dev/"
+_OUR_PREFIX: Final = f"{OUR_GROUP}/"
 _NEEDED: Final = (names.QUEUE, names.PRIORITY_CLASS_LABEL)
 """Labels of a bare copy."""
 

@@ -26,7 +26,14 @@ from shared.contracts.kube.bodies import Body, annotations_of, status_of
 from shared.contracts.kube.kinds import POD, SECRET, TASK_RUN
 from shared.contracts.kube.names import HOST_SECRET, MACHINE_READY
 from shared.contracts.messages.hosts import HostState
-from shared.contracts.multi_platform import FINALIZER, mounts_secret, secret_name
+from shared.contracts.multi_platform import (
+    ERROR_KEY,
+    FINALIZER,
+    LABEL_PREFIX,
+    SECRET_KEYS,
+    mounts_secret,
+    secret_name,
+)
 from shared.contracts.seal import SealError, host_context
 from shared.kube.port import (
     AlreadyExistsError,
@@ -39,14 +46,7 @@ from shared.kube.port import (
 
 log = structlog.get_logger(__name__)
 
-PREFIX: Final = "build.appstudio.redhat.com/"
-
 NOT_OPENED: Final = "the key of the machine was sealed to a patcher that is no more; start again"
-
-SECRET_KEYS: Final = frozenset(
-    {"error", "host", "id_rsa", "otp", "otp-ca", "otp-server", "user-dir"}
-)
-"""Keys that the build script reads."""
 
 _LABEL_VALUE: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 
@@ -68,7 +68,7 @@ def _secret_object(host: HostState, content: dict[str, str]) -> Body:
         "metadata": {
             "name": secret_name(host.name),
             "namespace": host.namespace,
-            "labels": {f"{PREFIX}multi-platform-secret": "true"},
+            "labels": {f"{LABEL_PREFIX}multi-platform-secret": "true"},
             "ownerReferences": [
                 {
                     "apiVersion": TASK_RUN.api_version,
@@ -118,7 +118,7 @@ def _labels(host: HostState) -> dict[str, str | None]:
         "target-platform": platform,
     }
     return {
-        PREFIX + key: value if value is None or _LABEL_VALUE.fullmatch(value) else None
+        LABEL_PREFIX + key: value if value is None or _LABEL_VALUE.fullmatch(value) else None
         for key, value in wanted.items()
     }
 
@@ -134,7 +134,7 @@ def _annotations(host: HostState) -> dict[str, str | None]:
     }
     if host.failed_hosts:
         wanted["failed-hosts"] = ",".join(host.failed_hosts)
-    return {PREFIX + key: value for key, value in wanted.items()}
+    return {LABEL_PREFIX + key: value for key, value in wanted.items()}
 
 
 def _uses_machine(host: HostState) -> bool:
@@ -233,7 +233,7 @@ class MachineSecrets:
         try:
             box = self.seal_keys.open(host.sealed, context=context)
         except SealError:
-            return {"error": NOT_OPENED}
+            return {ERROR_KEY: NOT_OPENED}
         if (opened := _strings(box)) is None:
             raise _refused(host, HostRule.SEALED)
         return content | opened

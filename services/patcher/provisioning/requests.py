@@ -12,11 +12,12 @@ from typing import Any, Final
 
 from shared.contracts.kube.bodies import Body, annotations_of, as_body, spec_of, status_of
 from shared.contracts.kube.kinds import POD_TEMPLATE, PROVISIONING_REQUEST, WORKLOAD, Kind
-from shared.contracts.kube.names import MANAGED_LABEL, PROVISIONING_PREFIX
-
-CONSUMED_ANNOTATION: Final = "autoscaling.x-k8s.io/consume-provisioning-request"
-CLASS_ANNOTATION: Final = "autoscaling.x-k8s.io/provisioning-class-name"
-"""Annotations of pods that run on what was provisioned for them."""
+from shared.contracts.kube.names import (
+    CLASS_ANNOTATION,
+    CONSUMED_ANNOTATION,
+    MANAGED_LABEL,
+    PROVISIONING_PREFIX,
+)
 
 ATTEMPTS_MAX: Final = 100
 """Attempts that are recognized by the hash of a long name."""

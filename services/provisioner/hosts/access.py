@@ -24,6 +24,7 @@ from services.provisioner.allocation.results import (
 )
 from services.provisioner.config.systems import System, build_user_of, system_of
 from services.provisioner.hosts.port import HostError, HostRefusedError, Hosts, HostTarget
+from shared.contracts.multi_platform import PRIVATE_KEY
 from shared.contracts.seal import KEY_BYTES, Entropy, host_context, seal
 
 log = structlog.get_logger(__name__)
@@ -45,7 +46,7 @@ class SecretKeyDelivery:
 
     async def deliver(self, private_key: bytes) -> Mapping[str, str]:
         """The key, under the name that the build script copies."""
-        return {"id_rsa": private_key.decode()}
+        return {PRIVATE_KEY: private_key.decode()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,7 @@ from shared.bus.follow import read, recall
 from shared.bus.port import Bus, Entry, FencedError
 from shared.contracts import subjects
 from shared.contracts.messages.hosts import OneTimeKey
+from shared.contracts.multi_platform import OTP_CA_KEY, OTP_KEY, OTP_SERVER_KEY
 from shared.contracts.seal import Entropy
 
 log = structlog.get_logger(__name__)
@@ -105,7 +106,7 @@ class OneTimeKeyStore:
             at=now,
         )
         await self._bus.publish(state, expect_subject=0)
-        return {"otp": password, "otp-ca": self._authority(), "otp-server": self._url}
+        return {OTP_KEY: password, OTP_CA_KEY: self._authority(), OTP_SERVER_KEY: self._url}
 
     async def claim(self, password: str) -> Claim:
         """Reserve the key of `password`. Raises `UnknownPasswordError`, `ClaimedError`."""

@@ -7,6 +7,7 @@ never cross the bus in plain text.
 from typing import Final
 
 from services.provisioner.config.systems import build_user_of
+from shared.contracts.multi_platform import ERROR_KEY, HOST_KEY, USER_DIR_KEY
 
 LOCALHOST: Final = "localhost"
 
@@ -14,12 +15,12 @@ LOCALHOST: Final = "localhost"
 def remote_secret(platform: str, *, user: str, address: str) -> dict[str, str]:
     """The secret of a TaskRun that builds on another host. `user`: its Linux user there."""
     builder = build_user_of(platform, user=user)
-    return {"host": f"{builder.user}@{address}", "user-dir": builder.home}
+    return {HOST_KEY: f"{builder.user}@{address}", USER_DIR_KEY: builder.home}
 
 
 def local_secret() -> dict[str, str]:
     """The secret of a TaskRun that builds in its own pod."""
-    return {"host": LOCALHOST}
+    return {HOST_KEY: LOCALHOST}
 
 
 def error_secret(*, message: str, platform: str) -> dict[str, str]:
@@ -27,4 +28,4 @@ def error_secret(*, message: str, platform: str) -> dict[str, str]:
 
     multi-platform-controller adds a file and line of its own source code, which does not help a user.
     """
-    return {"error": f"{message}\n\nContext info:\nPlatform: {platform or '[UNKNOWN]'}\n"}
+    return {ERROR_KEY: f"{message}\n\nContext info:\nPlatform: {platform or '[UNKNOWN]'}\n"}

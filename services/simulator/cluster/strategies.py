@@ -7,6 +7,7 @@ from typing import Any, Final
 from services.simulator.cluster.errors import Cause, bad_request, invalid
 from services.simulator.cluster.kinds.registry import Kind, Obj
 from services.simulator.cluster.storage.stored import Stored
+from shared.contracts.kube.names import CONTROLLER_UID, JOB_NAME, NAMESPACE_NAME
 from shared.contracts.kube.quantities import QuantityError, parse_quantity
 
 JOB_DEFAULTS: Final[dict[str, Any]] = {
@@ -93,15 +94,15 @@ def _job_complete(obj: Obj) -> Obj:
         return obj
     uid, name = obj["metadata"]["uid"], obj["metadata"]["name"]
     generated = {
-        "batch.kubernetes.io/controller-uid": uid,
-        "batch.kubernetes.io/job-name": name,
+        CONTROLLER_UID: uid,
+        JOB_NAME: name,
         "controller-uid": uid,
         "job-name": name,
     }
     template = spec["template"]
     metadata = _mapping(template.get("metadata"))
     metadata = {**metadata, "labels": {**_mapping(metadata.get("labels")), **generated}}
-    selector = {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
+    selector = {"matchLabels": {CONTROLLER_UID: uid}}
     return {
         **obj,
         "spec": {**spec, "selector": selector, "template": {**template, "metadata": metadata}},
@@ -145,7 +146,7 @@ def _immutable(field: str) -> Cause:
 
 def _namespace_complete(obj: Obj) -> Obj:
     metadata = obj["metadata"]
-    named = {"kubernetes.io/metadata.name": metadata["name"]}
+    named = {NAMESPACE_NAME: metadata["name"]}
     labels = {**_mapping(metadata.get("labels")), **named}
     return {
         **obj,

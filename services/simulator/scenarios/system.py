@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from services.classifier import app as classifier
 from services.classifier.cel import CelEngine
-from services.classifier.conversion.convert import GROUP, convert
+from services.classifier.conversion.convert import convert
 from services.classifier.projection.policy import Policy
 from services.classifier.rules import Rules, parse_rules
 from services.classifier.run_requests import check_fixed, check_requests
@@ -41,7 +41,7 @@ from shared.bus.follow import read
 from shared.bus.headers import TYPE
 from shared.bus.port import Bus
 from shared.contracts.kube.bodies import annotations_of, as_body
-from shared.contracts.kube.kinds import INTEGRATION, Kind
+from shared.contracts.kube.kinds import INTEGRATION, KUEUE_GROUP, Kind
 from shared.contracts.kube.names import USER_PENDING
 from shared.contracts.kueue.definitions import STORAGE
 from shared.contracts.messages.admissions import Admission
@@ -296,8 +296,8 @@ class _Webhook:
 
 def _newest(obj: Obj) -> Obj:
     """Return the object in the storage version, which the rules use."""
-    ours = str(obj["apiVersion"]).partition("/")[0] == GROUP
-    return convert(obj, f"{GROUP}/{STORAGE}") if ours else obj
+    ours = str(obj["apiVersion"]).partition("/")[0] == KUEUE_GROUP
+    return convert(obj, f"{KUEUE_GROUP}/{STORAGE}") if ours else obj
 
 
 _READ: dict[tuple[type[ServiceSettings], str], ServiceSettings] = {}

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, Final
 
-from services.classifier.conversion.convert import GROUP, ConversionError, convert
+from services.classifier.conversion.convert import ConversionError, convert
 from services.classifier.validation import validate
 from services.classifier.validation.names import subdomain
 from services.quota.engine.views.remedies import remedy_of_inactive
@@ -17,6 +17,7 @@ from services.whatif.manifests import Manifest
 from services.whatif.validation.missing_names import missing_in_queue, missing_in_workload
 from services.whatif.validation.unknown_fields import unknown_fields
 from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import KUEUE_GROUP
 from shared.contracts.kube.numbers import INT32_MAX
 from shared.contracts.kube.quantities import QuantityError, parse_quantity
 from shared.contracts.kueue.definitions import STORAGE, definition_of
@@ -64,8 +65,8 @@ def refuse_invalid(manifest: Manifest, last: Observed | None) -> None:
 def _as_stored(api_version: str, kind: str, obj: Mapping[str, Any]) -> dict[str, Any]:
     """The object in the version whose rules are known. Items of a list lack version and kind."""
     whole = {**obj, "apiVersion": api_version, "kind": kind}
-    ours = api_version.startswith(f"{GROUP}/")
-    return convert(whole, f"{GROUP}/{STORAGE}") if ours else whole
+    ours = api_version.startswith(f"{KUEUE_GROUP}/")
+    return convert(whole, f"{KUEUE_GROUP}/{STORAGE}") if ours else whole
 
 
 def _unknown(manifest: Manifest) -> Iterator[str]:

@@ -7,6 +7,11 @@ Object: TypeAlias = Any
 """A Kubernetes object as JSON, not typed yet: `shared.contracts.kube.bodies` says what to write instead."""
 
 
+KUEUE_GROUP: Final = "kueue.x-k8s.io"
+OUR_GROUP: Final = "sluicegate.dev"
+"""API groups of Kueue's kinds and of ours; also the domains of Kueue's labels and of ours."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     """A served resource: enough to build its URL and its subject."""
@@ -37,7 +42,7 @@ def _kind(
 
 
 def _kueue(plural: str, kind: str, *, namespaced: bool = False) -> Kind:
-    return _kind("kueue.x-k8s.io", plural, kind, version="v1beta2", namespaced=namespaced)
+    return _kind(KUEUE_GROUP, plural, kind, version="v1beta2", namespaced=namespaced)
 
 
 RESOURCE_FLAVOR: Final = _kueue("resourceflavors", "ResourceFlavor")
@@ -63,9 +68,9 @@ PROVISIONING_REQUEST: Final = _kind(
 
 PIPELINE_RUN: Final = _kind("tekton.dev", "pipelineruns", "PipelineRun")
 INTEGRATION: Final = _kind(
-    "sluicegate.dev", "integrations", "Integration", version="v1alpha1", namespaced=False
+    OUR_GROUP, "integrations", "Integration", version="v1alpha1", namespaced=False
 )
-DEPARTURE: Final = _kind("sluicegate.dev", "departures", "Departure", version="v1alpha1")
+DEPARTURE: Final = _kind(OUR_GROUP, "departures", "Departure", version="v1alpha1")
 """No kind of an API server: the watcher tells so of a job that is gone, and has pods still, beside the next
 one of its name. The name of a departure is the uid of that job."""
 

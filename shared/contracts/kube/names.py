@@ -4,6 +4,8 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any, Final
 
+from shared.contracts.kube.kinds import KUEUE_GROUP
+
 QUEUE: Final = "kueue.x-k8s.io/queue-name"
 POD_SET_LABEL: Final = "kueue.x-k8s.io/podset"
 CLUSTER_QUEUE_LABEL: Final = "kueue.x-k8s.io/cluster-queue-name"
@@ -19,6 +21,9 @@ DEFAULT_PRIORITY: Final = "kueue.x-k8s.io/default-priority"
 
 CONTROLLER_UID: Final = "batch.kubernetes.io/controller-uid"
 """Label of a pod with the uid of its Job: the Job controller's."""
+
+JOB_NAME: Final = "batch.kubernetes.io/job-name"
+"""Label of a pod with the name of its Job: the Job controller's."""
 
 DEFAULT_QUEUE: Final = "default"
 """The LocalQueue of jobs that name none, where a namespace has one of this name; Kueue's rule."""
@@ -47,6 +52,10 @@ EQUAL_COMPLETIONS: Final = "kueue.x-k8s.io/job-completions-equal-parallelism"
 
 PROVISIONING_PREFIX: Final = "provreq.kueue.x-k8s.io/"
 """Prefix of annotations of a job that its ProvisioningRequests get; its Workload has them too."""
+
+CONSUMED_ANNOTATION: Final = "autoscaling.x-k8s.io/consume-provisioning-request"
+CLASS_ANNOTATION: Final = "autoscaling.x-k8s.io/provisioning-class-name"
+"""Annotations of pods that run on what was provisioned for them."""
 
 MANAGED_LABEL: Final = "kueue.x-k8s.io/managed"
 """Label of an object that exists because of a Workload, with the value `"true"`."""
@@ -130,6 +139,13 @@ ADDED_RULES: Final = "sluicegate.dev/added-rules"
 HOST_SECRET: Final = "sluicegate.dev/host-secret"  # noqa: S105 - a name, no secret
 """Annotation of a TaskRun: the uid of the Secret that the patcher made for it, and may delete."""
 
+MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
+PART_OF_LABEL: Final = "app.kubernetes.io/part-of"
+"""Labels that say which program made an object, and of which application it is a part."""
+
+NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
+"""Label of a namespace with its name: the API server's."""
+
 HOSTNAME: Final = "kubernetes.io/hostname"
 """Label of a node, and the smallest topology domain of affinity."""
 
@@ -174,7 +190,7 @@ WORKLOAD_NAME_MAX: Final = 253
 _HASH_LENGTH: Final = 5
 
 PRIORITY_CLASS_SOURCES: Final[Mapping[str, tuple[str, str]]] = {
-    WORKLOAD_PRIORITY_SOURCE: ("kueue.x-k8s.io", "WorkloadPriorityClass"),
+    WORKLOAD_PRIORITY_SOURCE: (KUEUE_GROUP, "WorkloadPriorityClass"),
     POD_PRIORITY_SOURCE: ("scheduling.k8s.io", "PriorityClass"),
 }
 """`priorityClassSource` of a `v1beta1` Workload to group and kind of the class."""

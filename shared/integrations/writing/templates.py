@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.names import CONTROLLER_UID, JOB_NAME
 from shared.integrations.errors import ObjectError
 from shared.integrations.expressions import Failure, value_of
 from shared.integrations.pointers import found, pointer, written
@@ -16,15 +17,15 @@ from shared.integrations.views import Asked
 
 _SET_BY_SERVER: Final = frozenset(
     {
-        "batch.kubernetes.io/controller-uid",
-        "batch.kubernetes.io/job-name",
+        CONTROLLER_UID,
+        JOB_NAME,
         "controller-uid",
         "job-name",
     }
 )
 """Labels of the pod template of a Job that never change."""
 
-_NAMES_JOB: Final = "batch.kubernetes.io/job-name"
+_NAMES_JOB: Final = JOB_NAME
 """The one of them that Kueue leaves in the pod set."""
 
 _ON_ITS_WAY: Final = frozenset({"nodeName", "schedulingGates"})

@@ -10,11 +10,12 @@ import pytest
 
 from services.ctl.setup.webhook import webhook_manifest
 from services.patcher.cluster.integrations import integration_status
-from services.patcher.cluster.webhook_rules import WEBHOOK, rules_patch
+from services.patcher.cluster.webhook_rules import rules_patch
 from services.simulator.local import LocalKube
 from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.kinds import INTEGRATION, JOB, MUTATING_WEBHOOK, Kind, Object
 from shared.contracts.kube.names import CLASSIFIER_WEBHOOK
+from shared.contracts.webhook import CREATIONS
 from shared.integrations import JOB as IN_FORCE
 from shared.integrations import IntegrationState
 from shared.testing.builders import observed_object
@@ -60,8 +61,8 @@ def test_missing_rule_of_a_kind_is_added_once() -> None:
     assert configuration["metadata"]["name"] == CLASSIFIER_WEBHOOK
     extended = jsonpatch.apply_patch(configuration, rules_patch(configuration, (JOB, GADGET)))
     assert rules_of("gadgets", extended) == [
-        (WEBHOOK, ["CREATE"]),
-        (f"kinds.updates.{WEBHOOK}", ["UPDATE"]),
+        (CREATIONS, ["CREATE"]),
+        (f"kinds.updates.{CREATIONS}", ["UPDATE"]),
     ]
     assert rules_patch(extended, (JOB, GADGET)) == []
     assert rules_patch({"webhooks": [{"name": "another"}]}, (GADGET,)) == []

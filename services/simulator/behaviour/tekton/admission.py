@@ -14,12 +14,12 @@ from services.simulator.cluster.errors import ApiError, bad_request
 from services.simulator.cluster.kinds.catalogue import PIPELINERUNS, TASKRUNS
 from services.simulator.cluster.kinds.registry import Obj
 from shared.contracts.coscheduling import PENDING
+from shared.contracts.kube.names import MANAGED_BY_LABEL
 
 __all__ = ["PENDING", "SPEC_STATUSES", "TektonAdmission", "is_done", "pipeline_seconds"]
 
 SPEC_STATUSES: Final = ("Cancelled", "CancelledRunFinally", "StoppedRunFinally", PENDING)
 PIPELINE_SECONDS_DEFAULT: Final = 3600.0
-MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 
 
 def is_done(obj: Obj) -> bool:
@@ -68,7 +68,7 @@ class TektonAdmission:
             return obj
         if request.kind.resource == TASKRUNS.resource:
             metadata = obj["metadata"]
-            labels = {MANAGED_BY: "tekton-pipelines", **(metadata.get("labels") or {})}
+            labels = {MANAGED_BY_LABEL: "tekton-pipelines", **(metadata.get("labels") or {})}
             spec = {"serviceAccountName": "default", "timeout": "1h0m0s", **spec}
             return {**obj, "metadata": {**metadata, "labels": labels}, "spec": spec}
         pipeline = format_duration(PIPELINE_SECONDS_DEFAULT)

@@ -28,6 +28,7 @@ from shared.contracts.coscheduling import (
     RUN_LABEL,
     TEKTON_DEFAULT,
 )
+from shared.contracts.kube.names import HOSTNAME
 
 NAMESPACE: Final = "tekton-pipelines"
 
@@ -190,7 +191,7 @@ def _stateful_set(run: Stored, assistant: _Assistant, owner: Obj, *, alone: bool
     }
     term = {
         "labelSelector": {"matchLabels": {COMPONENT_LABEL: ASSISTANT_COMPONENT}},
-        "topologyKey": "kubernetes.io/hostname",
+        "topologyKey": HOSTNAME,
     }
     wish: dict[str, Any] = (
         {"requiredDuringSchedulingIgnoredDuringExecution": [term]}

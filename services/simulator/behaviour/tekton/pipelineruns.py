@@ -19,11 +19,11 @@ from services.simulator.cluster.kinds.catalogue import PIPELINERUNS, STATEFUL_SE
 from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.cluster.storage.stored import Stored
 from shared.contracts.coscheduling import AFFINITY_ANNOTATION, PENDING, RUN_LABEL, RUN_UID_LABEL
-from shared.contracts.kube.names import MANAGED_BY_TEKTON
+from shared.contracts.kube.names import LAST_APPLIED, MANAGED_BY_TEKTON
 from shared.contracts.simulation import DURATION, OUTCOME, PREFIX, RUN_IN_PODS
 from shared.contracts.tekton import MEMBER_LABEL, TASK_LABEL
 
-NOT_INHERITED: Final = ("kubectl.kubernetes.io/last-applied-configuration",)
+NOT_INHERITED: Final = (LAST_APPLIED,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

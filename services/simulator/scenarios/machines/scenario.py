@@ -29,7 +29,12 @@ from shared.contracts.kube.bodies import annotations_of
 from shared.contracts.kube.conditions import SUCCEEDED, has_status
 from shared.contracts.kube.names import HOST_SECRET, OPERATOR_NAMESPACE
 from shared.contracts.messages.hosts import HostState, PlatformState
-from shared.contracts.multi_platform import PLATFORM_PARAMETER, SECRET_PREFIX
+from shared.contracts.multi_platform import (
+    CONFIG_LABEL,
+    HOST_CONFIG,
+    PLATFORM_PARAMETER,
+    SECRET_PREFIX,
+)
 from shared.contracts.simulation import DURATION
 from shared.kube.port import NotFoundError
 from shared.testing.world.memory_bus import MemoryBus
@@ -268,7 +273,7 @@ class _MachineWorld:
 
     async def configure(self, data: dict[str, str]) -> None:
         patch = [{"op": "replace", "path": "/data", "value": data}]
-        await self.system.kube.patch(kinds.CONFIG_MAP, NAMESPACE, "host-config", patch)
+        await self.system.kube.patch(kinds.CONFIG_MAP, NAMESPACE, HOST_CONFIG, patch)
 
     # --- judging ---
 
@@ -420,8 +425,8 @@ async def _drive(scene: _MachineWorld) -> None:
     for name in (NAMESPACE, *TEAMS):
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         await system.kube.create(kinds.NAMESPACE, body)
-    labels = {"build.appstudio.redhat.com/multi-platform-config": "hosts"}
-    metadata = {"name": "host-config", "namespace": NAMESPACE, "labels": labels}
+    labels = {CONFIG_LABEL: "hosts"}
+    metadata = {"name": HOST_CONFIG, "namespace": NAMESPACE, "labels": labels}
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": scene.config}
     await system.kube.create(kinds.CONFIG_MAP, config)
     system.serve("watcher")

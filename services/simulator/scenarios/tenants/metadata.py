@@ -12,7 +12,7 @@ from shared.contracts.messages import spokes
 from shared.contracts.simulation import DURATION
 from shared.contracts.tekton import TASK_RUN_LABEL
 
-_PREFIXES: Final = ("kueue.x-k8s.io/", "sluicegate.dev/")
+_PREFIXES: Final = (f"{kinds.KUEUE_GROUP}/", f"{kinds.OUR_GROUP}/")
 _MARKS: Final = sorted(
     {
         value
