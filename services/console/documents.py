@@ -6,10 +6,10 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from shared.contracts.kube.kinds import VISIBILITY_GROUP
 from shared.contracts.messages.explain import Explanation
 from shared.contracts.reasons import WorkloadStatus
 
-VISIBILITY_GROUP: Final = "visibility.kueue.x-k8s.io"
 VISIBILITY_VERSIONS: Final = ("v1beta2", "v1beta1")
 LIMIT_DEFAULT: Final = 1000
 LIMIT_MAX: Final = 100_000

@@ -11,10 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from shared.contracts.kube.bodies import map_at, status_of
+from shared.contracts.kube.names import EXEC_EXTENSION
 from shared.settings.cluster_profiles import AccessProvider
-
-EXEC_EXTENSION: Final = "client.authentication.k8s.io/exec"
-"""Extension of a cluster that its plugin gets as `spec.cluster.config`."""
 
 CLUSTER_INFO: Final = "SLUICE_EXEC_CLUSTER"
 """Variable with what a plugin is told of the cluster. The library for kubeconfigs tells none."""

@@ -20,6 +20,7 @@ from services.tracer.events import (
 )
 from services.tracer.open_traces import WorkloadTrace
 from shared.contracts import subjects
+from shared.contracts.kube.conditions import PODS_READY
 from shared.contracts.subjects import (
     ADMISSION_TEMPLATE,
     CHECK_TEMPLATE,
@@ -430,5 +431,5 @@ _RUNNING: Final = _Activity(
 _STARTING: Final = _Activity(
     name="wait PodsReady",
     service="cluster",
-    attributes={"sluicegate.wait.reason": "PodsReady", "cicd.pipeline.run.state": "executing"},
+    attributes={"sluicegate.wait.reason": PODS_READY, "cicd.pipeline.run.state": "executing"},
 )

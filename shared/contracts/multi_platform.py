@@ -45,6 +45,11 @@ AWS_ADDRESSES: Final = "aws-ip"
 HOST_CONFIG: Final = "host-config"
 """The ConfigMap with the hosts and platforms, in the operator's namespace."""
 
+DYNAMIC_PLATFORMS: Final = "dynamic-platforms"
+MAX_INSTANCES: Final = "max-instances"
+CHECK_INTERVAL: Final = "check-interval"
+"""Keys of its data; the last two behind `dynamic.<platform>.`."""
+
 _OWN_NAME: Final = "$(context.taskRun.name)"
 """What a Task writes for the name of its TaskRun."""
 

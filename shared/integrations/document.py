@@ -6,7 +6,13 @@ from typing import Any, Final
 import yaml
 from pydantic import ValidationError
 
-from shared.contracts.kube.kinds import INTEGRATION, Object
+from shared.contracts.kube.kinds import (
+    INTEGRATION,
+    KUEUE_GROUP,
+    OUR_GROUP,
+    VISIBILITY_GROUP,
+    Object,
+)
 from shared.contracts.kueue.integrations import Integration as Document
 from shared.integrations.errors import IntegrationError, Problem
 
@@ -17,7 +23,7 @@ _NOT_IN_MODEL: Final = ("apiVersion", "kind", "status")
 
 _NO_WORK: Final = frozenset(
     {
-        *("kueue.x-k8s.io", "config.kueue.x-k8s.io", "visibility.kueue.x-k8s.io", "sluicegate.dev"),
+        *(KUEUE_GROUP, "config.kueue.x-k8s.io", VISIBILITY_GROUP, OUR_GROUP),
         *("admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io"),
         *("authentication.k8s.io", "authorization.k8s.io", "rbac.authorization.k8s.io"),
         *("certificates.k8s.io", "coordination.k8s.io", "discovery.k8s.io", "events.k8s.io"),

@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 import yaml
 
-from services.ctl.cluster_profiles import EXEC_EXTENSION
 from services.ctl.dev.supervisor import Supervisor
 from services.ctl.pairs import Pairs, PairSettings
 from services.ctl.setup.permissions import key_file, make_keys
 from services.simulator.app import Simulator
 from shared.bus.nats.bus import NatsBus
 from shared.contracts.kube.kinds import CLUSTER_PROFILE, MULTIKUEUE_CLUSTER
-from shared.contracts.kube.names import SPOKE_QUOTA
+from shared.contracts.kube.names import EXEC_EXTENSION, SPOKE_QUOTA
 from shared.contracts.messages.spokes import Beat, PairState
 from shared.settings.cluster_profiles import AccessProvider
 from shared.testing.builders import observed

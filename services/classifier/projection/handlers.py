@@ -32,6 +32,7 @@ from shared.contracts.messages.hosts import HostState, PlatformOffer
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.subjects import (
+    PROJECTION_LEASE,
     encode,
     is_synced,
     observed_filter,
@@ -42,9 +43,6 @@ from shared.contracts.subjects import (
 from shared.telemetry import probes
 
 log = structlog.get_logger(__name__)
-
-LEASE: Final = "classifier-projection"
-"""One replica projects; every replica answers the webhook."""
 
 ROOM_SECONDS: Final = 5.0
 """How often the log is asked how full it is."""
@@ -75,7 +73,7 @@ class Projection:
 
     async def run(self) -> None:
         """Project whenever the lease is ours, until cancelled. Each term starts from the streams."""
-        await lead(self.bus, LEASE, self._serve, survives=(FencedError, LogChangedError))
+        await lead(self.bus, PROJECTION_LEASE, self._serve, survives=(FencedError, LogChangedError))
 
     async def _serve(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -144,7 +142,7 @@ class Term:
 
     async def run(self) -> None:
         """Restore what is published, read the machines, then follow what is observed."""
-        log.info("projecting", lease=LEASE)
+        log.info("projecting", lease=PROJECTION_LEASE)
         await self._restore()
         self._group.create_task(self._follow_machines())
         self._group.create_task(self._watch_room())

@@ -16,6 +16,7 @@ from services.classifier.tekton.pipeline_validation import (
 )
 from services.classifier.tekton.reading import InvalidPipelineRunError
 from services.classifier.tekton.variables import repeated, variables_in
+from shared.contracts.coscheduling import PENDING
 from shared.contracts.kube.kinds import Object
 
 PROBLEMS_MAX: Final = 20
@@ -26,7 +27,7 @@ _RESULT = re.compile(r"(tasks|finally)\.[^.]+\.results\.\S+")
 _PARAM = re.compile(
     r"params(?:\.([_a-zA-Z][-.\w]*)|\[\s*[\"']([-.\w]+)[\"']\s*\])(?:\[[^\]]*\])?", re.ASCII
 )
-_STATUSES: Final = ("Cancelled", "CancelledRunFinally", "StoppedRunFinally", "PipelineRunPending")
+_STATUSES: Final = ("Cancelled", "CancelledRunFinally", "StoppedRunFinally", PENDING)
 _VOLUME_SOURCES: Final = (
     "persistentVolumeClaim",
     "volumeClaimTemplate",

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from services.console.access.reviews import ResourceAttributes, Reviewer, User
-from services.console.documents import VISIBILITY_GROUP
 from services.console.status_error import ConsoleRule, StatusError, forbidden
+from shared.contracts.kube.kinds import VISIBILITY_GROUP
 
 NAMESPACES_MAX: Final = 500
 """Up to so many namespaces are checked one by one; with more, the request must name one."""

@@ -10,7 +10,6 @@ from pydantic.json_schema import models_json_schema
 from services.console.documents import (
     LIMIT_DEFAULT,
     LIMIT_MAX,
-    VISIBILITY_GROUP,
     VISIBILITY_VERSIONS,
     Explained,
     PendingWorkloadsSummary,
@@ -33,6 +32,7 @@ from services.console.pages.documents import (
     Use,
 )
 from services.console.pages.trends import SPANS
+from shared.contracts.kube.kinds import VISIBILITY_GROUP
 
 Json = dict[str, Any]
 

@@ -7,10 +7,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from services.console.access.reviews import User
-from services.console.documents import VISIBILITY_GROUP, VISIBILITY_VERSIONS
+from services.console.documents import VISIBILITY_VERSIONS
 from services.console.http.parameters import limit_of, number
 from services.console.query_service import QueryService
 from services.console.status_error import not_found
+from shared.contracts.kube.kinds import VISIBILITY_GROUP
 
 ROOT: Final = f"/apis/{VISIBILITY_GROUP}/{{version}}"
 RESOURCES: Final = (("clusterqueues", False), ("localqueues", True))

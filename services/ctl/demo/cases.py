@@ -283,9 +283,15 @@ async def _add_platforms(kube: Kube, results: Iterable[CaseResult]) -> None:
     missing = sorted(one for one in asked if is_platform(one) and one not in known)
     for platform in missing:
         prefix = f"dynamic.{key_of(platform)}."
-        given = {"type": "fake", "max-instances": "1000", "check-interval": "1"}
+        given = {
+            "type": "fake",
+            multi_platform.MAX_INSTANCES: "1000",
+            multi_platform.CHECK_INTERVAL: "1",
+        }
         data |= {prefix + key: value for key, value in given.items()}
-    data["dynamic-platforms"] = ",".join([data.get("dynamic-platforms", ""), *missing]).strip(",")
+    data[multi_platform.DYNAMIC_PLATFORMS] = ",".join(
+        [data.get(multi_platform.DYNAMIC_PLATFORMS, ""), *missing]
+    ).strip(",")
     patch: list[dict[str, Any]] = [{"op": "add", "path": "/data", "value": data}]
     await kube.patch(kinds.CONFIG_MAP, *HOST_CONFIG, patch)
 

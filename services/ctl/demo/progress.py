@@ -11,6 +11,7 @@ from rich.table import Table
 
 from services.ctl.demo.create import Submitted
 from services.ctl.demo.load import TIERS
+from shared.bus.headers import TYPE
 from shared.bus.port import Bus, CaughtUp
 from shared.contracts.messages.admissions import HOLDING, Admission, AdmissionState
 from shared.contracts.messages.workloads import WorkloadState
@@ -108,7 +109,7 @@ async def follow(bus: Bus, tracker: ProgressTracker) -> None:
 
     async def admissions() -> None:
         async for entry in bus.watch("ADMISSIONS"):
-            if not isinstance(entry, CaughtUp) and entry.headers.get("ce-type") == Admission.type:
+            if not isinstance(entry, CaughtUp) and entry.headers.get(TYPE) == Admission.type:
                 tracker.observe_admission(Admission.decode(entry.data))
 
     async with asyncio.TaskGroup() as group:

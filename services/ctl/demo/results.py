@@ -6,6 +6,7 @@ from typing import Final
 
 from services.ctl.demo.create import Submitted
 from services.simulator.judge.message_logs import LOGS, MessageLogs, read_logs
+from shared.bus.headers import TYPE
 from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.hosts import HostState, PlatformState
@@ -78,9 +79,7 @@ async def read_results(
     message_logs = read_logs(entries)
     said = await _read(bus, "HOSTS")
     hosts = [
-        HostState.decode(entry.data)
-        for entry in said
-        if entry.headers.get("ce-type") == HostState.type
+        HostState.decode(entry.data) for entry in said if entry.headers.get(TYPE) == HostState.type
     ]
     states = {record.message.uid: record.message for record in message_logs.workloads}
     first: dict[str, Admission] = {}
@@ -117,7 +116,7 @@ def _records_in(entries: Iterable[Entry]) -> list[PlatformState]:
     found = {
         entry.subject: PlatformState.decode(entry.data)
         for entry in entries
-        if entry.headers.get("ce-type") == PlatformState.type
+        if entry.headers.get(TYPE) == PlatformState.type
     }
     return [found[subject] for subject in sorted(found)]
 

@@ -15,6 +15,7 @@ from services.ctl.demo.load import Arrival
 from services.ctl.dev.app import Running
 from services.simulator.judge import checks
 from services.simulator.judge.message_logs import LOGS, MessageLogs, read_logs
+from shared.bus.headers import TYPE
 from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.kube import kinds, names
@@ -79,7 +80,7 @@ async def run_spokes(
     left = await _until_clean(system)
     async with connected(system.nats_url, access=system.access) as bus:
         entries = [entry async for entry in _everything(bus)]
-    orders = [Dispatch.decode(e.data) for e in entries if e.headers.get("ce-type") == Dispatch.type]
+    orders = [Dispatch.decode(e.data) for e in entries if e.headers.get(TYPE) == Dispatch.type]
     names = [spoke.name for spoke in system.spokes]
     say("where they ran:")
     for line in distribution(orders, names):

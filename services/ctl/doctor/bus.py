@@ -9,7 +9,7 @@ from typing import Any, Final
 from services.ctl.doctor.findings import Finding
 from shared.bus.stream_reader import SUFFIX, JetStreamError, Seen, SilentError, StreamReader
 from shared.contracts import rpc
-from shared.contracts.subjects import lease_subject
+from shared.contracts.subjects import PROJECTION_LEASE, lease_subject
 
 Json = dict[str, Any]
 
@@ -154,7 +154,7 @@ async def leases(reader: StreamReader, clusters: Iterable[str]) -> list[Finding]
     """Services that need a leader and have none."""
     wanted = {
         "quota": "nothing is decided",
-        "classifier-projection": "new jobs do not become workloads",
+        PROJECTION_LEASE: "new jobs do not become workloads",
         **{f"watcher-{cluster}": f"nothing new is seen of {cluster}" for cluster in clusters},
     }
     found = []

@@ -18,6 +18,7 @@ from services.provisioner.config.host_config import (
     slots_of,
 )
 from services.provisioner.config.provider_types import GROUP, KNOWN_TYPES, RULES
+from shared.bus.headers import TYPE
 from shared.contracts.kube.ages import duration
 from shared.contracts.kube.kinds import CONFIG_MAP
 from shared.contracts.kube.names import OPERATOR_NAMESPACE, slot_resource
@@ -179,7 +180,7 @@ async def show_hosts(url: str | None, directory: Path) -> None:
     host_states: list[HostState] = []
     for seen in machines:
         try:
-            if seen.headers.get("ce-type") == PlatformState.type:
+            if seen.headers.get(TYPE) == PlatformState.type:
                 records.append(PlatformState.model_validate(seen.body))
             else:
                 host_states.append(HostState.model_validate(seen.body))

@@ -28,7 +28,7 @@ from shared.kube.port import NotFoundError, RefusedError
 log = structlog.get_logger(__name__)
 
 _REASONS: Final = {
-    NOT_ADMITTED: "NotAdmitted",
+    NOT_ADMITTED: NOT_ADMITTED,
     NO_MATCHING_WORKLOAD: NO_MATCHING_WORKLOAD,
     WORKLOAD_DELETED: WORKLOAD_DELETED,
 }

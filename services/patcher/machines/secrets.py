@@ -28,6 +28,7 @@ from shared.contracts.kube.names import HOST_SECRET, MACHINE_READY
 from shared.contracts.messages.hosts import HostState
 from shared.contracts.multi_platform import (
     ERROR_KEY,
+    FAILED_HOSTS_ANNOTATION,
     FINALIZER,
     LABEL_PREFIX,
     SECRET_KEYS,
@@ -132,9 +133,10 @@ def _annotations(host: HostState) -> dict[str, str | None]:
             str(int(ordered_at.timestamp())) if machine and ordered_at is not None else None
         ),
     }
+    annotations = {LABEL_PREFIX + key: value for key, value in wanted.items()}
     if host.failed_hosts:
-        wanted["failed-hosts"] = ",".join(host.failed_hosts)
-    return {LABEL_PREFIX + key: value for key, value in wanted.items()}
+        annotations[FAILED_HOSTS_ANNOTATION] = ",".join(host.failed_hosts)
+    return annotations
 
 
 def _uses_machine(host: HostState) -> bool:

@@ -16,6 +16,7 @@ from services.provisioner.config.parameter_rules import NO_RULES, ParameterRules
 from services.provisioner.config.platforms import PlatformFormatError, check_platform, key_of
 from services.provisioner.config.provider_types import FAKE, KNOWN_TYPES, PROVIDER_TYPES
 from services.provisioner.config.systems import System, system_of
+from shared.contracts.multi_platform import CHECK_INTERVAL, DYNAMIC_PLATFORMS, MAX_INSTANCES
 
 ACCOUNT_KEYS: Final = ("account", "region", "url", "crn", "secret", "aws-secret")
 """Keys of a platform that identify the provider's account."""
@@ -207,7 +208,7 @@ class _Parser:
         """Read all keys. The first list that names a platform decides: local, dynamic, pool, static."""
         for platform in self._list("local-platforms", "local"):
             self._platforms.setdefault(platform, LocalPlatform(platform=platform))
-        for platform in self._list("dynamic-platforms", "dynamic"):
+        for platform in self._list(DYNAMIC_PLATFORMS, "dynamic"):
             self._add(platform, shared=False)
         for platform in self._list("dynamic-pool-platforms", "dynamic pool"):
             self._add(platform, shared=True)
@@ -285,13 +286,13 @@ class _Parser:
         return MachineSpec(
             provider=provider,
             system=system_of(platform),
-            max_instances=_number(prefix, fields, "max-instances"),
+            max_instances=_number(prefix, fields, MAX_INSTANCES),
             tag=tag,
             allocation_timeout_seconds=_number(
                 prefix, fields, "allocation-timeout", default=ALLOCATION_TIMEOUT_SECONDS
             ),
             check_interval_seconds=_number(
-                prefix, fields, "check-interval", default=CHECK_INTERVAL_SECONDS
+                prefix, fields, CHECK_INTERVAL, default=CHECK_INTERVAL_SECONDS
             ),
             ssh_secret=ssh_secret,
             sudo_commands=fields.get("sudo-commands", ""),

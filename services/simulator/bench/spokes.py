@@ -20,6 +20,7 @@ from services.simulator.scenarios.load import object_of
 from services.simulator.scenarios.spokes.clusters import CHECK, MultiClusterSystem
 from services.simulator.scenarios.spokes.judge import PodObserver
 from services.simulator.scenarios.system import CLUSTER
+from shared.bus.headers import TYPE
 from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.bodies import Body
@@ -187,14 +188,14 @@ def _read(system: MultiClusterSystem, gauge: _Gauge, result: Result, total: int)
     )
     reserved: dict[str, float] = {}
     for stored in streams["ADMISSIONS"].messages.values():
-        if stored.headers.get("ce-type") != Admission.type:
+        if stored.headers.get(TYPE) != Admission.type:
             continue
         admission = Admission.decode(stored.data)
         if admission.cluster == CLUSTER and admission.state == "reserved":
             reserved.setdefault(admission.name, stored.time.timestamp() - epoch)
     jobs: dict[str, str] = {}
     for stored in streams["DISPATCHES"].messages.values():
-        if stored.headers.get("ce-type") == Dispatch.type:
+        if stored.headers.get(TYPE) == Dispatch.type:
             order = Dispatch.decode(stored.data)
             if order.target is not None:
                 jobs[order.name] = order.target.name

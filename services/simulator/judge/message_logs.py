@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Generic, TypeVar
 
+from shared.bus.headers import TYPE
 from shared.bus.port import Entry
 from shared.contracts.messages.admissions import HOLDING, Admission, Term
 from shared.contracts.messages.base import Message
@@ -50,7 +51,7 @@ def read_logs(entries: Iterable[Entry]) -> MessageLogs:
     """
     message_logs = MessageLogs()
     for entry in entries:
-        type_ = entry.headers.get("ce-type")
+        type_ = entry.headers.get(TYPE)
         if type_ == Observed.type:
             message_logs.observed.append(_record(entry, Observed))
         elif type_ == WorkloadState.type:

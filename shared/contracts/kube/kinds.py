@@ -8,8 +8,10 @@ Object: TypeAlias = Any
 
 
 KUEUE_GROUP: Final = "kueue.x-k8s.io"
+VISIBILITY_GROUP: Final = "visibility.kueue.x-k8s.io"
 OUR_GROUP: Final = "sluicegate.dev"
-"""API groups of Kueue's kinds and of ours; also the domains of Kueue's labels and of ours."""
+"""API groups of Kueue's kinds, of its lists of waiting workloads, and of our kinds. Labels begin with the
+first and the last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

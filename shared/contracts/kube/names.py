@@ -143,6 +143,9 @@ MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 PART_OF_LABEL: Final = "app.kubernetes.io/part-of"
 """Labels that say which program made an object, and of which application it is a part."""
 
+EXEC_EXTENSION: Final = "client.authentication.k8s.io/exec"
+"""Extension of a cluster in a kubeconfig that its plugin gets as `spec.cluster.config`: Kubernetes'."""
+
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 """Label of a namespace with its name: the API server's."""
 

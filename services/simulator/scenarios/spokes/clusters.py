@@ -14,6 +14,7 @@ from services.simulator.scenarios.load import object_of
 from services.simulator.scenarios.system import CLUSTER, WATCHED, System, set_up
 from services.watcher import app as watcher
 from services.watcher.settings import WatcherSettings
+from shared.bus.headers import TYPE
 from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.kube import kinds
 from shared.contracts.messages.checks import CheckState
@@ -72,7 +73,7 @@ class MultiClusterSystem:
         """True if the hub published that the copy of `job` on `spoke` is lost."""
         said = self.hub.server.streams["CHECKS"].messages.values()
         checks = (
-            CheckState.decode(one.data) for one in said if one.headers["ce-type"] == CheckState.type
+            CheckState.decode(one.data) for one in said if one.headers[TYPE] == CheckState.type
         )
         return any(
             check.namespace == job[0]

@@ -11,6 +11,7 @@ from services.simulator.scenarios.spokes.clusters import CHECK, MultiClusterSyst
 from services.simulator.scenarios.system import CLUSTER
 from services.watcher.observe import observed, tombstone
 from shared.bus import headers as wire_headers
+from shared.bus.headers import TYPE
 from shared.bus.port import BusError
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import Body, as_body
@@ -79,7 +80,7 @@ class LyingSpoke:
         return [
             Dispatch.decode(one.data, one.headers)
             for one in stored
-            if one.headers["ce-type"] == Dispatch.type
+            if one.headers[TYPE] == Dispatch.type
         ]
 
     def own_work(self) -> set[WorkloadRef]:

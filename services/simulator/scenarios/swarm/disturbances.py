@@ -23,11 +23,12 @@ from shared.contracts.kube import kinds, names
 from shared.contracts.kube.bodies import Metadata
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.subjects import PROJECTION_LEASE
 from shared.integrations import queue_of
 from shared.kube.port import AlreadyExistsError, ConflictError, NotFoundError
 from shared.testing.world.memory_streams import NoLeaderError, Stored
 
-LEASES: Final = ("quota", "quota", "quota", "classifier-projection", "watcher-hub")
+LEASES: Final = ("quota", "quota", "quota", PROJECTION_LEASE, "watcher-hub")
 """Whose holder is paused: most often the one that decides."""
 
 PAUSE_SECONDS: Final = (8.0, 50.0)
