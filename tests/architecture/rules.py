@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from typing import Final
 
+from tests.architecture.exceptions import COMPARED_BY_TESTS, LABELS_OF_OTHERS, WORDS_OF_OTHERS
 from tests.architecture.names import BANNED_CLASSES, BANNED_MODULES
 from tests.architecture.sources import House, Source
 
@@ -193,25 +194,32 @@ _WIRE_NAMES: Final = re.compile(
     r"^(?:kueue\.x-k8s\.io|(?:\w+\.)?sluicegate\.dev|tekton\.dev)/[a-z]"  # labels, annotations
     r"|^sluice\.(?:[a-z]+|\*)\."  # subjects
 )
+_DOMAIN_NAME: Final = re.compile(
+    r"(?!(?:[a-z]+\.)?example(?:\.com)?/)(?:[a-z0-9-]+\.)+[a-z]{2,}/[\w./-]*"
+)
+"""A label, annotation or finalizer of anybody. `example.com` is nobody's."""
+
 _VERSIONS: Final = re.compile(r"/v\d+((alpha|beta)\d+)?$")
 """`apiVersion` of a manifest is no label."""
 
 
 def labels_and_subjects_live_in_contracts(house: House) -> Iterator[str]:
-    """A label, annotation or subject is spelled once, in `shared/contracts`."""
+    """A label, annotation or subject is spelled once, in `shared/contracts`, also one of other projects."""
     for file in house.code:
         if file.inside(CONTRACTS, "shared/integrations/documents"):
             continue
+        of_others = file.inside(*LABELS_OF_OTHERS) or _is_bench(file)
         for node in file.strings():
             text = str(node.value)
-            if _WIRE_NAMES.match(text) and not _VERSIONS.search(text) and " " not in text:
+            if _VERSIONS.search(text) or " " in text:
+                continue
+            if _WIRE_NAMES.match(text) or (not of_others and _DOMAIN_NAME.fullmatch(text)):
                 yield f"{file.path}:{node.lineno}: {text!r} belongs to {CONTRACTS}"
 
 
-COMPARED_BY_TESTS: Final = {
-    "services/quota/engine/reasons.py": "the engine imports nothing of ours: test_shared_reasons.py",
-}
-"""Files that spell what contracts spell, with the reason and the test that compares both."""
+def _is_bench(file: Source) -> bool:
+    """Whether it is part of a benchmark: that writes manifests as users do."""
+    return any(re.fullmatch(r"bench|bench\.py|bench_\w+\.py", part) for part in file.parts)
 
 
 def no_two_services_define_the_same_string(house: House) -> Iterator[str]:
@@ -230,6 +238,68 @@ def no_two_services_define_the_same_string(house: House) -> Iterator[str]:
     for text, places in sorted(homes.items()):
         if len(places) > 1:
             yield f"{text!r} is defined in {' and in '.join(places.values())}"
+
+
+_WORD: Final = re.compile(
+    r"[A-Z][a-z0-9]+(?:[A-Z][A-Za-z0-9]*)+(?<=.{8})"  # a reason: ReleaseRefused
+    r"|[a-z0-9]+(?:[-.][a-z0-9]+)+(?<=.{6})"  # a key, name or attribute: host-config, k8s.cluster.name
+    rf"|{_DOMAIN_NAME.pattern}"
+)
+"""What two parties agree on, wherever it stands. Plain words, and all that has blanks, are prose."""
+
+_FIELD: Final = re.compile(r"(?:metadata|spec|status)\.")
+_APART: Final = ("services/simulator", "services/reference")
+"""The simulator plays and judges from outside: it shares labels, and no other words. The reference explains
+words of all: tests compare its tables with the code."""
+
+
+def no_two_services_spell_the_same_word(house: House) -> Iterator[str]:
+    """A reason, key, name or label that two parties know is a name in code that both import."""
+    excepted = set().union(*WORDS_OF_OTHERS.values())
+    for text, places in sorted(words_in_two_services(house).items()):
+        if text not in excepted:
+            yield f"{text!r} is spelled in {' and in '.join(places)}"
+
+
+def words_in_two_services(house: House) -> dict[str, list[str]]:
+    """Each word that a service and another one, or shared code, spell: a place in each of them.
+
+    Free are values of `Literal` types, because the type checker finds a wrong one, and names of kinds.
+    """
+    free = {word for file in house.code for word in _literal_types(file)}
+    free |= {
+        str(node.value)
+        for file in house.code
+        if file.inside(f"{CONTRACTS}/kube/kinds.py")
+        for node in file.strings()
+        if str(node.value).isalpha()
+    }
+    homes: dict[str, dict[str, str]] = defaultdict(dict)
+    for file in house.code:
+        if file.inside(*COMPARED_BY_TESTS) or _is_bench(file):
+            continue
+        for node in file.strings():
+            text = str(node.value)
+            if file.inside(*_APART) and not _DOMAIN_NAME.fullmatch(text):
+                continue
+            if _WORD.fullmatch(text) and not _FIELD.match(text) and not _VERSIONS.search(text):
+                homes[text].setdefault(file.service, f"{file.path}:{node.lineno}")
+    return {
+        text: [*places.values()]
+        for text, places in homes.items()
+        if text not in free
+        and len(places) > 1
+        and any(room.startswith("services/") for room in places)
+    }
+
+
+def _literal_types(file: Source) -> Iterator[str]:
+    """The values of the `Literal[…]` types in a file."""
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Literal":
+            for value in ast.walk(node.slice):
+                if isinstance(value, ast.Constant):
+                    yield str(value.value)
 
 
 def contracts_are_built_complete(house: House) -> Iterator[str]:
@@ -365,6 +435,7 @@ RULES: Final = _named(
         public_names_are_spelled_without_underscore,
         labels_and_subjects_live_in_contracts,
         no_two_services_define_the_same_string,
+        no_two_services_spell_the_same_word,
         contracts_are_built_complete,
         the_bus_handles_bodies_that_cannot_be_read,
         the_bus_keeps_leases,

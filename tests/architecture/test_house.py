@@ -5,7 +5,8 @@ from typing import Final
 
 import pytest
 
-from tests.architecture.rules import RULES
+from tests.architecture.exceptions import WORDS_OF_OTHERS
+from tests.architecture.rules import RULES, words_in_two_services
 from tests.architecture.sources import House, Source, house
 
 
@@ -110,6 +111,58 @@ PLANTED: Final[dict[str, tuple[str, Sequence[Source], str]]] = {
         ],
         "'ReleaseRefused' is defined in services/quota/a.py:1 and in services/patcher/b.py:1",
     ),
+    "a service spells out a label of another project": (
+        "labels_and_subjects_live_in_contracts",
+        [file("services/quota/a.py", 'def f(x): return x["build.appstudio.redhat.com/task-type"]')],
+        "'build.appstudio.redhat.com/task-type' belongs to shared/contracts",
+    ),
+    "a service spells out the domain of labels": (
+        "labels_and_subjects_live_in_contracts",
+        [file("services/quota/a.py", 'def f(x): return f"build.appstudio.redhat.com/{x}"')],
+        "'build.appstudio.redhat.com/' belongs to shared/contracts",
+    ),
+    "two services spell one reason, in a call and in a set": (
+        "no_two_services_spell_the_same_word",
+        [
+            file("services/quota/a.py", 'def f(evict):\n    evict("PodsReadyTimeout")'),
+            file("services/patcher/b.py", 'BACKOFF = frozenset({"PodsReadyTimeout"})'),
+        ],
+        "'PodsReadyTimeout' is spelled in services/quota/a.py:2 and in services/patcher/b.py:1",
+    ),
+    "two services spell one key, in a dict and in a comparison": (
+        "no_two_services_spell_the_same_word",
+        [
+            file("services/provisioner/a.py", 'def f(): return {"otp-ca": ""}'),
+            file("services/patcher/b.py", 'def f(key): return key == "otp-ca"'),
+        ],
+        "'otp-ca' is spelled in",
+    ),
+    "two services spell one attribute": (
+        "no_two_services_spell_the_same_word",
+        [
+            file("services/tracer/a.py", 'def f(x): x["k8s.cluster.name"] = ""'),
+            file("services/patcher/b.py", 'def f(x): x["k8s.cluster.name"] = ""'),
+        ],
+        "'k8s.cluster.name' is spelled in",
+    ),
+    "a service spells what contracts spell": (
+        "no_two_services_spell_the_same_word",
+        [
+            file("services/quota/a.py", 'def f(x): return x == "ReleaseRefused"'),
+            file("shared/contracts/b.py", 'REFUSED = "ReleaseRefused"'),
+        ],
+        "'ReleaseRefused' is spelled in",
+    ),
+    "the simulator spells a label of a service": (
+        "no_two_services_spell_the_same_word",
+        [
+            file(
+                "services/simulator/behaviour/a.py", 'def f(x): return x["app.kubernetes.io/name"]'
+            ),
+            file("services/ctl/b.py", 'def f(x): return x["app.kubernetes.io/name"]'),
+        ],
+        "'app.kubernetes.io/name' is spelled in",
+    ),
     "a service derives one message from another": (
         "contracts_are_built_complete",
         [file("services/quota/a.py", 'x = y.model_copy(update={"term": 1})')],
@@ -157,6 +210,20 @@ def test_planted_breach_is_found(case: str) -> None:
 
 def test_every_rule_has_a_planted_breach() -> None:
     assert {rule for rule, _, _ in PLANTED.values()} == set(RULES)
+
+
+def test_every_exception_is_needed() -> None:
+    """A word that only one spells needs none, and would hide the next one."""
+    assert set().union(*WORDS_OF_OTHERS.values()) <= words_in_two_services(house()).keys()
+
+
+def test_word_of_literal_type_may_be_spelled_twice() -> None:
+    files = [
+        file("shared/contracts/a.py", 'Search = Literal["TryNextFlavor"]'),
+        file("services/quota/b.py", 'def f(x: Search): return x == "TryNextFlavor"'),
+    ]
+
+    assert words_in_two_services(House(files)) == {}
 
 
 def test_used_and_plain_code_has_no_breach() -> None:
