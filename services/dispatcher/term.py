@@ -53,7 +53,7 @@ from shared.contracts.messages.spokes import (
 )
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
-from shared.contracts.subjects import observed_filter, synced_filter
+from shared.contracts.subjects import observed_filter, subject_filter, synced_filter
 from shared.integrations import INTEGRATIONS
 
 log = structlog.get_logger(__name__)
@@ -132,23 +132,27 @@ class Term:
 
     async def run(self) -> None:
         """Work until cancelled. Raises `BusError` if everything has to be read again."""
-        token = subjects.encode(self._cluster)
-        root = subjects.ROOT
         observed = [observed_filter(kind, self._cluster) for kind in _CONFIGURATION]
         observed.append(synced_filter())
-        dispatches = [f"{root}.dispatch.>", f"{root}.copy.>", f"{root}.home.{token}.>"]
-        spokes = [f"{root}.beat.>"]
-        spokes += [f"{root}.{what}.{token}.>" for what in ("spoke", "standing", "pair")]
+        dispatches = [
+            subject_filter("dispatch"),
+            subject_filter("copy"),
+            subject_filter("home", self._cluster),
+        ]
+        spokes = [subject_filter("beat")]
+        spokes += [subject_filter(what, self._cluster) for what in ("spoke", "standing", "pair")]
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 group.create_task(self._follow("OBSERVED", observed))
                 group.create_task(self._follow_jobs())
-                group.create_task(self._follow_admissions(f"{root}.admission.{token}.>"))
-                group.create_task(self._follow_workloads(f"{root}.workload.{token}.>"))
+                group.create_task(
+                    self._follow_admissions(subject_filter("admission", self._cluster))
+                )
+                group.create_task(self._follow_workloads(subject_filter("workload", self._cluster)))
                 group.create_task(self._follow_dispatches(dispatches))
                 for stream, filters in (
-                    ("CHECKS", [f"{root}.check.{token}.>"]),
+                    ("CHECKS", [subject_filter("check", self._cluster)]),
                     ("SPOKES", spokes),
                 ):
                     group.create_task(self._follow(stream, filters))

@@ -83,7 +83,6 @@ class WindowChecks:
 
     async def run(self) -> None:
         """Work until cancelled. Raises `BusError` if everything has to be read again."""
-        token, root = subjects.encode(self._cluster), subjects.ROOT
         async with asyncio.TaskGroup() as group:
             group.create_task(
                 follow(
@@ -101,7 +100,9 @@ class WindowChecks:
                     on_caught_up=partial(self._mark_read, "CHECKS"),
                 )
             )
-            group.create_task(self._follow_admissions(f"{root}.admission.{token}.>"))
+            group.create_task(
+                self._follow_admissions(subjects.subject_filter("admission", self._cluster))
+            )
             group.create_task(self._answer_all())
 
     async def _follow_admissions(self, filter_: str) -> None:

@@ -53,7 +53,12 @@ from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.hosts import HostState, PlatformOffer, PlatformState, SealKey
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.seal import is_public_key
-from shared.contracts.subjects import observed_filter, synced_filter
+from shared.contracts.subjects import (
+    observed_filter,
+    subject_filter,
+    subject_pattern,
+    synced_filter,
+)
 from shared.telemetry import probes
 
 log = structlog.get_logger(__name__)
@@ -139,9 +144,8 @@ class Term:
     # --- reading ---
 
     async def _follow_hosts(self) -> None:
-        token = subjects.encode(self._cluster)
         filters = [
-            f"{subjects.ROOT}.{kind}.{token}.*.*" for kind in ("host", "platform", "offer", "seal")
+            subject_pattern(kind, self._cluster) for kind in ("host", "platform", "offer", "seal")
         ]
         await follow(
             self._bus,
@@ -244,7 +248,7 @@ class Term:
         await follow(
             self._bus,
             {Admission: self._on_admission},
-            filters=[f"{subjects.ROOT}.admission.{subjects.encode(self._cluster)}.>"],
+            filters=[subject_filter("admission", self._cluster)],
             on_caught_up=lambda: self._caught_up("ADMISSIONS"),
         )
 

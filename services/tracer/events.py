@@ -6,13 +6,13 @@ from typing import Final
 
 from shared.bus.follow import read
 from shared.bus.port import Entry
-from shared.contracts import subjects
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
+from shared.contracts.subjects import message_sort
 
 LOGS: Final = ("WORKLOADS", "ADMISSIONS", "CHECKS", "DISPATCHES", "OUTCOMES")
 """All logs that are read. Of events that were stored at the same time, an earlier log's come first."""
@@ -84,7 +84,7 @@ class OrderEvent(TraceEvent):
 def read_event(log: str, entry: Entry) -> tuple[WorkloadRef, TraceEvent] | None:
     """Read an entry of any log but `WORKLOADS`; None if no trace needs it, or if it cannot be read."""
     match log:
-        case "ADMISSIONS" if entry.subject.startswith(f"{subjects.ROOT}.admission."):
+        case "ADMISSIONS" if message_sort(entry.subject) == "admission":
             admission = read(entry, Admission)
             return None if admission is None else (admission.ref, _decision(admission, entry))
         case "CHECKS" if (check := read(entry, CheckState)) is not None:
@@ -97,7 +97,7 @@ def read_event(log: str, entry: Entry) -> tuple[WorkloadRef, TraceEvent] | None:
                 log=log, sequence=entry.sequence, uid=outcome.uid, at=outcome.at, stored=entry.time,
                 action=outcome.action, result=outcome.result,
             )  # fmt: skip
-        case "DISPATCHES" if entry.subject.startswith(f"{subjects.ROOT}.dispatch."):
+        case "DISPATCHES" if message_sort(entry.subject) == "dispatch":
             order = read(entry, Dispatch)
             if order is None:
                 return None

@@ -349,7 +349,7 @@ class Term:
 
     async def _delete_orphaned_bodies(self, refs: frozenset[str]) -> None:
         """Delete large bodies without a message: a watcher died between storing and publishing."""
-        prefix = f"{subjects.ROOT}.observed.{subjects.encode(self._cluster)}."
+        prefix = subjects.subject_filter("observed", self._cluster).removesuffix(">")
         try:
             deleted = await self._bus.keep_bodies(
                 prefix, refs, older_than_seconds=BODY_ORPHAN_SECONDS

@@ -16,11 +16,11 @@ from shared.bus.stream_reader import Seen, StreamReader
 from shared.contracts.kube.ages import duration
 from shared.contracts.messages.admissions import HOLDING
 from shared.contracts.messages.outcomes import DeadLetter
-from shared.contracts.subjects import ROOT, decode, join
+from shared.contracts.subjects import decode, join, subject_filter
 from shared.runtime.command import CommandError, Exit
 
 HEADER: Final = ("NUMBER", "SERVICE", "ABOUT", "AGE", "TRIES", "REASON")
-LETTERS: Final = f"{ROOT}.dead.>"
+LETTERS: Final = subject_filter("dead")
 REASON_WIDTH: Final = 100
 
 _STREAM_OF: Final = {

@@ -17,7 +17,7 @@ from services.ctl.doctor.nodes import nodes
 from services.ctl.get.command import read
 from services.ctl.get.table import coloured, paint
 from shared.bus.stream_reader import JetStreamError, StreamReader
-from shared.contracts.subjects import ROOT, observed_filter, subject_filter, synced_filter
+from shared.contracts.subjects import observed_filter, subject_filter, synced_filter
 from shared.runtime.command import CommandError, Exit
 
 _INPUTS = (
@@ -70,7 +70,7 @@ async def examine(reader: StreamReader) -> list[Finding]:
     try:
         inputs = [*_INPUTS, *(("OBSERVED", observed_filter(kind)) for kind in KINDS)]
         snapshot = await read(reader, inputs)
-        letters = await reader.now("DEAD", f"{ROOT}.dead.>")
+        letters = await reader.now("DEAD", subject_filter("dead"))
     except JetStreamError:
         return found  # Without streams there is nothing else to examine.
     if not snapshot.synced:

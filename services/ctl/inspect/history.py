@@ -13,7 +13,7 @@ from shared.bus.stream_reader import Seen, StreamReader
 from shared.contracts.kube.ages import instant
 from shared.contracts.kube.conditions import conditions_of
 from shared.contracts.kube.kinds import TASK_RUN
-from shared.contracts.subjects import ROOT, observed_filter, subject_pattern
+from shared.contracts.subjects import observed_filter, subject_filter, subject_pattern
 from shared.runtime.command import CommandError, Exit
 
 Body = dict[str, Any]
@@ -30,7 +30,7 @@ BEGINNINGS: Final = ("WORKLOADS", "ADMISSIONS", "OUTCOMES")
 
 MADE_ROOM: Final = "for ended work, to make room"
 
-STARTS: Final = f"{ROOT}.history.>"
+STARTS: Final = subject_filter("history")
 
 _WHAT_OF_LOG: Final = {
     "OBSERVED": "observed",

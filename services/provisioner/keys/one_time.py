@@ -155,7 +155,7 @@ class OneTimeKeyStore:
             if now >= state.expires_at or state.state == "delivered":
                 expired.append((state, entry.sequence))
 
-        keys = f"{subjects.ROOT}.key.{subjects.encode(self._cluster)}.>"
+        keys = subjects.subject_filter("key", self._cluster)
         await recall(self._bus, {OneTimeKey: on_key}, filters=[keys])
         for state, sequence in expired:
             await self._end(state, sequence)
