@@ -53,6 +53,9 @@ WORDS_OF_OTHERS: Final[Mapping[str, frozenset[str]]] = {
         }
     ),
     "a program, and the usual name of a file of its": frozenset({"nats-server", "server.conf"}),
+    "reasons of events of a job, which say what was done to it": frozenset(
+        {"Stopped", "Suspended"}
+    ),
     "of a spoke that speaks another version, and of an Integration: two facts": frozenset(
         {"SchemaMismatch"}
     ),

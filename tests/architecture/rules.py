@@ -215,6 +215,9 @@ def labels_and_subjects_live_in_contracts(house: House) -> Iterator[str]:
                 continue
             if _WIRE_NAMES.match(text) or (not of_others and _DOMAIN_NAME.fullmatch(text)):
                 yield f"{file.path}:{node.lineno}: {text!r} belongs to {CONTRACTS}"
+        if file.inside("services"):
+            for line in file.lines(r"\bsubjects\.ROOT\b|subjects import .*\bROOT\b|^    ROOT,$"):
+                yield f"{file.path}:{line}: a subject is put together in {CONTRACTS}/subjects.py"
 
 
 def _is_bench(file: Source) -> bool:
@@ -253,6 +256,10 @@ _APART: Final = ("services/simulator", "services/reference")
 words of all: tests compare its tables with the code."""
 
 
+REASONS: Final = f"{CONTRACTS}/reasons.py"
+"""Its constants are words that two parties agree on, whatever they look like."""
+
+
 def no_two_services_spell_the_same_word(house: House) -> Iterator[str]:
     """A reason, key, name or label that two parties know is a name in code that both import."""
     excepted = set().union(*WORDS_OF_OTHERS.values())
@@ -274,6 +281,13 @@ def words_in_two_services(house: House) -> dict[str, list[str]]:
         for node in file.strings()
         if str(node.value).isalpha()
     }
+    reasons = {
+        str(node.value.value)
+        for file in house.code
+        if file.inside(REASONS)
+        for node in file.tree.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Constant)
+    }
     homes: dict[str, dict[str, str]] = defaultdict(dict)
     for file in house.code:
         if file.inside(*COMPARED_BY_TESTS) or _is_bench(file):
@@ -282,7 +296,9 @@ def words_in_two_services(house: House) -> dict[str, list[str]]:
             text = str(node.value)
             if file.inside(*_APART) and not _DOMAIN_NAME.fullmatch(text):
                 continue
-            if _WORD.fullmatch(text) and not _FIELD.match(text) and not _VERSIONS.search(text):
+            if text in reasons or (
+                _WORD.fullmatch(text) and not _FIELD.match(text) and not _VERSIONS.search(text)
+            ):
                 homes[text].setdefault(file.service, f"{file.path}:{node.lineno}")
     return {
         text: [*places.values()]

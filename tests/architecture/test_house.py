@@ -103,6 +103,11 @@ PLANTED: Final[dict[str, tuple[str, Sequence[Source], str]]] = {
         [file("services/quota/a.py", 'def f(c): return f"sluice.admission.{c}.>"')],
         "'sluice.admission.' belongs to shared/contracts",
     ),
+    "a service puts a subject together": (
+        "labels_and_subjects_live_in_contracts",
+        [file("services/quota/a.py", 'def f(c): return f"{subjects.ROOT}.admission.{c}.>"')],
+        "services/quota/a.py:1: a subject is put together",
+    ),
     "two services define one string": (
         "no_two_services_define_the_same_string",
         [
@@ -152,6 +157,14 @@ PLANTED: Final[dict[str, tuple[str, Sequence[Source], str]]] = {
             file("shared/contracts/b.py", 'REFUSED = "ReleaseRefused"'),
         ],
         "'ReleaseRefused' is spelled in",
+    ),
+    "a service spells a reason of one plain word": (
+        "no_two_services_spell_the_same_word",
+        [
+            file("services/console/a.py", 'def f(x): return x.reason == "Misconfigured"'),
+            file("shared/contracts/reasons.py", 'MISCONFIGURED: Final = "Misconfigured"'),
+        ],
+        "'Misconfigured' is spelled in",
     ),
     "the simulator spells a label of a service": (
         "no_two_services_spell_the_same_word",
