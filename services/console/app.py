@@ -25,7 +25,7 @@ from services.console.query_service import SIMULATION_LIMITS, QueryService
 from services.console.settings import ConsoleSettings
 from services.console.view import View
 from services.quota.queries.replica import ReadReplica
-from shared.bus.nats.answering.nats_service import MicroService
+from shared.bus.nats.answering.nats_service import NatsService
 from shared.bus.port import Bus
 from shared.kube.client import HttpKube
 from shared.runtime.certificates import CertificateFolder
@@ -52,7 +52,7 @@ class Console:
         *,
         bus: Bus,
         queries: QueryService,
-        service: MicroService,
+        service: NatsService,
         listening: Callable[[], bool],
         pages: PageService,
     ) -> None:

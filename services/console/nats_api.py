@@ -20,7 +20,7 @@ from services.console.documents import (
 )
 from services.console.query_service import QueryService
 from services.console.status_error import ConsoleRule, StatusError
-from shared.bus.nats.answering.nats_service import Endpoint, MicroService
+from shared.bus.nats.answering.nats_service import Endpoint, NatsService
 from shared.bus.port import AnswerError
 from shared.contracts.subjects import rpc_subject
 
@@ -63,7 +63,7 @@ class _Simulate(_Question):
 Q = TypeVar("Q", bound=_Question)
 
 
-def console_service(queries: QueryService, *, version: str, started: datetime) -> MicroService:
+def console_service(queries: QueryService, *, version: str, started: datetime) -> NatsService:
     """The service with its four endpoints. It answers once it is served."""
 
     async def pending(question: _Pending) -> Document:
@@ -85,7 +85,7 @@ def console_service(queries: QueryService, *, version: str, started: datetime) -
     async def simulate(question: _Simulate) -> Document:
         return await queries.simulate(await queries.authenticate(question.token), question.change)
 
-    return MicroService(
+    return NatsService(
         name=SERVICE,
         version=version,
         description="Tells who waits in Sluicegate's queues, why, and what would be if.",

@@ -8,19 +8,19 @@ from shared.contracts.kube.ages import duration
 from shared.contracts.kube.names import ORIGIN
 
 Body = dict[str, Any]
-Telling = Callable[[Body], str]
+Describe = Callable[[Body], str]
 
 
 def story(events: Iterable[tuple[datetime, str, Body]]) -> Iterator[str]:
     """A line for each event that changes how the workload stands, as a command prints it."""
     first: datetime | None = None
-    for at, _, text in told(events):
+    for at, _, text in descriptions(events):
         first = first or at
         since = f"+{duration((at - first).total_seconds())}"
         yield f"{at.isoformat(sep=' ', timespec='seconds')}  {since:<7}  {text}"
 
 
-def told(
+def descriptions(
     events: Iterable[tuple[datetime, str, Body]],
 ) -> Iterator[tuple[datetime, str, str]]:
     """Time, kind and words of each event that changes how the workload stands.
@@ -33,7 +33,7 @@ def told(
         cluster = str(body.get("cluster") or "")
         if what == "workload" and _is_copy(body):
             spokes.add(cluster)
-        text = _TELLINGS.get(what, _nothing)(body)
+        text = _DESCRIPTIONS.get(what, _nothing)(body)
         about = (what, cluster, str(body.get("check") or body.get("name") or ""))
         if not text or last.get(about) == text:
             continue
@@ -130,7 +130,7 @@ def _host(body: Body) -> str:
     return with_message(text, body)
 
 
-_TELLINGS: Final[dict[str, Telling]] = {
+_DESCRIPTIONS: Final[dict[str, Describe]] = {
     "workload": _workload,
     "admission": _admission,
     "check": _check,

@@ -20,7 +20,7 @@ from services.patcher.coscheduling.reconciler import CoschedulingReconciler
 from services.patcher.handlers import Handlers
 from services.patcher.jobs.controller import JobController
 from services.patcher.jobs.gated import GateFinalizers
-from services.patcher.jobs.group_upkeep import GroupUpkeep
+from services.patcher.jobs.group_cleanup import GroupCleanup
 from services.patcher.jobs.groups import GroupController
 from services.patcher.jobs.outcomes import Outcomes
 from services.patcher.jobs.recreation import Recreation
@@ -301,19 +301,19 @@ def _reasons(parts: _Dependencies) -> WaitingReasons:
 def _groups(parts: _Dependencies) -> tuple[GroupController, tuple[Loop, ...]]:
     """Build what deals with objects behind a gate; return what deals with groups of them, and the loops."""
     cache, writer, events = parts.cache, parts.writer, parts.events
-    upkeep = GroupUpkeep(writer=writer, cache=cache, events=events, load=parts.load)
-    gates = GateFinalizers(writer=writer, cache=cache, load=parts.load, groups=upkeep)
+    cleanup = GroupCleanup(writer=writer, cache=cache, events=events, load=parts.load)
+    gates = GateFinalizers(writer=writer, cache=cache, load=parts.load, groups=cleanup)
     groups = GroupController(
         cache=cache,
         kube=parts.kube,
         writer=writer,
         events=events,
-        upkeep=upkeep,
+        cleanup=cleanup,
         now=parts.now,
         not_seen_seconds=parts.settings.not_seen_seconds,
         transformed=parts.configuration.resources.transformed,
     )
-    return groups, (gates.run, upkeep.run)
+    return groups, (gates.run, cleanup.run)
 
 
 def _machines(parts: _Dependencies, seal_keys: SealKeyStore) -> MachineSecrets:

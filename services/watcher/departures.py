@@ -67,7 +67,7 @@ class _Departure:
 
 
 @dataclass(slots=True)
-class _Look:
+class _NextPoll:
     """When the pods of a namespace are listed next."""
 
     at: float = 0.0
@@ -122,7 +122,7 @@ class Departures:
         self._pod_names: dict[str, frozenset[str]] = {}
         """Uid of each of these jobs to the names of pods that its status has told."""
 
-        self._looks: dict[str, _Look] = {}
+        self._polls: dict[str, _NextPoll] = {}
         """By namespace in which something departs."""
 
         self._looked: dict[str, float] = {}
@@ -274,7 +274,7 @@ class Departures:
 
     def _look_soon(self, namespace: str) -> None:
         """Look soon, but no sooner than a pause after the last look: one list serves all that end in it."""
-        self._looks[namespace] = _Look(at=self._looked.get(namespace, 0.0) + POLL_SECONDS)
+        self._polls[namespace] = _NextPoll(at=self._looked.get(namespace, 0.0) + POLL_SECONDS)
         self._wake.set()
 
     async def _set_apart(self) -> None:
@@ -388,19 +388,19 @@ class Departures:
         """List the pods of each namespace whose turn it is; return the seconds to the next one's turn."""
         loop = asyncio.get_running_loop()
         for namespace in self._places():
-            look = self._looks.setdefault(namespace, _Look())
-            if look.at > loop.time():
+            poll = self._polls.setdefault(namespace, _NextPoll())
+            if poll.at > loop.time():
                 continue
             has_ended = await self._look(namespace)
             self._looked[namespace] = loop.time()
-            look.pause = POLL_SECONDS if has_ended else look.pause * 2
-            look.at = loop.time() + min(look.pause, POLL_SECONDS_MAX)
-        self._looks = {
-            place: self._looks[place] for place in self._places() if place in self._looks
+            poll.pause = POLL_SECONDS if has_ended else poll.pause * 2
+            poll.at = loop.time() + min(poll.pause, POLL_SECONDS_MAX)
+        self._polls = {
+            place: self._polls[place] for place in self._places() if place in self._polls
         }
         recent = loop.time() - POLL_SECONDS
         self._looked = {place: at for place, at in self._looked.items() if at > recent}
-        turns = [look.at for look in self._looks.values()]
+        turns = [poll.at for poll in self._polls.values()]
         return max(0.0, min(turns) - loop.time()) if turns else None
 
     def _places(self) -> list[str]:

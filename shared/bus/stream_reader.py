@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from shared.bus.direct_look import DirectLook, SilentError, StreamReaderError, parse_block
+from shared.bus.direct_read import DirectRead, SilentError, StreamReaderError, parse_block
 from shared.bus.nats.tls import refuse_plain_text
 from shared.settings.access import OPEN, Access, denial, user_of
 
@@ -195,19 +195,19 @@ class StreamReader:
         """Yield existing messages, None, then new ones. Raises `SilentError` when the server is gone."""
         caught_up = False
         await self.call(f"STREAM.INFO.{stream}")  # Raises if there is no such stream.
-        look = DirectLook(self._nc, stream, filters, since=since, denial=self._errors.denial)
+        direct = DirectRead(self._nc, stream, filters, since=since, denial=self._errors.denial)
         try:
             while True:
-                for message in await look.more():
+                for message in await direct.more():
                     yield _seen(message)
-                if look.pending:
+                if direct.pending:
                     continue
                 if not caught_up:
                     caught_up = True
                     yield None
                 await asyncio.sleep(POLL_SECONDS)
         finally:
-            await look.close()
+            await direct.close()
 
 
 def _seen(message: "Msg") -> Seen:

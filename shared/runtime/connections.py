@@ -1,7 +1,7 @@
 """Limits what connections may cost before an application sees them: their number, and their slowness.
 
 uvicorn has no deadline for a TLS handshake or for headers, and its limit on concurrency refuses whoever comes
-last. Here each accepted socket has a place, and where places are short, the address that holds most of them
+last. Here each accepted socket has a slot, and where slots are short, the address that holds most of them
 loses one on which the server waits for its client.
 """
 
@@ -113,30 +113,30 @@ class ConnectionLimits:
     """Called with the rule for each connection that is closed by these limits."""
 
 
-class _Place:
+class _Slot:
     """One open connection."""
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.busy = False
-        """A request is under way, is here whole, and its client reads. Only other places are taken away."""
+        """A request is under way, is here whole, and its client reads. Only other slots are taken away."""
 
         self.close: Callable[[], object] = lambda: None
 
 
-class _Places:
+class _Slots:
     """The open connections of a listener, the oldest first."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self._limits = limits
-        self._open: dict[_Place, None] = {}
+        self._open: dict[_Slot, None] = {}
         self._of: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def enter(self, address: str) -> _Place | None:
-        """Return a place for a new connection; None if there is none, even after others lost theirs."""
+    def enter(self, address: str) -> _Slot | None:
+        """Return a slot for a new connection; None if there is none, even after others lost theirs."""
         most = self._limits.per_address_max
         has_room = True
         if most is not None and self._of[address] >= most:
@@ -145,36 +145,36 @@ class _Places:
             has_room = self._evict(self._idle_of_heavier(address) or self._idle(address))
         if not has_room:
             return None
-        place = _Place(address)
-        self._open[place] = None
+        slot = _Slot(address)
+        self._open[slot] = None
         self._of[address] += 1
-        return place
+        return slot
 
-    def leave(self, place: _Place) -> None:
-        """Give a place back. May be repeated."""
-        if place in self._open:
-            del self._open[place]
-            self._of[place.address] -= 1
-            if not self._of[place.address]:
-                del self._of[place.address]
+    def leave(self, slot: _Slot) -> None:
+        """Give a slot back. May be repeated."""
+        if slot in self._open:
+            del self._open[slot]
+            self._of[slot.address] -= 1
+            if not self._of[slot.address]:
+                del self._of[slot.address]
 
-    def _idle(self, address: str) -> _Place | None:
+    def _idle(self, address: str) -> _Slot | None:
         """The oldest connection of `address` of which the server waits for its client."""
-        own = (place for place in self._open if place.address == address and not place.busy)
+        own = (slot for slot in self._open if slot.address == address and not slot.busy)
         return next(own, None)
 
-    def _idle_of_heavier(self, address: str) -> _Place | None:
+    def _idle_of_heavier(self, address: str) -> _Slot | None:
         """The same of the address that has most of them, if it has more than `address`."""
-        idle = (place for place in self._open if not place.busy)
-        found = max(idle, key=lambda place: self._of[place.address], default=None)
+        idle = (slot for slot in self._open if not slot.busy)
+        found = max(idle, key=lambda slot: self._of[slot.address], default=None)
         return found if found and self._of[found.address] > self._of[address] else None
 
-    def _evict(self, place: _Place | None) -> bool:
-        if place is None:
+    def _evict(self, slot: _Slot | None) -> bool:
+        if slot is None:
             return False
-        self.leave(place)
+        self.leave(slot)
         self._limits.on_refused(ConnectionRule.TOO_MANY)
-        place.close()
+        slot.close()
         return True
 
 
@@ -203,8 +203,8 @@ class LimitedProtocol(H11Protocol):
     """One connection with deadlines."""
 
     limits: ConnectionLimits = ConnectionLimits()
-    place: _Place | None = None
-    places: _Places | None = None
+    slot: _Slot | None = None
+    slots: _Slots | None = None
     before_data: Callable[[], None] = staticmethod(lambda: None)
     _timer: asyncio.TimerHandle | None = None
     _client_timer: asyncio.TimerHandle | None = None
@@ -223,8 +223,8 @@ class LimitedProtocol(H11Protocol):
         transport.set_write_buffer_limits(UNREAD_BYTES_MAX, 0)
         if shown := transport.get_extra_info("peercert"):
             self.app_state = {**self.app_state, CLIENT_NAME: _common_name(shown)}
-        if self.place is not None:
-            self.place.close = transport.abort
+        if self.slot is not None:
+            self.slot.close = transport.abort
         self._arm(self.limits.header_seconds, ConnectionRule.HEADERS)
 
     def data_received(self, data: bytes) -> None:
@@ -268,10 +268,10 @@ class LimitedProtocol(H11Protocol):
         self._look()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Give the place back."""
+        """Give the slot back."""
         self._disarm()
-        if self.places is not None and self.place is not None:
-            self.places.leave(self.place)
+        if self.slots is not None and self.slot is not None:
+            self.slots.leave(self.slot)
         super().connection_lost(exc)
         if self._client_timer is not None:
             self._client_timer.cancel()
@@ -281,9 +281,9 @@ class LimitedProtocol(H11Protocol):
         cycle: Any = self.cycle  # None until the first request.
         began = not self._under_way
         self._under_way = cycle is not None and not cycle.response_complete
-        if self.place is not None:
+        if self.slot is not None:
             sending = self.conn.their_state is h11.SEND_BODY
-            self.place.busy = self._under_way and not (sending or self.flow.write_paused)
+            self.slot.busy = self._under_way and not (sending or self.flow.write_paused)
         self._look_at_client()
         if self.transport.is_closing():
             return
@@ -334,7 +334,7 @@ class LimitedServer(SleepingServer):
     def __init__(self, config: uvicorn.Config, limits: ConnectionLimits) -> None:
         super().__init__(config)
         self._limits = limits
-        self._places = _Places(limits)
+        self._slots = _Slots(limits)
         self._listening: set[socket.socket] = set()
         self._handshakes: set[asyncio.Task[bool]] = set()
         self._dated = -1
@@ -342,7 +342,7 @@ class LimitedServer(SleepingServer):
     @property
     def connections(self) -> int:
         """The number of open connections, those in a handshake included."""
-        return len(self._places)
+        return len(self._slots)
 
     def renew_date(self) -> None:
         """Let answers have the date of now. Called for what clients send, not by a clock."""
@@ -391,20 +391,20 @@ class LimitedServer(SleepingServer):
             loop.call_later(PAUSE_SECONDS, self._listen, listening)
             return
         accepted.setblocking(False)
-        place = self._places.enter(str(peer[0]))
-        if place is None:
+        slot = self._slots.enter(str(peer[0]))
+        if slot is None:
             self._limits.on_refused(ConnectionRule.TOO_MANY)
             accepted.close()
             return
         with contextlib.suppress(OSError):
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        task = asyncio.create_task(self._open(place, accepted))
-        place.close = task.cancel
+        task = asyncio.create_task(self._open(slot, accepted))
+        slot.close = task.cancel
         self._handshakes.add(task)
-        task.add_done_callback(partial(self._end_handshake, place, accepted))
+        task.add_done_callback(partial(self._end_handshake, slot, accepted))
 
     def _end_handshake(
-        self, place: _Place, accepted: socket.socket, task: asyncio.Task[bool]
+        self, slot: _Slot, accepted: socket.socket, task: asyncio.Task[bool]
     ) -> None:
         """Close what was not opened: a task that is cancelled at once has not even begun."""
         self._handshakes.discard(task)
@@ -412,10 +412,10 @@ class LimitedServer(SleepingServer):
         if error is not None:
             log.error("cannot open a connection", exc_info=error)
         if task.cancelled() or error is not None or not task.result():
-            self._places.leave(place)
+            self._slots.leave(slot)
             accepted.close()
 
-    async def _open(self, place: _Place, accepted: socket.socket) -> bool:
+    async def _open(self, slot: _Slot, accepted: socket.socket) -> bool:
         """Let the client shake hands, and return whether it did. Nobody else waits for a slow one."""
 
         def protocol() -> LimitedProtocol:
@@ -427,7 +427,7 @@ class LimitedServer(SleepingServer):
                     app_state=self.lifespan.state,
                 ),
             )
-            made.limits, made.place, made.places = self._limits, place, self._places
+            made.limits, made.slot, made.slots = self._limits, slot, self._slots
             made.before_data = self.renew_date
             return made
 

@@ -8,7 +8,13 @@ from itertools import count
 from typing import Final
 
 from tests.architecture.exceptions import COMPARED_BY_TESTS, LABELS_OF_OTHERS, WORDS_OF_OTHERS
-from tests.architecture.names import BANNED_CLASSES, BANNED_MODULES
+from tests.architecture.names import (
+    BANNED_CLASSES,
+    BANNED_MODULES,
+    METAPHORS,
+    METAPHORS_OF_CODE,
+    SHOWN,
+)
 from tests.architecture.sources import House, Source
 
 Rule = Callable[[House], Iterator[str]]
@@ -153,6 +159,31 @@ def names_are_plain(house: House) -> Iterator[str]:
                 and function.name == "take"
             ):
                 yield f"{file.path}:{function.lineno}: say what `take` does (observe, apply, ingest, …)"
+
+
+def no_room_has_a_metaphor(house: House) -> Iterator[str]:
+    """What a word says nothing about here, it says nothing about in another room, nor in a longer name."""
+    for files, metaphors in (
+        (house.code, METAPHORS | METAPHORS_OF_CODE),
+        (house.tests, METAPHORS),
+    ):
+        for file in files:
+            for where, name in _names_of_concepts(file):
+                for word in () if name in SHOWN else _words(name):
+                    if (plain := metaphors.get(word)) is not None:
+                        yield f"{where}: {name}: {word}: say {plain}"
+
+
+def _names_of_concepts(file: Source) -> Iterator[tuple[str, str]]:
+    """The module and its classes, each with where it is."""
+    yield file.path, file.parts[-1].removesuffix(".py")
+    for node in _classes(file):
+        yield f"{file.path}:{node.lineno}", node.name
+
+
+def _words(name: str) -> list[str]:
+    """The words of a name in snake_case or CamelCase, in lower case."""
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
 
 
 def a_service_uses_a_class_name_once(house: House) -> Iterator[str]:
@@ -447,6 +478,7 @@ RULES: Final = _named(
         packages_say_what_goes_on_inside,
         test_files_are_short,
         names_are_plain,
+        no_room_has_a_metaphor,
         a_service_uses_a_class_name_once,
         public_names_are_spelled_without_underscore,
         labels_and_subjects_live_in_contracts,

@@ -75,6 +75,31 @@ PLANTED: Final[dict[str, tuple[str, Sequence[Source], str]]] = {
         [file("services/provisioner/x.py", "class _Usher: ...")],
         "call class _Usher HostAccessController",
     ),
+    "a metaphor of the bus is a class of it again": (
+        "no_room_has_a_metaphor",
+        [file("shared/bus/x.py", "class _Gathering: ...")],
+        "shared/bus/x.py:1: _Gathering: gathering: say io_batching",
+    ),
+    "a metaphor of the provisioner is part of a module of the patcher": (
+        "no_room_has_a_metaphor",
+        [file("services/patcher/jobs/group_upkeep.py")],
+        "group_upkeep: upkeep: say maintenance, or cleanup",
+    ),
+    "a metaphor is part of a class name": (
+        "no_room_has_a_metaphor",
+        [file("services/patcher/x.py", "class GroupUpkeep: ...")],
+        "services/patcher/x.py:1: GroupUpkeep: upkeep",
+    ),
+    "a metaphor of quota is a class of the console": (
+        "no_room_has_a_metaphor",
+        [file("services/console/x.py", "class _Past: ...")],
+        "_Past: past: say history",
+    ),
+    "a metaphor is a module of tests": (
+        "no_room_has_a_metaphor",
+        [file("tests/unit/bus/test_gathering.py")],
+        "test_gathering: gathering",
+    ),
     "a method is called take": (
         "names_are_plain",
         [file("services/quota/x.py", "class Store:\n    def take(self): ...")],

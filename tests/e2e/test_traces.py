@@ -53,7 +53,7 @@ AUTHOR: Final = Context(trace_id=0x0AF7651916CD43DD8448EB211C80319C, span_id=0xB
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class TracedRun:
     """A run as it was created, and the trace that the collector got of it."""
 
     created: Object
@@ -168,55 +168,55 @@ async def story(kube: HttpKube, tmp_path: Path, collector: Receiver) -> list[Obj
     return [*created]
 
 
-def told_of(created: list[Object], collector: Receiver) -> dict[str, Told]:
+def traces_of(created: list[Object], collector: Receiver) -> dict[str, TracedRun]:
     """The trace of each run: all of it, once the processes have sent what they had and ended."""
-    told = {}
+    traced = {}
     for one in created:
         ids = parse_traceparent(one["metadata"]["annotations"][TRACEPARENT_ANNOTATION])
         assert ids is not None
         spans = [span for span in collector.spans() if span.context.trace_id == ids[0]]
-        told[one["metadata"]["name"]] = Told(created=one, spans=spans)
-    return told
+        traced[one["metadata"]["name"]] = TracedRun(created=one, spans=spans)
+    return traced
 
 
 async def test_workload_is_one_trace_from_its_submission_to_its_end(tmp_path: Path) -> None:
     with receiver() as collector:
         async with dev(tmp_path, collector) as kube:
             created = await story(kube, tmp_path, collector)
-        told = told_of(created, collector)
+        traced = traces_of(created, collector)
         batches = [span for span in collector.spans() if span.name == f"publish {ADMISSION}"]
         assert collector.paths == {"/v1/traces"}
         assert {complaint for span in collector.spans() for complaint in broken(span)} == set()
-    for name, one in told.items():
+    for name, one in traced.items():
         check_whole(one, name)
         check_told_of(one, PAGE.read_text())
         check_batches(one, batches)
-    check_joined(told)
-    check_waited([told[name] for name in HERE])
-    check_away(told["away"])
+    check_joined(traced)
+    check_waited([traced[name] for name in HERE])
+    check_away(traced["away"])
 
 
-def check_whole(told: Told, name: str) -> None:
+def check_whole(traced: TracedRun, name: str) -> None:
     """From the webhook to the end, over the death of whoever had a part in it: one tree without a gap."""
-    known = {span.context for span in told.spans}
-    assert [span for span in told.spans if span.parent not in known] == [told.root], str(told)
-    assert told.root.name == "RUN build"
-    assert told.root.attributes["cicd.pipeline.result"] == "success"
-    assert told.root.attributes["sluicegate.job"] == name
-    covered = coverage(told.spans, told.root.start, told.root.end)
-    assert covered >= COVERED, f"{name}: {covered:.1%}\n{told}"
-    services = {span.service for span in told.spans}
+    known = {span.context for span in traced.spans}
+    assert [span for span in traced.spans if span.parent not in known] == [traced.root], str(traced)
+    assert traced.root.name == "RUN build"
+    assert traced.root.attributes["cicd.pipeline.result"] == "success"
+    assert traced.root.attributes["sluicegate.job"] == name
+    covered = coverage(traced.spans, traced.root.start, traced.root.end)
+    assert covered >= COVERED, f"{name}: {covered:.1%}\n{traced}"
+    services = {span.service for span in traced.spans}
     needed = {"classifier", "quota", "patcher", "cluster", "sluicegate"}
-    if any(s.name == f"process {ADMISSION}" and s.end >= told.root.end for s in told.spans):
+    if any(s.name == f"process {ADMISSION}" and s.end >= traced.root.end for s in traced.spans):
         # The patcher was killed before it told of the release, and told of it after the end.
         needed -= {"cluster"}
-    assert services >= needed, str(told)
-    assert "POST /mutate" in {span.name for span in told.spans}, str(told)
+    assert services >= needed, str(traced)
+    assert "POST /mutate" in {span.name for span in traced.spans}, str(traced)
 
 
-def check_told_of(told: Told, page: str) -> None:
+def check_told_of(traced: TracedRun, page: str) -> None:
     """The how-to says what each span means."""
-    for span in told.spans:
+    for span in traced.spans:
         name = re.sub(r"\.\{.*", ".…", span.name)
         for general in (r"(wait AdmissionCheck) \w+", r"(RUN) \w+", r"(wait|stop) \w+"):
             if f"`{name}`" not in page:
@@ -224,21 +224,21 @@ def check_told_of(told: Told, page: str) -> None:
         assert f"`{name}" in page, f"{PAGE.name} does not tell of {span.name}"
 
 
-def check_batches(told: Told, batches: list[Span]) -> None:
+def check_batches(traced: TracedRun, batches: list[Span]) -> None:
     """Decisions that were published together are linked with the step that published them."""
-    created = [span for span in told.spans if span.name == f"create {ADMISSION}"]
-    assert created, str(told)
+    created = [span for span in traced.spans if span.name == f"create {ADMISSION}"]
+    assert created, str(traced)
     for decision in created:
         (batch,) = [batch for batch in batches if decision.context in batch.links]
         assert batch.context in decision.links
         assert batch.attributes["messaging.batch.message_count"] >= len(batch.links)  # type: ignore[operator]
-    processed = [span for span in told.spans if span.name == f"process {ADMISSION}"]
+    processed = [span for span in traced.spans if span.name == f"process {ADMISSION}"]
     assert {link for span in processed for link in span.links} <= {span.context for span in created}
 
 
-def check_joined(told: dict[str, Told]) -> None:
+def check_joined(traced: dict[str, TracedRun]) -> None:
     """Tekton is told of the trace, or has told of it."""
-    first, third = told["first"], told["third"]
+    first, third = traced["first"], traced["third"]
     ours = first.annotations[TRACEPARENT_ANNOTATION]
     assert json.loads(first.annotations[TEKTON]) == {"traceparent": ours}
     assert first.root.parent is None
@@ -246,9 +246,9 @@ def check_joined(told: dict[str, Told]) -> None:
     assert {span.context.trace_id for span in third.spans} == {AUTHOR.trace_id}
 
 
-def check_waited(told: list[Told]) -> None:
+def check_waited(traced: list[TracedRun]) -> None:
     """Who ran last waited until the others had ended, for the one place that there is."""
-    *others, last = sorted(told, key=lambda one: one.root.end)
+    *others, last = sorted(traced, key=lambda one: one.root.end)
     waits = [span for span in leaves(last.spans) if "sluicegate.wait.reason" in span.attributes]
     for_quota = [
         span for span in waits if span.attributes["sluicegate.wait.reason"] == "WaitingForQuota"
@@ -257,12 +257,12 @@ def check_waited(told: list[Told]) -> None:
     assert all(span.name == f"wait {span.attributes['sluicegate.wait.reason']}" for span in waits)
 
 
-def check_away(told: Told) -> None:
+def check_away(traced: TracedRun) -> None:
     """It ran on the spoke, as a part of the same trace."""
-    (copy,) = [s for s in told.spans if s.name == "RUN build" and s.parent == told.root.context]
+    (copy,) = [s for s in traced.spans if s.name == "RUN build" and s.parent == traced.root.context]
     assert copy.attributes["k8s.cluster.name"] == "spoke-1"
-    there = {span.name: span for span in told.spans if span.parent == copy.context}
-    assert there.keys() >= {f"create {DISPATCH}", f"process {DISPATCH}", "run"}, str(told)
+    there = {span.name: span for span in traced.spans if span.parent == copy.context}
+    assert there.keys() >= {f"create {DISPATCH}", f"process {DISPATCH}", "run"}, str(traced)
     assert there[f"create {DISPATCH}"].kind is Kind.PRODUCER
-    at_home = {span.name for span in told.spans} - there.keys()
-    assert "wait AdmissionCheck elsewhere" in at_home, str(told)
+    at_home = {span.name for span in traced.spans} - there.keys()
+    assert "wait AdmissionCheck elsewhere" in at_home, str(traced)

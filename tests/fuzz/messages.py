@@ -9,7 +9,7 @@ from typing import Any, Final
 from hypothesis import strategies as st
 
 from shared.bus import headers
-from shared.bus.direct_look import parse_block
+from shared.bus.direct_read import parse_block
 from shared.bus.follow import dispatch
 from shared.bus.port import Entry
 from shared.contracts import subjects

@@ -19,7 +19,7 @@ from services.console.app import assemble
 from services.console.pages.service import PageService
 from services.console.settings import ConsoleSettings
 from services.ctl.dev.secure import Secured
-from shared.bus import direct_look
+from shared.bus import direct_read
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats.bus import NatsBus
 from shared.bus.port import CaughtUp
@@ -128,7 +128,7 @@ async def test_deployed_console_reads_what_its_pages_need(place: Place) -> None:
 async def test_long_log_is_read_in_parts_up_to_its_end(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(direct_look, "BATCH", 2)
+    monkeypatch.setattr(direct_read, "BATCH", 2)
     classifier = bus("classifier", place.running, place.secured)
     console = bus("console", place.running, place.secured)
     for one in (classifier, console):

@@ -23,7 +23,7 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-class Desk:
+class Stage:
     """A service that gives up while it is `broken`, and an operator's command line."""
 
     def __init__(self, url: str) -> None:
@@ -70,56 +70,56 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(server: EmbeddedServer) -> AsyncIterator[Desk]:
-    desk = Desk(server.url)
-    await desk.start()
-    yield desk
-    await desk.bus.stop()
+async def stage(server: EmbeddedServer) -> AsyncIterator[Stage]:
+    stage = Stage(server.url)
+    await stage.start()
+    yield stage
+    await stage.bus.stop()
 
 
-async def test_letter_is_listed_shown_retried_and_closed(desk: Desk) -> None:
-    assert "No dead letters" in (await desk.sluice("list")).stdout
-    await desk.given_up("a")
-    header, line = (await desk.sluice("list")).stdout.splitlines()
+async def test_letter_is_listed_shown_retried_and_closed(stage: Stage) -> None:
+    assert "No dead letters" in (await stage.sluice("list")).stdout
+    await stage.given_up("a")
+    header, line = (await stage.sluice("list")).stdout.splitlines()
     assert header.split()[:3] == ["NUMBER", "SERVICE", "ABOUT"]
     assert line.split()[1:5] == ["patcher", "workload", "hub", "team/a"]
-    assert line.endswith(desk.broken)
+    assert line.endswith(stage.broken)
 
-    again = await desk.sluice("retry", "team/a")
+    again = await stage.sluice("retry", "team/a")
     assert again.exit_code == Exit.FAILED
-    assert f"gave up again (try 2): {desk.broken}" in again.stdout
-    [letter] = await desk.letters()
+    assert f"gave up again (try 2): {stage.broken}" in again.stdout
+    [letter] = await stage.letters()
     assert (letter["tries"], letter["state"]) == (2, "open")
 
-    desk.broken = ""
-    done = await desk.sluice("retry", str(letter["number"]))
+    stage.broken = ""
+    done = await stage.sluice("retry", str(letter["number"]))
     assert (done.exit_code, done.stdout) == (0, "workload hub team/a: handled\n")
-    assert desk.handled == ["sluice.workload.hub.team.a"]
-    assert await desk.letters() == []
+    assert stage.handled == ["sluice.workload.hub.team.a"]
+    assert await stage.letters() == []
 
 
-async def test_shown_letter_says_what_quota_holds_and_what_to_do(desk: Desk) -> None:
-    await desk.given_up("a")
+async def test_shown_letter_says_what_quota_holds_and_what_to_do(stage: Stage) -> None:
+    await stage.given_up("a")
     decision = Admission(
         cluster="hub", namespace="team", name="a", uid="a", state="admitted", cluster_queue="cq",
         term=1, number=1, decided_at=now(),
     )  # fmt: skip
-    await desk.bus.publish(decision)
-    shown = (await desk.sluice("show", "team/a")).stdout
-    assert f"reason:    {desk.broken}" in shown
+    await stage.bus.publish(decision)
+    shown = (await stage.sluice("show", "team/a")).stdout
+    assert f"reason:    {stage.broken}" in shown
     assert "quota:     admitted in cq: it holds quota" in shown
     assert "`sluice dead retry 1`" in shown
 
 
-async def test_dropped_letters_are_gone_from_list_and_view(desk: Desk) -> None:
-    await desk.given_up("a", "b")
-    dropped = await desk.sluice("drop", "team/a")
+async def test_dropped_letters_are_gone_from_list_and_view(stage: Stage) -> None:
+    await stage.given_up("a", "b")
+    dropped = await stage.sluice("drop", "team/a")
     assert dropped.stdout == "workload hub team/a: dropped\n"
-    assert [letter["original_subject"] for letter in await desk.letters()] == [
+    assert [letter["original_subject"] for letter in await stage.letters()] == [
         "sluice.workload.hub.team.b"
     ]
-    await desk.sluice("drop", "--all")
-    assert await desk.letters() == []
+    await stage.sluice("drop", "--all")
+    assert await stage.letters() == []
 
 
 @pytest.mark.parametrize(
@@ -130,15 +130,17 @@ async def test_dropped_letters_are_gone_from_list_and_view(desk: Desk) -> None:
         (("drop", "7", "--all"), "--all: excludes LETTER"),
     ],
 )
-async def test_wrong_letter_is_named(desk: Desk, arguments: tuple[str, ...], problem: str) -> None:
-    found = await desk.sluice(*arguments)
+async def test_wrong_letter_is_named(
+    stage: Stage, arguments: tuple[str, ...], problem: str
+) -> None:
+    found = await stage.sluice(*arguments)
     assert isinstance(found.exception, CommandError)
     assert str(found.exception).startswith(problem)
 
 
-async def test_retry_without_the_service_says_that_nobody_answers(desk: Desk) -> None:
-    await desk.given_up("a")
-    await desk.bus.stop()
-    found = await desk.sluice("retry", "--all", "--wait-seconds", "0.2")
+async def test_retry_without_the_service_says_that_nobody_answers(stage: Stage) -> None:
+    await stage.given_up("a")
+    await stage.bus.stop()
+    found = await stage.sluice("retry", "--all", "--wait-seconds", "0.2")
     assert found.exit_code == Exit.FAILED
     assert "no answer yet from patcher of hub" in found.stdout

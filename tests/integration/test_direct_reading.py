@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import nats
 import pytest
 
-from shared.bus import direct_look
+from shared.bus import direct_read
 from shared.bus.admin.apply import apply
 from shared.bus.nats.bus import NatsBus
 from shared.bus.nats.direct import hints
@@ -27,7 +27,7 @@ def now() -> datetime:
 async def test_direct_reading_lists_follows_and_survives_a_restart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(direct_look, "BATCH", 2)  # Several batches for each filter.
+    monkeypatch.setattr(direct_read, "BATCH", 2)  # Several batches for each filter.
     async with nats_server() as server:
         writer, bus = (
             NatsBus(url=server.url, instance=name, consumers=name == "writer", now=now)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from services.console.pages.documents import Timeline, TimelineLine
-from services.history.story import told
+from services.history.story import descriptions
 from shared.bus.follow import skip_undecodable
 from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts.kube.names import ORIGIN
@@ -80,7 +80,7 @@ async def timeline(
     found = _of_workload(ref, found)
     bodies = [(entry.time, what, _visible(message, shows)) for entry, what, message in found]
     states = [m for _, _, m in found if isinstance(m, WorkloadState) and m.cluster == ref.cluster]
-    lines = [*_beginning(states), *told(bodies)]
+    lines = [*_beginning(states), *descriptions(bodies)]
     trace = _trace(message for _, _, message in found)
     return Timeline(
         cluster=ref.cluster,

@@ -64,7 +64,7 @@ class _Figures:
 
 
 @dataclass(slots=True)
-class _Past:
+class _LogReading:
     """One reading of the logs."""
 
     begin: datetime
@@ -98,7 +98,7 @@ class Trends:
     def __init__(self, *, bus: Bus, now: Callable[[], datetime]) -> None:
         self._bus = bus
         self._now = now
-        self._past: _Past | None = None
+        self._reading: _LogReading | None = None
         self.fresh_seconds = FRESH_SECONDS
         self._read_at = -1.0
         self._wanted = asyncio.Event()
@@ -109,20 +109,20 @@ class Trends:
         while True:
             await self._wanted.wait()
             self._wanted.clear()
-            past = self._past
-            if past is None:
+            reading = self._reading
+            if reading is None:
                 continue
             try:
-                await self._read(past)
+                await self._read(reading)
             except BusError as error:
                 log.warning("cannot read the logs for figures of the past", error=str(error))
-                self._past = None
+                self._reading = None
             finally:
                 self._told.set()
 
     def forget(self) -> None:
         """Drop what was read: nobody asks any more."""
-        self._past = None
+        self._reading = None
 
     async def trend(self, span: str, *, shows: Shows, wait_seconds: float) -> Trend:
         """The figures of a span, of the namespaces that the user may see.
@@ -132,8 +132,8 @@ class Trends:
         length, seconds = SPANS[span]
         now = self._now()
         loop = asyncio.get_running_loop()
-        if self._past is None or self._past.begin > now - length:
-            self._past = _Past(begin=now - length - timedelta(minutes=1))
+        if self._reading is None or self._reading.begin > now - length:
+            self._reading = _LogReading(begin=now - length - timedelta(minutes=1))
             self._read_at = -1.0
         if loop.time() - self._read_at >= self.fresh_seconds or self._read_at < 0:
             self._read_at = loop.time()
@@ -144,43 +144,43 @@ class Trends:
                 await self._told.wait()
         except TimeoutError:
             pass
-        return _answer(self._past, span, now, length, seconds, shows)
+        return _answer(self._reading, span, now, length, seconds, shows)
 
     # --- reading -----------------------------------------------------------------------------------
 
-    async def _read(self, past: _Past) -> None:
+    async def _read(self, reading: _LogReading) -> None:
         """Read both logs side by side, in the order of time, to their ends."""
         async with AsyncExitStack() as stack:
             logs = [
-                await stack.enter_async_context(aclosing(self._log(past, name, what)))
+                await stack.enter_async_context(aclosing(self._log(reading, name, what)))
                 for name, what in (("WORKLOADS", "workload"), ("ADMISSIONS", "admission"))
             ]
             # To find the first entries takes a dozen questions to each log.
             heads = list(await asyncio.gather(*(anext(entries, None) for entries in logs)))
             number = 0
-            while past is self._past and any(head is not None for head in heads):
+            while reading is self._reading and any(head is not None for head in heads):
                 at = min(
                     (n for n, head in enumerate(heads) if head is not None),
                     key=lambda n: heads[n].time,  # type: ignore[union-attr]
                 )
                 entry = heads[at]
                 assert entry is not None
-                skip_undecodable(lambda stream, e: _count(past, stream, e), _LOGS[at], entry)
-                past.next[_LOGS[at]] = entry.sequence + 1
-                past.until = entry.time
+                skip_undecodable(lambda stream, e: _count(reading, stream, e), _LOGS[at], entry)
+                reading.next[_LOGS[at]] = entry.sequence + 1
+                reading.until = entry.time
                 heads[at] = await anext(logs[at], None)
                 number += 1
                 if number % BATCH == 0:
                     await asyncio.sleep(0)
-        if past is self._past:
-            past.complete = True
-            _prune(past, self._now())
+        if reading is self._reading:
+            reading.complete = True
+            _prune(reading, self._now())
 
-    async def _log(self, past: _Past, name: str, what: str) -> AsyncGenerator[Entry]:
+    async def _log(self, reading: _LogReading, name: str, what: str) -> AsyncGenerator[Entry]:
         """The entries of a log that were not read, up to its end."""
-        if name not in past.next:
-            past.next[name] = await first_since(self._bus, name, past.begin)
-        start = past.next[name]
+        if name not in reading.next:
+            reading.next[name] = await first_since(self._bus, name, reading.begin)
+        start = reading.next[name]
         async with aclosing(self._bus.replay(name, subject_filter(what), start=start)) as items:
             async for item in items:
                 if isinstance(item, CaughtUp):
@@ -191,18 +191,18 @@ class Trends:
 _LOGS: Final = ("WORKLOADS", "ADMISSIONS")
 
 
-def _count(past: _Past, stream: str, entry: Entry) -> None:
+def _count(reading: _LogReading, stream: str, entry: Entry) -> None:
     if stream == "WORKLOADS":
         state = entry.read(WorkloadState)
         ended = state.phase in {"finished", "gone"}
-        _tell_copies(past, state, ended=ended)
+        _tell_copies(reading, state, ended=ended)
         if ended:
-            past.created.pop(state.uid, None)
-            past.last.pop(state.uid, None)
-        elif state.uid not in past.created:
-            past.created[state.uid] = state.created_at
-            if len(past.created) > WAITING_MAX:
-                del past.created[next(iter(past.created))]
+            reading.created.pop(state.uid, None)
+            reading.last.pop(state.uid, None)
+        elif state.uid not in reading.created:
+            reading.created[state.uid] = state.created_at
+            if len(reading.created) > WAITING_MAX:
+                del reading.created[next(iter(reading.created))]
         return
     admission = entry.read(Admission)
     if admission.state == "admitted":
@@ -211,13 +211,13 @@ def _count(past: _Past, stream: str, entry: Entry) -> None:
         at = admission.decided_at
     else:
         return
-    if admission.uid in past.copies:
+    if admission.uid in reading.copies:
         return
-    if past.last.get(admission.uid) == (admission.state, at):
+    if reading.last.get(admission.uid) == (admission.state, at):
         return
-    past.last[admission.uid] = (admission.state, at)
-    began = admission.queued_at or past.created.get(admission.uid)
-    for figures in _at(past, admission.namespace, at):
+    reading.last[admission.uid] = (admission.state, at)
+    began = admission.queued_at or reading.created.get(admission.uid)
+    for figures in _at(reading, admission.namespace, at):
         if admission.state == "evicted":
             figures.preempted += 1
             continue
@@ -227,28 +227,28 @@ def _count(past: _Past, stream: str, entry: Entry) -> None:
             figures.waits[admission.priority, round(log1p(wait) / _STEP)] += 1
 
 
-def _tell_copies(past: _Past, state: WorkloadState, *, ended: bool) -> None:
+def _tell_copies(reading: _LogReading, state: WorkloadState, *, ended: bool) -> None:
     """Note an original, or its copy: a hub writes the former first. Copies of a hub elsewhere count."""
     named = (state.namespace, state.name)
     if ORIGIN in state.labels:
-        if named in past.originals and not ended:
-            past.copies.add(state.uid)
+        if named in reading.originals and not ended:
+            reading.copies.add(state.uid)
         if state.phase == "gone":
-            past.copies.discard(state.uid)
+            reading.copies.discard(state.uid)
     elif ended:
-        past.originals.pop(named, None)
+        reading.originals.pop(named, None)
     else:
-        past.originals[named] = None
-        if len(past.originals) > WAITING_MAX:
-            del past.originals[next(iter(past.originals))]
+        reading.originals[named] = None
+        if len(reading.originals) > WAITING_MAX:
+            del reading.originals[next(iter(reading.originals))]
 
 
-def _at(past: _Past, namespace: str, at: datetime) -> list[_Figures]:
+def _at(reading: _LogReading, namespace: str, at: datetime) -> list[_Figures]:
     """The figures of each span that `at` belongs to."""
     return [
-        past.figures.setdefault((span, _point(at, seconds), namespace), _Figures())
+        reading.figures.setdefault((span, _point(at, seconds), namespace), _Figures())
         for span, (_, seconds) in SPANS.items()
-        if at >= past.begin
+        if at >= reading.begin
     ]
 
 
@@ -256,19 +256,24 @@ def _point(at: datetime, seconds: int) -> int:
     return int(at.timestamp()) // seconds
 
 
-def _prune(past: _Past, now: datetime) -> None:
+def _prune(reading: _LogReading, now: datetime) -> None:
     """Forget points that are older than their span."""
     first = {span: _point(now - length, seconds) for span, (length, seconds) in SPANS.items()}
-    for key in [key for key in past.figures if key[1] < first[key[0]]]:
-        del past.figures[key]
+    for key in [key for key in reading.figures if key[1] < first[key[0]]]:
+        del reading.figures[key]
 
 
 def _answer(
-    past: _Past | None, span: str, now: datetime, length: timedelta, seconds: int, shows: Shows
+    reading: _LogReading | None,
+    span: str,
+    now: datetime,
+    length: timedelta,
+    seconds: int,
+    shows: Shows,
 ) -> Trend:
     first, last = _point(now - length, seconds), _point(now, seconds)
     points = {number: _Figures() for number in range(first, last + 1)}
-    for (of, number, namespace), figures in ({} if past is None else past.figures).items():
+    for (of, number, namespace), figures in ({} if reading is None else reading.figures).items():
         if of == span and number in points and shows(namespace):
             point = points[number]
             point.admitted += figures.admitted
@@ -282,8 +287,8 @@ def _answer(
     return Trend(
         span=span,
         seconds=seconds,
-        complete=past is not None and past.complete,
-        read_until=None if past is None else past.until,
+        complete=reading is not None and reading.complete,
+        read_until=None if reading is None else reading.until,
         points=[
             TrendPoint(
                 at=datetime.fromtimestamp(number * seconds, tz=now.tzinfo),

@@ -10,7 +10,7 @@ from typing import Any, Final
 from services.ctl.connect.reader import open_reader, utc_now
 from services.ctl.get.clusters import refuse_unknown_cluster
 from services.ctl.inspect.preempted import preemptions
-from shared.bus.direct_look import StreamReaderError
+from shared.bus.direct_read import StreamReaderError
 from shared.bus.stream_reader import SilentError, StreamReader
 from shared.contracts import rpc
 from shared.contracts.kube import names

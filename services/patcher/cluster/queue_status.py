@@ -75,26 +75,26 @@ def _flavor(usage: FlavorUsage, queue: QueueStatus) -> dict[str, Any]:
     }
 
 
-def _place(told: Status) -> tuple[Kind, str | None]:
+def _place(message: Status) -> tuple[Kind, str | None]:
     """Kind and namespace of the object that a status is about."""
-    if isinstance(told, CohortShare):
+    if isinstance(message, CohortShare):
         return COHORT, None
-    return CLUSTER_QUEUE if told.kind == "ClusterQueue" else LOCAL_QUEUE, told.namespace
+    return CLUSTER_QUEUE if message.kind == "ClusterQueue" else LOCAL_QUEUE, message.namespace
 
 
-def _is_of(told: Status, obj: Body) -> bool:
-    return told.uid in {"", obj["metadata"]["uid"]}
+def _is_of(message: Status, obj: Body) -> bool:
+    return message.uid in {"", obj["metadata"]["uid"]}
 
 
-def _is_terminating(told: Status) -> bool:
-    return isinstance(told, QueueStatus) and told.reason == TERMINATING
+def _is_terminating(message: Status) -> bool:
+    return isinstance(message, QueueStatus) and message.reason == TERMINATING
 
 
-def _is_drained(told: Status, obj: Body) -> bool:
+def _is_drained(message: Status, obj: Body) -> bool:
     """True if quota has seen that a ClusterQueue is being deleted, and nothing holds quota in it."""
-    if not isinstance(told, QueueStatus) or "deletionTimestamp" not in obj["metadata"]:
+    if not isinstance(message, QueueStatus) or "deletionTimestamp" not in obj["metadata"]:
         return False
-    return _is_terminating(told) and told.kind == "ClusterQueue" and told.reserving == 0
+    return _is_terminating(message) and message.kind == "ClusterQueue" and message.reserving == 0
 
 
 class QueueStatusWriter:
@@ -134,39 +134,41 @@ class QueueStatusWriter:
             )
             group.create_task(drain(self._backlog, self._write, self._limiter, what="queue status"))
 
-    def _enqueue(self, told: Status, _entry: Entry) -> None:
-        self._backlog.put(told.subject, told)
+    def _enqueue(self, message: Status, _entry: Entry) -> None:
+        self._backlog.put(message.subject, message)
 
-    async def _write(self, _subject: str, told: Status) -> None:
+    async def _write(self, _subject: str, message: Status) -> None:
         """Write the status of one queue or cohort if it differs. Can be repeated."""
-        kind, namespace = _place(told)
-        obj = self._cache.object(kind, namespace, told.name)
+        kind, namespace = _place(message)
+        obj = self._cache.object(kind, namespace, message.name)
         try:
-            if obj is None or not _is_of(told, obj) or _is_terminating(told):
-                obj = await self._kube.get(kind, namespace, told.name)
-            if not _is_of(told, obj):
+            if obj is None or not _is_of(message, obj) or _is_terminating(message):
+                obj = await self._kube.get(kind, namespace, message.name)
+            if not _is_of(message, obj):
                 return  # Of an object that was deleted: quota publishes that of the present one.
-            if _is_drained(told, obj):
+            if _is_drained(message, obj):
                 await self._release(obj)
                 return
-            wanted = self._wanted(obj, told)
+            wanted = self._wanted(obj, message)
             status = status_of(obj)
             if all(status.get(key) == value for key, value in wanted.items()):
                 return
             patch = {"metadata": {"uid": obj["metadata"]["uid"]}, "status": wanted}
-            after = await self._kube.patch(kind, namespace, told.name, patch, subresource="status")
+            after = await self._kube.patch(
+                kind, namespace, message.name, patch, subresource="status"
+            )
         except NotFoundError:
             return  # It was deleted meanwhile.
         except ConflictError:
             # The cached object has another uid: the next attempt reads it from the API server.
-            self._cache.remove(kind, namespace, told.name)
+            self._cache.remove(kind, namespace, message.name)
             raise
         self._cache.store(kind, after)
 
-    def _wanted(self, obj: Body, told: Status) -> dict[str, Any]:
-        if isinstance(told, CohortShare):
-            return _cohort_status(told)
-        return queue_status(obj, told, at=self._now())
+    def _wanted(self, obj: Body, message: Status) -> dict[str, Any]:
+        if isinstance(message, CohortShare):
+            return _cohort_status(message)
+        return queue_status(obj, message, at=self._now())
 
     async def _release(self, obj: Body) -> None:
         """Remove the finalizer from a ClusterQueue that nobody uses any more."""

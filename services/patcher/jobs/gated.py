@@ -9,7 +9,7 @@ from services.patcher.cluster.cache import ObjectCache
 from services.patcher.cluster.pacing import Backlog, RateLimiter, WriteLoad, drain
 from services.patcher.cluster.patches import JsonPatch, remove_finalizer
 from services.patcher.cluster.writer import Writer
-from services.patcher.jobs.group_upkeep import GroupUpkeep
+from services.patcher.jobs.group_cleanup import GroupCleanup
 from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.conditions import (
     EXCEEDS_ADMISSION,
@@ -98,7 +98,7 @@ class GateFinalizers:
     """Removes the finalizers of objects that have ended or are being deleted."""
 
     def __init__(
-        self, *, writer: Writer, cache: ObjectCache, load: WriteLoad, groups: GroupUpkeep
+        self, *, writer: Writer, cache: ObjectCache, load: WriteLoad, groups: GroupCleanup
     ) -> None:
         self._writer = writer
         self._limiter = RateLimiter(PER_SECOND, burst=BURST, load=load)

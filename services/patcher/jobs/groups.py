@@ -14,7 +14,7 @@ from services.patcher.cluster.errors import is_transient_refusal
 from services.patcher.cluster.events import EventRecorder
 from services.patcher.cluster.writer import Writer
 from services.patcher.jobs.gated import mark_exceeding, mark_target
-from services.patcher.jobs.group_upkeep import GroupUpkeep, by_age, room_of, templates_of
+from services.patcher.jobs.group_cleanup import GroupCleanup, by_age, room_of, templates_of
 from services.patcher.jobs.stop_marks import (
     Check,
     check_not_stopped,
@@ -71,7 +71,7 @@ class GroupController:
     kube: Kube
     writer: Writer
     events: EventRecorder
-    upkeep: GroupUpkeep
+    cleanup: GroupCleanup
     now: Callable[[], datetime]
     not_seen_seconds: float
     transformed: frozenset[str] = frozenset()
@@ -105,7 +105,7 @@ class GroupController:
     def tend(self, state: WorkloadState) -> None:
         """Look whether finalizers of the group's objects are to go, or objects too many."""
         if state.owner is not None and state.owner.is_group:
-            self.upkeep.enqueue(state.owner.as_kind(), state.namespace, state.owner.name)
+            self.cleanup.enqueue(state.owner.as_kind(), state.namespace, state.owner.name)
 
     async def release(
         self,
@@ -145,7 +145,7 @@ class GroupController:
         if any(obj is not None and is_refused(obj, admission) for obj in cached):
             # One that came behind the refusal has no mark of it.
             return Released(refused=was_refused(f"group {group.name}"))
-        await self.upkeep.own(group, workload, [member for member, _ in targets])
+        await self.cleanup.own(group, workload, [member for member, _ in targets])
         newest, refused = 0, None
         steps = [
             partial(self._release_one, group, member, info, templates[info.name], admission, check)

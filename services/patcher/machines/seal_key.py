@@ -64,8 +64,10 @@ class SealKeyStore:
                 key = public_key_of(self._private_key)
                 message = SealKey(cluster=self._cluster, public_key=key, at=self._now())
                 # What nobody can read says no key: it is said again, in the place of that.
-                said = read(await self._bus.latest(SealKey.stream, message.subject), SealKey)
-                if said is None or said.public_key != key:
+                last_published = read(
+                    await self._bus.latest(SealKey.stream, message.subject), SealKey
+                )
+                if last_published is None or last_published.public_key != key:
                     await self._bus.publish(message)
                 break
             except (KubeError, BusError, ValueError) as error:

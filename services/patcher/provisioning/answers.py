@@ -79,21 +79,21 @@ def answer(
 ) -> Answer:
     """The answer of one check. `config`: its parameters; None if they are not there."""
     if config is None:
-        return Answer(state=_told(state, "Pending", INACTIVE))
+        return Answer(state=_with_state(state, "Pending", INACTIVE))
     if not needed:
         is_ready = state.get("state") == "Ready"
-        return Answer(state=state if is_ready else _told(state, "Ready", NOT_NEEDED))
+        return Answer(state=state if is_ready else _with_state(state, "Ready", NOT_NEEDED))
     request, attempt = _latest_request(workload, str(state.get("name")), config, owned)
     if request is None:
         retries = int(state.get("retryCount") or 0)
         waits = state.get("state") == "Pending"
         return Answer(state=state, next_attempt=retries + 1 if waits else None)
-    told = _of_request(workload, state, config, request, attempt)
+    new = _of_request(workload, state, config, request, attempt)
     is_over = is_true(request, "Failed") or (
         is_true(request, "BookingExpired") and not is_true(workload, ADMITTED)
     )
-    again = is_over and told.get("state") == "Pending"
-    return Answer(state=told, request=request, next_attempt=attempt + 1 if again else None)
+    again = is_over and new.get("state") == "Pending"
+    return Answer(state=new, request=request, next_attempt=attempt + 1 if again else None)
 
 
 def _of_request(
@@ -110,7 +110,7 @@ def _of_request(
             case "CapacityRevoked":
                 # Its nodes are gone: the pods of a replacement would wait forever.
                 is_live = spec_of(workload).get("active", True)
-                return _told(state, "Rejected", message) if is_live else state
+                return _with_state(state, "Rejected", message) if is_live else state
             case "BookingExpired":
                 if is_true(workload, ADMITTED):
                     return state  # Its pods run on what was booked.
@@ -119,11 +119,11 @@ def _of_request(
                 if state.get("state") == "Ready":
                     return state
                 updates = pod_set_updates(workload, request, config)
-                return {**_told(state, "Ready", message), "podSetUpdates": updates}
+                return {**_with_state(state, "Ready", message), "podSetUpdates": updates}
             case "Accepted":
                 eta = find_condition(request, "Provisioned")
-                return state if eta is None else _told(state, "Pending", message_of(eta))
-    return _told(state, "Pending", "")
+                return state if eta is None else _with_state(state, "Pending", message_of(eta))
+    return _with_state(state, "Pending", "")
 
 
 def _retried(
@@ -132,7 +132,7 @@ def _retried(
     """Retry after a failed attempt, or rejected if it was the last one."""
     strategy = config.get("retryStrategy") or {}
     if attempt > int(strategy.get("backoffLimitCount", BACKOFF_LIMIT_COUNT)):
-        return _told(state, "Rejected", message)
+        return _with_state(state, "Rejected", message)
     retries = int(state.get("retryCount") or 0)
     text = f"Retrying after {what}: {message}"
     if attempt <= retries:
@@ -141,13 +141,13 @@ def _retried(
     base = int(strategy.get("backoffBaseSeconds", BACKOFF_BASE_SECONDS))
     most = int(strategy.get("backoffMaxSeconds", BACKOFF_MAX_SECONDS))
     seconds = min(base * 2 ** min(retries, 30), most)
-    return {**_told(state, "Retry", text), "requeueAfterSeconds": max(0, seconds)}
+    return {**_with_state(state, "Retry", text), "requeueAfterSeconds": max(0, seconds)}
 
 
-def _told(state: State, now: str, message: str) -> State:
-    told = {**state, "state": now, "message": message}
+def _with_state(state: State, now: str, message: str) -> State:
+    new = {**state, "state": now, "message": message}
     if now != "Ready":
-        told.pop("podSetUpdates", None)
+        new.pop("podSetUpdates", None)
     if now != "Retry":
-        told.pop("requeueAfterSeconds", None)
-    return told
+        new.pop("requeueAfterSeconds", None)
+    return new

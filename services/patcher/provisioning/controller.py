@@ -269,12 +269,12 @@ class ProvisioningController:
 
     async def _write(self, workload: Body, answers: Sequence[Answer]) -> Body:
         """Write the answers that differ; return the Workload as stored. Raises `ConflictError`."""
-        told = {str(one.state["name"]): one.state for one in answers}
-        return await self._write_states(workload, told)
+        answered = {str(one.state["name"]): one.state for one in answers}
+        return await self._write_states(workload, answered)
 
-    async def _write_states(self, workload: Body, told: dict[str, State]) -> Body:
+    async def _write_states(self, workload: Body, answered: dict[str, State]) -> Body:
         listed = status_of(workload).get("admissionChecks") or []
-        states = [self._entry(workload, one, told.get(one.get("name"), one)) for one in listed]
+        states = [self._entry(workload, one, answered.get(one.get("name"), one)) for one in listed]
         patch = status_patch(workload, {**status_of(workload), "admissionChecks": states})
         if patch is None:
             return workload

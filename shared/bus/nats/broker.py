@@ -18,7 +18,7 @@ from faststream.nats.security import NatsCredentials, NatsNKey, NatsSecurity
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
-from shared.bus.direct_look import parse_block
+from shared.bus.direct_read import parse_block
 from shared.bus.nats.cancellation import cancellable, end_if_cancelled
 from shared.bus.nats.io_batching import gather_reads, gather_writes
 from shared.bus.nats.tls import refuse_plain_text

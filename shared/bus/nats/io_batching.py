@@ -108,7 +108,7 @@ class _Gulps:
             self._credit = float(BURST)
 
 
-class _Gathering(asyncio.Queue["asyncio.Future[Any]"]):
+class _BatchedFlushes(asyncio.Queue["asyncio.Future[Any]"]):
     """The queue on which nats-py's flusher waits for something to be written."""
 
     def __init__(self, nc: Client, maxsize: int, gulps: _Gulps) -> None:
@@ -150,9 +150,9 @@ def gather_writes(
     repeated.
     """
     queue = nc._flush_queue  # noqa: SLF001  # there is no public way
-    if queue is None or isinstance(queue, _Gathering):
+    if queue is None or isinstance(queue, _BatchedFlushes):
         return
-    nc._flush_queue = _Gathering(  # noqa: SLF001
+    nc._flush_queue = _BatchedFlushes(  # noqa: SLF001
         nc, queue.maxsize, _Gulps(seconds, brisk, steady)
     )
     # The flusher waits for the old queue: this wakes it, so that it uses the new one.

@@ -47,7 +47,7 @@ spec: {status: PipelineRunPending, pipelineSpec: {tasks: [{name: a}]}}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
+class Output:
     code: int
     out: str
     err: str
@@ -78,17 +78,17 @@ class Kubectl:
         process.stdin.close()
         return process
 
-    async def ask(self, *arguments: str, stdin: str = "") -> Said:
+    async def ask(self, *arguments: str, stdin: str = "") -> Output:
         """Run to the end, whatever that is."""
         process = await self.start(*arguments, stdin=stdin)
         out, err = await process.communicate()
-        return Said(code=process.returncode or 0, out=out.decode(), err=err.decode())
+        return Output(code=process.returncode or 0, out=out.decode(), err=err.decode())
 
     async def run(self, *arguments: str, stdin: str = "") -> str:
         """Run what must succeed; return what it printed."""
-        said = await self.ask(*arguments, stdin=stdin)
-        assert said.code == 0, said.err
-        return said.out
+        output = await self.ask(*arguments, stdin=stdin)
+        assert output.code == 0, output.err
+        return output.out
 
     async def get(self, *arguments: str) -> Any:
         return orjson.loads(await self.run("get", *arguments, "-o", "json"))

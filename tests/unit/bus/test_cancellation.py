@@ -10,7 +10,7 @@ import pytest
 from nats.aio.msg import Msg
 from nats.errors import NoRespondersError
 
-from shared.bus.direct_look import DirectLook
+from shared.bus.direct_read import DirectRead
 from shared.bus.nats.jetstream_api import call
 
 EMPTY = {
@@ -38,7 +38,7 @@ class Client:
 
 async def test_look_that_is_cancelled_as_its_answer_comes_ends() -> None:
     client = Client()
-    looking = asyncio.create_task(DirectLook(cast("Any", client), "HOSTS", (">",)).more())
+    looking = asyncio.create_task(DirectRead(cast("Any", client), "HOSTS", (">",)).more())
     await client.asked.wait()
     client.answer.set_result(Msg(cast("Any", client), data=json.dumps(EMPTY).encode()))
     looking.cancel()
@@ -47,7 +47,7 @@ async def test_look_that_is_cancelled_as_its_answer_comes_ends() -> None:
 
 
 async def look(client: Client) -> None:
-    await DirectLook(cast("Any", client), "HOSTS", (">",)).more()
+    await DirectRead(cast("Any", client), "HOSTS", (">",)).more()
 
 
 async def call_api(client: Client) -> None:

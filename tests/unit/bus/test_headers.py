@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nats.aio.client import Client
 
 from shared.bus import headers as wire
-from shared.bus.direct_look import parse_block
+from shared.bus.direct_read import parse_block
 from shared.bus.port import TooLargeError
 from tests.contract.bus.stage import AT, workload
 

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from services.history.story import story, told
+from services.history.story import descriptions, story
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -87,7 +87,7 @@ def test_copies_on_spokes_are_told_until_they_are_gone() -> None:
     ]
     asks = "priority 5 (low), asks 2 x 1 cpu"
 
-    assert [text for _, _, text in told((NOON, what, body) for what, body in events)] == [
+    assert [text for _, _, text in descriptions((NOON, what, body) for what, body in events)] == [
         f"waits in LocalQueue main, {asks}",
         f"copy on spoke east: waits in LocalQueue there, {asks}",
         f"copy on spoke west: waits in LocalQueue there, {asks}",

@@ -11,7 +11,7 @@ from services.patcher.cluster.cache import ObjectCache
 from services.patcher.cluster.events import EventRecorder
 from services.patcher.cluster.pacing import WriteLoad
 from services.patcher.cluster.writer import Writer
-from services.patcher.jobs.group_upkeep import GroupUpkeep
+from services.patcher.jobs.group_cleanup import GroupCleanup
 from services.patcher.jobs.groups import GroupController
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
@@ -71,7 +71,7 @@ class Cluster:
             kube=self.kube,
             writer=writer,
             events=events,
-            upkeep=GroupUpkeep(writer=writer, cache=self.cache, events=events, load=load),
+            cleanup=GroupCleanup(writer=writer, cache=self.cache, events=events, load=load),
             now=lambda: NOON,
             not_seen_seconds=0.01,
         )

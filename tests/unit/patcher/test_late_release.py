@@ -12,7 +12,7 @@ from services.patcher.cluster.pacing import WriteLoad
 from services.patcher.cluster.writer import Writer
 from services.patcher.coscheduling.reconciler import CoschedulingReconciler
 from services.patcher.jobs.controller import JobController
-from services.patcher.jobs.group_upkeep import GroupUpkeep
+from services.patcher.jobs.group_cleanup import GroupCleanup
 from services.patcher.jobs.groups import GroupController
 from services.patcher.jobs.outcomes import Outcomes
 from services.patcher.jobs.recreation import Recreation
@@ -115,7 +115,7 @@ class Replica:
         )  # fmt: skip
         groups = GroupController(
             cache=self.cache, kube=self.kube, writer=writer, events=events, now=lambda: NOON,
-            upkeep=GroupUpkeep(writer=writer, cache=self.cache, events=events, load=load),
+            cleanup=GroupCleanup(writer=writer, cache=self.cache, events=events, load=load),
             not_seen_seconds=0.01,
         )  # fmt: skip
         outcomes = Outcomes(bus=bus, cache=self.cache, now=lambda: NOON)

@@ -26,7 +26,7 @@ QUEUE = {"labels": {"team": "red"}, "annotations": {"example.com/cost": "7"}}
 LEADER = {"replica_role": "leader"}
 
 
-class Desk:
+class Metered:
     """Metrics of one queue of a cohort, with the labels that the test gives them."""
 
     def __init__(self, **settings: Any) -> None:
@@ -74,43 +74,45 @@ class Desk:
 
 
 def test_metrics_have_the_labels_of_their_queues_and_cohorts() -> None:
-    desk = Desk()
-    desk.admit("a")
+    metered = Metered()
+    metered.admit("a")
     queue = {"cluster_queue": "cq", "custom_team": "red", "custom_cost": "7"}
     local = {"name": "lq", "namespace": "team", "custom_stage": "prod"}
     cohort = {"cohort": "all", "custom_area": "north"}
-    assert desk.value("kueue_admitted_workloads_total", priority_class="", **queue) == 1
-    assert desk.value("kueue_reserving_active_workloads", **queue) == 0
-    assert desk.value("kueue_cluster_queue_status", status="active", **queue) == 1
-    assert desk.value("kueue_local_queue_admitted_workloads_total", priority_class="", **local) == 1
-    assert desk.value("kueue_local_queue_pending_workloads", status="active", **local) == 0
+    assert metered.value("kueue_admitted_workloads_total", priority_class="", **queue) == 1
+    assert metered.value("kueue_reserving_active_workloads", **queue) == 0
+    assert metered.value("kueue_cluster_queue_status", status="active", **queue) == 1
     assert (
-        desk.value("kueue_cohort_subtree_admitted_workloads_total", priority_class="", **cohort)
+        metered.value("kueue_local_queue_admitted_workloads_total", priority_class="", **local) == 1
+    )
+    assert metered.value("kueue_local_queue_pending_workloads", status="active", **local) == 0
+    assert (
+        metered.value("kueue_cohort_subtree_admitted_workloads_total", priority_class="", **cohort)
         == 1
     )
-    assert desk.value("kueue_cohort_weighted_share", **cohort) == 0
+    assert metered.value("kueue_cohort_weighted_share", **cohort) == 0
 
 
 def test_changed_label_moves_gauges_and_new_counts() -> None:
-    desk = Desk()
-    desk.admit("a")
-    desk.cluster_queue({"labels": {"team": "blue"}})
-    desk.admit("b")
+    metered = Metered()
+    metered.admit("a")
+    metered.cluster_queue({"labels": {"team": "blue"}})
+    metered.admit("b")
     red = {"cluster_queue": "cq", "custom_team": "red", "custom_cost": "7"}
     blue = {"cluster_queue": "cq", "custom_team": "blue", "custom_cost": ""}
-    assert desk.value("kueue_reserving_active_workloads", **red) is None
-    assert desk.value("kueue_reserving_active_workloads", **blue) == 0
+    assert metered.value("kueue_reserving_active_workloads", **red) is None
+    assert metered.value("kueue_reserving_active_workloads", **blue) == 0
     counted = "kueue_admitted_workloads_total"
-    assert desk.value(counted, priority_class="", **red) == 1
-    assert desk.value(counted, priority_class="", **blue) == 1
+    assert metered.value(counted, priority_class="", **red) == 1
+    assert metered.value(counted, priority_class="", **blue) == 1
 
 
 def test_value_that_is_not_tracked_is_named_so() -> None:
-    desk = Desk()
-    desk.local_queue("a-stage-of-its-own")
+    metered = Metered()
+    metered.local_queue("a-stage-of-its-own")
     untracked = {"custom_stage": "kueue.x-k8s.io/_UNTRACKED_VALUE_"}
     name = "kueue_local_queue_pending_workloads"
-    assert desk.value(name, name="lq", namespace="team", status="active", **untracked) == 0
+    assert metered.value(name, name="lq", namespace="team", status="active", **untracked) == 0
 
 
 SELECTED = {"localQueueSelector": {"matchLabels": {"stage": "prod"}}}
@@ -128,25 +130,27 @@ SELECTED = {"localQueueSelector": {"matchLabels": {"stage": "prod"}}}
 def test_local_queue_has_metrics_if_it_is_selected(
     settings: dict[str, Any], stage: str, shown: bool
 ) -> None:
-    desk = Desk(customLabels=[], localQueueMetrics=settings)
-    desk.admit("before")
-    desk.local_queue(stage)
-    desk.admit("after")
+    metered = Metered(customLabels=[], localQueueMetrics=settings)
+    metered.admit("before")
+    metered.local_queue(stage)
+    metered.admit("after")
     names = {
         sample.name
-        for metric in desk.registry.collect()
+        for metric in metered.registry.collect()
         for sample in metric.samples
         if sample.labels.get("name") == "lq"
     }
     assert bool(names) == shown
-    assert desk.value("kueue_admitted_workloads_total", cluster_queue="cq", priority_class="") == 2
+    assert (
+        metered.value("kueue_admitted_workloads_total", cluster_queue="cq", priority_class="") == 2
+    )
 
 
 def test_deleted_local_queue_leaves_no_series_and_no_label() -> None:
-    desk = Desk()
-    desk.admit("a")
-    desk.local_queue("prod", gone=True)
-    desk.admit("b")
+    metered = Metered()
+    metered.admit("a")
+    metered.local_queue("prod", gone=True)
+    metered.admit("b")
     name, local = "kueue_local_queue_admitted_workloads_total", {"name": "lq", "namespace": "team"}
-    assert desk.value(name, priority_class="", custom_stage="prod", **local) is None
-    assert desk.value(name, priority_class="", custom_stage="", **local) == 1
+    assert metered.value(name, priority_class="", custom_stage="prod", **local) is None
+    assert metered.value(name, priority_class="", custom_stage="", **local) == 1

@@ -29,7 +29,7 @@ ASSIGNED: Final = {
 RECORD: Final[dict[str, Any]] = {"clusterQueue": "cq", "podSetAssignments": [ASSIGNED]}
 
 
-class Desk:
+class Stage:
     """A decider whose clock the test moves, and the log that it is started from again."""
 
     def __init__(
@@ -143,247 +143,247 @@ def at(seconds: float) -> datetime:
     return NOON + timedelta(seconds=seconds)
 
 
-RESTARTS: Final[dict[str, Callable[[Desk], None]]] = {
+RESTARTS: Final[dict[str, Callable[[Stage], None]]] = {
     "without a restart": lambda _: None,
-    "with a restart before every step": lambda desk: desk.restart(),
+    "with a restart before every step": lambda stage: stage.restart(),
 }
 
 
 @pytest.mark.parametrize("between", RESTARTS.values(), ids=RESTARTS.keys())
 def test_readiness_timeouts_back_off_until_limit_deactivates(
-    between: Callable[[Desk], None],
+    between: Callable[[Stage], None],
 ) -> None:
-    desk = Desk()
-    desk.see("x")
+    stage = Stage()
+    stage.see("x")
     clock = 0.0
     for count, delay in ((1, 60), (2, 120)):
-        between(desk)
-        desk.see("x", **RUNS)
-        assert desk.last("x").state == "admitted"
-        assert desk.last("x").admitted_at == at(clock)
-        between(desk)
-        desk.after(150)
-        between(desk)
-        assert desk.after(149) == []
-        desk.after(1)
-        evicted = desk.last("x")
+        between(stage)
+        stage.see("x", **RUNS)
+        assert stage.last("x").state == "admitted"
+        assert stage.last("x").admitted_at == at(clock)
+        between(stage)
+        stage.after(150)
+        between(stage)
+        assert stage.after(149) == []
+        stage.after(1)
+        evicted = stage.last("x")
         assert (evicted.state, evicted.reason) == ("evicted", "PodsReadyTimeout")
         assert (evicted.requeue_count, evicted.decided_at) == (count, at(clock + 300))
         assert evicted.requeue_at is not None
         assert 0 <= (evicted.requeue_at - at(clock + 300)).total_seconds() - delay < 0.02
-        between(desk)
-        desk.stopped("x")
-        waits = desk.last("x")
+        between(stage)
+        stage.stopped("x")
+        waits = stage.last("x")
         assert (waits.state, waits.requeue_at) == ("waiting", evicted.requeue_at)
-        between(desk)
-        assert not any(a.state in HOLDING for a in desk.after(delay - 1))
-        desk.after(2)
-        assert desk.last("x").admitted_at == evicted.requeue_at
+        between(stage)
+        assert not any(a.state in HOLDING for a in stage.after(delay - 1))
+        stage.after(2)
+        assert stage.last("x").admitted_at == evicted.requeue_at
         clock = (evicted.requeue_at - NOON).total_seconds()
-    between(desk)
-    desk.see("x", **RUNS)
-    desk.after(300)
-    out = desk.last("x")
+    between(stage)
+    stage.see("x", **RUNS)
+    stage.after(300)
+    out = stage.last("x")
     assert out.reason == "DeactivatedDueToRequeuingLimitExceeded"
     assert (out.deactivate, out.requeue_count) == (True, 0)
-    between(desk)
-    desk.stopped("x")
-    between(desk)
-    assert not any(a.state in HOLDING for a in desk.after(10_000)), (
+    between(stage)
+    stage.stopped("x")
+    between(stage)
+    assert not any(a.state in HOLDING for a in stage.after(10_000)), (
         "not even before active is false"
     )
-    desk.see("x", active=False)
-    assert (desk.last("x").reason, desk.last("x").deactivate) == ("Deactivated", False)
-    between(desk)
-    desk.see("x", active=True)
-    assert desk.last("x").state == "admitted"
-    assert desk.last("x").requeue_count == 0
+    stage.see("x", active=False)
+    assert (stage.last("x").reason, stage.last("x").deactivate) == ("Deactivated", False)
+    between(stage)
+    stage.see("x", active=True)
+    assert stage.last("x").state == "admitted"
+    assert stage.last("x").requeue_count == 0
 
 
 def test_lifecycle_continues_from_cluster_record_if_log_is_lost() -> None:
-    desk = Desk()
-    desk.see("x")
-    desk.see("x", **RUNS)
-    desk.after(300)
-    desk.stopped("x")
-    requeue_at = desk.last("x").requeue_at
+    stage = Stage()
+    stage.see("x")
+    stage.see("x", **RUNS)
+    stage.after(300)
+    stage.stopped("x")
+    requeue_at = stage.last("x").requeue_at
     recorded = {"requeue_at": requeue_at, "requeue_count": 1, "evicted_reason": "PodsReadyTimeout"}
-    desk.see("x", evicted_at=at(300), **recorded)
-    desk.restart(lose_the_log=True)
-    assert not any(a.state in HOLDING for a in desk.after(59))
-    desk.after(2)
-    assert (desk.last("x").state, desk.last("x").requeue_count) == ("admitted", 1)
+    stage.see("x", evicted_at=at(300), **recorded)
+    stage.restart(lose_the_log=True)
+    assert not any(a.state in HOLDING for a in stage.after(59))
+    stage.after(2)
+    assert (stage.last("x").state, stage.last("x").requeue_count) == ("admitted", 1)
 
 
 def test_reactivation_resets_requeue_count_recorded_by_cluster_only() -> None:
-    desk = Desk()
+    stage = Stage()
     reason = "DeactivatedDueToRequeuingLimitExceeded"
-    desk.see("x", active=False, requeue_count=2, evicted_reason=reason)
-    desk.see("x", active=True, requeue_count=2, evicted_reason=reason)
-    assert (desk.last("x").state, desk.last("x").requeue_count) == ("admitted", 0)
+    stage.see("x", active=False, requeue_count=2, evicted_reason=reason)
+    stage.see("x", active=True, requeue_count=2, evicted_reason=reason)
+    assert (stage.last("x").state, stage.last("x").requeue_count) == ("admitted", 0)
 
 
 def test_pending_wait_reason_does_not_override_adopted_admission() -> None:
-    desk = Desk(delay=1)
-    desk.see("other")
-    assert desk.see("x") == [], "it is told later why it waits"
-    [adopted] = desk.see("x", admission=RECORD, admitted_at=at(0), held=False)
+    stage = Stage(delay=1)
+    stage.see("other")
+    assert stage.see("x") == [], "it is told later why it waits"
+    [adopted] = stage.see("x", admission=RECORD, admitted_at=at(0), held=False)
     assert adopted.state == "admitted"
-    assert desk.after(60) == []
+    assert stage.after(60) == []
 
 
 @pytest.mark.parametrize("gave_back", [False, True], ids=["that holds it", "that gave it back"])
 def test_job_inherits_only_quota_that_its_workload_holds(gave_back: bool) -> None:
-    desk = Desk(delay=1)
-    [holder] = desk.see("x")
-    desk.see("rival", created_at=at(-100))
+    stage = Stage(delay=1)
+    [holder] = stage.see("x")
+    stage.see("rival", created_at=at(-100))
     if gave_back:  # The Workload is not observed with its quota yet.
-        desk.see("x", uid="u-job")
-    desk.see("x", uid="u-job", adopts=holder.uid, admission=RECORD)
-    last = {one.uid: one.state for one in desk.log}
+        stage.see("x", uid="u-job")
+    stage.see("x", uid="u-job", adopts=holder.uid, admission=RECORD)
+    last = {one.uid: one.state for one in stage.log}
     assert [uid for uid in last if last[uid] in HOLDING] == ["u-rival" if gave_back else "u-job"]
 
 
 def test_job_that_runs_more_than_the_admission_it_takes_over_is_evicted() -> None:
-    desk = Desk()
-    told = desk.see("x", admission=RECORD, admitted_at=at(0), outgrown={"main": 12}, **RUNS)
+    stage = Stage()
+    told = stage.see("x", admission=RECORD, admitted_at=at(0), outgrown={"main": 12}, **RUNS)
     assert [(one.state, one.reason) for one in told][-1] == ("evicted", NO_MATCHING_WORKLOAD)
 
 
 def test_admission_recorded_by_cluster_only_is_logged_with_its_timers() -> None:
-    desk = Desk()
+    stage = Stage()
     recorded = {
         "admission": {"clusterQueue": "cq", "podSetAssignments": [ASSIGNED]},
         "admitted_at": at(-200), "pods_ready_reason": "WaitForStart", "requeue_count": 1,
     }  # fmt: skip
-    [adopted] = desk.see("x", **RUNS, **recorded)
+    [adopted] = stage.see("x", **RUNS, **recorded)
     assert (adopted.state, adopted.cluster_queue, adopted.admitted_at) == (
         "admitted",
         "cq",
         at(-200),
     )
-    desk.after(100)
-    assert (desk.last("x").reason, desk.last("x").requeue_count) == ("PodsReadyTimeout", 2)
+    stage.after(100)
+    assert (stage.last("x").reason, stage.last("x").requeue_count) == ("PodsReadyTimeout", 2)
 
 
 def test_ready_workload_has_no_timeout_until_it_loses_a_pod() -> None:
-    desk = Desk(recoveryTimeout="100s")
-    desk.see("x")
-    desk.see("x", **RUNS)
-    desk.after(200)
-    desk.see("x", **RUNS | {"pods_ready": True})
-    assert (desk.last("x").pods_ready, desk.last("x").pods_ready_at) == ("Started", at(200))
-    assert desk.after(5_000) == []
-    desk.see("x", **RUNS)
-    assert (desk.last("x").pods_ready, desk.last("x").admitted_at) == ("WaitForRecovery", NOON)
-    desk.restart()
-    assert desk.after(99) == []
-    desk.after(1)
-    assert desk.last("x").reason == "PodsReadyTimeout"
+    stage = Stage(recoveryTimeout="100s")
+    stage.see("x")
+    stage.see("x", **RUNS)
+    stage.after(200)
+    stage.see("x", **RUNS | {"pods_ready": True})
+    assert (stage.last("x").pods_ready, stage.last("x").pods_ready_at) == ("Started", at(200))
+    assert stage.after(5_000) == []
+    stage.see("x", **RUNS)
+    assert (stage.last("x").pods_ready, stage.last("x").admitted_at) == ("WaitForRecovery", NOON)
+    stage.restart()
+    assert stage.after(99) == []
+    stage.after(1)
+    assert stage.last("x").reason == "PodsReadyTimeout"
 
 
 def test_timed_out_workload_queues_behind_later_arrivals() -> None:
     order = {"Eviction": "y", "Creation": "x"}
     for timestamp, first in order.items():
-        desk = Desk(requeuingStrategy={"timestamp": timestamp, "backoffBaseSeconds": 0})
-        desk.see("x")
-        desk.see("x", **RUNS)
-        desk.after(100)
-        desk.see("y", created_at=at(100))
-        desk.after(200)
-        desk.restart()
-        desk.stopped("x")
-        holder = [a.name for a in desk.log if a.state == "admitted"][-1]
+        stage = Stage(requeuingStrategy={"timestamp": timestamp, "backoffBaseSeconds": 0})
+        stage.see("x")
+        stage.see("x", **RUNS)
+        stage.after(100)
+        stage.see("y", created_at=at(100))
+        stage.after(200)
+        stage.restart()
+        stage.stopped("x")
+        holder = [a.name for a in stage.log if a.state == "admitted"][-1]
         assert holder == first, timestamp
 
 
 def test_execution_time_adds_up_over_preemptions_and_restarts() -> None:
-    desk = Desk()
+    stage = Stage()
     limit = {"max_execution_seconds": 100}
-    desk.see("x", **limit)
-    desk.see("x", **RUNS, **limit)
-    desk.after(30)
-    desk.see("urgent", priority=9)
-    assert desk.last("x").preempted_by == "team/urgent"
-    desk.after(10)
-    desk.stopped("x", **limit)
-    assert desk.last("x").executed_seconds == 40
-    desk.restart()
-    desk.see("urgent", priority=9, phase="gone")
-    assert desk.last("x").admitted_at == at(40)
-    desk.see("x", **RUNS | {"pods_ready": True}, **limit)
-    assert desk.after(59) == []
-    desk.after(1)
-    assert desk.last("x").reason == "DeactivatedDueToMaximumExecutionTimeExceeded"
-    desk.stopped("x", **limit)
-    assert desk.last("x").executed_seconds == 0
+    stage.see("x", **limit)
+    stage.see("x", **RUNS, **limit)
+    stage.after(30)
+    stage.see("urgent", priority=9)
+    assert stage.last("x").preempted_by == "team/urgent"
+    stage.after(10)
+    stage.stopped("x", **limit)
+    assert stage.last("x").executed_seconds == 40
+    stage.restart()
+    stage.see("urgent", priority=9, phase="gone")
+    assert stage.last("x").admitted_at == at(40)
+    stage.see("x", **RUNS | {"pods_ready": True}, **limit)
+    assert stage.after(59) == []
+    stage.after(1)
+    assert stage.last("x").reason == "DeactivatedDueToMaximumExecutionTimeExceeded"
+    stage.stopped("x", **limit)
+    assert stage.last("x").executed_seconds == 0
 
 
 def test_rejecting_check_deactivates_and_retrying_check_backs_off() -> None:
-    desk = Desk(checks=("machines",))
-    desk.see("x")
-    assert desk.last("x").state == "reserved"
-    desk.check("x", "Retry", requeue_after_seconds=60, message="no room")
-    evicted = desk.last("x")
+    stage = Stage(checks=("machines",))
+    stage.see("x")
+    assert stage.last("x").state == "reserved"
+    stage.check("x", "Retry", requeue_after_seconds=60, message="no room")
+    evicted = stage.last("x")
     assert (evicted.reason, evicted.requeue_at, evicted.requeue_count) == (
         "AdmissionCheck",
         at(60),
         0,
     )
     assert evicted.message == 'Evicted due to AdmissionCheck in Retry state: "machines" (no room)'
-    desk.stopped("x")
-    desk.restart()
-    assert not any(a.state in HOLDING for a in desk.after(59))
-    desk.after(1)
-    assert desk.last("x").state == "reserved"
-    desk.check("x", "Rejected", message="never")
-    out = desk.last("x")
+    stage.stopped("x")
+    stage.restart()
+    assert not any(a.state in HOLDING for a in stage.after(59))
+    stage.after(1)
+    assert stage.last("x").state == "reserved"
+    stage.check("x", "Rejected", message="never")
+    out = stage.last("x")
     assert (out.reason, out.deactivate) == ("DeactivatedDueToAdmissionCheck", True)
-    desk.stopped("x")
-    assert not any(a.state in HOLDING for a in desk.after(1000))
+    stage.stopped("x")
+    assert not any(a.state in HOLDING for a in stage.after(1000))
 
 
 def test_workload_deactivated_during_checks_releases_its_reservation() -> None:
-    desk = Desk(checks=("machines",))
-    desk.see("x")
-    desk.see("x", active=False)
-    assert (desk.last("x").state, desk.last("x").reason) == ("evicted", "Deactivated")
-    desk.check("x", "Ready")
-    assert desk.last("x").state == "evicted"
-    desk.stopped("x", active=False)
-    assert (desk.last("x").state, desk.last("x").reason) == ("waiting", "Deactivated")
-    desk.see("y")
-    assert desk.last("y").state == "reserved"
+    stage = Stage(checks=("machines",))
+    stage.see("x")
+    stage.see("x", active=False)
+    assert (stage.last("x").state, stage.last("x").reason) == ("evicted", "Deactivated")
+    stage.check("x", "Ready")
+    assert stage.last("x").state == "evicted"
+    stage.stopped("x", active=False)
+    assert (stage.last("x").state, stage.last("x").reason) == ("waiting", "Deactivated")
+    stage.see("y")
+    assert stage.last("y").state == "reserved"
 
 
 def test_repeated_and_late_states_publish_nothing_twice() -> None:
-    desk = Desk()
-    desk.see("x")
-    desk.see("x", **RUNS)
+    stage = Stage()
+    stage.see("x")
+    stage.see("x", **RUNS)
     for _ in range(3):
-        assert desk.see("x", **RUNS) == []
+        assert stage.see("x", **RUNS) == []
     # Its job was seen ready before it was suspended for an earlier eviction.
-    assert desk.see("x", **RUNS | {"held": True, "pods_ready": True}) == []
-    desk.after(300)
+    assert stage.see("x", **RUNS | {"held": True, "pods_ready": True}) == []
+    stage.after(300)
     for _ in range(3):
-        assert desk.see("x", **RUNS) == []
-        assert desk.after(10) == []
+        assert stage.see("x", **RUNS) == []
+        assert stage.after(10) == []
 
 
 def test_readiness_is_ignored_without_configuration() -> None:
-    desk = Desk(enable=False)
-    desk.see("x")
-    desk.see("x", **RUNS)
-    assert desk.last("x").pods_ready == ""
-    assert desk.after(100_000) == []
+    stage = Stage(enable=False)
+    stage.see("x")
+    stage.see("x", **RUNS)
+    assert stage.last("x").pods_ready == ""
+    assert stage.after(100_000) == []
 
 
 def test_suppressed_reasons_do_not_cause_a_burst_later() -> None:
-    desk = Desk(delay=1)
+    stage = Stage(delay=1)
     for number in range(100):
-        desk.see(f"x{number}")
-    desk.after(0.5)
+        stage.see(f"x{number}")
+    stage.after(0.5)
     for _ in range(60):  # The log is nearly full.
-        desk.now += timedelta(seconds=1)
-        assert list(desk.decider.decide(desk.now, admit=False)) == []
-    assert len(desk.decide()) <= UNPUBLISHED_MAX + 5
+        stage.now += timedelta(seconds=1)
+        assert list(stage.decider.decide(stage.now, admit=False)) == []
+    assert len(stage.decide()) <= UNPUBLISHED_MAX + 5

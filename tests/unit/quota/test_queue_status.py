@@ -32,12 +32,12 @@ def told(queues: int) -> Iterator[float]:
     """Something happens in every queue all the time: the seconds between two tellings."""
     names = [f"q{n}" for n in range(queues)]
     facts = [fact for name in names for fact in (queue(name, slots(0)), local(name))]
-    bench, bulletin = Bench(*facts), QueueStatusPublisher()
+    bench, publisher = Bench(*facts), QueueStatusPublisher()
     now = last = NOON
     for turn in range(120):
         bench.decide(*(work(f"{name}-{turn}", to=name) for name in names) if turn % 5 == 0 else ())
-        bulletin.schedule(now)
-        if list(bulletin.changed_statuses(bench.engine, [CLUSTER], now)):
+        publisher.schedule(now)
+        if list(publisher.changed_statuses(bench.engine, [CLUSTER], now)):
             yield (now - last).total_seconds()
             last = now
         now += timedelta(seconds=0.1)
@@ -71,11 +71,11 @@ def test_queue_that_is_made_again_gets_its_status(facts: list[Any]) -> None:
 
 
 def test_unchanged_status_is_not_published_again() -> None:
-    bench, bulletin = Bench(queue("q", slots(0)), local("q")), QueueStatusPublisher()
+    bench, publisher = Bench(queue("q", slots(0)), local("q")), QueueStatusPublisher()
     for seconds, expected in ((0, 2), (10, 0)):
-        bulletin.schedule(NOON + timedelta(seconds=seconds))
+        publisher.schedule(NOON + timedelta(seconds=seconds))
         due = NOON + timedelta(seconds=seconds + 1)
-        assert len(list(bulletin.changed_statuses(bench.engine, [CLUSTER], due))) == expected
+        assert len(list(publisher.changed_statuses(bench.engine, [CLUSTER], due))) == expected
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from shared.contracts.refs import WorkloadRef
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-class Desk:
+class Stage:
     """Reasons with a clock that the test moves; nobody waits in the engine itself."""
 
     def __init__(self, *, delay: float = 1.0) -> None:
@@ -45,107 +45,107 @@ class Desk:
 
 
 def test_reason_is_published_after_the_delay() -> None:
-    desk = Desk()
-    desk.put("a")
-    assert desk.told() == []
-    assert desk.reasons.next_at(desk.now) == NOON + timedelta(seconds=1)
-    assert desk.after(1) == ["a: no room"]
-    assert desk.after(1) == []
-    assert desk.reasons.next_at(desk.now) is None
+    stage = Stage()
+    stage.put("a")
+    assert stage.told() == []
+    assert stage.reasons.next_at(stage.now) == NOON + timedelta(seconds=1)
+    assert stage.after(1) == ["a: no room"]
+    assert stage.after(1) == []
+    assert stage.reasons.next_at(stage.now) is None
 
 
 def test_workload_admitted_within_delay_gets_no_reason() -> None:
-    desk = Desk()
-    desk.put("a")
-    desk.reasons.forget(WorkloadRef("hub", "team", "a"))
-    assert desk.after(5) == []
+    stage = Stage()
+    stage.put("a")
+    stage.reasons.forget(WorkloadRef("hub", "team", "a"))
+    assert stage.after(5) == []
 
 
 def test_zero_delay_publishes_all_reasons_at_once() -> None:
-    desk = Desk(delay=0)
+    stage = Stage(delay=0)
     names = [str(number) for number in range(REASONS_MAX + 5)]
-    desk.put(*names)
-    assert len(desk.told()) == len(names)
+    stage.put(*names)
+    assert len(stage.told()) == len(names)
 
 
 def test_later_reason_replaces_earlier_one() -> None:
-    desk = Desk()
-    desk.put("a", "b")
-    desk.after(0.5)
-    desk.put("a", text="less room")
-    assert desk.after(0.5) == ["a: less room", "b: no room"]
+    stage = Stage()
+    stage.put("a", "b")
+    stage.after(0.5)
+    stage.put("a", text="less room")
+    assert stage.after(0.5) == ["a: less room", "b: no room"]
 
 
 def test_load_limits_reasons_to_longest_waiting_until_it_ends() -> None:
-    desk = Desk()
+    stage = Stage()
     names = [str(number) for number in range(3 * WHILE_BUSY)]
-    desk.put(*names)
+    stage.put(*names)
     everybody = [f"{name}: no room" for name in names]
-    assert desk.after(1, let_in=BUSY + 1) == everybody[:WHILE_BUSY]
-    assert desk.told() == []
-    assert desk.after(1, let_in=BUSY + 1) == everybody[WHILE_BUSY : 2 * WHILE_BUSY]
-    assert desk.after(1) == everybody[2 * WHILE_BUSY :]
+    assert stage.after(1, let_in=BUSY + 1) == everybody[:WHILE_BUSY]
+    assert stage.told() == []
+    assert stage.after(1, let_in=BUSY + 1) == everybody[WHILE_BUSY : 2 * WHILE_BUSY]
+    assert stage.after(1) == everybody[2 * WHILE_BUSY :]
 
 
 def test_few_admissions_are_no_load() -> None:
-    desk = Desk()
+    stage = Stage()
     names = [str(number) for number in range(3 * WHILE_BUSY)]
-    desk.put(*names)
-    assert len(desk.after(1, let_in=BUSY)) == len(names)
+    stage.put(*names)
+    assert len(stage.after(1, let_in=BUSY)) == len(names)
 
 
 def test_admissions_without_waiting_workloads_are_no_load() -> None:
-    desk = Desk()
-    desk.after(60, let_in=BUSY + 1)
-    desk.put(*(str(number) for number in range(3 * WHILE_BUSY)))
-    assert len(desk.after(1)) == 3 * WHILE_BUSY
+    stage = Stage()
+    stage.after(60, let_in=BUSY + 1)
+    stage.put(*(str(number) for number in range(3 * WHILE_BUSY)))
+    assert len(stage.after(1)) == 3 * WHILE_BUSY
 
 
 def test_urgent_reason_is_published_under_load() -> None:
-    desk = Desk()
-    desk.put(*(str(number) for number in range(3 * WHILE_BUSY)))
-    desk.after(1, let_in=BUSY + 1)
-    desk.put("gave its quota back", at_once=True)
-    assert desk.told() == ["gave its quota back: no room"]
+    stage = Stage()
+    stage.put(*(str(number) for number in range(3 * WHILE_BUSY)))
+    stage.after(1, let_in=BUSY + 1)
+    stage.put("gave its quota back", at_once=True)
+    assert stage.told() == ["gave its quota back: no room"]
 
 
 def test_lifecycle_change_expedites_the_reason() -> None:
-    desk = Desk()
-    desk.put("a")
-    assert not desk.reasons.expedite(WorkloadRef("hub", "team", "b"))
-    assert desk.reasons.expedite(WorkloadRef("hub", "team", "a"))
-    assert desk.told() == ["a: no room"]
+    stage = Stage()
+    stage.put("a")
+    assert not stage.reasons.expedite(WorkloadRef("hub", "team", "b"))
+    assert stage.reasons.expedite(WorkloadRef("hub", "team", "a"))
+    assert stage.told() == ["a: no room"]
 
 
 def test_thousands_of_reasons_are_spread_over_time() -> None:
-    desk = Desk()
-    desk.put(*(str(number) for number in range(2 * REASONS_MAX + 1)))
-    assert [len(desk.after(1)) for _ in range(3)] == [REASONS_MAX, REASONS_MAX, 1]
+    stage = Stage()
+    stage.put(*(str(number) for number in range(2 * REASONS_MAX + 1)))
+    assert [len(stage.after(1)) for _ in range(3)] == [REASONS_MAX, REASONS_MAX, 1]
 
 
 def test_full_log_publishes_reasons_of_lost_quota_only() -> None:
-    desk = Desk()
-    desk.put("waits")
-    desk.put("lost", "other", at_once=True)
-    desk.after(0)
-    desk.now += timedelta(seconds=1)
-    assert desk.told("lost") == ["lost: no room"]
-    assert desk.told() == ["other: no room", "waits: no room"]
+    stage = Stage()
+    stage.put("waits")
+    stage.put("lost", "other", at_once=True)
+    stage.after(0)
+    stage.now += timedelta(seconds=1)
+    assert stage.told("lost") == ["lost: no room"]
+    assert stage.told() == ["other: no room", "waits: no room"]
 
 
 def test_clock_set_back_does_not_hold_up_reasons() -> None:
-    desk = Desk()
-    desk.put("before")
-    desk.now -= timedelta(hours=1)
-    desk.put("after")
-    assert desk.after(1) == ["before: no room", "after: no room"]
+    stage = Stage()
+    stage.put("before")
+    stage.now -= timedelta(hours=1)
+    stage.put("after")
+    assert stage.after(1) == ["before: no room", "after: no room"]
 
 
 def test_reasons_after_a_load_have_the_full_rate() -> None:
-    desk = Desk(delay=0.1)
-    desk.put(*(str(number) for number in range(WHILE_BUSY)))
-    desk.after(1, let_in=BUSY + 1)
-    desk.after(1, let_in=BUSY + 1)
-    desk.after(60)
-    desk.put(*(str(number) for number in range(3 * WHILE_BUSY)))
-    assert len(desk.after(0.2)) == 3 * WHILE_BUSY
+    stage = Stage(delay=0.1)
+    stage.put(*(str(number) for number in range(WHILE_BUSY)))
+    stage.after(1, let_in=BUSY + 1)
+    stage.after(1, let_in=BUSY + 1)
+    stage.after(60)
+    stage.put(*(str(number) for number in range(3 * WHILE_BUSY)))
+    assert len(stage.after(0.2)) == 3 * WHILE_BUSY

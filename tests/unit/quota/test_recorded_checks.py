@@ -26,7 +26,7 @@ def answer(check: str, state: Any, second: float, **more: Any) -> RecordedCheck:
     return RecordedCheck(check=check, state=state, at=at(second), **more)
 
 
-class Desk:
+class Stage:
     """A decider of a queue of one cpu, with checks of other controllers."""
 
     def __init__(self, *checks: str) -> None:
@@ -63,94 +63,94 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Desk:
-    desk = Desk("a", "b")
-    desk.see(0, admission=None)
-    assert (desk.last.state, desk.last.checks) == ("reserved", ["a", "b"])
-    return desk
+def stage() -> Stage:
+    stage = Stage("a", "b")
+    stage.see(0, admission=None)
+    assert (stage.last.state, stage.last.checks) == ("reserved", ["a", "b"])
+    return stage
 
 
-def test_last_ready_answer_admits(desk: Desk) -> None:
-    desk.see(1, answer("a", "Ready", 1), answer("b", "Pending", 0))
-    assert desk.state() == "reserved"
-    desk.see(2, answer("a", "Ready", 1), answer("b", "Ready", 2))
-    assert desk.state() == "admitted"
+def test_last_ready_answer_admits(stage: Stage) -> None:
+    stage.see(1, answer("a", "Ready", 1), answer("b", "Pending", 0))
+    assert stage.state() == "reserved"
+    stage.see(2, answer("a", "Ready", 1), answer("b", "Ready", 2))
+    assert stage.state() == "admitted"
 
 
-def test_retry_backs_off_for_the_recorded_seconds(desk: Desk) -> None:
-    desk.see(1, answer("a", "Retry", 1, requeue_after_seconds=30, message="no capacity"))
-    assert (desk.last.state, desk.last.reason) == ("evicted", "AdmissionCheck")
-    assert desk.last.message == 'Evicted due to AdmissionCheck in Retry state: "a" (no capacity)'
-    assert desk.last.requeue_at == at(31)
+def test_retry_backs_off_for_the_recorded_seconds(stage: Stage) -> None:
+    stage.see(1, answer("a", "Retry", 1, requeue_after_seconds=30, message="no capacity"))
+    assert (stage.last.state, stage.last.reason) == ("evicted", "AdmissionCheck")
+    assert stage.last.message == 'Evicted due to AdmissionCheck in Retry state: "a" (no capacity)'
+    assert stage.last.requeue_at == at(31)
 
 
-def test_backoff_that_ends_before_the_pods_is_over_then(desk: Desk) -> None:
+def test_backoff_that_ends_before_the_pods_is_over_then(stage: Stage) -> None:
     retry = answer("a", "Retry", 1, requeue_after_seconds=30)
-    desk.see(1, retry)
-    desk.see(2, retry, evicted=True)
-    assert desk.decide(31) == [], "nobody waits for it"
-    assert desk.last.requeue_at == at(31)
-    desk.see(32, retry, evicted=True, requeue_awaited=True)
-    assert desk.state() == "evicted"
-    assert desk.last.requeue_at is None
-    assert desk.decide(33) == []
+    stage.see(1, retry)
+    stage.see(2, retry, evicted=True)
+    assert stage.decide(31) == [], "nobody waits for it"
+    assert stage.last.requeue_at == at(31)
+    stage.see(32, retry, evicted=True, requeue_awaited=True)
+    assert stage.state() == "evicted"
+    assert stage.last.requeue_at is None
+    assert stage.decide(33) == []
 
 
 @pytest.mark.parametrize("admitted", [False, True], ids=["reserved", "admitted"])
-def test_rejection_deactivates(desk: Desk, admitted: bool) -> None:
+def test_rejection_deactivates(stage: Stage, admitted: bool) -> None:
     if admitted:
-        desk.see(1, answer("a", "Ready", 1), answer("b", "Ready", 1))
-    desk.see(2, answer("a", "Rejected", 2), answer("b", "Ready", 1))
-    assert (desk.last.state, desk.last.deactivate) == ("evicted", True)
+        stage.see(1, answer("a", "Ready", 1), answer("b", "Ready", 1))
+    stage.see(2, answer("a", "Rejected", 2), answer("b", "Ready", 1))
+    assert (stage.last.state, stage.last.deactivate) == ("evicted", True)
 
 
-def test_answer_to_an_earlier_reservation_does_not_admit(desk: Desk) -> None:
+def test_answer_to_an_earlier_reservation_does_not_admit(stage: Stage) -> None:
     ready = [answer("a", "Ready", 0), answer("b", "Pending", 0)]
-    desk.see(0.1, *ready)
+    stage.see(0.1, *ready)
     for policy in ("Hold", "None"):
         spec = {"clusterQueue": "cq", "stopPolicy": policy}
-        desk.decider.apply(observed(kinds.LOCAL_QUEUE, "q", spec, "team"))
-        desk.decide(0.2)
-    assert desk.state() == "reserved"
-    desk.queue("a")
-    desk.see(0.3, *ready, version="9")
-    assert desk.state() == "reserved", "its Workload does not show the new reservation yet"
-    desk.see(0.4, answer("a", "Pending", 0))
-    desk.see(0.5, *ready)
-    assert desk.state() == "admitted", "equal answers after others are new ones"
+        stage.decider.apply(observed(kinds.LOCAL_QUEUE, "q", spec, "team"))
+        stage.decide(0.2)
+    assert stage.state() == "reserved"
+    stage.queue("a")
+    stage.see(0.3, *ready, version="9")
+    assert stage.state() == "reserved", "its Workload does not show the new reservation yet"
+    stage.see(0.4, answer("a", "Pending", 0))
+    stage.see(0.5, *ready)
+    assert stage.state() == "admitted", "equal answers after others are new ones"
 
 
-def test_answers_count_when_the_workload_is_not_being_evicted_any_more(desk: Desk) -> None:
+def test_answers_count_when_the_workload_is_not_being_evicted_any_more(stage: Stage) -> None:
     ready = [answer("a", "Ready", 1), answer("b", "Ready", 1)]
-    desk.see(1, *ready, evicted=True)
-    assert desk.state() == "reserved"
-    desk.see(2, *ready, version="2")
-    assert desk.state() == "admitted"
+    stage.see(1, *ready, evicted=True)
+    assert stage.state() == "reserved"
+    stage.see(2, *ready, version="2")
+    assert stage.state() == "admitted"
 
 
-def test_answers_of_a_workload_that_is_gone_are_forgotten(desk: Desk) -> None:
+def test_answers_of_a_workload_that_is_gone_are_forgotten(stage: Stage) -> None:
     retry = answer("a", "Retry", 9)
-    desk.see(1, retry)
-    assert desk.state() == "evicted"
-    desk.decider.apply(workload("x", queue="q", checks=[retry], phase="gone"))
-    desk.see(2, uid="another", admission=None)
-    assert desk.state() == "reserved"
-    desk.see(3, retry, uid="another")
-    assert desk.state() == "evicted"
+    stage.see(1, retry)
+    assert stage.state() == "evicted"
+    stage.decider.apply(workload("x", queue="q", checks=[retry], phase="gone"))
+    stage.see(2, uid="another", admission=None)
+    assert stage.state() == "reserved"
+    stage.see(3, retry, uid="another")
+    assert stage.state() == "evicted"
 
 
-def test_changed_checks_of_the_queue_reach_holders(desk: Desk) -> None:
-    desk.see(1, answer("a", "Ready", 1), answer("b", "Pending", 0))
-    reserved_at = desk.last.decided_at
-    desk.queue("a")
-    states = [(each.state, each.checks) for each in desk.decide(2)]
+def test_changed_checks_of_the_queue_reach_holders(stage: Stage) -> None:
+    stage.see(1, answer("a", "Ready", 1), answer("b", "Pending", 0))
+    reserved_at = stage.last.decided_at
+    stage.queue("a")
+    states = [(each.state, each.checks) for each in stage.decide(2)]
     assert states == [("reserved", ["a"]), ("admitted", ["a"])], "what is left is ready"
-    assert desk.last.decided_at > reserved_at
-    desk.queue("a", "b")
-    states = [(each.state, each.checks) for each in desk.decide(3)]
+    assert stage.last.decided_at > reserved_at
+    stage.queue("a", "b")
+    states = [(each.state, each.checks) for each in stage.decide(3)]
     assert states == [("admitted", ["a", "b"])], "it runs on while the new one is pending"
-    desk.see(4, answer("a", "Ready", 1), answer("b", "Retry", 4))
-    assert (desk.last.state, desk.last.reason) == ("evicted", "AdmissionCheck")
+    stage.see(4, answer("a", "Ready", 1), answer("b", "Retry", 4))
+    assert (stage.last.state, stage.last.reason) == ("evicted", "AdmissionCheck")
 
 
 ADOPTED: dict[str, tuple[list[str], dict[str, Any], list[str]]] = {
@@ -164,10 +164,10 @@ ADOPTED: dict[str, tuple[list[str], dict[str, Any], list[str]]] = {
 def test_reservation_without_a_log_is_adopted_with_its_answers(
     states: list[Any], more: dict[str, Any], expected: list[str]
 ) -> None:
-    desk = Desk("a", "b")
+    stage = Stage("a", "b")
     checks = [answer(name, state, 5) for name, state in zip("ab", states, strict=True)]
-    desk.decider.apply(workload("x", queue="q", checks=checks, **HELD, **more))
-    decided = desk.decide(9)
+    stage.decider.apply(workload("x", queue="q", checks=checks, **HELD, **more))
+    decided = stage.decide(9)
     assert [each.state for each in decided] == expected
     assert {tuple(each.checks) for each in decided} == {("a", "b")}
     assert all(each.pod_sets for each in decided)

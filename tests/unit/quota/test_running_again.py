@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.quota.test_lifecycle_timers import RUNS, Desk
+from tests.unit.quota.test_lifecycle_timers import RUNS, Stage
 
 
 @pytest.mark.parametrize("end", ["gone", "finished"])
@@ -11,17 +11,17 @@ def test_job_that_runs_after_its_end_is_counted(end: str) -> None:
 
     What ended a Workflow of Argo can be taken back: it runs again.
     """
-    desk = Desk(delay=1)
-    desk.see("other")
-    desk.see("x")
-    desk.see("x", phase=end)
-    told = [(one.state, one.unplanned) for one in desk.see("x", **RUNS)]
+    stage = Stage(delay=1)
+    stage.see("other")
+    stage.see("x")
+    stage.see("x", phase=end)
+    told = [(one.state, one.unplanned) for one in stage.see("x", **RUNS)]
     assert told == [("admitted", True)]
-    assert [one.reason for one in desk.see("x", phase="finished")] == ["Finished"]
+    assert [one.reason for one in stage.see("x", phase="finished")] == ["Finished"]
 
 
 def test_job_that_waits_after_its_end_is_not_admitted_again() -> None:
-    desk = Desk(delay=1)
-    desk.see("x")
-    desk.see("x", phase="finished")
-    assert desk.see("x") == []
+    stage = Stage(delay=1)
+    stage.see("x")
+    stage.see("x", phase="finished")
+    assert stage.see("x") == []

@@ -74,7 +74,7 @@ async def test_outcome_does_not_move_the_term(
 # Decisions to come, and checks -----------------------------------------------------------------
 
 
-class Desk:
+class Stage:
     """A decider of a queue of one cpu with one check; its decisions are numbered as a term does."""
 
     def __init__(self, controller: str | None = None, *, before: Sequence[Admission] = ()) -> None:
@@ -139,12 +139,12 @@ BEYOND: dict[str, Callable[[Admission], dict[str, Any]]] = {
     "what", [REFUSED_RELEASE, {"action": "hold", "result": "refused"}], ids=["release", "hold"]
 )
 def test_outcome_of_a_decision_that_nobody_took_is_refused(what: Any, said: Any) -> None:
-    desk = Desk()
-    before, last = refused("outcome"), desk.last
-    desk.apply(report(**{"term": last.term, "number": last.number, **what, **said(last)}))
+    stage = Stage()
+    before, last = refused("outcome"), stage.last
+    stage.apply(report(**{"term": last.term, "number": last.number, **what, **said(last)}))
     assert refused("outcome") == before + 1
-    assert desk.last == last
-    assert desk.decider.held_back.why(last.ref) is None
+    assert stage.last == last
+    assert stage.decider.held_back.why(last.ref) is None
 
 
 UNCOUNTED: dict[str, dict[str, Any]] = {
@@ -159,47 +159,47 @@ def test_refusal_is_counted_once_however_often_the_outcome_is_looked_at(
     said: dict[str, Any], counts: bool
 ) -> None:
     """A leader looks at what stands on the log again when it begins."""
-    before, last = refused("outcome"), Desk().last.replace(term=1, number=1)
+    before, last = refused("outcome"), Stage().last.replace(term=1, number=1)
     late = last.decided_at + timedelta(seconds=1)
     assert not is_believed(report(at=late, **said), last, counts=counts)
     assert refused("outcome") == before + counts
 
 
 def test_outcome_of_a_decision_to_come_frees_nothing_once_it_is_taken() -> None:
-    desk = Desk()
-    last = desk.last
-    desk.apply(report(term=last.term, number=last.number + 1, version="0"))
-    desk.apply(workload("x", active=False, generation=1, held=True))
-    assert (desk.state, desk.last.number) == ("evicted", last.number + 1)
-    desk.apply(workload("x", active=False, generation=1, held=True, version="9"))
-    assert desk.state == "evicted", "nobody has suspended its job yet"
-    desk.apply(report(term=last.term, number=last.number + 1, version="9"))
-    assert desk.state == "waiting"
+    stage = Stage()
+    last = stage.last
+    stage.apply(report(term=last.term, number=last.number + 1, version="0"))
+    stage.apply(workload("x", active=False, generation=1, held=True))
+    assert (stage.state, stage.last.number) == ("evicted", last.number + 1)
+    stage.apply(workload("x", active=False, generation=1, held=True, version="9"))
+    assert stage.state == "evicted", "nobody has suspended its job yet"
+    stage.apply(report(term=last.term, number=last.number + 1, version="9"))
+    assert stage.state == "waiting"
 
 
 def test_outcome_of_an_earlier_decision_of_this_term_does_not_count() -> None:
-    desk = Desk()
-    first = desk.last
-    desk.apply(workload("x", active=False, generation=1, held=True))
-    desk.apply(report(term=first.term, number=first.number, version="0"))
-    assert desk.state == "evicted"
+    stage = Stage()
+    first = stage.last
+    stage.apply(workload("x", active=False, generation=1, held=True))
+    stage.apply(report(term=first.term, number=first.number, version="0"))
+    assert stage.state == "evicted"
 
 
 def test_outcome_of_an_unreadable_decision_lets_go_of_it_and_suspends_nothing() -> None:
-    desk = Desk()
+    stage = Stage()
     late = NOON + timedelta(seconds=1)
     before = refused("outcome")
-    desk.apply(report(term=0, number=0, at=late))
-    assert (refused("outcome"), desk.state) == (before + 1, "admitted")
-    desk.apply(report(term=0, number=0, at=late, **REFUSED_RELEASE))
-    assert "evicted" in [each.state for each in desk.sent]
+    stage.apply(report(term=0, number=0, at=late))
+    assert (refused("outcome"), stage.state) == (before + 1, "admitted")
+    stage.apply(report(term=0, number=0, at=late, **REFUSED_RELEASE))
+    assert "evicted" in [each.state for each in stage.sent]
 
 
 def test_decisions_that_stand_on_the_log_are_not_sent_again_by_the_next_leader() -> None:
-    desk = Desk()
-    desk.apply(workload("y"))
-    assert [each.state for each in desk.sent] == ["admitted", "waiting"]
-    successor = Desk(before=desk.sent)
+    stage = Stage()
+    stage.apply(workload("y"))
+    assert [each.state for each in stage.sent] == ["admitted", "waiting"]
+    successor = Stage(before=stage.sent)
     assert successor.sent == []
 
 
@@ -231,22 +231,22 @@ ANSWERS: dict[str, tuple[str, Any, dict[str, Any], bool]] = {
 def test_only_its_own_controller_answers_a_check(
     controller: str, service: Any, more: dict[str, Any], counts: bool, early: bool
 ) -> None:
-    desk = Desk("example.com/not-yet" if early else controller)
+    stage = Stage("example.com/not-yet" if early else controller)
     if early:
-        desk = Desk(None)
-        desk.decider.apply(answered(service, **more))
-        desk.observe_check(controller)
+        stage = Stage(None)
+        stage.decider.apply(answered(service, **more))
+        stage.observe_check(controller)
         checks = {"admissionChecks": [{"name": "check"}]}
         queue = cluster_queue_spec(1, admissionChecksStrategy=checks)
-        desk.decider.apply(observed(kinds.CLUSTER_QUEUE, "cq", queue))
-        desk.decider.apply(workload("y"))
-        assert bool(desk.decider.checks_of(workload("x"))) == counts
+        stage.decider.apply(observed(kinds.CLUSTER_QUEUE, "cq", queue))
+        stage.decider.apply(workload("y"))
+        assert bool(stage.decider.checks_of(workload("x"))) == counts
         return
     before = refused("check")
-    assert desk.state == "reserved"
-    desk.apply(answered(service, **more))
-    assert desk.state == ("admitted" if counts else "reserved")
-    assert desk.last.spoke == (more.get("spoke") if counts else None)
+    assert stage.state == "reserved"
+    stage.apply(answered(service, **more))
+    assert stage.state == ("admitted" if counts else "reserved")
+    assert stage.last.spoke == (more.get("spoke") if counts else None)
     assert refused("check") == before + (not counts)
 
 
@@ -257,7 +257,7 @@ RECORDED = {FOREIGN: "admitted", MACHINES: "reserved", MULTIKUEUE: "reserved", W
 def test_status_of_a_workload_answers_for_controllers_of_others_only(
     controller: str, state: str
 ) -> None:
-    desk = Desk(controller)
+    stage = Stage(controller)
     assigned = {
         "name": "main",
         "count": 1,
@@ -266,5 +266,5 @@ def test_status_of_a_workload_answers_for_controllers_of_others_only(
     }
     recorded = {"clusterQueue": "cq", "podSetAssignments": [assigned]}
     ready = RecordedCheck(check="check", state="Ready", at=NOON + timedelta(seconds=1))
-    desk.apply(workload("x", admission=recorded, checks=[ready], version="2"))
-    assert desk.state == state
+    stage.apply(workload("x", admission=recorded, checks=[ready], version="2"))
+    assert stage.state == state

@@ -15,7 +15,7 @@ STRICT = "StrictFIFO"
 BEST_EFFORT = "BestEffortFIFO"
 
 
-class Told:
+class LastReasons:
     """A queue of one slot, and the last reason that each workload was told."""
 
     def __init__(self, strategy: str) -> None:
@@ -33,20 +33,20 @@ class Told:
 
 
 @pytest.fixture(params=[STRICT, BEST_EFFORT])
-def told(request: pytest.FixtureRequest) -> Told:
-    told = Told(request.param)
-    told.tell(*(work(f"w{n}", created_at=n) for n in range(1, 4)))
-    return told
+def shown(request: pytest.FixtureRequest) -> LastReasons:
+    shown = LastReasons(request.param)
+    shown.tell(*(work(f"w{n}", created_at=n) for n in range(1, 4)))
+    return shown
 
 
-def behind(told: Told) -> str:
+def behind(shown: LastReasons) -> str:
     """What whoever comes after the head is told."""
-    return "PendingEvaluation" if told.strategy == STRICT else "WaitingForQuota"
+    return "PendingEvaluation" if shown.strategy == STRICT else "WaitingForQuota"
 
 
-def test_everybody_behind_the_head_has_a_reason(told: Told) -> None:
-    assert told.reasons == {"w2": "WaitingForQuota", "w3": behind(told)}
-    assert told.tell(finished("w1"))["w3"] == "WaitingForQuota", "it is the head now"
+def test_everybody_behind_the_head_has_a_reason(shown: LastReasons) -> None:
+    assert shown.reasons == {"w2": "WaitingForQuota", "w3": behind(shown)}
+    assert shown.tell(finished("w1"))["w3"] == "WaitingForQuota", "it is the head now"
 
 
 BLOCKAGES: dict[str, tuple[list[Any], list[Any], str]] = {
@@ -70,16 +70,18 @@ BLOCKAGES: dict[str, tuple[list[Any], list[Any], str]] = {
 
 
 @pytest.mark.parametrize("case", BLOCKAGES)
-def test_reason_of_a_blockage_ends_with_it(told: Told, case: str) -> None:
+def test_reason_of_a_blockage_ends_with_it(shown: LastReasons, case: str) -> None:
     blockage, end, reason = BLOCKAGES[case]
-    assert told.tell(*blockage)["w3"] == reason
-    assert told.tell(*end) == {"w2": "WaitingForQuota", "w3": behind(told)}
+    assert shown.tell(*blockage)["w3"] == reason
+    assert shown.tell(*end) == {"w2": "WaitingForQuota", "w3": behind(shown)}
 
 
-def test_everybody_in_a_queue_is_told_that_it_is_inactive_and_that_it_is_active(told: Told) -> None:
-    stopped = told.tell(told.queue(stop="Hold"))
+def test_everybody_in_a_queue_is_told_that_it_is_inactive_and_that_it_is_active(
+    shown: LastReasons,
+) -> None:
+    stopped = shown.tell(shown.queue(stop="Hold"))
     assert stopped == {"w2": "Suspended", "w3": "Suspended"}
-    assert told.tell(told.queue()) == {"w2": "WaitingForQuota", "w3": behind(told)}
+    assert shown.tell(shown.queue()) == {"w2": "WaitingForQuota", "w3": behind(shown)}
 
 
 @pytest.mark.parametrize(
@@ -94,10 +96,10 @@ def test_everybody_in_a_queue_is_told_that_it_is_inactive_and_that_it_is_active(
 def test_restarted_engine_does_not_take_a_reason_back(
     reason: str, uid: str, message: str, less: bool
 ) -> None:
-    last = Admission(
+    shown = Admission(
         cluster="hub", namespace="ns", name="w", uid=uid, term=1, number=1, state="waiting",
         decided_at=datetime(2026, 1, 1, tzinfo=UTC), reason=reason, message="known",
     )  # fmt: skip
     wait = Wait(cluster="hub", key="ns/w", uid="u", reason="PendingEvaluation", message=message)
-    assert says_less(wait, last) == less
+    assert says_less(wait, shown) == less
     assert not says_less(wait, None)

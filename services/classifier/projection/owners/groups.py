@@ -18,7 +18,7 @@ Read = tuple[Observed, Integration]
 """An observation, and the Integration that reads its object."""
 
 
-class _Life(NamedTuple):
+class _GroupRecord(NamedTuple):
     """What a group keeps although its objects come and go."""
 
     uid: str
@@ -43,7 +43,7 @@ class GroupedJobs:
         self._published = published
         self._integrations = integrations
         self._groups = Groups()
-        self._lives: dict[Group, _Life] = {}
+        self._records: dict[Group, _GroupRecord] = {}
 
     def read(self, observed: Observed, integration: Integration) -> tuple[Read, ...]:
         """Return the observation itself, or those of the groups of which the object is or was."""
@@ -74,13 +74,13 @@ class GroupedJobs:
     def _of(self, group: Group, observed: Observed) -> Read:
         """The observation of a group after one of its objects was observed."""
         integration = grouped(group.integration)
-        life = self._life(group, observed)
+        record = self._record(group, observed)
         kind = integration.kind
         if not group.members:
-            self._lives.pop(group, None)
+            self._records.pop(group, None)
         body = None
         if group.members:
-            body = group.body(uid=life.uid, created=life.created, finish=life.finish)
+            body = group.body(uid=record.uid, created=record.created, finish=record.finish)
         seen = Observed(
             cluster=self._cluster,
             group=kind.group,
@@ -89,40 +89,42 @@ class GroupedJobs:
             kind=kind.kind,
             namespace=group.namespace,
             name=group.name,
-            uid=life.uid,
+            uid=record.uid,
             resource_version=str(group.version),
             deleted=body is None,
             object=None if body is None else dict(body),
         )
         return seen, integration
 
-    def _life(self, group: Group, observed: Observed) -> _Life:
+    def _record(self, group: Group, observed: Observed) -> _GroupRecord:
         """What the group keeps, as it is after this observation.
 
         It waits since its last object came. It has ended for good when it has ended: its user may delete what
         has succeeded.
         """
-        life = self._lives.get(group) or self._begun(group, observed)
-        created = life.created
-        if not life.complete:
+        record = self._records.get(group) or self._begun(group, observed)
+        created = record.created
+        if not record.complete:
             created = max(created, group.created(observed.name))
-        life = _Life(
-            uid=life.uid,
+        record = _GroupRecord(
+            uid=record.uid,
             created=created,
-            complete=life.complete or group.complete,
-            finish=life.finish or group.finish(),
+            complete=record.complete or group.complete,
+            finish=record.finish or group.finish(),
         )
-        self._lives[group] = life
-        return life
+        self._records[group] = record
+        return record
 
-    def _begun(self, group: Group, observed: Observed) -> _Life:
+    def _begun(self, group: Group, observed: Observed) -> _GroupRecord:
         last = self._published.get(WorkloadRef(self._cluster, group.namespace, group.name))
         if last is None or last.owner is None or not last.owner.is_group or last.phase == "gone":
-            return _Life(observed.uid, "", complete=False, finish=None)
+            return _GroupRecord(observed.uid, "", complete=False, finish=None)
         # What is gone since then was the newest, perhaps: quota waits for that version.
         group.version = max(group.version, whole_number(last.version) or 0)
         complete = last.members is None or last.members.complete
-        return _Life(last.uid, last.created_at.isoformat(), complete=complete, finish=last.finish)
+        return _GroupRecord(
+            last.uid, last.created_at.isoformat(), complete=complete, finish=last.finish
+        )
 
 
 def is_of_group(workload: Body) -> bool:

@@ -56,7 +56,7 @@ class _Figures:
 
 
 @dataclass(kw_only=True)
-class MicroService:
+class NatsService:
     """Answers requests to its endpoints, and discovery requests of NATS services."""
 
     name: str

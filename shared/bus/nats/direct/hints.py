@@ -17,7 +17,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
-from shared.bus.direct_look import sequence_of
+from shared.bus.direct_read import sequence_of
 from shared.bus.streams import LIVE
 
 FIRST_PAUSE_SECONDS: Final = 0.05

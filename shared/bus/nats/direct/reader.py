@@ -9,7 +9,7 @@ from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 
 from shared.bus import headers as wire
-from shared.bus.direct_look import CALL_SECONDS, DirectLook, SilentError, sequence_of
+from shared.bus.direct_read import CALL_SECONDS, DirectRead, SilentError, sequence_of
 from shared.bus.filters import covers, overlap, prune
 from shared.bus.nats.direct.hints import Hints
 from shared.bus.nats.jetstream_api import ask, call
@@ -28,7 +28,7 @@ class DirectReader(Reader):
     """Whether it tries without a consumer first."""
 
     _hints: Hints | None = None
-    _look: DirectLook | None = None
+    _direct: DirectRead | None = None
 
     async def _read_once(self) -> AsyncGenerator[Entry | CaughtUp]:
         nc = self._connection.nc
@@ -44,7 +44,9 @@ class DirectReader(Reader):
                 return
         self._broken = None
         await self._survey()
-        self._look = look = DirectLook(nc, self._stream, self._filters, start=self._position + 1)
+        self._direct = direct = DirectRead(
+            nc, self._stream, self._filters, start=self._position + 1
+        )
         published = await self._published()
         self._hints = hints = Hints(
             nc, published, stopped=lambda: self._closed or self._broken is not None
@@ -55,7 +57,7 @@ class DirectReader(Reader):
             if self._broken is not None:
                 raise TroubleError(self._broken)
             await hints.listen()
-            messages = await self._next(look, hinted=hinted)
+            messages = await self._next(direct, hinted=hinted)
             for message in messages:
                 entry = _entry(message, self._generation)
                 self._position = sequence_of(message) or self._position
@@ -65,9 +67,9 @@ class DirectReader(Reader):
                     self._latest = entry
                     if self._terms is None or not self._terms.is_void(entry):
                         yield entry
-            if look.pending:
+            if direct.pending:
                 continue
-            self._position = max(self._position, look.position)
+            self._position = max(self._position, direct.position)
             if not self._caught_up:
                 yield self._catch_up()
             hinted = await hints.wait(delivered=self._delivered)
@@ -77,9 +79,9 @@ class DirectReader(Reader):
         info = await call(self._connection.nc, f"STREAM.INFO.{self._log}")
         return within(self._filters, info["config"].get("subjects") or ())
 
-    async def _next(self, look: DirectLook, *, hinted: bool) -> list[Msg]:
+    async def _next(self, direct: DirectRead, *, hinted: bool) -> list[Msg]:
         try:
-            messages = await look.more(hinted=hinted)
+            messages = await direct.more(hinted=hinted)
         except SilentError as error:
             raise TroubleError(str(error)) from error
         if self._terms is not None and messages:
@@ -87,9 +89,9 @@ class DirectReader(Reader):
         return messages
 
     async def _drop_consumer(self) -> None:
-        hints, look, self._hints, self._look = self._hints, self._look, None, None
+        hints, direct, self._hints, self._direct = self._hints, self._direct, None, None
         # Also without a connection: the library would subscribe again on the next one.
-        for one in (hints, look):
+        for one in (hints, direct):
             if one is not None:
                 await one.close()
         await super()._drop_consumer()

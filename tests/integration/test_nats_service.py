@@ -11,7 +11,7 @@ import pytest
 from nats.aio.client import Client
 from nats.micro.service import ServiceInfo, ServicePing, ServiceStats
 
-from shared.bus.nats.answering.nats_service import Endpoint, MicroService
+from shared.bus.nats.answering.nats_service import Endpoint, NatsService
 from shared.bus.nats.bus import NatsBus
 from shared.bus.port import AnswerError, UnavailableError
 from shared.testing.nats_server import nats_server
@@ -33,8 +33,8 @@ async def shout(data: bytes) -> bytes:
     return data.upper()
 
 
-def service() -> MicroService:
-    return MicroService(
+def service() -> NatsService:
+    return NatsService(
         name="sluice-shouter",
         version="1.2.3",
         description="Says it louder.",

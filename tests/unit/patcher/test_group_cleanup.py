@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from services.patcher.jobs.group_upkeep import done_with, excess, room_of
+from services.patcher.jobs.group_cleanup import done_with, excess, room_of
 from shared.contracts.kube.kinds import Object
 from tests.unit.integrations.grouped_pods import deleted, group_of, pod, workload
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from shared.bus import direct_look
-from shared.bus.direct_look import DirectLook, SilentError, common_filter, sequence_of
+from shared.bus import direct_read
+from shared.bus.direct_read import DirectRead, SilentError, common_filter, sequence_of
 from shared.bus.filters import covers
 from shared.testing.nats_server import nats_server
 from shared.testing.waiting import PATIENCE_SECONDS
@@ -154,14 +154,14 @@ def _message(subject: str, data: bytes, headers: dict[str, str]) -> Msg:
 
 async def read_all(nc: Any, filters: tuple[str, ...], start: int) -> list[int]:
     """Everything that matches, once nothing more is written."""
-    look = DirectLook(nc, STREAM, filters, start=start)
+    direct = DirectRead(nc, STREAM, filters, start=start)
     found: list[int] = []
     hinted = False
-    while len(nc.written) < nc.most or look.position < len(nc.written) or look.pending:
-        messages = await look.more(hinted=hinted)
+    while len(nc.written) < nc.most or direct.position < len(nc.written) or direct.pending:
+        messages = await direct.more(hinted=hinted)
         hinted = bool(messages)
         found += [sequence_of(message) or 0 for message in messages]
-    await look.close()
+    await direct.close()
     return found
 
 
@@ -186,8 +186,8 @@ def test_nothing_is_dropped_or_out_of_order_beside_writers_and_lagging_replicas(
 ) -> None:
     chosen, server = tuple(filters), Memory(Random(seed), replicas=replicas)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(direct_look, "BATCH", batch)
-        patch.setattr(direct_look, "BEHIND_SECONDS", 0)
+        patch.setattr(direct_read, "BATCH", batch)
+        patch.setattr(direct_read, "BEHIND_SECONDS", 0)
         found = asyncio.run(read_all(server, chosen, start))
     assert found == expected(server.written, chosen, start)
     assert server.subscribed <= 1, "all answers come into one inbox"
@@ -197,7 +197,7 @@ def test_nothing_is_dropped_or_out_of_order_beside_writers_and_lagging_replicas(
 async def test_real_server_is_read_in_order_beside_writers(
     batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(direct_look, "BATCH", batch)
+    monkeypatch.setattr(direct_read, "BATCH", batch)
     async with nats_server() as server:
         nc = await nats.connect(server.url)
         try:
@@ -236,11 +236,11 @@ async def test_answer_of_which_a_part_was_lost_is_not_believed() -> None:
                 f"sluice.workload.hub.team.{name}", b"{}"
             )
         for lost in (0, 2, 4):
-            look = DirectLook(cast("Any", Lossy(nc, lost)), STREAM, (">",))
+            direct = DirectRead(cast("Any", Lossy(nc, lost)), STREAM, (">",))
             with pytest.raises(SilentError, match="a part of an answer was lost"):
-                await look.more()
-            assert len(await look.more()) == 5, "the same is read again"
-        ended = DirectLook(nc, STREAM, (">",))
+                await direct.more()
+            assert len(await direct.more()) == 5, "the same is read again"
+        ended = DirectRead(nc, STREAM, (">",))
         await ended.more()
         await nc.close()
         with pytest.raises(SilentError, match="connection closed"):

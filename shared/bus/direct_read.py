@@ -79,7 +79,7 @@ def parse_block(raw: bytes) -> dict[str, str]:
     return headers
 
 
-class DirectLook:
+class DirectRead:
     """Reads a stream from a sequence on. `more` returns each entry once, in the order of the stream."""
 
     def __init__(
@@ -101,7 +101,7 @@ class DirectLook:
         self._selection = Selection(self._filters)
         self._parts = [_Part(subject, start) for subject in self._filters]
         self._subscription: Subscription | None = None
-        """To all answers of this look: one for each would cost the server as much as the answer."""
+        """To all answers of this reader: one for each would cost the server as much as the answer."""
 
         self._inbox = ""
         self._asked = 0

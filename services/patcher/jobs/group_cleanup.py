@@ -39,7 +39,7 @@ EXCESS: Final = "ExcessPodDeleted"
 _Key = tuple[Kind, str, str]
 
 
-class GroupUpkeep:
+class GroupCleanup:
     """Removes finalizers and objects that are too many, of the groups of one cluster."""
 
     def __init__(
@@ -57,9 +57,9 @@ class GroupUpkeep:
 
     async def run(self) -> None:
         """Write until cancelled."""
-        await drain(self._backlog, self._tend, self._limiter, what="upkeep of a group")
+        await drain(self._backlog, self._clean_up, self._limiter, what="upkeep of a group")
 
-    async def _tend(self, key: _Key, _value: None) -> None:
+    async def _clean_up(self, key: _Key, _value: None) -> None:
         group = self._cache.groups.find(*key)
         if self._cache.not_synced() is not None:
             # What is not read yet may be what an object is kept for.
