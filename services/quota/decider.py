@@ -63,7 +63,7 @@ class Decider:
         follows: bool = False,
     ) -> None:
         """`follows`: another process decides. What this one does not believe it may not have read yet."""
-        self._settings, self._follows = settings, follows
+        self._follows = follows
         configuration = configuration or Configuration()
         self._timers = LifecycleTimers(LifecycleRules(pods_ready=configuration.pods_ready))
         self._on_bypass, self._on_missed = settings.on_bypass, settings.on_missed

@@ -4,10 +4,10 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import count
 from typing import Final
 
 from tests.architecture.exceptions import COMPARED_BY_TESTS, LABELS_OF_OTHERS, WORDS_OF_OTHERS
+from tests.architecture.imports import imports_have_no_circles
 from tests.architecture.names import (
     BANNED_CLASSES,
     BANNED_MODULES,
@@ -16,6 +16,7 @@ from tests.architecture.names import (
     SHOWN,
 )
 from tests.architecture.sources import House, Source
+from tests.architecture.uses import private_definitions_are_read, public_definitions_are_used
 
 Rule = Callable[[House], Iterator[str]]
 
@@ -26,91 +27,6 @@ _FACT: Final = re.compile(r"(?=.{4})(?=.*[^a-z])[A-Za-z/].*")
 """A string that two parties must agree on. A plain lower-case word ("pods") is just a word."""
 
 CONTRACTS: Final = "shared/contracts"
-
-
-# --- imports ---
-
-
-def imports_have_no_circles(house: House) -> Iterator[str]:
-    """Siblings in a package, with all below them, import each other in one direction only.
-
-    Also where a module is imported late, by its name.
-    """
-    edges = dict(_edges(house.code))
-    for parent in sorted(
-        {".".join(name.split(".")[:depth]) for name in edges for depth in range(6)}
-    ):
-        graph = _between_children(parent, edges)
-        for circle in _circles(graph):
-            ways = "; ".join(
-                graph[a][b] for a in circle for b in circle if a != b and b in graph[a]
-            )
-            yield f"circle in {parent or 'the root'}: {', '.join(sorted(circle))} ({ways})"
-
-
-def _edges(files: Sequence[Source]) -> Iterator[tuple[str, set[str]]]:
-    modules = {file.module for file in files}
-    for file in files:
-        found: set[str] = set()
-        for node in ast.walk(file.tree):
-            if isinstance(node, ast.Import):
-                found.update(alias.name for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                names = (f"{node.module}.{alias.name}" for alias in node.names)
-                found.update(name if name in modules else node.module for name in names)
-            elif isinstance(node, ast.Call) and "import_module" in ast.unparse(node.func):
-                found.update(ast.unparse(each).strip("'") for each in node.args)
-        yield file.module, {name for name in found if name in modules and name != file.module}
-
-
-def _between_children(parent: str, edges: dict[str, set[str]]) -> dict[str, dict[str, str]]:
-    """Child of `parent` to the children that it imports, each with one import that shows it."""
-    graph: dict[str, dict[str, str]] = defaultdict(dict)
-    for importer, imported in sorted(edges.items()):
-        if (a := _child(parent, importer)) is None:
-            continue
-        for target in sorted(imported):
-            b = _child(parent, target)
-            if b is not None and b != a:
-                graph[a].setdefault(b, f"{importer} -> {target}")
-    return graph
-
-
-def _child(parent: str, module: str) -> str | None:
-    prefix = f"{parent}." if parent else ""
-    if not module.startswith(prefix):
-        return None
-    return prefix + module.removeprefix(prefix).split(".")[0]
-
-
-def _circles(graph: dict[str, dict[str, str]]) -> list[list[str]]:
-    """Strongly connected components of more than one node (Tarjan)."""
-    index: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    found: list[list[str]] = []
-    numbers = count()
-
-    def visit(node: str) -> None:
-        index[node] = low[node] = next(numbers)
-        stack.append(node)
-        for target in graph.get(node, {}):
-            if target not in index:
-                visit(target)
-                low[node] = min(low[node], low[target])
-            elif target in stack:
-                low[node] = min(low[node], index[target])
-        if low[node] == index[node]:
-            place = stack.index(node)
-            component = stack[place:]
-            del stack[place:]
-            if len(component) > 1:
-                found.append(component)
-
-    for node in sorted(graph):
-        if node not in index:
-            visit(node)
-    return found
 
 
 # --- folders and names ---
@@ -150,7 +66,7 @@ def names_are_plain(house: House) -> Iterator[str]:
         name = file.parts[-1].removesuffix(".py")
         if (plain := BANNED_MODULES.get((file.service, name))) is not None:
             yield f"{file.path}: call the module {plain}"
-        for node in _classes(file):
+        for node in file.classes():
             if (plain := BANNED_CLASSES.get((file.service, node.name.lstrip("_")))) is not None:
                 yield f"{file.path}:{node.lineno}: call class {node.name} {plain}"
         for function in ast.walk(file.tree):
@@ -177,7 +93,7 @@ def no_room_has_a_metaphor(house: House) -> Iterator[str]:
 def _names_of_concepts(file: Source) -> Iterator[tuple[str, str]]:
     """The module and its classes, each with where it is."""
     yield file.path, file.parts[-1].removesuffix(".py")
-    for node in _classes(file):
+    for node in file.classes():
         yield f"{file.path}:{node.lineno}", node.name
 
 
@@ -192,15 +108,11 @@ def a_service_uses_a_class_name_once(house: House) -> Iterator[str]:
     for file in house.code:
         if not file.inside("services"):
             continue
-        for node in _classes(file):
+        for node in file.classes():
             key = (file.service, node.name.lstrip("_"))
             first = seen.setdefault(key, f"{file.path}:{node.lineno}")
             if first != f"{file.path}:{node.lineno}":
                 yield f"{file.path}:{node.lineno}: class {node.name} is also in {first}"
-
-
-def _classes(file: Source) -> Iterator[ast.ClassDef]:
-    return (node for node in ast.walk(file.tree) if isinstance(node, ast.ClassDef))
 
 
 def public_names_are_spelled_without_underscore(house: House) -> Iterator[str]:
@@ -378,7 +290,7 @@ def _only_in(files: Sequence[Source], pattern: str, *homes: str, what: str) -> I
             yield f"{file.path}:{line}: {what} belongs to {homes[0]}"
 
 
-# --- prose and use ---
+# --- prose ---
 
 _OUTSIDE: Final = re.compile(
     r"research/(?:kueue|tekton|ecosystem|foundations|aesthetics|prototypes|skeleton)"
@@ -393,78 +305,6 @@ def the_repository_stands_by_itself(house: House) -> Iterator[str]:
         for number, line in enumerate(file.text.splitlines(), start=1):
             if (found := _OUTSIDE.search(line)) is not None:
                 yield f"{file.path}:{number}: {found[0]} is not in this repository"
-
-
-EXPORTED: Final = {
-    "services/quota/engine/invariants.py": "called by tests after every step",
-    "shared/testing": "fakes and helpers for tests",
-}
-"""Files whose public definitions may be used by tests only, with the reason."""
-
-
-def public_definitions_are_used(house: House) -> Iterator[str]:
-    """What no other module uses is dead, or private, or a part that its own module and a test use."""
-    users: dict[str, set[str]] = defaultdict(set)
-    for file in (*house.code, *house.tests):
-        for name in _names_used(file):
-            users[name].add(file.path)
-    for file in house.code:
-        if file.is_package or file.inside(*EXPORTED) or file.parts[-1] in _ENTRIES:
-            continue
-        signatures = set(_names_in_signatures(file))
-        for node in file.tree.body:
-            if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                continue
-            if node.name.startswith("_") or node.name in signatures or _is_registered(node):
-                continue
-            others = users[node.name] - {file.path}
-            if not others:
-                yield f"{file.path}:{node.lineno}: only its module uses {node.name}: hide or delete it"
-            elif file.path not in users[node.name] and all(p.startswith("tests/") for p in others):
-                yield f"{file.path}:{node.lineno}: only tests use {node.name}: delete it"
-
-
-def _names_in_signatures(file: Source) -> Iterator[str]:
-    """Names in annotations and base classes: types that other modules get without importing them."""
-    for node in ast.walk(file.tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            parts: list[ast.AST | None] = [node.returns, node.args]
-        elif isinstance(node, ast.AnnAssign):
-            parts = [node.annotation]
-        elif isinstance(node, ast.ClassDef):
-            parts = [*node.bases]
-        else:
-            continue
-        for part in filter(None, parts):
-            for name in ast.walk(part):
-                if isinstance(name, ast.Name):
-                    yield name.id
-                elif isinstance(name, ast.Constant) and isinstance(name.value, str):
-                    yield from re.findall(r"\w+", name.value)
-
-
-_ENTRIES: Final = frozenset({"__main__.py", "bench.py", "commands.py", "main.py"})
-
-
-def _is_registered(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether a decorator hands the definition to a framework (`@app.command()`)."""
-    return any(
-        isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Attribute)
-        for decorator in node.decorator_list
-    )
-
-
-def _names_used(file: Source) -> Iterator[str]:
-    for node in ast.walk(file.tree):
-        if isinstance(node, ast.Name):
-            yield node.id
-        elif isinstance(node, ast.Attribute):
-            yield node.attr
-        elif isinstance(node, ast.alias):
-            yield node.name.rpartition(".")[2]
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            # Entry points and commands name functions as "module:function".
-            yield from re.findall(r":(\w+)$", node.value)
 
 
 def _named(rules: Iterable[Rule]) -> dict[str, Rule]:
@@ -489,5 +329,6 @@ RULES: Final = _named(
         the_bus_keeps_leases,
         the_repository_stands_by_itself,
         public_definitions_are_used,
+        private_definitions_are_read,
     )
 )

@@ -75,6 +75,10 @@ class Source:
             if re.search(pattern, line):
                 yield number
 
+    def classes(self) -> Iterator[ast.ClassDef]:
+        """Every class, also those inside of others."""
+        return (node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef))
+
     def docstrings(self) -> set[int]:
         """The `id` of each constant node that is a docstring (also those below a field)."""
         return {

@@ -234,6 +234,39 @@ PLANTED: Final[dict[str, tuple[str, Sequence[Source], str]]] = {
         [file("services/quota/a.py", "def f(): ..."), file("tests/test_a.py", "a.f()")],
         "services/quota/a.py:1: only tests use f",
     ),
+    "nobody reads a private constant": (
+        "private_definitions_are_read",
+        [file("services/quota/a.py", "_FIT: Final = 1\n_PREEMPT: Final = 2\nx = _FIT")],
+        "services/quota/a.py:2: nothing reads _PREEMPT",
+    ),
+    "nobody calls a private function": (
+        "private_definitions_are_read",
+        [file("services/quota/a.py", "def _ident(): ...")],
+        "services/quota/a.py:1: nothing reads _ident",
+    ),
+    "an attribute is written only": (
+        "private_definitions_are_read",
+        [
+            file(
+                "services/quota/a.py",
+                "class A:\n    def __init__(self, x, y):\n        self._x, self._y = x, y\n        self._x()",
+            )
+        ],
+        "services/quota/a.py:3: nothing reads _y",
+    ),
+    "nobody calls a method that is private": (
+        "private_definitions_are_read",
+        [file("services/quota/a.py", "class A:\n    def _f(self): ...")],
+        "services/quota/a.py:2: nothing reads _f",
+    ),
+    "a count is counted only": (
+        "private_definitions_are_read",
+        [
+            file("services/quota/a.py", "class A:\n    def f(self):\n        self._n += 1"),
+            file("services/quota/b.py", "x._n"),
+        ],
+        "services/quota/a.py:3: nothing reads _n",
+    ),
 }
 
 
@@ -270,7 +303,12 @@ def test_used_and_plain_code_has_no_breach() -> None:
         file("services/quota/__init__.py", THREE_LINES),
         file("services/quota/a.py", "from services.quota.b import used\nclass Term:\n    x = used"),
         file("services/quota/b.py", "def used(): ...\n"),
-        file("services/patcher/c.py", "from services.quota.a import Term"),
+        file(
+            "services/patcher/c.py",
+            "from services.quota.a import Term\nfrom services.quota.d import Above",
+        ),
+        file("services/quota/d.py", "class Above:\n    def run(self): self._wake()"),
+        file("services/quota/e.py", "class _Below(Above):\n    def _wake(self): ...\nx = _Below"),
     ]
 
     assert [list(rule(House(files))) for rule in RULES.values()] == [[] for _ in RULES]

@@ -123,13 +123,14 @@ class World:
         """Play until `when`, each time a later one; what can be seen then, and what was learned."""
         self.course.run(until=nanoseconds(when))
         picture = Snapshot(at=when, observed=self._base.observed)
+        alive = {key for shard in self.course.engine.shards() for key in shard.workloads}
         unended = []
         for number, each in enumerate(self._unended):
             fate = self.course.results.get((CLUSTER, f"team/{each.state.name}"))
             if fate is None:
                 unended += self._unended[number:]
                 break
-            if fate.ended_at is not None and fate.ended_at <= nanoseconds(when):
+            if fate.key not in alive:
                 self._past.add(FinishedRun(state=each.state, seconds=each.seconds))
                 continue
             unended.append(each)

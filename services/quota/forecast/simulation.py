@@ -72,7 +72,6 @@ class SimulatedWorkload:
     started_at: int | None = None
     """Its first admission."""
 
-    ended_at: int | None = None
     preemptions: int = 0
     reason: str = ""
     """The last reason for which it waited."""
@@ -204,8 +203,6 @@ class Simulation:
         self.engine.apply(
             WorkloadFinished(cluster=cluster, namespace=namespace, name=name, uid=uid)
         )
-        if (result := self.results.get(ident)) is not None:
-            result.ended_at = at
 
     def _arrive(self, arrival: Arrival) -> None:
         fact = arrival.fact

@@ -21,11 +21,10 @@ PREEMPT: Final = 1
 DEFERRED: Final = 2
 FIT: Final = 3
 
-# Modes in which one flavor offers one resource, from worst to best.
+# Modes in which one flavor offers one resource, from worst to best. Between the second and the last: 2, by
+# preemption; 3, by taking back what the cohort lent.
 _NO_FIT: Final = 0
 _NO_CANDIDATES: Final = 1
-_PREEMPT: Final = 2
-_RECLAIM: Final = 3
 _FIT: Final = 4
 _MODE: Final = (NO_FIT, PREEMPT, PREEMPT, PREEMPT, FIT)
 _WORST: Final = (_NO_FIT, 1 << 60)

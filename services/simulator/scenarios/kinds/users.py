@@ -68,7 +68,7 @@ class OtherKinds:
         self.integrations = Integrations()
         """The kinds that wait in this world."""
 
-        self._system, self._world, self._kube = system, system.world, system.kube
+        self._world, self._kube = system.world, system.kube
         self._random = Random(f"kinds/{system.world.seed}")
         self._groups: dict[tuple[str, str], Object] = {}
         """By namespace and name."""

@@ -177,7 +177,7 @@ class _Scene:
         self._system.start_faults()
         if self._features.handovers:
             random = Random(f"handovers/{self._system.world.seed}")
-            Handovers(self._system, random, self._features.replicas).start()
+            Handovers(self._system, self._features.replicas).start()
         if self._rollout is not None:
             rolling = asyncio.create_task(self._rollout.run(self._processes))
             self._disturbing.append(rolling)

@@ -6,7 +6,6 @@
 4. The leader dies. The next one knows of a suspended job, of its eviction, and of an outcome of the first.
 """
 
-from random import Random
 from typing import Final
 
 from services.simulator.cluster.storage.stored import Event
@@ -29,10 +28,9 @@ DOWN_SECONDS: Final = (0.1, 2.0)
 class Handovers:
     """Follows the decisions of a world, and acts at such moments."""
 
-    def __init__(self, system: System, random: Random, replicas: dict[str, int]) -> None:
+    def __init__(self, system: System, replicas: dict[str, int]) -> None:
         self._system = system
         self._world = system.world
-        self._random = random
         self._replicas = replicas
         self._evicted: set[str] = set()
         """Uids of jobs that were evicted before."""
