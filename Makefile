@@ -122,7 +122,7 @@ bench-bus: setup ## Measure the bus: publishes and reads a second (USERS=1: with
 	$(RUN)/python -m shared.bus.bench $(if $(USERS),--users)
 
 bench-whatif: setup ## Measure what-if: a day of 50,000 workloads against less quota
-	$(RUN)/python -m services.whatif.bench
+	$(RUN)/python -m services.ctl.bench.whatif
 
 bench-restart: setup ## Measure a start after history: 1,000,000 ended, 50,000 waiting, 5,000 running (SCALE=0.1)
 	$(RUN)/python -m services.ctl.bench_restart --scale $(or $(SCALE),1)

@@ -3,7 +3,7 @@
 import ast
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import count
+from itertools import count, pairwise
 
 from tests.architecture.sources import House, Source
 
@@ -11,7 +11,8 @@ from tests.architecture.sources import House, Source
 def imports_have_no_circles(house: House) -> Iterator[str]:
     """Siblings in a package, with all below them, import each other in one direction only.
 
-    Also where a module is imported late, by its name.
+    Also where a module is imported late, by its name, and where one service starts a program of another
+    (`python -m`). A service may start itself again.
     """
     edges = dict(_edges(house.code))
     for parent in sorted(
@@ -28,6 +29,7 @@ def imports_have_no_circles(house: House) -> Iterator[str]:
 def _edges(files: Sequence[Source]) -> Iterator[tuple[str, set[str]]]:
     modules = {file.module for file in files}
     for file in files:
+        constants = _constants(file.tree)
         found: set[str] = set()
         for node in ast.walk(file.tree):
             if isinstance(node, ast.Import):
@@ -35,9 +37,45 @@ def _edges(files: Sequence[Source]) -> Iterator[tuple[str, set[str]]]:
             elif isinstance(node, ast.ImportFrom) and node.module:
                 names = (f"{node.module}.{alias.name}" for alias in node.names)
                 found.update(name if name in modules else node.module for name in names)
-            elif isinstance(node, ast.Call) and "import_module" in ast.unparse(node.func):
-                found.update(ast.unparse(each).strip("'") for each in node.args)
+            elif isinstance(node, ast.Call) and _imports_by_name(node):
+                found.update(_text(each, constants) for each in node.args)
+            elif isinstance(node, ast.Tuple | ast.List | ast.Call):
+                found.update(_started(node, constants, file.service))
         yield file.module, {name for name in found if name in modules and name != file.module}
+
+
+def _imports_by_name(call: ast.Call) -> bool:
+    """Whether it calls `import_module`, or has it called, as by `asyncio.to_thread(import_module, name)`."""
+    return any("import_module" in ast.unparse(each) for each in (call.func, *call.args[:1]))
+
+
+def _constants(tree: ast.Module) -> dict[str, str]:
+    """The strings of the module by the names that it gives them."""
+    return {
+        ast.unparse(target): node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+    }
+
+
+def _text(node: ast.expr, constants: dict[str, str]) -> str:
+    """The string that is written there, or by a constant of the module; else empty."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    return constants.get(node.id, "") if isinstance(node, ast.Name) else ""
+
+
+def _started(
+    node: ast.Tuple | ast.List | ast.Call, constants: dict[str, str], service: str
+) -> Iterator[str]:
+    """The modules of other services behind a `-m` in one command line."""
+    words = node.args if isinstance(node, ast.Call) else node.elts
+    for flag, program in pairwise(_text(each, constants) for each in words):
+        if flag == "-m" and not f"{program}.".startswith(f"{service.replace('/', '.')}."):
+            yield program
 
 
 def _between_children(parent: str, edges: dict[str, set[str]]) -> dict[str, dict[str, str]]:

@@ -40,6 +40,30 @@ PLANTED: Final[dict[str, tuple[str, Sequence[Source], str]]] = {
         ],
         "circle in services.ctl",
     ),
+    "two modules import each other, one of them by a constant": (
+        "imports_have_no_circles",
+        [
+            file("services/ctl/a.py", '_LATE: Final = "services.ctl.b"\nf(import_module, _LATE)'),
+            file("services/ctl/b.py", "from services.ctl import a"),
+        ],
+        "circle in services.ctl",
+    ),
+    "a service starts a program that imports it": (
+        "imports_have_no_circles",
+        [
+            file("services/whatif/a.py", 'run([sys.executable, "-m", "services.ctl.b", *more])'),
+            file("services/ctl/b.py", "from services.whatif import a"),
+        ],
+        "circle in services:",
+    ),
+    "a service starts a program by a constant": (
+        "imports_have_no_circles",
+        [
+            file("services/whatif/a.py", '_CTL = "services.ctl.b"\nrun(*("-m", _CTL))'),
+            file("services/ctl/b.py", "from services.whatif import a"),
+        ],
+        "circle in services:",
+    ),
     "two packages import each other through different modules": (
         "imports_have_no_circles",
         [

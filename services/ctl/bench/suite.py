@@ -26,7 +26,7 @@ BENCHMARKS: Final = {
     "latency": ("services.ctl.bench.latency", "--minutes", "1"),
     "pods": ("services.ctl.bench.pods",),
     "spokes": ("services.simulator.bench.spokes",),
-    "whatif": ("services.whatif.bench",),
+    "whatif": ("services.ctl.bench.whatif",),
     "restart": ("services.ctl.bench_restart", "--scale", "0.1"),
 }
 LOOPS: Final = 2_000_000

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from services.whatif import bench
+from services.ctl.bench import whatif as bench
 from services.whatif.reading import load
 from shared.contracts.kube import kinds
 from shared.contracts.messages.observed import Observed

@@ -41,7 +41,7 @@ MIB: Final = 1024
 Message = WorkloadState | Admission | Observed
 
 
-def queue(cpus: int) -> dict[str, Any]:
+def _queue(cpus: int) -> dict[str, Any]:
     """The only ClusterQueue, with that many CPUs."""
     quota = {"name": "cpu", "nominalQuota": str(cpus)}
     flavors = [{"name": "machines", "resources": [quota]}]
@@ -56,12 +56,12 @@ def queue(cpus: int) -> dict[str, Any]:
     }
 
 
-def day(count: int, cpus: int, random: Random) -> Iterator[tuple[str, Message]]:
+def _day(count: int, cpus: int, random: Random) -> Iterator[tuple[str, Message]]:
     """The messages that views and logs hold of one day."""
     local = {"spec": {"clusterQueue": "main"}}
     yield "", _observed(kinds.NAMESPACE, TEAM, {})
     yield "", _observed(kinds.RESOURCE_FLAVOR, "machines", {})
-    yield "", _observed(kinds.CLUSTER_QUEUE, "main", queue(cpus))
+    yield "", _observed(kinds.CLUSTER_QUEUE, "main", _queue(cpus))
     yield "", _observed(kinds.LOCAL_QUEUE, "queue", local, TEAM)
     for number in range(count):
         state = _workload(number, END - DAY * (1 - number / count), random)
@@ -132,7 +132,7 @@ def _admission(state: WorkloadState, at: datetime) -> Admission:
     )
 
 
-def write(file: Path, messages: Iterator[tuple[str, Message]]) -> None:
+def _write(file: Path, messages: Iterator[tuple[str, Message]]) -> None:
     """Write the messages as `sluice simulate --save` does."""
     with file.open("w", encoding="utf-8") as out:
         out.write(json.dumps({"at": END.isoformat()}) + "\n")
@@ -150,8 +150,8 @@ def main(arguments: list[str] | None = None) -> int:
     cpus = max(*CPUS, round(ENOUGH * options.workloads))
     with tempfile.TemporaryDirectory() as folder:
         state, less = Path(folder, "day"), Path(folder, "less.json")
-        write(state, day(options.workloads, cpus, Random(options.seed)))
-        less.write_text(json.dumps(queue(max(*CPUS, round(TOMORROW * cpus)))), encoding="utf-8")
+        _write(state, _day(options.workloads, cpus, Random(options.seed)))
+        less.write_text(json.dumps(_queue(max(*CPUS, round(TOMORROW * cpus)))), encoding="utf-8")
         asked = ("simulate", "--state", str(state), "--log", "24h", "-f", str(less))
         began = time.monotonic()
         done = subprocess.run(  # noqa: S603 - it is this program itself
