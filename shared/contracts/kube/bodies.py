@@ -3,16 +3,10 @@
 `Body` is what an API server sends and takes. The contents of `spec`, `status` and `data` differ from
 kind to kind and stay `dict[str, Any]`; `metadata` is the same for all.
 
-How to type a service:
-
-1. In signatures and fields write `Body` in place of `Object` (an alias of `Any`, see
-   `shared.contracts.kube.kinds`). Both go together, so one module at a time is enough.
-2. Read `observed.body` in place of `observed.object`.
-3. Annotate what a function builds: ``manifest: Body = {"apiVersion": …, "kind": …, "metadata": …}``.
-4. Where JSON comes from somewhere else (a file, a store), say once that it is a body: `as_body(obj)`.
-
-A body that nobody has validated yet, such as a webhook's, is no `Body`: read it as
-``Mapping[str, object]``, with checks.
+A function that builds one annotates it: ``manifest: Body = {"apiVersion": …, "kind": …, "metadata": …}``.
+Where JSON comes from somewhere else (a file, a store), `as_body` says once that it is a body. What a user
+wrote and nobody has validated yet, such as a webhook's, is no `Body` but an `Object` of
+`shared.contracts.kube.kinds`.
 """
 
 from collections.abc import Iterator, Mapping

@@ -4,7 +4,11 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 Object: TypeAlias = Any
-"""A Kubernetes object as JSON, not typed yet: `shared.contracts.kube.bodies` says what to write instead."""
+"""A Kubernetes object, or a part of one, that a user wrote and nobody has validated, or of which no type says
+the fields (a pod template, a schema): any field may have any type.
+
+Read it with checks. What an API server sends as a whole is a `Body` (`shared.contracts.kube.bodies`).
+"""
 
 
 KUEUE_GROUP: Final = "kueue.x-k8s.io"
