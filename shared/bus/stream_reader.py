@@ -7,11 +7,11 @@ no workers and no publisher: it reads streams and sends requests.
 import asyncio
 import json
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
 
@@ -22,6 +22,8 @@ from shared.settings.access import OPEN, Access, denial, user_of
 if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
+
+    from shared.contracts.messages.base import Message
 
 __all__ = ["SilentError", "StreamReaderError"]
 
@@ -35,6 +37,11 @@ SUFFIX: Final = "_NOW"
 """Suffix of a view's name, as in `shared.bus.streams`, whose import would cost more than this module."""
 
 Json = dict[str, Any]
+M = TypeVar("M", bound="Message")
+
+
+def _pass_over(_seen: "Seen", _error: Exception) -> None:
+    """Say nothing."""
 
 
 class JetStreamError(StreamReaderError):
@@ -58,6 +65,19 @@ class Seen:
 
     time: datetime
     """When that stream stored it."""
+
+    def read(
+        self, kind: type[M], unreadable: Callable[["Seen", Exception], object] = _pass_over
+    ) -> M | None:
+        """Return the message; None if nobody can read it, after `unreadable` was called with why."""
+        # What is to be read has it imported: a command that shows bodies as they are does without.
+        from pydantic import ValidationError  # noqa: PLC0415
+
+        try:
+            return kind.model_validate(self.body)
+        except ValidationError as error:
+            unreadable(self, error)
+            return None
 
 
 @asynccontextmanager

@@ -269,10 +269,36 @@ def contracts_are_built_complete(house: House) -> Iterator[str]:
 
 
 def the_bus_handles_bodies_that_cannot_be_read(house: House) -> Iterator[str]:
-    """`except UndecodableError` stands in `shared/bus` alone."""
+    """`except UndecodableError` stands in `shared/bus` alone, and what catches the same for a message."""
     yield from _only_in(
         house.code, r"except[^:]*\bUndecodableError\b", "shared/bus", what="except UndecodableError"
     )
+    messages = {
+        node.name
+        for file in house.code
+        if file.inside(f"{CONTRACTS}/messages")
+        for node in file.classes()
+        if any(
+            isinstance(at, ast.AnnAssign) and ast.unparse(at.target) == "stream" for at in node.body
+        )
+    }
+    for file in house.code:
+        if file.inside("shared/bus", *REFUSES):
+            continue
+        for node in ast.walk(file.tree):
+            if isinstance(node, ast.Try) and "ValidationError" in "".join(
+                ast.unparse(handler.type) for handler in node.handlers if handler.type is not None
+            ):
+                tried = "\n".join(map(ast.unparse, node.body))
+                for name in re.findall(r"(\w+)\.model_validate", tried):
+                    if name in messages:
+                        yield f"{file.path}:{node.lineno}: {name} is read by Seen.read of shared/bus"
+
+
+REFUSES: Final = {
+    "services/whatif/reading.py": "refuses a saved state with the field that is wrong"
+}
+"""Files that read messages which may come from a user's file, with the reason."""
 
 
 def the_bus_keeps_leases(house: House) -> Iterator[str]:

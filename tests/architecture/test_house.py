@@ -235,6 +235,17 @@ PLANTED: Final[dict[str, tuple[str, Sequence[Source], str]]] = {
         [file("services/quota/a.py", "try: ...\nexcept (ValueError, UndecodableError): ...")],
         "services/quota/a.py:2",
     ),
+    "a command reads a message by itself": (
+        "the_bus_handles_bodies_that_cannot_be_read",
+        [
+            file("shared/contracts/messages/a.py", 'class A(Message):\n    stream: ClassVar = "A"'),
+            file(
+                "services/ctl/a.py",
+                "try:\n    x = A.model_validate(y)\nexcept ValidationError: ...",
+            ),
+        ],
+        "services/ctl/a.py:1: A is read by Seen.read",
+    ),
     "a service asks for a lease": (
         "the_bus_keeps_leases",
         [file("services/quota/a.py", 'lease = await self._bus.lease("quota")')],

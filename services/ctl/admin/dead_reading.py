@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import ValidationError
-
 from services.ctl.connect.reader import open_reader, utc_now
 from services.ctl.get.table import Table, coloured
 from shared.bus.headers import source_sequence
@@ -70,14 +68,12 @@ def in_order(letters: Iterable[Letter]) -> list[Letter]:
 
 async def _open_letters(reader: StreamReader) -> list[Letter]:
     """All letters that nobody has closed, the oldest first."""
-    found = []
-    for each in await reader.now(DeadLetter.stream, LETTERS):
-        try:
-            message = DeadLetter.model_validate(each.body)
-        except ValidationError:
-            continue  # Nobody can read it.
-        found.append(Letter(number=_number(each), message=message))
-    return in_order(found)
+    seen = await reader.now(DeadLetter.stream, LETTERS)
+    return in_order(
+        Letter(number=_number(each), message=message)
+        for each in seen
+        if (message := each.read(DeadLetter)) is not None
+    )
 
 
 def _number(seen: Seen) -> int:

@@ -7,8 +7,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import ValidationError
-
 from services.ctl.connect.reader import open_reader, utc_now
 from services.ctl.get.table import Table
 from services.provisioner.config.host_config import (
@@ -19,6 +17,7 @@ from services.provisioner.config.host_config import (
 )
 from services.provisioner.config.provider_types import GROUP, KNOWN_TYPES, RULES
 from shared.bus.headers import TYPE
+from shared.bus.stream_reader import Seen
 from shared.contracts.kube.ages import duration
 from shared.contracts.kube.kinds import CONFIG_MAP
 from shared.contracts.kube.names import OPERATOR_NAMESPACE, slot_resource
@@ -179,16 +178,18 @@ async def show_hosts(url: str | None, directory: Path) -> None:
     records: list[PlatformState] = []
     host_states: list[HostState] = []
     for seen in machines:
-        try:
-            if seen.headers.get(TYPE) == PlatformState.type:
-                records.append(PlatformState.model_validate(seen.body))
-            else:
-                host_states.append(HostState.model_validate(seen.body))
-        except ValidationError as error:
-            where = f"HOSTS {seen.subject}"
-            print(f"sluice: {where}: left out, it cannot be read: {error}", file=sys.stderr)
+        if seen.headers.get(TYPE) == PlatformState.type:
+            record = seen.read(PlatformState, _left_out)
+            records += [] if record is None else [record]
+        else:
+            state = seen.read(HostState, _left_out)
+            host_states += [] if state is None else [state]
     configs: dict[str, dict[str, str]] = {}
     for body in (seen.body for seen in config_maps):
         if (body.get("namespace"), body.get("name")) == (OPERATOR_NAMESPACE, HOST_CONFIG):
             configs[str(body.get("cluster"))] = (body.get("object") or {}).get("data") or {}
     print("\n".join(platform_lines(platforms_of(records, host_states, configs), utc_now())))
+
+
+def _left_out(seen: Seen, error: Exception) -> None:
+    print(f"sluice: HOSTS {seen.subject}: left out, it cannot be read: {error}", file=sys.stderr)
