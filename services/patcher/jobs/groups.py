@@ -233,8 +233,8 @@ class GroupController:
             if obj is None or obj["metadata"]["uid"] != member.uid:
                 return 0
             if await mark_exceeding(self.writer, integration, obj, text, self.now()):
-                for what, told in ((kind, obj), (WORKLOAD, workload)):
-                    self.events.record(what, told, EXCEEDS_ADMISSION, text, type_="Warning")
+                for what, regarding in ((kind, obj), (WORKLOAD, workload)):
+                    self.events.record(what, regarding, EXCEEDS_ADMISSION, text, type_="Warning")
             return 0
 
         steps = [partial(tell, member, more) for member, more in kept]
