@@ -59,7 +59,6 @@ async def test_a_command_does_not_go_on_in_plain_text(
 ENTRIES = {
     "a service": """
 from shared.bus.nats.broker import Connection
-from shared.bus.nats.tls import refuse_plain_text
 await asyncio.wait_for(Connection(url=url, name="quota-1", access=access).open(), 3)
 """,
     "a command that looks": """
