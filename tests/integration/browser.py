@@ -95,12 +95,12 @@ class Page:
 
     async def until(self, expression: str) -> Any:
         """Its value once that is true."""
+
+        async def true_value() -> Any:
+            return await self.value(expression) or None
+
         try:
-            async with asyncio.timeout(SETTLED_SECONDS):
-                while True:
-                    if value := await self.value(expression):
-                        return value
-                    await asyncio.sleep(0.02)
+            return await first_value(true_value, seconds=SETTLED_SECONDS)
         except TimeoutError:
             shown = await self.value("document.body.innerText")
             raise AssertionError(f"{expression} does not come true of:\n{shown}") from None
@@ -157,11 +157,12 @@ async def _tab(session: aiohttp.ClientSession, port: int) -> Json | None:
 
 async def _port(file: Path) -> int:
     """Where it listens, once it says so."""
-    async with asyncio.timeout(START_SECONDS):
-        while True:
-            if len(lines := await asyncio.to_thread(_lines, file)) > 1:  # Else it is still written.
-                return int(lines[0])
-            await asyncio.sleep(0.05)
+
+    async def written() -> int | None:
+        lines = await asyncio.to_thread(_lines, file)
+        return int(lines[0]) if len(lines) > 1 else None  # Else it is still written.
+
+    return await first_value(written, f"no port in {file}", seconds=START_SECONDS)
 
 
 def _lines(file: Path) -> list[str]:

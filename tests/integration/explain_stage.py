@@ -8,7 +8,6 @@ from services.console.view import View
 from services.quota.app import assemble
 from services.quota.queries.replica import ReadReplica
 from services.quota.settings import QuotaSettings
-from shared.bus.port import UnavailableError
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.explain import (
@@ -19,7 +18,7 @@ from shared.contracts.messages.explain import (
 from shared.contracts.messages.observed import Synced
 from shared.contracts.messages.workloads import PodSet, WorkloadState
 from shared.testing.builders import cluster_queue_spec, observed
-from shared.testing.waiting import PATIENCE_SECONDS
+from shared.testing.waiting import PATIENCE_SECONDS, first_value
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.memory_server import MemoryServer
 
@@ -118,21 +117,23 @@ class Site:
         """The answer once it has settled on this reason; `everyone`: holders of all namespaces."""
         request = ExplainRequest(namespace=namespace, name=name, all_namespaces=everyone)
         question = request.model_dump_json().encode()
-        deadline = asyncio.get_running_loop().time() + SETTLED_SECONDS
-        told = "nothing"
-        while asyncio.get_running_loop().time() < deadline:
-            try:
-                data = await self.bus.request(ExplainRequest.subject, question, timeout_seconds=2.0)
-            except UnavailableError as error:
-                told = str(error)
+        told = "nobody answers"
+
+        async def settled() -> Explanation | None:
+            nonlocal told
+            data = await self.bus.request(ExplainRequest.subject, question, timeout_seconds=2.0)
+            answer = ExplainAnswer.model_validate_json(data)
+            seen = self.view.replica.explain(request)
+            if not (answer.items and answer.items[0].reason == reason):
+                told = str(answer)
+            elif seen != answer:
+                told = f"{answer}, or as a follower sees it {seen}"
             else:
-                answer = ExplainAnswer.model_validate_json(data)
-                seen = self.view.replica.explain(request)
-                if not (answer.items and answer.items[0].reason == reason):
-                    told = str(answer)
-                elif seen != answer:
-                    told = f"{answer}, or as a follower sees it {seen}"
-                else:
-                    return answer.items[0]
-            await asyncio.sleep(0.01)
-        raise AssertionError(f"{name} does not wait for {reason}, but {told}")
+                return answer.items[0]
+            return None
+
+        return await first_value(
+            settled,
+            lambda: f"{name} does not wait for {reason}, but {told}",
+            seconds=SETTLED_SECONDS,
+        )

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
 from shared.testing.builders import observed, workload
 from shared.testing.deployed import bus_of
-from shared.testing.waiting import PATIENCE_SECONDS, eventually
+from shared.testing.waiting import PATIENCE_SECONDS, eventually, first_value
 from tests.integration.test_permissions import intruder, now, server
 from tests.unit.console.people import People
 
@@ -72,13 +72,14 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
 
 async def ask(client: Client, subject: str, **question: Any) -> Any:
     """The reply once somebody serves."""
-    async with asyncio.timeout(SETTLED_SECONDS):
-        while True:
-            try:
-                data = json.dumps(question).encode()
-                return await client.request(subject, data, timeout=SETTLED_SECONDS)
-            except NoRespondersError:
-                await asyncio.sleep(0.05)
+    data = json.dumps(question).encode()
+
+    async def served() -> Any:
+        with suppress(NoRespondersError):
+            return await client.request(subject, data, timeout=SETTLED_SECONDS)
+        return None
+
+    return await first_value(served, f"nobody serves {subject}", seconds=SETTLED_SECONDS)
 
 
 async def test_viewer_finds_the_service_and_gets_answers(place: Place) -> None:

@@ -1,6 +1,5 @@
 """Who answers explain requests, and errors, positions and the command."""
 
-import asyncio
 from typing import Any
 
 from services.ctl.inspect.explain import explained
@@ -88,9 +87,11 @@ async def test_former_leader_stops_answering_while_its_bus_is_connected(site: Si
     await site.start_quota("b")
     (_, former), (_, later) = site.running
     site.server.release("quota", former.holder)
-    async with asyncio.timeout(SETTLED_SECONDS):
-        while await term_holder(site) != later.instance:  # noqa: ASYNC110 - a log tells when asked
-            await asyncio.sleep(0.05)
+
+    async def later_one_leads() -> bool:
+        return await term_holder(site) == later.instance
+
+    await eventually(later_one_leads)
     await site.workload("two")
     await site.explain("two", "ExceedsMaxQuota")
 

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -35,7 +35,7 @@ from shared.kube.client import HttpKube
 from shared.kube.port import AlreadyExistsError, UnavailableError
 from shared.settings.ports import reserve_port
 from shared.testing.nats_server import nats_server
-from shared.testing.waiting import PATIENCE_SECONDS, eventually
+from shared.testing.waiting import PATIENCE_SECONDS, eventually, first_value
 
 CLUSTER = "hub"
 LOAD = Load(
@@ -212,14 +212,16 @@ def job(number: int, queue: str) -> kinds.Object:
 
 async def created(kube: HttpKube, obj: dict[str, Any]) -> Body:
     """Create a Job. An API server that is killed may have made it, and not have answered."""
-    while True:
-        try:
+
+    async def stored() -> Body | None:
+        with suppress(UnavailableError):
             try:
                 return await kube.create(kinds.JOB, obj)
             except AlreadyExistsError:
                 return await kube.get(kinds.JOB, NAMESPACE_NAME, obj["metadata"]["name"])
-        except UnavailableError:
-            await asyncio.sleep(0.2)
+        return None
+
+    return await first_value(stored, seconds=END_SECONDS, look_seconds=0.2)
 
 
 async def create_jobs(kube: HttpKube) -> dict[str, str]:
@@ -244,9 +246,17 @@ async def test_killing_watcher_patcher_or_api_server_neither_loses_nor_repeats_a
         await runner.run()
         await disturbing
         submitted = await creating
-        while wrong := wrong_now(message_logs := await stage.message_logs(), submitted):  # noqa: ASYNC110
-            await asyncio.sleep(0.5)
-    assert not wrong
+        wrong: object = None
+
+        async def logs_without_fault() -> MessageLogs | None:
+            nonlocal wrong
+            logs = await stage.message_logs()
+            wrong = wrong_now(logs, submitted)
+            return None if wrong else logs
+
+        message_logs = await first_value(
+            logs_without_fault, lambda: str(wrong), seconds=END_SECONDS, look_seconds=0.5
+        )
     assert len(runner.timeline.waits()) == len(LOAD.kinds)
     for check in (
         checks.decided_in_order,

@@ -187,8 +187,11 @@ async def at_work(
                 await eventually(lambda: bool(ran_on(observer, "east")))
                 yield system, observer, found.proxy
                 kubes = {name: cluster.kube for name, cluster in system.clusters.items()}
-                while len(await ended(system)) < JOBS or await left_behind(dict(kubes)):  # noqa: ASYNC110
-                    await asyncio.sleep(0.2)
+
+                async def all_ended() -> bool:
+                    return len(await ended(system)) == JOBS and not await left_behind(dict(kubes))
+
+                await eventually(all_ended, seconds=END_SECONDS, look_seconds=0.2)
             assert observer.problems == []
             assert len(observer.ran) == JOBS
         finally:

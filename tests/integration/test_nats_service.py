@@ -15,7 +15,7 @@ from shared.bus.nats.answering.nats_service import Endpoint, NatsService
 from shared.bus.nats.bus import NatsBus
 from shared.bus.port import AnswerError, UnavailableError
 from shared.testing.nats_server import nats_server
-from shared.testing.waiting import PATIENCE_SECONDS
+from shared.testing.waiting import PATIENCE_SECONDS, eventually
 
 SETTLED_SECONDS = PATIENCE_SECONDS
 Json = dict[str, Any]
@@ -58,15 +58,20 @@ class Place:
         inbox = self.nc.new_inbox()
         subscription = await self.nc.subscribe(inbox)
         found: dict[str, Json] = {}
-        async with asyncio.timeout(SETTLED_SECONDS):
-            while len(found) < count:
+
+        async def all_answered() -> bool:
+            while subscription.pending_msgs:
+                message = await subscription.next_msg()
+                if not (message.headers or {}).get("Status"):
+                    answer: Json = json.loads(message.data)
+                    found[answer["id"]] = answer
+            if len(found) < count:
                 await self.nc.publish(subject, b"", reply=inbox)
-                await asyncio.sleep(0.2)
-                while subscription.pending_msgs:
-                    message = await subscription.next_msg()
-                    if not (message.headers or {}).get("Status"):
-                        answer: Json = json.loads(message.data)
-                        found[answer["id"]] = answer
+            return len(found) >= count
+
+        await eventually(
+            all_answered, lambda: str(found), seconds=SETTLED_SECONDS, look_seconds=0.2
+        )
         await subscription.unsubscribe()
         return [*found.values()]
 

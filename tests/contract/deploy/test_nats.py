@@ -5,7 +5,7 @@ import json
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,7 +30,7 @@ from shared.settings.access import Access, inbox_of, public_key
 from shared.settings.ports import reserve_port
 from shared.testing.deployed import bus_of
 from shared.testing.nats_server import nats_server
-from shared.testing.waiting import PATIENCE_SECONDS, eventually
+from shared.testing.waiting import PATIENCE_SECONDS, eventually, first_value
 from tests.contract.deploy.rendering import COMPONENTS, kustomized
 
 SERVERS: Final = 3
@@ -207,11 +207,13 @@ def user_of(folder: Path, name: str) -> Access:
 
 async def applied(url: str, access: Access) -> Report:
     """Make the streams on three servers, as soon as these have found one another."""
-    while True:
-        try:
+
+    async def made() -> Report | None:
+        with suppress(ApiError, UnavailableError, nats.errors.Error):
             return await apply_at(url, replicas=SERVERS, cluster="hub", access=access)
-        except (ApiError, UnavailableError, nats.errors.Error):
-            await asyncio.sleep(0.1)
+        return None
+
+    return await first_value(made, look_seconds=0.1)
 
 
 def decision(name: str, term: int, state: AdmissionState) -> Admission:

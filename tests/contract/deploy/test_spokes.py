@@ -19,6 +19,7 @@ from shared.bus.spoke_gateway import SpokeGateway
 from shared.contracts.messages.spokes import Beat
 from shared.settings.access import Access
 from shared.settings.ports import reserve_port
+from shared.testing.waiting import eventually
 from tests.contract.deploy.network import Outside, allows
 from tests.contract.deploy.rendering import Json, kustomized, named, pods
 from tests.contract.deploy.test_nats import folder, mounted
@@ -134,8 +135,7 @@ async def test_leaf_node_of_a_spoke_connects_with_its_key(folder: Path) -> None:
         try:
             spoke = bus(server.url, Access(), "spoke")
             await spoke.start()
-            while not await reached(spoke):  # noqa: ASYNC110 - it is another process's connection
-                await asyncio.sleep(0.1)
+            await eventually(lambda: reached(spoke))
             await spoke.stop()
         finally:
             await server.kill()

@@ -1,6 +1,5 @@
 """Harnesses of the contract suite: one provider with its cloud, and how to make that cloud fail."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ from services.provisioner.providers.port import (
     Vm,
     VmState,
 )
-from shared.testing.waiting import PATIENCE_SECONDS
+from shared.testing.waiting import eventually
 from tests.contract.providers.ibm_double import API_KEY, CRN, IbmDouble, ibm_double
 
 Refuse = Callable[[type[ProviderError]], None]
@@ -70,13 +69,16 @@ class ProviderHarness:
         )
 
     async def wait_for(self, name: str, state: VmState, *, address: bool = False) -> Vm | None:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while True:
-                vm = await self.provider.find(name)
-                reached = VmState.GONE if vm is None else vm.state
-                if reached is state and (vm is None or vm.address or not address):
-                    return vm
-                await asyncio.sleep(0.02)
+        vm: Vm | None = None
+
+        async def is_there() -> bool:
+            nonlocal vm
+            vm = await self.provider.find(name)
+            reached = VmState.GONE if vm is None else vm.state
+            return reached is state and (vm is None or bool(vm.address) or not address)
+
+        await eventually(is_there, lambda: f"{name} is {vm}, not {state}", look_seconds=0.02)
+        return vm
 
 
 @asynccontextmanager

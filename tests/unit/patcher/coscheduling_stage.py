@@ -29,6 +29,7 @@ from shared.contracts.messages.workloads import Finish, JobRef, PodSet, Workload
 from shared.contracts.simulation import RUN_IN_PODS
 from shared.kube.port import NotFoundError, Patch
 from shared.testing.builders import observed_object
+from shared.testing.waiting import eventually
 from shared.testing.world.loop import run_virtual
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.memory_server import MemoryServer
@@ -223,11 +224,12 @@ class CoschedulingStage:
         await self.bus.publish(observed_object(kinds.WORKLOAD, obj))
 
     async def until(self, condition: Callable[[], Any], what: str) -> None:
-        loop = asyncio.get_running_loop()
-        late = loop.time() + PATIENCE_SECONDS
-        while not condition():
-            assert loop.time() < late, f"not until now: {what}; {self.patchers_kube.writes}"
-            await asyncio.sleep(0.5)
+        await eventually(
+            condition,
+            lambda: f"{what}; {self.patchers_kube.writes}",
+            seconds=PATIENCE_SECONDS,
+            look_seconds=0.5,
+        )
 
     async def cordon(self, node: str, *, off: bool = False) -> None:
         patch = {"spec": {"unschedulable": None if off else True}}
