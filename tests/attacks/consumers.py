@@ -222,6 +222,13 @@ def attacks() -> Iterator[Attack]:
             way=f"viewer uses quota's reader for {verb}",
             act=anothers_reader(verb),
         )
+    yield from _on_durables()
+    yield from _of_spokes()
+    yield from _without_consumers()
+
+
+def _on_durables() -> Iterator[Attack]:
+    """What users and spokes do to a durable that is not theirs."""
     plain = {"name": HOSTS_DURABLE, "durable_name": HOSTS_DURABLE, "ack_policy": "none"}
     changed = {"stream_name": "HOSTS_NOW", "config": plain, "action": "update"}
     for user, what, subject, body in (
@@ -254,8 +261,6 @@ def attacks() -> Iterator[Attack]:
     ):
         way = f"{user} pulls from {theirs} by an acknowledgement that looks like its own"
         yield Attack(threat=threat, way=way, act=disguised(user, own, theirs))
-    yield from _of_spokes()
-    yield from _without_consumers()
 
 
 def _without_consumers() -> Iterator[Attack]:

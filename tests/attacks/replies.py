@@ -114,6 +114,11 @@ def attacks() -> Iterator[Attack]:
             way=f"viewer {what} by the answer of the console's discovery",
             act=by_discovery(GOALS[what]),
         )
+    yield from _by_own_requests()
+
+
+def _by_own_requests() -> Iterator[Attack]:
+    """The answers to what a user may ask, or to what it may publish."""
     for user, request, body in (
         ("watcher", "$JS.API.STREAM.INFO.OBSERVED", {}),
         ("classifier", "$JS.API.STREAM.MSG.GET.WORKLOADS", {"last_by_subj": "sluice.workload.a.b.c"}),
@@ -141,6 +146,11 @@ def attacks() -> Iterator[Attack]:
         ),
         own=("sluice.observed.hub.>",),
     )
+    yield from _by_own_words()
+
+
+def _by_own_words() -> Iterator[Attack]:
+    """What a user says itself, stored where it may write."""
     forged = b'{"state": "admitted", "by": "the patcher"}'
     stream = b'{"name": "EVIL", "subjects": ["evil.>"], "sources": [{"name": "KEYS"}]}'
     changed = (

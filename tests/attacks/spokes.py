@@ -187,6 +187,11 @@ def attacks() -> Iterator[Attack]:
         way="spoke keeps another from the gateway by large requests",
         act=asking_too_much(requests=100, filters=30_000),
     )
+    yield from _by_words()
+
+
+def _by_words() -> Iterator[Attack]:
+    """What a spoke says under names that are not its own."""
     for what, subject in (
         ("orders work as the hub", "sluice.dispatch.west.a.w"),
         ("decides about its own work", "sluice.admission.east.a.w"),
@@ -215,6 +220,11 @@ def attacks() -> Iterator[Attack]:
         act=saying("sluice.beat.east._._", reply="sluice.term.quota"),
         own=OWN,
     )
+    yield from _by_questions()
+
+
+def _by_questions() -> Iterator[Attack]:
+    """What a spoke asks of the gateway about others."""
     pushing = {
         "name": "x", "ack_policy": "none", "deliver_subject": "sluice.term.quota",
         "filter_subjects": ["sluice.dispatch.east.>"],

@@ -126,6 +126,11 @@ def attacks() -> Iterator[Attack]:
         ("viewer", "writes by a wildcard", "sluice.*.hub.team.w"),
     ):
         yield Attack(threat="T3", way=f"{user} {what}", act=saying(user, subject, b"{}"))
+    yield from _by_requests_to_jetstream()
+
+
+def _by_requests_to_jetstream() -> Iterator[Attack]:
+    """What a user asks JetStream to do to a log."""
     thing: Json = {"name": "EVIL", "subjects": ["evil.>"], "storage": "memory"}
     for user, what, subject, body in (
         ("viewer", "creates a stream", "$JS.API.STREAM.CREATE.EVIL", thing),
@@ -145,6 +150,11 @@ def attacks() -> Iterator[Attack]:
         ("viewer", "restores over a log", "$JS.API.STREAM.RESTORE.QUEUES", {"config": thing}),
     ):  # fmt: skip
         yield Attack(threat="T3", way=f"{user} {what}", act=saying(user, subject, body))
+    yield from _by_listening()
+
+
+def _by_listening() -> Iterator[Attack]:
+    """What a user hears or reads that is not for it."""
     for user, subject in (
         ("classifier", ">"), ("classifier", "_INBOX.>"), ("viewer", "_INBOX.>"),
         ("viewer", "_R_.>"), ("viewer", "$JS.>"), ("console", "sluice.>"),
@@ -168,6 +178,11 @@ def attacks() -> Iterator[Attack]:
         yield Attack(threat="T3", way=f"{user} reads {stream}", act=reading(user, stream, subject))
     for user in ("viewer", "console", "patcher"):
         yield Attack(threat="T3", way=f"{user} answers for quota", act=answering_for_quota(user))
+    yield from _by_headers()
+
+
+def _by_headers() -> Iterator[Attack]:
+    """What a user does by headers of its own, or asks of the server."""
     yield Attack(
         threat="T3",
         way="tracer drops everybody's leases by a header of its own",

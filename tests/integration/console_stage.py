@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 
 from services.console.access.reviews import AllowAll, KubeReviewer, Reviewer
-from services.console.app import assemble
+from services.console.app import Console, assemble
 from services.console.http.handlers import console_app
 from services.console.http.sign_in import SignIn
 from services.console.query_service import QueryService
@@ -23,7 +23,7 @@ from services.simulator.manifests import apply_all
 from shared.kube.client import HttpKube
 from shared.runtime.certificates import CertificateFolder
 from shared.runtime.web import WebServer
-from shared.testing.waiting import PATIENCE_SECONDS
+from shared.testing.waiting import PATIENCE_SECONDS, first_value
 from shared.testing.world.memory_bus import MemoryBus
 from tests.integration.explain_stage import Site
 
@@ -146,15 +146,46 @@ class Place:
     ) -> Handler:
         """The answer once it has that code and `shows` holds of it."""
         answer: Handler | None = None
-        try:
-            async with asyncio.timeout(SETTLED_SECONDS):
-                while True:
-                    answer = await self.ask(path, token)
-                    if answer.code == code and shows(answer.body):
-                        return answer
-                    await asyncio.sleep(0.02)
-        except TimeoutError:
-            raise AssertionError(f"GET {path} has still another answer: {answer}") from None
+
+        async def expected() -> Handler | None:
+            nonlocal answer
+            answer = await self.ask(path, token)
+            return answer if answer.code == code and shows(answer.body) else None
+
+        return await first_value(
+            expected,
+            lambda: f"GET {path} has still another answer: {answer}",
+            seconds=SETTLED_SECONDS,
+        )
+
+
+async def cluster_of_people() -> Simulator:
+    """A cluster whose people have roles."""
+    cluster = Simulator(behaviour=False)
+    await cluster.start()
+    await apply_all(cluster.api, [("test", document) for document in PEOPLE])
+    return cluster
+
+
+def service_of(bus: MemoryBus, access: Reviewer, prometheus: str) -> Console:
+    """The console; what it asks Prometheus is asked again after a moment."""
+    settings = ConsoleSettings(
+        console_prometheus_url=prometheus,
+        console_trace_url="https://traces.example/{trace}",
+        console_job_url="https://jobs.example/{namespace}/{kind}/{name}",
+    )
+    service = assemble(settings=settings, bus=bus, now=now, access=access)
+    known = service.pages
+    asked = (
+        known.trends,
+        known.starts_known,
+        known.use_history,
+        known.alerts_known,
+        known.balances,
+    )
+    for each in asked:
+        each.fresh_seconds = 0.05
+    return service
 
 
 @asynccontextmanager
@@ -179,28 +210,10 @@ async def console(
     cluster: Simulator | None = None
     kube: HttpKube | None = None
     if people and access is None:
-        cluster = Simulator(behaviour=False)
-        await cluster.start()
-        await apply_all(cluster.api, [("test", document) for document in PEOPLE])
+        cluster = await cluster_of_people()
         kube = HttpKube.at(cluster.url)
         access = KubeReviewer(kube, allowed_seconds=0.2, denied_seconds=0.2)
-    access = access or AllowAll()
-    settings = ConsoleSettings(
-        console_prometheus_url=prometheus,
-        console_trace_url="https://traces.example/{trace}",
-        console_job_url="https://jobs.example/{namespace}/{kind}/{name}",
-    )
-    service = assemble(settings=settings, bus=bus, now=now, access=access)
-    known = service.pages
-    asked = (
-        known.trends,
-        known.starts_known,
-        known.use_history,
-        known.alerts_known,
-        known.balances,
-    )
-    for each in asked:
-        each.fresh_seconds = 0.05
+    service = service_of(bus, access or AllowAll(), prometheus)
     server = WebServer(
         console_app(
             service.queries, service.pages, streams_max=3, local_only=not people, sign_in=sign_in

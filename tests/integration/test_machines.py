@@ -7,8 +7,8 @@ import json
 import logging
 import shutil
 import subprocess
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -193,10 +193,9 @@ async def _cancel(tasks: list["asyncio.Task[None]"]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-@pytest.mark.skipif(CURL is None, reason="there is no curl")
-async def test_build_logs_in_with_upstream_script_and_no_key_leaks(
-    tmp_path: Path,
-) -> None:
+@contextmanager
+def all_logs() -> Iterator[io.StringIO]:
+    """Everything that is logged meanwhile."""
     heard = io.StringIO()
     handler = logging.StreamHandler(heard)
     logging.getLogger().addHandler(handler)
@@ -205,6 +204,17 @@ async def test_build_logs_in_with_upstream_script_and_no_key_leaks(
         logger_factory=structlog.PrintLoggerFactory(heard), cache_logger_on_first_use=False
     )
     try:
+        yield heard
+    finally:
+        structlog.configure(**before)
+        logging.getLogger().removeHandler(handler)
+
+
+@pytest.mark.skipif(CURL is None, reason="there is no curl")
+async def test_build_logs_in_with_upstream_script_and_no_key_leaks(
+    tmp_path: Path,
+) -> None:
+    with all_logs() as heard:
         traces = Traces()
         async with running(tmp_path, traces) as setup:
             build = await setup.create_build("build")
@@ -255,9 +265,6 @@ async def test_build_logs_in_with_upstream_script_and_no_key_leaks(
             await eventually(empty)
             written = await setup.everything_on_the_bus()
             events = json.dumps((await setup.kube.list(EVENT, namespace="team-a")).items)
-    finally:
-        structlog.configure(**before)
-        logging.getLogger().removeHandler(handler)
     spans = "\n".join(traces.spans)
     assert "machine allocate" in spans
     assert "machine hold" in spans
