@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
+from tests.architecture.clocks import no_test_judges_time
 from tests.architecture.exceptions import COMPARED_BY_TESTS, LABELS_OF_OTHERS, WORDS_OF_OTHERS
 from tests.architecture.imports import imports_have_no_circles
 from tests.architecture.names import (
@@ -23,6 +24,7 @@ Rule = Callable[[House], Iterator[str]]
 MODULES_MAX: Final = 12
 DOCSTRING_LINES_MIN: Final = 3
 TEST_LINES_MAX: Final = 400
+FUNCTION_LINES_MAX: Final = 70
 _FACT: Final = re.compile(r"(?=.{4})(?=.*[^a-z])[A-Za-z/].*")
 """A string that two parties must agree on. A plain lower-case word ("pods") is just a word."""
 
@@ -58,6 +60,16 @@ def test_files_are_short(house: House) -> Iterator[str]:
     for file in house.tests:
         if (lines := len(file.text.splitlines())) > TEST_LINES_MAX:
             yield f"{file.path}: {lines} lines: a test file has at most {TEST_LINES_MAX}, split it"
+
+
+def test_functions_are_short(house: House) -> Iterator[str]:
+    """What holds for functions of services holds for those below `tests`."""
+    for file in house.tests:
+        for node in ast.walk(file.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or 0) - node.lineno + 1
+                if lines > FUNCTION_LINES_MAX:
+                    yield f"{file.path}:{node.lineno}: {node.name} has {lines} lines: split it"
 
 
 def names_are_plain(house: House) -> Iterator[str]:
@@ -343,6 +355,7 @@ RULES: Final = _named(
         folders_hold_at_most_twelve_modules,
         packages_say_what_goes_on_inside,
         test_files_are_short,
+        test_functions_are_short,
         names_are_plain,
         no_room_has_a_metaphor,
         a_service_uses_a_class_name_once,
@@ -356,5 +369,6 @@ RULES: Final = _named(
         the_repository_stands_by_itself,
         public_definitions_are_used,
         private_definitions_are_read,
+        no_test_judges_time,
     )
 )

@@ -6,6 +6,7 @@ from typing import Final
 import pytest
 
 from tests.architecture.exceptions import WORDS_OF_OTHERS
+from tests.architecture.judged_times import JUDGED_TIMES
 from tests.architecture.rules import RULES, words_in_two_services
 from tests.architecture.sources import House, Source, house
 
@@ -23,7 +24,7 @@ def file(path: str, text: str = "") -> Source:
 
 THREE_LINES: Final = '"""What goes on.\n\nWhat enters.\nWhat leaves."""\n'
 
-PLANTED: Final[dict[str, tuple[str, Sequence[Source], str]]] = {
+PLANTED: dict[str, tuple[str, Sequence[Source], str]] = {
     "two modules import each other": (
         "imports_have_no_circles",
         [
@@ -88,6 +89,11 @@ PLANTED: Final[dict[str, tuple[str, Sequence[Source], str]]] = {
         "test_files_are_short",
         [file("tests/unit/quota/test_a.py", "x = 1\n" * 401)],
         "tests/unit/quota/test_a.py: 401 lines",
+    ),
+    "a function of a test has more than 70 lines": (
+        "test_functions_are_short",
+        [file("tests/unit/test_a.py", "def test_a():\n" + "    x = 1\n" * 70)],
+        "tests/unit/test_a.py:1: test_a has 71 lines",
     ),
     "a replaced module name comes back": (
         "names_are_plain",
@@ -302,6 +308,11 @@ PLANTED: Final[dict[str, tuple[str, Sequence[Source], str]]] = {
         ],
         "services/quota/a.py:3: nothing reads _n",
     ),
+}
+
+PLANTED |= {
+    case: ("no_test_judges_time", [file("tests/unit/test_a.py", text)], "tests/unit/test_a.py:")
+    for case, text in JUDGED_TIMES.items()
 }
 
 

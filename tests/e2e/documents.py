@@ -152,7 +152,8 @@ class Session:
         deadline = time.monotonic() + START_SECONDS
         while READY not in output.read_text():
             assert self.dev.poll() is None, output.read_text()
-            assert time.monotonic() < deadline, output.read_text()
+            if time.monotonic() > deadline:
+                raise TimeoutError(output.read_text())
             time.sleep(0.2)
 
     def write(self, file: File) -> None:

@@ -13,12 +13,13 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from shared.testing.waiting import eventually
-from tests.unit.runtime.test_connections import Listener, listener
+from tests.unit.runtime.test_connections import Clock, Listener, listener
 
 LARGE = bytes(16 * 1024 * 1024)
 """More than the buffers of the kernel hold."""
 
 TICKS = 6
+CLIENT_SECONDS = 600.0
 
 
 async def _large(request: Request) -> Response:
@@ -37,11 +38,11 @@ async def _stream(request: Request) -> Response:
     return StreamingResponse(endless())
 
 
-async def _ticks(_request: Request) -> Response:
+async def _ticks(request: Request) -> Response:
     async def slow() -> AsyncIterator[bytes]:
         for _ in range(TICKS):
             yield b"tick"
-            await asyncio.sleep(0.1)
+            await request.app.state.clock.forward(CLIENT_SECONDS / 2)
 
     return StreamingResponse(slow())
 
@@ -137,9 +138,12 @@ async def test_client_over_tls_that_does_not_read_meets_its_deadline(
         assert here.app.state.under_way < 3
 
 
-async def test_stream_that_is_read_outlasts_the_deadline_of_its_client() -> None:
+async def test_stream_that_is_read_outlasts_the_deadline_of_its_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     causes: Counter[str] = Counter()
-    async with listener(causes=causes, client_seconds=0.2, routes=ROUTES) as here:
+    async with listener(causes=causes, client_seconds=CLIENT_SECONDS, routes=ROUTES) as here:
+        here.app.state.clock = Clock(monkeypatch)
         reader, writer = await here.open()
         writer.write(request("/ticks", b"connection: close\r\n"))
         assert (await reader.read()).count(b"tick") == TICKS
