@@ -14,6 +14,7 @@ from tests.attacks.ground import (
     BreachError,
     Ground,
     ask,
+    look,
     say,
     stolen_name,
 )
@@ -152,14 +153,14 @@ def anothers_reader(verb: str) -> Act:
         names = await ask(viewer, "$JS.API.CONSUMER.NAMES.OBSERVED_NOW", {"offset": 0}) or {}
         theirs = [name for name in names.get("consumers") or () if name.startswith("reader-")]
         operator = await ground.client("operator")
-        known = await ask(operator, "$JS.API.CONSUMER.NAMES.OBSERVED_NOW", {"offset": 0}) or {}
+        known = await look(operator, "$JS.API.CONSUMER.NAMES.OBSERVED_NOW", {"offset": 0}) or {}
         theirs += [name for name in known["consumers"] if name.startswith("reader-")]
-        before = [await ask(operator, f"$JS.API.CONSUMER.INFO.OBSERVED_NOW.{n}") for n in theirs]
+        before = [await look(operator, f"$JS.API.CONSUMER.INFO.OBSERVED_NOW.{n}") for n in theirs]
         for name in theirs:
             await say(
                 viewer, f"$JS.API.CONSUMER.{verb}.OBSERVED_NOW.{name}", reply=viewer.new_inbox()
             )
-        after = [await ask(operator, f"$JS.API.CONSUMER.INFO.OBSERVED_NOW.{n}") for n in theirs]
+        after = [await look(operator, f"$JS.API.CONSUMER.INFO.OBSERVED_NOW.{n}") for n in theirs]
         await reading.aclose()
         if [_place(one) for one in before] != [_place(one) for one in after]:
             raise BreachError("the reader of quota is not where it was")

@@ -13,7 +13,7 @@ from shared.bus.spoke_gateway.budget import PART
 from shared.bus.streams import load, view_of
 from shared.testing.waiting import first_value
 from tests.attacks.attack import Attack
-from tests.attacks.ground import BreachError, Ground, ask
+from tests.attacks.ground import BreachError, Ground, look
 
 FLOOD_BYTES: Final = 150 << 20
 QUEUE: Final = "sluice.queue.hub._.main"
@@ -43,10 +43,10 @@ async def floods(ground: Ground) -> None:
     for log, subject in (("OBSERVED", "sluice.observed.hub.team.j.jobs_batch"), ("QUEUES", QUEUE)):
         for stream in (log, view_of(log)):
             which = {"last_by_subj": subject}
-            if await ask(operator, f"$JS.API.STREAM.MSG.GET.{stream}", which) is None:
+            if await look(operator, f"$JS.API.STREAM.MSG.GET.{stream}", which) is None:
                 raise BreachError(f"{subject} is gone from {stream}")
     for stream in load().configs():
-        info = await ask(operator, f"$JS.API.STREAM.INFO.{stream}")
+        info = await look(operator, f"$JS.API.STREAM.INFO.{stream}")
         if info is None or not 0 < info["state"]["bytes"] + 1 <= info["config"]["max_bytes"]:
             raise BreachError(f"{stream} has no bound")
 
@@ -97,7 +97,7 @@ async def answer(
 
 async def bytes_of(operator: Client, stream: str) -> int:
     """How much is in a stream."""
-    info = await ask(operator, f"$JS.API.STREAM.INFO.{stream}")
+    info = await look(operator, f"$JS.API.STREAM.INFO.{stream}")
     assert info is not None
     return int(info["state"]["bytes"])
 

@@ -28,7 +28,7 @@ from shared.bus.streams import load
 from shared.settings.access import Access
 from shared.settings.ports import reserve_port
 from shared.testing.deployed import bus_of
-from shared.testing.waiting import eventually
+from shared.testing.waiting import PATIENCE_SECONDS, eventually
 from tests.contract.deploy.test_nats import mounted
 
 SPOKES: Final = ("east", "west")
@@ -210,15 +210,22 @@ async def say(
         await client.flush()
 
 
-async def ask(client: Client, subject: str, body: bytes | Json = b"") -> Json | None:
+async def ask(
+    client: Client, subject: str, body: bytes | Json = b"", *, seconds: float = 1.0
+) -> Json | None:
     """The answer; None if there is none: refused by permission, or nobody there."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     try:
-        reply = await client.request(subject, data, timeout=1)
+        reply = await client.request(subject, data, timeout=seconds)
         answer: Json = json.loads(reply.data)
     except (NatsError, ValueError):
         return None
     return None if "error" in answer else answer
+
+
+async def look(operator: Client, subject: str, body: bytes | Json = b"") -> Json | None:
+    """The same for who may ask: a server that is slow after an attack is waited for."""
+    return await ask(operator, subject, body, seconds=PATIENCE_SECONDS)
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from nats.errors import Error as NatsError
 from shared.contracts import subjects
 from tests.attacks.attack import Act, Attack
 from tests.attacks.consumers import saying
-from tests.attacks.ground import THERE, BreachError, Ground, ask, say
+from tests.attacks.ground import THERE, BreachError, Ground, ask, look, say
 
 EXPLAIN: Final = subjects.rpc_subject("quota", "explain")
 
@@ -100,11 +100,11 @@ def forged_origin(user: str, subject: str) -> Act:
 
     async def act(ground: Ground) -> None:
         client, operator = await ground.client(user), await ground.client("operator")
-        look = "$JS.API.STREAM.MSG.GET.SPOKES", {"last_by_subj": subject}
-        before = await ask(operator, *look)
+        where = "$JS.API.STREAM.MSG.GET.SPOKES", {"last_by_subj": subject}
+        before = await look(operator, *where)
         headers = {"Nats-Stream-Source": "SPOKES 999999999 > > sluice.beat.hub._._"}
         await say(client, subject, b"{}", headers=headers, reply=client.new_inbox())
-        if await ask(operator, *look) != before:
+        if await look(operator, *where) != before:
             raise BreachError("the header was stored")
 
     return act

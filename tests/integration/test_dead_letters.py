@@ -138,7 +138,7 @@ async def test_wrong_letter_is_named(
     assert str(found.exception).startswith(problem)
 
 
-async def test_retry_without_the_service_says_that_nobody_answers(stage: Stage) -> None:
+async def test_retry_without_the_service_fails_with_no_answer_yet(stage: Stage) -> None:
     await stage.given_up("a")
     await stage.bus.stop()
     found = await stage.sluice("retry", "--all", "--wait-seconds", "0.2")

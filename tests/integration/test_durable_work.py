@@ -14,7 +14,7 @@ from tests.contract.bus.stage import step_of, workload
 from tests.integration.buses import make
 
 
-async def test_no_entry_comes_by_a_request_of_the_library(
+async def test_work_is_delivered_without_the_fetch_of_the_library(
     server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A request that ends while an entry is on its way loses it for the whole acknowledgement wait."""

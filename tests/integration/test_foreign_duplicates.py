@@ -64,7 +64,9 @@ async def test_state_that_two_watchers_see_is_stored_once(server: EmbeddedServer
     assert counted() == before
 
 
-def test_replicas_make_one_id_of_a_name_and_nobody_else_does(tmp_path: Path) -> None:
+def test_message_id_of_a_name_is_equal_for_replicas_and_differs_for_other_users(
+    tmp_path: Path,
+) -> None:
     for user in ("a", "b"):
         (tmp_path / user).write_text(new_key()[0])
     first, replica = (Access(nkey=tmp_path / "a").message_ids() for _ in range(2))

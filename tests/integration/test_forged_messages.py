@@ -273,7 +273,7 @@ def contradictions() -> float:
     return REGISTRY.get_sample_value("sluicegate_refused_messages_total", labels) or 0.0
 
 
-async def test_status_of_a_queue_that_does_not_exist_harms_nobody(hub: Hub) -> None:
+async def test_status_of_a_queue_that_does_not_exist_changes_no_object(hub: Hub) -> None:
     forged = QueueStatus(
         cluster=HUB, kind="LocalQueue", namespace="kube-system", name="made-up", pending=-1,
         reserving=0, admitted=0, active=True, reason="", message="", at=now(),

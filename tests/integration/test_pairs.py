@@ -220,7 +220,7 @@ async def test_plugin_that_cannot_answer_yet_is_asked_again(tmp_path: Path) -> N
         await at.says("")
 
 
-async def test_annotation_says_who_admits_there(tmp_path: Path) -> None:
+async def test_secret_annotation_names_the_admitter_of_a_spoke(tmp_path: Path) -> None:
     simulator = Simulator(behaviour=False)
     await simulator.start()
     try:

@@ -160,7 +160,7 @@ async def test_last_sequence_of_a_view_is_returned_without_its_message(
         assert "west" not in said + str(answer)
 
 
-async def test_spoke_is_told_which_leaders_of_quota_began(ground: tuple[Servers, str]) -> None:
+async def test_spoke_may_read_the_terms_of_quota(ground: tuple[Servers, str]) -> None:
     found, url = ground
     async with bus_at(found.hub, "hub") as hub, client_at(url) as client:
         began = Term(term=7, holder="quota-1", began_at=datetime(2026, 1, 2, tzinfo=UTC))

@@ -215,7 +215,7 @@ async def test_pods_do_not_wait_unless_the_configuration_lists_them(stage: Stage
 
 
 @story(configuration=PODS, refuses_starts=True)
-async def test_nobody_starts_a_waiting_pod_or_hides_a_running_one(stage: Stage) -> None:
+async def test_user_can_neither_start_a_waiting_pod_nor_hide_a_running_pod(stage: Stage) -> None:
     await opened(stage)
     runs = await stage.create(pod("runs"))
     await stage.until_admitted(runs)

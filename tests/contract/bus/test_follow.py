@@ -146,5 +146,5 @@ def test_entry_without_type_goes_to_the_only_handler() -> None:
     assert seen == ["a"]
 
 
-def test_nothing_is_read_from_no_entry() -> None:
+def test_reading_no_entry_returns_none() -> None:
     assert read(None, Admission) is None

@@ -67,7 +67,7 @@ async def test_later_state_is_what_counts(bus_factory: Stage) -> None:
     assert await recalled(bus) == ({"a": "2"}, [])
 
 
-async def test_who_reads_already_skips_garbage(bus_factory: Stage) -> None:
+async def test_reader_that_has_caught_up_skips_garbage(bus_factory: Stage) -> None:
     bus = bus_factory.bus()
     await bus.start()
     await bus.publish(seen("a", "1"))

@@ -118,7 +118,9 @@ async def test_decision_of_an_earlier_epoch_is_void_whatever_its_term(
     assert decided(await read(bus.replay("ADMISSIONS")).entries(2)) == [("b", 1)]
 
 
-async def test_highest_term_is_that_of_the_log_whoever_has_read_it(bus_factory: Stage) -> None:
+async def test_highest_term_is_that_of_the_log_before_this_bus_has_read_it(
+    bus_factory: Stage,
+) -> None:
     writer, bus = bus_factory.bus("writer"), bus_factory.bus("reader")
     await writer.start()
     await bus.start()

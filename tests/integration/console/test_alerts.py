@@ -184,7 +184,7 @@ async def test_long_texts_of_alerts_are_cut() -> None:
         assert (len(alert["summary"]), len(alert["runbook"])) == (1000, 1000)
 
 
-async def test_password_of_prometheus_is_shown_to_nobody() -> None:
+async def test_password_of_prometheus_is_in_no_answer() -> None:
     async with answering("no list") as url:
         secret = url.replace("//", "//reader:s3cr3t@")
         async with console(people=False, prometheus=secret) as place:

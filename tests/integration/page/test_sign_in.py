@@ -140,7 +140,7 @@ ANSWERS: list[Any] = [
 
 
 @pytest.mark.parametrize(("state", "query", "message"), ANSWERS)
-async def test_wrong_answer_of_a_provider_signs_nobody_in(
+async def test_wrong_answer_of_a_provider_signs_no_user_in(
     tab: Page, place: Place, state: str | None, query: str, message: str
 ) -> None:
     tab.forget()

@@ -146,7 +146,7 @@ def described(monkeypatch: pytest.MonkeyPatch, meta: object, chunk: bytes) -> Ob
 
 
 @pytest.mark.parametrize(("meta", "body"), DESCRIBED.values(), ids=DESCRIBED)
-async def test_body_whose_description_nobody_can_read_counts_as_gone(
+async def test_body_with_an_unreadable_description_counts_as_gone(
     monkeypatch: pytest.MonkeyPatch, meta: object, body: bytes | None
 ) -> None:
     before = counted()

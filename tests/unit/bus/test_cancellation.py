@@ -36,7 +36,7 @@ class Client:
         return await asyncio.wait_for(self.answer, timeout)
 
 
-async def test_look_that_is_cancelled_as_its_answer_comes_ends() -> None:
+async def test_look_cancelled_in_the_moment_of_its_answer_ends() -> None:
     client = Client()
     looking = asyncio.create_task(DirectRead(cast("Any", client), "HOSTS", (">",)).more())
     await client.asked.wait()
@@ -56,7 +56,7 @@ async def call_api(client: Client) -> None:
 
 @pytest.mark.parametrize("turns", [0, 1])
 @pytest.mark.parametrize("request_by", [look, call_api])
-async def test_error_that_comes_with_a_cancellation_is_not_complained_about(
+async def test_error_at_the_time_of_a_cancellation_reaches_no_exception_handler(
     request_by: Callable[[Client], Coroutine[Any, Any, None]], turns: int
 ) -> None:
     complaints: list[dict[str, Any]] = []

@@ -51,7 +51,7 @@ def test_subscription_lasts_for_many_hints() -> None:
     assert run_virtual(story()) == [1] * HEARD_MAX + [2] * HEARD_MAX
 
 
-def test_hint_of_what_a_look_has_brought_wakes_nobody() -> None:
+def test_hint_about_a_message_already_delivered_wakes_no_reader() -> None:
     async def story() -> float:
         server = Server()
         hints = Hints(cast("Any", server), (SUBJECT,))

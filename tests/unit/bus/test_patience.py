@@ -37,7 +37,9 @@ class Server:
 
 
 @pytest.mark.parametrize("error", [SILENCE, NO_LEADER], ids=["silence", "no leader"])
-def test_who_elects_a_leader_is_asked_again_and_that_is_told_once(error: BusError) -> None:
+def test_servers_that_elect_a_leader_are_asked_again_and_one_notice_is_given(
+    error: BusError,
+) -> None:
     told: list[str] = []
     server = Server(error, times=3)
     assert run_virtual(Patience(told.append).ask(server.answer)) == "the answer"
@@ -52,7 +54,7 @@ def test_who_elects_a_leader_is_asked_again_and_that_is_told_once(error: BusErro
         pytest.param(nobody_listens, id="nobody listens"),
     ],
 )
-def test_what_no_election_changes_is_asked_once(error: Callable[[], BusError]) -> None:
+def test_error_that_no_election_mends_is_asked_once(error: Callable[[], BusError]) -> None:
     told: list[str] = []
     server = Server(error(), times=1)
     with pytest.raises(BusError):

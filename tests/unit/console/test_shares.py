@@ -97,7 +97,7 @@ async def test_users_take_turns_however_much_one_asks() -> None:
 
 @pytest.mark.parametrize("gone", [0, 1, 2], ids=["who works", "who is next", "who is last"])
 @pytest.mark.parametrize("late", [False, True], ids=["at once", "as the turn ends"])
-async def test_turn_of_somebody_who_went_is_the_next_ones(gone: int, late: bool) -> None:
+async def test_turn_of_a_cancelled_request_passes_to_the_next_user(gone: int, late: bool) -> None:
     work = Work(LIMITS)
     tasks = [work.begin(user) for user in ("mallory", "alice", "bob")]
     await settle()

@@ -44,7 +44,7 @@ def test_address_comes_from_the_profile_and_the_command_from_the_configuration()
     }
 
 
-def test_plugin_that_asks_for_it_is_told_of_the_cluster() -> None:
+def test_plugin_that_asks_for_cluster_info_gets_it() -> None:
     extensions = [
         {"name": "another", "extension": 1},
         {"name": "client.authentication.k8s.io/exec", "extension": {"k": 1}},

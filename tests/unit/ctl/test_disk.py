@@ -15,7 +15,7 @@ class Usage(NamedTuple):
     free: int
 
 
-async def test_full_disk_is_told_once_and_its_end_too(
+async def test_full_disk_and_its_end_are_reported_once_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = [0]

@@ -34,7 +34,7 @@ def addresses(name: str, *found: str) -> dict[str, Any]:
 SLICES = [addresses("kubernetes", "192.0.2.10", "2001:db8::1"), addresses("other", "192.0.2.99")]
 
 
-def test_open_egress_is_told_with_the_addresses_that_close_it() -> None:
+def test_doctor_reports_open_egress_with_the_addresses_that_close_it() -> None:
     [found] = egress_findings(rendered(), SLICES)
     assert found.where == "NetworkPolicy watcher, patcher, console"
     assert "egress.apiServer={192.0.2.10/32,2001:db8::1/128}'" in found.advice

@@ -131,7 +131,7 @@ rules:
 """
 
 
-async def test_what_accounts_may_not_do_with_a_kind_of_ones_own_is_named(kube: HttpKube) -> None:
+async def test_doctor_names_missing_rights_on_a_custom_kind(kube: HttpKube) -> None:
     await kube.create(INTEGRATION, gadgets.document())
     lacking = await missing_permissions(kube, namespace=NAMESPACE)
     assert {finding.where.rpartition("/")[2]: finding.problem for finding in lacking} == {
@@ -142,7 +142,7 @@ async def test_what_accounts_may_not_do_with_a_kind_of_ones_own_is_named(kube: H
     assert all("sluicegate.dev/aggregate-to-" in finding.advice for finding in lacking)
 
 
-async def test_right_to_block_the_deletion_of_ones_own_kind_is_named(kube: HttpKube) -> None:
+async def test_doctor_names_the_missing_finalizers_right_on_a_custom_kind(kube: HttpKube) -> None:
     await kube.create(INTEGRATION, gadgets.document())
     for role in yaml.safe_load_all(AGGREGATED):
         kind = CLUSTER_ROLE if role["kind"] == "ClusterRole" else CLUSTER_ROLE_BINDING

@@ -99,7 +99,7 @@ def test_first_document_fits_the_schema_and_reads_an_object(
     assert '"path": "/spec' in out
 
 
-def test_kind_without_templates_is_told_what_has_to_be_said(
+def test_draft_of_a_kind_without_templates_names_what_to_fill_in(
     sluice_integration: Sluice, tmp_path: Path
 ) -> None:
     code, out, _ = sluice_integration("init", written(tmp_path / "crd.yaml", BARE))

@@ -169,7 +169,7 @@ class Unread(io.StringIO):
         raise BrokenPipeError
 
 
-async def test_child_runs_on_when_nobody_reads_what_it_says(
+async def test_child_runs_on_when_its_output_is_not_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stdout = Unread()

@@ -169,7 +169,7 @@ def test_check_is_pending_until_its_own_controller_answers_this_reservation(case
 
 
 @pytest.mark.parametrize("first", ["its end", "the end of its quota"])
-def test_nothing_is_kept_of_a_workload_that_is_gone(first: str) -> None:
+def test_other_checks_forget_a_workload_that_is_gone(first: str) -> None:
     others = OtherChecks(MultiKueueConfiguration(cluster="hub"))
     about = workload("job", checks=[in_status("budget")])
     others.observe_workload(about)

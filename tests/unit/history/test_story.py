@@ -41,7 +41,7 @@ PREEMPTED: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def test_preempted_job_is_told_in_about_ten_lines() -> None:
+def test_story_of_a_preempted_job_has_one_line_for_each_change() -> None:
     events = [
         (NOON + timedelta(seconds=number), what, body)
         for number, (what, body) in enumerate(PREEMPTED)
@@ -72,7 +72,7 @@ def test_preempted_job_is_told_in_about_ten_lines() -> None:
 COPY = WAITING | {"labels": {"kueue.x-k8s.io/multikueue-origin": "multikueue"}, "queue": "there"}
 
 
-def test_copies_on_spokes_are_told_until_they_are_gone() -> None:
+def test_story_names_copies_on_spokes_until_they_are_gone() -> None:
     hub, east, west = ({"cluster": name} for name in ("hub", "east", "west"))
     events: list[tuple[str, dict[str, Any]]] = [
         ("workload", WAITING | hub),
@@ -99,7 +99,7 @@ def test_copies_on_spokes_are_told_until_they_are_gone() -> None:
     ]
 
 
-def test_second_start_is_told_in_the_words_of_the_first() -> None:
+def test_second_start_has_the_words_of_the_first() -> None:
     started = ("outcome", {"name": "job-a", "action": "release", "result": "applied"})
     admitted = ("admission", DECISION | {"state": "admitted"})
     evicted = ("admission", DECISION | {"state": "evicted", "reason": "ClusterQueueStopped"})

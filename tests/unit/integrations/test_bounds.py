@@ -141,7 +141,7 @@ def test_what_a_large_status_leaves_readable_is_read() -> None:
     assert not integration.refusals(job)
 
 
-def test_status_inside_of_an_object_is_nobodys() -> None:
+def test_status_of_a_wrapped_object_does_not_count() -> None:
     obj = made("AppWrapper", inside("JobSet", *[job_set(1, 9_000)] * 3))
     assert [one["count"] for one in BY_KIND["AppWrapper"].pod_sets(obj)] == [4, 4, 4]
 

@@ -192,7 +192,7 @@ def test_pod_that_grows_while_it_runs_is_seen_beside_its_pod_set() -> None:
     assert asked == {"1": 2, "9": 1}
 
 
-def test_last_pod_that_came_is_told_until_it_waits_no_more() -> None:
+def test_latest_pod_of_a_group_is_the_newest_that_waits() -> None:
     group = group_of(pod("x"), pod("y"))
     assert group.latest() == "y/uid-y"
     assert group.has_seen("x/uid-x")
@@ -223,7 +223,7 @@ def test_pod_that_was_let_go_counts_as_it_was_then(said: dict[str, Any]) -> None
     assert (group.serving, group.early, group.finish()) == (False, False, None)
 
 
-def test_pod_counts_as_it_says_while_it_waits_and_anew_under_its_name() -> None:
+def test_waiting_pod_may_change_its_group_and_a_new_pod_of_that_name_counts_anew() -> None:
     group = group_of(pod("x", total=1))
     for one in (pod("x", total=2, role="b"), pod("x", "Running", total=2, role="b", version=2)):
         group.put(member_of(one, PODS), one)

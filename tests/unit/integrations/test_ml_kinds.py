@@ -155,7 +155,7 @@ UNREADABLE: dict[str, Callable[[list[Object]], list[Object]]] = {
 
 
 @pytest.mark.parametrize("change", UNREADABLE.values(), ids=UNREADABLE.keys())
-def test_change_after_which_nobody_can_read_the_object_is_refused_and_may_be_kept(
+def test_change_to_an_unreadable_object_is_refused_and_an_unreadable_object_may_stay(
     change: Callable[[list[Object]], list[Object]],
 ) -> None:
     old = KINDS["RayCluster"].new

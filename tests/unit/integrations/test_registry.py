@@ -151,7 +151,9 @@ def test_first_name_is_used_of_two_documents_of_one_second(turned: bool) -> None
         (None, ""),
     ],
 )
-def test_controller_is_the_owner_that_says_so(owners: list[Object] | None, uid: str) -> None:
+def test_controller_is_the_owner_with_controller_true(
+    owners: list[Object] | None, uid: str
+) -> None:
     assert controller_uid({"metadata": {"ownerReferences": owners}}) == uid
 
 

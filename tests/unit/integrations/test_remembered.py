@@ -48,7 +48,7 @@ def test_object_that_cannot_be_measured_counts_as_a_large_one() -> None:
     assert bytes_of({"deep": deep}) == bytes_of({"number": 2**70}) == BYTES_MAX
 
 
-def test_answer_of_an_asker_that_is_gone_is_nobody_elses() -> None:
+def test_answer_of_a_deleted_asker_is_given_to_no_other() -> None:
     class Asker:
         pass
 

@@ -177,7 +177,7 @@ def test_everything_that_can_wait_is_its_child_and_its_pods_are_left_alone() -> 
     assert integration.makes_pods
 
 
-def test_integration_that_nobody_put_beside_others_reads_no_pods() -> None:
+def test_wrapping_integration_without_the_others_reads_no_pods() -> None:
     text = SHIPPED.find(group="workload.codeflare.dev", kind="AppWrapper")
     assert text is not None
     alone = Integration(text.document, text.compile)

@@ -17,7 +17,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("state", "age", "last", "over"), CASES.values(), ids=CASES)
-async def test_decision_about_what_nobody_knows_is_over_as_the_log_says(
+async def test_decision_about_an_unknown_workload_ends_as_the_log_says(
     state: str, age: float, last: str, *, over: bool
 ) -> None:
     stage = await staged("a Job")

@@ -235,7 +235,7 @@ async def test_pod_that_joins_behind_a_refusal_is_not_let_go_by_that_decision() 
     assert await cluster.let_go() == set()
 
 
-async def test_stop_is_told_when_the_api_server_has_nothing_that_runs() -> None:
+async def test_stop_of_a_group_returns_once_no_pod_runs() -> None:
     cluster = Cluster()
     await cluster.hold(pod("x", "Running"), pod("y", "Running"), pod("z"))
     with pytest.raises(LaterError, match="2 objects of group team-a/g end"):

@@ -117,7 +117,7 @@ async def has_ended(setup: Setup) -> bool:
     return bool((await setup.job()).get("status"))
 
 
-async def test_end_on_a_spoke_that_was_taken_back_meanwhile_comes_home(
+async def test_end_on_a_spoke_whose_quota_was_taken_back_ends_the_workload_of_the_hub(
     placed: tuple[Setup, WorkloadState],
 ) -> None:
     setup, state = placed

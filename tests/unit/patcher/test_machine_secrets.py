@@ -172,14 +172,14 @@ async def test_secret_without_a_task_run_is_not_deleted(setup: Setup) -> None:
     assert (await setup.kube.list(SECRET)).items == [kept]
 
 
-async def test_secret_of_somebody_else_is_neither_changed_nor_deleted(setup: Setup) -> None:
+async def test_secret_of_another_writer_is_neither_changed_nor_deleted(setup: Setup) -> None:
     kept = await theirs(setup)
     for state in ("ready", "released"):
         await setup.machines.apply(setup.said(state, **READY))
     assert (await setup.kube.list(SECRET)).items == [kept]
 
 
-async def test_secret_that_somebody_made_after_ours_is_not_deleted(setup: Setup) -> None:
+async def test_secret_recreated_by_another_writer_is_not_deleted(setup: Setup) -> None:
     await setup.machines.apply(setup.said("ready", **READY))
     await setup.kube.delete(SECRET, "default", MOUNTED)
     kept = await theirs(setup)
@@ -316,9 +316,7 @@ async def test_secret_without_a_key_is_not_used(setup: Setup) -> None:
 
 
 @pytest.mark.parametrize("garbage", [b"", b"{", b"[]", b'{"cluster": "hub"}'])
-async def test_key_is_said_in_the_place_of_what_nobody_can_read(
-    setup: Setup, garbage: bytes
-) -> None:
+async def test_seal_key_replaces_an_unreadable_message(setup: Setup, garbage: bytes) -> None:
     setup.server.publish("sluice.seal.hub._._", garbage, {})
     task = asyncio.create_task(setup.keeper.run())
 

@@ -114,7 +114,7 @@ def test_write_that_may_succeed_later_is_tried_again_after_a_pause(
     [(60.0, [1, 2, 4, 8, 16, 32, 60, 60]), (1.0, [1] * 8)],
     ids=["released", "held"],
 )
-def test_what_somebody_undoes_each_time_is_done_more_seldom(
+def test_change_that_is_undone_each_time_is_repeated_with_growing_pauses(
     longest: float, expected: list[float]
 ) -> None:
     now = [datetime(2026, 1, 1, tzinfo=UTC)]

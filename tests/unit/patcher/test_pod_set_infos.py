@@ -70,7 +70,7 @@ def test_toleration_that_the_pods_have_is_not_added_again() -> None:
     assert given.tolerations == ({"key": "spot"},)
 
 
-def test_queue_of_the_decision_is_told_where_the_workload_names_none() -> None:
+def test_pods_get_the_queue_of_the_decision_where_the_workload_names_none() -> None:
     assert infos(queue="", decided_queue="team-q").labels == QUEUES
 
 

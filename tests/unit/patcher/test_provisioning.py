@@ -220,14 +220,14 @@ async def test_request_stays_until_its_workload_ends_or_is_evicted(cluster: Clus
     await eventually(is_gone)
 
 
-async def test_name_that_somebody_else_has_is_told(cluster: Cluster) -> None:
+async def test_request_whose_name_is_taken_is_pending_with_that_reason(cluster: Cluster) -> None:
     theirs = {"metadata": {"name": "wl-capacity-1", "namespace": "default"}, "spec": {}}
     await cluster.kube.create(kinds.PROVISIONING_REQUEST, as_body(theirs))
     await cluster.reserve()
     await cluster.until("Pending", TAKEN)
 
 
-async def test_request_that_cannot_be_made_is_told_and_tried_again(
+async def test_request_that_cannot_be_made_is_pending_with_the_error_and_tried_again(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controller, "REFUSED_SECONDS", 0.05)

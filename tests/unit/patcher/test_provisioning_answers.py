@@ -287,7 +287,7 @@ def test_template_names_what_contradicts_its_flavor() -> None:
         made(zone="b")
 
 
-def test_pods_of_a_template_that_nobody_has_get_nothing() -> None:
+def test_pod_set_of_an_unknown_template_gets_no_updates() -> None:
     theirs = {"podTemplateRef": {"name": "ppt-wl-check-1-other"}, "count": 1}
     made = request(1, "Provisioned")
     made = as_body(

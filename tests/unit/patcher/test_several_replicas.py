@@ -55,7 +55,7 @@ async def test_job_that_another_replica_stopped_is_released_by_the_next_decision
     await eventually(lambda: runs_again(setup))
 
 
-async def test_job_that_another_replica_stopped_is_released_by_the_state_that_says_so(
+async def test_job_stopped_by_another_replica_is_released_by_its_suspended_state(
     setup: Setup,
 ) -> None:
     state = await running(setup)

@@ -236,7 +236,7 @@ def test_requeued_condition_follows_the_decisions(
     assert after(*decisions, decisions[-1]) == after(*decisions)
 
 
-def test_backoff_that_somebody_waits_for_ends_while_quota_is_held() -> None:
+def test_requeue_backoff_ends_while_quota_is_held() -> None:
     status = after(admitted(), TIMED_OUT[1])
     waits = {
         "type": "Requeued",

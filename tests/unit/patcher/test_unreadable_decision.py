@@ -108,7 +108,7 @@ def unreadable(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return subjects
 
 
-async def test_retried_decision_is_carried_out_and_quota_is_told(
+async def test_retried_decision_is_carried_out_and_reported_to_quota(
     setup: Setup, letters: Letters, unreadable: list[str]
 ) -> None:
     await setup.flavor()

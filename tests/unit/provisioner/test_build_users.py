@@ -103,7 +103,7 @@ def test_user_that_earlier_term_may_have_made_is_removed_from_refusing_host() ->
         harness.run(scenario, config=TWO_HOSTS, listed=False)
 
 
-def test_host_that_nobody_entered_is_free_once_its_key_is_corrected() -> None:
+def test_host_with_a_refused_key_is_free_once_the_key_is_corrected() -> None:
     with HostHarness() as harness:
 
         async def scenario() -> None:

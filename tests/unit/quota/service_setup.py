@@ -21,7 +21,7 @@ from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.windows import CONTROLLER as WINDOWS
 from shared.testing.builders import observed, workload
-from shared.testing.waiting import eventually
+from shared.testing.waiting import PATIENCE_SECONDS, eventually
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.memory_server import MemoryServer
 
@@ -168,5 +168,7 @@ async def says(setup: Setup, name: str, what: str) -> None:
 
 async def explained(setup: Setup, name: str) -> ExplainAnswer:
     question = ExplainRequest(namespace="team", name=name).model_dump_json().encode()
-    data = await setup.bus.request(ExplainRequest.subject, question, timeout_seconds=5)
+    data = await setup.bus.request(
+        ExplainRequest.subject, question, timeout_seconds=PATIENCE_SECONDS
+    )
     return ExplainAnswer.model_validate_json(data)

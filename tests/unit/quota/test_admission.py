@@ -138,7 +138,7 @@ def test_inadmissible_workload_has_its_reason(facts: list[Any], reason: str) -> 
     assert bench.reason("w1") == reason
 
 
-def test_quota_cut_below_usage_evicts_and_admits_nobody() -> None:
+def test_quota_cut_below_usage_evicts_and_admits_no_workload() -> None:
     bench = Bench(queue("q", slots(4)))
     bench.decide(work("w1", 3))
     assert admitted(bench.decide(queue("q", slots(2)), work("w2", 1))) == []

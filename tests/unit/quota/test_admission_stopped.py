@@ -13,7 +13,7 @@ from shared.contracts.messages.observed import Observed, Synced
 from tests.unit.quota.service_setup import NOON, AskedBus, Setup, asked_again, became, says
 
 
-async def test_nobody_is_admitted_before_the_room_in_the_logs_is_known_and_once_it_is_not(
+async def test_no_workload_is_admitted_while_the_room_in_the_logs_is_unknown(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("services.quota.log_room.INTERVAL_SECONDS", 0.02)

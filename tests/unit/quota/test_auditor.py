@@ -17,7 +17,7 @@ from services.quota.metrics.service import AUDITS, HALTED
 from shared.bus.order.terms import Terms
 from shared.contracts.messages.explain import PositionsRequest
 from shared.contracts.messages.workloads import Finish
-from shared.testing.waiting import eventually
+from shared.testing.waiting import PATIENCE_SECONDS, eventually
 from tests.unit.quota.service_setup import Setup, became, explained
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -171,7 +171,9 @@ async def test_mistake_stops_admission_until_it_is_gone(
     await eventually(is_told)
     if HALTED._value.get():
         assert "contradict" in (await explained(setup, "y")).items[0].message
-        answer = await setup.bus.request(PositionsRequest.subject, b"{}", timeout_seconds=5)
+        answer = await setup.bus.request(
+            PositionsRequest.subject, b"{}", timeout_seconds=PATIENCE_SECONDS
+        )
         assert stopped_admission(json.loads(answer))
     assert "admitted" not in await setup.states("y")
     await setup.workload("x", **ENDS)

@@ -86,7 +86,7 @@ def test_parents_come_before_their_children() -> None:
     assert bench.engine.balances("elsewhere") == []
 
 
-def test_quota_that_is_taken_away_is_borrowed_by_who_holds_it() -> None:
+def test_usage_above_a_reduced_quota_counts_as_borrowed() -> None:
     bench = Bench(queue("q", slots(4)), held("w1", 3))
     bench.decide()
     bench.take(queue("q", slots(1)))

@@ -59,7 +59,7 @@ async def test_leader_can_start_after_unsuspended_job_asks_huge_amounts(setup: S
 
 
 @pytest.mark.parametrize("cpu", ["-1", "12E", "much", "7E"])
-async def test_unusable_recorded_admission_harms_nobody_else(setup: Setup, cpu: str) -> None:
+async def test_unusable_recorded_admission_blocks_no_other_workload(setup: Setup, cpu: str) -> None:
     await setup.cluster(cpus=4)
     await setup.workload("odd", admission=recorded(cpu), held=False, phase="running")
     await setup.start_quota()

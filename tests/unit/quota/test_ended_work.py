@@ -162,7 +162,7 @@ async def test_workload_that_waits_runs_or_cannot_be_read_stays(setup: Setup) ->
     assert viewed(setup, "OUTCOMES") == {"runs"}
 
 
-async def test_name_that_comes_again_keeps_its_new_messages(setup: Setup) -> None:
+async def test_reused_name_keeps_its_new_messages(setup: Setup) -> None:
     await setup.cluster(cpus=1)
     await setup.start_quota()
     await ended(setup, "x")
@@ -305,7 +305,7 @@ async def test_log_full_of_what_lives_is_looked_through_once(
     assert sorted(begun) == sorted(VIEWS)
 
 
-async def test_outcome_of_nobody_is_no_reason_to_stop(setup: Setup) -> None:
+async def test_outcome_of_an_unknown_cluster_does_not_stop_admission(setup: Setup) -> None:
     await setup.cluster(cpus=1)
     await setup.start_quota()
     await ended(setup, "x")

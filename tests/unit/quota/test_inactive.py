@@ -188,7 +188,7 @@ def test_policy_of_concurrent_admission_makes_a_queue_inactive() -> None:
     assert explained.remedy == "make the ClusterQueue anew without the policy"
 
 
-def test_queue_that_is_being_deleted_admits_nobody_and_takes_reservations_back() -> None:
+def test_queue_in_deletion_admits_no_workload_and_takes_reservations_back() -> None:
     check = AdmissionCheckChanged(cluster=CLUSTER, name="machines")
     checked = queue("q", checks=(CheckRule(name="machines"),))
     bench = Bench(check, checked)

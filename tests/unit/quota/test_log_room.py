@@ -8,7 +8,7 @@ from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.memory_server import MemoryServer
 
 
-def test_room_that_was_denied_while_its_answer_was_too_old_is_told_with_the_next_answer() -> None:
+def test_room_denied_for_an_old_answer_is_reported_with_the_next_answer() -> None:
     """Time alone makes an answer too old, between two looks: who asks then stops admission."""
 
     async def story() -> None:

@@ -341,7 +341,7 @@ INACTIVE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("status", INACTIVE)
-def test_nobody_is_active_in_a_queue_that_admits_nobody(status: str) -> None:
+def test_inactive_queue_counts_no_active_pending_workload(status: str) -> None:
     leading, registry = Leading(), CollectorRegistry()
     leading.engine.apply(replace(leading.queue, **INACTIVE[status]))
     leading.engine.apply(leading.workload("d", 1000, reclaimable=1))

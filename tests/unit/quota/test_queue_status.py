@@ -83,7 +83,9 @@ def test_unchanged_status_is_not_published_again() -> None:
     [(Policy(fair_sharing=True), 200), (Policy(), None)],
     ids=["fair sharing", "classical preemption"],
 )
-def test_share_of_a_borrower_is_told_under_fair_sharing(policy: Policy, share: int | None) -> None:
+def test_status_of_a_queue_has_its_share_under_fair_sharing_only(
+    policy: Policy, share: int | None
+) -> None:
     bench = Bench(
         cohort("all"), queue("a", slots(5), cohort="all"), queue("b", slots(5), cohort="all"),
         policy=policy,
@@ -103,7 +105,7 @@ def test_share_of_a_borrower_is_told_under_fair_sharing(policy: Policy, share: i
     ],
     ids=["fair sharing", "classical preemption"],
 )
-def test_share_of_every_cohort_object_is_told(
+def test_status_of_each_cohort_object_has_its_share(
     policy: Policy, shares: dict[str, int | None]
 ) -> None:
     bench = Bench(

@@ -327,7 +327,7 @@ def test_workload_in_inactive_queue_gets_reason_and_new_one_after_activation() -
 
 
 @pytest.mark.parametrize("explains", [True, False])
-def test_simulation_tells_why_somebody_waits_without_the_text(explains: bool) -> None:
+def test_simulation_gives_the_waiting_reason_without_its_message(explains: bool) -> None:
     """It is as long as there are flavors and pod sets, for each workload."""
     bench = Bench(queue("q", slots(1)), explains=explains)
     told = [one for one in bench.decide(work("large", 2)) if isinstance(one, Wait)]

@@ -102,7 +102,7 @@ async def test_what_is_decided_or_read_meanwhile_is_not_put_right() -> None:
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-async def test_decision_about_what_nobody_knows_is_compared_before_anything_is_decided(
+async def test_decision_about_an_unknown_workload_is_compared_before_the_first_decision(
     *, is_known: bool
 ) -> None:
     log, applied = Log(entry(5)), list[Entry]()
@@ -162,7 +162,9 @@ def test_second_decision_that_a_leader_reads_ends_what_the_first_one_held(
     assert any(isinstance(fact, WorkloadGone) for fact in facts) is is_free
 
 
-async def test_work_that_nobody_knows_keeps_nobody_out_at_the_first_decision(setup: Setup) -> None:
+async def test_revived_decision_of_an_unknown_workload_holds_no_quota_at_the_first_decision(
+    setup: Setup,
+) -> None:
     setup.server.view("ADMISSIONS").keeps_replaced = True
     await setup.cluster(cpus=2)
     await setup.start_quota()

@@ -318,7 +318,7 @@ def test_what_runs_without_admission_is_stopped(
     ],
 )
 @pytest.mark.parametrize("active", [True, False])
-def test_policy_says_what_happens_to_what_cannot_be_suspended(
+def test_policy_chooses_the_end_of_a_workload_that_cannot_be_suspended(
     on_eviction: str, was_held: bool, policies: tuple[Any, Any], reason: str | None, active: bool
 ) -> None:
     state = WorkloadState.model_validate(

@@ -138,7 +138,7 @@ BEYOND: dict[str, Callable[[Admission], dict[str, Any]]] = {
 @pytest.mark.parametrize(
     "what", [REFUSED_RELEASE, {"action": "hold", "result": "refused"}], ids=["release", "hold"]
 )
-def test_outcome_of_a_decision_that_nobody_took_is_refused(what: Any, said: Any) -> None:
+def test_outcome_of_a_decision_that_was_never_made_is_refused(what: Any, said: Any) -> None:
     stage = Stage()
     before, last = refused("outcome"), stage.last
     stage.apply(report(**{"term": last.term, "number": last.number, **what, **said(last)}))

@@ -57,7 +57,7 @@ async def test_holder_behind_an_unreadable_decision_keeps_its_quota(
     assert set(await full.states("y")) == {"waiting"}
 
 
-async def test_leader_at_work_notices_an_unreadable_decision_and_says_it_again(
+async def test_leader_at_work_notices_an_unreadable_decision_and_writes_it_again(
     full: Setup,
 ) -> None:
     held = await full.last("x")
@@ -67,7 +67,7 @@ async def test_leader_at_work_notices_an_unreadable_decision_and_says_it_again(
     assert set(await full.states("y")) == {"waiting"}
 
 
-async def test_decision_of_a_newer_schema_holds_quota_and_is_said_again(full: Setup) -> None:
+async def test_decision_of_a_newer_schema_holds_quota_and_is_written_again(full: Setup) -> None:
     """A downgrade: the leader of the newer release had decided last."""
     held = await full.last("x")
     await full.stop_quota()

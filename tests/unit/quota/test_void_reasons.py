@@ -44,7 +44,7 @@ def behind(shown: LastReasons) -> str:
     return "PendingEvaluation" if shown.strategy == STRICT else "WaitingForQuota"
 
 
-def test_everybody_behind_the_head_has_a_reason(shown: LastReasons) -> None:
+def test_each_workload_behind_the_head_has_a_reason(shown: LastReasons) -> None:
     assert shown.reasons == {"w2": "WaitingForQuota", "w3": behind(shown)}
     assert shown.tell(finished("w1"))["w3"] == "WaitingForQuota", "it is the head now"
 
@@ -76,7 +76,7 @@ def test_reason_of_a_blockage_ends_with_it(shown: LastReasons, case: str) -> Non
     assert shown.tell(*end) == {"w2": "WaitingForQuota", "w3": behind(shown)}
 
 
-def test_everybody_in_a_queue_is_told_that_it_is_inactive_and_that_it_is_active(
+def test_each_workload_in_a_queue_gets_its_reason_when_the_queue_stops_and_resumes(
     shown: LastReasons,
 ) -> None:
     stopped = shown.tell(shown.queue(stop="Hold"))

@@ -72,7 +72,7 @@ def logging_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("apart", [None, "console"])
-def test_a_port_that_is_taken_is_told_in_a_sentence(apart: str | None) -> None:
+def test_a_port_that_is_taken_is_reported_in_a_sentence(apart: str | None) -> None:
     with capture_logs() as logs:
         programs = [a_program("console", listens_where_another_does)]
         assert run_services("all", SETTINGS, programs, apart=apart) == EXIT_FAILED
@@ -177,7 +177,7 @@ def test_a_process_is_ready_when_all_are_and_then_while_those_are_that_others_ca
     assert readiness.missing() == "quota: reading"
 
 
-def test_a_process_of_one_service_that_nobody_calls_is_ready_while_it_works() -> None:
+def test_a_process_of_one_uncalled_service_is_ready_while_it_works() -> None:
     quota = Fake("quota")
     readiness = Readiness([quota])  # type: ignore[list-item]  # what is asked of it
     for quota.reason in (None, "reading", None):

@@ -20,13 +20,13 @@ def test_reserved_port_can_be_listened_at_in_each_life_of_a_child() -> None:
             pass
 
 
-def test_reserved_port_is_in_use_for_everybody_else() -> None:
+def test_reserved_port_is_in_use_for_other_binders() -> None:
     port = reserve_port()
     with socket.socket() as other, pytest.raises(OSError, match="in use"):
         other.bind((LOOPBACK, port))
 
 
-def test_port_that_somebody_listens_at_is_refused_with_its_address() -> None:
+def test_port_in_use_is_refused_with_its_address() -> None:
     with listening(0) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(OSError, match=f"{LOOPBACK}:{port}"):

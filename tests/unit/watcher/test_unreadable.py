@@ -30,7 +30,7 @@ async def hidden_job(harness: Harness) -> None:
     harness.server.publish(subject, b'{"what": "ever"', {})
 
 
-def test_object_is_said_again_although_it_has_not_changed() -> None:
+def test_unchanged_object_behind_an_unreadable_message_is_published_again() -> None:
     async def drive(harness: Harness) -> None:
         await hidden_job(harness)
         await harness.start()
@@ -61,7 +61,7 @@ def test_object_that_is_gone_gets_its_tombstone() -> None:
     run_harness(drive)
 
 
-def test_object_that_changed_meanwhile_is_said_as_it_is() -> None:
+def test_changed_object_behind_an_unreadable_message_is_published_as_it_is() -> None:
     async def drive(harness: Harness) -> None:
         await hidden_job(harness)
         await harness.touch("j", "yes")
@@ -75,7 +75,7 @@ def test_object_that_changed_meanwhile_is_said_as_it_is() -> None:
     run_harness(drive)
 
 
-def test_object_is_said_again_when_the_log_has_lost_its_messages() -> None:
+def test_unreadable_object_is_published_again_when_the_log_lost_its_messages() -> None:
     """The view still has the message that nobody can read, and the server the id of the one before."""
 
     async def drive(harness: Harness) -> None:

@@ -52,7 +52,7 @@ async def test_it_answers_with_what_it_had(leader: MemoryBus, cut_off: MemoryBus
     assert numbers == [2, 1]
 
 
-async def test_it_says_when_it_has_not_heard_from_the_others(
+async def test_deposed_server_refuses_current_reads_once_the_others_are_silent(
     server: MemoryServer, cut_off: MemoryBus
 ) -> None:
     subject = decision(1).subject

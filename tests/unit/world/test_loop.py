@@ -168,7 +168,7 @@ def test_task_names_are_equal_in_every_loop() -> None:
 
 
 @pytest.mark.parametrize("gathered", [True, False], ids=["retrieved later", "never retrieved"])
-def test_failure_is_reported_unless_somebody_retrieves_it_in_time(gathered: bool) -> None:
+def test_failure_is_reported_unless_it_is_retrieved_in_time(gathered: bool) -> None:
     said: list[str] = []
 
     async def fail() -> None:

@@ -51,7 +51,7 @@ def test_made_up_namespaces_share_with_their_address_alone() -> None:
     assert Counter(served(queue, {}, 10)) == {"s": 5, "h": 5}
 
 
-def test_whoever_comes_later_has_no_arrears() -> None:
+def test_source_that_starts_later_gets_an_equal_share_at_once() -> None:
     queue = waiting(("a", "first", "f", 40))
     served(queue, {}, 10)
     for _ in range(10):
@@ -59,7 +59,7 @@ def test_whoever_comes_later_has_no_arrears() -> None:
     assert Counter(served(queue, {}, 10)) == {"f": 5, "s": 5}
 
 
-def test_time_is_forgotten_when_nobody_waits() -> None:
+def test_time_used_is_forgotten_when_the_queue_is_empty() -> None:
     queue = waiting(("a", "first", "f", 9))
     served(queue, {}, 9)
     for name in ("first", "second"):

@@ -139,7 +139,7 @@ async def test_one_namespace_may_not_fill_a_lane() -> None:
     assert done[: done.index("honest")].count("done") <= 2
 
 
-async def test_place_of_one_who_waits_no_longer_is_free() -> None:
+async def test_place_of_a_review_that_timed_out_in_the_queue_is_free() -> None:
     nobody_serves = EvaluationPool(bytes_waiting_max=1_000, wait_seconds=0.01)
     for _ in range(2):
         with pytest.raises(RefusedError) as error:

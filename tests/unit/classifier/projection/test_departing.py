@@ -96,7 +96,7 @@ def test_tombstone_of_the_name_ends_nothing_that_departs(cluster: Cluster) -> No
         {"group": [], "plural": "jobs", "object": child(1)},
     ],
 )
-def test_departure_of_no_job_says_nothing(spec: Json) -> None:
+def test_departure_whose_object_is_no_job_publishes_nothing(spec: Json) -> None:
     apart = seen(kinds.JOB, child(1), deleted=True).apart()
     assert apart is not None
     assert apart.object is not None
@@ -105,12 +105,12 @@ def test_departure_of_no_job_says_nothing(spec: Json) -> None:
     assert [*projector.changes()] == []
 
 
-def test_departure_of_what_nobody_has_seen_is_none() -> None:
+def test_deletion_without_an_object_has_no_departure() -> None:
     unknown = seen(kinds.JOB, child(1), deleted=True).model_copy(update={"object": None})
     assert unknown.apart() is None
 
 
-def test_what_departs_is_told_by_its_own_name_once_it_loses_its_workload() -> None:
+def test_departing_job_that_loses_its_workload_ends_under_its_own_name() -> None:
     """Nothing but its workload tells which job departs under which name: there may be several."""
     projector = Projector("hub")
     first = job(uid="u-1", labels=NAMED, spec={"suspend": False}, status={"active": 1})

@@ -112,7 +112,7 @@ def test_pod_that_leaves_its_group_is_missed_there() -> None:
     assert "2 of 3 Pods" in text
 
 
-def test_group_is_gone_with_its_last_pod_and_the_next_of_that_name_is_another_one() -> None:
+def test_group_is_gone_with_its_last_pod_and_the_next_of_that_name_has_a_new_uid() -> None:
     made = projector()
     before = states(made, pod("x", total=1))["g"]
     assert states(made, gone("x"))["g"].phase == "gone"
@@ -132,7 +132,7 @@ def test_group_stays_finished_while_its_pods_are_deleted() -> None:
     assert states(restarted, done[1]).get("g", finished).phase == "finished"
 
 
-def test_group_stays_finished_for_who_cannot_read_what_was_published_before() -> None:
+def test_group_stays_finished_for_a_projector_without_published_states() -> None:
     on_record = seen(kinds.WORKLOAD, workload(a=2, finished=True))
     left = states(projector(), on_record, pod("x", "Succeeded", total=2))["g"]
     assert left.phase == "finished"

@@ -240,7 +240,7 @@ RENAMED = workload("new", uid="u-1", phase="running"), workload("old", uid="u-1"
 
 
 @pytest.mark.parametrize("before", [(), (workload("new", uid="u-0"),)], ids=["first", "second"])
-def test_end_of_an_old_name_is_told_though_another_job_takes_the_new_one(
+def test_end_of_an_old_name_is_published_though_another_job_takes_the_new_name(
     before: tuple[WorkloadState, ...],
 ) -> None:
     told = sent(*before, *RENAMED, workload("new", uid="u-2", phase="running"))

@@ -25,7 +25,7 @@ def workload(**metadata: Any) -> Json:
     return {"metadata": about | created | metadata, "spec": {}, "status": {}}
 
 
-def test_end_of_its_job_is_said_again() -> None:
+def test_workload_left_behind_publishes_the_end_of_its_job_once() -> None:
     projector = Projector("hub")
     projector.observe(seen(kinds.WORKLOAD, workload(**DELETED, **KEPT, **OWNED)))
     [change] = projector.changes()
@@ -45,7 +45,7 @@ def test_end_of_its_job_is_said_again() -> None:
         pytest.param(DELETED | OWNED | {"finalizers": ["a/b"]}, id="only that of somebody else"),
     ],
 )
-def test_nothing_is_said_of(metadata: Json) -> None:
+def test_workload_that_its_job_does_not_need_ended_publishes_nothing(metadata: Json) -> None:
     projector = Projector("hub")
     projector.observe(seen(kinds.WORKLOAD, workload(**metadata)))
     assert [*projector.changes()] == []
@@ -98,7 +98,7 @@ def test_workload_that_outlives_its_job_holds_nothing(metadata: Json) -> None:
 
 
 @pytest.mark.parametrize("metadata", [LABEL, LABEL | FRIEND], ids=["orphan", "of no controller"])
-def test_workload_of_a_job_that_nobody_has_seen_holds_nothing(metadata: Json) -> None:
+def test_workload_of_an_unseen_job_holds_nothing(metadata: Json) -> None:
     body = with_quota("train", "u-1", 1)
     del body["metadata"]["ownerReferences"]
     body["metadata"] |= metadata

@@ -190,7 +190,7 @@ def test_what_was_let_out_stays_so_over_a_restart(cluster: Cluster) -> None:
     assert "gone" not in {change.state.phase for change in after.projector.changes()}
 
 
-def test_job_that_leaves_an_owner_without_queue_is_nobodys() -> None:
+def test_job_that_leaves_an_owner_without_queue_has_no_workload() -> None:
     cluster = Cluster()
     cluster.see(named("set", "u-set", labels={}), child(1, labels={}), let_out())
     assert cluster.states == {}

@@ -157,7 +157,7 @@ BEYOND: dict[str, tuple[list[tuple[Json, Json]], bool, Json | None]] = {
 
 
 @pytest.mark.parametrize(("jobs", "admitted", "beyond"), BEYOND.values(), ids=BEYOND)
-def test_pods_that_run_beyond_what_has_quota_are_told(
+def test_pods_that_run_beyond_the_quota_of_their_job_are_published(
     jobs: list[tuple[Json, Json]], admitted: bool, beyond: Json | None
 ) -> None:
     projector = Projector("hub")

@@ -164,7 +164,7 @@ def test_job_with_quota_of_its_own_does_not_move() -> None:
     assert {state.name: state.uid for state in moved} == {own.name: "u-1", "plan": "w-1"}
 
 
-def test_job_that_loses_its_workload_is_told_by_its_own_name_first() -> None:
+def test_job_that_loses_its_workload_waits_under_its_own_name_before_the_other_name_ends() -> None:
     """What runs is counted again before the name that it had gives its quota back."""
     projector = Projector("hub")
     states(projector, seen(kinds.WORKLOAD, workload()), JOB_SEEN)

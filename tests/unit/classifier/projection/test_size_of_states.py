@@ -114,7 +114,7 @@ def test_change_of_labels_alone_writes_nothing(projector: Projector, size: int) 
         assert moved.labels["team"] == "c"
 
 
-def test_mark_of_a_copy_is_told_at_once(projector: Projector) -> None:
+def test_multikueue_label_of_a_copy_is_published_at_once(projector: Projector) -> None:
     states(projector, 1)
     [state] = states(projector, 2, labels={**QUEUE, ORIGIN: "hub"})
     assert state.labels[ORIGIN] == "hub"

@@ -54,7 +54,7 @@ def test_workload_that_ended_behind_an_unreadable_message_is_gone(
 
 
 @pytest.mark.parametrize(("data", "headers"), MESSAGES)
-def test_workload_that_lives_behind_an_unreadable_message_is_told_again(
+def test_state_behind_an_unreadable_message_is_published_again(
     data: bytes, headers: dict[str, str]
 ) -> None:
     stage = Stage()
@@ -71,7 +71,7 @@ def test_workload_that_lives_behind_an_unreadable_message_is_told_again(
     stage.play(drive)
 
 
-def test_name_that_came_again_before_is_told_again() -> None:
+def test_state_of_a_reused_name_behind_an_unreadable_message_is_published_again() -> None:
     stage = Stage()
 
     async def drive() -> None:
@@ -87,7 +87,7 @@ def test_name_that_came_again_before_is_told_again() -> None:
     stage.play(drive)
 
 
-def test_tombstone_behind_which_nobody_can_read_is_told_again() -> None:
+def test_tombstone_before_an_unreadable_message_is_published_again() -> None:
     stage = Stage()
 
     async def drive() -> None:

@@ -155,7 +155,7 @@ def gated(kind: Kind, gates: str | None) -> Json:
 
 @pytest.mark.parametrize(("gates", "why"), GATES.values(), ids=GATES.keys())
 @pytest.mark.parametrize("kind", [JOB_SET, POD], ids=["JobSet", "Pod"])
-def test_gate_that_nobody_could_take_away_is_refused(kind: Kind, gates: str, why: str) -> None:
+def test_gate_that_no_controller_could_remove_is_refused(kind: Kind, gates: str, why: str) -> None:
     with pytest.raises(RefusedError, match=re.escape(why)):
         mutate(gated(kind, gates), rules(), context=CONTEXT)
 
@@ -248,7 +248,7 @@ def test_change_asks_for_no_second_topology_but_may_leave_it(kind: Kind, path: P
     changed(wrong, written(wrong, ("spec", "other"), 1))
 
 
-def test_everything_that_is_wrong_is_said_and_slices_are_of_pods_that_there_are() -> None:
+def test_refusal_names_all_errors_and_bounds_slices_by_the_number_of_pods() -> None:
     asked = {f"{SLICE}-required-topology": "rack", f"{SLICE}-size": "30"}
     pods = {"metadata": {"annotations": asked}, "spec": PODS["spec"]}
     jobs = {

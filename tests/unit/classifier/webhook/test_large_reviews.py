@@ -212,7 +212,7 @@ async def test_large_review_is_answered_as_a_small_one(here: WithinBudget) -> No
             assert comparable(await apart.validate(body)) == comparable(wanted), named
 
 
-async def test_child_is_told_of_new_rules_and_of_kinds_that_come_and_go() -> None:
+async def test_child_gets_new_rules_and_added_and_removed_kinds() -> None:
     integrations = Integrations()
     context = NamespaceContext(integrations=integrations)
     of_gadgets = in_namespace({"object": {**gadget(), "metadata": {"name": "one", **QUEUED}}})
@@ -333,7 +333,7 @@ async def test_review_that_takes_too_much_memory_to_read_is_not_called_unreadabl
     assert (reply.cause, "bytes of memory" in reply.message) == ("memory", True)
 
 
-async def test_expressions_that_the_light_lane_cuts_off_have_the_heavy_one(
+async def test_expressions_that_the_light_lane_cuts_off_run_in_the_heavy_lane(
     here: WithinBudget,
 ) -> None:
     obj = run(annotations={"wide": "a" * 10_000})

@@ -71,7 +71,9 @@ REFUSED: dict[str, tuple[Object, str, str | None]] = {
 
 
 @pytest.mark.parametrize(("old", "key", "value"), REFUSED.values(), ids=REFUSED)
-def test_pod_says_nothing_else_of_its_group(old: Object, key: str, value: str | None) -> None:
+def test_pod_that_counts_in_its_group_may_not_change_its_annotations(
+    old: Object, key: str, value: str | None
+) -> None:
     before = old["metadata"]["annotations"].get(key, "")
     with pytest.raises(RefusedError, match="its group is counted by it") as refused:
         changed(old, key, value)

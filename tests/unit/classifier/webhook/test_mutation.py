@@ -80,7 +80,7 @@ MANAGERS = {
 @pytest.mark.parametrize(
     ("expressions", "override", "expected"), MANAGERS.values(), ids=MANAGERS.keys()
 )
-def test_expression_says_who_runs_it(
+def test_expression_sets_managed_by_and_queue_of_a_run(
     expressions: list[str], override: bool, expected: tuple[str, str]
 ) -> None:
     given = run()

@@ -153,16 +153,16 @@ def test_what_a_waiting_run_asks_for_is_not_changed(metadata: Json, why: str) ->
     "who", [{"user": "admin"}, {"groups": ["queue-admins"]}, {"user": PATCHER_USER}]
 )
 @pytest.mark.parametrize("metadata", [each for each, _ in CHANGES.values()], ids=CHANGES.keys())
-def test_who_is_named_may_change_it(metadata: Json, who: Json) -> None:
+def test_request_editor_may_change_what_a_waiting_run_asks_for(metadata: Json, who: Json) -> None:
     assert updated(changed(**metadata), **who).outcome is not Outcome.REFUSED
 
 
-def test_who_is_named_may_not_ask_for_less_than_nothing() -> None:
+def test_request_editor_may_not_ask_for_a_negative_amount() -> None:
     reply = updated(changed(annotations={f"{R}cpu": "-1"}), user="admin")
     assert "must be greater than or equal to 0" in message(reply)
 
 
-def test_group_in_another_form_names_nobody() -> None:
+def test_groups_of_a_malformed_review_make_no_request_editor() -> None:
     for groups in (None, ["jane"], [{"a": 1}]):
         reply = updated(changed(labels={QUEUE: "vip"}), groups=groups)
         assert reply.outcome is Outcome.REFUSED

@@ -139,7 +139,7 @@ LET_GO: dict[str, tuple[Json, Json]] = {
     "context", [{"patchers": frozenset()}, {"knows_decisions": False}], ids=str
 )
 @pytest.mark.parametrize(("old", "new"), LET_GO.values(), ids=LET_GO)
-def test_run_that_nobody_refuses_to_start_keeps_the_mark_of_our_hold(
+def test_run_whose_start_is_not_refused_keeps_the_mark_of_our_hold(
     old: Json, new: Json, context: Json
 ) -> None:
     reply = answer(old, new, **context)

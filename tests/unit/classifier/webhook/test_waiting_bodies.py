@@ -27,7 +27,7 @@ def request_of(body: bytes) -> Request:
     return Request(scope, receive)
 
 
-async def test_complete_body_that_waits_gives_way_to_another_namespace() -> None:
+async def test_complete_body_that_waits_is_dropped_for_another_namespace() -> None:
     """Of one namespace the first keep their bytes."""
     budget = BodyBudget(bytes_max=1_000, seconds=PATIENT)
     answers: list[str] = []
@@ -74,7 +74,7 @@ async def test_body_that_gave_way_is_read_no_further() -> None:
     assert (asked, budget.size) == (2, 0)
 
 
-async def test_body_whose_deadline_is_just_over_gives_way_too() -> None:
+async def test_body_just_past_its_deadline_is_dropped_for_another() -> None:
     budget = BodyBudget(bytes_max=1_000, seconds=0.01)
     causes: list[str] = []
 
@@ -106,7 +106,7 @@ def conversion(mib: int, namespace: str = "ns") -> bytes:
     return orjson.dumps(made)
 
 
-async def test_list_that_waits_and_gives_way_is_told_to_come_again(
+async def test_list_dropped_while_it_waits_is_answered_with_try_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(webhook_module, "CONVERSION_BYTES_IN_FLIGHT_MAX", 3 * MIB)
