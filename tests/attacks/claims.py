@@ -23,9 +23,10 @@ from shared.kube.port import AlreadyExistsError
 from shared.testing.builders import observed_object
 from shared.testing.waiting import eventually
 from tests.attacks.attack import Attack, Forge
-from tests.attacks.forgery import HUB, TENANT, Forgery, now
+from tests.attacks.forgery import HUB, TENANT, Forgery
 from tests.attacks.ground import BreachError
 from tests.attacks.orders import MARK, job, order, target
+from tests.clock import now
 
 Claim = Callable[[Forgery], Awaitable[Message]]
 """Makes what is there before, and returns the message about it."""

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from datetime import UTC, datetime
 from functools import partial
 from random import Random
 from typing import Any
@@ -28,6 +27,7 @@ from shared.contracts.messages.spokes import CopyState
 from shared.testing.nats_server import nats_server
 from shared.testing.waiting import PATIENCE_SECONDS, eventually, first_value
 from tests.attacks.ground import BreachError
+from tests.clock import now
 from tests.integration.buses import make
 
 SPOKE, HUB = "east", "hub"
@@ -40,10 +40,6 @@ CHANGING = (
 
 
 KEPT = (kinds.CLUSTER_QUEUE, kinds.RESOURCE_FLAVOR, kinds.ADMISSION_CHECK)
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
 
 
 class Cluster:

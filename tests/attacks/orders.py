@@ -10,8 +10,9 @@ from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.spokes import COPY_FINALIZER, LEASE, ORDER
 from shared.contracts.messages.workloads import JobRef
 from tests.attacks.attack import Attack, Forge
-from tests.attacks.forgery import HUB, SPOKE, TENANT, Forgery, now
+from tests.attacks.forgery import HUB, SPOKE, TENANT, Forgery
 from tests.attacks.ground import BreachError
+from tests.clock import now
 
 NAME = "job-train-1"
 LABELS = {ORIGIN: "multikueue", PREBUILT_WORKLOAD: NAME, "kueue.x-k8s.io/queue-name": "main"}

@@ -6,7 +6,6 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from io import BytesIO
 from typing import Any
 
@@ -25,6 +24,7 @@ from shared.runtime.certificates import CertificateFolder
 from shared.runtime.web import WebServer
 from shared.testing.waiting import PATIENCE_SECONDS, first_value
 from shared.testing.world.memory_bus import MemoryBus
+from tests.clock import now
 from tests.integration.explain_stage import Site
 
 SETTLED_SECONDS = PATIENCE_SECONDS
@@ -48,10 +48,6 @@ READS_PENDING = [
         "verbs": ["get"],
     }
 ]
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
 
 
 def account(name: str) -> Json:

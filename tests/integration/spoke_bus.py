@@ -16,7 +16,7 @@ from shared.bus.port import Entry
 from shared.bus.streams import load
 from shared.contracts.messages.dispatches import Dispatch
 from shared.testing.waiting import PATIENCE_SECONDS
-from tests.integration.spoke_servers import now
+from tests.clock import now
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -5,7 +5,6 @@ import contextlib
 import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from shared.bus.admin.accounts import accounts, leaf_configuration
@@ -15,12 +14,9 @@ from shared.bus.nats.bus import NatsBus
 from shared.bus.spoke_gateway import SpokeGateway
 from shared.bus.streams import DATA
 from shared.settings.ports import reserve_port
+from tests.clock import now
 
 __all__ = ["Proxy", "Servers", "now", "servers"]
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

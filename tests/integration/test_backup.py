@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +29,9 @@ from shared.runtime.command import CommandError, Exit
 from shared.testing.builders import cluster_queue_spec, observed, workload
 from shared.testing.nats_server import nats_server
 from shared.testing.waiting import eventually
+from tests.clock import now
 
 Json = dict[str, Any]
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
 
 
 def waiting(name: str, age: int, **more: Any) -> WorkloadState:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,14 +9,11 @@ import pytest
 from shared.bus.nats.bus import NatsBus
 from shared.bus.nats.jetstream_api import call
 from shared.testing.nats_server import nats_server
+from tests.clock import now
 
 MOMENTS = 50
 
 Ask = Callable[[NatsBus], Coroutine[Any, Any, None]]
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
 
 
 async def asks_the_server(bus: NatsBus) -> None:

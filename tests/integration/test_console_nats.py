@@ -29,7 +29,8 @@ from shared.contracts.refs import WorkloadRef
 from shared.testing.builders import observed, workload
 from shared.testing.deployed import bus_of
 from shared.testing.waiting import PATIENCE_SECONDS, eventually, first_value
-from tests.integration.test_permissions import intruder, now, server
+from tests.clock import now
+from tests.integration.test_permissions import intruder, server
 from tests.unit.console.people import People
 
 SETTLED_SECONDS = PATIENCE_SECONDS

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -17,10 +16,7 @@ from shared.contracts.messages.admissions import Admission
 from shared.runtime.command import CommandError, Exit
 from shared.testing.builders import workload
 from shared.testing.waiting import eventually
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
+from tests.clock import now
 
 
 class Stage:

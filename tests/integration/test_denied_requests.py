@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,9 @@ from shared.bus.nats.bus import NatsBus
 from shared.bus.port import DeniedError
 from shared.bus.stream_reader import SilentError, open_stream_reader
 from shared.settings.access import public_key
+from tests.clock import now
 
 FOREVER = 3600.0
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
 
 
 @asynccontextmanager

@@ -2,7 +2,6 @@
 
 import asyncio
 from contextlib import aclosing
-from datetime import UTC, datetime
 
 import nats
 import pytest
@@ -16,12 +15,9 @@ from shared.bus.stream_reader import open_stream_reader
 from shared.testing.builders import workload
 from shared.testing.nats_server import nats_server
 from shared.testing.waiting import PATIENCE_SECONDS, eventually
+from tests.clock import now
 
 OWN = "sluice.workload.hub.team"
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
 
 
 async def test_direct_reading_lists_follows_and_survives_a_restart(

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 
 import pytest
 from typer.testing import CliRunner
@@ -19,10 +18,7 @@ from shared.contracts.kube import kinds
 from shared.contracts.messages.observed import Synced
 from shared.testing.builders import cluster_queue_spec, observed, workload
 from shared.testing.waiting import eventually
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
+from tests.clock import now
 
 
 class Hub:

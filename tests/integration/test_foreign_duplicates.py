@@ -13,12 +13,9 @@ from shared.settings.access import Access, new_key
 from shared.telemetry.metrics import FOREIGN_ID
 from shared.testing.builders import observed, workload
 from shared.testing.waiting import PATIENCE_SECONDS
+from tests.clock import now
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
 
 
 def counted() -> float:

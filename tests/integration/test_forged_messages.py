@@ -20,7 +20,8 @@ from shared.contracts.messages.spokes import CheckCondition, HubStatus, SpokeSta
 from shared.contracts.messages.workloads import JobRef, PodSet, WorkloadState
 from shared.testing.builders import observed_object
 from shared.testing.waiting import eventually
-from tests.attacks.forgery import HUB, TENANT, Cluster, Forgery, forgery, now
+from tests.attacks.forgery import HUB, TENANT, Cluster, Forgery, forgery
+from tests.clock import now
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -4,7 +4,6 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -36,6 +35,7 @@ from shared.kube.port import AlreadyExistsError, UnavailableError
 from shared.settings.ports import reserve_port
 from shared.testing.nats_server import nats_server
 from shared.testing.waiting import PATIENCE_SECONDS, eventually, first_value
+from tests.clock import now
 
 CLUSTER = "hub"
 LOAD = Load(
@@ -56,10 +56,6 @@ END_SECONDS = 600.0
 START_SECONDS = PATIENCE_SECONDS
 
 Build = Callable[[Bus], Any]
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
 
 
 class Mortal:

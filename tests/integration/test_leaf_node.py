@@ -25,7 +25,8 @@ from shared.contracts.kube.kinds import Object
 from shared.contracts.simulation import DURATION
 from shared.integrations import JOB
 from shared.testing.waiting import eventually
-from tests.integration.spoke_servers import Proxy, now, servers
+from tests.clock import now
+from tests.integration.spoke_servers import Proxy, servers
 
 NAMESPACE = "team-a"
 BEAT_SECONDS = 0.5

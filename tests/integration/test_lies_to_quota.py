@@ -7,7 +7,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,15 +32,12 @@ from shared.contracts.messages.outcomes import Outcome
 from shared.testing.builders import cluster_queue_spec, observed, workload
 from shared.testing.deployed import bus_of
 from shared.testing.waiting import PATIENCE_SECONDS, eventually, first_value
+from tests.clock import now
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SUBJECT = "sluice.admission.hub.team.x"
 LATER = "sluice.admission.hub.team.later"
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
 
 
 class Stage:

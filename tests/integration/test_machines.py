@@ -9,7 +9,6 @@ import shutil
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from secrets import token_bytes
@@ -37,16 +36,13 @@ from shared.runtime.certificates import CertificateFolder, ReloadingContext
 from shared.testing.builders import observed_object
 from shared.testing.nats_server import nats_server
 from shared.testing.waiting import eventually
+from tests.clock import now
 from tests.unit.provisioner.harness import NAMESPACE as OPERATOR
 from tests.unit.provisioner.harness import done, task_run
 from tests.unit.provisioner.ssh_host import SshHost, ssh_host
 
 CURL = shutil.which("curl")
 PREFIX = "build.appstudio.redhat.com/"
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
 
 
 class Runnable(Protocol):

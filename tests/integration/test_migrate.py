@@ -4,7 +4,6 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +25,10 @@ from shared.runtime.command import CommandError
 from shared.testing.builders import workload
 from shared.testing.nats_server import nats_server
 from shared.testing.waiting import eventually
+from tests.clock import now
 
 Json = dict[str, Any]
 BODY = b"large" * 100_000
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
 
 
 @asynccontextmanager

@@ -5,7 +5,6 @@ import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from shared.settings.cluster_profiles import AccessProvider
 from shared.testing.builders import observed
 from shared.testing.nats_server import nats_server
 from shared.testing.waiting import eventually
+from tests.clock import now
 
 BEAT = "sluice.beat.west._._"
 SYNCED = "sluice.observed.west._._.synced"
@@ -32,10 +32,6 @@ LOOK_SECONDS = 0.2
 Spec = dict[str, Any]
 SECRET: Spec = {"clusterSource": {"kubeConfig": {"location": "west"}}}
 PROFILED: Spec = {"clusterSource": {"clusterProfileRef": {"name": "west"}}}
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
 
 
 class Hub:

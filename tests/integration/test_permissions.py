@@ -39,16 +39,13 @@ from shared.settings.access import Access, new_key
 from shared.settings.ports import reserve_port
 from shared.testing.deployed import bus_of
 from shared.testing.waiting import PATIENCE_SECONDS, eventually
+from tests.clock import now
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 USERS = rights_of()
 GIVEN = permissions(USERS)
 FREE = {name for name, rights in USERS.items() if rights.everything}
 WORKERS = tuple(program.value for program in SERVICES)
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from shared.contracts.messages.observed import Synced
 from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.spokes import Beat
 from shared.testing.waiting import PATIENCE_SECONDS
+from tests.clock import now
 from tests.integration.spoke_bus import (
     EAST,
     NOON,
@@ -29,7 +30,7 @@ from tests.integration.spoke_bus import (
     watching,
     work_of,
 )
-from tests.integration.spoke_servers import Servers, now, servers
+from tests.integration.spoke_servers import Servers, servers
 
 
 def outcome(spoke: str) -> Outcome:

@@ -1,7 +1,6 @@
 """One suite, three clusters."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from datetime import UTC, datetime
 from random import Random
 from typing import Literal
 
@@ -15,6 +14,7 @@ from shared.kube.client import HttpKube
 from shared.kube.config import from_kubeconfig, plain
 from shared.kube.port import AlreadyExistsError, Kube, WatchEvent
 from shared.testing.waiting import eventually
+from tests.clock import now
 from tests.contract.kubernetes.clusters import Cluster, some_cluster
 from tests.contract.kubernetes.definitions import (
     CUSTOM_RESOURCE_DEFINITION,
@@ -116,7 +116,3 @@ async def watch(stage: Stage) -> AsyncIterator[Callable[..., Reading]]:
     yield begin
     for reading in readings:
         await reading.close()
-
-
-def now() -> datetime:
-    return datetime.now(UTC)

@@ -16,7 +16,7 @@ from shared.contracts.messages.workloads import JobRef
 from shared.integrations import JOB, Integrations
 from shared.kube.port import NotFoundError
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
-from tests.contract.kubernetes.conftest import now
+from tests.clock import now
 from tests.contract.kubernetes.stage import DEADLINE_SECONDS, Stage
 from tests.simulation.stock_kueue import PREBUILT, StockSpoke, conditions_of
 

@@ -16,12 +16,9 @@ from shared.contracts.messages.workloads import Finish, WorkloadState
 from shared.telemetry.spans import Span
 from shared.testing.waiting import eventually
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
+from tests.clock import now
 
 BEGAN = datetime(2026, 1, 1, 12, tzinfo=UTC)
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
 
 
 class MemoryCollector:
