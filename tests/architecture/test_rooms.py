@@ -144,7 +144,7 @@ def test_what_a_page_names_exists_or_is_excepted(page: Path) -> None:
         "`REJECTION_REMEDIES` of `services/quota/engine/views/explanation.py`",
     ],
 )
-def test_what_does_not_exist_is_found(line: str) -> None:
+def test_name_that_does_not_exist_is_found_in_a_line(line: str) -> None:
     assert unknown_in(line)
 
 

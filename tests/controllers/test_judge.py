@@ -147,7 +147,7 @@ def test_peak_counts_what_runs_at_once_and_not_what_follows() -> None:
     assert ledger.peak(ledger.lives(writer.history, "ns", "a")) == 1
 
 
-def test_job_of_the_same_name_begins_anew() -> None:
+def test_releases_of_a_second_job_of_the_same_name_count_as_its_own() -> None:
     writer = Writer()
     writer.starts("a")
     writer.job("a", suspend=True, uid="another")

@@ -204,7 +204,7 @@ async def test_log_has_an_epoch_that_grows_when_it_is_made_anew(bus_factory: Sta
 
 
 @pytest.mark.parametrize("bus_factory", READERS, indirect=True)
-async def test_log_that_comes_back_empty_is_read_and_worked_anew(
+async def test_log_that_was_emptied_is_read_and_worked_from_its_start(
     bus_factory: Stage, read: Readings
 ) -> None:
     bus, handler = bus_factory.bus(), Decisions()

@@ -64,7 +64,7 @@ async def test_admission_of_a_copy_is_no_further_one(place: Place) -> None:
     assert total(answer.body, "admitted") == 2
 
 
-async def test_waits_are_told_by_priority(place: Place) -> None:
+async def test_trend_shows_waits_by_priority(place: Place) -> None:
     await place.until(HOUR, 200, lambda body: total(body, "admitted") == 1, token=ROOT)
     await place.site.queue(cpu=100)
     now = datetime.now(UTC)
@@ -100,7 +100,7 @@ def used(body: dict[str, Any]) -> list[str | None]:
     return [None if each is None else (each[0]["reserved"] if each else "0") for each in found]
 
 
-async def test_quota_in_use_is_told_over_time(place: Place) -> None:
+async def test_trend_shows_quota_in_use_over_time(place: Place) -> None:
     answer = await place.until(
         USE, 200, lambda body: body["complete"] and used(body)[-1] == "2", token=ROOT
     )

@@ -117,7 +117,7 @@ def test_workload_row_shows_the_admitting_cluster_queue() -> None:
     rows(check, RUNS, admitted)
 
 
-def test_row_of_a_copy_says_so() -> None:
+def test_row_of_a_copy_is_marked_as_copied() -> None:
     def check(row: WorkloadRow) -> None:
         assert row.wire()["copied"] is True
 

@@ -21,7 +21,7 @@ def test_forecast_says_how_many_runs_it_knows() -> None:
 
 
 @pytest.mark.parametrize("reason", ["Misconfigured", "ExceedsMaxQuota"])
-def test_what_cannot_start_as_it_is_has_no_expected_start(reason: str) -> None:
+def test_workload_that_needs_a_fix_has_no_expected_start(reason: str) -> None:
     assert expected({"reason": reason, **LATE}, NOW) == "never, unless that is put right"
 
 

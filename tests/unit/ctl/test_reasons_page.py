@@ -91,7 +91,7 @@ def strings(nodes: list[ast.expr]) -> Iterator[str]:
                     pass
 
 
-def test_what_carries_a_reason_exists_in_quota() -> None:
+def test_functions_and_classes_that_carry_reasons_exist_in_quota() -> None:
     """A carrier that was renamed would carry reasons unseen."""
     defined = (ast.FunctionDef, ast.ClassDef)
     names = {

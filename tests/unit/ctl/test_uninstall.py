@@ -254,7 +254,7 @@ class BusyKube(WatchedKube):
             await self.site.make(kinds.WORKLOAD, "job-late", spec, finalizers=held)
 
 
-async def test_what_began_to_wait_while_services_stopped_is_given_back_too(site: Site) -> None:
+async def test_job_that_began_to_wait_while_services_stopped_is_given_back(site: Site) -> None:
     kube = BusyKube(site)
     plan = await plan_for(kube, SERVICES)
     assert await carry_out(kube, plan, "release", namespace=SERVICES, wait_seconds=1) == []

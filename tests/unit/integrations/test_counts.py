@@ -156,7 +156,7 @@ def test_pods_of_spark_count_as_spark_asks_for_them(
     assert mutate(obj, RULES).patch
 
 
-def test_device_of_which_there_are_none_is_none() -> None:
+def test_negative_number_of_devices_asks_for_no_device() -> None:
     obj = spark(executor={"gpu": {"name": "nvidia.com/gpu", "quantity": -5}})
     [container] = integration_of(obj).pod_sets(obj)[1]["template"]["spec"]["containers"]
     assert container["resources"]["limits"] == {}

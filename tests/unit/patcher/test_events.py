@@ -171,7 +171,7 @@ async def test_rate_zero_writes_no_events() -> None:
     assert not (await setup.kube.list(kinds.EVENT)).items
 
 
-async def test_preemption_is_told_to_both_workloads(setup: Setup) -> None:
+async def test_preemption_has_an_event_on_both_workloads(setup: Setup) -> None:
     await setup.flavor()
     state = await setup.submit()
     spec = {"queueName": "q", "priority": 7, "podSets": []}
@@ -202,7 +202,7 @@ async def test_preemption_is_told_to_both_workloads(setup: Setup) -> None:
     assert messages["Preempted"].endswith(f"; {priorities}")
 
 
-async def test_missing_priority_class_is_told_to_the_job(setup: Setup) -> None:
+async def test_missing_priority_class_has_an_event_on_the_job(setup: Setup) -> None:
     text = 'WorkloadPriorityClass "high" not found'
     job = await setup.kube.create(kinds.JOB, as_body(JOB))
     await setup.observe(kinds.JOB, job)

@@ -33,7 +33,7 @@ def refusing(replica: Replica) -> None:
 
 
 @pytest.mark.parametrize("name", HELD)
-async def test_release_comes_to_nothing_behind_the_report_that_the_cluster_refuses_it(
+async def test_release_behind_the_report_of_its_refusal_leaves_the_job_held(
     name: str,
 ) -> None:
     stage = await staged(name)
@@ -52,7 +52,9 @@ async def test_release_comes_to_nothing_behind_the_report_that_the_cluster_refus
 
 
 @pytest.mark.parametrize("name", HELD)
-async def test_refusal_is_not_told_where_another_replica_has_released_the_job(name: str) -> None:
+async def test_refusal_is_not_reported_where_another_replica_has_released_the_job(
+    name: str,
+) -> None:
     stage = await staged(name)
     admitted = await stage.decide("admitted")
 

@@ -222,7 +222,7 @@ async def comes_to_nothing(stage: Stage, admitted: Admission, why: str) -> None:
 
 
 @pytest.mark.parametrize("name", HELD)
-async def test_release_that_was_on_its_way_comes_to_nothing_behind_a_stop(name: str) -> None:
+async def test_release_overtaken_by_a_stop_leaves_the_job_held(name: str) -> None:
     stage = await staged(name)
     admitted = await stage.decide("admitted")
 
@@ -258,7 +258,7 @@ async def test_release_that_conflicts_with_a_stop_reads_the_mark_of_it(name: str
 
 
 @pytest.mark.parametrize("name", SUSPENDED)
-async def test_release_comes_to_nothing_where_the_job_ran_and_was_stopped_meanwhile(
+async def test_release_of_a_job_that_ran_and_was_stopped_meanwhile_leaves_it_held(
     name: str,
 ) -> None:
     stage = await staged(name)

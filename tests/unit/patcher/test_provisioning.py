@@ -134,7 +134,7 @@ async def test_request_that_is_deleted_meanwhile_admits_nothing(cluster: Cluster
     await cluster.until("Ready", "done")
 
 
-async def test_request_that_is_going_admits_nothing(cluster: Cluster) -> None:
+async def test_request_in_deletion_admits_no_workload(cluster: Cluster) -> None:
     """The autoscaler has a finalizer on it: it is there until that goes."""
     await cluster.reserve()
     first = await asked(cluster)
@@ -274,7 +274,7 @@ async def test_templates_go_with_the_request_and_keep_their_other_owners(cluster
     await eventually(again)
 
 
-async def test_check_without_parameters_says_so(cluster: Cluster) -> None:
+async def test_check_without_parameters_is_pending_as_inactive(cluster: Cluster) -> None:
     gone = await cluster.kube.get(kinds.PROVISIONING_REQUEST_CONFIG, None, "scale-up")
     await cluster.kube.delete(kinds.PROVISIONING_REQUEST_CONFIG, None, "scale-up")
     await cluster.bus.publish(

@@ -110,7 +110,7 @@ def test_workload_without_checks_is_known_as_long_as_it_has_requests(
     assert [*store.workloads()] == []
 
 
-def test_request_that_is_going_does_not_count(store: ProvisioningStore) -> None:
+def test_request_in_deletion_does_not_count(store: ProvisioningStore) -> None:
     body = workload(1).body
     assert body is not None
     for one, count in (

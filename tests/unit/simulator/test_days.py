@@ -39,7 +39,7 @@ KEPT: dict[str, tuple[object, bool]] = {
 
 
 @pytest.mark.parametrize(("root", "counts"), KEPT.values(), ids=list(KEPT))
-def test_what_counts_as_kept_by_a_process(root: object, counts: bool) -> None:
+def test_kept_bytes_count_only_objects_that_the_process_keeps(root: object, counts: bool) -> None:
     assert (kept_bytes([root]) >= MANY) is counts
 
 

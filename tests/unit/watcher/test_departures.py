@@ -174,7 +174,7 @@ def test_next_job_of_the_name_is_published_after_the_one_before() -> None:
         ("ab", True, False),
     ],
 )
-def test_next_job_that_a_controller_made_is_told_beside_the_one_before(
+def test_next_job_made_by_a_controller_is_published_beside_the_departing_job(
     makers: str, *, away: bool, apart: bool
 ) -> None:
     """Nobody holds it: it runs beside the pods of the first.

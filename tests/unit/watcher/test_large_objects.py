@@ -86,7 +86,7 @@ def test_object_that_fits_leaves_a_small_tombstone_behind() -> None:
     run_harness(drive)
 
 
-def test_object_is_said_whatever_its_user_writes_as_trace_context() -> None:
+def test_object_with_an_invalid_trace_context_is_published() -> None:
     async def drive(harness: Harness) -> None:
         await harness.start()
         await harness.job("traced", **{TRACEPARENT_ANNOTATION: FILLER})
@@ -98,7 +98,7 @@ def test_object_is_said_whatever_its_user_writes_as_trace_context() -> None:
     run_harness(drive)
 
 
-def test_object_with_too_much_metadata_for_a_message_is_said() -> None:
+def test_object_with_too_much_metadata_for_a_message_is_published() -> None:
     async def drive(harness: Harness) -> None:
         await harness.start()
         await harness.job("many", **{f"a{n}": "x" * 1000 for n in range(100)})

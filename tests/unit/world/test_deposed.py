@@ -42,7 +42,9 @@ def decision(number: int) -> Admission:
     return admission(workload("train"), number=number)
 
 
-async def test_it_answers_with_what_it_had(leader: MemoryBus, cut_off: MemoryBus) -> None:
+async def test_deposed_server_answers_with_its_old_message(
+    leader: MemoryBus, cut_off: MemoryBus
+) -> None:
     subject = decision(1).subject
     numbers = [
         Admission.decode(entry.data).number

@@ -102,7 +102,7 @@ def test_version_of_a_group_does_not_go_back_over_a_restart() -> None:
     assert (before.version, after.version) == ("50", "50")
 
 
-def test_pod_that_leaves_its_group_is_missed_there() -> None:
+def test_group_that_a_pod_left_is_incomplete() -> None:
     made = projector()
     assert states(made, pod("x"), pod("y"), pod("z"))["g"].inadmissible is None
     alone = pod("z", version=9)

@@ -84,7 +84,7 @@ def test_spoke_chooses_kinds_whose_document_ships_and_not_what_it_says() -> None
 
 
 @pytest.mark.parametrize("spec", [None, {}, {"kind": 1}, {"kind": {"group": [], "plural": {}}}])
-def test_choice_that_names_nothing_changes_nothing(spec: Any) -> None:
+def test_spoke_choice_of_a_malformed_kind_changes_nothing(spec: Any) -> None:
     projector = Projector("east", hub="hub")
     message = document("east", GADGETS)
     assert message.object is not None

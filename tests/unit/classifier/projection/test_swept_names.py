@@ -15,7 +15,7 @@ async def end(stage: Stage) -> None:
     stage.server.purge("WORKLOADS", SUBJECT, 1 << 30)
 
 
-def test_name_comes_again_in_the_same_term() -> None:
+def test_reused_name_is_published_in_the_same_term() -> None:
     stage = Stage()
 
     async def drive() -> None:
@@ -29,7 +29,7 @@ def test_name_comes_again_in_the_same_term() -> None:
     stage.play(drive)
 
 
-def test_name_comes_again_in_the_term_of_another_replica() -> None:
+def test_reused_name_is_published_in_the_term_of_another_replica() -> None:
     stage = Stage()
     reused = probes.SWEPT_NAME_REUSED.fired
 

@@ -235,7 +235,7 @@ DOCUMENTS = {
 
 
 @pytest.mark.parametrize("named", DOCUMENTS)
-def test_document_in_force_is_in_force_there(named: str) -> None:
+def test_document_in_force_reaches_the_reviewing_child(named: str) -> None:
     integrations = Integrations()
     integrations.apply(DOCUMENTS[named])
     here = WithinBudget(context_of=lambda _namespace: NamespaceContext(integrations=integrations))
@@ -244,7 +244,7 @@ def test_document_in_force_is_in_force_there(named: str) -> None:
     assert there.document == integrations.in_force()[0].document
 
 
-def test_document_that_is_refused_there_is_an_error() -> None:
+def test_document_that_the_reviewing_child_refuses_is_an_error() -> None:
     """Else its objects would pass as those of a kind that nobody knows."""
     refused = document(carry=[{"op": "remove", "path": "/spec/x", "value": None}])
     with pytest.raises(ValueError, match="were in force are refused"):
