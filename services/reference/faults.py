@@ -47,7 +47,7 @@ CATALOGUE: Final = (
     CataloguedFault("F16", "A message that nobody can read", (), (BUS + "test_work.py::test_undecodable_body_becomes_a_dead_letter", INTEGRATION + "test_dead_letters.py::test_letter_is_listed_shown_retried_and_closed")),
     CataloguedFault("F17", "Events out of order and twice", (), (BUS + "test_reading.py::test_watch_under_load_gets_every_last_state_and_never_goes_back", BUS + "test_work.py::test_delayed_entry_is_superseded_by_a_newer_one")),
     CataloguedFault("F18", "Hostile names", (), (BUS + "test_publishing.py::test_hostile_names_are_encoded_and_decoded",)),
-    CataloguedFault("F19", "One tenant floods the system", (), (), ("tests/simulation/test_tenants.py::test_adversary_runs_nothing_uncounted_and_delays_nobody",)),
+    CataloguedFault("F19", "One tenant floods the system", (), (), ("tests/simulation/test_tenants.py::test_adversary_runs_nothing_uncounted_and_delays_no_other_tenant",)),
     CataloguedFault("F20", "Absurd quantities", (), (), ("tests/unit/quota/test_bounds.py::test_next_leader_reads_whatever_quota_publishes",)),
     CataloguedFault("F21", "Attempts to get round the queue", (), (INTEGRATION + "test_forged_messages.py::test_decision_that_the_cluster_contradicts_starts_nothing",), ("tests/simulation/test_bypassed_queue.py::test_manually_started_job_counts_against_quota",)),
     CataloguedFault("F22", "Finished pods that need quota again", (), (), ("tests/unit/quota/test_checks_and_stopping.py::test_reclaimable_pods_free_their_quota",)),

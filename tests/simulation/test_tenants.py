@@ -16,7 +16,7 @@ SEEDS = {259, 844, *(mistake.seed for mistake in MISTAKES.values())}
 
 
 @pytest.mark.parametrize("seed", [*SEEDS, *(long(seed) for seed in {*range(1, 41)} - SEEDS)])
-def test_adversary_runs_nothing_uncounted_and_delays_nobody(seed: int) -> None:
+def test_adversary_runs_nothing_uncounted_and_delays_no_other_tenant(seed: int) -> None:
     assert SCENARIOS["tenants"](seed).problems == []
 
 

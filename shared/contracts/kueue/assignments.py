@@ -1,7 +1,10 @@
 """Who got which flavor: between the messages of quota and the status of a Workload object.
 
 On the wire it is `PodSetAssignment`, in `status.admission.podSetAssignments` of a Workload the form of
-Kueue. Quantities are canonical texts in both; `amounts` counts them.
+Kueue. Quantities are canonical texts in both; `amounts` counts them. `WorkloadState.admission` carries the
+status as somebody wrote it: who reads it translates it, and says what is wrong with it. Two read single
+fields of the JSON without this translator: the dispatcher of a spoke's Workloads, which it does not trust,
+and the patcher where it copies an entry into a ProvisioningRequest.
 """
 
 from collections.abc import Iterable, Mapping

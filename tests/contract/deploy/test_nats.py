@@ -223,7 +223,7 @@ def decision(name: str, term: int, state: AdmissionState) -> Admission:
     )  # fmt: skip
 
 
-async def test_default_hub_refuses_whoever_lacks_certificate_or_user(folder: Path) -> None:
+async def test_default_hub_refuses_clients_without_certificate_or_user(folder: Path) -> None:
     tls = folder / "tls"
     certificate = Access(
         ca=tls / "ca.crt", certificate=tls / "tls.crt", private_key=tls / "tls.key"

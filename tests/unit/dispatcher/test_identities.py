@@ -56,7 +56,7 @@ ROWS: dict[str, tuple[tuple[tuple[str, str | None], ...], dict[str, str], dict[s
 
 
 @pytest.mark.parametrize(("beats", "recalled", "primary"), ROWS.values(), ids=ROWS)
-def test_who_was_known_first_under_an_identity_keeps_it(
+def test_the_first_holder_of_an_identity_keeps_it(
     beats: tuple[tuple[str, str | None], ...],
     recalled: dict[str, str],
     primary: dict[str, str | None],

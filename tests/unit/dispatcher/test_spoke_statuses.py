@@ -45,7 +45,7 @@ def kept(found: Store) -> tuple[int, int]:
     )
 
 
-def test_reports_about_work_that_nobody_ordered_are_not_kept() -> None:
+def test_reports_about_unordered_work_are_not_kept() -> None:
     found = store("east")
     for number in range(50):
         found.observe_report(report(f"none-{number}", ended=LARGE), number)

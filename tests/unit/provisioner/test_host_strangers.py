@@ -92,7 +92,7 @@ def state_of(folder: Path) -> dict[str, tuple[int, int, bytes]]:
 
 @pytest.mark.parametrize("lead_astray", WAYS.values(), ids=WAYS.keys())
 @pytest.mark.parametrize("action", [prepare, clean, maintain])
-async def test_paths_that_a_build_made_lead_root_to_nobody_else(
+async def test_paths_made_by_a_build_lead_root_to_no_other_user(
     host: SshHost,
     lead_astray: Callable[[Path, Path], None],
     action: Callable[[SshHosts, SshHost], Awaitable[None]],

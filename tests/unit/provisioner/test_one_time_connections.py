@@ -102,7 +102,7 @@ async def closed(connection: socket.socket) -> bool:
 
 @pytest.mark.skipif(CURL is None, reason="there is no curl")
 @pytest.mark.parametrize("phase", ["before TLS", "before the request"])
-async def test_address_with_all_its_connections_idle_keeps_nobody_else_out(
+async def test_address_with_all_its_connections_idle_leaves_room_for_others(
     service: Service, phase: str
 ) -> None:
     with ExitStack() as stack:

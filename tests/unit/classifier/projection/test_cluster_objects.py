@@ -43,7 +43,7 @@ def test_every_kind_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("kind", INSIDE, ids=lambda kind: kind.kind)
-def test_fields_that_nobody_reads_are_not_kept(kind: Kind) -> None:
+def test_fields_without_a_reader_are_not_kept(kind: Kind) -> None:
     for path, value in (ELSEWHERE | INSIDE[kind]).items():
         objects = ClusterObjects()
         metadata: dict[str, Any] = {"name": "a", "uid": "u", "resourceVersion": "1"}
