@@ -52,7 +52,8 @@ class HubStatusWriter:
                 if workload is None or await self.placement.is_elsewhere(update):
                     return
                 job = await self._job(update)
-                await self._check_placement(update, workload, job)
+                if not await self._may_write(update, workload, job):
+                    return
                 await self._write_cluster_name(update, workload)
                 if update.status is not None and job is not None:
                     await self._write_job_status(update.status, *job)
@@ -89,20 +90,26 @@ class HubStatusWriter:
             return None
         return integration, job
 
-    async def _check_placement(
+    async def _may_write(
         self, update: HubStatus, workload: Body, found: tuple[Integration, Body] | None
-    ) -> None:
-        """Raise `NeverError` unless the workload may be on a spoke, and its job does not run here."""
+    ) -> bool:
+        """Whether there is still something to write.
+
+        Raises `NeverError` unless the workload may be on a spoke, and its job does not run here.
+        """
         if _only_clears(update):
-            return
+            return True
         if found is not None:
             integration, job = found
             if integration.runs_elsewhere(job):
-                return
+                return True
             if update.status is not None and not integration.held(job):
                 raise refused(HubStatusRule.RUNS_HERE, of=update.ref.path, job=update.target.name)
-        if not await self.placement.may_run_elsewhere(workload, update):
-            raise refused(HubStatusRule.NOT_PLACED, of=update.ref.path)
+        if await self.placement.may_run_elsewhere(workload, update):
+            return True
+        if found is None and await self.placement.is_over(update):
+            return False
+        raise refused(HubStatusRule.NOT_PLACED, of=update.ref.path)
 
     async def _write_cluster_name(self, update: HubStatus, obj: Body) -> None:
         """Write `clusterName` or `nominatedClusterNames`: only one of them is set, as in Kueue."""

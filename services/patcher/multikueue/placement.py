@@ -47,6 +47,15 @@ class Placement:
             return False
         return _contradicts(await self._last_decision(update), update)
 
+    async def is_over(self, update: HubStatus) -> bool:
+        """Return whether quota took the workload's quota back for good. Raises `LaterError`.
+
+        What the dispatcher said before of a job that is gone may come after that, and the last decision
+        names no checks.
+        """
+        decision = await self._last_decision(update)
+        return decision is not None and decision.uid == update.uid and decision.state == "released"
+
     async def _last_decision(self, update: HubStatus) -> Admission | None:
         subject = subjects.join("admission", update.cluster, update.namespace, update.name)
         try:

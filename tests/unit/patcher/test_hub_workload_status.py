@@ -1,19 +1,27 @@
 """The hub's patcher writes clusterName and nominatedClusterNames as Kueue's webhook accepts them."""
 
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 import pytest
 
 from services.classifier.validation import validate
+from services.patcher.cluster.pacing import WriteLoad
+from services.patcher.cluster.writer import Writer
+from services.patcher.multikueue.hub_status import HubStatusWriter
+from services.patcher.multikueue.placement import Placement
 from services.simulator.local import LocalKube
+from shared.bus.port import NeverError
 from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.messages.admissions import AdmissionState
 from shared.contracts.messages.spokes import HubStatus
 from shared.contracts.messages.workloads import JobRef, WorkloadState
 from shared.kube.port import Patch, RefusedError
+from shared.testing.builders import observed_object
 from shared.testing.waiting import eventually
 from tests.unit.patcher.stage import NOON, Setup
 
@@ -141,3 +149,40 @@ async def test_status_from_another_spoke_than_quota_admitted_it_on_is_not_writte
     await setup.bus.publish(home(state, spoke="east"))
     await eventually(partial(shows, setup, state, {"clusterName": "east"}))
     assert not await has_ended(setup)
+
+
+LAST_DECISIONS: dict[str, tuple[AdmissionState, bool]] = {
+    "it waits": ("waiting", True),
+    "its quota was taken back for good": ("released", False),
+}
+
+
+@pytest.mark.parametrize(("last", "refused"), LAST_DECISIONS.values(), ids=list(LAST_DECISIONS))
+async def test_late_status_of_a_job_that_is_gone_is_refused_unless_its_quota_is_given_back(
+    last: AdmissionState, refused: bool
+) -> None:
+    """The last decision about what is gone names no checks, as for a job that was never placed."""
+    setup = Setup()
+    await setup.bus.start()
+    await make_check(setup)
+    patcher = await setup.start_patcher()
+    try:
+        state = await setup.submit()
+        await setup.decide(state, "waiting", pod_sets=[])
+        await eventually(partial(setup.workload, state))
+        job = await setup.job()
+        await setup.kube.delete(kinds.JOB, "default", "train")
+        await setup.bus.publish(observed_object(kinds.JOB, job, deleted=True))
+        await setup.decide(state, last, pod_sets=[])
+        placement = Placement(bus=setup.bus, kube=setup.kube, cache=patcher.cache)
+        writer = HubStatusWriter(
+            kube=setup.kube,
+            writer=Writer(kube=setup.kube, cache=patcher.cache, load=WriteLoad()),
+            cache=patcher.cache,
+            placement=placement,
+            now=lambda: NOON,
+        )
+        with pytest.raises(NeverError, match="no MultiKueue check") if refused else nullcontext():
+            await writer.write_workload(home(state, status=DONE))
+    finally:
+        await setup.kill_patcher()
