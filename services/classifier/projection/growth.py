@@ -132,15 +132,19 @@ def _outgrown(
     its pods have finished is admitted with fewer, and keeps its parallelism: the finished ones do not run.
     Of a group `released` counts, also what was let go of a pod set that was never admitted.
     """
-    admitted = _given(holder)
+    admission = status_of(holder).get("admission") or {}
+    # Without a count an assignment is for all pods of its set: it is known, and never outgrown.
+    assigned = [str(each.get("name")) for each in admission.get("podSetAssignments") or []]
+    admitted: dict[str, int | None] = {**dict.fromkeys(assigned), **counts_given(admission)}
     for name, was in pod_sets_by_name(holder).items():
-        if admitted.get(name) is not None and was.get("minCount") is None:
-            admitted[name] = max(admitted[name], int(was.get("count") or 0))
+        if (count := admitted.get(name)) is not None and was.get("minCount") is None:
+            admitted[name] = max(count, int(was.get("count") or 0))
     counts = {str(now.get("name")): int(now.get("count") or 0) for now in raw}
     if released is not None:
         counts = dict(released)
         admitted = admitted and {**dict.fromkeys(released, 0), **admitted}
-    more = {n: c for n, c in counts.items() if admitted.get(n) is not None and c > admitted[n]}
+    most = {name: count for name, count in admitted.items() if count is not None}
+    more = {name: count for name, count in counts.items() if count > most.get(name, count)}
     return more or None
 
 

@@ -2,8 +2,10 @@
 
 import pytest
 
+from services.classifier.projection import growth
 from services.classifier.projection.projector import Projector
 from shared.contracts.kube import kinds
+from shared.contracts.kube.bodies import as_body
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.kube.names import workload_name
 from shared.contracts.messages.observed import Observed
@@ -270,3 +272,19 @@ def test_running_object_with_more_pod_sets_is_outgrown(now: Json, outgrown: Json
         projector.observe(seen(RAY, {**now, "metadata": metadata}))
         [*_, state] = [state, *(change.state for change in projector.changes())]
         assert state.outgrown == outgrown
+
+
+ASSIGNMENTS: dict[str, tuple[list[Json], Json | None]] = {
+    "each has its pods": ([{"name": "a", "count": 2}, {"name": "b", "count": 1}], None),
+    "one of them has fewer": ([{"name": "a", "count": 1}, {"name": "b", "count": 1}], {"a": 2}),
+    "without a count it is for all pods of its set": ([{"name": "a"}, {"name": "b"}], None),
+    "one was never admitted, the other is without a count": ([{"name": "a"}], {"b": 1}),
+}
+
+
+@pytest.mark.parametrize(("assigned", "outgrown"), ASSIGNMENTS.values(), ids=list(ASSIGNMENTS))
+def test_what_was_let_go_of_a_group_beyond_its_assignments_is_outgrown(
+    assigned: list[Json], outgrown: Json | None
+) -> None:
+    holder = as_body({"status": {"admission": {"podSetAssignments": assigned}}})
+    assert growth._outgrown([], holder, {"a": 2, "b": 1}) == outgrown
