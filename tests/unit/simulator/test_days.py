@@ -27,9 +27,16 @@ def _closure(thing: object) -> Any:
     return lambda: thing
 
 
+class Homeless(Holder):
+    """Of no module, as some classes of libraries in C."""
+
+    __module__: Any = None
+
+
 KEPT: dict[str, tuple[object, bool]] = {
     "bytes in a list": ([bytes(MANY)], True),
     "bytes as an attribute": (Holder(bytes(MANY)), True),
+    "bytes in an object of no module": (Homeless(bytes(MANY)), True),
     "bytes that a function holds": (_closure(bytes(MANY)), True),
     "a module and what it holds": (subjects, False),
     "code": (_closure.__code__, False),
