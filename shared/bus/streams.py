@@ -23,6 +23,9 @@ LEASES: Final = "LEASES"
 LIVE: Final = "live"
 """Before the subject under which a log publishes once more what it has stored, for those who only listen."""
 
+LEADER_ELECTED: Final = "$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED.*"
+"""On which nats-server tells that another server leads the stream with the name in the last place."""
+
 OBJECTS: Final = "objects"
 
 LEASES_BYTES_MAX: Final = 64 << 20

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from shared.bus.admin.permissions import consumers_of, reads_of, writes_of
+from shared.bus.admin.permissions import consumers_of, reads_of, renews_of, writes_of
 from shared.bus.nats.bus import NatsBus
 from shared.bus.port import Bus
 from shared.runtime.loop import run
@@ -88,6 +88,7 @@ class Hosted:
             reads=reads_of(program.name),
             writes=writes_of(program.name, settings.cluster),
             consumers=consumers_of(program.name),
+            renews=renews_of(program.name),
             now=utc_now,
         )
         self._closers: list[Callable[[], Awaitable[None]]] = []

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from datetime import datetime
 
-from shared.bus.admin.permissions import consumers_of, reads_of, writes_of
+from shared.bus.admin.permissions import consumers_of, reads_of, renews_of, writes_of
 from shared.bus.nats.bus import NatsBus
 from shared.runtime.service import utc_now
 from shared.settings.access import Access
@@ -22,4 +22,5 @@ def bus_of(
         reads=reads_of(user),
         writes=writes_of(user, "hub"),
         consumers=consumers_of(user),
+        renews=renews_of(user),
     )

@@ -145,6 +145,8 @@ def _by_requests_to_jetstream() -> Iterator[Attack]:
          {"name": "QUEUES", "subjects": ["sluice.queue.>"], "max_msgs": 1}),
         ("watcher", "deletes the bucket of bodies", "$JS.API.STREAM.DELETE.OBJ_objects", {}),
         ("viewer", "moves a leader", "$JS.API.STREAM.LEADER.STEPDOWN.ADMISSIONS", {}),
+        ("quota", "moves the leader of a log", "$JS.API.STREAM.LEADER.STEPDOWN.ADMISSIONS", {}),
+        ("patcher", "moves the leader of a view", "$JS.API.STREAM.LEADER.STEPDOWN.ADMISSIONS_NOW", {}),
         ("viewer", "removes a peer", "$JS.API.STREAM.PEER.REMOVE.ADMISSIONS", {"peer": "n"}),
         ("viewer", "purges the account", "$JS.API.ACCOUNT.PURGE.HUB", {}),
         ("viewer", "restores over a log", "$JS.API.STREAM.RESTORE.QUEUES", {"config": thing}),

@@ -62,5 +62,6 @@ UNPLANTED: Final[Mapping[int, str]] = {
     136: "no tenant writes roles of groups: tests/unit/integrations/test_group_costs.py",
     137: "no tenant makes TaskRuns by hand: tests/unit/provisioner/test_listed_task_runs.py",
     138: "pods of the worlds end soon: tests/unit/quota/test_excess.py",
+    140: "views of the worlds have no leaders: tests/contract/deploy/test_view_sources.py",
 }
 """By the number of the ADR; behind a colon or alone the tests that notice instead."""

@@ -28,7 +28,7 @@ from shared.bus.admin.permissions import (
     rights_of,
 )
 from shared.bus.filters import covers, prune
-from shared.bus.streams import LEASES, LIVE, load, view_of
+from shared.bus.streams import LEADER_ELECTED, LEASES, LIVE, load, view_of
 from shared.contracts import subjects
 from shared.settings.access import OPEN, Access
 
@@ -282,6 +282,8 @@ def _import_streams(found: _Accounts, account: str, rights: Rights, allowed: Per
         found.serve(HUB_ACCOUNT, subject, account, local=local)
     for subject in rights.listens:
         found.send(HUB_ACCOUNT, f"{LIVE}.{subject}", account, local=subject)
+    if rights.renews:
+        found.send(HUB_ACCOUNT, LEADER_ELECTED, account, local=LEADER_ELECTED)
     for subject in hints_of(rights, load().logs):
         found.send(HUB_ACCOUNT, subject, account, local=subject)
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from shared.bus.streams import (
     DATA,
+    LEADER_ELECTED,
     LEASES,
     LIVE,
     OBJECTS,
@@ -99,6 +100,9 @@ class Rights(BaseModel):
     purges: tuple[str, ...] = ()
     sweeps: tuple[str, ...] = ()
     trims: tuple[str, ...] = ()
+    renews: Literal["all"] | None = None
+    """Has another server lead the view of any log, where that view is cut off from its log."""
+
     leases: tuple[str, ...] = ()
     bodies: Literal["keep", "read"] | None = None
     answers: tuple[str, ...] = ()
@@ -230,6 +234,12 @@ def reads_of(service: str, *, path: Path = PERMISSIONS_FILE) -> tuple[str, ...] 
     return None if rights is None else rights.reads
 
 
+def renews_of(service: str, *, path: Path = PERMISSIONS_FILE) -> tuple[str, ...]:
+    """Logs whose views a user of the hub may have led by another server."""
+    rights = _read(path).services.get(service)
+    return () if rights is None or rights.renews is None else tuple(load().logs)
+
+
 def writes_of(
     service: str, cluster: str, *, path: Path = PERMISSIONS_FILE
 ) -> tuple[str, ...] | None:
@@ -280,6 +290,7 @@ def permissions(
                         *rights.listens,
                         *_leases(rights),
                         *hints_of(rights, logs),
+                        *([LEADER_ELECTED] if rights.renews else ()),
                     ]
                 )
             ),
@@ -329,6 +340,8 @@ def _publish(rights: Rights, writes: list[str]) -> Iterator[str]:
         yield f"$JS.API.CONSUMER.LIST.{view_of(log)}"
     for log in rights.trims:
         yield f"$JS.API.STREAM.PURGE.{log}"
+    if rights.renews:
+        yield from (f"$JS.API.STREAM.LEADER.STEPDOWN.{view_of(log)}" for log in load().logs)
     if rights.bodies:
         yield f"$JS.API.STREAM.MSG.GET.OBJ_{OBJECTS}"
     if rights.bodies == "keep":

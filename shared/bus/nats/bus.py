@@ -29,6 +29,7 @@ from shared.bus.nats.stream_drift import until_declared
 from shared.bus.nats.tails.compare import led_info
 from shared.bus.nats.tails.lost import keep_looking, look_for_lost
 from shared.bus.nats.tails.refill import fill_up_logs
+from shared.bus.nats.tails.sources import ViewSources
 from shared.bus.nats.work import ended as ended_work
 from shared.bus.nats.work.declared import ACK_WAIT_SECONDS
 from shared.bus.nats.work.durables import Durables
@@ -74,10 +75,12 @@ class NatsBus:
         retry_seconds: float = RETRY_SECONDS,
         ack_wait_seconds: float = ACK_WAIT_SECONDS,
         consumers: bool = True,
+        renews: Collection[str] = (),
     ) -> None:
         """`reads`: logs that this user may inspect; `writes`: filters of its subjects. None: all.
 
-        `consumers`: whether it reads with consumers, if its user may make any.
+        `consumers`: whether it reads with consumers, if its user may make any. `renews`: logs whose views it
+        has led by another server where an election cut them off.
         """
         self._consumers = consumers
         self._instance = instance
@@ -105,6 +108,7 @@ class NatsBus:
             terms=self._terms,
             ack_wait_seconds=ack_wait_seconds,
         )
+        self._sources = ViewSources(self._connection, renews, rng or Random(instance))
         self._bodies = ObjectStore(self._connection, OBJECTS, now=now)
         self._readers: set[Reader] = set()
         self._leases: list[NatsLease] = []
@@ -160,6 +164,7 @@ class NatsBus:
         await self._durables.start()
         self._started = True
         self._looking = asyncio.create_task(keep_looking(self._connection, self._acknowledged))
+        self._sources.start()
         await self._responders.start()
 
     async def stop(self) -> None:
@@ -167,6 +172,7 @@ class NatsBus:
         self._started = False
         if self._looking is not None:
             self._looking.cancel()
+        self._sources.stop()
         for reader in tuple(self._readers):
             reader.close()
         await self._durables.stop()
