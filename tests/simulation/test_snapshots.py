@@ -116,8 +116,8 @@ def limit() -> Callable[[], bool]:
 
 WORLDS = [
     pytest.param(basic, 3, id="basic"),
-    pytest.param(swarm, 1, id="swarm"),
-    pytest.param(swarm, 5, id="larger swarm", marks=pytest.mark.long),
+    pytest.param(swarm, 2, id="swarm"),
+    pytest.param(swarm, 7, id="another swarm", marks=pytest.mark.long),
 ]
 
 

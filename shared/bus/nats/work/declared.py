@@ -18,8 +18,9 @@ from shared.bus.port import DeniedError, UnavailableError
 
 log = structlog.get_logger(__name__)
 
-ACK_WAIT_SECONDS: Final = 30.0
-"""After this the server delivers an unacknowledged entry to another replica."""
+ACK_WAIT_SECONDS: Final = 15.0
+"""After this the server delivers an unacknowledged entry again. What is on its way to a process that is
+killed is missed so long. With less, who is slow would be given too much twice (`BATCH`)."""
 
 ACK_PENDING_MAX: Final = 100_000
 """Entries that were put off count as pending: a small number would let them block the rest."""
