@@ -31,6 +31,7 @@ from services.patcher.workloads.status import (
     is_kept,
     orphaned_status,
     status_for,
+    takes_back,
 )
 from services.patcher.workloads.status_events import events_of_change
 from services.patcher.workloads.waiting_reasons import WaitingReasons
@@ -206,8 +207,6 @@ class WorkloadReconciler:
             return
         try:
             obj = await self._update_priority(obj, state)
-            if admission.state == "waiting" and holds_quota(obj):
-                await self.jobs.check_is_last(admission)
             obj = await self._write_decision(obj, state, admission)
         except NotFoundError:
             return  # Deleted; the state will say so.
@@ -374,6 +373,9 @@ class WorkloadReconciler:
         self, obj: Body, state: WorkloadState, admission: Admission, *, is_decision: bool = True
     ) -> Body:
         """Write the status once for each decision; not at all if the object has it already."""
+        if takes_back(obj, admission):
+            # Another replica may have written a newer decision: objects may be read before decisions.
+            await self.jobs.check_is_last(admission)
         checks = await self.checks.latest(admission)
         foreign = self.cache.foreign_checks(admission.checks)
         preemptor = self.cache.preemptor_of(admission)

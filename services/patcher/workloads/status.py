@@ -78,6 +78,13 @@ def holds_quota(workload: Body) -> bool:
     return "admission" in status_of(workload) or is_true(workload, QUOTA_RESERVED)
 
 
+def takes_back(workload: Body, admission: Admission) -> bool:
+    """True if the Workload object shows a reservation or an admission that `admission` does not give."""
+    if admission.state == "reserved":
+        return is_true(workload, ADMITTED)
+    return admission.state == "waiting" and holds_quota(workload)
+
+
 def is_being_deactivated(workload: Body) -> bool:
     """True if the quota service decided that `spec.active` becomes false, and it is not so yet."""
     return is_true(workload, DEACTIVATION_TARGET)

@@ -3,7 +3,8 @@
 import pytest
 
 from shared.contracts.kube import kinds, names
-from shared.contracts.kube.conditions import QUOTA_RESERVED, find_condition, is_true
+from shared.contracts.kube.conditions import ADMITTED, QUOTA_RESERVED, find_condition, is_true
+from shared.contracts.messages.admissions import AdmissionState
 from shared.contracts.messages.workloads import WorkloadState
 from shared.telemetry import probes
 from shared.testing.waiting import eventually
@@ -90,46 +91,51 @@ async def test_state_releases_no_job_by_a_decision_that_is_not_the_last_one(
     assert not await runs_again(setup)
 
 
-async def test_reason_takes_back_no_admission_that_another_replica_has_carried_out(
-    setup: Setup,
+@pytest.mark.parametrize(
+    ("known", "condition"),
+    [
+        pytest.param("waiting", QUOTA_RESERVED, id="a reason to wait"),
+        pytest.param("reserved", ADMITTED, id="a reservation"),
+    ],
+)
+async def test_older_decision_takes_back_no_admission_that_another_replica_has_carried_out(
+    setup: Setup, known: AdmissionState, condition: str
 ) -> None:
     """This replica sees the Workload with its quota before it reads the decision."""
     await setup.flavor()
     state = await setup.submit()
-    await setup.decide(state, "waiting", pod_sets=[], reason="WaitingForQuota", message="m")
+    await setup.decide(state, known, reason="WaitingForQuota", message="m")
 
-    async def has_its_reason() -> bool:
-        workload = await setup.workload(state)
-        return find_condition(workload, QUOTA_RESERVED) is not None
+    async def is_written() -> bool:
+        return find_condition(await setup.workload(state), QUOTA_RESERVED) is not None
 
-    await eventually(has_its_reason)  # Else it would be written over what follows.
+    await eventually(is_written)  # Else it would be written over what follows.
     setup.server.lags["ADMISSIONS"] = 3600.0
     await setup.decide(state, "admitted")
-    reserved = {"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved"}
-    reserved |= {"message": "m", "lastTransitionTime": "2026-01-01T12:00:00Z"}
-    status = {"status": {"conditions": [reserved], "admission": {"clusterQueue": "cq"}}}
+    given = {"status": "True", "message": "m", "lastTransitionTime": "2026-01-01T12:00:00Z"}
+    conditions = [{"type": one, "reason": one, **given} for one in (QUOTA_RESERVED, ADMITTED)]
+    status = {"status": {"conditions": conditions, "admission": {"clusterQueue": "cq"}}}
     written = await setup.kube.patch(
         kinds.WORKLOAD, "default", state.name, status, subresource="status"
     )
     await setup.observe(kinds.WORKLOAD, written)
 
-    async def is_cached_with_quota() -> bool:
+    async def is_cached_as_admitted() -> bool:
         assert setup.patcher is not None
-        known = setup.patcher.cache.object(kinds.WORKLOAD, "default", state.name)
-        return is_true(known, QUOTA_RESERVED)
+        return is_true(setup.patcher.cache.object(kinds.WORKLOAD, "default", state.name), ADMITTED)
 
-    await eventually(is_cached_with_quota)
+    await eventually(is_cached_as_admitted)
     outdated = probes.DECISION_OUTDATED.fired
     job = await setup.job()
     version = job["metadata"]["resourceVersion"]
     await setup.bus.publish(projected(job, version=version, generation=1))
 
     async def is_decided() -> bool:
-        taken_back = not is_true(await setup.workload(state), QUOTA_RESERVED)
+        taken_back = not is_true(await setup.workload(state), condition)
         return probes.DECISION_OUTDATED.fired > outdated or taken_back
 
     await eventually(is_decided)
-    assert is_true(await setup.workload(state), QUOTA_RESERVED)
+    assert is_true(await setup.workload(state), condition)
 
 
 async def test_states_of_a_running_job_are_no_reason_to_read_it(setup: Setup) -> None:
