@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from services.quota.audit.ledger import Cell
 from services.simulator.judge.message_logs import MessageLogs, Record
+from services.simulator.judge.older_states import observed_in_order
 from services.simulator.judge.quota_ledger import JudgedQueues
 from shared.contracts.kube.numbers import is_at_least
 from shared.contracts.kube.quantities import QuantityError, format_amount, parse_quantity
@@ -411,6 +412,7 @@ def quota_given_back(message_logs: MessageLogs) -> list[str]:
 
 
 ALWAYS: Final[tuple[Callable[[MessageLogs], list[str]], ...]] = (
+    observed_in_order,
     decided_in_order,
     next_leader_can_read,
     none_admitted_twice,

@@ -19,6 +19,7 @@ from services.simulator.judge.message_logs import (
     without_ghosts,
     without_void,
 )
+from services.simulator.judge.older_states import WrittenConditions
 from services.simulator.scenarios import basic
 from services.simulator.scenarios import load as basic_load
 from services.simulator.scenarios.port import Verdict, run_world
@@ -156,6 +157,7 @@ class _Scene:
             pool_name=lambda queue: TEAMS if queue in load.TEAMS else queue,
             integrations=self._integrations,
         )
+        self._conditions = WrittenConditions(system.api, now=system.world.now)
         self._processes: list[str] = []
         self._disturbing: list[asyncio.Task[None]] = []
         self._rollout: Rollout | None = None
@@ -278,6 +280,7 @@ class _Scene:
         for check in _checks_for(self._features):
             verdict.violated(check(message_logs))
         if not self._features.power_cuts:
+            verdict.violated(self._conditions.problems(message_logs))
             crowded = self._disturbances.crowded
             verdict.violated(checks.none_admitted_without_room(message_logs, crowded))
         server = self._system.server
