@@ -1,11 +1,11 @@
-"""Tells when a Workload becomes admitted: the moment before its job is released."""
+"""Tells when a Workload becomes admitted, or evicted: the moment before its job is released, or stopped."""
 
 from collections.abc import Callable
 
 from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.cluster.storage.stored import Event
 from services.simulator.scenarios.system import System
-from shared.contracts.kube.conditions import ADMITTED, is_true
+from shared.contracts.kube.conditions import ADMITTED, EVICTED, is_true
 from shared.contracts.kube.kinds import WORKLOAD
 
 
@@ -16,6 +16,17 @@ def follow_admissions(
 
     What changes while `is_free` says no is not looked at.
     """
+    _follow(system, ADMITTED, act, is_free)
+
+
+def follow_evictions(system: System, act: Callable[[Obj], None]) -> None:
+    """Call `act` with each Workload that has become evicted, once for each eviction."""
+    _follow(system, EVICTED, act, lambda: True)
+
+
+def _follow(
+    system: System, condition: str, act: Callable[[Obj], None], is_free: Callable[[], bool]
+) -> None:
     seen: set[str] = set()
 
     def on_workload(event: Event) -> None:
@@ -23,7 +34,7 @@ def follow_admissions(
         uid = obj["metadata"]["uid"]
         if not is_free():
             return
-        if not is_true(obj, ADMITTED):
+        if not is_true(obj, condition):
             seen.discard(uid)
         elif uid not in seen:
             seen.add(uid)
