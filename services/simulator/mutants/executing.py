@@ -54,9 +54,13 @@ def _release_first(original: Any) -> Any:
     return write_decision
 
 
-def _stop_without_waiting(original: Any) -> Any:
+def _outcome_first(original: Any) -> Any:
+    """Report the job as it is known before the stop."""
+
     async def stop(self: Any, state: Any, admission: Any, workload: Any) -> None:
-        await self.outcomes.report(state, admission, "applied", "suspend", after=workload)
+        job = None if state.owner is None else (await self.find(state))[0]
+        if job is not None:
+            await self.outcomes.report(state, admission, "applied", "suspend", after=job)
         await original(self, state, admission, workload)
 
     return stop
@@ -82,6 +86,15 @@ NO_MARK_TESTED: Final = Mutant(
     scenarios=("late-releases",),
 )
 """Used by mutants of what the mark of a stop covers, too."""
+
+_NOT_ASKED: Final = Mutant(
+    name="nobody asks whether a status is of the last decision",
+    adr=5,
+    where="services.patcher.jobs.controller:JobController.check_is_last",
+    make=lambda _original: _nothing,
+    scenarios=("preemption", "replicas"),
+)
+"""Covers what one replica knows by itself."""
 
 MUTANTS: Final = (
     Mutant(
@@ -123,8 +136,8 @@ MUTANTS: Final = (
         name="the outcome of a stop comes before the stop",
         adr=4,
         where="services.patcher.jobs.controller:JobController.stop",
-        make=_stop_without_waiting,
-        scenarios=("preemption", "lives", "swarm"),
+        make=_outcome_first,
+        scenarios=("late-releases", "replicas"),
     ),
     Mutant(
         name="no outcome says that a job was stopped",
@@ -154,6 +167,7 @@ MUTANTS: Final = (
         where="services.patcher.workloads.reconciler:WorkloadReconciler._is_superseded",
         make=_first_state,
         scenarios=("preemption", "replicas", "swarm"),
+        besides=_NOT_ASKED,
     ),
     Mutant(
         name="the patcher acts on an incomplete cache",
