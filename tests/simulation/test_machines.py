@@ -6,7 +6,9 @@ from services.provisioner.checks.reservations import Reservations
 from services.provisioner.hosts import access
 from services.provisioner.hosts.fake import FakeHosts
 from services.provisioner.hosts.port import HostTarget
+from services.simulator.mutants.deciding import without
 from services.simulator.scenarios.machines.scenario import play
+from shared.bus.order.fences import Fences
 from shared.contracts.messages.admissions import Admission
 from tests.simulation.mistakes import finds
 
@@ -24,6 +26,13 @@ def test_judge_finds_user_left_on_host(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(FakeHosts, "clean", forget)
     assert finds(play, "users on hosts", 2)
+
+
+def test_judge_finds_more_users_on_host_than_it_has_places(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Fences, "headers", without("HOSTS")(Fences.headers))
+    assert finds(play, " users on power-", 20)
 
 
 def test_judge_finds_unsealed_key(monkeypatch: pytest.MonkeyPatch) -> None:

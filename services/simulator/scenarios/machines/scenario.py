@@ -20,6 +20,7 @@ from services.provisioner.providers.fake import Action, FakeCloud, FakeProvider
 from services.provisioner.providers.port import Order, ProviderBusyError, ProviderError
 from services.provisioner.settings import ProvisionerSettings
 from services.simulator.scenarios.basic import faults_of
+from services.simulator.scenarios.machines.late_records import delay_records
 from services.simulator.scenarios.machines.runs import Runs
 from services.simulator.scenarios.port import Verdict, run_world
 from services.simulator.scenarios.system import CLUSTER, System
@@ -292,6 +293,9 @@ class _MachineWorld:
             for host, seats in self._seats().items():
                 if seats > limits[host]:
                     self.report_problem(f"{seats} TaskRuns on {host}, {limits[host]} allowed")
+            for host, limit in limits.items():
+                if len(users := self.fleet.on(host)) > limit:
+                    self.report_problem(f"{len(users)} users on {host}, {limit} allowed")
             await asyncio.sleep(LOOK_SECONDS)
 
     def limits(self) -> dict[str, int]:
@@ -431,15 +435,19 @@ async def _drive(scene: _MachineWorld) -> None:
     await system.kube.create(kinds.CONFIG_MAP, config)
     system.serve("watcher")
     system.world.process("patcher-1", scene.patcher)
-    for replica in range(1, random.randint(1, 2) + 1):
+    replicas = random.randint(1, 2)
+    for replica in range(1, replicas + 1):
         system.world.process(f"provisioner-{replica}", scene.provisioner)
     system.start_faults()
+    delaying = asyncio.create_task(delay_records(system)) if replicas > 1 else None
     watching = asyncio.create_task(scene.watch())
     meddling = asyncio.create_task(scene.disturb())
     runs = Runs(system, random, until_seconds=FAULT_SECONDS, note=scene.report_problem)
     running = asyncio.create_task(runs.play())
     uids = await _submit(scene)
     await meddling
+    if delaying is not None:
+        await delaying
     # Before the runs end: a deleted TaskRun of theirs waits until its host is cleaned.
     scene.fleet.silent.clear()
     scene.fleet.refusing.clear()
