@@ -120,7 +120,7 @@ MUTANTS: Final = (
         where="services.quota.term:Term._last_stored",
         make=_reads_own_term,
         of_instances=True,
-        scenarios=FAILOVER,
+        scenarios=("late-decisions", *FAILOVER),
     ),
     Mutant(
         name="a leader applies superseded entries",

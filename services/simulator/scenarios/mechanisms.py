@@ -37,6 +37,7 @@ _ONE_CLUSTER: Final = (
 MECHANISMS: Final[Mapping[str, tuple[str, ...]]] = {
     "basic": _ONE_CLUSTER,
     "lives": (*_BUS, "drain-awaited", "earlier-outcome", "reason-superseded"),
+    "late-decisions": ("term-awaited",),
     "late-observations": ("stale-ended",),
     "late-refusals": ("stop-marked", "refused-before"),
     "late-releases": ("stop-marked", "decision-outdated"),

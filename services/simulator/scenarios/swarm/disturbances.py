@@ -10,6 +10,7 @@ from typing import Final
 from services.simulator.scenarios import basic
 from services.simulator.scenarios.swarm import load
 from services.simulator.scenarios.swarm.features import FAULT_SECONDS, Features
+from services.simulator.scenarios.swarm.moments.late_decisions import LateDecisions
 from services.simulator.scenarios.swarm.moments.late_observations import LateObservations
 from services.simulator.scenarios.swarm.moments.late_refusals import LateRefusals
 from services.simulator.scenarios.swarm.moments.late_releases import LateReleases
@@ -21,7 +22,7 @@ from shared.bus.port import StreamFullError
 from shared.bus.streams import view_of
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.bodies import Metadata
-from shared.contracts.kube.kinds import Kind
+from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.subjects import PROJECTION_LEASE
 from shared.integrations import queue_of
@@ -114,6 +115,9 @@ class Disturbances:
             if features.late_observations:
                 late = LateObservations(self._system, self.delete_job)
                 group.create_task(self._repeat(6.0, late.depose_a_watcher))
+            if features.late_decisions:
+                decisions = LateDecisions(self._system, self._create)
+                group.create_task(self._repeat(16.0, decisions.begin_meanwhile))
             if features.two_leaders:
                 leaders = TwoLeaders(self._system)
                 group.create_task(self._repeat(12.0, leaders.forget_the_lease))
@@ -263,7 +267,9 @@ class Disturbances:
     async def _submit(self) -> None:
         """Create one more job of a team."""
         self._burst += 1
-        job = load.burst_job(self._burst, self._random)
+        await self._create(load.burst_job(self._burst, self._random))
+
+    async def _create(self, job: Object) -> None:
         made = await self._system.kube.create(kinds.JOB, job)
         metadata = made["metadata"]
         self._world.note(f"submit Job {metadata['name']}")

@@ -99,6 +99,9 @@ class Features:
     two_leaders: bool = False
     """NATS forgets who leads quota: several replicas begin a term at once, behind a view that is late."""
 
+    late_decisions: bool = False
+    """NATS forgets who leads quota: a replica begins a term while the leader before it decides."""
+
     power_cuts: bool = False
     """The server loses its power, and each log and view another part of what was stored last."""
 
@@ -262,6 +265,14 @@ FOCUSES: Final[Mapping[str, dict[str, Any]]] = {
         **dict.fromkeys(("leader_pauses", "leader_holds", "upgrade", "downgrade"), False),
         "replicas": {"quota": 2},
         "faults": {"kill_every_seconds": 0.0, "bus_restart_every_seconds": 0.0},
+    },
+    "late-decisions": {
+        "late_decisions": True,
+        **dict.fromkeys(("checks", "handovers", "upgrade", "downgrade", "power_cuts"), False),
+        **dict.fromkeys(("leader_pauses", "leader_holds", "slow_views", "revivals"), False),
+        **dict.fromkeys(("full_disks", "elections", "stale_reads"), False),
+        "replicas": {"quota": 2},
+        "faults": {name: value for name, value in asdict(Faults()).items() if name != _UNTIL},
     },
     "two-leaders": {"two_leaders": True, "replicas": {"quota": 3}},
     "elections": {"elections": True, "replicated": True, "replicas": {"quota": 3}},

@@ -83,6 +83,13 @@ def burst_job(number: int, random: Random) -> Object:
     return job
 
 
+def small_job(number: int, namespace: str, urgency: str) -> Object:
+    """Return a short job of a team with one processor."""
+    job = _job(f"small-{number}", namespace, "jobs-queue", seconds=5, cpu="1")
+    job["metadata"]["labels"][names.PRIORITY_CLASS_LABEL] = urgency
+    return job
+
+
 def again(job: Object, random: Random) -> Object:
     """Return a job of the same name, to create after the one before was deleted."""
     labels = job["metadata"].get("labels") or {}
