@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from services.dispatcher.planning import plan
+from services.patcher.multikueue import copies
 from services.patcher.multikueue.copies import CopyReconciler
 from services.simulator.scenarios import SCENARIOS
 from services.simulator.scenarios.runner import run
@@ -71,3 +72,8 @@ def test_judge_finds_two_running_copies(
 ) -> None:
     monkeypatch.setattr(where, name, mistake)
     assert finds(SCENARIOS["spokes"], "at once", seed)
+
+
+def test_judge_finds_copy_whose_end_was_lost_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copies, "_only_our_finalizer_left", lambda _metadata: True)
+    assert finds(SCENARIOS["spokes"], "is started again", 14)

@@ -369,11 +369,15 @@ class Api:
         """Grace period of a running pod in seconds; 0 if its kubelet does not have to stop it."""
         if not self.graceful_pods or stored.kind.resource != PODS.resource:
             return 0
-        if not (stored.obj.get("spec") or {}).get("nodeName"):
+        spec = stored.obj.get("spec") or {}
+        if not spec.get("nodeName"):
             return 0
         if (stored.obj.get("status") or {}).get("phase") in {"Succeeded", "Failed"}:
             return 0
-        return POD_GRACE_SECONDS if options.grace_seconds is None else options.grace_seconds
+        if options.grace_seconds is not None:
+            return options.grace_seconds
+        wished = spec.get("terminationGracePeriodSeconds")
+        return max(wished, 0) if isinstance(wished, int) else POD_GRACE_SECONDS
 
     def finalize_namespace(self, name: str) -> None:
         """Remove a namespace that is terminating and empty."""

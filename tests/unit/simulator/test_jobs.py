@@ -1,5 +1,7 @@
 """Jobs, their pods, nodes, and namespaces."""
 
+from typing import Any
+
 import pytest
 
 from services.simulator.cluster.api import DeleteOptions
@@ -202,6 +204,61 @@ def test_deleted_pod_is_replaced() -> None:
         (second,) = cluster.api.store.objects(PODS)
         assert second.uid != first.uid
         assert cluster.job()["status"]["active"] == 1
+
+    in_cluster(story)
+
+
+def with_long_grace(**wishes: Any) -> Obj:
+    """A Job that a finalizer keeps, with a pod that may work on for 90 seconds when it is to stop."""
+    made = job(**wishes)
+    made["metadata"]["finalizers"] = ["example.com/kept"]
+    made["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 90
+    return made
+
+
+async def delete_foreground(cluster: Cluster) -> None:
+    await cluster.api.delete(JOBS, "default", "j", DeleteOptions(propagation="Foreground"))
+
+
+def test_deleted_job_completes_if_its_pod_ends_well_in_its_grace_period() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(JOBS, with_long_grace(seconds=50))
+        await cluster.after(5)
+        await delete_foreground(cluster)
+        await cluster.after(40)
+        assert phases(cluster) == ["Running"]
+        await cluster.after(10)
+
+        assert verdict(cluster.job(), "Complete") == ("True", "CompletionsReached")
+        assert cluster.job()["metadata"]["finalizers"] == ["example.com/kept"]
+        assert pods(cluster) == []
+
+    in_cluster(story)
+
+
+def test_deleted_job_whose_pod_does_not_end_in_its_grace_period_has_no_end() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(JOBS, with_long_grace(seconds=200))
+        await cluster.after(5)
+        await delete_foreground(cluster)
+        await cluster.after(80)
+        assert phases(cluster) == ["Running"]
+        await cluster.after(15)
+
+        assert pods(cluster) == []
+        assert "completionTime" not in cluster.job()["status"]
+
+    in_cluster(story)
+
+
+def test_deleted_job_makes_no_pod_anew() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(JOBS, with_long_grace(seconds=50, fail=True))
+        await cluster.after(5)
+        await delete_foreground(cluster)
+        await cluster.after(100)
+
+        assert pods(cluster) == []
 
     in_cluster(story)
 

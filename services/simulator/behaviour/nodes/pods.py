@@ -30,7 +30,10 @@ NODES_MAX: Final = 200
 """Most nodes that the autoscaler adds. A pod that then fits on no node stays Unschedulable."""
 
 TERMINATION_SECONDS: Final = 1.0
-"""How long a pod takes to stop. One that is given more than the usual grace takes all of it."""
+"""How long a pod takes to stop. One that is given more than the usual grace works on in that time."""
+
+REMOVAL_SECONDS: Final = 0.1
+"""How long a pod that ended while it was being deleted stays: its owner counts it in that time."""
 
 
 def _node(name: str, labels: dict[str, str], taints: list[Obj], now: str) -> Obj:
@@ -264,20 +267,31 @@ class PodController(Controller):
         await self.write_status(stored, status)
 
     async def _terminate(self, stored: Stored) -> None:
-        """End a pod that is being deleted after its grace period. Finalizers may still hold the object."""
+        """End a pod that is being deleted after its grace period. Finalizers may still hold the object.
+
+        One that is given more than the usual grace goes on with its work, and may end it in that time.
+        """
         metadata = stored.obj["metadata"]
         if not metadata.get("deletionGracePeriodSeconds"):
             return
-        key = (stored.namespace, stored.name)
+        key, ending = (stored.namespace, stored.name), stored.uid + "/ending"
         now = self.clock.time()
         grace = float(metadata["deletionGracePeriodSeconds"])
         if grace <= POD_GRACE_SECONDS:
             grace = min(grace, TERMINATION_SECONDS)
-        deadline = self._end_times.setdefault(stored.uid + "/ending", now) + grace
-        if now < deadline:
-            self.enqueue_after(key, deadline - now)
+        deadline = self._end_times.setdefault(ending, now) + grace
+        end = self._end_times.get(stored.uid, deadline)
+        phase = (stored.obj.get("status") or {}).get("phase")
+        works = grace > POD_GRACE_SECONDS and phase == "Running"
+        if works and end <= now < deadline:
+            # Its containers are removed a moment after they have ended.
+            self._end_times[ending] = now + REMOVAL_SECONDS - grace
+            await self._finish(stored, "Failed" if fails(stored.obj) else "Succeeded")
             return
-        self._end_times.pop(stored.uid + "/ending", None)
+        if now < deadline:
+            self.enqueue_after(key, (min(end, deadline) if works else deadline) - now)
+            return
+        self._end_times.pop(ending, None)
         held = {**metadata, "deletionGracePeriodSeconds": 0}
         obj = {**stored.obj, "metadata": held}
         if metadata.get("finalizers"):

@@ -90,13 +90,18 @@ class JobController(Controller):
         spec = obj["spec"]
         if (spec.get("managedBy") or MANAGED_BY_KUBERNETES) != MANAGED_BY_KUBERNETES:
             return
-        if "deletionTimestamp" in obj["metadata"]:
-            return
+        deleted = "deletionTimestamp" in obj["metadata"]
         if _ended(obj):
-            await self._expire(stored)
+            if not deleted:
+                await self._expire(stored)
             return
         pods = self._pods(stored)
-        if spec.get("suspend"):
+        if deleted:
+            # It gets no more pods, but what its pods still do counts (kubernetes/kubernetes
+            # pkg/controller/job/job_controller.go, syncJob).
+            if pods.succeeded or pods.failed:
+                await self._conclude(stored, pods)
+        elif spec.get("suspend"):
             await self._suspend(stored, pods)
         elif not (obj.get("status") or {}).get("startTime"):
             await self._start(stored)

@@ -2,8 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from services.simulator.scenarios.port import Verdict, run_world
 from services.simulator.scenarios.spokes.clusters import CHECK, MultiClusterSystem
 from services.simulator.scenarios.spokes.judge import PodObserver, left_behind
 from services.simulator.scenarios.spokes.lying import LyingSpoke
+from services.simulator.scenarios.spokes.revocations import NAMESPACE, revoke, revoke_one
 from services.simulator.scenarios.system import CLUSTER
 from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.kube import kinds, names
@@ -26,7 +27,6 @@ from shared.kube.port import ConflictError, NotFoundError
 from shared.testing.world.world import Faults, World
 
 SPOKES: Final = ("east", "west", "north")
-NAMESPACE: Final = "team-a"
 QUEUE: Final = "main"
 RULES: Final = f"queueName: {QUEUE}\nmultiKueueOverride: true\n"
 PRIORITIES: Final = {"high": 100, "low": 1}
@@ -46,6 +46,9 @@ BEAT_SECONDS: Final = 3.0
 LOST_SECONDS: Final = 55.0
 STOP_SECONDS: Final = 20.0
 """Time to stop a copy: a pod's grace period and some refused requests."""
+
+GRACE_SECONDS: Final = 90
+"""How long pods of Jobs work on when they are to stop, in half of the worlds without leases."""
 
 LIES_EVERY: Final = 7
 """In one of so many worlds a spoke's agent is in an attacker's hands."""
@@ -111,6 +114,7 @@ def play(seed: int) -> Verdict:
         settings["dispatcher"] = (
             "best-fit"  # Others ask every spoke, so that all work is the liar's.
         )
+    leases = settings["redispatch"] == "afterLease"
     with World(seed, faults=_spoke_faults(random, settings)) as world:
         system = MultiClusterSystem(
             world, SPOKES, rules=RULES, dispatcher=settings, beat_seconds=BEAT_SECONDS
@@ -119,13 +123,17 @@ def play(seed: int) -> Verdict:
         observer = PodObserver(
             system.apis,
             world.loop.time,
-            given_up=lambda job, spoke: job[1] in held or system.reports_lost(job, spoke),
+            given_up=lambda job, spoke: (
+                (leases and job[1] in held) or system.reports_lost(job, spoke)
+            ),
         )
         world.note(f"dispatcher {settings['dispatcher']}, {settings['redispatch']}, liar {lying}")
         liar = None
         if lying is not None:
             liar = LyingSpoke(system, lying, until_seconds=FAULT_SECONDS)
-        run_world(world, lambda: _drive(system, observer, held, random, verdict, liar), verdict)
+        grace = None if leases or seed % 2 else GRACE_SECONDS
+        drive = partial(_drive, system, observer, held, random, verdict, liar, grace)
+        run_world(world, drive, verdict)
         verdict.violated(observer.problems)
     return verdict
 
@@ -137,6 +145,7 @@ async def _drive(
     random: Random,
     verdict: Verdict,
     liar: LyingSpoke | None,
+    grace: int | None,
 ) -> None:
     for cluster in (CLUSTER, *SPOKES):
         for kind, obj in _queues(cluster, random):
@@ -155,9 +164,12 @@ async def _drive(
         liar.start()
     cutting = asyncio.create_task(_cut_spokes(system, observer, held, random))
     meddling = asyncio.create_task(_disturb(system, random))
-    submitted = await _submit(system, random)
+    revoking = None if grace is None else asyncio.create_task(revoke(system, observer, held))
+    submitted = await _submit(system, random, grace=grace)
     gone = await meddling
     await cutting
+    if revoking is not None:
+        await revoking
     if liar is not None:
         await _judge_others(system, observer, liar, submitted, gone, verdict)
         return
@@ -264,8 +276,9 @@ def _queues(cluster: str, random: Random) -> list[tuple[Kind, Body]]:
     return objects
 
 
-def _job(index: int, random: Random) -> Body:
-    template = {
+def _job(index: int, random: Random, *, grace_seconds: int | None) -> Body:
+    """Return a Job. `grace_seconds`: for which its pods work on when they are to stop."""
+    template: dict[str, Any] = {
         "metadata": {"annotations": {DURATION: _duration(random)}},
         "spec": {
             "restartPolicy": "Never",
@@ -274,6 +287,8 @@ def _job(index: int, random: Random) -> Body:
             ],
         },
     }
+    if grace_seconds is not None:
+        template["spec"]["terminationGracePeriodSeconds"] = grace_seconds
     spec: dict[str, Any] = {
         "parallelism": 1,
         "completions": 1,
@@ -312,11 +327,12 @@ def _priority(random: Random) -> dict[str, str]:
     return {names.PRIORITY_CLASS_LABEL: random.choice(tuple(PRIORITIES))}
 
 
-async def _submit(system: MultiClusterSystem, random: Random) -> Submitted:
+async def _submit(system: MultiClusterSystem, random: Random, *, grace: int | None) -> Submitted:
+    """Create the load. `grace`: the grace period of the pods of Jobs."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     coming = [
-        (random.uniform(0, LOAD_SECONDS), kinds.JOB, _job(index, random))
+        (random.uniform(0, LOAD_SECONDS), kinds.JOB, _job(index, random, grace_seconds=grace))
         for index in range(random.randint(1, 3))
     ]
     coming += [
@@ -361,7 +377,7 @@ async def _cut_spokes(
             system.world.partition(process, "bus", seconds=seconds)
         if random.random() < 1 / 2:
             there = [job for job, place in observer.at_work() if place == spoke]
-            holding.append(asyncio.create_task(_hold(system, there, held, random)))
+            holding.append(asyncio.create_task(revoke_one(system, there, held, random)))
         at, shortest = loop.time() + random.expovariate(1 / every), 5.0
     await asyncio.gather(*holding)
     await asyncio.sleep(max(0.0, FAULT_SECONDS - loop.time()))
@@ -373,31 +389,6 @@ async def _until_at_work(observer: PodObserver) -> None:
         if observer.at_work():
             return
         await asyncio.sleep(0.5)
-
-
-async def _hold(
-    system: MultiClusterSystem, jobs: list[tuple[str, str]], held: set[str], random: Random
-) -> None:
-    """Revoke the quota of one of these jobs, as an operator may, and grant it again.
-
-    Adds its name to `held`: a stopped job may run twice.
-    """
-    found = [
-        (workload["metadata"]["name"], owner["name"])
-        for workload in (await system.hub.kube.list(kinds.WORKLOAD)).items
-        for owner in workload["metadata"].get("ownerReferences") or []
-        if owner["kind"] == kinds.JOB.kind and (NAMESPACE, owner["name"]) in jobs
-    ]
-    if not found:
-        return
-    name, job = random.choice(found)
-    held.add(job)
-    for active, pause in ((False, random.uniform(1, 10)), (True, 0.0)):
-        system.world.note(f"set {name} active: {active}")
-        with suppress(NotFoundError):
-            patch = {"spec": {"active": active}}
-            await system.hub.kube.patch(kinds.WORKLOAD, NAMESPACE, name, patch)
-        await asyncio.sleep(pause)
 
 
 async def _disturb(system: MultiClusterSystem, random: Random) -> set[str]:
