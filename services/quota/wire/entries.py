@@ -21,6 +21,7 @@ TERM_SUBJECT: Final = subjects.join("term", "quota")
 HIDING: Final[Mapping[str, tuple[type[Message], ...]]] = {
     "OBSERVED": (Observed, Synced),
     "CHECKS": (CheckState,),
+    "OUTCOMES": (Outcome,),
 }
 """Inputs whose last readable message counts for a new leader, behind one that nobody can read."""
 

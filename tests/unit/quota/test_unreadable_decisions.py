@@ -67,6 +67,18 @@ async def test_leader_at_work_notices_an_unreadable_decision_and_writes_it_again
     assert set(await full.states("y")) == {"waiting"}
 
 
+async def test_outcome_behind_an_unreadable_one_gives_quota_back(full: Setup) -> None:
+    await full.workload("x", active=False, version="2")
+    await became(full, "x", "evicted")
+    evicted = await full.last("x")
+    await full.stop_quota()
+    await full.outcome(evicted, "suspend", "applied", version="3")
+    await full.workload("x", active=False, version="3", held=True)
+    full.server.publish("sluice.outcome.hub.team.x", b"{", {})
+    await full.start_quota("b")
+    await became(full, "y", "admitted")
+
+
 async def test_decision_of_a_newer_schema_holds_quota_and_is_written_again(full: Setup) -> None:
     """A downgrade: the leader of the newer release had decided last."""
     held = await full.last("x")

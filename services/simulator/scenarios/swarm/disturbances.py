@@ -165,11 +165,12 @@ class Disturbances:
         await basic.resize_one(self._system, self._random)
 
     async def _recreate(self) -> None:
-        """Delete a job and create another one of its name."""
+        """Delete a job of a user and create another one of its name."""
         jobs = [
             job
             for job in (await self._system.kube.list(kinds.JOB)).items
             if queue_of(job) not in {"", load.BACKLOG_QUEUE}
+            and not job["metadata"].get("ownerReferences")
         ]
         if not jobs:
             return
