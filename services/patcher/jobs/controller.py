@@ -274,11 +274,19 @@ class JobController:
         return last is not None and order_of(last) > order_of(admission)
 
     async def _last_decision(self, admission: Admission) -> Admission | None:
-        """The last decision about the same workload. Raises `LaterError` while no server knows it."""
+        """The last decision about the same workload. Raises `LaterError` while no server knows it.
+
+        Also where a newer release has decided last: whatever it says, it is not the decision that we have.
+        """
         try:
             entry = await self.bus.latest(Admission.stream, admission.subject, current=True)
         except BusError as error:
             raise LaterError(f"cannot ask for the last decision: {error}") from error
+        if entry is not None and Admission.is_of_newer_schema(entry.headers):
+            probes.DECISION_OUTDATED.fired += 1
+            raise LaterError(
+                "a newer release has decided last", delay_seconds=self.not_seen_seconds
+            )
         return None if entry is None else read(entry, Admission)
 
     async def remove_placeholders(self, state: WorkloadState, workload: Body) -> Body:

@@ -2,9 +2,11 @@
 
 import pytest
 
+from shared.bus.headers import TYPE
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.conditions import ADMITTED, QUOTA_RESERVED, find_condition, is_true
-from shared.contracts.messages.admissions import AdmissionState
+from shared.contracts.messages.admissions import Admission, AdmissionState
+from shared.contracts.messages.base import SCHEMA_VERSION
 from shared.contracts.messages.workloads import WorkloadState
 from shared.telemetry import probes
 from shared.testing.waiting import eventually
@@ -91,6 +93,7 @@ async def test_state_releases_no_job_by_a_decision_that_is_not_the_last_one(
     assert not await runs_again(setup)
 
 
+@pytest.mark.parametrize("newer", [False, True], ids=["this release", "a newer release"])
 @pytest.mark.parametrize(
     ("known", "condition"),
     [
@@ -99,9 +102,9 @@ async def test_state_releases_no_job_by_a_decision_that_is_not_the_last_one(
     ],
 )
 async def test_older_decision_takes_back_no_admission_that_another_replica_has_carried_out(
-    setup: Setup, known: AdmissionState, condition: str
+    setup: Setup, known: AdmissionState, condition: str, newer: bool
 ) -> None:
-    """This replica sees the Workload with its quota before it reads the decision."""
+    """This replica sees the Workload with its quota before it reads the decision, or cannot read that."""
     await setup.flavor()
     state = await setup.submit()
     await setup.decide(state, known, reason="WaitingForQuota", message="m")
@@ -111,7 +114,11 @@ async def test_older_decision_takes_back_no_admission_that_another_replica_has_c
 
     await eventually(is_written)  # Else it would be written over what follows.
     setup.server.lags["ADMISSIONS"] = 3600.0
-    await setup.decide(state, "admitted")
+    if newer:
+        subject = f"sluice.admission.hub.default.{state.name}"
+        setup.server.publish(subject, b"{}", {TYPE: Admission.type, SCHEMA_VERSION: "99"})
+    else:
+        await setup.decide(state, "admitted")
     given = {"status": "True", "message": "m", "lastTransitionTime": "2026-01-01T12:00:00Z"}
     conditions = [{"type": one, "reason": one, **given} for one in (QUOTA_RESERVED, ADMITTED)]
     status = {"status": {"conditions": conditions, "admission": {"clusterQueue": "cq"}}}
