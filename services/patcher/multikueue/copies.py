@@ -84,6 +84,9 @@ class CopyReconciler:
         self._deleted: set[str] = set()
         """Uids that this process deleted with foreground propagation."""
 
+        self._deleted_again: set[str] = set()
+        """Uids that this process deleted so once more, when only our finalizer was left."""
+
     async def apply(self, dispatch: Dispatch) -> None:
         """Create, keep or remove the copy. Can be repeated. Raises `LaterError` until it is done."""
         job = dispatch.job
@@ -235,7 +238,7 @@ class CopyReconciler:
                 return  # The copy of another workload of the hub, with an order of its own.
             if _order_number(metadata) > dispatch.number:
                 return  # Created by a later order, which this patcher gets next.
-            if metadata.get("deletionTimestamp") and _only_our_finalizer_left(metadata):
+            if metadata["uid"] in self._deleted_again and _only_our_finalizer_left(metadata):
                 await self._report_end(kind, found, dispatch)
             if await self._remove_step(kind, found):
                 await self._release_workload(dispatch, metadata["uid"])
@@ -273,17 +276,26 @@ class CopyReconciler:
                 await self._delete(kind, found)
                 return True
             if _only_our_finalizer_left(metadata):
+                if uid not in self._deleted_again:
+                    # What it owns is gone, or a user's deletion in the background took that finalizer away.
+                    await self._delete(kind, found)
+                    self._deleted_again.add(uid)
+                    return True
                 remaining = [one for one in metadata["finalizers"] if one != COPY_FINALIZER]
                 patch = if_unchanged(
                     found, {"op": "replace", "path": "/metadata/finalizers", "value": remaining}
                 )
                 await self._kube.patch(kind, namespace, name, patch)
-                self._deleted.discard(uid)
+                self._forget(uid)
                 return False
         except NotFoundError:
-            self._deleted.discard(uid)
+            self._forget(uid)
             return False
         return True
+
+    def _forget(self, uid: str) -> None:
+        self._deleted.discard(uid)
+        self._deleted_again.discard(uid)
 
     async def _delete(self, kind: Kind, found: Body) -> None:
         """Delete the copy with foreground propagation, so that what it owns goes first.

@@ -340,18 +340,20 @@ class Api:
         """Delete without admission, as the cluster's own controllers do."""
         options = options or DeleteOptions()
         kind, metadata = stored.kind, dict(stored.obj["metadata"])
-        finalizers = list(metadata.get("finalizers") or ())
+        before = list(metadata.get("finalizers") or ())
+        # The last deletion says what becomes of what is owned, as in the real API server.
+        finalizers = [one for one in before if one not in {FOREGROUND_DELETION, ORPHAN}]
         extra = {"Foreground": FOREGROUND_DELETION, "Orphan": ORPHAN}.get(options.propagation)
-        if extra and extra not in finalizers and self.collector.dependents(stored.uid):
+        if extra and self.collector.dependents(stored.uid):
             finalizers.append(extra)
-        if finalizers:
+        if finalizers or before:
             metadata["finalizers"] = finalizers
         grace = self._grace(stored, options)
         obj = {**stored.obj, "metadata": metadata}
         if not grace and not _held(obj):
             return self._remove(stored, obj), True
         if "deletionTimestamp" in metadata:
-            another = finalizers != list(stored.obj["metadata"].get("finalizers") or ())
+            another = finalizers != before
             if metadata.get("deletionGracePeriodSeconds", 0) > grace:
                 metadata["deletionGracePeriodSeconds"] = grace
             elif not another:

@@ -103,6 +103,31 @@ async def test_copy_deleted_by_a_user_stays_until_its_withdrawal(spoke: Spoke) -
     assert await spoke.job() is None
 
 
+async def test_copy_deleted_once_more_by_a_user_stays_until_its_pods_are_gone(spoke: Spoke) -> None:
+    """The user deletes it in the background: the server forgets that its pods were to go first."""
+    await spoke.apply(order("offered"))
+    made = await spoke.job()
+    assert made is not None
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "controller": True,
+             "blockOwnerDeletion": True, "uid": made["metadata"]["uid"]}  # fmt: skip
+    metadata = {
+        "name": "p", "namespace": "default", "ownerReferences": [owner], "finalizers": ["a.test/ends"],
+    }  # fmt: skip
+    containers = [{"name": "c", "image": "none"}]
+    await spoke.kube.create(kinds.POD, {"metadata": metadata, "spec": {"containers": containers}})
+    with pytest.raises(LaterError):
+        await spoke.copies.apply(order("withdrawn"))
+    await spoke.kube.delete(kinds.JOB, "default", "train")
+    with pytest.raises(LaterError):
+        await spoke.copies.apply(order("withdrawn"))
+    assert await spoke.job() is not None
+    assert await spoke.reported() is None
+    await spoke.kube.patch(kinds.POD, "default", "p", {"metadata": {"finalizers": []}})
+    await spoke.apply(order("withdrawn"))
+    assert await spoke.job() is None
+    assert await spoke.reported() is not None
+
+
 OTHERS = {
     "it is no copy": {"labels": {}, "annotations": {}},
     "it is another hub's": {"annotations": {ORDER: "hub-b/7"}},
