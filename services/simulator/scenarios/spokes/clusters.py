@@ -18,6 +18,7 @@ from shared.bus.headers import TYPE
 from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.kube import kinds
 from shared.contracts.messages.checks import CheckState
+from shared.contracts.messages.spokes import SpokeState
 from shared.testing.world.kube import WorldKube
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.world import ProcessContext, World
@@ -81,6 +82,15 @@ class MultiClusterSystem:
             and check.message == f'Admitting remote lost: "{spoke}"'
             for check in checks
         )
+
+    def reports_silent(self, spoke: str) -> bool:
+        """True if the hub published last that it has not heard of a spoke for too long."""
+        streams = self.hub.server.streams["SPOKES"].messages.values()
+        states = [
+            SpokeState.decode(one.data) for one in streams if one.headers[TYPE] == SpokeState.type
+        ]
+        last = next((one for one in reversed(states) if one.spoke == spoke), None)
+        return last is not None and not last.active
 
     def pair(self, spoke: str) -> tuple[str, str]:
         """Start the watcher and the patcher of a spoke."""

@@ -124,7 +124,8 @@ def play(seed: int) -> Verdict:
             system.apis,
             world.loop.time,
             given_up=lambda job, spoke: (
-                (leases and job[1] in held) or system.reports_lost(job, spoke)
+                (leases and (job[1] in held or system.reports_silent(spoke)))
+                or system.reports_lost(job, spoke)
             ),
         )
         world.note(f"dispatcher {settings['dispatcher']}, {settings['redispatch']}, liar {lying}")
