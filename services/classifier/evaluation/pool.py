@@ -142,13 +142,16 @@ class _Child:
         process, self._process = self._process, None
         if process is None:
             return 0
-        with contextlib.suppress(ProcessLookupError):
+        try:
+            # It may be about to end by itself: that status says why.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    return await process.wait()
+        finally:
+            # Also if whoever waits here is cancelled once more: nobody else knows the process.
             if process.returncode is None:
-                # It may be about to end by itself: that status says why.
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(0.05):
-                        return await process.wait()
-                process.kill()
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
         return await process.wait()
 
     async def _exchange(self, frame: Frame) -> Frame:

@@ -190,6 +190,22 @@ async def test_children_end_with_the_pool() -> None:
     assert all(process is None or process.returncode is not None for process in processes)
 
 
+async def test_children_end_with_a_pool_whose_closing_is_cancelled() -> None:
+    async with pool() as made:
+        await made.evaluate(programs(QUICK), evaluation(), size=1)
+        children = [child for lane in (made._light, made._heavy) for child in lane._children]
+        processes = [one for child in children if (one := child._process) is not None]
+        closing = asyncio.create_task(made.close())
+        for _ in range(3):  # Until each child's task waits for the end of its process.
+            await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert processes
+        for process in processes:
+            await process.wait()
+
+
 def test_a_child_that_only_evaluates_loads_no_models_of_kinds() -> None:
     """Each of two holds what it loads; `make bench-rest` measures it."""
     done = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, check=True)
