@@ -114,7 +114,8 @@ class WrapperController(Controller):
         self, stored: Stored, phase: str, *, deployed: bool, is_ready: bool = False
     ) -> None:
         obj, now = stored.obj, self.api.rules.now()
-        said = {"QuotaReserved": deployed, "ResourcesDeployed": deployed, "PodsReady": is_ready}
+        reserved = deployed and phase != "Succeeded"  # What succeeded stays deployed, without quota.
+        said = {"QuotaReserved": reserved, "ResourcesDeployed": deployed, "PodsReady": is_ready}
         for type_, value in said.items():
             conditions = with_condition(obj, type_, str(value), phase, "", now=now)
             obj = {**obj, "status": {**(obj.get("status") or {}), "conditions": conditions}}
