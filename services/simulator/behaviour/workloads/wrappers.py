@@ -114,7 +114,8 @@ class WrapperController(Controller):
         self, stored: Stored, phase: str, *, deployed: bool, is_ready: bool = False
     ) -> None:
         obj, now = stored.obj, self.api.rules.now()
-        reserved = deployed and phase != "Succeeded"  # What succeeded stays deployed, without quota.
+        # What succeeded stays deployed, without quota.
+        reserved = deployed and phase != "Succeeded"
         said = {"QuotaReserved": reserved, "ResourcesDeployed": deployed, "PodsReady": is_ready}
         for type_, value in said.items():
             conditions = with_condition(obj, type_, str(value), phase, "", now=now)
