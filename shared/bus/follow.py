@@ -18,6 +18,7 @@ from shared.bus.port import Bus, BusError, CaughtUp, Entry
 from shared.contracts.messages.base import Message, NewerSchemaError, UndecodableError
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.observed import Synced
+from shared.contracts.messages.outcomes import Outcome
 from shared.telemetry import probes
 from shared.telemetry.metrics import NEWER, UNREADABLE
 from shared.telemetry.once import Once
@@ -146,9 +147,9 @@ async def _entry_before(bus: Bus, entry: Entry, kinds: Collection[type[Message]]
     """The last entry of the subject of an unreadable `entry` that is a message of one of `kinds`.
 
     None: the log has none, or the bus does not answer, or a newer release took back what was said before:
-    that a cluster was listed, or an admission check's answer.
+    that a cluster was listed, an admission check's answer, or what was done.
     """
-    for kind in (Synced, CheckState):
+    for kind in (Synced, CheckState, Outcome):
         if entry.headers.get(TYPE) == kind.type and kind.is_of_newer_schema(entry.headers):
             return None
     for _ in range(TRIES_MAX):

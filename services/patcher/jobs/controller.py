@@ -284,9 +284,7 @@ class JobController:
             raise LaterError(f"cannot ask for the last decision: {error}") from error
         if entry is not None and Admission.is_of_newer_schema(entry.headers):
             probes.DECISION_OUTDATED.fired += 1
-            raise LaterError(
-                "a newer release has decided last", delay_seconds=self.not_seen_seconds
-            )
+            raise LaterError("a newer release has decided last")
         return None if entry is None else read(entry, Admission)
 
     async def remove_placeholders(self, state: WorkloadState, workload: Body) -> Body:

@@ -22,7 +22,7 @@ from shared.contracts.messages.workloads import WorkloadState
 from shared.testing.waiting import PATIENCE_SECONDS
 
 QUICK_ACK_WAIT = pytest.mark.parametrize("ack_wait_seconds", [1.0], ids=["quick"])
-"""Instead of 30 s, so that a crash is noticed within a test: others are not to see entries again."""
+"""Instead of 15 s, so that a crash is noticed within a test: others are not to see entries again."""
 
 
 class Stage(Protocol):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nats.aio.client import Client
 
 from shared.bus import headers as wire
-from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, ApiError, call
+from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, TIMEOUT_SECONDS, ApiError, call
 from shared.bus.port import UnavailableError
 from shared.bus.streams import view_of
 
@@ -19,12 +19,12 @@ HEARD_SECONDS: Final = 2.0
 after they heard from it, or later (nats-server 2.15: heartbeats every second, elections after four)."""
 
 
-async def led_info(nc: Client, name: str) -> Json:
+async def led_info(nc: Client, name: str, *, timeout_seconds: float = TIMEOUT_SECONDS) -> Json:
     """Return `STREAM.INFO` of a stream. Raises `UnavailableError` if who answers may lead it no more.
 
     A server that is cut off from the others answers for some ten seconds with what it had.
     """
-    info = await call(nc, f"STREAM.INFO.{name}")
+    info = await call(nc, f"STREAM.INFO.{name}", timeout_seconds=timeout_seconds)
     if not is_led(info):
         raise UnavailableError(f"{name}: the server that answers has not heard from the others")
     return info

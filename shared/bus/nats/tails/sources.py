@@ -9,6 +9,7 @@ to step down, as soon as somebody leads the log.
 import asyncio
 from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from shared.bus.nats.broker import Connection
-from shared.bus.nats.jetstream_api import call
+from shared.bus.nats.jetstream_api import STREAM_NOT_FOUND, ApiError, call
 from shared.bus.nats.tails.compare import led_info
 from shared.bus.port import BusError
 from shared.bus.streams import LEADER_ELECTED, view_of
@@ -33,26 +34,39 @@ LOOKS: Final = 5
 """So often a view is looked at after an election: just before it, its log may still have been heard."""
 
 SILENT_LOOKS: Final = 2
-"""So often in a row it was cut off before its leader is asked. It needs 0.6 s to ask for itself."""
+"""So often in a row a leader has heard nothing before it is asked to step down: it asks within 0.6 s."""
+
+SILENT_LOOKS_MAX: Final = 60
+"""The same, where other leaders did not help."""
 
 ANSWER_SECONDS: Final = 2.0
 
 Json = dict[str, Any]
 
 
+@dataclass(slots=True)
+class _View:
+    """A view that is looked at."""
+
+    looks_left: int = LOOKS
+    leader: str = ""
+    silent: int = 0
+    """Looks in a row at which this leader had heard nothing."""
+
+    patience: int = SILENT_LOOKS
+    """After so many of them it is asked."""
+
+
 class ViewSources:
     """Looks after the views of some logs at each connect and after each election."""
 
     def __init__(self, connection: Connection, logs: Collection[str], rng: Random) -> None:
-        """`rng`: so that several replicas do not ask at once."""
+        """`rng`: so that several replicas do not look at once."""
         self._connection = connection
         self._log_of = {name: one for one in logs for name in (one, view_of(one))}
         self._rng = rng
-        self._looks: dict[str, int] = {}
-        """Log to how often its view is looked at yet."""
-
-        self._silent: dict[str, int] = {}
-        """Log to how often in a row its view was seen cut off; below zero after its leader was asked."""
+        self._views: dict[str, _View] = {}
+        """By their logs."""
 
         self._elected = asyncio.Event()
         self._listening_on: Client | None = None
@@ -71,14 +85,17 @@ class ViewSources:
             self._task.cancel()
 
     def _look_at_all(self) -> None:
-        self._looks = dict.fromkeys(self._log_of.values(), LOOKS)
+        for log_name in self._log_of.values():
+            self._look_again(log_name)
+
+    def _look_again(self, log_name: str) -> None:
+        self._views.setdefault(log_name, _View()).looks_left = LOOKS
         self._elected.set()
 
     async def _on_elected(self, message: Msg) -> None:
-        name = self._log_of.get(message.subject.rpartition(".")[2])
-        if name is not None:
-            self._looks[name] = LOOKS
-            self._elected.set()
+        log_name = self._log_of.get(message.subject.rpartition(".")[2])
+        if log_name is not None:
+            self._look_again(log_name)
 
     async def _run(self) -> None:
         while True:
@@ -86,9 +103,9 @@ class ViewSources:
             await self._connection.wait_ready()
             with suppress(NatsError):
                 await self._listen()
-            for name in [*self._looks]:
-                await self._look(name)
-            if not self._looks:
+            # At once: of a view that nobody leads there is no answer, and the others must not wait for it.
+            await asyncio.gather(*(self._look(*one) for one in [*self._views.items()]))
+            if not self._views:
                 self._elected.clear()
             await asyncio.sleep(LOOK_SECONDS * self._rng.uniform(0.8, 1.2))
 
@@ -98,25 +115,34 @@ class ViewSources:
             await nc.subscribe(LEADER_ELECTED, cb=self._on_elected)
             self._listening_on = nc
 
-    async def _look(self, name: str) -> None:
+    async def _look(self, log_name: str, view: _View) -> None:
         """Look at one view, and have another server lead it if it stays cut off from a log that is led."""
-        nc = self._connection.nc
+        nc, name = self._connection.nc, view_of(log_name)
         try:
-            info = await call(nc, f"STREAM.INFO.{view_of(name)}", timeout_seconds=ANSWER_SECONDS)
+            info = await call(nc, f"STREAM.INFO.{name}", timeout_seconds=ANSWER_SECONDS)
             if not is_cut_off(info):
-                self._silent.pop(name, None)
-                self._looks[name] -= 1
-                if self._looks[name] <= 0 or info["config"]["num_replicas"] == 1:
-                    del self._looks[name]
+                self._note_hearing(log_name, view, info)
                 return
-            await led_info(nc, name)
-            self._silent[name] = self._silent.get(name, 0) + 1
-            if self._silent[name] >= SILENT_LOOKS:
-                self._silent[name] = -LOOKS
-                log.warning("a view is cut off: another server shall lead it", view=view_of(name))
-                await call(nc, f"STREAM.LEADER.STEPDOWN.{view_of(name)}")
+            await led_info(nc, log_name, timeout_seconds=ANSWER_SECONDS)
+            leader = str(info["cluster"]["leader"])
+            view.silent = view.silent + 1 if leader == view.leader else 1
+            view.leader = leader
+            if view.silent >= view.patience:
+                view.silent, view.patience = 0, min(2 * view.patience, SILENT_LOOKS_MAX)
+                log.warning(
+                    "a view is cut off: another server shall lead it", view=name, leader=leader
+                )
+                await call(nc, f"STREAM.LEADER.STEPDOWN.{name}")
         except BusError as error:
-            log.debug("cannot look at a view", log=name, error=str(error))
+            log.debug("cannot look at a view", view=name, error=str(error))
+            if isinstance(error, ApiError) and error.code == STREAM_NOT_FOUND:
+                self._views.pop(log_name, None)
+
+    def _note_hearing(self, log_name: str, view: _View, info: Json) -> None:
+        view.silent, view.patience = 0, SILENT_LOOKS
+        view.looks_left -= 1
+        if view.looks_left <= 0 or info["config"]["num_replicas"] == 1:
+            self._views.pop(log_name, None)
 
 
 def is_cut_off(info: Json) -> bool:

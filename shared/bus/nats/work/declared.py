@@ -78,11 +78,20 @@ async def until_declared(connection: Connection, view: str, config: Json) -> Non
     """Return once the durable is as declared; make it where this user may."""
     name, said = config["name"], False
     while True:
-        nc, pause = connection.nc, PAUSE_SECONDS
+        nc, pause, found = connection.nc, PAUSE_SECONDS, None
         try:
-            if differs(config, await found_durable(nc, view, name)):
+            found = await found_durable(nc, view, name)
+            if differs(config, found):
                 await make_durable(nc, view, config)
         except DeniedError:
+            if found is not None and not differs(
+                {**config, "ack_wait": found.get("ack_wait")}, found
+            ):
+                # Another release has its own, in a rolling upgrade: it costs patience, and nothing else.
+                log.warning(
+                    "a durable has the ack wait of another release", stream=view, durable=name
+                )
+                return
             pause = DENIED_SECONDS
             if not said:
                 said = True
