@@ -144,15 +144,13 @@ class _Child:
             return 0
         try:
             # It may be about to end by itself: that status says why.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(0.05):
-                    return await process.wait()
-        finally:
-            # Also if whoever waits here is cancelled once more: nobody else knows the process.
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-        return await process.wait()
+            async with asyncio.timeout(0.05):
+                return await process.wait()
+        except TimeoutError:
+            return await _killed(process)
+        except asyncio.CancelledError:
+            await _killed(process)
+            raise
 
     async def _exchange(self, frame: Frame) -> Frame:
         assert self._process is not None
@@ -169,6 +167,21 @@ class _Child:
         head, body = HEADER.unpack(await read(HEADER.size))
         found: dict[str, Any] = orjson.loads(await read(head))
         return Frame(found, await read(body) if body else b"")
+
+
+async def _killed(process: asyncio.subprocess.Process) -> int:
+    """Kill a process and return its exit status, also if whoever waits is cancelled: nobody else knows it."""
+    cancelled: asyncio.CancelledError | None = None
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    while process.returncode is None:
+        try:
+            await process.wait()
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    return process.returncode
 
 
 def _environment() -> dict[str, str]:
