@@ -21,9 +21,8 @@ def views_complete(log: Stream, view: Stream) -> list[str]:
     """
     last = {stored.subject: stored for stored in log.messages.values()}
     seen = {
-        stored.subject: stored.origin
+        stored.subject: view.brought_back.get(sequence, stored.origin)
         for sequence, stored in view.messages.items()
-        if sequence not in view.brought_back
     }
     return [
         f"{log.name} {stored.sequence}: {subject} never reached its view"

@@ -152,8 +152,8 @@ class Stream:
         self.keeps_replaced = False
         """True to remember what a newer message of its subject replaced, for `revive`."""
 
-        self.brought_back: set[int] = set()
-        """Sequences of what `revive` brought back."""
+        self.brought_back: dict[int, int] = {}
+        """Sequences of what `revive` brought back to how far a view was then in its log."""
 
         self._replaced: dict[str, Stored] = {}
         self._ids: dict[str, tuple[int, float]] = {}
@@ -276,7 +276,7 @@ class Stream:
         """
         back = self.revivable
         self._replaced.clear()
-        self.brought_back |= {one.sequence for one in back}
+        self.brought_back |= {one.sequence: self.sourced for one in back}
         for one in back:
             self.messages[one.sequence] = one
             self._by_subject[one.subject] = one.sequence

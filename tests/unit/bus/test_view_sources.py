@@ -55,14 +55,15 @@ class Answering(Client):
         super().__init__()
         self.view = view
         self.looks = 0
-        self.asked: list[str] = []
+        self.asked: list[tuple[str, int]] = []
+        """What was asked besides, and after how many looks."""
 
     async def request(self, subject: str, *_: Any, **__: Any) -> Msg:
         what = subject.removeprefix("$JS.API.")
         if what == "STREAM.INFO.WORKLOADS_NOW":
             self.looks += 1
         elif what != "STREAM.INFO.WORKLOADS":
-            self.asked.append(what)
+            self.asked.append((what, self.looks))
         found = self.view() if what == "STREAM.INFO.WORKLOADS_NOW" else {}
         return Msg(_client=self, subject=subject, data=json.dumps(found).encode())
 
@@ -99,7 +100,7 @@ async def look(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Look]:
 async def test_leader_that_heard_nothing_twice_steps_down(look: Look) -> None:
     nc = look(lambda: led_by("s0", -1e-9))
     await eventually(lambda: nc.asked)
-    assert (nc.asked[0], nc.looks >= 2) == (STEPDOWN, True)
+    assert nc.asked[0] == (STEPDOWN, 2)
 
 
 async def test_leader_that_another_replica_has_put_in_place_gets_its_own_looks(look: Look) -> None:
@@ -112,8 +113,15 @@ async def test_leader_that_another_replica_has_put_in_place_gets_its_own_looks(l
 
 async def test_leaders_are_asked_more_seldom_where_it_does_not_help(look: Look) -> None:
     nc = look(lambda: led_by("s0", -1e-9))
-    await eventually(lambda: nc.looks >= 40)
-    assert len(nc.asked) <= 4, "after 2, 4, 8 and 16 looks"
+    await eventually(lambda: len(nc.asked) >= 4)
+    assert [looks for _, looks in nc.asked[:4]] == [2, 2 + 4, 6 + 8, 14 + 16]
+
+
+async def test_view_whose_leader_is_not_known_does_not_end_the_looks(look: Look) -> None:
+    leaders = iter([{}, {"leader": ""}])
+    nc = look(lambda: {**info(-1e-9), "cluster": next(leaders, {"leader": "s0"})})
+    await eventually(lambda: nc.asked)
+    assert nc.asked[0][0] == STEPDOWN
 
 
 async def test_view_that_hears_is_looked_at_no_more(look: Look) -> None:

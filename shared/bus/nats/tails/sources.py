@@ -124,7 +124,7 @@ class ViewSources:
                 self._note_hearing(log_name, view, info)
                 return
             await led_info(nc, log_name, timeout_seconds=ANSWER_SECONDS)
-            leader = str(info["cluster"]["leader"])
+            leader = str((info.get("cluster") or {}).get("leader") or "")
             view.silent = view.silent + 1 if leader == view.leader else 1
             view.leader = leader
             if view.silent >= view.patience:
