@@ -61,6 +61,13 @@ cluster takes longer than the lease lasts, and reviews are answered meanwhile.""
 MACHINE_FILTERS: Final = (subject_filter("host"), subject_filter("offer"))
 
 
+class _LateListError(Exception):
+    """A cluster was listed during a term that knows workloads of it: the next one reads all of it first.
+
+    An object that has changed behind the list is in the view only there: a late reader takes it for gone.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Projection:
     """Projects while this replica holds the lease."""
@@ -73,7 +80,8 @@ class Projection:
 
     async def run(self) -> None:
         """Project whenever the lease is ours, until cancelled. Each term starts from the streams."""
-        await lead(self.bus, PROJECTION_LEASE, self._serve, survives=(FencedError, LogChangedError))
+        survives = (FencedError, LogChangedError, _LateListError)
+        await lead(self.bus, PROJECTION_LEASE, self._serve, survives=survives)
 
     async def _serve(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -245,6 +253,10 @@ class Term:
         """
         return self._synced.get(cluster, 0) > self._newer.get(encode(cluster), 0)
 
+    def _knows(self, cluster: str) -> bool:
+        """Whether there are workloads of a cluster that would be taken for gone."""
+        return any(subject.split(".")[2] == encode(cluster) for subject in self._known)
+
     def _on_integration(self, observed: Observed) -> None:
         """Apply an Integration object: of the hub to all clusters, of a spoke to that one as a choice."""
         of_hub, clusters = observed.cluster == self._cluster, [observed.cluster]
@@ -266,6 +278,8 @@ class Term:
         cluster = synced.cluster
         was_listed = self._is_listed(cluster)
         self._synced[cluster] = max(entry.sequence, self._synced.get(cluster, 0))
+        if self._caught_up and not was_listed and self._is_listed(cluster) and self._knows(cluster):
+            raise _LateListError(f"{cluster} was listed after this term began")
         if not was_listed:
             self._projector(cluster).on_synced()
         if self._caught_up and self._is_listed(cluster):

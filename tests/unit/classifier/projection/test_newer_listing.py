@@ -54,3 +54,26 @@ def test_what_this_release_lists_later_counts_again() -> None:
         assert last == {"theirs": "waiting", "later": "waiting", "ended": "gone"}
 
     stage.play(drive)
+
+
+def test_what_changed_behind_the_list_of_a_late_reader_is_not_gone() -> None:
+    """The view has only its last state, which comes behind the list that it is in."""
+    stage = Stage()
+
+    async def drive() -> None:
+        await stage.show()
+        await asyncio.sleep(1)
+        stage.world.crash("classifier")
+        await stage.bus.publish(workload("later", namespace="team", uid="u-later"))
+        stage.server.publish(LATER, b"{}", NEWER)
+        stage.world.restart("classifier")
+        await asyncio.sleep(60)
+        stage.world.links.hold("classifier", "bus", ways=("answer",), seconds=2)
+        await stage.show()  # What comes behind it is read when this has arrived.
+        await stage.show(name="later")
+        await stage.bus.publish(Synced(cluster="hub", epoch="2", kinds=[], at=stage.world.now()))
+        await stage.show(name="later")
+        await asyncio.sleep(60)
+        assert "gone" not in {state.phase for state in stage.said() if state.name == "later"}
+
+    stage.play(drive)
