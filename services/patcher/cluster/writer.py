@@ -107,8 +107,8 @@ class Writer:
     ) -> Body:
         """Apply `patch_for(obj)`, on conflicts again to the fresh state, until it returns None or succeeds.
 
-        `on_conflict` is called before it is applied to a fresh state, which somebody else has written: it may
-        raise an error if there is no reason for the patch any more.
+        `on_conflict` is called once the fresh state is read, which somebody else has written: it may raise an
+        error if there is no reason for the patch any more.
 
         Returns the object as stored, or `obj` itself if there was nothing to write. Raises
         `NotFoundError`, also if another object has the name now, and `LaterError` after
@@ -126,8 +126,6 @@ class Writer:
                     )
             except ConflictError:
                 probes.STATE_CHANGED.fired += 1
-                if on_conflict is not None:
-                    await on_conflict()
                 obj = await self._kube.get(kind, namespace, name)
                 self._cache.store(kind, obj)
                 if obj["metadata"]["uid"] != uid:
@@ -135,6 +133,8 @@ class Writer:
                     raise NotFoundError(
                         f"{kind.kind} {namespace}/{name} is another one now"
                     ) from None
+                if on_conflict is not None:  # Behind the read: what it allows fits this state.
+                    await on_conflict()
                 await asyncio.sleep(0)
                 continue
             except NotFoundError:
