@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from shared.bus.headers import TYPE
-from shared.bus.port import Bus, BusError, CaughtUp, Entry
+from shared.bus.port import Bus, BusError, CaughtUp, DeniedError, Entry
 from shared.contracts.messages.base import Message, NewerSchemaError, UndecodableError
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.observed import Synced
@@ -31,9 +31,6 @@ several turns, and whoever begins to lead reads for longer than the lease lasts.
 
 RETRY_SECONDS: Final = 0.5
 """Pause after the bus did not answer."""
-
-TRIES_MAX: Final = 3
-"""Attempts to read what is hidden behind a message that nobody can read. Then reading goes on without it."""
 
 NEWER_LOGGED_MAX: Final = 100
 """Different types and versions of newer releases that are logged, so that no writer floods the log."""
@@ -146,22 +143,25 @@ async def last_readable(bus: Bus, entry: Entry, kind: type[M]) -> M | None:
 async def _entry_before(bus: Bus, entry: Entry, kinds: Collection[type[Message]]) -> Entry | None:
     """The last entry of the subject of an unreadable `entry` that is a message of one of `kinds`.
 
-    None: the log has none, or the bus does not answer, or a newer release took back what was said before:
+    None: the log has none, or this user may not read it, or a newer release took back what was said before:
     that a cluster was listed, an admission check's answer, or what was done.
     """
     for kind in (Synced, CheckState, Outcome):
         if entry.headers.get(TYPE) == kind.type and kind.is_of_newer_schema(entry.headers):
             return None
-    for _ in range(TRIES_MAX):
+    while True:
         try:
             found = await _last_readable_entry(bus, entry, kinds)
+        except DeniedError as error:
+            log.error("may not read earlier messages", subject=entry.subject, error=str(error))
+            return None
         except BusError as error:
+            # Without it an object that is there would count as gone.
             log.warning("cannot read earlier messages", subject=entry.subject, error=str(error))
             await asyncio.sleep(RETRY_SECONDS)
         else:
             probes.EARLIER_READ.fired += found is not None
             return found
-    return None
 
 
 async def _last_readable_entry(
