@@ -44,6 +44,18 @@ def test_older_state_of_an_object_behind_a_newer_one_is_found(
     assert bool(found) == bool(wrong)
 
 
+@pytest.mark.parametrize(("seconds", "is_found"), [(1, False), (3, True)])
+def test_older_state_counts_unless_the_log_had_lost_the_newer_one(
+    seconds: int, is_found: bool
+) -> None:
+    message_logs = MessageLogs(lost_at={0: AT + timedelta(seconds=seconds)})
+    for number, version in enumerate((9, 7)):
+        message = observed(kinds.JOB, "j", version=version, metadata={"uid": "a"})
+        time = AT + timedelta(seconds=2 * number)
+        message_logs.observed.append(Record(sequence=number, time=time, message=message))
+    assert bool(observed_in_order(message_logs)) == is_found
+
+
 class History:
     """What one Workload said, and what was decided about it: each a second after the one before."""
 

@@ -40,6 +40,9 @@ class MessageLogs:
     terms: list[Record[Term]] = field(default_factory=list)
     outcomes: list[Record[Outcome]] = field(default_factory=list)
     dead: list[Record[DeadLetter]] = field(default_factory=list)
+    lost_at: dict[int, datetime] = field(default_factory=dict)
+    """Sequence of a message in `observed` to when its log lost it."""
+
     replicated: bool = False
     """On three servers a window of decisions may stand in the log without its first one (ADR 100)."""
 

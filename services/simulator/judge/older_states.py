@@ -21,18 +21,23 @@ _GIVEN_BY: Final[dict[str, frozenset[str]]] = {
 
 
 def observed_in_order(message_logs: MessageLogs) -> list[str]:
-    """No state of an object comes behind a newer one: the last message about it is the newest."""
+    """No state of an object comes behind a newer one: the last message about it is the newest.
+
+    What the log has lost fences nobody: a watcher that was late may say less, and the next one lists anew.
+    """
     wrong: list[str] = []
-    last: dict[str, Observed] = {}
+    last: dict[str, Record[Observed]] = {}
     for record in message_logs.observed:
         new = record.message
-        before = last.get(new.subject)
-        if before is not None and before.uid == new.uid and _is_older(new, before):
+        stored, last[new.subject] = last.get(new.subject), record
+        if stored is None or stored.message.uid != new.uid:
+            continue
+        lost_at, before = message_logs.lost_at.get(stored.sequence), stored.message
+        if _is_older(new, before) and (lost_at is None or lost_at > record.time):
             wrong.append(
                 f"OBSERVED {record.sequence}: {new.kind} {new.namespace}/{new.name} of version "
                 f"{new.resource_version} comes after version {before.resource_version}"
             )
-        last[new.subject] = new
     return wrong
 
 

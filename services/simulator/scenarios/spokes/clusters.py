@@ -85,9 +85,9 @@ class MultiClusterSystem:
 
     def reports_silent(self, spoke: str) -> bool:
         """True if the hub published last that it has not heard of a spoke for too long."""
-        streams = self.hub.server.streams["SPOKES"].messages.values()
+        stored = self.hub.server.streams["SPOKES"].messages.values()
         states = [
-            SpokeState.decode(one.data) for one in streams if one.headers[TYPE] == SpokeState.type
+            SpokeState.decode(one.data) for one in stored if one.headers[TYPE] == SpokeState.type
         ]
         last = next((one for one in reversed(states) if one.spoke == spoke), None)
         return last is not None and not last.active

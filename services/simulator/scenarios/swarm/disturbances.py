@@ -23,6 +23,7 @@ from shared.bus.streams import view_of
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.bodies import Metadata
 from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.subjects import PROJECTION_LEASE
 from shared.integrations import queue_of
@@ -74,6 +75,9 @@ class Disturbances:
 
         self.lost: dict[str, list[Stored]] = {}
         """Log to the messages that it lost, for the judge."""
+
+        self.lost_at: dict[int, datetime] = {}
+        """Sequence of each of `OBSERVED` to when it was lost."""
 
         self.crowded: list[tuple[str, datetime, datetime]] = []
         """Each time in which a log had only the room for ends: log, begin, end."""
@@ -303,6 +307,9 @@ class Disturbances:
         lost = stream.truncate(KEPT + behind)
         self._world.note(f"{stream.name} loses its oldest {len(lost)} messages")
         self.lost.setdefault(stream.name, []).extend(lost)
+        if stream.name == Observed.stream:
+            now = self._world.now()
+            self.lost_at |= {one.sequence: now for one in lost}
 
     def _on_workload(self, _subjects: tuple[str, ...]) -> bool:
         """Send a foreign message that takes the place of the decision to which an end leads."""

@@ -326,6 +326,7 @@ class _Scene:
             entries += [self._system.newest.read(stored[one].entry()) for one in sorted(stored)]
         message_logs = read_logs(entry for entry in entries if _is_readable(entry))
         message_logs.replicated = self._system.server.replicated
+        message_logs.lost_at = self._disturbances.lost_at
         if self._features.revivals:
             message_logs = without_ghosts(message_logs)
         return without_void(message_logs) if self._features.replicated else message_logs
