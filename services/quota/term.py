@@ -31,9 +31,9 @@ from services.quota.metrics.service import AUDITS, HALTED, ISOLATED, UNPLANNED
 from services.quota.publishing.queue_status import Status
 from services.quota.trust.revived import RevivedEntries
 from services.quota.trust.terms import next_term
-from services.quota.wire.entries import HIDING, message_type, ruling_in
+from services.quota.wire.entries import HIDING, message_in, message_type, ruling_in
 from services.quota.wire.inbound import CONFIGURATION_KINDS
-from shared.bus.follow import TURN, existing, read, why_unreadable
+from shared.bus.follow import TURN, existing, why_unreadable
 from shared.bus.port import (
     Bus,
     Entry,
@@ -355,7 +355,7 @@ class Term:
             self._last_stored = max(self._last_stored, entry.sequence)
         self._arrived.set()
         may_hide = stream in HIDING and stream in self._unread
-        return not may_hide or read(entry, message_type(stream, entry.subject)) is not None
+        return not may_hide or message_in(stream, entry) is not None
 
     async def _apply_inbox(self, limit: int = BATCH_MAX) -> None:
         """Apply what arrived, in the order of arrival. Other tasks have their turns meanwhile."""
@@ -380,10 +380,9 @@ class Term:
 
     def _use(self, stream: str, entry: Entry) -> str | None:
         """Apply one entry; return why it cannot be used, or None."""
-        kind = message_type(stream, entry.subject)
-        message = ruling_in(entry, kind) if stream == "ADMISSIONS" else read(entry, kind)
+        message = message_in(stream, entry)
         if message is None:
-            return self._isolate(stream, entry, kind)
+            return self._isolate(stream, entry, message_type(stream, entry.subject))
         why = self._apply(message, entry)
         self._ended.observe(message, entry)
         self._revived.observe(message, entry)

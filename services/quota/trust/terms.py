@@ -44,7 +44,7 @@ def next_term(inbox: Iterable[tuple[str, Entry]], now: datetime, *, above: int) 
         outcome
         for stream, entry in entries
         if stream == "OUTCOMES"
-        and (outcome := read(entry, Outcome)) is not None
+        and (outcome := ruling_in(entry, Outcome)) is not None
         and outcome.term > highest
     ]
     if not outcomes:

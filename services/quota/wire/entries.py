@@ -25,6 +25,12 @@ HIDING: Final[Mapping[str, tuple[type[Message], ...]]] = {
 }
 """Inputs whose last readable message counts for a new leader, behind one that nobody can read."""
 
+OF_ANY_RELEASE: Final = frozenset({"ADMISSIONS", "OUTCOMES"})
+"""Inputs that count whatever release wrote them: who leads, who holds quota, who has stopped.
+
+Nobody says them again, and an outcome frees only what quota sees stopped.
+"""
+
 
 def message_type(stream: str, subject: str) -> type[Message]:
     """The type of the messages that `stream` carries on `subject`."""
@@ -43,8 +49,14 @@ def message_type(stream: str, subject: str) -> type[Message]:
             raise AssertionError(f"{stream} is no input")
 
 
+def message_in(stream: str, entry: Entry) -> Message | None:
+    """The message of an entry of an input; None: it cannot be read."""
+    kind = message_type(stream, entry.subject)
+    return ruling_in(entry, kind) if stream in OF_ANY_RELEASE else read(entry, kind)
+
+
 def ruling_in(entry: Entry, kind: type[R]) -> R | None:
-    """A decision or a term, also of a newer release: it says who holds quota, and who leads."""
+    """A message of one of the inputs `OF_ANY_RELEASE`, also of a newer release."""
     if not kind.is_of_newer_schema(entry.headers):
         return read(entry, kind)
     return read(replace(entry, headers=without_schema(entry.headers)), kind)

@@ -7,8 +7,8 @@ from services.quota.log_room import NEEDED_BY_ENDS
 from services.simulator.mutants.deciding import constant
 from services.simulator.mutants.executing import NO_MARK_TESTED
 from services.simulator.mutants.plant import Mutant
-from shared.bus.follow import read
 from shared.contracts.messages.base import RULING
+from shared.contracts.messages.outcomes import Outcome
 
 GARBAGE: Final = ("foreign-decisions", "garbage")
 
@@ -86,8 +86,15 @@ MUTANTS: Final = (
     Mutant(
         name="a decision of a newer release holds no quota",
         adr=94,
-        where="services.quota.term:ruling_in",
-        make=lambda _original: read,
+        where="services.quota.wire.entries:without_schema",
+        make=lambda _original: dict,
+        scenarios=("downgrades", "upgrades"),
+    ),
+    Mutant(
+        name="an outcome of a newer release frees nothing",
+        adr=94,
+        where="services.quota.wire.entries:OF_ANY_RELEASE",
+        make=lambda original: original - {Outcome.stream},
         scenarios=("downgrades", "upgrades"),
     ),
     Mutant(

@@ -102,13 +102,7 @@ class Setup:
         return state
 
     async def outcome(self, admission: Admission, action: str, result: Any, **more: Any) -> None:
-        await self.bus.publish(
-            Outcome(
-                cluster="hub", namespace="team", name=admission.name, uid=admission.uid,
-                action=action, result=result, term=admission.term, number=admission.number,
-                **{"at": NOON, **more},
-            )
-        )  # fmt: skip
+        await self.bus.publish(outcome_of(admission, action, result, **more))
 
     async def log(self) -> list[Admission]:
         found = []
@@ -128,6 +122,15 @@ class Setup:
 
 
 PREEMPTION = {"withinClusterQueue": "LowerPriority"}
+
+
+def outcome_of(admission: Admission, action: str, result: Any, **more: Any) -> Outcome:
+    """What a patcher says of a decision about a workload of `team`."""
+    return Outcome(
+        cluster="hub", namespace="team", name=admission.name, uid=admission.uid,
+        action=action, result=result, term=admission.term, number=admission.number,
+        **{"at": NOON, **more},
+    )  # fmt: skip
 
 
 async def became(setup: Setup, name: str, state: str) -> None:

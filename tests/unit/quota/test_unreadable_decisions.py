@@ -8,8 +8,9 @@ import pytest
 from shared.bus.headers import TYPE
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.base import SCHEMA_VERSION
+from shared.contracts.messages.outcomes import Outcome
 from shared.testing.waiting import eventually
-from tests.unit.quota.service_setup import Setup, became
+from tests.unit.quota.service_setup import Setup, became, outcome_of
 
 TERM = "sluice.term.quota"
 GARBAGE = [
@@ -76,6 +77,22 @@ async def test_outcome_behind_an_unreadable_one_gives_quota_back(full: Setup) ->
     await full.workload("x", active=False, version="3", held=True)
     full.server.publish("sluice.outcome.hub.team.x", b"{", {})
     await full.start_quota("b")
+    await became(full, "y", "admitted")
+
+
+@pytest.mark.parametrize("when", ["before this release leads", "while this release leads"])
+async def test_outcome_of_a_newer_schema_gives_quota_back(full: Setup, when: str) -> None:
+    """A downgrade: the patcher of the newer release had carried out the eviction, and is gone."""
+    await full.workload("x", active=False, version="2")
+    await became(full, "x", "evicted")
+    applied = outcome_of(await full.last("x"), "suspend", "applied", version="3")
+    if when == "before this release leads":
+        await full.stop_quota()
+    await full.workload("x", active=False, version="3", held=True)
+    newer = {TYPE: Outcome.type, SCHEMA_VERSION: "999"}
+    full.server.publish(applied.subject, applied.encode(), newer)
+    if when == "before this release leads":
+        await full.start_quota("b")
     await became(full, "y", "admitted")
 
 

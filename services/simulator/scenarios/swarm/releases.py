@@ -13,6 +13,7 @@ from typing import Final
 from services.simulator.scenarios.system import System
 from shared.contracts.messages.admissions import Term
 from shared.contracts.messages.base import SCHEMA_VERSION, without_schema
+from shared.contracts.messages.outcomes import Outcome
 from shared.testing.world.memory_streams import Dialect, M
 
 RAISED: Final = ("OBSERVED", "WORKLOADS", "ADMISSIONS", "CHECKS", "OUTCOMES", "QUEUES")
@@ -47,14 +48,15 @@ class NextRelease(Dialect):
     def written(
         self, data: bytes, headers: Mapping[str, str], *, stream: str
     ) -> tuple[bytes, Mapping[str, str]]:
-        """Return a body in which nothing is where it was, but in a decision and in a `Term`.
+        """Return a body in which nothing is where it was, but in a decision, a `Term` and an outcome.
 
-        The release before holds the quota that such a decision gives, and is fenced by such a term.
+        The release before holds the quota that such a decision gives, is fenced by such a term, and frees
+        what such an outcome frees.
         """
         if stream not in self._raised:
             return data, headers
         body = json.loads(data)
-        told = {_INSIDE: body} | (body if stream == Term.stream else {})
+        told = {_INSIDE: body} | (body if stream in {Term.stream, Outcome.stream} else {})
         return json.dumps(told).encode(), {**headers, SCHEMA_VERSION: NEXT}
 
     def read(self, one: M) -> M:
