@@ -271,6 +271,9 @@ async def test_completion_offers_existing_names(office: Office) -> None:
     await offers(office, "sluice get cq ", ["cq"])
     await offers(office, "sluice get wl -n team job-a", ["job-a"])
     await offers(office, "sluice get wl -n ", ["team"])
+    await office.bus.publish(Synced(cluster="hub", epoch="1", kinds=[], at=datetime.now(UTC)))
+    for command in ("get wl", "plan", "simulate"):
+        await offers(office, f"sluice {command} --cluster ", ["hub"])
     for command in ("explain", "history", "who-preempted"):
         await offers(office, f"sluice {command} te", ["team/a", "team/b"])
     await offers(office, "sluice history team/b", ["team/b"])

@@ -50,6 +50,14 @@ def complete_spoke(context: typer.Context, incomplete: str) -> list[str]:
     return _beginning((name for _, name, _ in _known("spokes", None, context.params)), incomplete)
 
 
+def complete_cluster(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete names of clusters that a watcher has listed."""
+    from services.ctl.get.completion import clusters, where  # noqa: PLC0415
+
+    url, directory = where(context.params)
+    return _beginning(clusters(url=url, directory=directory), incomplete)
+
+
 def complete_object(context: typer.Context, incomplete: str) -> list[str]:
     """Complete ``KIND/NAME`` of what can be taken away; of a LocalQueue ``KIND/NAMESPACE/NAME``."""
     kind, slash, _ = incomplete.partition("/")
@@ -65,6 +73,13 @@ def complete_context(context: typer.Context, incomplete: str) -> list[str]:
     from services.ctl.get.completion import contexts  # noqa: PLC0415
 
     return _beginning(contexts(context.params.get("kubeconfig")), incomplete)
+
+
+def complete_scenario(incomplete: str) -> list[str]:
+    """Complete names of simulated worlds."""
+    from services.simulator.scenarios import SCENARIOS  # noqa: PLC0415
+
+    return _beginning(sorted(SCENARIOS), incomplete)
 
 
 _REMOVABLE: Final = {

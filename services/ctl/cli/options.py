@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import typer
 
 from services.ctl.cli.completers import (
+    complete_cluster,
     complete_context,
     complete_namespace,
     complete_workload,
@@ -81,7 +82,18 @@ AllNamespaces = Annotated[
     ),
 ]
 Cluster = Annotated[
-    str | None, typer.Option("--cluster", help="Only this cluster. Default: all clusters.")
+    str | None,
+    typer.Option(
+        "--cluster",
+        autocompletion=complete_cluster,
+        help="Only this cluster. Default: all clusters.",
+    ),
+]
+ChangedCluster = Annotated[
+    str,
+    typer.Option(
+        "--cluster", autocompletion=complete_cluster, help="Cluster that the change is made in."
+    ),
 ]
 
 WorkloadName = Annotated[

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from services.ctl.cli.completers import complete_scenario
 from services.ctl.cli.options import Context, DevDirectory, finite, run_async
 from services.ctl.programs import Program
 from shared.runtime.command import print_line
@@ -150,7 +151,9 @@ def demo(
 
 @app.command("simulate-world")
 def simulate_world(
-    scenario: Annotated[str, typer.Option(help="Which world.")] = "basic",
+    scenario: Annotated[
+        str, typer.Option(autocompletion=complete_scenario, help="Which world.")
+    ] = "basic",
     seeds: Annotated[int, typer.Option(min=1, help="How many worlds, from --first-seed on.")] = 200,
     first_seed: Annotated[int, typer.Option(help="The first of them.")] = 1,
     log: Annotated[bool, typer.Option("--log", help="Print what happened in each.")] = False,

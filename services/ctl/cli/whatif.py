@@ -8,7 +8,15 @@ from typer.core import TyperCommand
 from typer.exceptions import TyperException
 
 from services.ctl.cli.completers import complete_object, complete_spoke
-from services.ctl.cli.options import Configured, Directory, NatsUrl, TextOrJson, one_of, run_async
+from services.ctl.cli.options import (
+    ChangedCluster,
+    Configured,
+    Directory,
+    NatsUrl,
+    TextOrJson,
+    one_of,
+    run_async,
+)
 from shared.runtime.command import CommandError, Exit
 
 app = typer.Typer(rich_markup_mode=None)
@@ -66,7 +74,7 @@ def simulate(
     ] = None,
     rules: NewRules = None,
     configuration: Configured = None,
-    cluster: Annotated[str, typer.Option(help="Cluster that the change is made in.")] = "hub",
+    cluster: ChangedCluster = "hub",
     output: TextOrJson = "text",
     nats_url: NatsUrl = None,
     directory: Directory = Path(".sluice"),
@@ -116,7 +124,7 @@ def plan(
     state: State = None,
     rules: NewRules = None,
     configuration: Configured = None,
-    cluster: Annotated[str, typer.Option(help="Cluster that the change is made in.")] = "hub",
+    cluster: ChangedCluster = "hub",
     output: TextOrJson = "text",
     nats_url: NatsUrl = None,
     directory: Directory = Path(".sluice"),

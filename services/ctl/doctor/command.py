@@ -1,5 +1,7 @@
 """Runs all examinations and prints the findings."""
 
+import asyncio
+import importlib
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -44,14 +46,17 @@ async def doctor(
         raise CommandError("--context", "needs --kubeconfig")
     cluster = ClusterChoice(kubeconfig=kubeconfig, context=context, directory=directory)
     async with open_reader(url, directory) as reader:
-        findings = await examine(reader)
-        configs, room = await storage.declared(reader)
+        looking = asyncio.ensure_future(_look_at_cluster(cluster, service_namespace))
+        try:
+            findings = await examine(reader)
+            configs, room = await storage.declared(reader)
+            lacking, volumes = await looking
+        finally:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+    findings += lacking
     findings += kueue_configuration(document)
-    rooms = {"the account of the streams": room}
-    if kubeconfig is not None:
-        lacking, volumes = await _look_at_cluster(cluster, service_namespace)
-        findings += lacking
-        rooms |= volumes
+    rooms = {"the account of the streams": room} | volumes
     findings += storage.storage_findings(configs, rooms)
     findings.sort(key=lambda finding: not finding.wrong)
     wrong = sum(finding.wrong for finding in findings)
@@ -97,7 +102,13 @@ async def examine(reader: StreamReader) -> list[Finding]:
 async def _look_at_cluster(
     cluster: ClusterChoice, namespace: str
 ) -> tuple[list[Finding], dict[str, int]]:
-    """What the services lack or may too much there, and the sizes of the volumes of NATS."""
+    """What the services lack or may too much there, and the sizes of the volumes of NATS.
+
+    Nothing without a kubeconfig. What is needed for it is imported while NATS is asked.
+    """
+    if cluster.kubeconfig is None:
+        return [], {}
+    await asyncio.to_thread(importlib.import_module, "shared.kube.client")
     from services.ctl.doctor.permissions import missing_permissions  # noqa: PLC0415
     from shared.kube.port import KubeError  # noqa: PLC0415
 

@@ -10,6 +10,7 @@ import yaml
 from services.ctl.connect.reader import nats_url_of, open_reader, utc_now
 from services.ctl.get.command import read
 from services.ctl.get.resources import resource_named
+from shared.contracts.subjects import synced_filter
 from shared.runtime.command import CommandError
 
 SHELLS: Final = ("bash", "zsh", "fish")
@@ -47,6 +48,19 @@ def names(
             snapshot = await read(reader, inputs)
         rows = resource.rows(snapshot, utc_now())
         return sorted({(row.ident.namespace, row.ident.name, row.alias) for row in rows})
+
+    try:
+        return asyncio.run(found())
+    except (CommandError, TimeoutError):
+        return []
+
+
+def clusters(*, url: str | None, directory: Path) -> list[str]:
+    """Names of the clusters that a watcher has listed; empty if NATS does not answer."""
+
+    async def found() -> list[str]:
+        async with asyncio.timeout(PATIENCE_SECONDS), open_reader(url, directory) as reader:
+            return sorted((await read(reader, [("OBSERVED", synced_filter())])).synced)
 
     try:
         return asyncio.run(found())

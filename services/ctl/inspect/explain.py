@@ -1,5 +1,6 @@
 """`sluice explain`: why a workload waits, as the quota service answers."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from datetime import datetime
@@ -23,6 +24,9 @@ ANSWER_SECONDS: Final = 5.0
 QUOTA_AWAY: Final = "is a quota service running, and has it read the streams? `sluice doctor` looks"
 LATE_SECONDS: Final = 60.0
 """An earliest start that is nearer says nothing: it waits now."""
+
+LOG_SECONDS: Final = 1.0
+"""The facts wait no longer for what the log of decisions says besides."""
 
 _WIDTH: Final = 16
 
@@ -92,13 +96,14 @@ async def explain(
 
 
 async def add_preemptors(reader: StreamReader, items: list[Json]) -> None:
-    """Add who preempted each item last, and when, as far as the log of decisions goes back."""
+    """Add who preempted each item last, and when, as far as the log of decisions goes back and answers."""
     for item in items:
         place = (item["cluster"], item["namespace"], item["name"])
         pattern = subject_pattern("admission", *place)
         try:
-            found = preemptions(await reader.replay("ADMISSIONS", pattern))
-        except StreamReaderError:  # Who may ask may not always read the log.
+            async with asyncio.timeout(LOG_SECONDS):
+                found = preemptions(await reader.replay("ADMISSIONS", pattern))
+        except (StreamReaderError, TimeoutError):  # Who may ask may not always read the log.
             return
         created = instant(item["created_at"])
         # An earlier one may have had the same name.

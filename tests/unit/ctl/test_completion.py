@@ -48,6 +48,8 @@ def test_completion_of_unknown_shell_is_refused() -> None:
         ("sluice plan --remove C", ["ClusterQueue/", "Cohort/"]),
         ("sluice plan --remove ClusterQueue/", []),
         ("sluice uninstall --context ", []),
+        ("sluice plan --cluster ", []),
+        ("sluice simulate-world --scenario late-d", ["late-decisions"]),
     ],
 )
 def test_completion_without_nats_still_offers_fixed_words(line: str, offered: list[str]) -> None:
