@@ -85,8 +85,8 @@ class ObservedPublisher:
         """By subject."""
 
         self._tickets = 0
-        self._in_flight: list[int] = []
-        """Tickets of the messages whose acknowledgement is awaited."""
+        self._in_flight: dict[str, int] = {}
+        """Subject to ticket of each message whose acknowledgement is awaited."""
 
         self._wake = asyncio.Event()
         self._settled = asyncio.Condition()
@@ -117,6 +117,10 @@ class ObservedPublisher:
     def waiting(self) -> int:
         """How many objects have a state that is not on the log."""
         return len(self._queue) + len(self._in_flight)
+
+    def is_on_its_way(self, subject: str) -> bool:
+        """Whether a state of an object, or its end, is not on the log yet."""
+        return subject in self._queue or subject in self._in_flight
 
     def put(self, message: Observed) -> None:
         """Queue a message: a tombstone with what remains of its object. Never waits."""
@@ -150,7 +154,7 @@ class ObservedPublisher:
 
     async def _publish_batch(self) -> None:
         batch = self._next_batch()
-        self._in_flight = [ticket for _, ticket in batch]
+        self._in_flight = {message.subject: ticket for message, ticket in batch}
         fitting = [(await self._fitting(message), ticket) for message, ticket in batch]
         sent = [
             (message, ticket, self._bus.publish(message, expect_subject=self._fence(message)))
@@ -165,7 +169,7 @@ class ObservedPublisher:
             if not self._put_back(message, ticket):
                 await self._drop_body(message.subject, message.object_ref)
         async with self._settled:
-            self._in_flight = []
+            self._in_flight = {}
             self._settled.notify_all()
 
     async def _fitting(self, message: Observed) -> Observed:
@@ -214,7 +218,7 @@ class ObservedPublisher:
         return kept
 
     def _oldest_ticket(self) -> float:
-        tickets = [*self._in_flight, *(queued.ticket for queued in self._queue.values())]
+        tickets = [*self._in_flight.values(), *(queued.ticket for queued in self._queue.values())]
         return min(tickets, default=float("inf"))
 
     async def _settle(self, message: Observed, future: PublishFuture) -> Observed | None:

@@ -333,6 +333,8 @@ class Term:
             log.warning("stale_objects_not_looked_for", error=str(error))
             return False
         for scope, state, entry in found:
+            if self._publisher.is_on_its_way(entry.subject):
+                continue  # Its end is what this term says itself.
             probes.STALE_ENDED.fired += 1
             log.warning("an earlier watcher spoke of an object that is gone", subject=entry.subject)
             bodies = {} if entry.body_ref is None else {entry.subject: entry.body_ref}

@@ -136,6 +136,29 @@ def test_object_that_exists_is_left_alone() -> None:
     run_harness(drive)
 
 
+def test_end_that_waits_for_the_log_is_not_told_by_an_older_state() -> None:
+    async def drive(harness: Harness) -> None:
+        before = probes.STALE_ENDED.fired
+        await harness.start()
+        await harness.job("j")
+        await asyncio.sleep(5)
+        log = harness.server.streams["OBSERVED"]
+        log.full = True
+        changed = await harness.kube.patch(
+            JOB, "default", "j", {"metadata": {"labels": {"a": "b"}}}
+        )
+        await asyncio.sleep(1)
+        await harness.delete("j")
+        await asyncio.sleep(AFTER_THE_FIRST_LOOK)
+        log.full = False
+        await asyncio.sleep(5)
+        last = harness.published(JOB)[-1]
+        assert (last.deleted, probes.STALE_ENDED.fired) == (True, before)
+        assert int(last.resource_version) >= int(changed["metadata"]["resourceVersion"])
+
+    run_harness(drive)
+
+
 def test_job_that_is_created_under_the_name_of_a_late_message_is_published() -> None:
     async def drive(harness: Harness) -> None:
         await harness.start()
