@@ -91,8 +91,8 @@ attack: setup ## Attack a real NATS server with the deployed users and TLS (ONLY
 fuzz: setup ## Give every parser input that is nearly right (EXAMPLES=100000 ONLY='kubeconfig' SEED=1)
 	SEED=$(SEED) $(RUN)/python -m tests.fuzz $(or $(EXAMPLES),100000) $(ONLY)
 
-mutants: setup ## Take one safety mechanism out at a time; every one must be missed (WORD='part of a name' SECONDS=600)
-	$(RUN)/python -m services.simulator.mutants $(if $(SECONDS),--seconds $(SECONDS)) $(WORD)
+mutants: setup ## Take one safety mechanism out at a time; every one must be missed (WORD='part of a name' SECONDS=600, TURN=3: a twelfth)
+	$(RUN)/python -m services.simulator.mutants $(if $(SECONDS),--seconds $(SECONDS)) $(if $(TURN),--turns 12 --turn $(TURN)) $(WORD)
 
 faults: setup ## Break a system of real processes and servers; every fault must be survived (FAULTS=40 ONLY='quota is' SEED=1)
 	FAULTS=$(FAULTS) SEED=$(SEED) $(RUN)/python -m tests.faults '$(ONLY)'
@@ -162,8 +162,8 @@ audit: setup ## Ask OSV for known vulnerabilities of what is locked; without net
 release: setup ## Record digests of base images and a bill of materials in dist/, signed (KEY=file, or UNSIGNED=1)
 	@$(RUN)/python -m services.reference.release.files $(if $(KEY),--key $(KEY)) $(if $(UNSIGNED),--unsigned)
 
-ci: lint types imports contracts test ## What CI runs
-	FAULTS=3 $(RUN)/python -m tests.faults '^(quota|patcher) is killed$$|^NATS is killed$$'
+ci: ## What CI runs
+	.ci/run
 
 clean: ## Remove what was installed and built
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -10,7 +10,7 @@ import pytest
 
 from services.simulator.mutants.plant import Mutant, planted
 from services.simulator.mutants.results import MutantResult, Results, state_of_source
-from services.simulator.mutants.runner import play, run
+from services.simulator.mutants.runner import part, play, run
 from services.simulator.mutants.table import MUTANTS
 from services.simulator.mutants.unplanted import UNPLANTED
 from services.simulator.scenarios import SCENARIOS
@@ -187,6 +187,13 @@ def test_reason_against_a_mutant_names_tests_that_exist(number: int, why: str) -
 def test_every_mutant_can_be_planted(one: Mutant) -> None:
     with planted(one):
         pass
+
+
+def test_turns_play_each_mutant_once_but_those_that_few_worlds_show() -> None:
+    table = [mutant(name=str(number), is_rare=number % 5 == 0) for number in range(40)]
+    played = [one.name for turn in range(12) for one in part(table, turn=turn, turns=12)]
+    assert sorted(played) == sorted(one.name for one in table if not one.is_rare)
+    assert len(part(table, turn=12_345, turns=12)) in {2, 3}
 
 
 @pytest.mark.parametrize(

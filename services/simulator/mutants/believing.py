@@ -93,6 +93,7 @@ MUTANTS: Final = (
     Mutant(
         name="an outcome of a newer release frees nothing",
         adr=94,
+        is_rare=True,
         where="services.quota.wire.entries:OF_ANY_RELEASE",
         make=lambda original: original - {Outcome.stream},
         scenarios=("downgrades", "upgrades"),
@@ -123,6 +124,7 @@ MUTANTS: Final = (
     Mutant(
         name="a writer does not look for what was acknowledged",
         adr=101,
+        is_rare=True,
         where="shared.bus.order.acknowledged:Acknowledged.witnesses",
         make=constant({}),
         scenarios=("set-back",),

@@ -146,6 +146,7 @@ MUTANTS: Final = (
     Mutant(
         name="quota is free before the suspended state was observed",
         adr=4,
+        is_rare=True,
         where="services.quota.decider:is_at_least",
         make=constant(True),
         scenarios=("preemption", "lives", "swarm"),
@@ -188,6 +189,7 @@ MUTANTS: Final = (
     Mutant(
         name="a back-off is forgotten by the next leader",
         adr=50,
+        is_rare=True,
         where="services.quota.lifecycle.timers:LifecycleTimers.complete_fact",
         make=lambda _original: lambda *arguments: arguments[-1],
         scenarios=("lives",),

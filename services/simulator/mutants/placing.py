@@ -56,6 +56,7 @@ MUTANTS: Final = (
     Mutant(
         name="the end of a withdrawn copy is not told",
         adr=40,
+        is_rare=True,
         where="services.patcher.multikueue.copies:CopyReconciler._report_end",
         make=lambda _original: _nothing,
         scenarios=("spokes",),

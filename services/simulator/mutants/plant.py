@@ -32,6 +32,9 @@ class Mutant:
     scenarios: tuple[str, ...]
     """Scenarios that try the mechanism, the likeliest first."""
 
+    is_rare: bool = False
+    """Fewer than one world in forty shows it: CI, which plays a part of the mutants, leaves it out."""
+
     often: Write | None = None
     """The write of a tenant that shows it, where that one is rare: it is then every second one."""
 

@@ -41,6 +41,11 @@ def run(
     return 0 if found == len(mutants) else 1
 
 
+def part(mutants: Iterable[Mutant], *, turn: int, turns: int) -> list[Mutant]:
+    """The mutants of one turn out of `turns`, without those that only many worlds show."""
+    return [mutant for mutant in mutants if not mutant.is_rare][turn % turns :: turns]
+
+
 def play(mutant: Mutant, *, seeds: int = SEEDS_MAX) -> MutantResult:
     """Play seeds of each scenario in turn until a violation is found that the original does not have."""
     began, played = time.process_time(), 0
