@@ -82,7 +82,7 @@ conformance: setup ## Compare the quota engine with Kueue (CORPUS=folder)
 classification: setup ## Compare classification with tekton-kueue (CASES=file CONFIG=folder, or CASES=file CEL=1)
 	$(RUN)/python -m tests.conformance.classification --cases $(CASES) $(if $(CONFIG),--config $(CONFIG)) $(if $(CEL),--cel)
 
-simulate: setup ## Run all services in seeded worlds (SCENARIO=basic SEEDS=200 SEED=1, the first)
+simulate: setup ## Run all services in seeded worlds (SCENARIO=basic SEEDS=200 SEED=1, the first; goes on where it ended)
 	$(RUN)/sluice simulate-world --scenario $(SCENARIO) --first-seed $(SEED) --seeds $(SEEDS)
 
 attack: setup ## Attack a real NATS server with the deployed users and TLS (ONLY='viewer purges'; KUBEBUILDER_ASSETS=folder: a real API server, too)

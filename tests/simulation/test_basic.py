@@ -3,10 +3,12 @@
 import io
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from services.simulator.scenarios import SCENARIOS
+from services.simulator.scenarios.kept import KeptWorlds
 from services.simulator.scenarios.port import Verdict
 from services.simulator.scenarios.runner import UnknownScenarioError, run
 
@@ -67,6 +69,32 @@ def test_runner_exits_with_zero_when_all_pass(monkeypatch: pytest.MonkeyPatch) -
     out = io.StringIO()
     assert run("toy", 3, jobs=1, out=out) == 0
     assert out.getvalue().splitlines()[-1] == "simulate: toy: 3 of 3 seeds ok"
+
+
+def test_run_that_was_ended_goes_on_with_what_did_not_pass(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    played: list[int] = []
+
+    def play(seed: int) -> Verdict:
+        played.append(seed)
+        problems = ["a quota is exceeded"] if seed == 2 and len(played) < 4 else []
+        return Verdict(seed=seed, problems=problems, probes={"put-off": 1})
+
+    def kept(state: str = "abc") -> KeptWorlds:
+        return KeptWorlds(tmp_path, state, "toy")
+
+    monkeypatch.setitem(SCENARIOS, "toy", play)
+    assert run("toy", 3, jobs=1, kept=kept(), out=io.StringIO()) == 1
+    with next(tmp_path.iterdir()).open("a", encoding="utf-8") as file:
+        file.write('\n{"seed": 4, "pro')  # The process died while it wrote.
+    out = io.StringIO()
+    assert run("toy", 4, jobs=1, kept=kept(), out=out) == 0
+    assert played == [1, 2, 3, 2, 4]
+    assert "2 of 4 passed in an earlier run" in out.getvalue()
+    assert "4  put-off" in out.getvalue()
+    assert run("toy", 1, jobs=1, kept=kept("another state"), out=io.StringIO()) == 0
+    assert played[-1] == 1
 
 
 def test_unknown_scenario_is_refused_with_the_list_of_scenarios() -> None:

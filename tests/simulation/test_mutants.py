@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from services.simulator.mutants.plant import Mutant, planted
-from services.simulator.mutants.results import MutantResult, Results, state_of_source
+from services.simulator.mutants.results import MutantResult, Results
 from services.simulator.mutants.runner import part, play, run
 from services.simulator.mutants.table import MUTANTS
 from services.simulator.mutants.unplanted import UNPLANTED
 from services.simulator.scenarios import SCENARIOS
 from services.simulator.scenarios.port import Verdict
+from services.simulator.source_state import state_of_source
 from tests.simulation.long import long
 
 SEEDS = 24
@@ -161,7 +162,13 @@ def test_state_of_the_source_changes_with_it(tmp_path: Path) -> None:
     git("commit", "--quiet", "--message", "first")
     before = state_of_source(tmp_path)
     source.write_text("a = 2\n", encoding="utf-8")
-    assert state_of_source(tmp_path).startswith(f"{before}-")
+    changed = state_of_source(tmp_path)
+    assert changed.startswith(f"{before}-")
+    added = source.with_name("b.py")  # Nobody has told git of it.
+    added.write_text("b = 1\n", encoding="utf-8")
+    first = state_of_source(tmp_path)
+    added.write_text("b = 2\n", encoding="utf-8")
+    assert len({changed, first, state_of_source(tmp_path)}) == 3
 
 
 def test_table_names_each_mutant_once_and_scenarios_that_exist() -> None:

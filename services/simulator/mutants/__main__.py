@@ -9,9 +9,10 @@ import sys
 from argparse import ArgumentParser
 from pathlib import Path
 
-from services.simulator.mutants.results import Results, state_of_source
+from services.simulator.mutants.results import Results
 from services.simulator.mutants.runner import part, run
 from services.simulator.mutants.table import MUTANTS
+from services.simulator.source_state import state_of_source
 
 if __name__ == "__main__":
     parser = ArgumentParser()

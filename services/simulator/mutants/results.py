@@ -1,9 +1,7 @@
 """What was found about each mutant, kept for each commit."""
 
 import json
-import subprocess
 from dataclasses import asdict, dataclass
-from hashlib import sha256
 from pathlib import Path
 
 
@@ -43,19 +41,3 @@ class Results:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps({name: asdict(one) for name, one in self._found.items()}, indent=1)
         self._path.write_text(text, encoding="utf-8")
-
-
-def state_of_source(root: Path) -> str:
-    """The commit, and a digest of what differs from it; `unknown` outside of a repository."""
-    try:
-        commit = _git(root, "rev-parse", "--short=12", "HEAD").strip()
-        changes = _git(root, "diff", "HEAD", "--", "services", "shared")
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return f"{commit}-{sha256(changes.encode()).hexdigest()[:8]}" if changes else commit
-
-
-def _git(root: Path, *arguments: str) -> str:
-    command = ["git", "-C", str(root), *arguments]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603 - git
-    return done.stdout

@@ -30,6 +30,9 @@ class Verdict:
     steps: int = 0
     """Number of callbacks that ran."""
 
+    cpu_seconds: float = 0.0
+    """Processor time that the world took."""
+
     probes: dict[str, int] = field(default_factory=dict)
     """How often each safety mechanism acted, by the name of its probe."""
 

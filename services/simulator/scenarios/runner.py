@@ -8,6 +8,7 @@ from multiprocessing import get_context
 from typing import Final, TextIO
 
 from services.simulator.scenarios import SCENARIOS
+from services.simulator.scenarios.kept import KeptWorlds
 from services.simulator.scenarios.mechanisms import MECHANISMS
 from services.simulator.scenarios.port import Verdict
 from shared.telemetry.probes import ALL, CONTRADICTED
@@ -38,9 +39,10 @@ def run(
     start: int = 1,
     jobs: int = 2,
     show_log: bool = False,
+    kept: KeptWorlds | None = None,
     out: TextIO | None = None,
 ) -> int:
-    """Run the seeds from `start` in `jobs` processes; return the exit status.
+    """Run the seeds from `start` in `jobs` processes, but those that are `kept`; return the exit status.
 
     The status is 0 only if all seeds passed and, in a run of `PROBED_SEEDS_MIN` seeds or more, every
     safety mechanism of the scenario acted. `show_log` prints the log of each world. Raises
@@ -50,12 +52,23 @@ def run(
     if scenario not in SCENARIOS:
         raise UnknownScenarioError(scenario)
     began = told = time.monotonic()
-    passed = 0
+    known = _known(range(start, start + seeds), kept)
+    if known:
+        print(
+            f"  {len(known)} of {seeds} passed in an earlier run of this state of the source",
+            file=out,
+        )
+    passed, cpu_seconds = len(known), sum(one.cpu_seconds for one in known.values())
     fired: Counter[str] = Counter()
-    for done, verdict in enumerate(
-        _play_all(scenario, range(start, start + seeds), jobs, show_log), 1
-    ):
+    for one in known.values():
+        fired.update(one.probes)
+    missing = [seed for seed in range(start, start + seeds) if seed not in known]
+    played = _play_all(scenario, missing, jobs, show_log)
+    for done, verdict in enumerate(played, len(known) + 1):
         fired.update(verdict.probes)
+        cpu_seconds += verdict.cpu_seconds
+        if kept is not None:
+            kept.put(verdict)
         if show_log:
             print("\n".join(verdict.log), file=out)
         if verdict.problems:
@@ -67,9 +80,16 @@ def run(
             failed = f", {done - passed} failed" if done > passed else ""
             print(f"  {done} of {seeds} after {told - began:.0f} s{failed}", file=out, flush=True)
     silent = _report_probes(scenario, fired, seeds, out)
-    print(f"  {time.monotonic() - began:.1f} s", file=out)
+    took = time.monotonic() - began
+    print(f"  {took:.1f} s, mean {cpu_seconds / seeds:.1f} CPU s a seed", file=out)
     print(f"simulate: {scenario}: {passed} of {seeds} seeds ok", file=out, flush=True)
     return 0 if passed == seeds and not silent else 1
+
+
+def _known(seeds: Iterable[int], kept: KeptWorlds | None) -> dict[int, Verdict]:
+    """The worlds that need not be played again, by seed."""
+    found = {} if kept is None else {seed: kept.get(seed) for seed in seeds}
+    return {seed: one for seed, one in found.items() if one is not None}
 
 
 def _report_probes(scenario: str, fired: Counter[str], seeds: int, out: TextIO) -> list[str]:
@@ -93,12 +113,14 @@ def _report_probes(scenario: str, fired: Counter[str], seeds: int, out: TextIO) 
 def _play_one(task: tuple[str, int, bool]) -> Verdict:
     """Run one seed of a scenario. An exception becomes a problem of that seed."""
     scenario, seed, with_log = task
+    began = time.process_time()
     try:
         verdict = SCENARIOS[scenario](seed)
     except Exception as error:  # noqa: BLE001 # the other seeds are to be played all the same
         verdict = Verdict(seed=seed, problems=[f"the scenario itself failed: {error!r}"])
     if verdict.probes.get(CONTRADICTED.name):
         verdict.problems.append("quota's auditor contradicts its engine: see the log")
+    verdict.cpu_seconds = round(time.process_time() - began, 2)
     if not verdict.problems and not with_log:
         verdict.log = []  # The log of a passed world is megabytes and never printed.
     return verdict
