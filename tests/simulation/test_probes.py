@@ -1,14 +1,17 @@
 """The safety mechanisms act in worlds: a scenario in which one never does fails."""
 
 import io
+from pathlib import Path
 
 import pytest
 
 from services.simulator.scenarios import SCENARIOS
-from services.simulator.scenarios.mechanisms import MECHANISMS
+from services.simulator.scenarios.mechanisms import MECHANISMS, SHOWN_BY_TESTS
 from services.simulator.scenarios.port import Verdict
 from services.simulator.scenarios.runner import PROBED_SEEDS_MIN, run
 from shared.telemetry import probes
+
+ROOT = Path(__file__).parents[2]
 
 
 def toy(monkeypatch: pytest.MonkeyPatch, *fired: str) -> None:
@@ -52,6 +55,18 @@ def test_few_seeds_do_not_fail_for_a_silent_mechanism(monkeypatch: pytest.Monkey
 def test_scenarios_and_probes_of_the_table_exist() -> None:
     assert set(MECHANISMS) <= set(SCENARIOS)
     assert {name for names in MECHANISMS.values() for name in names} <= set(probes.ALL)
+
+
+def test_each_mechanism_belongs_to_a_scenario_or_to_a_test() -> None:
+    required = {name for names in MECHANISMS.values() for name in names}
+    assert required | SHOWN_BY_TESTS.keys() == set(probes.ALL)
+    assert not required & SHOWN_BY_TESTS.keys()
+
+
+@pytest.mark.parametrize(("name", "path"), SHOWN_BY_TESTS.items())
+def test_mechanism_that_no_world_shows_has_to_act_in_its_test(name: str, path: str) -> None:
+    [constant] = (key for key, value in vars(probes).items() if value is probes.ALL[name])
+    assert f"probes.{constant}" in (ROOT / path).read_text(encoding="utf-8")
 
 
 def test_world_counts_what_acted_in_it() -> None:

@@ -9,6 +9,8 @@ from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import as_body
 from shared.contracts.kube.kinds import Object
 from shared.contracts.messages.dispatches import Dispatch
+from shared.telemetry import probes
+from shared.testing.probing import acts
 from tests.unit.patcher.copy_stage import ORDER, ORIGIN, PREBUILT, Spoke, copy, order
 
 
@@ -156,7 +158,8 @@ async def test_taken_name_is_reported_and_its_object_kept(
 
 async def test_earlier_copy_is_replaced(spoke: Spoke) -> None:
     await spoke.apply(order("offered", 7))
-    await spoke.apply(order("offered", 8))
+    with acts(probes.EARLIER_COPY):
+        await spoke.apply(order("offered", 8))
     now = await spoke.job()
     assert now is not None
     assert now["metadata"]["annotations"][ORDER] == "hub/8"

@@ -20,7 +20,9 @@ from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.subjects import synced_filter
 from shared.kube.port import NotFoundError
+from shared.telemetry import probes
 from shared.testing.builders import observed_object
+from shared.testing.probing import acts
 from shared.testing.waiting import eventually
 from tests.unit.patcher.stage import NOON, Setup
 
@@ -190,11 +192,12 @@ async def test_flavor_or_check_stays_until_all_queues_are_read(
         said = observed_object(kind, await cluster.kube.get(kind, None, name))
         cluster.server.publish(said.subject, b"{}", {TYPE: Observed.type, SCHEMA_VERSION: "99"})
     await cluster.delete(*named)
-    await cluster.start_patcher()
-    other = (kinds.RESOURCE_FLAVOR, "other")
-    await cluster.kube.create(other[0], as_body({"metadata": {"name": "other"}, "spec": {}}))
-    await cluster.see(*other)
-    await eventually(partial(cluster.has_finalizer, *other))  # The deletion was handled before.
+    with acts(probes.QUEUES_AWAITED):
+        await cluster.start_patcher()
+        other = (kinds.RESOURCE_FLAVOR, "other")
+        await cluster.kube.create(other[0], as_body({"metadata": {"name": "other"}, "spec": {}}))
+        await cluster.see(*other)
+        await eventually(partial(cluster.has_finalizer, *other))  # The deletion was handled before.
     assert await cluster.has_finalizer(*named)
 
     await cluster.see(*QUEUE)

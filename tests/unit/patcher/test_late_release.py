@@ -37,8 +37,10 @@ from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import JobRef, Members, WorkloadState
 from shared.integrations import opted_documents
 from shared.kube.port import Patch, RefusedError
+from shared.telemetry import probes
 from shared.telemetry.tracing import NO_TRACING
 from shared.testing.builders import admission, workload
+from shared.testing.probing import acts
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.memory_server import MemoryServer
 from tests.unit.integrations.gadgets import document
@@ -254,7 +256,8 @@ async def test_release_that_conflicts_with_a_stop_reads_the_mark_of_it(name: str
         await stage.mark("0.1.7")
 
     stage.first.kube.meanwhile = stop_unseen
-    await comes_to_nothing(stage, admitted, "stopped by a later decision")
+    with acts(probes.RELEASE_TOO_LATE):
+        await comes_to_nothing(stage, admitted, "stopped by a later decision")
 
 
 @pytest.mark.parametrize("name", SUSPENDED)

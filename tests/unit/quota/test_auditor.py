@@ -17,6 +17,8 @@ from services.quota.metrics.service import AUDITS, HALTED
 from shared.bus.order.terms import Terms
 from shared.contracts.messages.explain import PositionsRequest
 from shared.contracts.messages.workloads import Finish
+from shared.telemetry import probes
+from shared.testing.probing import acts
 from shared.testing.waiting import PATIENCE_SECONDS, eventually
 from tests.unit.quota.service_setup import Setup, became, explained
 
@@ -154,12 +156,13 @@ async def test_mistake_stops_admission_until_it_is_gone(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     before = AUDITS.labels("contradiction")._value.get()
-    await admitted_one(setup, monkeypatch, case)
 
     async def is_seen() -> bool:
         return bool(AUDITS.labels("contradiction")._value.get() > before)
 
-    await eventually(is_seen)
+    with acts(probes.CONTRADICTED):
+        await admitted_one(setup, monkeypatch, case)
+        await eventually(is_seen)
     assert case.says in capsys.readouterr().out
 
     await setup.workload("y")

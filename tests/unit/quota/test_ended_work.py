@@ -15,6 +15,8 @@ from shared.contracts.messages.base import Message
 from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.queues import HistoryStart
 from shared.contracts.messages.workloads import Finish, WorkloadState
+from shared.telemetry import probes
+from shared.testing.probing import acts
 from shared.testing.waiting import eventually
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.memory_streams import Stream
@@ -135,7 +137,8 @@ async def test_end_that_a_durable_has_not_passed_stays(setup: Setup) -> None:
     await ended(setup, "z")
     await lives(setup, "y")
     await left_views(setup, "z")
-    await asyncio.sleep(0.2)
+    with acts(probes.END_KEPT):
+        await asyncio.sleep(0.2)
     assert "x" in viewed(setup, "WORKLOADS")
     busy = False
     await left_views(setup, "x")
@@ -209,7 +212,8 @@ async def test_nearly_full_log_loses_its_oldest_ended_workloads_and_nothing_that
     async def trimmed() -> bool:
         return all(logged(setup, log) & {"a", "b", "c"} == {"c"} for log in VIEWS)
 
-    await eventually(trimmed)
+    with acts(probes.HISTORY_TRIMMED):
+        await eventually(trimmed)
     assert {"waits", "y"} <= logged(setup, "WORKLOADS")
     terms = [
         m for m in setup.server.stream("ADMISSIONS").messages.values() if ".term." in m.subject
@@ -269,8 +273,9 @@ async def test_histories_are_shortened_until_the_log_has_room(
     monkeypatch.setattr(
         Stream, "fullness", property(lambda _: 0.65 if states("longest") == 90 else 0.45)
     )
-    await setup.start_quota()
-    await eventually(lambda: states("longest") == 64)
+    with acts(probes.HISTORY_SHORTENED):
+        await setup.start_quota()
+        await eventually(lambda: states("longest") == 64)
     await asyncio.sleep(0.1)
     assert states("long") == 80
 

@@ -11,7 +11,9 @@ from shared.contracts.kube import kinds
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.observed import Synced
 from shared.contracts.messages.workloads import RecordedCheck
+from shared.telemetry import probes
 from shared.testing.builders import cluster_queue_spec, observed, workload
+from shared.testing.probing import acts
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ASSIGNED = {"name": "main", "count": 1, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "1"}}
@@ -166,7 +168,8 @@ def test_reservation_without_a_log_is_adopted_with_its_answers(
 ) -> None:
     stage = Stage("a", "b")
     checks = [answer(name, state, 5) for name, state in zip("ab", states, strict=True)]
-    stage.decider.apply(workload("x", queue="q", checks=checks, **HELD, **more))
+    with acts(probes.ADOPTED):
+        stage.decider.apply(workload("x", queue="q", checks=checks, **HELD, **more))
     decided = stage.decide(9)
     assert [each.state for each in decided] == expected
     assert {tuple(each.checks) for each in decided} == {("a", "b")}

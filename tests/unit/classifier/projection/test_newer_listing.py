@@ -1,6 +1,7 @@
 """A newer release lists a cluster, and this one comes back: what it cannot read is not gone."""
 
 import asyncio
+from contextlib import nullcontext
 
 import pytest
 
@@ -8,7 +9,9 @@ from shared.contracts.kube import kinds
 from shared.contracts.messages.base import SCHEMA_VERSION
 from shared.contracts.messages.observed import Synced
 from shared.contracts.subjects import join
+from shared.telemetry import probes
 from shared.testing.builders import workload
+from shared.testing.probing import acts
 from tests.unit.classifier.projection.test_handlers import Stage
 
 NEWER = {SCHEMA_VERSION: "999"}
@@ -29,7 +32,8 @@ def test_what_a_newer_release_wrote_is_not_gone(lists: bool) -> None:
         if lists:
             stage.server.publish(SYNCED, b"{}", NEWER)
         stage.world.restart("classifier")
-        await asyncio.sleep(60)
+        with nullcontext() if lists else acts(probes.NEWER_LISTING):
+            await asyncio.sleep(60)
         assert [state.phase for state in stage.said() if state.name == "later"] == ["waiting"]
 
     stage.play(drive)

@@ -15,6 +15,8 @@ from shared.contracts.kube.names import (
 )
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
+from shared.telemetry import probes
+from shared.testing.probing import acts
 from tests.unit.classifier.projection.objects import QUEUE, Json, job, seen
 
 
@@ -132,14 +134,16 @@ def test_late_tombstone_does_not_end_a_new_job_of_that_name(projector: Projector
     states(projector, seen(kinds.JOB, job()))
     first, second = states(projector, seen(kinds.JOB, job(uid="u-2")))
     assert {first.phase, second.phase} == {"gone", "waiting"}
-    assert states(projector, seen(kinds.JOB, job(), deleted=True)) == []
+    with acts(probes.OLD_TOMBSTONE):
+        assert states(projector, seen(kinds.JOB, job(), deleted=True)) == []
 
 
 def test_tombstone_of_a_later_job_ends_the_one_before_it(projector: Projector) -> None:
     """A view keeps the last message of a name: who reads late gets no other tombstone."""
     [first] = states(projector, seen(kinds.JOB, job()))
     later = job(uid="u-2", metadata={"resourceVersion": "11"})
-    [state] = states(projector, seen(kinds.JOB, later, deleted=True))
+    with acts(probes.LATER_TOMBSTONE):
+        [state] = states(projector, seen(kinds.JOB, later, deleted=True))
     assert (state.name, state.uid, state.phase) == (first.name, "u-1", "gone")
 
 
