@@ -131,7 +131,7 @@ def isolated(stream: str, subject: str) -> Iterator[None]:
 
 
 async def last_readable(bus: Bus, entry: Entry, kind: type[M]) -> M | None:
-    """The last message of the subject of `entry` in the log that can be read; None: there is none.
+    """The last message of the subject of `entry` in the log that can be read, and is not void; None: none.
 
     One request for each message of the subject: JetStream finds the next one, not the one before. Raises
     `BusError`.
@@ -170,7 +170,7 @@ async def _last_readable_entry(
     [stream] = {kind.stream for kind in kinds}
     found, sequence = None, 1
     while True:
-        stored = await bus.at_or_after(stream, sequence, subject=entry.subject)
+        stored = await bus.at_or_after(stream, sequence, subject=entry.subject, valid=True)
         if stored is None:
             return found
         sequence = stored.sequence + 1

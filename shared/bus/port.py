@@ -244,7 +244,10 @@ class Bus(Protocol):
         """Return how far the log is, and how full. Raises `UnavailableError` where that may be old."""
 
     async def latest(self, stream: str, subject: str, *, current: bool = False) -> Entry | None:
-        """Return the last message of one subject in the log.
+        """Return the last message of one subject in the log; of a decision the last valid one (see `void`).
+
+        None: the log has none. Of decisions, the last one costs requests of its own to be judged where it
+        is behind everything that this bus has read of the log.
 
         `current`: raise `UnavailableError` where the answer may be old, because it is of one of several
         servers that was cut off and does not know yet that another one leads the log. Costs one more
@@ -327,8 +330,12 @@ class Bus(Protocol):
     async def shorten(self, stream: str, subject: str, *, keep: int) -> int:
         """Delete all but the newest `keep` messages of a subject from the log itself; return how many."""
 
-    async def at_or_after(self, stream: str, sequence: int, *, subject: str = ">") -> Entry | None:
+    async def at_or_after(
+        self, stream: str, sequence: int, *, subject: str = ">", valid: bool = False
+    ) -> Entry | None:
         """Return the first entry of the log from `sequence` on; None: there is none.
 
-        `subject`: only entries of this subject, or of the subjects that this filter selects.
+        `subject`: only entries of this subject, or of the subjects that this filter selects. `valid`: pass
+        over decisions that are void (see `void`), for who believes what it reads (`follow`, where the last
+        entry cannot be read). Who deletes old entries, or looks for a time or a place, needs every one.
         """

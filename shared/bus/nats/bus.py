@@ -321,13 +321,22 @@ class NatsBus:
         stored = await self._get(stream, {"last_by_subj": subject})
         if stored is None:
             return None
-        entry = stored_entry(stored, self._generations.current(stream))
-        return await whole_for_reading(self, entry)
+        last = stored_entry(stored, self._generations.current(stream))
+        entry = await self._terms.valid(last) if rules(stream) else last
+        return None if entry is None else await whole_for_reading(self, entry)
 
-    async def at_or_after(self, stream: str, sequence: int, *, subject: str = ">") -> Entry | None:
-        """Return the first entry of the log from `sequence` on."""
-        stored = await self._get(stream, {"seq": sequence, "next_by_subj": subject})
-        return None if stored is None else stored_entry(stored, self._generations.current(stream))
+    async def at_or_after(
+        self, stream: str, sequence: int, *, subject: str = ">", valid: bool = False
+    ) -> Entry | None:
+        """Return the first entry of the log from `sequence` on; see the port."""
+        while True:
+            stored = await self._get(stream, {"seq": sequence, "next_by_subj": subject})
+            if stored is None:
+                return None
+            entry = stored_entry(stored, self._generations.current(stream))
+            if not (valid and rules(stream)) or await self._terms.judge(entry) is None:
+                return entry
+            sequence = entry.sequence + 1
 
     def work(
         self,

@@ -59,6 +59,9 @@ class Terms:
         """For each of `_sequences`, the highest (epoch, term) up to there."""
 
         self._logged: set[tuple[int, int]] = set()
+        self._judged = 0
+        """Sequence up to which every Term of the log is known, from whatever was judged."""
+
         self._void: dict[str, Entry] = {}
         """Subject to its last decision that was read, where that one is void."""
 
@@ -71,6 +74,7 @@ class Terms:
         if generation != self._generation:
             self._generation = generation
             self._sequences, self._rulings, self._highest = [], [], []
+            self._judged = 0
             self._void.clear()
         while True:
             after = self._sequences[-1] if self._sequences else 0
@@ -111,23 +115,59 @@ class Terms:
         valid, after = None, 0
         while (entry := await self._next_entry(Term.stream, subject, after)) is not None:
             after = entry.sequence
-            if self._replaced_by(entry) is None:
+            if await self.judge(entry) is None:
                 valid = entry
         return valid
 
+    async def valid(self, last: Entry) -> Entry | None:
+        """Return `last`, the last message of its subject, or the last valid one where it is void.
+
+        None: the log has no valid one. Costs nothing where the bus has judged something as late in the
+        log, else what `refresh` does; for a void one also a request for each message of the subject.
+        Raises a `BusError`.
+        """
+        replaced_by = await self.judge(last)
+        if replaced_by is None:
+            return last
+        self._count(last, replaced_by)
+        return await self._last_valid(last.subject)
+
+    async def judge(self, entry: Entry) -> tuple[int, int] | None:
+        """Return who had replaced the leader of `entry` when it was stored; None: it is valid.
+
+        Learns the Terms before it, if one may be unknown. Neither counts nor remembers it, as it need not
+        be the last of its subject. Raises a `BusError`.
+        """
+        if not entry.subject.startswith(_DECISIONS):
+            return None
+        if entry.generation != self._generation or entry.sequence > self._judged:
+            await self.refresh(entry.generation)
+        if entry.generation != self._generation:
+            return None  # Meanwhile the log became another one.
+        self._judged = max(self._judged, entry.sequence)
+        return self._replaced_by(entry)
+
     def is_void(self, entry: Entry) -> bool:
-        """Whether `entry` was decided by a leader that had been replaced. Counts it, logs each term once."""
+        """Whether `entry` was decided by a leader that had been replaced. Counts it, logs each term once.
+
+        For what was read before the last `refresh` began.
+        """
         if not entry.subject.startswith(_DECISIONS) or entry.generation != self._generation:
             return False
+        self._judged = max(self._judged, entry.sequence)
         replaced_by = self._replaced_by(entry)
         if replaced_by is None:
             if (void := self._void.get(entry.subject)) and void.sequence < entry.sequence:
                 del self._void[entry.subject]
             return False
-        VOID.labels(stream=Admission.stream).inc()
-        probes.TERM_VOID.fired += 1
         if len(self._void) < VOID_MAX:
             self._void[entry.subject] = entry
+        self._count(entry, replaced_by)
+        return True
+
+    def _count(self, entry: Entry, replaced_by: tuple[int, int]) -> None:
+        VOID.labels(stream=Admission.stream).inc()
+        probes.TERM_VOID.fired += 1
         if replaced_by not in self._logged:
             self._logged.add(replaced_by)
             log.warning(
@@ -136,7 +176,6 @@ class Terms:
                 sequence=entry.sequence,
                 replaced_by=replaced_by,
             )
-        return True
 
     def _replaced_by(self, entry: Entry) -> tuple[int, int] | None:
         """The leader that had replaced that of `entry` when it was stored; None: it is valid.

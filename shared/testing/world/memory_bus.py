@@ -243,17 +243,10 @@ class MemoryBus(Requests):
         stored = await self.ask(lambda server: server.stream(stream).led().messages.get(sequence))
         return None if stored is None else stored.headers.get(wire_headers.MESSAGE_ID)
 
-    async def at_or_after(self, stream: str, sequence: int, *, subject: str = ">") -> Entry | None:
-        """Return the first entry of the log from `sequence` on."""
-        entry = await super().at_or_after(stream, sequence, subject=subject)
-        return None if entry is None else self._dialect.read(entry)
-
     async def latest(self, stream: str, subject: str, *, current: bool = False) -> Entry | None:
-        """Return the last message of a subject in the log."""
-        if current and self._server.replicated:
-            await self.ask(lambda server: server.led(stream))
-        entry = await self.ask(lambda server: server.latest(stream, subject))
-        return None if entry is None else await whole_for_reading(self, self._dialect.read(entry))
+        """Return the last message of a subject in the log, of a decision the last valid one."""
+        entry = await self.last_valid(stream, subject, current=current)
+        return None if entry is None else await whole_for_reading(self, entry)
 
     def work(
         self,

@@ -13,9 +13,10 @@ from shared.bus.headers import EVENT_ID
 from shared.bus.nats.large_bodies import reference
 from shared.bus.nats.lease import LEASE_SECONDS, LOOK_SECONDS
 from shared.bus.order.acknowledged import Acknowledged
+from shared.bus.order.terms import Terms, rules
 from shared.bus.port import Entry, UnavailableError
 from shared.testing.world.memory_server import MemoryServer
-from shared.testing.world.memory_streams import SilentError
+from shared.testing.world.memory_streams import Dialect, SilentError
 
 T = TypeVar("T")
 
@@ -128,6 +129,10 @@ async def heard(find: Callable[[], T]) -> T:
 class Requests:
     """Requests of one round trip: deletions, single messages, large bodies. `MemoryBus` makes them."""
 
+    _server: MemoryServer
+    _dialect: Dialect
+    _terms: Terms
+
     async def ask(self, question: Callable[[MemoryServer], T]) -> T:
         """One round trip."""
         raise AssertionError(f"a bus asks its server: {question}")
@@ -152,8 +157,30 @@ class Requests:
         """Delete a subject's old messages from the log."""
         return await self.ask(lambda server: server.stream(stream).shorten(subject, keep))
 
-    async def at_or_after(self, stream: str, sequence: int, *, subject: str = ">") -> Entry | None:
+    async def last_valid(self, stream: str, subject: str, *, current: bool) -> Entry | None:
+        """Return the last message of a subject in the log, of a decision the last valid one, as stored."""
+        if current and self._server.replicated:
+            await self.ask(lambda server: server.led(stream))
+        stored = await self.ask(lambda server: server.latest(stream, subject))
+        if stored is None:
+            return None
+        last = self._dialect.read(stored)
+        return await self._terms.valid(last) if rules(stream) else last
+
+    async def at_or_after(
+        self, stream: str, sequence: int, *, subject: str = ">", valid: bool = False
+    ) -> Entry | None:
         """Return the first entry of the log from `sequence` on."""
+        while True:
+            stored = await self._first(stream, sequence, subject)
+            if stored is None:
+                return None
+            entry = self._dialect.read(stored)
+            if not (valid and rules(stream)) or await self._terms.judge(entry) is None:
+                return entry
+            sequence = entry.sequence + 1
+
+    async def _first(self, stream: str, sequence: int, subject: str) -> Entry | None:
         return await self.ask(lambda server: server.at_or_after(stream, sequence, subject))
 
     async def tombstones(self, stream: str, *, before: datetime, most: int) -> dict[str, int]:

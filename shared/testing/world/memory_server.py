@@ -283,7 +283,7 @@ class MemoryServer:
     def latest(self, log: str, subject: str) -> Entry | None:
         """Return the last message of `subject` in `log`."""
         stored = self.stream(log).led().latest(subject, at=self.seconds())
-        return None if stored is None else stored.entry()
+        return None if stored is None else stored.entry(generation=self.generation)
 
     def purge(self, log: str, subject: str, up_to: int) -> None:
         """Remove the message of `subject` from the view of `log`, unless it is newer than `up_to`."""

@@ -18,11 +18,13 @@ class Silent(MemoryBus):
     refusals: list[BusError]
     asked = 0
 
-    async def at_or_after(self, stream: str, sequence: int, *, subject: str = ">") -> Entry | None:
+    async def at_or_after(
+        self, stream: str, sequence: int, *, subject: str = ">", valid: bool = False
+    ) -> Entry | None:
         self.asked += 1
         if self.refusals:
             raise self.refusals.pop()
-        return await super().at_or_after(stream, sequence, subject=subject)
+        return await super().at_or_after(stream, sequence, subject=subject, valid=valid)
 
 
 @pytest.mark.parametrize(

@@ -126,13 +126,15 @@ class Setup:
     async def _has_seen(self, state: WorkloadState) -> bool:
         return self.cached(state)[0]
 
-    async def decide(self, state: WorkloadState, decided: AdmissionState, **more: Any) -> None:
+    async def decide(
+        self, state: WorkloadState, decided: AdmissionState, *, term: int = 1, **more: Any
+    ) -> None:
         self._number += 1
         one = PodSetAssignment(name="main", count=1, flavors={"cpu": "spot"}, usage={"cpu": "1"})
         await self.bus.publish(
             Admission(
                 cluster="hub", namespace="default", name=state.name, uid=state.uid, state=decided,
-                term=1, number=self._number, decided_at=NOON, cluster_queue="cq",
+                term=term, number=self._number, decided_at=NOON, cluster_queue="cq",
                 **{"pod_sets": [one], **more},
             )
         )  # fmt: skip

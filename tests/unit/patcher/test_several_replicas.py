@@ -5,12 +5,12 @@ import pytest
 from shared.bus.headers import TYPE
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.conditions import ADMITTED, QUOTA_RESERVED, find_condition, is_true
-from shared.contracts.messages.admissions import Admission, AdmissionState
+from shared.contracts.messages.admissions import Admission, AdmissionState, Term
 from shared.contracts.messages.base import SCHEMA_VERSION
 from shared.contracts.messages.workloads import WorkloadState
 from shared.telemetry import probes
 from shared.testing.waiting import eventually
-from tests.unit.patcher.stage import Setup, projected
+from tests.unit.patcher.stage import NOON, Setup, projected
 
 
 async def running(setup: Setup) -> WorkloadState:
@@ -70,13 +70,19 @@ async def test_job_stopped_by_another_replica_is_released_by_its_suspended_state
     assert state.uid == job["metadata"]["uid"]
 
 
+@pytest.mark.parametrize("by", ["the same leader", "the next leader, behind it a void one"])
 @pytest.mark.parametrize("is_seen", [True, False], ids=["the stop is seen", "the stop is not seen"])
 async def test_state_releases_no_job_by_a_decision_that_is_not_the_last_one(
-    setup: Setup, is_seen: bool
+    setup: Setup, is_seen: bool, by: str
 ) -> None:
     state = await running(setup)
     setup.server.lags["ADMISSIONS"] = 3600.0  # This replica hears of the next decision too late.
-    await setup.decide(state, "waiting")
+    if by == "the same leader":
+        await setup.decide(state, "waiting")
+    else:
+        await setup.bus.publish(Term(term=2, holder="quota-2", began_at=NOON))
+        await setup.decide(state, "waiting", term=2)
+        await setup.decide(state, "admitted", term=0)
     await stop_as_another_replica(setup)
     job = await setup.job()
     if is_seen:
