@@ -92,7 +92,8 @@ nothing arrives, or only answers are lost. Jobs are created all the while. After
 - a new job starts within a minute of the fault's end; over a whole run, 99 of 100 within 20 s.
 
 `make faults` plays each row as often as `tests/faults/table.py` says (more than 100 faults), `make faults FAULTS=40` a sample, `make faults ONLY='quota is'` those whose
-name matches; `SEED=` draws other moments. The last line is `faults: N of N survived`.
+name matches; `SEED=` draws other moments. The last line is `faults: N of N survived`, of those that were made. What this machine cannot do (a disk that is full needs a mount) is
+told in the line before, with the reason. A run fails if it made fewer than demanded: `FAULTS`, or 100 of the whole table.
 
 The catalogue, with the rows and tests on real parts; where nothing real is practical, the test in memory:
 

@@ -10,6 +10,7 @@ import pytest
 from services.reference.faults import CATALOGUE, FAULTS_PAGE, faults_page
 from tests.faults.books import BILLION, Books
 from tests.faults.table import faults
+from tests.faults.tally import MADE_MIN, Tally
 
 ROOT = Path(__file__).parents[2]
 
@@ -110,7 +111,45 @@ def test_job_is_open_until_it_ended_and_gave_its_quota_back() -> None:
 
 
 def test_whole_run_has_a_hundred_faults() -> None:
-    assert sum(row.times for row in faults()) >= 100
+    assert sum(row.times for row in faults()) >= MADE_MIN
+
+
+def test_fault_that_cannot_be_made_is_told_with_its_reason_and_not_counted_as_survived() -> None:
+    tally = Tally(demanded=2, survived=2, recoveries=[1.0, 3.0])
+    tally.left_out += [("a", "no mount"), ("b", "no library"), ("c", "no mount"), ("a", "no mount")]
+    *_, left_out, last = tally.lines()
+    assert left_out == "not possible here: 4 (no mount: a, c; no library: b)"
+    assert last == "faults: 2 of 2 survived"
+    assert tally.ok
+
+
+RUNS: dict[str, tuple[Tally, bool, list[str]]] = {
+    "fewer were made than demanded": (
+        Tally(demanded=3, survived=2, recoveries=[1.0, 1.0]),
+        False,
+        ["too few: 2 made, 3 demanded", "faults: 2 of 2 survived"],
+    ),
+    "none was made": (
+        Tally(demanded=1), False, ["too few: 0 made, 1 demanded", "faults: 0 of 0 survived"]
+    ),
+    "one of those that were made is not survived": (
+        Tally(demanded=2, survived=1, recoveries=[1.0, 1.0]), False, ["faults: 1 of 2 survived"]
+    ),
+    "recovery takes too long": (
+        Tally(demanded=1, survived=1, recoveries=[21.0]),
+        False,
+        ["recovery takes too long", "faults: 1 of 1 survived"],
+    ),
+    "as many as demanded are survived": (
+        Tally(demanded=1, survived=1, recoveries=[1.0]), True, ["faults: 1 of 1 survived"]
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("tally", "ok", "lines"), RUNS.values(), ids=RUNS)
+def test_run_says_what_it_lacks(tally: Tally, ok: bool, lines: list[str]) -> None:
+    assert tally.ok is ok
+    assert [one for one in tally.lines() if not one.startswith("recovery: ")] == lines
 
 
 def test_catalogue_names_every_number_with_rows_and_tests_that_exist() -> None:
