@@ -3,7 +3,7 @@
 The logs hold `--ended` workloads that have ended, and what lives beside them; the views are as quota
 leaves them, without the ends. Then nats-server starts again, and a quota service after it. The run ends
 with its first admission. The last line is ``restart: <CPU s> of quota, <CPU s> of nats-server; quota
-<MiB>, nats-server <MiB>``.
+<MiB>, nats-server <MiB>``. The status is 1 if a goal is missed; lines before the last name which.
 """
 
 import argparse
@@ -43,6 +43,15 @@ SWEPT: Final = ("WORKLOADS", "ADMISSIONS", "OUTCOMES")
 QUEUES: Final = 50
 POLL_SECONDS: Final = 0.05
 MIB: Final = 1 << 20
+
+QUOTA_CPU_SECONDS_MAX: Final = 30.0
+"""Goal: CPU time of a new leader until it decides, on two cores."""
+
+QUOTA_MIB_MAX: Final = 600.0
+"""Goal: peak memory of quota until then."""
+
+SERVER_MIB_MAX: Final = 1024.0
+"""Goal: peak memory of nats-server since its start."""
 
 
 def _state(number: int, **more: Any) -> WorkloadState:
@@ -159,7 +168,22 @@ def _server_use(pid: int) -> tuple[float, float]:
     return ticks / os.sysconf("SC_CLK_TCK"), int(peak.split()[1]) / 1024
 
 
-async def _measure(ended: int, waiting: int, running: int) -> None:
+def missed(*, quota_seconds: float, quota_mib: float, server_mib: float) -> list[str]:
+    """A sentence for each goal that is missed: CPU seconds of quota, peak MiB of quota and of nats-server."""
+    figures = (
+        ("CPU of quota", quota_seconds, QUOTA_CPU_SECONDS_MAX, "s"),
+        ("memory of quota", quota_mib, QUOTA_MIB_MAX, "MiB"),
+        ("memory of nats-server", server_mib, SERVER_MIB_MAX, "MiB"),
+    )
+    return [
+        f"goal missed: {what} is {figure:.1f} {unit}, at most {most:.0f} {unit}"
+        for what, figure, most, unit in figures
+        if figure > most
+    ]
+
+
+async def _measure(ended: int, waiting: int, running: int) -> int:
+    """Print what a start costs; 1 if a goal is missed, else 0."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
         server = await EmbeddedServer(Path(directory)).start()
         try:
@@ -178,14 +202,18 @@ async def _measure(ended: int, waiting: int, running: int) -> None:
         finally:
             await server.stop()
     print(f"{wall:.1f} s from the start of quota to its first decision")
+    problems = missed(quota_seconds=seconds, quota_mib=mib, server_mib=server_mib)
+    for problem in problems:
+        print(problem)
     print(
         f"restart: {seconds:.1f} s of quota, {server_seconds:.1f} s of nats-server; "
         f"quota {mib:.0f} MiB, nats-server {server_mib:.0f} MiB"
     )
+    return 1 if problems else 0
 
 
 def main() -> int:
-    """Fill a server of its own, start it again, and measure a leader."""
+    """Fill a server of its own, start it again, and measure a leader; 1 if a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--leader", help="Lead at this server: for the child process.")
     parser.add_argument("--scale", type=float, default=1.0, help="Factor for all counts.")
@@ -195,8 +223,7 @@ def main() -> int:
         asyncio.run(_lead(options.leader))
         return 0
     counts = (int(options.scale * count) for count in (ENDED, WAITING, RUNNING))
-    asyncio.run(_measure(*counts))
-    return 0
+    return asyncio.run(_measure(*counts))
 
 
 if __name__ == "__main__":
