@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
+from itertools import chain
 from typing import Any, Literal, TypeVar
 
 from services.console.documents import Document, FlavorRow, Job, QueueRow, ResourceRow, WorkloadRow
@@ -26,6 +27,7 @@ from shared.contracts.messages.workloads import PodSet, WorkloadState
 from shared.contracts.reasons import (
     MISCONFIGURED,
     QUEUE_STOPPED,
+    RESERVED,
     STATUS_WITH_QUOTA,
     workload_status,
 )
@@ -46,7 +48,8 @@ def row_text(
             view.texts.pop((what, ident), None)
             return None
         queue, _ = view.queue(QueueRef(ident.cluster, ident.namespace, found[0].queue))
-        return _shared(view, what, ident, (*found, queue), workload_row)
+        checks = view.replica.unready_checks(ident).items()
+        return _shared(view, what, ident, (*found, queue, *chain(*checks)), workload_row)
     observed, status = view.queue(ident)
     cohort = spec_of(observed.object if observed is not None else None)
     above = view.cohorts(ident.cluster, cohort.get("cohortName") or cohort.get("cohort"))
@@ -106,7 +109,7 @@ def _workload_row(view: View, ident: WorkloadRef) -> WorkloadRow | None:
             "cluster_queue": cluster_queue_of(view, state, admission if holding else None),
             "priority": state.priority,
             "status": status,
-            **_reason(state, admission, status),
+            **_reason(view, state, admission, status),
             "asks": _total_requests(state.pod_sets),
             "spoke": admission.spoke if admission is not None and holding else None,
             "copied": True if ORIGIN in state.labels else None,
@@ -126,16 +129,29 @@ def cluster_queue_of(view: View, state: WorkloadState, admission: Admission | No
     return str(spec_of(observed.object if observed is not None else None).get("clusterQueue") or "")
 
 
-def _reason(state: WorkloadState, admission: Admission | None, status: str) -> dict[str, str]:
+def _reason(
+    view: View, state: WorkloadState, admission: Admission | None, status: str
+) -> dict[str, str]:
     if status == "FINISHED":
         finish = state.finish
         reason = "" if finish is None else ("Succeeded" if finish.success else "Failed")
         return {"reason": reason, "message": "" if finish is None else finish.message}
+    if status == "QUOTARESERVED":
+        return {"reason": RESERVED, "message": _awaited(view, state.ref)}
     if admission is not None:
         return {"reason": admission.reason, "message": admission.message}
     if state.inadmissible:
         return {"reason": MISCONFIGURED, "message": state.inadmissible}
     return {}
+
+
+def _awaited(view: View, ref: WorkloadRef) -> str:
+    """What the admission checks say that a workload with quota waits for; empty: they are not known."""
+    parts = []
+    for check, answer in view.replica.unready_checks(ref).items():
+        text = "no answer yet" if answer is None else answer.message or answer.state
+        parts.append(f"check {check}: {text}")
+    return "; ".join(parts)
 
 
 def admitted_at(state: WorkloadState, admission: Admission | None) -> datetime | None:

@@ -53,7 +53,10 @@ REASONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         ),
     },
     "Why it does not wait": {
-        "Reserved": ("It has quota, and waits for its admission checks.", _CHECKS),
+        "Reserved": (
+            "It has quota, and waits for its admission checks, for example for a spoke or a machine.",
+            "Wait: `sluice explain` tells what the check says. If it stays, ask whoever runs the check.",
+        ),
         "Admitted": ("It may run.", ""),
         "Finished": ("It has ended.", ""),
     },

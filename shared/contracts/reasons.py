@@ -21,6 +21,9 @@ NO_MATCHING_FLAVOR: Final = "NoMatchingFlavor"
 UNSATISFIED_CHECKS: Final = "UnsatisfiedAdmissionChecks"
 """Reason of `Admitted` being false: it has quota, and waits for its admission checks. Kueue's."""
 
+RESERVED: Final = "Reserved"
+"""Not a reason of Kueue's: it has quota, and waits for its admission checks."""
+
 # --- why a workload lost its quota ---
 
 PODS_READY_TIMEOUT: Final = "PodsReadyTimeout"

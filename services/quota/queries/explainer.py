@@ -12,7 +12,7 @@ import structlog
 from pydantic import ValidationError
 
 from services.quota.decider import Decider
-from services.quota.engine.facts import Key
+from services.quota.engine.facts import CheckStateChanged, Key
 from services.quota.engine.model.amounts import show
 from services.quota.engine.model.state import Shard
 from services.quota.engine.views import explanation as engine_answer
@@ -30,7 +30,8 @@ from shared.contracts.messages.explain import (
     Shortage,
 )
 from shared.contracts.messages.workloads import WorkloadState
-from shared.contracts.reasons import MISCONFIGURED, PENDING_EVALUATION
+from shared.contracts.reasons import MISCONFIGURED, PENDING_EVALUATION, RESERVED
+from shared.contracts.refs import WorkloadRef
 
 log = structlog.get_logger(__name__)
 
@@ -173,6 +174,19 @@ class Explainer:
         times = f" (time {last.requeue_count})" if last.requeue_count else ""
         return f"{told.message}. {last.message}{times}"
 
+    def unready_checks(self, ref: WorkloadRef) -> dict[str, CheckStateChanged | None]:
+        """The admission checks that a workload with quota needs and that are not Ready, by name.
+
+        Their last answers to this reservation; None: no answer yet.
+        """
+        shard = self._shard(ref.cluster)
+        workload = shard.workloads.get(ref.path) if shard is not None else None
+        if workload is None:
+            return {}
+        needed = self._decider.engine.required_checks(ref.cluster, ref.path)
+        answers = {name: workload.checks.get(name) for name in needed}
+        return {n: each for n, each in answers.items() if each is None or each.state != "Ready"}
+
     def _awaited_checks(
         self, shard: Shard, state: WorkloadState, told: engine_answer.Explanation
     ) -> dict[str, CheckState]:
@@ -180,7 +194,7 @@ class Explainer:
         latest = self._decider.checks_of(state)
         queue = shard.queues.get(told.cluster_queue)
         wanted = [rule.name for rule in queue.fact.checks] if queue is not None else []
-        if told.reason == "Reserved":
+        if told.reason == RESERVED:
             answers = shard.workloads[told.key].checks
             return {
                 name: latest[name]
@@ -240,7 +254,7 @@ class Explainer:
 
 
 _NO_LIMIT: Final = 1 << 62
-_HOLDING: Final = frozenset({"Reserved", "Admitted"})
+_HOLDING: Final = frozenset({RESERVED, "Admitted"})
 """Reasons of the engine for a workload that has quota."""
 
 

@@ -10,7 +10,11 @@ from typing import Any, Final
 
 from services.quota.decider import Decider
 from services.quota.engine import Policy
-from services.quota.engine.facts import EvictionRequested, WorkloadDrained
+from services.quota.engine.facts import (
+    CheckStateChanged,
+    EvictionRequested,
+    WorkloadDrained,
+)
 from services.quota.engine.views.balances import NodeBalance
 from services.quota.queries.explainer import Explainer
 from services.quota.settings import QuotaSettings
@@ -18,6 +22,7 @@ from services.quota.wire.entries import message_type
 from services.quota.wire.inbound import nanoseconds
 from shared.bus.port import Entry
 from shared.contracts.messages.admissions import HOLDING, Admission, Term
+from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.explain import (
     ExplainAnswer,
     ExplainRequest,
@@ -53,7 +58,7 @@ class ReadReplica:
     # --- in ----------------------------------------------------------------------------------------
 
     def apply(self, stream: str, entry: Entry) -> WorkloadRef | None:
-        """Apply one message of an input; return the workload that it is about, if any.
+        """Apply one message of an input; return the workload that it changes, if any.
 
         Raises `UndecodableError`.
         """
@@ -64,6 +69,8 @@ class ReadReplica:
             self._apply_admission(message)
             return message.ref
         self._decider.apply(message)
+        if isinstance(message, CheckState):
+            return message.ref
         if not isinstance(message, WorkloadState):
             return None
         if message.phase == "gone":
@@ -120,6 +127,10 @@ class ReadReplica:
     def states(self) -> Iterator[WorkloadState]:
         """Every known workload, finished ones included."""
         yield from self._decider.states()
+
+    def unready_checks(self, ref: WorkloadRef) -> dict[str, CheckStateChanged | None]:
+        """The admission checks that a workload with quota still waits for: see the explainer."""
+        return self._explainer.unready_checks(ref)
 
     def positions(self, request: PositionsRequest) -> PositionsAnswer:
         """Who waits, in order."""

@@ -56,7 +56,7 @@ STATUSES: list[Any] = [
         [workload("first", inadmissible="no such class")], "PENDING", "Misconfigured",
         id="it can never be admitted",
     ),
-    pytest.param([WAITS, decided("reserved")], "QUOTARESERVED", "", id="its checks are pending"),
+    pytest.param([WAITS, decided("reserved")], "QUOTARESERVED", "Reserved", id="its checks are pending"),
     pytest.param([RUNS, decided("admitted", reason="Admitted")], "ADMITTED", "Admitted", id="it runs"),
     pytest.param([RUNS, decided("evicted", reason="Preempted")], "EVICTED", "Preempted", id="it is put out"),
     pytest.param([ended("first", after=60.0)], "FINISHED", "Succeeded", id="it is done"),

@@ -12,6 +12,11 @@ from services.console.http import event_stream
 from services.console.http.event_stream import HEARTBEAT_SECONDS, SETTLE_SECONDS, events
 from services.console.query_service import QueryService
 from services.console.status_error import StatusError
+from shared.contracts.controllers import ANSWERED_BY, MACHINES, MULTIKUEUE, CheckService
+from shared.contracts.kube import kinds
+from shared.contracts.messages.admissions import PodSetAssignment
+from shared.contracts.messages.checks import CheckState
+from shared.testing.builders import cluster_queue_spec
 from tests.unit.console.people import People
 from tests.unit.console.stage import Stage, decision, play, status, workload
 
@@ -204,3 +209,51 @@ def test_user_without_rights_is_refused_before_the_first_event() -> None:
             await page.next()
 
     following(scene, authorizer=())
+
+
+def test_page_is_told_what_each_check_says_that_a_workload_with_quota_waits_for() -> None:
+    first = workload("first")
+
+    async def scene(page: Following) -> None:
+        stage = page.stage
+        for check, controller in (("far", MULTIKUEUE), ("builders", MACHINES)):
+            spec = {"controllerName": controller}
+            await stage.say(stage.observed(kinds.ADMISSION_CHECK, check, spec, status=IN_USE))
+        checks = {"admissionChecks": [{"name": "far"}, {"name": "builders"}]}
+        queue = cluster_queue_spec(4, admissionChecksStrategy=checks)
+        await stage.say(stage.observed(kinds.CLUSTER_QUEUE, "cq", queue))
+        assert (await page.next())[0] == "snapshot"
+        given = PodSetAssignment(
+            name="main", count=1, flavors={"cpu": "default"}, usage={"cpu": "1"}
+        )
+        reserved = decision(first, "reserved", 1, checks=["far", "builders"], pod_sets=[given])
+        told = []
+
+        async def next_row() -> None:
+            [row] = (await page.next())[1]["workloads"]
+            told.append((row["reason"], row["message"]))
+
+        await stage.say(reserved)
+        await next_row()
+        for check, state, message, service in ANSWERS:
+            answer = CheckState.answer(
+                reserved, check, state, message, service=service, now=reserved.decided_at
+            )
+            await stage.say(answer)
+            await next_row()
+        assert told == [
+            ("Reserved", "check far: no answer yet; check builders: no answer yet"),
+            ("Reserved", "check far: waits for one of: east; check builders: no answer yet"),
+            ("Reserved", "check far: waits for one of: east; check builders: all hosts are busy"),
+            ("Reserved", "check builders: all hosts are busy"),
+        ]
+
+    following(scene)
+
+
+IN_USE = {"conditions": [{"type": "Active", "status": "True", "reason": "Up", "message": ""}]}
+ANSWERS: list[tuple[str, Any, str, CheckService]] = [
+    ("far", "Pending", "waits for one of: east", ANSWERED_BY[MULTIKUEUE]),
+    ("builders", "Pending", "all hosts are busy", ANSWERED_BY[MACHINES]),
+    ("far", "Ready", "got reservation on east", ANSWERED_BY[MULTIKUEUE]),
+]

@@ -11,7 +11,7 @@ export const REASONS = {
   "Deactivated": ["`spec.active` of its Workload is false.", "Set it to true."],
   "OnHold": ["Its user paused the job.", "Remove the pause, for example `spec.status: PipelineRunPending`."],
   "AdmissionGated": ["The job has admission gates.", "The controllers that set the gates remove them."],
-  "Reserved": ["It has quota, and waits for its admission checks.", "Read the message of the check in `sluice explain`."],
+  "Reserved": ["It has quota, and waits for its admission checks, for example for a spoke or a machine.", "Wait: `sluice explain` tells what the check says. If it stays, ask whoever runs the check."],
   "Admitted": ["It may run.", ""],
   "Finished": ["It has ended.", ""],
   "Preempted": ["Another workload took its quota.", "`sluice who-preempted` names the workload and the rule."],

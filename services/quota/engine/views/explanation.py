@@ -22,6 +22,7 @@ from services.quota.engine.reasons import (
     MISCONFIGURED,
     NO_MATCHING_FLAVOR,
     PENDING_EVALUATION,
+    RESERVED,
     SUSPENDED,
 )
 from services.quota.engine.scheduling.assignment_search import AssignmentSearch
@@ -147,7 +148,7 @@ def _holding(w: Workload) -> Explanation:
         return Explanation(
             key=w.key, reason=w.eviction_reason, message=message, cluster_queue=w.holding_queue
         )
-    reason = "Admitted" if w.admitted else "Reserved"
+    reason = "Admitted" if w.admitted else RESERVED
     message = "The workload is admitted" if w.admitted else "Waits for its admission checks"
     if w.unplanned:
         message = "It runs though nobody admitted it; its quota is counted all the same"

@@ -4,6 +4,8 @@ import { REASONS } from "/reasons.js";
 import { count, inOrder, localQueues, onlyReserved, originals, state } from "/state.js";
 
 const SHOWN_MAX = 100;
+const TITLES = { PENDING: "Waiting", QUOTARESERVED: "Quota reserved", ADMITTED: "Running", EVICTED: "Evicted", FINISHED: "Finished" };
+const TOLD = ["PENDING", "QUOTARESERVED", "EVICTED"]; // Their reasons say what they wait for.
 
 export function namespaces() {
   const names = [...new Set([...state.workloads.values(), ...localQueues()].map((row) => row.namespace))].sort();
@@ -11,15 +13,13 @@ export function namespaces() {
   const rows = names.map((name) => {
     const mine = of(name);
     return element("tr", { "data-namespace": name }, element("th", { scope: "row" }, link(toNamespace(name), name)),
-      number(count(mine, "PENDING")), number(count(mine, "QUOTARESERVED", "ADMITTED")), number(count(mine, "FINISHED")), cell(reasons(mine)));
+      ...Object.keys(TITLES).map((status) => number(count(mine, status))), cell(reasons(mine)));
   });
-  return [element("h2", {}, "Namespaces"), table("Namespaces", ["Namespace", "#Waiting", "#Running", "#Finished", "Why they wait"], rows)];
+  return [element("h2", {}, "Namespaces"), table("Namespaces", ["Namespace", ...Object.values(TITLES).map((title) => `#${title}`), "Why they wait"], rows)];
 }
 
 export function namespace(name) {
   const mine = of(name).sort(inOrder);
-  const waiting = mine.filter((row) => row.status === "PENDING");
-  const rest = mine.filter((row) => row.status !== "PENDING");
   const queues = localQueues().filter((row) => row.namespace === name);
   if (!mine.length && !queues.length) {
     return [element("h2", {}, name), note("No queue and no workload of this namespace is known: there may be no such namespace, or you may not see it.")];
@@ -28,9 +28,14 @@ export function namespace(name) {
     element("div", { class: "title" }, element("h2", {}, name), element("p", { class: "sub" }, "Namespace")),
     section("LocalQueues", queues.length ? table("LocalQueues", ["LocalQueue", "ClusterQueue", "#Waiting", "#Reserved", "#Admitted", "In use"], queues.map(queue))
       : note("No LocalQueue: work in this namespace cannot wait for quota.")),
-    section(`Waiting: ${waiting.length}`, whatToDo(waiting), ...listed(waiting, "Waiting")),
-    section(`Others: ${rest.length}`, ...listed(rest, "Others")),
+    ...Object.entries(TITLES).map(([status, title]) => inStatus(mine.filter((row) => row.status === status), status, title)),
   ];
+}
+
+// Who waits is told also where nobody does.
+function inStatus(rows, status, title) {
+  if (!rows.length && status !== "PENDING") return null;
+  return section(`${title}: ${rows.length}`, TOLD.includes(status) ? whatToDo(rows) : null, ...listed(rows, title));
 }
 
 // For each reason once: what it means, and what its tenant can do.
@@ -48,14 +53,14 @@ const of = (name) => originals().filter((row) => row.namespace === name);
 
 function counted(rows) {
   const counts = new Map();
-  for (const row of rows.filter((each) => each.status === "PENDING")) {
+  for (const row of rows) {
     const reason = row.reason || "PendingEvaluation";
     counts.set(reason, (counts.get(reason) || 0) + 1);
   }
   return [...counts].sort((a, b) => b[1] - a[1]);
 }
 
-const reasons = (rows) => counted(rows).map(([reason, times]) => `${times} ${reason}`).join(", ") || "–";
+const reasons = (rows) => counted(rows.filter((row) => ["PENDING", "QUOTARESERVED"].includes(row.status))).map(([reason, times]) => `${times} ${reason}`).join(", ") || "–";
 
 function queue(row) {
   const used = row.flavors.flatMap((flavor) => flavor.resources.filter((resource) => resource.reserved !== "0")
