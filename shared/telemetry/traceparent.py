@@ -40,6 +40,15 @@ def made_together(one: str, other: str) -> bool:
     return abs(seconds) <= TOGETHER_SECONDS
 
 
+def made_near(value: str | None, at: datetime) -> bool:
+    """Whether a context of `new_traceparent`, or continued from one, was made at about this time.
+
+    False for an invalid context.
+    """
+    ids = parse_traceparent(value)
+    return ids is not None and abs((ids[1] >> _CHANCE_BITS) - at.timestamp()) <= TOGETHER_SECONDS
+
+
 def parse_traceparent(value: str | None) -> tuple[int, int] | None:
     """Trace id and span id; None for an invalid context, which is never an error."""
     parts = (value or "").split("-")

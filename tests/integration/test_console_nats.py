@@ -116,7 +116,7 @@ async def test_deployed_console_reads_what_its_pages_need(place: Place) -> None:
     await classifier.stop()
     olga = User(name="olga")
     found = await place.pages.timeline(olga, WorkloadRef("hub", "team", "job-a"))
-    assert [line.what for line in found.items] == ["webhook", "workload"]
+    assert [line.what for line in found.items] == ["workload", "workload"]
     assert (await place.pages.spokes(olga)).items == []
     assert (await place.pages.machines(olga)).items == []
 

@@ -19,6 +19,7 @@ from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.workloads import JobRef, WorkloadState
 from shared.contracts.refs import WorkloadRef
 from shared.contracts.subjects import subject_pattern
+from shared.telemetry.traceparent import made_near
 
 LINES_MAX: Final = 500
 """Lines that a timeline has at most, the last ones. A workload that is evicted each minute has many."""
@@ -132,11 +133,27 @@ def _visible(message: WorkloadMessage, shows: Callable[[str], bool]) -> Body:
 
 
 def _beginning(states: list[WorkloadState]) -> Iterator[tuple[datetime, str, str]]:
-    """When the object was created. The webhook answered in the same second, and writes no log."""
+    """When the object was created, and whether the webhook held it then, as far as that is known."""
     if states:
         first = states[0]
         owner = "Workload" if first.owner is None else f"{first.owner.kind} {first.owner.name}"
-        yield first.created_at, "webhook", f"{owner} is created; the webhook lets it wait for quota"
+        if _held_by_webhook(first):
+            text = f"{owner} is created; the webhook lets it wait for quota"
+            yield first.created_at, "webhook", text
+        else:
+            yield first.created_at, "workload", f"{owner} is created"
+
+
+def _held_by_webhook(first: WorkloadState) -> bool:
+    """Whether the webhook held the job at its creation: it gave it a trace context then.
+
+    The webhook writes no log. Only jobs of users are held by it: not a Workload without a job, nor a copy,
+    which has the trace context of its original. A job that the webhook did not see is held by the patcher.
+    """
+    is_of_user = first.owner is not None and ORIGIN not in first.labels
+    return (
+        is_of_user and first.phase == "waiting" and made_near(first.traceparent, first.created_at)
+    )
 
 
 def _trace(messages: Iterable[WorkloadMessage]) -> str | None:

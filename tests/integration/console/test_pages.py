@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import Any
 
 from shared.contracts.kube import kinds
@@ -9,6 +10,7 @@ from shared.contracts.kube.names import ORIGIN
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.hosts import HostSlot, Machine, PlatformState
 from shared.contracts.messages.spokes import SpokeCounts, SpokeState
+from shared.telemetry.traceparent import new_traceparent
 from shared.testing.builders import job_owner
 from tests.integration.console.questions import DANA, ROOT
 from tests.integration.console_stage import Place
@@ -23,7 +25,7 @@ def texts(body: dict[str, Any]) -> list[str]:
 
 async def test_timeline_tells_a_workload_from_creation_to_end(place: Place) -> None:
     site, name = place.site, "job-train"
-    trace = f"00-{'ab' * 16}-{'cd' * 8}-01"
+    trace = new_traceparent(Random(1), NOON - timedelta(seconds=9))
     more: dict[str, Any] = {"owner": job_owner("train"), "priority": 7, "traceparent": trace}
     await site.workload(name, cpu="2", age=10, **more)
     path = TIMELINE.format(name)
@@ -38,10 +40,46 @@ async def test_timeline_tells_a_workload_from_creation_to_end(place: Place) -> N
     first = ended.body["items"][0]
     assert first["text"] == "Job train is created; the webhook lets it wait for quota"
     assert first["at"] == (NOON - timedelta(seconds=10)).isoformat().replace("+00:00", "Z")
-    assert ended.body["traceId"] == "ab" * 16
-    assert ended.body["traceUrl"] == f"https://traces.example/{'ab' * 16}"
+    trace_id = trace.split("-")[1]
+    assert ended.body["traceId"] == trace_id
+    assert ended.body["traceUrl"] == f"https://traces.example/{trace_id}"
     assert ended.body["jobUrl"] == "https://jobs.example/team/job/train"
     assert (await place.ask(TIMELINE.format("none"), DANA)).code == 404
+
+
+HELD = "Job x is created; the webhook lets it wait for quota"
+OF_WEBHOOK = new_traceparent(Random(1), NOON)
+CREATED: dict[str, tuple[str, dict[str, Any]]] = {
+    "a job with the webhook's trace context of that time": (HELD, {"traceparent": OF_WEBHOOK}),
+    "a job without one: the patcher held it, or nobody": ("Job x is created", {}),
+    "a job with the context of an older job, from which it was copied": (
+        "Job x is created",
+        {"traceparent": new_traceparent(Random(1), NOON - timedelta(hours=1))},
+    ),
+    "a job with a context that is none": ("Job x is created", {"traceparent": "yes"}),
+    "a job that ran already when it was seen": (
+        "Job x is created",
+        {"traceparent": OF_WEBHOOK, "phase": "running"},
+    ),
+    "a copy, which has the context of its original": (
+        "Job x is created",
+        {"traceparent": OF_WEBHOOK, "labels": {ORIGIN: "multikueue"}},
+    ),
+    "a Workload without a job": (
+        "Workload is created",
+        {"traceparent": OF_WEBHOOK, "owner": None},
+    ),
+}
+
+
+async def test_timeline_says_of_the_webhook_only_what_something_shows(place: Place) -> None:
+    told: dict[str, str] = {}
+    for number, (case, (_, more)) in enumerate(CREATED.items()):
+        await place.site.workload(f"x-{number}", **{"owner": job_owner("x"), **more})
+        path = TIMELINE.format(f"x-{number}")
+        answer = await place.until(path, 200, lambda body: bool(body["items"]), token=DANA)
+        told[case] = texts(answer.body)[0]
+    assert told == {case: text for case, (text, _) in CREATED.items()}
 
 
 async def test_timeline_tells_which_spokes_are_asked_and_which_one_wins(place: Place) -> None:
@@ -86,7 +124,7 @@ async def test_timeline_tells_how_the_copies_on_spokes_fare(place: Place) -> Non
 
     asks = "waits in LocalQueue main, priority 0, asks 1 x 1 cpu"
     expected = [
-        "Workload is created; the webhook lets it wait for quota",
+        "Workload is created",
         asks,
         f"copy on spoke east: {asks}",
         f"copy on spoke west: {asks}",
