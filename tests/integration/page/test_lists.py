@@ -1,5 +1,6 @@
 """Lists of workloads: each status apart, and what is to be done about it."""
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -76,3 +77,78 @@ async def test_namespace_tells_what_a_workload_with_quota_waits_for_and_what_to_
     await says(page, "[data-key='hub/team/away']", "check far: The workload waits for one of: east")
     await says(page, "[data-at='Reserved']", "Reserved: It has quota, and waits for its")
     await says(page, "[data-at='Reserved']", "If it stays, ask whoever runs the check.")
+
+
+MANY = 210
+LEFT: list[tuple[str, list[tuple[str, str]]]] = [
+    (
+        "/clusterqueues/hub/cq",
+        [
+            ("The first 200 of 213", "/workloads?clusterQueue=cq&status=PENDING"),
+            ("The first 200 of 211", "/workloads?clusterQueue=cq&status=HOLDING"),
+        ],
+    ),
+    (
+        "/localqueues/hub/team/main",
+        [
+            ("The first 200 of 212", "/workloads?namespace=team&queue=main&status=PENDING"),
+            ("The first 200 of 211", "/workloads?namespace=team&queue=main&status=HOLDING"),
+        ],
+    ),
+    (
+        "/namespaces/team",
+        [
+            ("The first 100 of 212", "/workloads?namespace=team&status=PENDING"),
+            ("The first 100 of 211", "/workloads?namespace=team&status=ADMITTED"),
+        ],
+    ),
+    ("/spokes/hub/east", [("The first 200 of 210", "/workloads?spoke=east")]),
+]
+"""Address of a page, and what it says of each list that ends: how many there are, and where."""
+
+TOLD = (
+    "[...document.querySelectorAll('#view p.empty a')]"
+    ".map((each) => [each.parentElement.innerText.split(':')[0], each.getAttribute('href')])"
+)
+
+
+async def many(page: Page) -> None:
+    """So many more workloads wait in `team`, and as many run on spoke `east`, as far as the page knows."""
+    row = {
+        "cluster": "hub", "namespace": "team", "queue": "main", "clusterQueue": "cq", "priority": 0,
+        "reason": "", "message": "", "asks": {}, "createdAt": "2026-01-01T12:00:00Z",
+    }  # fmt: skip
+    rows = [
+        *({**row, "name": f"waits-{at}", "status": "PENDING"} for at in range(MANY)),
+        *(
+            {**row, "name": f"far-{at}", "status": "ADMITTED", "spoke": "east"}
+            for at in range(MANY)
+        ),
+    ]
+    await page.value(
+        "import('/state.js').then(({apply}) => "
+        f"apply('change', {{queues: [], workloads: {json.dumps(rows)}}}))"
+    )
+
+
+async def test_list_that_ends_links_to_all_of_it(page: Page) -> None:
+    await sign_in(page, "token-of-root")
+    await page.until(f"{NAMES}.length === 4")
+    await many(page)
+    for path, told in LEFT:
+        await go(page, path)
+        await page.until(
+            f"JSON.stringify({TOLD}) === {json.dumps(json.dumps([*map(list, told)], separators=(',', ':')))}"
+        )
+        for text, href in told:
+            await go(page, href)
+            await says(page, "#count", f"{text.split()[-1]} of ")
+
+
+async def test_list_that_is_whole_links_nowhere(page: Page) -> None:
+    await sign_in(page, "token-of-root")
+    await page.until(f"{NAMES}.length === 4")
+    for path, _ in LEFT[:-1]:
+        await go(page, path)
+        await says(page, "#view", "Waiting: ")
+        assert await page.value(TOLD) == []

@@ -36,7 +36,7 @@ export const link = (to, text, attributes = {}) => element("a", { href: to, ...a
 
 export const titleOf = (row) => (row.job ? row.job.name : row.name);
 
-export const words = (status) => ({ QUOTARESERVED: "quota reserved" })[status] || status.toLowerCase();
+export const words = (status) => ({ QUOTARESERVED: "quota reserved", HOLDING: "holding quota" })[status] || status.toLowerCase();
 
 export function age(from, to = Date.now()) {
   const seconds = Math.max(0, Math.round((to - Date.parse(from)) / 1000));
@@ -85,6 +85,10 @@ export function table(label, names, rows) {
     element("table", { role: "table", class: "cards" }, element("thead", { role: "rowgroup" }, element("tr", { role: "row" }, heads(names))),
       element("tbody", { role: "rowgroup" }, [rows].flat(Infinity).filter(Boolean).map((row) => labelled(row, names)))));
 }
+
+// What a list leaves out of its rows, and where all of them are. `filters`: those of the list of workloads.
+export const shortened = (rows, most, filters) => (rows.length > most ? element("p", { class: "empty" }, `The first ${most} of ${rows.length}: `,
+  link(`/workloads?${new URLSearchParams(filters)}`, "see all of them"), ".") : null);
 
 // Kueue's messages begin with what everybody knows who looks at a queue.
 export const plainly = (message) => (message || "").replace(/^couldn't assign flavors to pod set \S+: /, "");

@@ -52,6 +52,11 @@ export const severalClusters = () => new Set([...state.queues.values()].map((row
 // The cluster is named where there are several; who has one knows which it is.
 export const inCluster = (row) => (severalClusters() ? ` · cluster ${row.cluster}` : "");
 
+// The same as filters of the list of workloads.
+export const filteredBy = ({ cluster, ...others }) => (severalClusters() ? { cluster, ...others } : others);
+
+export const holds = (row) => !["PENDING", "FINISHED"].includes(row.status);
+
 const RANK = { PENDING: 0, EVICTED: 1, QUOTARESERVED: 2, ADMITTED: 3, FINISHED: 4 };
 
 export const inOrder = (a, b) => RANK[a.status] - RANK[b.status] || b.priority - a.priority

@@ -1,5 +1,5 @@
 // Mine: by namespace, what waits and why, in the words of its reason.
-import { element, key, link, note, number, plainly, cell, section, since, status, table, titleOf, toNamespace, toQueue, toWorkload } from "/dom.js";
+import { element, key, link, note, number, plainly, cell, section, shortened, since, status, table, titleOf, toNamespace, toQueue, toWorkload } from "/dom.js";
 import { REASONS } from "/reasons.js";
 import { count, inOrder, localQueues, onlyReserved, originals, state } from "/state.js";
 
@@ -28,14 +28,14 @@ export function namespace(name) {
     element("div", { class: "title" }, element("h2", {}, name), element("p", { class: "sub" }, "Namespace")),
     section("LocalQueues", queues.length ? table("LocalQueues", ["LocalQueue", "ClusterQueue", "#Waiting", "#Reserved", "#Admitted", "In use"], queues.map(queue))
       : note("No LocalQueue: work in this namespace cannot wait for quota.")),
-    ...Object.entries(TITLES).map(([status, title]) => inStatus(mine.filter((row) => row.status === status), status, title)),
+    ...Object.entries(TITLES).map(([status, title]) => inStatus(name, mine.filter((row) => row.status === status), status, title)),
   ];
 }
 
 // Who waits is told also where nobody does.
-function inStatus(rows, status, title) {
+function inStatus(namespace, rows, status, title) {
   if (!rows.length && status !== "PENDING") return null;
-  return section(`${title}: ${rows.length}`, TOLD.includes(status) ? whatToDo(rows) : null, ...listed(rows, title));
+  return section(`${title}: ${rows.length}`, TOLD.includes(status) ? whatToDo(rows) : null, listed(rows, title), shortened(rows, SHOWN_MAX, { namespace, status }));
 }
 
 // For each reason once: what it means, and what its tenant can do.
@@ -72,9 +72,9 @@ function queue(row) {
 }
 
 function listed(rows, label) {
-  if (!rows.length) return [note("None.")];
+  if (!rows.length) return note("None.");
   const shown = rows.slice(0, SHOWN_MAX).map((row) => element("tr", { "data-key": key(row) },
     element("th", { scope: "row" }, link(toWorkload(row), titleOf(row), { class: "name" })), cell(status(row.status)),
     element("td", { class: "why" }, plainly(row.message) || row.reason || ""), element("td", { class: "number" }, since(row.createdAt))));
-  return [table(label, ["Workload", "Status", "Why", "#Age"], shown), ...(rows.length > SHOWN_MAX ? [note(`The first ${SHOWN_MAX} of ${rows.length}.`)] : [])];
+  return table(label, ["Workload", "Status", "Why", "#Age"], shown);
 }

@@ -1,7 +1,7 @@
 // Spokes, and the build machines of each platform.
-import { asking, cell, element, key, link, note, number, section, since, status, table, titleOf, toMachines, toSpoke, toWorkload } from "/dom.js";
+import { asking, cell, element, key, link, note, number, section, shortened, since, status, table, titleOf, toMachines, toSpoke, toWorkload } from "/dom.js";
 import { asked, doubt } from "/asked.js";
-import { inCluster, inOrder, state } from "/state.js";
+import { filteredBy, inCluster, inOrder, state } from "/state.js";
 
 const SHOWN_MAX = 200;
 const SPOKES = "How the spokes fare";
@@ -36,7 +36,7 @@ export function spoke(cluster, name) {
     known ? table("Orders", ["Spoke", "State", "#Offered", "#Chosen", "#Withdrawing", "#Latency", "#Failures", "Free quota"], [spokeLine(known)]) : null,
     section(`Runs here: ${rows.length}`, rows.length ? table("Workloads", ["Workload", "Status", "#Age"], rows.slice(0, SHOWN_MAX).map((row) =>
       element("tr", { "data-key": key(row) }, element("th", { scope: "row" }, link(toWorkload(row), `${row.namespace}/${titleOf(row)}`)),
-        cell(status(row.status)), element("td", { class: "number" }, since(row.createdAt))))) : note("None.")),
+        cell(status(row.status)), element("td", { class: "number" }, since(row.createdAt))))) : note("None."), shortened(rows, SHOWN_MAX, filteredBy({ cluster, spoke: name }))),
   ];
 }
 

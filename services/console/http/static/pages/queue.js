@@ -1,6 +1,6 @@
 // A ClusterQueue or a LocalQueue: its quota, who waits in it in order, and who runs.
-import { age, amount, asking, cell, element, inactive, key, link, note, number, plainly, problem, section, since, status, table, titleOf, toCohort, toFlavor, toQueue, toWorkload } from "/dom.js";
-import { inCluster, inOrder, localQueues, onlyReserved, state } from "/state.js";
+import { age, amount, asking, cell, element, inactive, key, link, note, number, plainly, problem, section, shortened, since, status, table, titleOf, toCohort, toFlavor, toQueue, toWorkload } from "/dom.js";
+import { filteredBy, holds, inCluster, inOrder, localQueues, onlyReserved, state } from "/state.js";
 import { asked, doubt } from "/asked.js";
 import { balances, bar, flows, legend, placesOf, treeOf } from "/balance.js";
 import { choice, spanOf } from "/chart.js";
@@ -14,16 +14,17 @@ const VISIBILITY = "/apis/visibility.kueue.x-k8s.io/v1beta2";
 
 export function clusterQueue(query, cluster, name) {
   return queuePage(query, { cluster, name }, `${VISIBILITY}/clusterqueues/${encodeURIComponent(name)}`, (row) =>
-    row.cluster === cluster && row.clusterQueue === name, "positionInClusterQueue");
+    row.cluster === cluster && row.clusterQueue === name, "positionInClusterQueue", { cluster, clusterQueue: name });
 }
 
 export function localQueue(query, cluster, namespace, name) {
   return queuePage(query, { cluster, namespace, name },
     `${VISIBILITY}/namespaces/${encodeURIComponent(namespace)}/localqueues/${encodeURIComponent(name)}`,
-    (row) => row.cluster === cluster && row.namespace === namespace && row.queue === name, "positionInLocalQueue");
+    (row) => row.cluster === cluster && row.namespace === namespace && row.queue === name, "positionInLocalQueue", { cluster, namespace, queue: name });
 }
 
-function queuePage(query, ident, path, isMine, position) {
+// `filters`: those of the list of workloads that show what `isMine` is true of.
+function queuePage(query, ident, path, isMine, position, filters) {
   const row = state.queues.get(key(ident));
   const known = balances();
   if (!row) return [element("h2", {}, ident.name), note("There is no such queue, or you may not see it.")];
@@ -32,16 +33,17 @@ function queuePage(query, ident, path, isMine, position) {
   const mine = [...state.workloads.values()].filter(isMine);
   const waiting = mine.filter((each) => each.status === "PENDING").sort(byPosition(positions));
   const starts = waiting.length && (row.clusterQueue || !row.namespace) ? foreseen(ident.cluster, row.namespace ? row.clusterQueue : row.name) : null;
-  const holding = mine.filter((each) => !["PENDING", "FINISHED"].includes(each.status)).sort(inOrder);
+  const holding = mine.filter(holds).sort(inOrder);
+  const rest = (rows, of) => shortened(rows, SHOWN_MAX, filteredBy({ ...filters, status: of }));
   return [
     heading(row),
     row.active === false ? problem(`Inactive. ${inactive(row)}`) : null,
     // What is below comes with what is above it: else it would move while it is read.
     ...(!known.ready ? [asking()] : [row.namespace ? null : known.doubt, quota(row, known), row.namespace ? null : entrances(row)]),
     ...(!known.ready ? [] : waiting.length && !(order.answer || order.problem) ? [section(`Waiting: ${waiting.length}`, asking())] : [
-      section(`Waiting: ${waiting.length}`, doubt("The order", order), starts?.doubt, listed(waiting, "Waiting", starts, positions),
+      section(`Waiting: ${waiting.length}`, doubt("The order", order), starts?.doubt, listed(waiting, "Waiting", starts, positions), rest(waiting, "PENDING"),
         starts?.because ? note(`Expected starts are not known: ${starts.because}.`) : null),
-      section(`Holding quota: ${holding.length}`, listed(holding, "Holding quota", null)),
+      section(`Holding quota: ${holding.length}`, listed(holding, "Holding quota", null), rest(holding, "HOLDING")),
       row.namespace ? null : section("Quota in use over time", choice(toQueue(row), spanOf(query)), ...used(row, spanOf(query))),
       row.namespace ? null : configuration(row),
     ]),
@@ -94,7 +96,7 @@ function listed(rows, label, starts, positions) {
     cell(status(row.status)), element("td", { class: "why" }, row.reason || "", element("span", { class: "sub" }, plainly(row.message))),
     number(row.priority), element("td", { class: "number" }, since(row.createdAt)),
     starts ? start(row, starts.of.get(key(row))) : null));
-  return [table(label, heads, shown), rows.length > SHOWN_MAX ? note(`The first ${SHOWN_MAX} of ${rows.length}.`) : null].filter(Boolean);
+  return table(label, heads, shown);
 }
 
 // One forecast for the whole queue, by the console: it is asked again as seldom as it is played anew.

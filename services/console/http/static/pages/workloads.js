@@ -1,11 +1,11 @@
 // All workloads: filters are in the address, and only the rows in sight are drawn.
 import { cell, element, heads, key, link, note, number, plainly, requests, since, status, titleOf, toQueue, toWorkload, words } from "/dom.js";
-import { inOrder, originals, severalClusters, state } from "/state.js";
+import { holds, inOrder, originals, severalClusters, state } from "/state.js";
 import { STUCK } from "/reasons.js";
 
 const ROW_PX = 60;
 const BEYOND = 12; // Rows drawn above and below those in sight.
-const STATUSES = ["PENDING", "QUOTARESERVED", "ADMITTED", "EVICTED", "FINISHED"];
+const STATUSES = ["PENDING", "QUOTARESERVED", "ADMITTED", "EVICTED", "FINISHED", "HOLDING"];
 const HEADS = ["Workload", "Queue", "Status", "Why", "Asks", "#Priority", "#Age"];
 
 const place = { search: "", top: 0, height: 900, first: 0 };
@@ -26,14 +26,17 @@ function matched(query) {
   return chosen.rows;
 }
 
-// Who asks for the queue of a spoke asks for copies.
-const among = (query) => (query.get("clusterQueue") ? [...state.workloads.values()] : originals());
+const FIELDS = ["cluster", "namespace", "clusterQueue", "queue", "spoke"]; // Filters by the field of this name.
+
+// Who asks for a cluster or the queue of a spoke asks for copies.
+const among = (query) => (["cluster", "clusterQueue", "queue"].some((name) => query.get(name)) ? [...state.workloads.values()] : originals());
 
 function matching(query) {
   const search = (query.get("search") || "").trim().toLowerCase();
-  const [namespace, queue, wanted, stuck] = ["namespace", "clusterQueue", "status", "stuck"].map((name) => query.get(name));
-  return (row) => (!namespace || row.namespace === namespace) && (!queue || row.clusterQueue === queue)
-    && (!wanted || row.status === wanted) && (!stuck || STUCK.has(row.reason)) && (!search || haystack(row).includes(search));
+  const fields = FIELDS.map((name) => [name, query.get(name)]).filter(([, value]) => value);
+  const [wanted, stuck] = ["status", "stuck"].map((name) => query.get(name));
+  return (row) => fields.every(([name, value]) => row[name] === value) && (!wanted || (wanted === "HOLDING" ? holds(row) : row.status === wanted))
+    && (!stuck || STUCK.has(row.reason)) && (!search || haystack(row).includes(search));
 }
 
 function haystack(row) {
@@ -50,11 +53,14 @@ function filters(query, shown) {
   const choice = (name, title, values, worded = (value) => value) => element("label", {}, title,
     element("select", { name, id: `filter-${name}` }, element("option", { value: "" }, "all"),
       withAsked(values, query.get(name)).map((value) => element("option", { value, selected: query.get(name) === value ? "" : null }, worded(value)))));
+  // Where there is nothing to choose it takes no room.
+  const choiceOf = (name, title, least = 2) => (namesOf(name).length >= least || query.get(name) ? choice(name, title, namesOf(name)) : null);
   const left = state.omitted ? `, ${state.omitted} older ones left out` : "";
   const form = element("form", { class: "filters", role: "search", id: "filters", "aria-label": "Workloads" },
     element("label", {}, "Search", element("input", { id: "search", name: "search", type: "search", placeholder: "name, job, reason",
       autocomplete: "off", value: query.get("search") })),
-    choice("namespace", "Namespace", namesOf("namespace")), choice("clusterQueue", "ClusterQueue", namesOf("clusterQueue")),
+    choiceOf("cluster", "Cluster"), choice("namespace", "Namespace", namesOf("namespace")), choice("clusterQueue", "ClusterQueue", namesOf("clusterQueue")),
+    choiceOf("queue", "LocalQueue"), choiceOf("spoke", "Spoke", 1),
     choice("status", "Status", STATUSES, words),
     element("label", { class: "check" }, element("input", { type: "checkbox", name: "stuck", id: "filter-stuck", value: "1",
       checked: query.get("stuck") ? "" : null }), " only what will not start by itself"),
