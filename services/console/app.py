@@ -165,7 +165,8 @@ def _kube(parts: Parts, settings: ConsoleSettings) -> HttpKube | None:
     """The API server that says who may what; None: nobody is asked."""
     if settings.console_authorization != "kubernetes":
         log.warning(
-            "no authorisation: everybody on this machine sees everything (console_authorization is none)"
+            "no authorisation: everybody on this machine sees everything",
+            console_authorization=settings.console_authorization,
         )
         return None
     kube = HttpKube.for_service(settings.kubeconfig, settings.kube_context)

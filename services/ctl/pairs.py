@@ -347,7 +347,11 @@ class Pairs:
         try:
             await self._bus.publish(state)
         except BusError as error:
-            log.warning("said again at the next look", spoke=spoke, error=str(error))
+            log.warning(
+                "cannot publish the state of a pair; trying again at the next look",
+                spoke=spoke,
+                error=str(error),
+            )
         else:
             self._published[spoke] = problem
 
@@ -377,7 +381,7 @@ def program(overrides: Overrides = NO_OVERRIDES) -> ServiceProgram:
     def build(parts: Parts) -> Pairs:
         supervisor = Supervisor(
             logs=None,
-            say=lambda text: log.warning("pairs", said=text),
+            say=lambda text: log.warning("the supervisor of pairs reports", said=text),
             echo=lambda _, line: print_line(line),
         )
         return Pairs(

@@ -190,5 +190,9 @@ class WindowChecks:
         sequence = await publish_fenced(self._bus, state, known=known)
         self._answers[state.ref, check] = (state, sequence)
         log.info(
-            "check", workload=state.name, check=check, state=answer.state, message=answer.message
+            "an admission check has another state",
+            workload=state.name,
+            check=check,
+            state=answer.state,
+            message=answer.message,
         )

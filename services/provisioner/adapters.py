@@ -85,7 +85,7 @@ def build_adapters(
             on_refused=metrics.key_refused,
         )
         port = await server.start()
-        log.info("one-time password service", port=port, url=settings.otp_url)
+        log.info("the service of one-time passwords listens", port=port, url=settings.otp_url)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(_renew_certificate(folder, tls, now))

@@ -215,7 +215,9 @@ class ControllerSet:
             try:
                 await self._sweep_account(account, provider, machines)
             except ProviderError as error:
-                log.warning("provider could not be swept", provider=account, error=str(error))
+                log.warning(
+                    "cannot list the machines of a provider", provider=account, error=str(error)
+                )
 
     async def _sweep_account(
         self,
@@ -237,7 +239,7 @@ class ControllerSet:
             records={name: machine for name, (_, machine) in recorded.items()},
         )
         for name in found.vanished:
-            log.warning("machine vanished", provider=account, machine=name)
+            log.warning("a machine vanished", provider=account, machine=name)
             self._dependencies.metrics.swept("vanished")
             self._report_machine(recorded[name][0], name, MachineGone())
         for name in found.orphans:

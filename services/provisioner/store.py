@@ -289,7 +289,7 @@ class Store:
                 data, available=self._providers, rules=self._rules, last_good=self.config
             )
             for what, error in self.config.errors.items():
-                log.warning("host configuration", what=what, error=error)
+                log.warning("a part of the host configuration is refused", what=what, error=error)
         self.mark_all_dirty()
 
     # --- what this term published ---

@@ -95,17 +95,17 @@ class Telemetry:
             match event:
                 case MachineOrdered(machine=machine):
                     log.info(
-                        "machine ordered",
+                        "a machine was ordered",
                         platform=platform,
                         machine=machine.name,
                         task_run=machine.task_run,
                     )
                 case MachineEnding(name=name, reason=reason):
-                    log.info("machine ends", platform=platform, machine=name, because=reason)
+                    log.info("a machine ends", platform=platform, machine=name, because=reason)
                     if reason == EXPIRED:
                         self.metrics.swept("old")
                 case SlotReleased(uid=uid, host=host):
-                    log.info("slot released", platform=platform, host=host, uid=uid)
+                    log.info("a slot of a host was released", platform=platform, host=host, uid=uid)
 
     def round_ended(
         self,

@@ -72,7 +72,11 @@ def program(overrides: Overrides = NO_OVERRIDES) -> Program:
 
     def build(parts: Parts) -> QuotaService:
         for warning in configuration.warnings():
-            log.warning("Kueue's Configuration", file=str(settings.configuration), warning=warning)
+            log.warning(
+                "a setting of Kueue's Configuration has no effect as written",
+                file=str(settings.configuration),
+                warning=warning,
+            )
         service = assemble(
             settings=settings,
             bus=parts.bus,

@@ -100,7 +100,12 @@ class LogRoom:
             self._refused = False
         if bool(why) != self._stopped:
             self._stopped = bool(why)
-            log.error("room in the logs", problem=why, room=not why)
+            log.error(
+                "the logs have no room for decisions"
+                if why
+                else "the logs have room for decisions again",
+                problem=why,
+            )
             probes.ADMISSION_STOPPED.fired += bool(why)
             self._on_change()
         elif goes_on:

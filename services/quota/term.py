@@ -201,7 +201,7 @@ class Term:
         for one in void:
             self._repair(one)
         self._note_stopped()
-        log.info("leading", term=self._term, sequence=self._last_sent)
+        log.info("this replica leads and decides", term=self._term, sequence=self._last_sent)
 
     def _of_newer_release(self) -> list[VoidEntry]:
         """The last decisions that a newer release wrote, before this one leads again.
@@ -297,7 +297,8 @@ class Term:
         """Look whether the auditor stops admission, and say why nobody is admitted."""
         problem = self._auditor.problem()
         if bool(problem) != bool(self._halted):
-            log.error("audit", admitting=not problem, problem=problem or self._halted)
+            why = problem or self._halted
+            log.error("admission is stopped" if problem else "admission goes on", problem=why)
         self._halted = problem
         HALTED.set(bool(problem))
         stopped = (
@@ -322,7 +323,7 @@ class Term:
             AUDITS.labels(result="contradiction" if new else "ok").inc()
             self._note_stopped()
         for one in (new or ())[:PROBLEMS_MAX]:
-            log.error("audit", problem=one.text)
+            log.error("the auditor found a contradiction", problem=one.text)
         if new and any(one.source == "engine" for one in new) and self._may_begin_anew():
             raise ContradictionError(new[0].text)
 

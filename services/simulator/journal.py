@@ -51,7 +51,12 @@ class Journal:
         objects, version = self._read()
         if version:
             self._restore(objects, version)
-            log.info("restored", path=str(self._path), objects=len(objects), version=version)
+            log.info(
+                "the simulator restored its objects",
+                path=str(self._path),
+                objects=len(objects),
+                version=version,
+            )
         self._rewrite()
         self._api.store.subscribe(None, self._write)
         return version
@@ -96,7 +101,11 @@ class Journal:
             if resource in served:
                 found.append((served[resource], obj))
             else:
-                log.warning("not restored", resource=resource, name=name)
+                log.warning(
+                    "an object of a kind that is not served is not restored",
+                    resource=resource,
+                    name=name,
+                )
         self._api.store.restore(found, version)
 
     def _rewrite(self) -> None:

@@ -125,7 +125,7 @@ class Term:
         self._record = record
         self._traces = OpenTraces(delivered=record.ended)
         self._batches_delivered = record.batches
-        log.info("tracing", since=record.since, ended=record.ended)
+        log.info("this replica leads and exports traces", since=record.since, ended=record.ended)
 
     # --- reading ---
 

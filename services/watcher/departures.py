@@ -416,7 +416,7 @@ class Departures:
             log.warning("pods cannot be listed: quota is given back with the job", error=str(error))
             self._allowed, pods = False, []
         except KubeError as error:
-            log.info("pods not listed", namespace=namespace, error=str(error))
+            log.info("cannot list the pods now", namespace=namespace, error=str(error))
             return False
         return self._settle(namespace, running_pods(pods))
 

@@ -186,7 +186,12 @@ class ObservedPublisher:
             message = shortened(message, NOTE, None)
             self._short.add(subject)
             if not was_short:
-                log.warning("object_shortened", subject=subject, bytes=size, reason=NOTE)
+                log.warning(
+                    "an object is published without its body",
+                    subject=subject,
+                    bytes=size,
+                    reason=NOTE,
+                )
             size = len(message.encode())
         self._shares.record(subject, size)
         return message
@@ -234,7 +239,10 @@ class ObservedPublisher:
         if sequence <= self._fence(message):
             # A message that nobody can read has come behind this state, which the server has had before.
             probes.RESTATED.fired += 1
-            log.warning("saying again what cannot be read any more", subject=message.subject)
+            log.warning(
+                "publishing an object again, because a message came behind it",
+                subject=message.subject,
+            )
             return _Restated.model_construct(**message.__dict__)
         if message.deleted:
             self._sequences.pop(message.subject, None)
@@ -247,7 +255,7 @@ class ObservedPublisher:
         """Store the whole message; return a truncated one that refers to it."""
         subject = message.subject
         if message.object is None or TRUNCATED in annotations_of(message.object):
-            log.error("object_cannot_be_said", subject=subject, error=str(error))
+            log.error("an object cannot be published", subject=subject, error=str(error))
             return None
         data = message.encode()
         try:
@@ -256,9 +264,14 @@ class ObservedPublisher:
             return self._retried(message, failure)
         except (BusError, ValueError) as failure:
             # The bucket is full or missing: publish the truncated message alone.
-            log.warning("object_shortened", subject=subject, bytes=len(data), error=str(failure))
+            log.warning(
+                "an object is published without its body",
+                subject=subject,
+                bytes=len(data),
+                error=str(failure),
+            )
             return truncated(message, size=len(data), ref=None)
-        log.info("object_in_store", subject=subject, bytes=len(data))
+        log.info("a large body went to the object store", subject=subject, bytes=len(data))
         return truncated(message, size=len(data), ref=ref)
 
     async def _replace_body(self, message: Observed) -> None:
@@ -275,7 +288,11 @@ class ObservedPublisher:
         try:
             await self._bus.drop_body(ref)
         except BusError as error:  # The next term finds and deletes it.
-            log.info("body_left_behind", subject=subject, error=str(error))
+            log.info(
+                "a body that nobody needs stays in the object store for now",
+                subject=subject,
+                error=str(error),
+            )
 
     async def _reconciled(self, message: Observed) -> Observed | None:
         """The fence failed: return `message` if the last one of its subject is older, else None."""
@@ -294,7 +311,11 @@ class ObservedPublisher:
         if theirs is not None and _is_newer(theirs, message):
             # The fence does not change: the next message may be older than theirs, too.
             probes.NEWER_PUBLISHED.fired += 1
-            log.info("already_said", subject=subject, version=theirs.resource_version)
+            log.info(
+                "the log has a newer state of an object already",
+                subject=subject,
+                version=theirs.resource_version,
+            )
             if entry.body_ref != message.object_ref:
                 await self._drop_body(subject, message.object_ref)
             return None
@@ -302,7 +323,11 @@ class ObservedPublisher:
         return message
 
     def _retried(self, message: Observed, error: BusError) -> Observed:
-        log.warning("bus_refused", subject=message.subject, error=str(error))
+        log.warning(
+            "the bus does not take a message; trying again",
+            subject=message.subject,
+            error=str(error),
+        )
         self._paused = True
         return message
 

@@ -209,7 +209,7 @@ class Term:
         try:
             served = await self._kube.served()
         except KubeError as error:
-            log.warning("discovery_failed", error=str(error))
+            log.warning("cannot ask which kinds the cluster serves", error=str(error))
             return
         self._served |= {
             kind for kind in self._looked_for if (kind.group, kind.version, kind.plural) in served
@@ -250,7 +250,7 @@ class Term:
             self._integration_kinds[resource] = _IntegrationKind(
                 kind=kind, scopes=scopes, tasks=tasks
             )
-            log.info("kind_brought", kind=str(found[0]))
+            log.info("watching the kind of an Integration", kind=str(found[0]))
 
     async def _await_integration_kinds(self) -> None:
         try:
@@ -260,7 +260,7 @@ class Term:
                         await one.settled.wait()
         except TimeoutError:
             log.warning(
-                "brought_kinds_not_listed",
+                "kinds of Integrations are not listed yet; going on without them",
                 kinds=[each.kind.plural for each in self._integration_kinds.values()],
             )
 
@@ -304,7 +304,7 @@ class Term:
             self._bus, {ObservedHeader: on_state}, filters=filters, on_unreadable=on_unreadable
         )
         self._publisher.add_published(sequences, bodies, sizes)
-        log.info("view_read", objects=len(self._published))
+        log.info("the watcher has read what is published", objects=len(self._published))
         return list(bodies.values())
 
     async def _keep_ending_stale(self) -> None:
@@ -330,7 +330,7 @@ class Term:
                 self._bus, self._kube, self._cluster, scopes, self._is_known
             )
         except (KubeError, UnavailableError) as error:
-            log.warning("stale_objects_not_looked_for", error=str(error))
+            log.warning("cannot look for published objects that are gone", error=str(error))
             return False
         for scope, state, entry in found:
             if self._publisher.is_on_its_way(entry.subject):
@@ -357,10 +357,10 @@ class Term:
                 prefix, refs, older_than_seconds=BODY_ORPHAN_SECONDS
             )
         except BusError as error:  # The next term tries again.
-            log.warning("bodies_not_swept", error=str(error))
+            log.warning("cannot delete bodies that nobody needs", error=str(error))
         else:
             if deleted:
-                log.info("bodies_swept", deleted=deleted)
+                log.info("deleted bodies that nobody needs", deleted=deleted)
 
     # --- the cluster ---
 
@@ -470,10 +470,19 @@ class Term:
             try:
                 await self._bus.publish(message)
             except BusError as error:
-                log.warning("bus_refused", subject=message.subject, error=str(error))
+                log.warning(
+                    "the bus does not take a message; trying again",
+                    subject=message.subject,
+                    error=str(error),
+                )
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 break
         unserved = [str(one.scope) for one in watched if not one.served]
-        log.info("synced", epoch=message.epoch, objects=len(self._published), unserved=unserved)
+        log.info(
+            "every kind is listed and published",
+            epoch=message.epoch,
+            objects=len(self._published),
+            unserved=unserved,
+        )
         self._synced = True

@@ -80,7 +80,7 @@ def _raise_or_log(error: BaseException, name: str, survives: tuple[type[Exceptio
         raise error
     fenced = any(isinstance(cause, FencedError) for cause in causes)
     log.warning(
-        "term ended: another leader has written" if fenced else "term ended",
+        "a term ended: another leader has written" if fenced else "a term ended",
         lease=name,
         because=[str(cause) for cause in causes],
     )

@@ -244,7 +244,11 @@ class HttpKube:
             import structlog  # noqa: PLC0415 - takes a tenth of a second, and commands import this module.
 
             log = structlog.get_logger(__name__)
-            log.warning("discovery_incomplete", group_version=group_version, error=str(error))
+            log.warning(
+                "cannot ask which kinds an API group serves",
+                group_version=group_version,
+                error=str(error),
+            )
             return set()
         names = (str(resource.get("name")) for resource in document.get("resources") or [])
         return {(group, version, name) for name in names if "/" not in name}

@@ -138,19 +138,19 @@ class Reflector:
             except NotFoundError as error:
                 if not await self._is_unserved():
                     since = None
-                    await self._wait_after(error, "list_failed")
+                    await self._wait_after(error)
                     continue
                 since = loop.time() if since is None else since
                 certain = loop.time() - since >= GONE_AFTER_SECONDS
                 if reported is None:
-                    self._log.warning("kind_unserved", error=str(error))
+                    self._log.warning("the cluster does not serve a kind", error=str(error))
                 if certain is not reported:
                     reported = certain
                     yield Unserved(certain=certain)
                 await asyncio.sleep(UNSERVED_RECHECK_SECONDS * self._random.uniform(0.75, 1.25))
             except KubeError as error:
                 since = None
-                await self._wait_after(error, "list_failed")
+                await self._wait_after(error)
             else:
                 self._trouble = None
                 yield Listed(items=listing.items, resource_version=listing.resource_version)
@@ -162,7 +162,7 @@ class Reflector:
         try:
             served = await self._kube.served()
         except KubeError as error:
-            self._log.warning("discovery_failed", error=str(error))
+            self._log.warning("cannot ask which kinds the cluster serves", error=str(error))
             return False
         return (kind.group, kind.version, kind.plural) not in served
 
@@ -196,12 +196,14 @@ class Reflector:
             silent = 0 if received else silent + int(steady and error is None)
             if error is not None:
                 # Also before listing: a server that forgets at once would be listed in a hot loop.
-                await self._wait_after(error, "watch_failed")
+                await self._wait_after(error, watching=True)
                 if isinstance(error, (ExpiredError, NotFoundError)):
                     return
             elif not steady:
                 await asyncio.sleep(self._backoff.failed())
-        self._log.warning("watch_fruitless", fruitless=fruitless, silent=silent)
+        self._log.warning(
+            "watches of a kind bring nothing; listing it again", fruitless=fruitless, silent=silent
+        )
 
     @asynccontextmanager
     async def _watch(self, version: str) -> AsyncIterator[AsyncIterator[WatchEvent]]:
@@ -215,10 +217,14 @@ class Reflector:
             if isinstance(events, AsyncGenerator):
                 await events.aclose()
 
-    async def _wait_after(self, error: KubeError, event: str) -> None:
+    async def _wait_after(self, error: KubeError, *, watching: bool = False) -> None:
         self._trouble = error
         self._failures.inc()
         asked = error.retry_after_seconds if isinstance(error, ThrottledError) else 0.0
         wait = self._backoff.failed(at_least=min(asked, RETRY_AFTER_SECONDS_MAX))
-        self._log.warning(event, error=str(error), wait_seconds=round(wait, 3))
+        self._log.warning(
+            "cannot watch a kind; trying again" if watching else "cannot list a kind; trying again",
+            error=str(error),
+            wait_seconds=round(wait, 3),
+        )
         await asyncio.sleep(wait)

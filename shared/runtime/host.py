@@ -73,12 +73,12 @@ async def _host(settings: ServiceSettings, programs: Sequence[Program], apart: s
         host=settings.health_host, port=settings.health_port, ready=readiness.problem, alive=alive
     )
     port = await health.start()
-    log.info("started", health=f"http://{settings.health_host}:{port}/readyz")
+    log.info("the service has started", health=f"http://{settings.health_host}:{port}/readyz")
     try:
         return await _until_stopped(hosted)
     finally:
         await health.stop()
-        log.info("stopped")
+        log.info("the service has stopped")
 
 
 async def _until_stopped(hosted: Sequence[Hosted | HostedApart]) -> int:

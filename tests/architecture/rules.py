@@ -345,6 +345,37 @@ def the_repository_stands_by_itself(house: House) -> Iterator[str]:
                 yield f"{file.path}:{number}: {found[0]} is not in this repository"
 
 
+_LOGS: Final = frozenset({"debug", "info", "warning", "error", "exception", "critical"})
+
+
+def log_events_are_sentences(house: House) -> Iterator[str]:
+    """Whoever reads one line of a log understands its event: it is no code, and more than one word."""
+    for file in house.code:
+        for node in ast.walk(file.tree):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            if node.func.attr not in _LOGS or not re.search(
+                r"\blog\b|_log\b|get_logger", ast.unparse(node.func.value)
+            ):
+                continue
+            for event in _events(node.args[0] if node.args else node):
+                if event is None:
+                    yield f"{file.path}:{node.lineno}: write the event of a log line where it is logged"
+                elif "_" in event or len(event.split()) == 1:
+                    yield f"{file.path}:{node.lineno}: {event!r}: say in a sentence what happened"
+
+
+def _events(node: ast.expr) -> list[str | None]:
+    """What a log line may say, of both branches; None: it is not written here."""
+    match node:
+        case ast.IfExp():
+            return [*_events(node.body), *_events(node.orelse)]
+        case ast.Constant(value=str(event)):
+            return [event]
+        case _:
+            return [None]
+
+
 def _named(rules: Iterable[Rule]) -> dict[str, Rule]:
     return {rule.__name__: rule for rule in rules}
 
@@ -367,6 +398,7 @@ RULES: Final = _named(
         the_bus_handles_bodies_that_cannot_be_read,
         the_bus_keeps_leases,
         the_repository_stands_by_itself,
+        log_events_are_sentences,
         public_definitions_are_used,
         private_definitions_are_read,
         no_test_judges_time,

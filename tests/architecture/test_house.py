@@ -262,6 +262,21 @@ PLANTED: dict[str, tuple[str, Sequence[Source], str]] = {
         [file("services/quota/a.py", "x = 1  # research/kueue.md 2.4")],
         "services/quota/a.py:1",
     ),
+    "a log event is a code": (
+        "log_events_are_sentences",
+        [file("services/quota/a.py", 'log.warning("bus_refused", subject=subject)')],
+        "services/quota/a.py:1: 'bus_refused': say in a sentence",
+    ),
+    "a log event of a bound logger is one word, in one of two cases": (
+        "log_events_are_sentences",
+        [file("services/quota/a.py", 'self._log.info("a check is ready" if x else "check")')],
+        "services/quota/a.py:1: 'check': say in a sentence",
+    ),
+    "a log event comes from somewhere else": (
+        "log_events_are_sentences",
+        [file("services/quota/a.py", "log.error(event, error=str(error))")],
+        "services/quota/a.py:1: write the event",
+    ),
     "nobody uses a public function": (
         "public_definitions_are_used",
         [

@@ -150,7 +150,7 @@ class Term:
 
     async def run(self) -> None:
         """Restore what is published, read the machines, then follow what is observed."""
-        log.info("projecting", lease=PROJECTION_LEASE)
+        log.info("this replica leads the projection", lease=PROJECTION_LEASE)
         await self._restore()
         self._group.create_task(self._follow_machines())
         self._group.create_task(self._watch_room())
@@ -232,7 +232,7 @@ class Term:
                 self._publish_changes(cluster, at_once=True)
             else:
                 probes.NEWER_LISTING.fired += 1
-                log.warning("a newer release describes it: upgrade this one", cluster=cluster)
+                log.warning("a newer release describes a cluster: upgrade", cluster=cluster)
         return True
 
     def _note_newer(self, entry: Entry) -> None:
@@ -357,7 +357,8 @@ class Term:
     def _observe_end(self, end: LogEnd) -> None:
         has_room = end.fullness < ROOM_FOR_ENDS
         if has_room != self._has_room:
-            log.error("room for new workloads", fullness=end.fullness, publishing=has_room)
+            full = end.fullness
+            log.error("WORKLOADS has room" if has_room else "WORKLOADS is full", fullness=full)
         self._has_room = has_room
         # What is in flight may be stored, or not yet.
         self._is_foreign = end.last > self._restored + self._stored + len(self._in_flight)
@@ -420,7 +421,7 @@ class Term:
                 )
                 break
             except (StreamFullError, UnavailableError) as error:
-                log.warning("cannot publish; trying again", subject=subject, error=str(error))
+                log.warning("cannot publish a workload yet", subject=subject, error=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
                 if (newer := self._next.pop(subject, None)) is not None:
                     if newer.uid != state.uid:
@@ -431,7 +432,7 @@ class Term:
                     await self._resolve_fence(state)
                 except UnavailableError as error:
                     # Try again: without the answer the bus refuses the publish once more.
-                    log.warning("cannot ask who wrote", subject=subject, error=str(error))
+                    log.warning("cannot ask who wrote a state", subject=subject, error=str(error))
         self._stored += 1
         if state.phase == "gone":
             self._sequences.pop(

@@ -92,7 +92,7 @@ async def follow_rules(
             if holder.offer_file(path):
                 assert holder.current is not None
                 log.info(
-                    "rules in force",
+                    "the rules of a configuration are in force",
                     path=str(path),
                     queue=holder.current.queue_name,
                     expressions=len(holder.current.programs),
@@ -100,7 +100,7 @@ async def follow_rules(
                 )
             elif holder.error != before:
                 kept = holder.current is not None
-                log.error("configuration refused", error=holder.error, last_good_kept=kept)
+                log.error("a configuration is refused", error=holder.error, last_good_kept=kept)
             seen = found
         await asyncio.sleep(every_seconds)
 

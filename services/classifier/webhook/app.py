@@ -277,7 +277,7 @@ def _log_refusal(reply: Reply) -> None:
     metadata = obj.get("metadata") if isinstance(obj, dict) else None
     user = request.get("userInfo")
     log.warning(
-        "refused at admission",
+        "an object was refused at admission",
         outcome=str(reply.outcome),
         reason=reply.message,
         namespace=request.get("namespace"),

@@ -165,7 +165,7 @@ def _with_errors_handled(
         except ClientDisconnect:
             response = _refused(bad_request("body", "it did not come to its end"))
         except Exception:
-            log.exception("no answer", path=path)
+            log.exception("a request to the console failed", path=path)
             response = _refused(StatusError(ConsoleRule.FAILED))
         REQUESTS.labels(route=path, code=str(response.status_code)).inc()
         for name, value in headers.items():

@@ -89,4 +89,9 @@ class CheckStatePublisher:
         read = max(self._read_up_to, 0 if known is None else known.sequence)
         sequence = await publish_fenced(self._bus, check, known=read)
         self._store.record_answer(check, sequence)
-        log.info("check", workload=workload.path, state=state, message=message)
+        log.info(
+            "an admission check has another state",
+            workload=workload.path,
+            state=state,
+            message=message,
+        )

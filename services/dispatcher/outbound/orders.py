@@ -94,7 +94,12 @@ class OrderPublisher:
     def _account(self, workload: WorkloadRef, order: Dispatch, event: Event) -> None:
         """Log and count an order, and update capacity and health of the spoke."""
         spoke, store = order.spoke, self._store
-        log.info("order", workload=workload.path, spoke=spoke, state=order.state)
+        log.info(
+            "an order to a spoke has another state",
+            workload=workload.path,
+            spoke=spoke,
+            state=order.state,
+        )
         admission = store.admissions.get(workload)
         queue = "" if admission is None else admission.cluster_queue
         if event is Event.NOMINATED:

@@ -86,7 +86,7 @@ class IntegrationReconciler:
         except NotFoundError:
             found = []  # This cluster has no Integration objects.
         except KubeError as error:
-            log.warning("integrations_not_read", error=str(error))
+            log.warning("cannot read the Integrations of the cluster", error=str(error))
             return False
         self.cache.integrations.replace_all(found)
         return True
@@ -103,10 +103,14 @@ class IntegrationReconciler:
         except NotFoundError:
             return
         except KubeError as error:
-            log.warning("status_not_written", integration=metadata["name"], error=str(error))
+            log.warning(
+                "cannot write the status of an Integration",
+                integration=metadata["name"],
+                error=str(error),
+            )
             return
         if problem := mismatch or state.problem:
-            log.warning("integration_refused", integration=metadata["name"], reason=problem)
+            log.warning("an Integration is refused", integration=metadata["name"], reason=problem)
 
     async def _mismatch(self, state: IntegrationState) -> str | None:
         """What the schema of its kind has against a document; None if nothing, or if nobody knows."""
@@ -129,7 +133,11 @@ class IntegrationReconciler:
         except NotFoundError:
             return None  # Built into the API server, or not defined yet.
         except KubeError as error:
-            log.warning("schema_not_read", integration=metadata["name"], error=str(error))
+            log.warning(
+                "cannot read the schema of an Integration's kind",
+                integration=metadata["name"],
+                error=str(error),
+            )
         self.checked[metadata["name"]] = _Checked(generation=generation, at=now, problem=problem)
         return problem
 
@@ -144,7 +152,7 @@ class IntegrationReconciler:
         except NotFoundError:
             return  # Without a webhook, jobs are suspended once they are observed.
         except KubeError as error:
-            log.warning("webhook_not_changed", error=str(error))
+            log.warning("cannot write the rules of the webhook", error=str(error))
 
 
 def integration_status(

@@ -35,7 +35,9 @@ class OptedIntegrations:
                 pass
             except KubeError as error:
                 name = obj["metadata"]["name"]
-                log.error("integration_not_created", integration=name, error=str(error))
+                log.error(
+                    "cannot create an Integration; trying again", integration=name, error=str(error)
+                )
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             del self._missing[0]

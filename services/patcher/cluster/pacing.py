@@ -146,12 +146,19 @@ async def drain(
             await write(key, value)
         except (KubeError, LaterError) as error:
             if not _may_succeed(error):
-                log.warning("not written", what=what, key=str(key), error=str(error))
+                log.warning(
+                    "the cluster refuses a write", what=what, key=str(key), error=str(error)
+                )
                 continue
             if backlog.get(key) is None:
                 backlog.put(key, value)
             delay = error.retry_after_seconds if isinstance(error, ThrottledError) else 0.0
-            log.info("writing again later", what=what, key=str(key), error=str(error))
+            log.info(
+                "cannot write to the cluster; trying again later",
+                what=what,
+                key=str(key),
+                error=str(error),
+            )
             await asyncio.sleep(max(RETRY_SECONDS, delay))
 
 

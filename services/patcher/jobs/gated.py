@@ -91,7 +91,11 @@ async def _set_condition(
     try:
         await writer.patch(integration.kind, job, lambda _job: patch, subresource="status")
     except (NotFoundError, RefusedError) as error:
-        log.info("not marked", pod=job["metadata"]["name"], error=str(error))
+        log.info(
+            "cannot write the condition of a gated pod",
+            pod=job["metadata"]["name"],
+            error=str(error),
+        )
 
 
 class GateFinalizers:

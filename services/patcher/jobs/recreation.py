@@ -162,7 +162,11 @@ class Recreation:
                     text = f"Waits in the place of {job['metadata']['name']}: {reason}"
                     self.events.record(integration.kind, copy, "Recreated", text)
                 return copy
-            log.error("a name is taken", kind=integration.kind.kind, name=copy["metadata"]["name"])
+            log.error(
+                "the name for a copy of a job is taken",
+                kind=integration.kind.kind,
+                name=copy["metadata"]["name"],
+            )
         raise RefusedError(
             f"{integration.kind.kind} {copy['metadata']['name']} is there and is no copy of this one",
             status=409,

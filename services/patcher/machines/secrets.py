@@ -249,7 +249,7 @@ class MachineSecrets:
             return
         except RefusedError as error:
             # The build needs only the secret: a refused label must not block it.
-            log.warning("TaskRun not marked", name=host.name, error=str(error))
+            log.warning("cannot mark a TaskRun", name=host.name, error=str(error))
             return
         reason, type_ = _EVENTS[host.state]
         message = host.message or (f"host {host.host}" if host.host else host.platform)

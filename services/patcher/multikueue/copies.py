@@ -126,7 +126,11 @@ class CopyReconciler:
                 at=self._now(),
             )
         except (ValueError, TypeError, KeyError) as error:
-            log.warning("an order of nobody", subject=entry.subject, error=repr(error))
+            log.warning(
+                "an order cannot be read and names no workload",
+                subject=entry.subject,
+                error=repr(error),
+            )
             return
         if report.ref == self._ref_in(entry.subject, report.cluster):
             await self._bus.publish(report)
@@ -385,7 +389,9 @@ class CopyReconciler:
         ended: dict[str, Any] | None = None,
     ) -> None:
         """Publish the state of the copy. `ended`: its status, if it succeeded. Raises `LaterError`."""
-        log.info("copy", workload=dispatch.name, state=state, message=message)
+        log.info(
+            "reporting the state of a copy", workload=dispatch.name, state=state, message=message
+        )
         try:
             await self._bus.publish(
                 CopyState(

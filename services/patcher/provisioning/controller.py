@@ -362,7 +362,7 @@ class ProvisioningController:
     async def _report_refused(self, workload: Body, state: State, text: str) -> None:
         """Say on the check why there is no request, and try again later."""
         PROVISIONING_REQUESTS.labels("refused").inc()
-        log.warning("no provisioning request", check=state["name"], error=text)
+        log.warning("the cluster refuses a ProvisioningRequest", check=state["name"], error=text)
         metadata = workload["metadata"]
         self._enqueue_later((metadata["namespace"], metadata["name"]), REFUSED_SECONDS)
         self._events.record(kinds.WORKLOAD, workload, "FailedCreate", text, type_="Warning")

@@ -186,7 +186,12 @@ class CheckStates:
             try:
                 written = await write(*key)
             except BusError as error:
-                log.info("writing again later", what="check", key=str(key), error=str(error))
+                log.info(
+                    "cannot write to the cluster; trying again later",
+                    what="check",
+                    key=str(key),
+                    error=str(error),
+                )
                 written = False
             if not written:
                 self._backlog.put(key, None)

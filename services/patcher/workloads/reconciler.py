@@ -279,7 +279,7 @@ class WorkloadReconciler:
                     delay_seconds=self.not_seen_seconds,
                 ) from error
             # The job's own annotations are invalid. Quota keeps it waiting for that reason.
-            log.info("no Workload for a job", job=state.name, error=str(error))
+            log.info("the cluster refuses the Workload of a job", job=state.name, error=str(error))
             self.events.record(
                 integration.kind, job, "ErrWorkloadCompose", str(error), type_="Warning"
             )

@@ -190,11 +190,21 @@ class Retention:
             await self._kube.delete(*where, uid=metadata["uid"])
         except (NotFoundError, ConflictError) as error:
             # Deleted, or changed: then it is observed again.
-            log.debug("not deleted", name=metadata["name"], error=str(error))
+            log.debug(
+                "an object to delete is gone, or has changed",
+                name=metadata["name"],
+                error=str(error),
+            )
         except RefusedError as error:
-            log.warning("the cluster refuses to delete", name=metadata["name"], error=str(error))
+            log.warning(
+                "the cluster refuses to delete an object", name=metadata["name"], error=str(error)
+            )
         except KubeError as error:
-            log.info("deleting again later", name=metadata["name"], error=str(error))
+            log.info(
+                "cannot delete an object; trying again later",
+                name=metadata["name"],
+                error=str(error),
+            )
             self._schedule_at(self._now() + timedelta(seconds=RETRY_SECONDS), name)
             return
         else:

@@ -75,7 +75,11 @@ def reserved_slots(admission: Admission) -> dict[str, int]:
             try:
                 slots[resource] = slots.get(resource, 0) + amount(resource, text)
             except QuantityError:
-                log.warning("quantity skipped", resource=resource, quantity=text)
+                log.warning(
+                    "skipping a reserved amount that cannot be read",
+                    resource=resource,
+                    quantity=text,
+                )
     return slots
 
 

@@ -49,4 +49,9 @@ class CheckPublisher:
         known = self.reservations.sequence_of(admission, check)
         sequence = await publish_fenced(self.bus, state, known=known)
         self.reservations.apply_check_state(state, sequence)
-        log.info("check", workload=state.name, state=state.state, message=state.message)
+        log.info(
+            "an admission check has another state",
+            workload=state.name,
+            state=state.state,
+            message=state.message,
+        )

@@ -140,14 +140,14 @@ class HostAccessController:
                 async with asyncio.timeout(self._policy.call_seconds):
                     private_key = await self._private_key(target)
             except HostRefusedError as error:
-                log.error("host refused", host=slot.host, error=str(error))
+                log.error("a host refuses access", host=slot.host, error=str(error))
                 self._report_unusable(slot, error.reason)
                 return
             except (HostError, TimeoutError) as error:
                 # After a time-out nobody knows how far it came.
                 self._entered |= not isinstance(error, HostError) or error.entered
                 reason = _reason(error)
-                log.warning("host not prepared", host=slot.host, error=reason)
+                log.warning("a host was not prepared", host=slot.host, error=reason)
                 if self._time() - started >= self._policy.prepare_timeout_seconds:
                     self._report_unusable(slot, reason)
                     return
@@ -191,7 +191,10 @@ class HostAccessController:
             except (HostError, TimeoutError) as error:
                 given_up = self._time() - started >= self._policy.clean_timeout_seconds
                 log.warning(
-                    "host not cleaned", host=slot.host, error=_reason(error), given_up=given_up
+                    "a host was not cleaned",
+                    host=slot.host,
+                    error=_reason(error),
+                    given_up=given_up,
                 )
                 if not given_up:
                     await self._pause(pause)

@@ -76,6 +76,8 @@ class HostMaintenance:
                 )
         except (HostError, TimeoutError) as error:
             self.metrics.maintenance_failed(host.platform)
-            log.warning("host not maintained", host=host.name, error=str(error) or "no end in time")
+            log.warning(
+                "a host was not maintained", host=host.name, error=str(error) or "no end in time"
+            )
         else:
-            log.info("host maintained", host=host.name, said=summary)
+            log.info("a host was maintained", host=host.name, said=summary)

@@ -146,7 +146,7 @@ class OneTimeKeyServer:
                 try:
                     connection, peer = await loop.sock_accept(listener)
                 except OSError as error:  # No file descriptor is left, or the client is gone.
-                    log.warning("connection not accepted", error=str(error))
+                    log.warning("cannot accept a connection for a key", error=str(error))
                     await asyncio.sleep(ACCEPT_RETRY_SECONDS)
                     continue
                 address = count_key(str(peer[0]))
@@ -209,13 +209,13 @@ class OneTimeKeyServer:
             )
         except (OSError, ssl.SSLError) as error:
             self._on_refused("handshake")
-            log.info("no TLS with a client", error=type(error).__name__)
+            log.info("a client for a key does not speak TLS", error=type(error).__name__)
             return
         writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         try:
             await self._answer(reader, writer)
         except (OSError, ssl.SSLError) as error:
-            log.info("connection lost", error=type(error).__name__)
+            log.info("the connection of a client for a key is lost", error=type(error).__name__)
         finally:
             transport.abort()
 

@@ -120,14 +120,16 @@ class MachineController:
                 self._ordered = True
             seconds = await self._poll(machine)
         except ProviderRefusedError as error:
-            log.warning("provider refused", machine=machine.name, error=str(error))
+            log.warning(
+                "a provider refuses a request for a machine", machine=machine.name, error=str(error)
+            )
             self._report(machine.name, LaunchRefused(reason=error.reason))
             seconds = left
         except ProviderBusyError as error:
-            log.info("provider busy", machine=machine.name, error=str(error))
+            log.info("a provider is busy; trying again", machine=machine.name, error=str(error))
             seconds = self._retry_seconds()
         except ProviderError as error:
-            log.warning("provider failed", machine=machine.name, error=str(error))
+            log.warning("a provider failed; trying again", machine=machine.name, error=str(error))
             seconds = self._retry_seconds()
             if not self._ordered:
                 self._failures += 1
@@ -162,7 +164,7 @@ class MachineController:
             vm = await call_provider(self._provider.find(machine.name), self._policy.call_seconds)
         except ProviderError as error:
             # Also after a refusal: the record stays until the machine is proved gone.
-            log.warning("not terminated yet", machine=machine.name, error=str(error))
+            log.warning("a machine is not terminated yet", machine=machine.name, error=str(error))
             return seconds
         if vm is None or vm.state is VmState.GONE:
             self._report(machine.name, MachineGone())

@@ -160,7 +160,9 @@ class Application:
             answer = _Answer(orjson.dumps(error.status()), error.code)
             answer.retry_after_seconds = error.retry_after_seconds
         except Exception:
-            log.exception("request failed", method=request.method, path=request.path)
+            log.exception(
+                "a request to the simulator failed", method=request.method, path=request.path
+            )
             failure = internal_error("the simulator failed; its log says why")
             answer = _Answer(orjson.dumps(failure.status()), failure.code)
         if answer is not None:

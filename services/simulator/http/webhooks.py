@@ -143,7 +143,7 @@ class Webhooks:
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             why = f'failed calling webhook "{hook.name}": {_said(hook, error)}'
             if hook.spec.get("failurePolicy", "Fail") == "Ignore":
-                log.warning("webhook ignored", webhook=hook.name, error=why)
+                log.warning("a webhook failed and is ignored", webhook=hook.name, error=why)
                 return request.obj
             raise internal_error(why) from error
         if not response.get("allowed"):

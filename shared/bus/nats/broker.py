@@ -197,7 +197,7 @@ class Connection:
             try:
                 await self._nc.close()
             except (NatsError, OSError) as error:
-                log.debug("while closing", error=repr(error))
+                log.debug("an error while the connection to NATS is closed", error=repr(error))
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._stop_broker()
@@ -311,7 +311,7 @@ class Connection:
             await self.broker.stop()
         except (NatsError, OSError, ExceptionGroup) as error:
             # FastStream drains what is closed already, and then keeps the corpse.
-            log.debug("while closing", error=repr(error))
+            log.debug("an error while the connection to NATS is closed", error=repr(error))
             self.broker._connection = None  # noqa: SLF001  # else it would never connect again
             self.broker.config.disconnect()
 

@@ -208,7 +208,7 @@ class ObjectStore:
             await self._purge(subject)
         except BusError as error:
             # `keep` finds them.
-            log.info("cannot delete chunks", subject=subject, error=str(error))
+            log.info("cannot delete chunks of a body", subject=subject, error=str(error))
 
 
 def _problem_of(meta: Json) -> str:

@@ -377,7 +377,10 @@ class Publisher:
     def _send_anew(self, letter: _Letter) -> None:
         """Send it once more, first of all, under an id that the server does not know."""
         probes.OVERTAKEN.fired += 1
-        log.warning("stored before an older state of its subject", subject=letter.subject)
+        log.warning(
+            "a message was stored before an older state of its subject; sending it again",
+            subject=letter.subject,
+        )
         identity = f"{letter.headers[wire.MESSAGE_ID]}:again"
         letter.headers = letter.headers | {wire.MESSAGE_ID: identity}
         self._queue.appendleft(letter)
@@ -461,7 +464,7 @@ class Publisher:
             if token > letter.token and not letter.fenced:
                 probes.LATER_STATE_STORED.fired += 1
                 self._take_out(letter)
-                log.warning("superseded before it was stored", subject=letter.subject)
+                log.warning("a message was superseded before it was stored", subject=letter.subject)
                 if not letter.done.done():
                     letter.done.set_result(sequence)
 

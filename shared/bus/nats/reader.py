@@ -214,10 +214,18 @@ class Reader:
                     async for item in self._read_once():
                         yield item
                 except (TroubleError, UnavailableError, NatsError) as trouble:
-                    log.info("reading starts again", stream=self._stream, because=str(trouble))
+                    log.info(
+                        "reading of a stream starts again",
+                        stream=self._stream,
+                        because=str(trouble),
+                    )
                     await asyncio.sleep(PAUSE_SECONDS)
                 except ApiError as error:
-                    log.error("cannot read", stream=self._stream, error=_advice(error))
+                    log.error(
+                        "cannot read a stream; trying again",
+                        stream=self._stream,
+                        error=_advice(error),
+                    )
                     await asyncio.sleep(PAUSE_SECONDS * 4)
                 finally:
                     await self._drop_consumer()

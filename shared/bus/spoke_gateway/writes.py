@@ -223,7 +223,7 @@ class _Lane:
                             await self._overrun.wait()
                 await subscription.unsubscribe()
             except NatsError as error:
-                log.debug("not listening to a spoke", subject=subject, error=repr(error))
+                log.debug("cannot listen to a spoke", subject=subject, error=repr(error))
             await asyncio.sleep(REST_SECONDS if self._overrun.is_set() else 0)
             self._overrun.clear()
 
@@ -250,7 +250,11 @@ class _Lane:
                 await self._write(message)
             except (NatsError, BusError) as error:
                 # Its writer has no answer, and sends it again.
-                log.warning("not written for a spoke", subject=message.subject, error=str(error))
+                log.warning(
+                    "a message of a spoke was not written",
+                    subject=message.subject,
+                    error=str(error),
+                )
 
     async def _write(self, message: Msg) -> None:
         _, _, token, _, subject = message.subject.split(".", 4)

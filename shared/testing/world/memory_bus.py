@@ -478,7 +478,7 @@ class MemoryBus(Requests):
             try:
                 return await self.ask(question)
             except UnavailableError as error:
-                log.debug("reading starts again", because=str(error))
+                log.debug("reading of a stream starts again", because=str(error))
                 if isinstance(error, NoLeaderError):
                     await asyncio.sleep(NO_LEADER_SECONDS)
 

@@ -64,7 +64,9 @@ async def fill_up_logs(connection: Connection, writes: Collection[str] | None) -
         except DeniedError as error:  # The server has the permissions of an earlier release.
             log.error("may not compare a log with its view", log=logs.pop(0), error=str(error))
         except UnavailableError as error:
-            log.warning("not publishing yet", error=str(error))
+            log.warning(
+                "cannot compare a log with its view; nothing is published yet", error=str(error)
+            )
             await asyncio.sleep(PAUSE_SECONDS)
         except ApiError as error:
             log.error("cannot compare a log with its view", log=logs.pop(0), error=str(error))

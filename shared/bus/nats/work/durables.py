@@ -97,7 +97,11 @@ class _PacedSubscription:
             taken = await self._pull.fetch(batch, seconds, most=max(1, self._room()))
             await self._judge_all(taken)
         except (NatsError, JetStreamError, BusError) as error:
-            log.warning("cannot fetch; trying again", durable=self._durable, error=repr(error))
+            log.warning(
+                "cannot fetch entries of a durable; trying again",
+                durable=self._durable,
+                error=repr(error),
+            )
             # Streams may be made anew while the connection stays.
             self._checked = -1
             await asyncio.sleep(PAUSE_SECONDS)
@@ -232,7 +236,7 @@ class Durables:
             try:
                 await subscriber.stop()
             except NatsError as error:
-                log.debug("while stopping", error=repr(error))
+                log.debug("an error while a durable is stopped", error=repr(error))
 
     async def _ensure(self, registration: Registration) -> None:
         """Wait until the consumer is as registered: FastStream takes one that exists as it is, silently."""

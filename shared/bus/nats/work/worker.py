@@ -209,7 +209,7 @@ class Worker:
         except (NeverError, UndecodableError) as error:
             await self._never(job, str(error))
         except Exception as error:  # the entry must not be lost after any error
-            log.exception("handler failed", durable=registration.durable, **_carried(entry))
+            log.exception("a handler failed", durable=registration.durable, **_carried(entry))
             await self._later(job, repr(error), delay_seconds=None)
 
     async def _handle_alone(self, job: _Job, key: str) -> None:
@@ -286,7 +286,7 @@ class Worker:
             backoff_seconds(entry.deliveries, self._rng) if delay_seconds is None else delay_seconds
         )
         log.info(
-            "later",
+            "an entry is handled again later",
             reason=reason,
             delay_seconds=delay,
             deliveries=entry.deliveries,
@@ -314,13 +314,22 @@ class Worker:
 
     async def _never(self, job: _Job, reason: str) -> None:
         entry = job.entry
-        log.error("dead letter", sequence=entry.sequence, reason=reason, **_carried(entry))
+        log.error(
+            "an entry becomes a dead letter",
+            sequence=entry.sequence,
+            reason=reason,
+            **_carried(entry),
+        )
         identity = f"dead:{job.registration.durable}:{entry.subject}:{entry.sequence}"
         try:
             await self._put_dead(dead_letter(self._service, entry, reason, self._now()), identity)
         except TooLargeError:
             # Its subject is too long for a dead letter. It would be delivered again forever.
-            log.exception("dead letter lost", subject=entry.subject, sequence=entry.sequence)
+            log.exception(
+                "a dead letter is lost: its subject is too long",
+                subject=entry.subject,
+                sequence=entry.sequence,
+            )
         except BusError as error:
             await self._later(job, f"dead letter not stored: {error}", delay_seconds=None)
             return
@@ -337,7 +346,11 @@ class Worker:
                 try:
                     await job.message.in_progress()
                 except (NatsError, JetStreamError) as error:
-                    log.debug("no heartbeat", subject=job.entry.subject, error=repr(error))
+                    log.debug(
+                        "cannot tell NATS that an entry is still handled",
+                        subject=job.entry.subject,
+                        error=repr(error),
+                    )
 
 
 def backoff_seconds(deliveries: int, rng: Random) -> float:

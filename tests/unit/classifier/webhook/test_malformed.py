@@ -131,4 +131,4 @@ async def test_object_on_which_our_code_fails_is_refused_and_logged_once(tmp_pat
     assert refused("unreadable") == before + 3
     events = [line["event"] for line in lines]
     assert events.count("an object cannot be reviewed") == 1
-    assert events.count("refused at admission") == 1
+    assert events.count("an object was refused at admission") == 1
