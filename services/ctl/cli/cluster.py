@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.ctl.cli.completers import complete_name, one_of_these
+from services.ctl.cli.completers import complete_name, complete_namespace, one_of_these
 from services.ctl.cli.options import (
     Context,
     DevDirectory,
     Directory,
     Kubeconfig,
-    Namespace,
     chosen,
     finite,
     run_async,
@@ -39,13 +38,24 @@ SteeredName = Annotated[
         help="Name of the object; for a workload also that of its job.",
     ),
 ]
+SteeredNamespace = Annotated[
+    str,
+    typer.Option(
+        "--namespace",
+        "-n",
+        envvar="SLUICE_NAMESPACE",
+        callback=usable_namespace,
+        autocompletion=complete_namespace,
+        help="Namespace of the LocalQueue or workload.",
+    ),
+]
 
 
 @app.command()
 def stop(
     kind: Steered,
     name: SteeredName,
-    namespace: Namespace = "default",
+    namespace: SteeredNamespace = "default",
     keep_already_running: Annotated[
         bool,
         typer.Option(
@@ -65,7 +75,7 @@ def stop(
 def resume(
     kind: Steered,
     name: SteeredName,
-    namespace: Namespace = "default",
+    namespace: SteeredNamespace = "default",
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     directory: Directory = Path(".sluice"),

@@ -49,7 +49,8 @@ def get(
     name: Annotated[
         str | None,
         typer.Argument(
-            autocompletion=complete_name, help="Only this one; of workloads also the job's."
+            autocompletion=complete_name,
+            help="Show only the object of this name; a workload also by the name of its job.",
         ),
     ] = None,
     namespace: Namespace = "default",

@@ -51,6 +51,8 @@ Secure = Annotated[
     bool, typer.Option("--secure", help="TLS, and a user of its own for each service on NATS.")
 ]
 
+ProgramName = Annotated[Program, typer.Argument(metavar="PROGRAM", help=f"{', '.join(Program)}.")]
+
 app = typer.Typer(rich_markup_mode=None)
 
 
@@ -58,7 +60,7 @@ app = typer.Typer(rich_markup_mode=None)
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     epilog="Settings: SLUICE_… environment variables; see docs/reference.",
 )
-def run(context: typer.Context, program: Program) -> None:
+def run(context: typer.Context, program: ProgramName) -> None:
     """Run one service as this process, or `all`, until SIGTERM. The simulator takes options of its own."""
     from services.ctl.run import run_program  # noqa: PLC0415
 

@@ -298,6 +298,19 @@ STARTED: Final = {
         *("run", "simulator", "--speed", "nan"),
         says=("argument --speed: 'nan' is no speed: a number above 0",),
     ),
+    "a folder that cannot be made, to watch a load": said(
+        *("demo", "--directory", "/proc/x"),
+        says=(
+            "demo: failed: /proc/x: no such file or directory; choose another folder with --directory\n",
+        ),
+    ),
+    "cases that are not there": said(
+        *("demo", "--pipelineruns", "nofile"),
+        says=("sluice: nofile: there is no such file or folder",),
+    ),
+    "more spokes than a load is sent to": said(
+        *("demo", "--spokes", "21"), says=("'--spokes': 21 is not in the range 0<=x<=20",)
+    ),
     "a hub without an address": said(
         *("bus", "leaf", "nonsense"), says=("sluice: nonsense: is no URL of a server", "tls://")
     ),

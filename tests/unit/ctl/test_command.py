@@ -338,6 +338,7 @@ def test_every_program_that_can_be_named_is_listed(sluice: Sluice) -> None:
     _, listed, _ = sluice("run", "--help")
     for program in Program:
         assert program.value in listed
+    assert "Usage: sluice run [OPTIONS] {PROGRAM}\n" in listed
 
 
 def helps(command: Any, path: str) -> Iterator[tuple[str, str]]:
@@ -352,3 +353,12 @@ def test_help_of_an_option_is_understood_without_its_name() -> None:
     texts = dict(helps(get_command(app), "sluice"))
     assert len(texts) > 100
     assert [where for where, text in texts.items() if text.startswith(("Of ", "Only of "))] == []
+    assert [where for where, text in texts.items() if text.startswith("Only this one")] == []
+    assert [where for where, text in texts.items() if not text] == []
+
+
+@pytest.mark.parametrize("command", ["stop", "resume"])
+def test_namespace_of_a_command_that_writes_is_that_of_its_object(command: str) -> None:
+    assert dict(helps(get_command(app), "sluice"))[f"sluice {command} namespace"] == (
+        "Namespace of the LocalQueue or workload."
+    )
