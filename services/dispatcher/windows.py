@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple
 
 import structlog
 
-from shared.bus.fencing import publish_fenced
+from shared.bus.fencing import Fence
 from shared.bus.follow import follow
 from shared.bus.port import Bus, Entry
 from shared.contracts import subjects
@@ -66,6 +66,7 @@ class WindowChecks:
     def __init__(self, *, cluster: str, bus: Bus, now: Callable[[], datetime]) -> None:
         self._cluster = cluster
         self._bus = bus
+        self._fence = Fence(bus)
         self._now = now
         self._windows: dict[str, Windows | str] = {}
         """By AdmissionCheck: its windows, or why they cannot be read."""
@@ -98,6 +99,7 @@ class WindowChecks:
                     {CheckState: self._on_check_state},
                     filters=subjects.check_filters(self._cluster, SERVICE),
                     on_caught_up=partial(self._mark_read, "CHECKS"),
+                    on_read_up_to=self._fence.mark_read,
                 )
             )
             group.create_task(
@@ -187,7 +189,7 @@ class WindowChecks:
             requeue_after_seconds=answer.requeue_after_seconds,
         )
         _, known = self._answers.get((state.ref, check), (None, 0))
-        sequence = await publish_fenced(self._bus, state, known=known)
+        sequence = await self._fence.publish(state, known=known)
         self._answers[state.ref, check] = (state, sequence)
         log.info(
             "an admission check has another state",

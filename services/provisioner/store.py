@@ -315,19 +315,22 @@ class Store:
         else:
             self._unreleased.setdefault(state.platform, {})[ref] = None
 
-    def pop_expired(self, before: datetime) -> list[PublishedState]:
-        """Drop and return the states of TaskRuns that are deleted, and were released before `before`."""
-        expired = [
-            ref
+    def expired(self, before: datetime) -> dict[str, PublishedState]:
+        """The states, by subject, of TaskRuns that are deleted, and were released before `before`."""
+        return {
+            published.state.subject: published
             for ref, published in self._published.items()
             if published.state.state == "released"
             and published.state.at < before
             and ref not in self._existing
-        ]
-        dropped = [self._published.pop(ref) for ref in expired]
-        for published in dropped:
+        }
+
+    def drop(self, published: PublishedState) -> None:
+        """Forget a state that has left the view, unless there is a newer one."""
+        ref = TaskRunRef(published.state.namespace, published.state.name)
+        if self._published.get(ref) is published:
+            del self._published[ref]
             self._published_by_uid.pop(published.state.uid, None)
-        return dropped
 
     # --- which platforms need a decision ---
 

@@ -44,6 +44,7 @@ from services.provisioner.keys.seal_key import why_refused
 from services.provisioner.settings import ProvisionerSettings
 from services.provisioner.store import Store
 from services.provisioner.telemetry import Telemetry
+from shared.bus.fencing import Fence, swept
 from shared.bus.follow import follow, read
 from shared.bus.port import Bus, Entry, FencedError
 from shared.contracts import subjects
@@ -99,8 +100,9 @@ class Term:
             seal_key=lambda: self._store.seal_key,
             mark_dirty=self._mark_dirty,
         )
+        self._fence = Fence(bus)
         self._checks = CheckPublisher(
-            bus=bus,
+            fence=self._fence,
             reservations=self._store.reservations,
             retry_seconds=settings.check_retry_seconds,
             now=now,
@@ -272,6 +274,7 @@ class Term:
             {CheckState: self._on_check_state},
             filters=subjects.check_filters(self._cluster, "provisioner"),
             on_caught_up=lambda: self._caught_up("CHECKS"),
+            on_read_up_to=self._fence.mark_read,
         )
 
     def _on_check_state(self, state: CheckState, entry: Entry) -> None:
@@ -466,7 +469,7 @@ class Term:
                 continue
             self._open_accounts()
             await self._controllers.sweep(self._machines)
-            await self._purge()
+            await self._sweep_views()
             # Machines of a pool expire without any message.
             self._store.mark_all_dirty()
             self._work_pending.set()
@@ -485,10 +488,13 @@ class Term:
             for name, machine in record.ledger.machines.items()
         }
 
-    async def _purge(self) -> None:
-        """Drop the states and check answers of what no longer exists from the views."""
+    async def _sweep_views(self) -> None:
+        """Delete the states and check answers of what no longer exists from the views."""
         before = self._now() - timedelta(seconds=self._settings.forget_seconds)
-        for published in self._store.pop_expired(before):
-            await self._bus.purge("HOSTS", published.state.subject, up_to=published.sequence)
-        for check, sequence in self._store.reservations.pop_expired(before):
-            await self._bus.purge("CHECKS", check.subject, up_to=sequence)
+        hosts = self._store.expired(before)
+        for subject in await swept(self._bus, "HOSTS", hosts):
+            self._store.drop(hosts[subject])
+        checks = self._store.reservations.expired(before)
+        for subject in await swept(self._bus, "CHECKS", checks):
+            self._fence.mark_read(checks[subject].sequence)
+            self._store.reservations.drop(checks[subject])

@@ -207,12 +207,14 @@ async def follow(
     *,
     filters: Sequence[str] = (),
     on_caught_up: Callable[[], None] | None = None,
+    on_read_up_to: Callable[[int], None] | None = None,
 ) -> None:
     """Read the view of the handlers' stream until cancelled: the latest entry of each subject, then changes.
 
     `filters` are subjects; without any, the whole stream is read. `on_caught_up` is called when all
-    entries that existed at the start are handled, and again after a reconnect. An exception of a
-    handler ends the reading, unless the message's contents explain it (`isolated`).
+    entries that existed at the start are handled, and again after a reconnect; before it
+    `on_read_up_to`, with the last sequence that the log had then. An exception of a handler ends the
+    reading, unless the message's contents explain it (`isolated`).
 
     Of a subject whose latest entry cannot be read, the last one that can is handled (`existing`).
     """
@@ -220,7 +222,9 @@ async def follow(
         bus, _stream(handlers), filters, kinds=tuple(handlers), on_entry=_dispatcher(handlers)
     )
     async with aclosing(items):
-        async for _ in items:
+        async for caught_up in items:
+            if on_read_up_to is not None:
+                on_read_up_to(caught_up.sequence)
             if on_caught_up is not None:
                 on_caught_up()
 

@@ -140,7 +140,7 @@ def _provision(store: ProvisionerStore) -> None:
         store.with_returned(platform, store.ledger(platform))
         store.reservations.requests(platform, store.ledger(platform))
         store.used_by_other_platforms(platform)
-    store.changed_offer(NOON), store.pop_expired(NOON)
+    store.changed_offer(NOON), store.expired(NOON)
     for one in store.reservations.pop_unanswered():
         store.reservations.answer(one, store.config)
 

@@ -1,10 +1,17 @@
-"""Only quota's user may delete ended workloads, on a real server with users."""
+"""Who may delete what has ended, on a real server with users: ended workloads only quota's user."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from shared.bus.nats.bus import NatsBus
-from shared.testing.builders import workload
+from shared.contracts.messages.base import Message
+from shared.contracts.messages.checks import CheckState
+from shared.contracts.messages.hosts import HostState
+from shared.testing.builders import NOON, workload
 from shared.testing.deployed import bus_of
 from shared.testing.waiting import eventually
 from tests.integration.test_permissions import WORKERS, intruder, server
@@ -41,3 +48,42 @@ async def test_quota_alone_deletes_ended_workloads_from_views_and_logs(tmp_path:
                     await eventually(partial(bool, said), f"{user} purges {stream}")
         for one in (classifier, quota):
             await one.stop()
+
+
+def _answer(service: Any, name: str) -> CheckState:
+    return CheckState(
+        cluster="hub", namespace="team", name=name, uid=name, check="check", service=service,
+        state="Ready", at=NOON,
+    )  # fmt: skip
+
+
+def _host(name: str) -> HostState:
+    return HostState(
+        cluster="hub", namespace="team", name=name, uid=name, platform="linux/arm64", state="released",
+        at=NOON,
+    )  # fmt: skip
+
+
+SWEPT: dict[str, tuple[str, Callable[[str], Message]]] = {
+    "the provisioner sweeps what it said of hosts": ("provisioner", _host),
+    "the provisioner sweeps its answers": ("provisioner", partial(_answer, "provisioner")),
+}
+"""Users, and what they write and sweep, by the name of the object."""
+
+
+@pytest.mark.parametrize(("user", "message"), SWEPT.values(), ids=list(SWEPT))
+async def test_service_deletes_what_has_ended_of_what_it_wrote(
+    tmp_path: Path, user: str, message: Callable[[str], Message]
+) -> None:
+    async with server(tmp_path) as (running, secured):
+        bus = bus_of(user, running.url, secured.access(user))
+        await bus.start()
+        ended = message("ended")
+        end = await bus.publish(ended)
+        await bus.publish(message("newer"))
+
+        async def gone() -> bool:
+            return ended.subject in await bus.sweep(ended.stream, {ended.subject: end})
+
+        await eventually(gone)
+        await bus.stop()

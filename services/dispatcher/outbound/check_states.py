@@ -12,7 +12,7 @@ import structlog
 
 from services.dispatcher.planning.plan import Answer
 from services.dispatcher.store import Store
-from shared.bus.fencing import publish_fenced
+from shared.bus.fencing import Fence
 from shared.bus.port import Bus
 from shared.contracts.controllers import ANSWERED_BY, MULTIKUEUE
 from shared.contracts.messages.admissions import Admission
@@ -33,14 +33,13 @@ class CheckStatePublisher:
         retry_seconds: float,
     ) -> None:
         self._store = store
-        self._bus = bus
+        self._fence = Fence(bus)
         self._now = now
         self._retry_seconds = retry_seconds
-        self._read_up_to = 0
 
     def mark_read(self, sequence: int) -> None:
         """Record that all check states up to a sequence were read, even those that the store dropped."""
-        self._read_up_to = max(self._read_up_to, sequence)
+        self._fence.mark_read(sequence)
 
     async def answer(self, admission: Admission, answer: Answer) -> None:
         """Publish an answer, unless it is the recorded one of this reservation."""
@@ -86,8 +85,7 @@ class CheckStatePublisher:
             spoke=spoke,
             requeue_after_seconds=requeue_after_seconds,
         )
-        read = max(self._read_up_to, 0 if known is None else known.sequence)
-        sequence = await publish_fenced(self._bus, check, known=read)
+        sequence = await self._fence.publish(check, known=0 if known is None else known.sequence)
         self._store.record_answer(check, sequence)
         log.info(
             "an admission check has another state",

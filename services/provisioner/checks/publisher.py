@@ -8,8 +8,7 @@ import structlog
 
 from services.provisioner.checks.reservations import CheckAnswer, Reservations
 from services.provisioner.config.host_config import HostConfig
-from shared.bus.fencing import publish_fenced
-from shared.bus.port import Bus
+from shared.bus.fencing import Fence
 from shared.contracts.controllers import ANSWERED_BY, MACHINES
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.checks import CheckState
@@ -21,7 +20,7 @@ log = structlog.get_logger(__name__)
 class CheckPublisher:
     """The only writer of the provisioner's checks. `Reservations` knows the answers."""
 
-    bus: Bus
+    fence: Fence
     reservations: Reservations
     retry_seconds: float
     """How long a run waits after it could not get its machines."""
@@ -47,7 +46,7 @@ class CheckPublisher:
             requeue_after_seconds=self.retry_seconds if answer.state == "Retry" else None,
         )
         known = self.reservations.sequence_of(admission, check)
-        sequence = await publish_fenced(self.bus, state, known=known)
+        sequence = await self.fence.publish(state, known=known)
         self.reservations.apply_check_state(state, sequence)
         log.info(
             "an admission check has another state",

@@ -15,7 +15,7 @@ from services.provisioner.allocation.ownership import reserved_slots
 from services.provisioner.allocation.results import Failed, Launching, Placed, Result, Waiting
 from services.provisioner.config.host_config import HostConfig, slots_of
 from services.provisioner.task_runs.requests import HostRequest
-from shared.contracts.controllers import MACHINES
+from shared.contracts.controllers import ANSWERED_BY, MACHINES
 from shared.contracts.kube.bodies import spec_of
 from shared.contracts.kube.kinds import ADMISSION_CHECK
 from shared.contracts.kube.names import slot_resource
@@ -34,7 +34,9 @@ class CheckAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _PublishedCheck:
+class PublishedCheck:
+    """The last answer of a check for a workload, and its sequence in the log."""
+
     state: CheckState
     sequence: int
 
@@ -50,7 +52,7 @@ class Reservations:
         self._admissions: dict[WorkloadRef, Admission] = {}
         """Of workloads that hold quota and have an admission check."""
 
-        self._published: dict[tuple[WorkloadRef, str], _PublishedCheck] = {}
+        self._published: dict[tuple[WorkloadRef, str], PublishedCheck] = {}
         """By workload and check."""
 
         self._results: dict[str, Result] = {}
@@ -96,7 +98,7 @@ class Reservations:
         key = (WorkloadRef(self._cluster, state.namespace, state.name), state.check)
         known = self._published.get(key)
         if known is None or known.sequence < sequence:
-            self._published[key] = _PublishedCheck(state=state, sequence=sequence)
+            self._published[key] = PublishedCheck(state=state, sequence=sequence)
 
     def apply_results(self, requests: list[HostRequest], results: Mapping[str, Result]) -> None:
         """Apply the results of a round for slots that are reserved here."""
@@ -107,15 +109,25 @@ class Reservations:
                 ref = WorkloadRef(self._cluster, request.namespace, request.workload)
                 self._unanswered[ref] = None
 
-    def pop_expired(self, before: datetime) -> list[tuple[CheckState, int]]:
-        """Drop the answers for workloads that hold no quota. Returns the provisioner's own among them."""
-        expired = [
-            key
-            for key, published in self._published.items()
-            if key[0] not in self._admissions and published.state.at < before
-        ]
-        dropped = [(check, self._published.pop((ref, check))) for ref, check in expired]
-        return [(one.state, one.sequence) for check, one in dropped if check in self._own_checks]
+    def expired(self, before: datetime) -> dict[str, PublishedCheck]:
+        """The answers, by subject, that may leave the view: for workloads that hold no quota."""
+        return {
+            one.state.subject: one
+            for (ref, check), one in self._published.items()
+            if ref not in self._admissions and one.state.at < before and self._is_own(one, check)
+        }
+
+    def _is_own(self, published: PublishedCheck, check: str) -> bool:
+        """Whether the provisioner gave the answer; an earlier release did not say who answers."""
+        service = published.state.service
+        return service == ANSWERED_BY[MACHINES] or (not service and check in self._own_checks)
+
+    def drop(self, published: PublishedCheck) -> None:
+        """Forget an answer that has left the view, unless there is a newer one."""
+        state = published.state
+        key = (WorkloadRef(self._cluster, state.namespace, state.name), state.check)
+        if self._published.get(key) is published:
+            del self._published[key]
 
     # --- output ---
 

@@ -8,10 +8,11 @@ from services.provisioner.providers.port import (
     Order,
     ProviderRefusedError,
 )
-from shared.bus.port import FencedError
+from shared.bus.port import Entry, FencedError, LaterError
 from shared.contracts.kube.kinds import TASK_RUN
 from shared.contracts.messages.hosts import HostSlot, PlatformState
 from shared.contracts.messages.observed import Synced
+from shared.testing.world.memory_bus import MemoryBus
 from tests.unit.provisioner.harness import ProvisionerHarness, task_run
 
 REFUSED = ProviderRefusedError("fake", "launch", "m", "no such image")
@@ -156,20 +157,49 @@ def test_of_two_concurrent_records_first_in_log_wins(seed: int) -> None:
         harness.run(scenario)
 
 
-def test_released_state_of_deleted_task_run_is_purged_from_view() -> None:
+async def end_builds(harness: ProvisionerHarness, *names: str) -> None:
+    """Let TaskRuns have their host, and end."""
+    for name in names:
+        build = task_run(name, "local")
+        await harness.observe_task_run(build)
+        await harness.wait_for(name, "ready")
+        await harness.finish_task_run(build)
+        await harness.wait_for(name, "released")
+
+
+def test_released_state_of_deleted_task_run_leaves_the_view() -> None:
     with ProvisionerHarness() as harness:
 
         async def scenario() -> None:
-            for name in ("stays", "goes"):
-                build = task_run(name, "local")
-                await harness.observe_task_run(build)
-                await harness.wait_for(name, "ready")
-                await harness.finish_task_run(build)
-                await harness.wait_for(name, "released")
+            await end_builds(harness, "stays", "goes", "last")
             await harness.observe(TASK_RUN, task_run("goes", "local"), deleted=True)
             await asyncio.sleep(700)
-            assert await harness.task_runs_in_view() == ["stays"], (
+            assert await harness.task_runs_in_view() == ["last", "stays"], (
                 "its finalizer may still have to go"
             )
+
+        harness.run(scenario)
+
+
+def test_released_state_stays_in_the_view_until_the_patcher_has_passed_it() -> None:
+    with ProvisionerHarness() as harness:
+        away = True
+
+        async def handle(entry: Entry) -> None:
+            if away and entry.subject.endswith(".goes"):
+                raise LaterError("the API server does not answer", delay_seconds=5)
+
+        async def scenario() -> None:
+            nonlocal away
+            patcher = MemoryBus(harness.server, instance="patcher")
+            patcher.work("HOSTS", "patcher-hub-host", handle, filters=("sluice.host.hub.>",))
+            await patcher.start()
+            await end_builds(harness, "goes", "last")
+            await harness.observe(TASK_RUN, task_run("goes", "local"), deleted=True)
+            await asyncio.sleep(800)
+            assert await harness.task_runs_in_view() == ["goes", "last"]
+            away = False
+            await asyncio.sleep(130)
+            assert await harness.task_runs_in_view() == ["last"]
 
         harness.run(scenario)

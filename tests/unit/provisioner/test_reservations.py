@@ -7,7 +7,6 @@ from typing import Any, Final
 import pytest
 
 from services.provisioner.providers.port import ProviderRefusedError
-from shared.bus.port import CaughtUp
 from shared.contracts.kube.kinds import ADMISSION_CHECK, PIPELINE_RUN, Object
 from shared.contracts.kube.names import workload_name
 from shared.contracts.messages.admissions import Admission, AdmissionState, PodSetAssignment
@@ -318,21 +317,6 @@ def test_crash_at_any_time_gives_one_machine_and_one_answer(after: float) -> Non
             await harness.observe_build(task_run_of_run("build"))
             await harness.wait_for("build", "ready")
             assert len(harness.cloud.machines) == 1
-
-        harness.run_with_check(scenario)
-
-
-def test_check_state_of_released_run_is_purged_from_view() -> None:
-    with QuotaHarness() as harness:
-
-        async def scenario() -> None:
-            await harness.publish_admission("reserved", {})
-            await harness.wait_for_check("Ready")
-            await harness.publish_admission("released")
-            await asyncio.sleep(800)
-            async for entry in harness.bus.watch("CHECKS"):
-                assert isinstance(entry, CaughtUp), "the view is empty"
-                break
 
         harness.run_with_check(scenario)
 
