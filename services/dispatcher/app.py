@@ -54,8 +54,10 @@ class Dispatcher:
         return self._term.not_ready() if self._term is not None else None
 
     async def _run_term(self) -> None:
-        self._term = Term(settings=self._settings, bus=self._bus, now=self._now)
         windows = WindowChecks(cluster=self._settings.cluster, bus=self._bus, now=self._now)
+        self._term = Term(
+            settings=self._settings, bus=self._bus, now=self._now, on_forgotten=windows.forget
+        )
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._term.run())

@@ -4,12 +4,12 @@ It holds the hub's reservations and check states, the orders to the spokes and t
 the copies that are observed. All of it can be read from the bus again, so losing it loses nothing.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from services.dispatcher.hub.configuration import MultiKueueConfiguration
+from services.dispatcher.hub.given_answers import GivenAnswer, GivenAnswers
 from services.dispatcher.hub.jobs import HubJobs
 from services.dispatcher.hub.other_checks import OtherChecks
 from services.dispatcher.spokes.capacity import Capacity, LocalQueueName, requested_amounts
@@ -99,6 +99,7 @@ class Store:
         checks are MultiKueue's."""
 
         self.other_checks = OtherChecks(self.configuration)
+        self.given_answers = GivenAnswers(self.configuration)
 
         self.orders: dict[WorkloadRef, dict[str, Record[Dispatch]]] = {}
         """By spoke."""
@@ -167,6 +168,7 @@ class Store:
         """Record a check state of this term, of an earlier one, or of another service."""
         workload = check.ref
         self.other_checks.observe_answer(check)
+        self.given_answers.observe(check, sequence)
         if not self.configuration.is_multikueue_check(check.check):
             self.mark_dirty(workload)
         if may_answer(MULTIKUEUE, check.service):
@@ -323,50 +325,13 @@ class Store:
                 self.reserve_capacity(spoke, workload)
         self.mark_all_dirty()
 
-    def drop_settled(self, before: datetime) -> Iterator[tuple[Message, int]]:
-        """Drop what is about workloads that are over and have no copy anywhere.
-
-        Yields each message and its sequence. `before`: their orders were withdrawn before this time.
-        """
-        settled = [workload for workload in self.orders if self._is_settled(workload, before)]
-        for workload in settled:
-            for spoke in self.reports.get(workload, {}):
-                self.ended_statuses.put(spoke, workload, None)
-            orders, reports = self.orders.pop(workload), self.reports.pop(workload, {})
-            yield from ((one.message, one.sequence) for one in orders.values())
-            yield from ((one.message, one.sequence) for one in reports.values())
-            if (answer := self.answers.pop(workload, None)) is not None:
-                yield answer.message, answer.sequence
-            if (status := self.hub_statuses.pop(workload, None)) is not None:
-                yield status.message, status.sequence
-
-    def _is_settled(self, workload: WorkloadRef, before: datetime) -> bool:
-        return (
-            workload not in self.admissions
-            and not self.copies.get(workload)
-            and self._is_hub_status_written(workload)
-            and all(
-                record.message.state == "withdrawn"
-                and record.message.at < before
-                and spoke in self.loaded_spokes
-                and (self.is_removed(workload, spoke) or not record.message.started)
-                for spoke, record in self.orders[workload].items()
-            )
-        )
-
-    def _is_hub_status_written(self, workload: WorkloadRef) -> bool:
-        """Whether the hub's job shows that it runs on no spoke.
-
-        Until then the status has to be published, or the hub's patcher may read it again.
-        """
-        record = self.hub_statuses.get(workload)
-        written = None if record is None else record.message
-        if written is None or written.status is None:
-            return True
-        job = self.jobs.job(workload, written.uid)
-        if job is None or not job.is_managed_elsewhere:
-            return True
-        return not written.status and not job.obj.get("status")
+    def forget_answer(self, subject: str, answer: GivenAnswer) -> None:
+        """Forget an answer that is needed no more."""
+        self.given_answers.forget(subject, answer)
+        self.other_checks.forget(answer.workload, answer.check, answer.service)
+        known = self.answers.get(answer.workload)
+        if known is not None and known.sequence == answer.sequence:
+            del self.answers[answer.workload]
 
     # --- workloads to plan for ---
 

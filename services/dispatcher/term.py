@@ -15,6 +15,7 @@ import structlog
 
 from services.dispatcher.hub.jobs import HubJob
 from services.dispatcher.outbound.check_states import CheckStatePublisher
+from services.dispatcher.outbound.ended_work import EndedWork
 from services.dispatcher.outbound.hub_status import hub_status, publish_hub_status
 from services.dispatcher.outbound.orders import OrderPublisher
 from services.dispatcher.outbound.spoke_status import SpokeStatusPublisher
@@ -77,8 +78,14 @@ class Term:
     """From the start of a lease to its loss. Nothing is kept for the next term."""
 
     def __init__(
-        self, *, settings: DispatcherSettings, bus: Bus, now: Callable[[], datetime]
+        self,
+        *,
+        settings: DispatcherSettings,
+        bus: Bus,
+        now: Callable[[], datetime],
+        on_forgotten: Callable[[WorkloadRef, str, int], None],
     ) -> None:
+        """`on_forgotten` gets workload, check and sequence of each answer that is needed no more."""
         self._settings = settings
         self._cluster = settings.cluster
         self._bus = bus
@@ -99,6 +106,9 @@ class Term:
             now=now,
             retry_seconds=settings.no_cluster_retry_seconds,
         )
+        self._ended = EndedWork(
+            store=self._store, bus=bus, checks=self._checks, on_forgotten=on_forgotten
+        )
         self._orders = OrderPublisher(settings=settings, store=self._store, bus=bus, now=now)
         self._spoke_statuses = SpokeStatusPublisher(
             cluster=settings.cluster,
@@ -110,7 +120,11 @@ class Term:
         self._handlers = self._message_handlers()
         self._unread = {"OBSERVED", "CHECKS", "DISPATCHES", "SPOKES"}
         self._has_work = asyncio.Event()
-        """Set once a decision of quota may matter: until then, neither `ADMISSIONS` nor jobs are read."""
+        """Set once a decision of quota may matter: until then, no jobs are read."""
+
+        self._needs_decisions = asyncio.Event()
+        """Set then, and once there is an answer that has to be forgotten when its workload is over: until
+        then, `ADMISSIONS` is not read."""
 
         self._has_foreign_check = asyncio.Event()
         """Set once work may wait for a check that is answered in its Workload's status: until then,
@@ -158,7 +172,7 @@ class Term:
                     group.create_task(self._follow(stream, filters))
                 group.create_task(self._plan_dirty())
                 group.create_task(self._publish_spoke_statuses())
-                group.create_task(self._drop_settled())
+                group.create_task(self._tidy())
         finally:
             for timer in self._timers.values():
                 timer.cancel()
@@ -210,7 +224,7 @@ class Term:
         await self._follow_kinds(self._cluster, filters, partial(self._on_item, _JOBS))
 
     async def _follow_admissions(self, filter_: str) -> None:
-        await self._has_work.wait()
+        await self._needs_decisions.wait()
         await self._follow("ADMISSIONS", [filter_])
 
     async def _follow_workloads(self, filter_: str) -> None:
@@ -251,8 +265,12 @@ class Term:
         else:
             can_be_read = dispatch(item, self._handlers[stream])
             if not self._has_work.is_set() and self._store.has_work():
-                self._unread |= {"ADMISSIONS", _JOBS}  # No plan is made before they are read.
+                self._unread.add(_JOBS)  # No plan is made before they are read.
                 self._has_work.set()
+            needed = self._has_work.is_set() or self._store.given_answers
+            if needed and not self._needs_decisions.is_set():
+                self._unread.add("ADMISSIONS")
+                self._needs_decisions.set()
             foreign = self._store.configuration.has_foreign_check and self._has_work.is_set()
             if foreign and not self._has_foreign_check.is_set():
                 self._unread.add("WORKLOADS")
@@ -424,17 +442,14 @@ class Term:
                 self._wake.set()
             await self._spoke_statuses.publish()
 
-    async def _drop_settled(self) -> None:
-        """Purge the messages about workloads that are over from the views."""
+    async def _tidy(self) -> None:
+        """Forget what is about workloads that are over, and delete it from the views."""
         while True:
             await asyncio.sleep(self._settings.tidy_seconds)
-            if self.not_ready() is not None:
+            if self.not_ready() is not None or not self._needs_decisions.is_set():
                 continue
             before = self._now() - timedelta(seconds=self._settings.forget_seconds)
-            for message, sequence in self._store.drop_settled(before):
-                if message.stream == "CHECKS":
-                    self._checks.mark_read(sequence)
-                await self._bus.purge(message.stream, message.subject, up_to=sequence)
+            await self._ended.sweep(before)
 
 
 def _observe_order(store: Store, order: Dispatch, entry: Entry) -> None:

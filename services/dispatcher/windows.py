@@ -73,7 +73,8 @@ class WindowChecks:
 
         self._reserved: dict[WorkloadRef, Admission] = {}
         self._answers: dict[tuple[WorkloadRef, str], tuple[CheckState, int]] = {}
-        """By workload and check: the last check state and its sequence."""
+        """By workload and check: the last check state of the dispatcher, also of a MultiKueue check, and
+        its sequence, until `forget`."""
 
         self._unread = {"OBSERVED", "CHECKS"}
         self._has_checks = asyncio.Event()
@@ -145,6 +146,13 @@ class WindowChecks:
             self._reserved.pop(admission.ref, None)
             self._unanswered.pop(admission.ref, None)
         self._wake.set()
+
+    def forget(self, workload: WorkloadRef, check: str, sequence: int) -> None:
+        """Forget an answer that has left the view, unless there is a newer one."""
+        self._fence.mark_read(sequence)
+        _, known = self._answers.get((workload, check), (None, 0))
+        if known <= sequence:
+            self._answers.pop((workload, check), None)
 
     def _on_check_state(self, state: CheckState, entry: Entry) -> None:
         self._answers[state.ref, state.check] = (state, entry.sequence)

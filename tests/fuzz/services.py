@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
+from services.dispatcher.outbound.ended_work import settled_orders
 from services.dispatcher.outbound.hub_status import hub_status
 from services.dispatcher.planning.nomination import NominationRules, NominationStrategy
 from services.dispatcher.planning.plan import plan
@@ -91,7 +92,9 @@ class _Dispatcher:
                 if situation is not None:
                     plan(situation)
                     hub_status(self.store, about, situation, NOON)
-        list(self.store.drop_settled(NOON))
+        settled_orders(self.store, NOON)
+        for subject, one in self.store.given_answers.expired(NOON, lambda _: False).items():
+            self.store.forget_answer(subject, one)
 
 
 def _now() -> float:

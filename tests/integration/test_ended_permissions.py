@@ -10,6 +10,7 @@ import pytest
 from shared.bus.nats.bus import NatsBus
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.checks import CheckState
+from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.hosts import HostState
 from shared.testing.builders import NOON, workload
 from shared.testing.deployed import bus_of
@@ -64,9 +65,18 @@ def _host(name: str) -> HostState:
     )  # fmt: skip
 
 
+def _order(name: str) -> Dispatch:
+    return Dispatch(
+        spoke="east", cluster="hub", namespace="team", name=name, uid=name, number=1,
+        state="withdrawn", at=NOON,
+    )  # fmt: skip
+
+
 SWEPT: dict[str, tuple[str, Callable[[str], Message]]] = {
     "the provisioner sweeps what it said of hosts": ("provisioner", _host),
     "the provisioner sweeps its answers": ("provisioner", partial(_answer, "provisioner")),
+    "the dispatcher sweeps its answers": ("dispatcher", partial(_answer, "dispatcher")),
+    "the dispatcher sweeps its orders": ("dispatcher", _order),
 }
 """Users, and what they write and sweep, by the name of the object."""
 

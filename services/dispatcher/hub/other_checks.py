@@ -48,6 +48,13 @@ class OtherChecks:
         if (state := self._states.get(workload)) is not None:
             self._void[workload] = state.checks
 
+    def forget(self, workload: WorkloadRef, check: str, service: str) -> None:
+        """Forget an answer on the bus."""
+        answers = self._answers.get(workload, {})
+        answers.pop((check, service), None)
+        if not answers:
+            self._answers.pop(workload, None)
+
     def pending(self, admission: Admission) -> tuple[str, ...]:
         """Checks of other controllers that are not ready for this reservation."""
         ready = {*self._ready_on_bus(admission), *self._ready_in_status(admission)}

@@ -169,53 +169,6 @@ def test_order_of_other_dispatcher_read_before_its_admission_is_kept() -> None:
         harness.run(drive)
 
 
-def test_messages_leave_views_after_last_copy_is_gone() -> None:
-    with Harness() as harness:
-
-        async def drive() -> None:
-            train = job()
-            east, west = await offer(harness, train)
-            await harness.decide(train, "released")
-            await harness.until_order("west", "withdrawn")
-            await harness.observe_copy("east", east, deleted=True)
-            await asyncio.sleep(800)
-            assert "east" in await harness.view("DISPATCHES"), "one copy still exists"
-            await harness.observe_copy("west", west, deleted=True)
-            await harness.report_gone("west", west)
-            await asyncio.sleep(120)
-            assert await harness.view("DISPATCHES") == []
-            assert await harness.view("CHECKS") == []
-
-        harness.run(drive)
-
-
-def test_hub_status_stays_in_view_until_job_shows_it() -> None:
-    with Harness() as harness:
-
-        async def drive() -> None:
-            train = job()
-            east, west = await offer(harness, train)
-            await harness.observe_remote_workload("west", west)
-            await harness.until_order("west", "chosen")
-            await harness.observe_copy("west", west, active=1)
-            await harness.until_hub_status(status={"active": 1})
-            train["status"] = {"active": 1}
-            await harness.observe(kinds.JOB, train)
-            await harness.decide(train, "evicted")
-            await harness.until_order("west", "withdrawn")
-            for spoke, order in (("east", east), ("west", west)):
-                await harness.observe_copy(spoke, order, deleted=True)
-                await harness.report_gone(spoke, order)
-            await asyncio.sleep(800)
-            assert await harness.view("DISPATCHES") != [], "the hub's patcher was away"
-            train["status"] = {}
-            await harness.observe(kinds.JOB, train)
-            await asyncio.sleep(120)
-            assert await harness.view("DISPATCHES") == []
-
-        harness.run(drive)
-
-
 def test_orders_stay_in_view_until_empty_hub_status_is_published() -> None:
     with Harness(forget_seconds=5, tidy_seconds=0.01) as harness:
 
