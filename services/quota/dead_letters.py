@@ -14,10 +14,11 @@ from typing import Final
 
 import structlog
 
-from shared.bus.follow import read
+from shared.bus.follow import read, recall
 from shared.bus.nats.work.dead_letters import Retried, RetryHandler, dead_letter
 from shared.bus.port import Bus, BusError, Entry, LaterError, NeverError
-from shared.contracts.messages.outcomes import DeadLetter
+from shared.contracts.messages.outcomes import DeadLetter, RetryRequest
+from shared.contracts.subjects import subject_filter
 
 log = structlog.get_logger(__name__)
 
@@ -123,3 +124,35 @@ def register_retries(
 
     sorts = {sort: handled(stream) for sort, stream in STREAMS.items()}
     RetryHandler(bus=bus, now=now, handled=sorts).register(SERVICE, None, DURABLE)
+
+
+async def closed_letters(bus: Bus, *, before: datetime) -> dict[str, int]:
+    """Subject and sequence of the letters of all services that were closed before that time, and of requests.
+
+    A request is over once its letter is closed, is gone, or is newer: the service gave up again. Raises
+    `BusError`.
+    """
+    still_open: dict[tuple[str, str], int] = {}
+    closed: dict[str, int] = {}
+    requests: list[tuple[RetryRequest, Entry]] = []
+
+    def on_letter(letter: DeadLetter, entry: Entry) -> None:
+        if letter.state == "open":
+            still_open[letter.service, letter.original_subject] = entry.sequence
+        elif entry.time < before:
+            closed[entry.subject] = entry.sequence
+
+    def on_request(request: RetryRequest, entry: Entry) -> None:
+        if entry.time < before:
+            requests.append((request, entry))
+
+    await recall(
+        bus,
+        {DeadLetter: on_letter, RetryRequest: on_request},
+        filters=[subject_filter("dead"), subject_filter("retry")],
+    )
+    for request, entry in requests:
+        letter = still_open.get((request.service, request.original_subject), entry.sequence)
+        if letter >= entry.sequence:
+            closed[entry.subject] = entry.sequence
+    return closed

@@ -10,6 +10,9 @@ harm: each deletion names the sequence up to which this term has read, and what 
    else whoever changes one job again and again would fill it with what nobody needs any more.
 4. If that is not enough, the messages of workloads that are in no view any more are deleted from it, the
    oldest first, until it is `TRIM_TO` full.
+
+For all services it also deletes tombstones of objects, and what is left of dead letters that are closed: a
+spoke may not purge what all clusters share.
 """
 
 import asyncio
@@ -19,6 +22,7 @@ from typing import Final
 
 import structlog
 
+from services.quota.dead_letters import closed_letters
 from services.quota.decider import Decider
 from services.quota.metrics.service import ENDED, SWEPT, TRIMMED
 from shared.bus.port import Bus, BusError, Entry
@@ -26,7 +30,7 @@ from shared.bus.streams import view_of
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.observed import Observed
-from shared.contracts.messages.outcomes import Outcome
+from shared.contracts.messages.outcomes import DeadLetter, Outcome
 from shared.contracts.messages.queues import HistoryStart
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
@@ -72,6 +76,13 @@ OBJECTS_SECONDS: Final = 3600.0
 
 OBJECTS_MAX: Final = 20_000
 """Tombstones that one look finds: it bounds the memory after an upgrade."""
+
+LETTERS_AGE: Final = timedelta(days=1)
+"""Age of a closed dead letter, and of a request that was answered, before it leaves the view: until then
+people see what became of it without looking through the log."""
+
+LETTERS_SECONDS: Final = 3600.0
+"""How often the dead letters are looked through."""
 
 TRIM_FROM: Final = 0.6
 """Fullness of a log from which on its oldest history is deleted."""
@@ -162,25 +173,35 @@ class EndedWork:
                         pause = CROWDED_SECONDS
                     else:
                         found = await self._tombstones(OBJECTS_AGE)
-                if await self._sweep_objects(found) and len(found) >= OBJECTS_MAX:
+                if await self._sweep_all(Observed.stream, found) and len(found) >= OBJECTS_MAX:
                     pause = SWEEP_SECONDS
             except BusError as error:
                 log.warning("tombstones stay in the view", error=str(error))
             await asyncio.sleep(pause)
+
+    async def sweep_letters(self) -> None:
+        """Delete closed dead letters and answered requests from the view of `DEAD`, until cancelled."""
+        while True:
+            await asyncio.sleep(LETTERS_SECONDS)
+            try:
+                found = await closed_letters(self._bus, before=self._now() - LETTERS_AGE)
+                await self._sweep_all(DeadLetter.stream, found)
+            except BusError as error:
+                log.warning("dead letters that are closed stay in the view", error=str(error))
 
     async def _tombstones(self, age: timedelta) -> dict[str, int]:
         """The tombstones of that age in the view, as many as one look finds: subject to sequence."""
         before = self._now() - age
         return await self._bus.tombstones(Observed.stream, before=before, most=OBJECTS_MAX)
 
-    async def _sweep_objects(self, found: Mapping[str, int]) -> int:
-        """Delete tombstones; return how many."""
+    async def _sweep_all(self, stream: str, found: Mapping[str, int]) -> int:
+        """Delete what was found from the view; return how many."""
         subjects, swept = list(found), 0
         for begin in range(0, len(subjects), BATCH):
             batch = {each: found[each] for each in subjects[begin : begin + BATCH]}
-            swept += len(await self._bus.sweep(Observed.stream, batch))
+            swept += len(await self._bus.sweep(stream, batch))
             await asyncio.sleep(PAUSE_SECONDS)
-        SWEPT.labels(stream=Observed.stream).inc(swept)
+        SWEPT.labels(stream=stream).inc(swept)
         return swept
 
     async def _sweep_due(self) -> None:

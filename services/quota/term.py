@@ -278,6 +278,7 @@ class Term:
         """Delete ended workloads from the views, and from logs that are nearly full."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._ended.sweep_objects())
+            group.create_task(self._ended.sweep_letters())
             group.create_task(self._ended.run(self.room.fullness))
             group.create_task(self._revived.look())
 

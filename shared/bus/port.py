@@ -303,7 +303,11 @@ class Bus(Protocol):
         """Delete old bodies named `prefix…` that are not in `refs`; return how many were deleted."""
 
     async def purge(self, stream: str, subject: str, *, up_to: int) -> None:
-        """Delete a tombstone from the view of `stream`, unless the subject has a newer entry."""
+        """Delete a tombstone from the view of `stream`, unless the subject has a newer entry.
+
+        Asks no durable: only for subjects that none reads, as keys that were fetched, and dead letters
+        that an operator drops. Everything else leaves by `sweep`.
+        """
 
     async def sweep(self, stream: str, ended: Mapping[str, int]) -> Collection[str]:
         """Delete ended subjects from the view of `stream`, each up to a sequence of the log.

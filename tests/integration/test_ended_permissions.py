@@ -12,6 +12,7 @@ from shared.contracts.messages.base import Message
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.hosts import HostState
+from shared.contracts.messages.outcomes import DeadLetter
 from shared.testing.builders import NOON, workload
 from shared.testing.deployed import bus_of
 from shared.testing.waiting import eventually
@@ -72,11 +73,19 @@ def _order(name: str) -> Dispatch:
     )  # fmt: skip
 
 
+def _letter(name: str) -> DeadLetter:
+    return DeadLetter(
+        service="quota", original_subject=f"sluice.workload.hub.team.{name}", original_sequence=1,
+        reason="why", body="{}", state="handled", at=NOON,
+    )  # fmt: skip
+
+
 SWEPT: dict[str, tuple[str, Callable[[str], Message]]] = {
     "the provisioner sweeps what it said of hosts": ("provisioner", _host),
     "the provisioner sweeps its answers": ("provisioner", partial(_answer, "provisioner")),
     "the dispatcher sweeps its answers": ("dispatcher", partial(_answer, "dispatcher")),
     "the dispatcher sweeps its orders": ("dispatcher", _order),
+    "quota sweeps dead letters": ("quota", _letter),
 }
 """Users, and what they write and sweep, by the name of the object."""
 

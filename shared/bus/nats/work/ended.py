@@ -30,7 +30,7 @@ class _Passed(NamedTuple):
 
 
 class Purges:
-    """Purges single tombstones from views, for writers that know that their readers have seen them.
+    """Purges single tombstones from views, for writers whose subjects no durable consumer reads.
 
     The view's last message stays: it alone tells how far the view is. It goes with the next purge after
     something newer came.
