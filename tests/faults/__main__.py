@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import time
+from collections.abc import Collection
 from itertools import groupby
 from random import Random
 
@@ -24,9 +25,14 @@ from tests.faults.tally import MADE_MIN, Tally
 PROBLEMS_SHOWN = 5
 
 
-def chosen(pattern: str, count: int | None, random: Random) -> list[Fault]:
-    """The faults of a run, those of one server first, otherwise in an order that the seed draws."""
-    rows = [row for row in faults() if re.search(pattern, row.name)]
+def chosen(
+    pattern: str, count: int | None, random: Random, *, without: Collection[str] = ()
+) -> list[Fault]:
+    """The faults of a run, sorted by the system that they need, otherwise in an order that the seed draws.
+
+    `without`: names of faults that are not drawn.
+    """
+    rows = [row for row in faults() if re.search(pattern, row.name) and row.name not in without]
     if count is None:
         picked = [row for row in rows for _ in range(row.times)]
     else:
@@ -34,7 +40,12 @@ def chosen(pattern: str, count: int | None, random: Random) -> list[Fault]:
         random.shuffle(rows)
         picked = [rows[number % len(rows)] for number in range(count)] if rows else []
     random.shuffle(picked)
-    return sorted(picked, key=lambda row: row.servers)
+    return sorted(picked, key=_system)
+
+
+def _system(row: Fault) -> tuple[int, bool]:
+    """What kind of system a fault needs."""
+    return row.servers, row.clocks
 
 
 def demanded(pattern: str, count: int | None) -> int:
@@ -48,11 +59,24 @@ async def _main(pattern: str) -> int:
     """Play the chosen faults; the exit code."""
     seed = int(os.environ.get("SEED") or 1)
     count = int(os.environ["FAULTS"]) if os.environ.get("FAULTS") else None
-    picked = chosen(pattern, count, Random(seed))
-    number, tally = 0, Tally(demanded=demanded(pattern, count))
-    for servers, group in groupby(picked, key=lambda row: row.servers):
+    random, tally = Random(seed), Tally(demanded=demanded(pattern, count))
+    picked = chosen(pattern, count, random)
+    while picked:
+        await _play(picked, tally, seed)
+        # In the place of each fault that cannot be made here another one is drawn.
+        lacking, left_out = (count or 0) - tally.made, {name for name, _ in tally.left_out}
+        picked = chosen(pattern, lacking, random, without=left_out) if lacking > 0 else []
+    for line in tally.lines():
+        _say(line)
+    return 0 if tally.ok else 1
+
+
+async def _play(picked: list[Fault], tally: Tally, seed: int) -> None:
+    """Play faults that are sorted by system, and count them."""
+    number = 0
+    for (servers, clocked), group in groupby(picked, key=_system):
         began = time.monotonic()
-        async with site(servers) as place:
+        async with site(servers, clocked=clocked) as place:
             _say(
                 f"{servers} nats-server{'s' * (servers > 1)}, up after {time.monotonic() - began:.0f} s"
             )
@@ -68,9 +92,6 @@ async def _main(pattern: str) -> int:
                 tally.recoveries.append(outcome.recovery_seconds)
                 tally.survived += not outcome.problems
                 _report(number, len(picked), row, outcome, time.monotonic() - began)
-    for line in tally.lines():
-        _say(line)
-    return 0 if tally.ok else 1
 
 
 def _report(number: int, of: int, row: Fault, outcome: Outcome, seconds: float) -> None:

@@ -48,7 +48,10 @@ class Fault:
     """Why it is not always survived yet; empty: it is."""
 
     quick: bool = True
-    """False: too long for a quick run."""
+    """False: too long for a quick run, or possible nowhere yet."""
+
+    clocks: bool = False
+    """Whether it needs a system whose clocks can be moved. Such a system plays no other faults."""
 
 
 @dataclass(slots=True)

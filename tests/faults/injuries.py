@@ -12,10 +12,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from tests.faults.clocks import NO_LIBRARY, NOT_REACHED, RIGHT, Clock
 from tests.faults.proxy import Cut
 from tests.faults.site import Site
 
 Make = Callable[[Site, Random], Awaitable[None]]
+
+JUMP_SECONDS_MIN, JUMP_SECONDS_MAX = 30.0, 600.0
+"""How far a clock is off: more than any lease and deadline, less than a certificate lives."""
 
 
 class NotPossibleError(Exception):
@@ -116,7 +120,12 @@ async def disk_set_back(site: Site, random: Random) -> None:
 
 
 async def disk_filled(site: Site, random: Random) -> None:
-    """A server's disk is full for a while; then there is room, and the server is started again."""
+    """A server's disk is full for a while; then there is room, and the server is started again.
+
+    Without that nothing would be admitted: nats-server 2.15.1 refuses every further message of a stream whose
+    write once failed with ENOSPC, with that error and without an answer, until it starts again (observed on a
+    small tmpfs, 40 s after there was room). Streams to which nobody wrote meanwhile go on by themselves.
+    """
     server, folder = site.servers[0], site.folders[0]
     if not folder.is_mount():
         raise NotPossibleError("only where a small disk can be mounted")
@@ -159,6 +168,58 @@ def cut(what: Cut, least: float, most: float) -> Make:
         site.proxy.heal()
 
     return make
+
+
+def clock_off(name: str, least: float, most: float) -> Make:
+    """The clock of a process jumps by 30 s to ten minutes, ahead or behind, and after a while back."""
+
+    async def make(site: Site, random: Random) -> None:
+        clock = _clock(site, name)
+        clock.set(_jump(random))
+        await asyncio.sleep(random.uniform(least, most))
+        clock.set(RIGHT)
+
+    return make
+
+
+def clock_stays_off(name: str) -> Make:
+    """The clock of a process jumps by 30 s to ten minutes, and stays: whatever follows is judged with it."""
+
+    async def make(site: Site, random: Random) -> None:
+        _clock(site, name).set(_jump(random))
+        await asyncio.sleep(random.uniform(0.0, 2.0))
+
+    return make
+
+
+def killed_with_clock_off(name: str) -> Make:
+    """A process is killed and started again while its clock is off; then the clock is right again."""
+
+    async def make(site: Site, random: Random) -> None:
+        clock = _clock(site, name)
+        clock.set(_jump(random))
+        await asyncio.sleep(random.uniform(0.0, 2.0))
+        await killed(name)(site, random)
+        await asyncio.sleep(random.uniform(1.0, 8.0))
+        clock.set(RIGHT)
+
+    return make
+
+
+async def server_clock_off(_site: Site, _random: Random) -> None:
+    """The clock of a nats-server jumps: nothing that we have can do that."""
+    raise NotPossibleError(NOT_REACHED)
+
+
+def _clock(site: Site, name: str) -> Clock:
+    if name not in site.clocks:
+        raise NotPossibleError(NO_LIBRARY)
+    return site.clocks[name]
+
+
+def _jump(random: Random) -> float:
+    """Seconds, ahead or behind."""
+    return random.choice((-1, 1)) * random.uniform(JUMP_SECONDS_MIN, JUMP_SECONDS_MAX)
 
 
 def _copy(source: Path, target: Path) -> None:

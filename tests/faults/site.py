@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +27,7 @@ from shared.kube.port import AlreadyExistsError, KubeError
 from shared.settings.ports import reserve_port
 from tests.conformance.seeds.stage import pool
 from tests.faults.books import BILLION, Books, Journal
+from tests.faults.clocks import Clock, library
 from tests.faults.proxy import Proxy
 
 NAMESPACE: Final = "team-a"
@@ -40,13 +41,20 @@ DISK_MIB: Final = 192
 
 PROCESSES: Final = (*(one.value for one in SERVICES), Program.PAIRS.value)
 API_SERVER: Final = Program.SIMULATOR.value
+CLOCKED: Final = (Program.QUOTA.value, Program.PATCHER.value, Program.CLASSIFIER.value)
+"""Services whose clocks can be moved, in a system that is started for it."""
 
 
 class Site:
     """What a fault can reach, and the jobs that go on meanwhile."""
 
     def __init__(
-        self, system: Running, servers: list[EmbeddedServer], folders: list[Path], proxy: Proxy
+        self,
+        system: Running,
+        servers: list[EmbeddedServer],
+        folders: list[Path],
+        proxy: Proxy,
+        clocks: Mapping[str, Clock],
     ) -> None:
         self.system = system
         self.servers = servers
@@ -54,6 +62,9 @@ class Site:
         """The folder of each server."""
 
         self.proxy = proxy
+        self.clocks = clocks
+        """The clocks that can be moved, by the name of their process."""
+
         self.books = Books({name: cpus * BILLION for name, cpus in QUOTAS.items()})
         self._journal = Journal(system.kubeconfig.parent / "simulator.jsonl")
         self._number = 0
@@ -146,8 +157,11 @@ def _job(name: str, queue: str, seconds: int) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def site(servers: int) -> AsyncIterator[Site]:
-    """Start a system with so many servers; stop all of it at the end."""
+async def site(servers: int, *, clocked: bool = False) -> AsyncIterator[Site]:
+    """Start a system with so many servers; stop all of it at the end.
+
+    `clocked`: the clocks of some services can be moved, if this machine has what it takes.
+    """
     with tempfile.TemporaryDirectory(prefix="faults-", ignore_cleanup_errors=True) as folder:
         place = Path(folder)
         folders = [place / f"s{number}" for number in range(servers)]
@@ -161,15 +175,22 @@ async def site(servers: int) -> AsyncIterator[Site]:
             if servers == 1:
                 url = f"nats://127.0.0.1:{await proxy.start()}"
             await _declare(started[0].url, servers)
+            libfaketime = library() if clocked else None
+            clocks = {} if libfaketime is None else {name: Clock(place / name) for name in CLOCKED}
             options = DevOptions(
                 directory=place / "dev",
                 nats_url=url,
                 manifests=(_manifests(place), EXAMPLE),
                 speed=SPEED,
                 seed=11,
+                environment=lambda program: (
+                    clocks[program].environment(libfaketime)
+                    if libfaketime and program in clocks
+                    else {}
+                ),
             )
             async with running(options, lambda _: None) as system:
-                subject = Site(system, started, folders, proxy)
+                subject = Site(system, started, folders, proxy, clocks)
                 yield subject
                 subject.close()
         finally:

@@ -4,7 +4,7 @@ from typing import Final
 
 from tests.faults import injuries
 from tests.faults.fault import Fault
-from tests.faults.site import API_SERVER, PROCESSES
+from tests.faults.site import API_SERVER, CLOCKED, PROCESSES
 
 ONE, THREE = 1, 3
 MOST_WORK: Final = ("quota", "classifier", "watcher", "patcher")
@@ -12,7 +12,7 @@ MOST_WORK: Final = ("quota", "classifier", "watcher", "patcher")
 
 
 def faults() -> tuple[Fault, ...]:
-    """The table, faults of one server first."""
+    """The table."""
     rows: list[Fault] = []
     for name in PROCESSES:
         often = 4 if name in MOST_WORK else 2
@@ -65,5 +65,35 @@ def faults() -> tuple[Fault, ...]:
         Fault(name="quota is killed on three servers", servers=THREE, times=3, make=injuries.killed("quota")),
         Fault(name="quota is paused on three servers", servers=THREE, times=3, make=injuries.paused("quota", 1, 12)),
     ]  # fmt: skip
+    rows += _clock_faults()
     assert len({row.name for row in rows}) == len(rows), "a fault is in the table twice"
     return tuple(rows)
+
+
+def _clock_faults() -> list[Fault]:
+    rows: list[Fault] = []
+    for name in CLOCKED:
+        rows += [
+            Fault(
+                name=f"the clock of {name} is off by up to ten minutes, then right again", servers=ONE, times=2,
+                clocks=True, make=injuries.clock_off(name, 1, 12),
+            ),
+            Fault(
+                name=f"the clock of {name} is off by up to ten minutes from now on", servers=ONE, times=2,
+                clocks=True, make=injuries.clock_stays_off(name),
+            ),
+            Fault(
+                name=f"the clock of {name} is off by up to ten minutes, and it is killed", servers=ONE, times=2,
+                clocks=True, make=injuries.killed_with_clock_off(name),
+            ),
+        ]  # fmt: skip
+    rows.append(
+        Fault(
+            name="the clock of NATS is off",
+            servers=ONE,
+            make=injuries.server_clock_off,
+            quick=False,
+            clocks=True,
+        )
+    )
+    return rows
