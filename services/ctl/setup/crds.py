@@ -6,9 +6,13 @@ from typing import Any, Final
 
 import yaml
 
+from shared.contracts.coscheduling import COMPONENT_LABEL
 from shared.contracts.kueue.definitions import ALL_DEFINITIONS, crd
 
 FOLDER: Final = Path(__file__).parents[3] / "deploy" / "kubernetes" / "crds"
+
+DEFINITION: Final = {COMPONENT_LABEL: "definitions"}
+"""Label of the definitions: `kubectl delete -k` keeps them where its selector says so."""
 
 _GENERATED: Final = (
     "# Generated from shared/contracts/kueue by `python -m services.ctl.setup.crds`.\n"
@@ -45,6 +49,7 @@ def files() -> dict[str, str]:
                 "apiVersion": "kustomize.config.k8s.io/v1beta1",
                 "kind": "Kustomization",
                 "resources": sorted(names),
+                "labels": [{"pairs": DEFINITION, "includeSelectors": False}],
             }
         )
     return written

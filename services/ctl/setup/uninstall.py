@@ -118,8 +118,9 @@ async def uninstall(
 
 
 DEFINITIONS: Final = (
-    "Deleting the CustomResourceDefinitions deletes all Workloads and queues. Keep them for Kueue, and "
-    "apply Kueue's own, because ours ask the classifier to convert versions."
+    "This deletes the CustomResourceDefinitions, too, and with them all Workloads and queues. Keep them for "
+    "Kueue (`-l app.kubernetes.io/component!=definitions`), and apply Kueue's own, because ours ask the "
+    "classifier to convert versions."
 )
 NEXT: Final = (
     "done. What is left are manifests: delete the overlay that you applied (`kubectl delete -k …`).",

@@ -1,13 +1,13 @@
 """Where the cluster suite finds a cluster: the binaries that KUBEBUILDER_ASSETS names, else K3s in Docker.
 
-K3s runs without nodes and with the garbage collector as its only controller, in the network of this
-machine, so that its API server reaches a webhook on 127.0.0.1 as one from the folder does.
+K3s runs without nodes and with the garbage collector as its only controller, unless a test wants more, in the
+network of this machine, so that its API server reaches a webhook on 127.0.0.1 as one from the folder does.
 """
 
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
@@ -19,6 +19,7 @@ import yaml
 
 from shared.settings.ports import reserve_port
 from tests.contract.kubernetes.envtest import (
+    GARBAGE_COLLECTOR,
     START_SECONDS,
     api_server,
     client_context,
@@ -54,14 +55,21 @@ class Cluster(Protocol):
 
 
 @contextmanager
-def some_cluster(folder: Path) -> Iterator[Cluster]:
-    """One of its own, for as long as the context lasts. Skips the test where there is none to be had."""
+def some_cluster(
+    folder: Path, controllers: Sequence[str] = (GARBAGE_COLLECTOR,)
+) -> Iterator[Cluster]:
+    """One of its own, for as long as the context lasts. Skips the test where there is none to be had.
+
+    Whoever names other `controllers` cannot do without them: a folder without their program is skipped, too.
+    """
     assets = found(os.environ.get("KUBEBUILDER_ASSETS"))
     if assets is not None:
-        with api_server(assets, folder) as server:
+        with api_server(assets, folder, controllers=controllers) as server:
+            if not server.collects_garbage and set(controllers) != {GARBAGE_COLLECTOR}:
+                pytest.skip(f"KUBEBUILDER_ASSETS={assets} has no kube-controller-manager")
             yield server
     elif docker_answers():
-        with k3s(folder) as server:
+        with k3s(folder, controllers) as server:
             yield server
     else:
         pytest.skip(NOTHING)
@@ -166,7 +174,7 @@ class K3s:
 
 
 @contextmanager
-def k3s(folder: Path) -> Iterator[K3s]:
+def k3s(folder: Path, controllers: Sequence[str]) -> Iterator[K3s]:
     """Run K3s for as long as the context lasts."""
     from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - only with Docker
 
@@ -174,7 +182,7 @@ def k3s(folder: Path) -> Iterator[K3s]:
     port, manager = k3s_ports()
     container = DockerContainer(K3S_IMAGE)
     container.with_kwargs(network_mode="host")
-    container.with_command(k3s_command(port, manager))
+    container.with_command(k3s_command(port, manager, controllers))
     container.start()
     try:
         server = K3s(container.get_wrapped_container(), folder, port)
@@ -184,8 +192,8 @@ def k3s(folder: Path) -> Iterator[K3s]:
         container.stop()
 
 
-def k3s_command(port: int, manager: int) -> str:
-    """A server without nodes, on loopback, with no controller that acts beside the garbage collector."""
+def k3s_command(port: int, manager: int, controllers: Sequence[str]) -> str:
+    """A server without nodes, on loopback, in which no other controllers act."""
     return " ".join(
         [
             "server",
@@ -201,7 +209,7 @@ def k3s_command(port: int, manager: int) -> str:
             "--advertise-address=127.0.0.1",
             f"--https-listen-port={port}",
             f"--kube-controller-manager-arg=secure-port={manager}",
-            "--kube-controller-manager-arg=controllers=garbage-collector-controller",
+            f"--kube-controller-manager-arg=controllers={','.join(controllers)}",
             "--kube-apiserver-arg=endpoint-reconciler-type=none",
         ]
     )
