@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any
+from typing import Any, Literal
 
 import aiohttp
 
@@ -19,6 +19,11 @@ from services.console.query_service import QueryService
 from services.console.settings import ConsoleSettings
 from services.simulator.app import Simulator
 from services.simulator.manifests import apply_all
+from shared.contracts.controllers import ANSWERED_BY, MULTIKUEUE
+from shared.contracts.kube import kinds
+from shared.contracts.messages.checks import CheckState
+from shared.contracts.messages.hosts import HostSlot, Machine, PlatformState
+from shared.contracts.messages.spokes import SpokeCounts, SpokeState
 from shared.kube.client import HttpKube
 from shared.runtime.certificates import CertificateFolder
 from shared.runtime.web import WebServer
@@ -153,6 +158,83 @@ class Place:
             lambda: f"GET {path} has still another answer: {answer}",
             seconds=SETTLED_SECONDS,
         )
+
+
+async def furnish_places(site: Site) -> None:
+    """Spoke `east` is connected and `west` is lost; of `linux/arm64` there are 2 machines and 3 slots."""
+    at = now()
+    for name in ("east", "west"):
+        await site.observe(kinds.MULTIKUEUE_CLUSTER, name, {})
+    east = SpokeState(
+        cluster="hub", spoke="east", active=True, reason="Active", message="Connected",
+        counts=SpokeCounts(offered=2, chosen=1, withdrawing=1), latency_seconds=0.7, failures=1,
+        free={"cpu": "3", "memory": "12Gi"}, at=at,
+    )  # fmt: skip
+    west = SpokeState(
+        cluster="hub", spoke="west", active=False, reason="ClientConnectionFailed",
+        message="no heartbeat for 45 s", at=at,
+    )  # fmt: skip
+    common: Json = {"provider": "aws", "launched_at": at, "deadline": at, "holder": "u"}
+    machines = [
+        Machine(name="arm-1", state="running", shared=True, task_run="team:build", **common),
+        Machine(name="arm-2", state="launching", task_run="others:build", **common),
+    ]
+    seats = [
+        HostSlot(
+            uid=f"u-{number}",
+            namespace=of,
+            name=f"build-{number}",
+            host="arm-1",
+            address="",
+            state=state,
+        )
+        for number, (of, state) in enumerate(SEATS)
+    ]
+    platform = PlatformState(
+        cluster="hub", platform="linux/arm64", seats=seats, machines=machines,
+        refusals={"u-9": "no machine is left"}, at=at,
+    )  # fmt: skip
+    for message in (east, west, platform):
+        await site.bus.publish(message)
+
+
+SEATS: list[tuple[str, Literal["held", "ready"]]] = [
+    ("team", "ready"), ("team", "held"), ("others", "ready"),
+]  # fmt: skip
+
+
+async def reserved(site: Site, name: str) -> None:
+    """A workload of `team` that has quota, and waits for the check `far`, which leads to spokes."""
+    active = {"type": "Active", "status": "True", "reason": "Up", "message": ""}
+    await site.observe(
+        kinds.ADMISSION_CHECK,
+        "far",
+        {"controllerName": MULTIKUEUE},
+        status={"conditions": [active]},
+    )
+    checks = {"admissionChecks": [{"name": "far"}]}
+    await site.queue("checked", cpu=2, admissionChecksStrategy=checks)
+    await site.local("checked", "checked")
+    await site.workload(name, queue="checked")
+
+
+async def answer_check(site: Site, name: str, state: str, message: str, **more: Any) -> None:
+    """The dispatcher says how check `far` of a workload of `team` stands."""
+    answer = CheckState.model_validate(
+        {
+            "cluster": "hub", "namespace": "team", "name": name, "uid": f"u-{name}", "check": "far",
+            "service": ANSWERED_BY[MULTIKUEUE], "state": state, "message": message, "at": now(), **more,
+        }
+    )  # fmt: skip
+    await site.bus.publish(answer)
+
+
+async def evicted(site: Site) -> None:
+    """Workload `runs`, which had all of queue `cq`, is evicted for `urgent`, and its pods run still."""
+    await site.workload("runs", cpu="4", age=99, phase="running", pods_active=True)
+    preemption = {"withinClusterQueue": "LowerPriority"}
+    await site.queue(cpu=4, cohortName="shared", preemption=preemption)
+    await site.workload("urgent", cpu="4", priority=9)
 
 
 async def cluster_of_people() -> Simulator:

@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 
 from tests.integration.browser import CHROMIUM, Page, browser
-from tests.integration.console_stage import Place, console
+from tests.integration.console_stage import Place, console, furnish_places
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -22,7 +22,10 @@ async def tab(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Page]:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def place() -> AsyncIterator[Place]:
-    """All four CPUs are in use, and three wait: one of others, and one that never can."""
+    """All four CPUs are in use, and three wait: one of others, and one that never can.
+
+    There are spokes and build machines, of which no workload needs any.
+    """
     async with console(people=True) as place:
         site = place.site
         await site.queue(cpu=4, cohortName="shared")
@@ -30,6 +33,7 @@ async def place() -> AsyncIterator[Place]:
         await site.workload("first", cpu="2", age=40)
         await site.workload("theirs", cpu="2", age=30, namespace="others")
         await site.workload("odd", age=20, inadmissible="<b id=evil>bold</b>")
+        await furnish_places(site)
         await site.synced()
         yield place
 

@@ -13,6 +13,7 @@ PAGES = (
     "/",
     "/workloads",
     "/workloads/hub/team/first",
+    "/workloads/hub/team/away",
     "/clusterqueues/hub/cq",
     "/localqueues/hub/team/main",
     "/cohorts/hub/shared",
@@ -27,7 +28,7 @@ PAGES = (
     "/what-if",
     "/nowhere",
 )
-"""One address for each page, of what the stage holds."""
+"""One address for each page, of what the stage holds, and one of a workload that runs on a spoke."""
 
 AXE = Path(__file__).parent / "node_modules/axe-core/axe.min.js"
 VIOLATIONS = """

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.integration.browser import Page
-from tests.integration.console_stage import Place
+from tests.integration.console_stage import Place, answer_check, evicted, reserved
 from tests.integration.page.looks import (
     AXE,
     LIVE,
@@ -16,18 +16,53 @@ from tests.integration.page.looks import (
     WHOLE,
     faint,
     go,
+    says,
     sign_in,
 )
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest.mark.skipif(not AXE.exists(), reason="there is no axe-core: `make browser` installs it")
-async def test_pages_have_no_violations_of_axe(page: Page) -> None:
-    await page.value(AXE.read_text())
-    found = {"sign in": await page.value(VIOLATIONS)}
+async def sign_in_and_fill(page: Page, place: Place) -> None:
+    """Root is signed in, and every page has something to show: each status, spokes and machines."""
     await sign_in(page, "token-of-root")
     await page.until(f"{NAMES}.length === 4")
+    await reserved(place.site, "away")
+    await page.until(f"{SHOWN_STATUSES}.includes('quota reserved')")
+    await answer_check(place.site, "away", "Ready", "The workload got reservation", spoke="east")
+    await page.until(f"{SHOWN_STATUSES}.includes('on east')")
+    await reserved(place.site, "reserved")
+    await evicted(place.site)
+    for status in ("quota reserved", "evicted"):
+        await page.until(f"{SHOWN_STATUSES}.includes({status!r})")
+
+
+SHOWN_STATUSES = "document.getElementById('table').innerText"
+MISSING = "document.getElementById('view').innerText.includes('There is no such')"
+
+
+async def test_every_page_that_is_looked_at_has_something_to_show(page: Page, place: Place) -> None:
+    await sign_in_and_fill(page, place)
+    for path in sorted({*PAGES} - {"/nowhere"}):
+        await go(page, path)
+        await page.until(WHOLE)
+        assert not await page.value(MISSING), path
+    await go(page, "/spokes/hub/west")
+    await says(page, "[data-at='west']", "not connected")
+    await says(page, "[data-at='west']", "ClientConnectionFailed: no heartbeat for 45 s")
+    await go(page, "/spokes/hub/east")
+    await says(page, "#view", "Runs here: 1")
+    await says(page, "[data-at='east']", "3 cpu, 12Gi memory")
+    await go(page, "/machines/hub/linux%2Farm64")
+    await says(page, "[data-at='arm-1']", "all builds of the pool")
+    await says(page, "[data-at='slot-2']", "others/build-2")
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="there is no axe-core: `make browser` installs it")
+async def test_pages_have_no_violations_of_axe(page: Page, place: Place) -> None:
+    await page.value(AXE.read_text())
+    found = {"sign in": await page.value(VIOLATIONS)}
+    await sign_in_and_fill(page, place)
     for path in PAGES:
         await go(page, path)
         await page.until(WHOLE)
@@ -35,10 +70,11 @@ async def test_pages_have_no_violations_of_axe(page: Page) -> None:
     assert {path: each for path, each in found.items() if each} == {}
 
 
-async def test_texts_have_contrast_in_light_and_dark_and_fit_a_phone(page: Page) -> None:
+async def test_texts_have_contrast_in_light_and_dark_and_fit_a_phone(
+    page: Page, place: Place
+) -> None:
     assert await faint(page) == []
-    await sign_in(page, "token-of-root")
-    await page.until(f"{NAMES}.length === 4")
+    await sign_in_and_fill(page, place)
     narrow = {"width": 360, "height": 800, "deviceScaleFactor": 1, "mobile": True}
     await page.call("Emulation.setDeviceMetricsOverride", **narrow)
     for path in PAGES:
@@ -53,8 +89,7 @@ async def test_texts_have_contrast_in_light_and_dark_and_fit_a_phone(page: Page)
 async def test_pages_open_without_errors_and_without_layout_shifts(
     page: Page, place: Place
 ) -> None:
-    await sign_in(page, "token-of-root")
-    await page.until(f"{NAMES}.length === 4")
+    await sign_in_and_fill(page, place)
     page.forget()
     for path in sorted({*PAGES} - {"/nowhere"}):  # The server does not know that address.
         await page.open(place.url + path)

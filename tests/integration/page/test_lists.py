@@ -1,56 +1,33 @@
 """Lists of workloads: each status apart, and what is to be done about it."""
 
 import json
-from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
-from shared.contracts.controllers import ANSWERED_BY, MULTIKUEUE
-from shared.contracts.kube import kinds
-from shared.contracts.messages.checks import CheckState
 from tests.integration.browser import Page
-from tests.integration.console_stage import Place
+from tests.integration.console_stage import Json, Place, answer_check, evicted, reserved
 from tests.integration.page.looks import NAMES, go, says, sign_in
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-ACTIVE = {"conditions": [{"type": "Active", "status": "True", "reason": "Up", "message": ""}]}
+FAR = "The workload waits for one of: east, west"
 
 
-async def away(place: Place, message: str) -> None:
+async def away(place: Place) -> None:
     """Workload `away` has quota, and the check `far` says why it does not start yet."""
-    site = place.site
-    controller = {"controllerName": MULTIKUEUE}
-    await site.observe(kinds.ADMISSION_CHECK, "far", controller, status=ACTIVE)
-    checks = {"admissionChecks": [{"name": "far"}]}
-    await site.queue("checked", cpu=2, admissionChecksStrategy=checks)
-    await site.local("checked", "checked")
-    await site.workload("away", queue="checked")
+    await reserved(place.site, "away")
     await place.until("/api/v1/workloads", 200, is_reserved, token="token-of-root")
-    answer = CheckState(
-        cluster="hub", namespace="team", name="away", uid="u-away", check="far",
-        service=ANSWERED_BY[MULTIKUEUE], state="Pending", message=message, at=datetime.now(UTC),
-    )  # fmt: skip
-    await site.bus.publish(answer)
+    await answer_check(place.site, "away", "Pending", FAR)
 
 
-def is_reserved(body: Any) -> bool:
+def is_reserved(body: Json) -> bool:
     return "QUOTARESERVED" in [each["status"] for each in body["items"]]
-
-
-async def evicted(place: Place) -> None:
-    """Workload `runs` is evicted for one of a higher priority, and its pods run still."""
-    await place.site.workload("runs", cpu="4", age=99, phase="running", pods_active=True)
-    preemption = {"withinClusterQueue": "LowerPriority"}
-    await place.site.queue(cpu=4, cohortName="shared", preemption=preemption)
-    await place.site.workload("urgent", cpu="4", priority=9)
 
 
 async def test_namespace_tells_reserved_running_and_evicted_apart(page: Page, place: Place) -> None:
     await sign_in(page, "token-of-root")
     await page.until(f"{NAMES}.length === 4")
-    await away(place, "The workload waits for one of: east, west")
+    await away(place)
     await go(page, "/namespaces")
     cells = (
         "[...document.querySelectorAll(\"[data-namespace='team'] td.number\")]"
@@ -58,7 +35,7 @@ async def test_namespace_tells_reserved_running_and_evicted_apart(page: Page, pl
     )
     await page.until(f"{cells} === 'Waiting 2,Quota reserved 1,Running 1,Evicted 0,Finished 0'")
     await says(page, "[data-namespace='team']", "1 Reserved")
-    await evicted(place)
+    await evicted(place.site)
     await page.until(f"{cells} === 'Waiting 3,Quota reserved 1,Running 0,Evicted 1,Finished 0'")
     await go(page, "/namespaces/team")
     heads = (
@@ -73,7 +50,7 @@ async def test_namespace_tells_what_a_workload_with_quota_waits_for_and_what_to_
     await sign_in(page, "token-of-dana")
     await page.until(f"{NAMES}.length === 3")
     await go(page, "/namespaces/team")
-    await away(place, "The workload waits for one of: east, west")
+    await away(place)
     await says(page, "[data-key='hub/team/away']", "check far: The workload waits for one of: east")
     await says(page, "[data-at='Reserved']", "Reserved: It has quota, and waits for its")
     await says(page, "[data-at='Reserved']", "If it stays, ask whoever runs the check.")

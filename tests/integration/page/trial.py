@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from tests.integration.browser import CHROMIUM, Page, browser
-from tests.integration.console_stage import Place, console
+from tests.integration.console_stage import Place, console, furnish_places
 from tests.integration.page.looks import AXE, LIVE, SHIFTS, SHOWN, VIOLATIONS, WHOLE
 from tests.integration.page.screenshots import TENANTS, furnish, submit
 
@@ -31,7 +31,9 @@ PAGES: Final = (
     "/cohorts/hub/research",
     "/flavors/hub/a100",
     "/spokes",
+    "/spokes/hub/east",
     "/machines",
+    "/machines/hub/linux%2Farm64",
     "/namespaces",
     "/namespaces/vision",
     "/history?span=24h",
@@ -46,6 +48,7 @@ async def main() -> int:
         return 1
     async with console(people=False) as place:
         await furnish(place.site)
+        await furnish_places(place.site)
         await more_work(place)
         await place.until("/api/v1/workloads", 200, lambda body: len(body["items"]) >= WORKLOADS)
         with TemporaryDirectory() as folder:

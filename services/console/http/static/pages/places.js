@@ -16,13 +16,15 @@ export function spokes() {
 }
 
 function spokeLine(each) {
-  return element("tr", { "data-at": each.name }, element("th", { scope: "row" }, link(toSpoke(each), each.name)), cell(connected(each)),
+  return element("tr", { "data-at": each.name }, element("th", { scope: "row" }, link(toSpoke(each), each.name)), cell(connected(each), unconnected(each)),
     number(each.offered), number(each.chosen), number(each.withdrawing), number(each.latencySeconds === undefined ? "–" : `${each.latencySeconds} s`),
     number(each.failures), cell(Object.entries(each.free).map(([name, free]) => `${free} ${name}`).join(", ") || "–"));
 }
 
 const connected = (each) => element("span", { class: "status", "data-of": each.active ? "ADMITTED" : each.active === false ? "EVICTED" : "FINISHED" },
-  each.active ? "connected" : each.active === false ? `${each.reason}: ${each.message}` : "unknown");
+  each.active ? "connected" : each.active === false ? "not connected" : "unknown");
+
+const unconnected = (each) => (each.active === false ? element("span", { class: "sub" }, `${each.reason}: ${each.message}`) : null);
 
 export function spoke(cluster, name) {
   const said = asked("/api/v1/spokes");
