@@ -1,6 +1,7 @@
 """Logs, metrics and trace spans of a term: what happened to TaskRuns, slots and machines."""
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -25,6 +26,7 @@ from services.provisioner.metrics import UNKNOWN, Metrics
 from services.provisioner.task_runs.requests import HostRequest
 from shared.contracts.messages.hosts import HostState
 from shared.telemetry import span_attributes
+from shared.telemetry.log_context import about
 from shared.telemetry.tracing import Tracing
 
 log = structlog.get_logger(__name__)
@@ -89,23 +91,30 @@ class Telemetry:
             attributes=_attributes(state),
         )
 
-    def ledger_changed(self, platform: str, events: Iterable[LedgerEvent]) -> None:
-        """A new version of the ledger is recorded."""
+    def ledger_changed(
+        self, platform: str, events: Iterable[LedgerEvent], known: Iterable[HostRequest | HostState]
+    ) -> None:
+        """A new version of the ledger is recorded. `known`: the TaskRuns and reservations that it serves."""
+        whose = {one.uid: one for one in known}
         for event in events:
             match event:
                 case MachineOrdered(machine=machine):
-                    log.info(
-                        "a machine was ordered",
-                        platform=platform,
-                        machine=machine.name,
-                        task_run=machine.task_run,
-                    )
+                    with _about(whose.get(machine.holder)):
+                        log.info(
+                            "a machine was ordered",
+                            platform=platform,
+                            machine=machine.name,
+                            task_run=machine.task_run,
+                        )
                 case MachineEnding(name=name, reason=reason):
                     log.info("a machine ends", platform=platform, machine=name, because=reason)
                     if reason == EXPIRED:
                         self.metrics.swept("old")
                 case SlotReleased(uid=uid, host=host):
-                    log.info("a slot of a host was released", platform=platform, host=host, uid=uid)
+                    with _about(whose.get(uid.partition("@")[0])):
+                        log.info(
+                            "a slot of a host was released", platform=platform, host=host, uid=uid
+                        )
 
     def round_ended(
         self,
@@ -147,3 +156,11 @@ def _attributes(state: HostState) -> dict[str, str | int | float | bool]:
         "sluicegate.machine": state.host,
         "sluicegate.machine.provider": state.provider,
     }
+
+
+def _about(served: HostRequest | HostState | None) -> AbstractContextManager[None]:
+    """Log lines carry the workload of a TaskRun, if it belongs to one, and its trace."""
+    if served is None:
+        return nullcontext()
+    workload = f"{served.namespace}/{served.workload}" if served.workload else ""
+    return about(workload, served.traceparent)

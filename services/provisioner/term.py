@@ -342,7 +342,8 @@ class Term:
         )
         if outcome.ledger is not before:
             await self._write(outcome.ledger, now=now)
-        self._telemetry.ledger_changed(platform, outcome.events)
+        ended = [one.state for one in self._store.ended_but_unreleased(platform)]
+        self._telemetry.ledger_changed(platform, outcome.events, [*ended, *requests])
         released = self._released_states(platform, outcome.ledger, now=now)
         changed = self._changed_states(platform, outcome, now=now)
         await self._publish([*released, *changed])

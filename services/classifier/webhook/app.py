@@ -41,6 +41,7 @@ from shared.contracts.webhook import (
     PIPELINE_RUN_PATH,
     VALIDATE_PATH,
 )
+from shared.telemetry.log_context import about
 from shared.telemetry.once import Once
 
 log = structlog.get_logger(__name__)
@@ -276,13 +277,14 @@ def _log_refusal(reply: Reply) -> None:
     obj = request.get("object")
     metadata = obj.get("metadata") if isinstance(obj, dict) else None
     user = request.get("userInfo")
-    log.warning(
-        "an object was refused at admission",
-        outcome=str(reply.outcome),
-        reason=reply.message,
-        namespace=request.get("namespace"),
-        name=request.get("name") or None,
-        generate_name=metadata.get("generateName") if isinstance(metadata, dict) else None,
-        user=user.get("username") if isinstance(user, dict) else None,
-        request_uid=request.get("uid"),
-    )
+    with about(*reply.about):
+        log.warning(
+            "an object was refused at admission",
+            outcome=str(reply.outcome),
+            reason=reply.message,
+            namespace=request.get("namespace"),
+            name=request.get("name") or None,
+            generate_name=metadata.get("generateName") if isinstance(metadata, dict) else None,
+            user=user.get("username") if isinstance(user, dict) else None,
+            request_uid=request.get("uid"),
+        )

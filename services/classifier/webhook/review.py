@@ -36,8 +36,9 @@ from services.classifier.webhook.mutation import (
 )
 from services.classifier.webhook.updates import review_update
 from shared.contracts.kube.bodies import map_at
-from shared.contracts.kube.kinds import Kind, Object
-from shared.contracts.kube.names import TRACEPARENT_ANNOTATION
+from shared.contracts.kube.kinds import LOCAL_QUEUE, Kind, Object
+from shared.contracts.kube.names import ORIGIN, TRACEPARENT_ANNOTATION
+from shared.telemetry.traceparent import parse_traceparent
 
 OBJECT_BYTES_MAX: Final = 3 * 1024 * 1024
 """The largest request that an API server accepts; etcd accepts half of that."""
@@ -117,6 +118,9 @@ class Reply:
 
     traceparent: str | None = None
     """Trace context of the object, if the review mutated it and was no dry run."""
+
+    about: tuple[str, str | None] = ("", None)
+    """For logs: the workload that was refused (``<namespace>/<name>``), and its trace context."""
 
     failure: Failure | None = None
 
@@ -269,6 +273,23 @@ def _named(request: Object) -> str:
     return f"{str(kind)[:_NAME_CHARS]} {request.get('namespace') or ''}/{str(name)[:_NAME_CHARS]}"
 
 
+def _workload_of(request: Object) -> tuple[str, str | None]:
+    """Return whom a request is about: ``<namespace>/<name>``, and its trace context.
+
+    Empty for what is no workload. A job that is new has no trace: what its manifest says may be copied from
+    another one. A spoke's copy continues the original's.
+    """
+    obj, old = request.get("object"), request.get("oldObject")
+    metadata, namespace = map_at(obj, "metadata"), request.get("namespace")
+    name = request.get("name") or metadata.get("name") or metadata.get("generateName")
+    if not namespace or not name or map_at(obj).get("kind") == LOCAL_QUEUE.kind:
+        return "", None
+    there = old if isinstance(old, dict) or ORIGIN not in map_at(metadata, "labels") else obj
+    trace = map_at(there, "metadata", "annotations").get(TRACEPARENT_ANNOTATION)
+    is_trace = isinstance(trace, str) and parse_traceparent(trace) is not None
+    return f"{namespace}/{str(name)[:_NAME_CHARS]}", trace if is_trace else None
+
+
 def allowed_reply(request: Object) -> Reply:
     """Return the answer that allows the request and changes nothing."""
     return _allowed(request, _UNCHANGED)
@@ -381,6 +402,7 @@ def _failure(request: Object, outcome: Outcome, status: dict[str, Any]) -> Reply
         outcome=outcome,
         message=status["message"],
         request=request,
+        about=_workload_of(request),
     )
 
 

@@ -17,6 +17,7 @@ from shared.bus.port import Bus
 from shared.contracts.controllers import ANSWERED_BY, MULTIKUEUE
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.checks import CheckState
+from shared.telemetry.log_context import about
 
 log = structlog.get_logger(__name__)
 
@@ -85,11 +86,9 @@ class CheckStatePublisher:
             spoke=spoke,
             requeue_after_seconds=requeue_after_seconds,
         )
-        sequence = await self._fence.publish(check, known=0 if known is None else known.sequence)
-        self._store.record_answer(check, sequence)
-        log.info(
-            "an admission check has another state",
-            workload=workload.path,
-            state=state,
-            message=message,
-        )
+        with about(workload.path, check.traceparent):
+            sequence = await self._fence.publish(
+                check, known=0 if known is None else known.sequence
+            )
+            self._store.record_answer(check, sequence)
+            log.info("an admission check has another state", state=state, message=message)

@@ -28,6 +28,7 @@ from services.dispatcher.store import Store
 from shared.bus.port import Bus, FencedError
 from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.refs import WorkloadRef
+from shared.telemetry.log_context import about
 
 log = structlog.get_logger(__name__)
 
@@ -94,12 +95,8 @@ class OrderPublisher:
     def _account(self, workload: WorkloadRef, order: Dispatch, event: Event) -> None:
         """Log and count an order, and update capacity and health of the spoke."""
         spoke, store = order.spoke, self._store
-        log.info(
-            "an order to a spoke has another state",
-            workload=workload.path,
-            spoke=spoke,
-            state=order.state,
-        )
+        with about(workload.path, order.traceparent):
+            log.info("an order to a spoke has another state", spoke=spoke, state=order.state)
         admission = store.admissions.get(workload)
         queue = "" if admission is None else admission.cluster_queue
         if event is Event.NOMINATED:

@@ -12,6 +12,7 @@ from shared.bus.fencing import Fence
 from shared.contracts.controllers import ANSWERED_BY, MACHINES
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.checks import CheckState
+from shared.telemetry.log_context import about
 
 log = structlog.get_logger(__name__)
 
@@ -46,11 +47,9 @@ class CheckPublisher:
             requeue_after_seconds=self.retry_seconds if answer.state == "Retry" else None,
         )
         known = self.reservations.sequence_of(admission, check)
-        sequence = await self.fence.publish(state, known=known)
-        self.reservations.apply_check_state(state, sequence)
-        log.info(
-            "an admission check has another state",
-            workload=state.name,
-            state=state.state,
-            message=state.message,
-        )
+        with about(state.ref.path, state.traceparent):
+            sequence = await self.fence.publish(state, known=known)
+            self.reservations.apply_check_state(state, sequence)
+            log.info(
+                "an admission check has another state", state=state.state, message=state.message
+            )

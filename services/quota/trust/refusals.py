@@ -4,7 +4,8 @@ from typing import Final
 
 import structlog
 
-from shared.contracts.messages.base import Message
+from shared.contracts.messages.base import Message, WorkloadMessage
+from shared.telemetry.log_context import about
 from shared.telemetry.once import Once
 from shared.telemetry.refusals import MessageRule
 
@@ -77,4 +78,8 @@ def refuse(message: Message, rule: MessageRule, **values: object) -> None:
     rule.count()
     if _logged.is_new((message.subject, rule.label)):
         text = rule.says(**values)
-        log.warning("a message is refused", subject=message.subject, reason=rule.label, error=text)
+        of = message.ref.path if isinstance(message, WorkloadMessage) else ""
+        with about(of, message.traceparent):
+            log.warning(
+                "a message is refused", subject=message.subject, reason=rule.label, error=text
+            )

@@ -429,6 +429,8 @@ class World:
         """Write the services' log lines to the world's log only."""
         said = event.pop("event", "")
         error = sys.exc_info()[1] if event.pop("exc_info", None) else None
+        for name, value in sorted(structlog.contextvars.get_contextvars().items()):
+            event.setdefault(name, value)
         more = "".join(f" {name}={value!r}" for name, value in event.items())
         self.note(f"{level}: {said}{more}" + (f" {error!r}" if error else ""))
         raise structlog.DropEvent

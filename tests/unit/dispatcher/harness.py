@@ -216,7 +216,12 @@ class Harness:
         )  # fmt: skip
 
     async def decide(
-        self, obj: Object, state: AdmissionState, *checks: str, ahead_seconds: float = 0
+        self,
+        obj: Object,
+        state: AdmissionState,
+        *checks: str,
+        ahead_seconds: float = 0,
+        traceparent: str | None = None,
     ) -> None:
         """Publish a decision of quota about the job's workload."""
         self._number += 1
@@ -227,7 +232,7 @@ class Harness:
                 name=workload_of(metadata["name"], uid=metadata["uid"]),
                 state=state, term=1, number=self._number,
                 decided_at=self.world.now() + timedelta(seconds=ahead_seconds), queue="main",
-                checks=list(checks or (CHECK,)),
+                checks=list(checks or (CHECK,)), traceparent=traceparent,
             )
         )  # fmt: skip
 

@@ -54,6 +54,7 @@ class QuotaHarness(ProvisionerHarness):
         *,
         name: str = RUN,
         uid: str = "run-1",
+        traceparent: str | None = None,
     ) -> Admission:
         """Publish a decision about a run."""
         self._number += 1
@@ -61,6 +62,7 @@ class QuotaHarness(ProvisionerHarness):
             cluster="hub", namespace="team-a", name=name, uid=uid, state=state, term=1,
             number=self._number, decided_at=self.world.now(), checks=["machines"],
             pod_sets=[PodSetAssignment(name="pod-set-1", count=1, flavors={}, usage=dict(usage or {}))],
+            traceparent=traceparent,
         )  # fmt: skip
         await self.bus.publish(admission)
         return admission

@@ -144,6 +144,7 @@ def reply_frame(
         "message": reply.message,
         "cause": reply.cause,
         "traceparent": reply.traceparent,
+        "about": reply.about,
         "failure": None if reply.failure is None else reply.failure._asdict(),
         "request": reply.request and _for_logs(reply.request),
         "counted": counted,
@@ -157,8 +158,9 @@ def reply_of(frame: Frame) -> Reply:
     for counter, results in fields.pop("counted").items():
         for result, number in results.items():
             _COUNTERS[counter].labels(result).inc(number)
-    failure = fields.pop("failure")
+    failure, (workload, trace) = fields.pop("failure"), fields.pop("about")
     return Reply(
+        about=(workload, trace),
         body=frame.whole(),
         outcome=Outcome(fields.pop("outcome")),
         failure=None if failure is None else Failure(**failure),

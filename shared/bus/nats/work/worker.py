@@ -29,8 +29,8 @@ from shared.contracts.messages.base import (
     UndecodableError,
 )
 from shared.telemetry import probes
+from shared.telemetry.log_context import trace_of
 from shared.telemetry.metrics import WORK
-from shared.telemetry.traceparent import parse_traceparent
 
 log = structlog.get_logger(__name__)
 
@@ -95,8 +95,7 @@ class _Queue:
 
 def _carried(entry: Entry) -> dict[str, str]:
     """What each log line of a handler carries: whom the entry is about and, if it has one, its trace."""
-    ids = parse_traceparent(entry.headers.get(TRACEPARENT))
-    return {"subject": entry.subject} | ({} if ids is None else {"trace": f"{ids[0]:032x}"})
+    return {"subject": entry.subject, **trace_of(entry.headers.get(TRACEPARENT))}
 
 
 class Worker:
