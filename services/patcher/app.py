@@ -225,7 +225,7 @@ def _jobs(
 ) -> JobController:
     outcomes = Outcomes(bus=parts.bus, cache=parts.cache, now=parts.now)
     recreation = Recreation(writer=parts.writer, events=parts.events)
-    holds = RepeatedChanges(parts.now, done="held", pause_seconds_max=HOLD_SECONDS_MAX)
+    holds = RepeatedChanges(done="held", pause_seconds_max=HOLD_SECONDS_MAX)
     stops = StopController(
         writer=parts.writer,
         events=parts.events,
@@ -244,7 +244,7 @@ def _jobs(
         groups=groups,
         recreation=recreation,
         stops=stops,
-        releases=RepeatedChanges(parts.now, done="released", pause_seconds_max=RELEASE_SECONDS_MAX),
+        releases=RepeatedChanges(done="released", pause_seconds_max=RELEASE_SECONDS_MAX),
         holds=holds,
         now=parts.now,
         tracing=parts.tracing,

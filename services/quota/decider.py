@@ -290,7 +290,7 @@ class Decider:
 
     def seconds_to_next(self, now: datetime) -> float | None:
         """Seconds until `decide` has work even without a new fact; None: never."""
-        ticks = (self._queue_status.due_at, self._reasons.next_at(now))
+        ticks = (self._queue_status.next_at(now), self._reasons.next_at(now))
         times = [(tick - now).total_seconds() for tick in ticks if tick is not None]
         if (next_at := self._timers.next_at()) is not None:
             times.append((next_at - now).total_seconds())

@@ -5,9 +5,8 @@ the Job as often as it is released. A JobSet without a queue starts its Jobs as 
 template gives them one. Both sides would go on as fast as the API server answers.
 """
 
+import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
-from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 import structlog
@@ -36,15 +35,15 @@ JOBS_MAX: Final = 10_000
 class _Changed(NamedTuple):
     decision: str
     times: int
-    at: datetime
+    at: float
+    """Loop time. A time of day that is set back would lengthen the pause, in which a job may run unheld."""
 
 
 class RepeatedChanges:
     """How often this replica did one thing to each job, by the same decision."""
 
-    def __init__(self, now: Callable[[], datetime], *, done: str, pause_seconds_max: float) -> None:
+    def __init__(self, *, done: str, pause_seconds_max: float) -> None:
         """`done`: in a word, what is done."""
-        self._now = now
         self._done = done
         self._pause_seconds_max = pause_seconds_max
         self._changed: OrderedDict[str, _Changed] = OrderedDict()
@@ -55,8 +54,7 @@ class RepeatedChanges:
         if last is None or last.times < FREE:
             return
         doubled = PAUSE_SECONDS * 2.0 ** min(last.times - FREE, 10)
-        pause = timedelta(seconds=min(doubled, self._pause_seconds_max))
-        left = (last.at + pause - self._now()).total_seconds()
+        left = last.at + min(doubled, self._pause_seconds_max) - _loop_time()
         if left > 0:
             text = f"{state.namespace}/{state.name} was {self._done} {last.times} times, which was undone"
             raise LaterError(text, delay_seconds=left)
@@ -75,7 +73,7 @@ class RepeatedChanges:
                 workload=state.name,
                 namespace=state.namespace,
             )
-        self._changed[state.uid] = _Changed(decision, times, self._now())
+        self._changed[state.uid] = _Changed(decision, times, _loop_time())
         self._forget()
 
     def _forget(self) -> None:
@@ -90,4 +88,8 @@ class RepeatedChanges:
         return None if self._is_old(last) else last
 
     def _is_old(self, changed: _Changed) -> bool:
-        return (self._now() - changed.at).total_seconds() > FORGET_SECONDS
+        return _loop_time() - changed.at > FORGET_SECONDS
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()

@@ -39,25 +39,35 @@ class QueueStatusPublisher:
     """Decides when statuses are published, and of which queues."""
 
     def __init__(self) -> None:
-        self.due_at: datetime | None = None
+        self._due_at: datetime | None = None
         """When statuses are due; None: nothing has happened since the last publication."""
 
-        self._interval_seconds = STATUS_SECONDS
+        self._interval = timedelta(seconds=STATUS_SECONDS)
         self._published: dict[str, Status] = {}
         """Subject to the status that was published last, of the queues and cohorts that exist."""
 
+    def next_at(self, now: datetime) -> datetime | None:
+        """When `changed_statuses` may yield; None: nothing has happened since the last publication.
+
+        At once, where the clock was set back.
+        """
+        if self._due_at is None:
+            return None
+        return self._due_at if self._due_at <= now + self._interval else now
+
     def schedule(self, now: datetime) -> None:
         """Something has happened: publish after the interval."""
-        if self.due_at is None:
-            self.due_at = now + timedelta(seconds=self._interval_seconds)
+        if self._due_at is None:
+            self._due_at = now + self._interval
 
     def changed_statuses(
         self, engine: QuotaEngine, clusters: Iterable[str], now: datetime
     ) -> Iterator[Status]:
         """Yield each status that differs from the published one; nothing before it is due."""
-        if self.due_at is None or now < self.due_at:
+        due_at = self.next_at(now)
+        if due_at is None or now < due_at:
             return
-        self.due_at = None
+        self._due_at = None
         count, before, self._published = 0, self._published, {}
         for cluster in clusters:
             for status in _statuses(engine, cluster, now):
@@ -68,9 +78,8 @@ class QueueStatusPublisher:
                 self._published[status.subject] = status
                 count += 1
                 yield status
-        self._interval_seconds = min(
-            max(count / STATUSES_PER_SECOND, STATUS_SECONDS), STATUS_SECONDS_MAX
-        )
+        seconds = min(max(count / STATUSES_PER_SECOND, STATUS_SECONDS), STATUS_SECONDS_MAX)
+        self._interval = timedelta(seconds=seconds)
 
 
 def _statuses(engine: QuotaEngine, cluster: str, now: datetime) -> Iterator[Status]:

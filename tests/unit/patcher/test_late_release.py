@@ -122,7 +122,7 @@ class Replica:
         )  # fmt: skip
         outcomes = Outcomes(bus=bus, cache=self.cache, now=lambda: NOON)
         recreation = Recreation(writer=writer, events=events)
-        holds = RepeatedChanges(lambda: NOON, done="held", pause_seconds_max=0.0)
+        holds = RepeatedChanges(done="held", pause_seconds_max=0.0)
         stops = StopController(
             writer=writer, events=events, outcomes=outcomes, recreation=recreation, holds=holds,
             now=lambda: NOON,
@@ -130,7 +130,7 @@ class Replica:
         self.jobs = JobController(
             bus=bus, cache=self.cache, writer=writer, events=events, outcomes=outcomes,
             coscheduling=coscheduling, groups=groups, recreation=recreation, stops=stops,
-            releases=RepeatedChanges(lambda: NOON, done="released", pause_seconds_max=0.0),
+            releases=RepeatedChanges(done="released", pause_seconds_max=0.0),
             holds=holds,
             now=lambda: NOON, tracing=NO_TRACING, not_seen_seconds=0.01, may_start=_yes,
         )  # fmt: skip

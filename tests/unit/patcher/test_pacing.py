@@ -1,7 +1,6 @@
 """Low-priority writes slow down while many decisions are written."""
 
 import asyncio
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -117,25 +116,28 @@ def test_write_that_may_succeed_later_is_tried_again_after_a_pause(
 def test_change_that_is_undone_each_time_is_repeated_with_growing_pauses(
     longest: float, expected: list[float]
 ) -> None:
-    now = [datetime(2026, 1, 1, tzinfo=UTC)]
-    changes = RepeatedChanges(lambda: now[0], done="released", pause_seconds_max=longest)
-    state, pauses = workload("w"), list[float]()
     counted = UNDONE.labels("released")._value
     before = counted.get()
-    for _ in range(FREE):
-        changes.check(state, "1")
-        changes.record(state, "1")
-    for _ in expected:
-        with pytest.raises(LaterError, match=r"released \d+ times, which was undone") as later:
+
+    async def main() -> list[float]:
+        changes = RepeatedChanges(done="released", pause_seconds_max=longest)
+        state, pauses = workload("w"), list[float]()
+        for _ in range(FREE):
             changes.check(state, "1")
-        pauses.append(later.value.delay_seconds or 0.0)
-        now[0] += timedelta(seconds=pauses[-1])
-        changes.check(state, "1")
+            changes.record(state, "1")
+        for _ in expected:
+            with pytest.raises(LaterError, match=r"released \d+ times, which was undone") as later:
+                changes.check(state, "1")
+            pauses.append(later.value.delay_seconds or 0.0)
+            await asyncio.sleep(pauses[-1])
+            changes.check(state, "1")
+            changes.record(state, "1")
+        changes.check(state, "2")
+        changes.check(workload("other", uid="u-other"), "1")
+        await asyncio.sleep(FORGET_SECONDS + 1)
         changes.record(state, "1")
-    assert pauses == expected
+        changes.check(state, "1")
+        return pauses
+
+    assert run_virtual(main()) == expected
     assert counted.get() - before == len(expected)
-    changes.check(state, "2")
-    changes.check(workload("other", uid="u-other"), "1")
-    now[0] += timedelta(seconds=FORGET_SECONDS + 1)
-    changes.record(state, "1")
-    changes.check(state, "1")

@@ -70,6 +70,15 @@ def test_queue_that_is_made_again_gets_its_status(facts: list[Any]) -> None:
     assert [one.uid for one in queues if one.kind == "ClusterQueue"] == [facts[-1].uid]
 
 
+def test_clock_that_is_set_back_does_not_keep_a_status_from_being_told() -> None:
+    bench, publisher = Bench(queue("q", slots(0)), local("q")), QueueStatusPublisher()
+    publisher.schedule(NOON)
+    back = NOON - timedelta(minutes=10)
+    assert publisher.next_at(back) == back
+    assert len(list(publisher.changed_statuses(bench.engine, [CLUSTER], back))) == 2
+    assert publisher.next_at(back) is None
+
+
 def test_unchanged_status_is_not_published_again() -> None:
     bench, publisher = Bench(queue("q", slots(0)), local("q")), QueueStatusPublisher()
     for seconds, expected in ((0, 2), (10, 0)):
