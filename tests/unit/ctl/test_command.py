@@ -47,6 +47,17 @@ def process(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def python(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
+    )
+
+
 HEAVY = {"aiohttp", "faststream", "kubernetes_asyncio", "opentelemetry", "pydantic", "rich"}
 """Each costs a tenth of a second or more to import: a command that only looks does without."""
 
@@ -247,15 +258,38 @@ def test_expected_failure_of_a_process_has_no_traceback() -> None:
 
 def test_ctrl_c_while_the_command_is_imported_ends_it_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "typer.py").write_text("raise KeyboardInterrupt")
-    done = subprocess.run(
-        [sys.executable, "-c", "from services.ctl.entry import main; main()"],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_SECONDS,
-    )
+    done = python("from services.ctl.entry import main; main()", PYTHONPATH=str(tmp_path))
     assert (done.returncode, done.stdout, done.stderr) == (Exit.INTERRUPTED, "", "")
+
+
+ENTERED = "import services.ctl.entry, os; os.kill(os.getpid(), 2); print('goes on')"
+
+
+@pytest.mark.parametrize(
+    ("before", "status", "printed"),
+    [
+        pytest.param("", Exit.INTERRUPTED, "", id="nobody has begun anything: it ends at once"),
+        pytest.param(
+            "import _signal; _signal.signal(2, _signal.SIG_IGN);",
+            Exit.OK,
+            "goes on\n",
+            id="whoever started it ignores Ctrl-C",
+        ),
+    ],
+)
+def test_ctrl_c_before_the_command_runs_ends_it_without_a_traceback(
+    before: str, status: Exit, printed: str
+) -> None:
+    done = python(before + ENTERED)
+    assert (done.returncode, done.stdout, done.stderr) == (status, printed, "")
+
+
+def test_entry_loads_no_module_before_it_meets_ctrl_c() -> None:
+    done = python(
+        "import sys; old = {*sys.modules}; import services.ctl.entry; print(*{*sys.modules} - old)"
+    )
+    ours = {"services", "services.ctl", "services.ctl.entry"}
+    assert {*done.stdout.split()} - {"gc"} == ours
 
 
 def test_the_command_begins_where_ctrl_c_is_met() -> None:
