@@ -25,7 +25,7 @@ def descriptions(
 ) -> Iterator[tuple[datetime, str, str]]:
     """Time, kind and words of each event that changes how the workload stands.
 
-    Each event: its time, its kind as in `sluice history --all`, and its body.
+    Each event: its time, its kind as in `sluice history --all` (`void` for a void decision), and its body.
     """
     last: dict[tuple[str, str, str], str] = {}
     spokes: set[str] = set()
@@ -110,6 +110,11 @@ def _admission(body: Body) -> str:
             return str(state or "")
 
 
+def _void(body: Body) -> str:
+    """A decision of a leader that had been replaced: nobody carries it out."""
+    return f"void, its leader was replaced: {text}" if (text := _admission(body)) else ""
+
+
 def _check(body: Body) -> str:
     return with_message(f"admission check {body.get('check')} is {body.get('state')}", body)
 
@@ -133,6 +138,7 @@ def _host(body: Body) -> str:
 _DESCRIPTIONS: Final[dict[str, Describe]] = {
     "workload": _workload,
     "admission": _admission,
+    "void": _void,
     "check": _check,
     "dispatch": _dispatch,
     "outcome": _outcome,

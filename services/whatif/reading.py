@@ -66,7 +66,7 @@ async def read(
     keep: bool = False,
     over: Callable[[], bool] | None = None,
 ) -> LoadedState:
-    """Read the present from the views, and what happened after `since` from the logs.
+    """Read the present from the views, and what happened after `since` from the logs; no void decisions.
 
     `keep` keeps the messages for `save`. Raises `TimeoutError` once `over` says so.
     """
@@ -81,8 +81,12 @@ async def read(
         *await reader.replay("ADMISSIONS", since=begin),
         *await reader.replay("WORKLOADS", since=begin),
     ]
-    earlier = ((LOG_PREFIX + seen.subject, seen.body) for seen in history)
-    messages = chain(((seen.subject, seen.body) for seen in present), earlier)
+    terms = await reader.terms()
+    now = ((seen.subject, seen.body) for seen in present if not seen.is_void(terms))
+    earlier = (
+        (LOG_PREFIX + seen.subject, seen.body) for seen in history if not seen.is_void(terms)
+    )
+    messages = chain(now, earlier)
     return _loaded(at, messages if over is None else _until(over, messages), keep=keep)
 
 

@@ -12,12 +12,13 @@ import asyncio
 import json
 import sys
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from shared.bus.filters import Selection, prune
+from shared.contracts.kube.numbers import whole_number
 from shared.settings.access import user_of
 
 if TYPE_CHECKING:
@@ -35,9 +36,25 @@ BATCH_BYTES_MIN: Final = 1 << 20
 BEHIND_SECONDS: Final = 0.02
 """Pause after a replica answered that lacks what its leader has."""
 
+SOURCE: Final = "Nats-Stream-Source"
+"""Log and sequence that an entry of a view was sourced from."""
+
 Json = dict[str, Any]
 Denial = Callable[[str, str], Coroutine[Any, Any, str]]
 """Waits until the server says that a user may not send to a subject; returns the sentence."""
+
+
+def source_sequence(headers: Mapping[str, str]) -> int | None:
+    """The sequence in the log of an entry that was read from its view; None in the log itself.
+
+    `Nats-Stream-Source` is a list: log, sequence, filter, destination, subject.
+    """
+    source = headers.get(SOURCE)
+    if source is None:
+        return None
+    sequence = source.split(" ", 2)[1:2]
+    # A publisher may have set a header of that name itself.
+    return whole_number(sequence[0]) if sequence else None
 
 
 class StreamReaderError(Exception):

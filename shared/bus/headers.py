@@ -7,11 +7,13 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote
 
+from shared.bus.direct_read import SOURCE, source_sequence
 from shared.bus.port import TooLargeError
 from shared.contracts.kube.moments import EARLIEST
 from shared.contracts.kube.numbers import whole_number
-from shared.contracts.messages.base import BODY_REF, RULING, SCHEMA_VERSION, TRACEPARENT, Message
+from shared.contracts.messages.base import BODY_REF, SCHEMA_VERSION, TRACEPARENT, Message
 from shared.contracts.messages.observed import GONE
+from shared.contracts.subjects import RULING
 from shared.telemetry.traceparent import parse_traceparent
 
 MESSAGE_ID: Final = "Nats-Msg-Id"
@@ -33,9 +35,6 @@ TYPE: Final = "ce-type"
 
 WRITER: Final = "ce-source"
 """Instance that published the message."""
-
-SOURCE: Final = "Nats-Stream-Source"
-"""Log and sequence that an entry of a view was sourced from."""
 
 BODY_SIZE: Final = "Nats-Msg-Size"
 MARKER: Final = "Nats-Marker-Reason"
@@ -114,19 +113,6 @@ def stored_size(subject: str, headers: Mapping[str, str]) -> int:
     """Bytes of a message of which only the headers were delivered; the server says how long the body is."""
     body = whole_number(headers.get(BODY_SIZE, "")) or 0
     return len(subject) + body + sum(len(name) + len(value) + 4 for name, value in headers.items())
-
-
-def source_sequence(headers: Mapping[str, str]) -> int | None:
-    """The sequence in the log of an entry that was read from its view; None in the log itself.
-
-    `Nats-Stream-Source` is a list: log, sequence, filter, destination, subject.
-    """
-    source = headers.get(SOURCE)
-    if source is None:
-        return None
-    sequence = source.split(" ", 2)[1:2]
-    # A publisher may have set a header of that name itself.
-    return whole_number(sequence[0]) if sequence else None
 
 
 def log_sequence(stored: Mapping[str, Any]) -> int:

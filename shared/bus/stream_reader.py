@@ -15,8 +15,22 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
 
-from shared.bus.direct_read import DirectRead, SilentError, StreamReaderError, parse_block
+from shared.bus.direct_read import (
+    DirectRead,
+    SilentError,
+    StreamReaderError,
+    parse_block,
+    source_sequence,
+)
 from shared.bus.nats.tls import refuse_plain_text
+from shared.bus.order.rulings import (
+    DECISIONS,
+    TERM,
+    TERMS,
+    Rulings,
+    ruling_in_body,
+    ruling_in_header,
+)
 from shared.settings.access import OPEN, Access, denial, user_of
 
 if TYPE_CHECKING:
@@ -35,6 +49,9 @@ POLL_SECONDS: Final = 0.3
 
 SUFFIX: Final = "_NOW"
 """Suffix of a view's name, as in `shared.bus.streams`, whose import would cost more than this module."""
+
+DECISION_LOG: Final = "ADMISSIONS"
+"""As `Admission.stream`."""
 
 Json = dict[str, Any]
 M = TypeVar("M", bound="Message")
@@ -65,6 +82,20 @@ class Seen:
 
     time: datetime
     """When that stream stored it."""
+
+    @property
+    def log_sequence(self) -> int:
+        """Sequence in the log, also if it was read from the view."""
+        return source_sequence(self.headers) or self.sequence
+
+    def is_void(self, terms: Rulings) -> bool:
+        """Whether it is a decision of a leader that had been replaced: the bus gives its readers none."""
+        if not self.subject.startswith(DECISIONS):
+            return False
+        is_said, ruling = ruling_in_header(self.headers)
+        if not is_said:
+            ruling = ruling_in_body(self.body)
+        return terms.replaced_by(self.log_sequence, ruling) is not None
 
     def read(
         self, kind: type[M], unreadable: Callable[["Seen", Exception], object] = _pass_over
@@ -198,6 +229,23 @@ class StreamReader:
     async def replay(self, log: str, *filters: str, since: datetime | None = None) -> list[Seen]:
         """Return all messages of `log`, oldest first; with `since` only those that it stored since then."""
         return await self._all(log, filters, since)
+
+    async def terms(self) -> Rulings:
+        """Return the leaders that began, from the log of decisions and, for what that has lost, its view.
+
+        What was read before can be judged by them.
+        """
+        terms = Rulings()
+        for seen in (*await self.replay(DECISION_LOG, TERMS), *await self.now(DECISION_LOG, TERM)):
+            terms.learn(seen.log_sequence, ruling_in_body(seen.body))
+        return terms
+
+    async def valid(self, read: list[Seen]) -> list[Seen]:
+        """Return what was read without void decisions. Costs nothing where there is no decision."""
+        if not any(seen.subject.startswith(DECISIONS) for seen in read):
+            return read
+        terms = await self.terms()
+        return [seen for seen in read if not seen.is_void(terms)]
 
     async def _all(
         self, stream: str, filters: tuple[str, ...], since: datetime | None = None

@@ -24,6 +24,9 @@ CHECK_TEMPLATE: Final = f"{ROOT}.check.{{cluster}}.{{namespace}}.{{name}}.{{chec
 DISPATCH_TEMPLATE: Final = f"{ROOT}.dispatch.{{spoke}}.{{namespace}}.{{name}}"
 """Attribute `messaging.destination.template` of spans about messages with such a subject."""
 
+RULING: Final = "Sluice-Term"
+"""Header of a decision: ``<epoch>.<term>`` of its leader, so that readers need not decode to drop it."""
+
 PROJECTION_LEASE: Final = "classifier-projection"
 """Lease of the classifier that publishes workloads; every other replica of it answers the webhook."""
 

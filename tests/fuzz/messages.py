@@ -9,13 +9,14 @@ from typing import Any, Final
 from hypothesis import strategies as st
 
 from shared.bus import headers
-from shared.bus.direct_read import parse_block
+from shared.bus.direct_read import SOURCE, parse_block, source_sequence
 from shared.bus.follow import dispatch
 from shared.bus.port import Entry
 from shared.contracts import subjects
 from shared.contracts.kube.names import REQUIRED_WHILE_SCHEDULING
 from shared.contracts.messages import base, outcomes
 from shared.contracts.messages.base import Message, UndecodableError
+from shared.contracts.subjects import RULING
 from tests.contract.test_wire_format import EXAMPLES
 from tests.fuzz import objects
 from tests.fuzz.border import Border
@@ -84,7 +85,7 @@ def _header(value: Any) -> object:
     raw = "\r\n".join(("NATS/1.0", *(f"{name}: {text}" for name, text in value.items())))
     found = parse_block(raw.encode(errors="replace"))
     headers.parse(raw)
-    headers.source_sequence(found)
+    source_sequence(found)
     headers.is_tombstone(found)
     headers.taken_at(found, NOON) + timedelta(days=1), headers.taken_at(found, NOON).astimezone(UTC)
     one = Entry(subject="sluice.x", data=b"{}", headers=found, sequence=1, time=NOON)
@@ -102,8 +103,8 @@ _HEADER_VALUES: Final = st.one_of(
 )
 _HEADERS: Final = st.dictionaries(
     st.sampled_from(
-        [headers.SOURCE, headers.MESSAGE_ID, headers.TYPE, base.SCHEMA_VERSION, "ce-time", base.BODY_REF,
-         base.RULING, base.TRACEPARENT, "Nats-TTL", "a b", ""]
+        [SOURCE, headers.MESSAGE_ID, headers.TYPE, base.SCHEMA_VERSION, "ce-time", base.BODY_REF,
+         RULING, base.TRACEPARENT, "Nats-TTL", "a b", ""]
     ),
     _HEADER_VALUES,
 )  # fmt: skip

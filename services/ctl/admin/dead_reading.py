@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from services.ctl.connect.reader import open_reader, utc_now
 from services.ctl.get.table import Table, coloured
-from shared.bus.headers import source_sequence
 from shared.bus.stream_reader import Seen, StreamReader
 from shared.contracts.kube.ages import duration
 from shared.contracts.messages.admissions import HOLDING
@@ -78,7 +77,7 @@ async def _open_letters(reader: StreamReader) -> list[Letter]:
 
 def _number(seen: Seen) -> int:
     """Its sequence in the log."""
-    return source_sequence(seen.headers) or seen.sequence
+    return seen.log_sequence
 
 
 async def show_list(*, as_json: bool, url: str | None, directory: Path) -> None:

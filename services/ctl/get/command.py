@@ -122,7 +122,7 @@ async def read(reader: StreamReader, inputs: Iterable[tuple[str, str]]) -> Snaps
     snapshot = Snapshot()
     reading = (reader.now(log, *filters) for log, filters in _by_log(inputs).items())
     for view in await asyncio.gather(*reading):
-        for seen in view:
+        for seen in await reader.valid(view):
             snapshot.apply(seen)
     return snapshot
 
@@ -264,7 +264,7 @@ async def _watched(reader: StreamReader, query: Query) -> AsyncIterator[str]:
     told: dict[ObjectKey, tuple[str, ...]] = {}
     async with aclosing(_batches(reader, query)) as batches:
         async for batch in batches:
-            for seen in batch:
+            for seen in await reader.valid(batch):
                 snapshot.apply(seen)
             rows = query.rows(snapshot, utc_now())
             if printer is None and not rows:

@@ -102,9 +102,10 @@ async def add_preemptors(reader: StreamReader, items: list[Json]) -> None:
         pattern = subject_pattern("admission", *place)
         try:
             async with asyncio.timeout(LOG_SECONDS):
-                found = preemptions(await reader.replay("ADMISSIONS", pattern))
+                decisions = await reader.valid(await reader.replay("ADMISSIONS", pattern))
         except (StreamReaderError, TimeoutError):  # Who may ask may not always read the log.
             return
+        found = preemptions(decisions)
         created = instant(item["created_at"])
         # An earlier one may have had the same name.
         found = [each for each in found if created is None or each.at >= created]

@@ -54,6 +54,8 @@ class Event:
     text: str
     trace_id: str | None
     body: Body
+    void: bool = False
+    """Whether it is a decision of a leader that had been replaced: nobody carries it out."""
 
 
 async def show_history(
@@ -77,7 +79,7 @@ async def show_history(
     elif every:
         lines = [*lines, begin, traces]
     else:
-        told = list(story((event.at, event.what, event.body) for event in events))
+        told = list(story((e.at, "void" if e.void else e.what, e.body) for e in events))
         more = f"{len(events)} messages in all: `sluice history {namespace}/{name} --all`"
         lines = [*told, *([begin] if MADE_ROOM in begin else []), more, traces]
     print("\n".join(lines))
@@ -119,6 +121,7 @@ async def history(reader: StreamReader, namespace: str, name: str) -> list[Event
                 jobs[owner] = None
             events.append(_event("WORKLOADS", message))
     objects = dict.fromkeys((*jobs, *workloads))
+    found: list[tuple[str, Seen]] = []
     for log, filters in {
         "OBSERVED": [
             f"{subject_pattern('observed', namespace=namespace, name=each)}.*" for each in objects
@@ -129,7 +132,9 @@ async def history(reader: StreamReader, namespace: str, name: str) -> list[Event
         },
     }.items():
         if filters:
-            events += [_event(log, message) for message in await reader.replay(log, *filters)]
+            found += [(log, message) for message in await reader.replay(log, *filters)]
+    terms = await reader.terms()
+    events += [_event(log, message, void=message.is_void(terms)) for log, message in found]
     events += await _hosts(reader, namespace, tuple(jobs))
     return sorted(events, key=lambda event: (event.at, event.log, event.sequence))
 
@@ -153,16 +158,18 @@ async def _hosts(reader: StreamReader, namespace: str, jobs: tuple[str, ...]) ->
     return [_event("HOSTS", message) for message in await reader.replay("HOSTS", *filters)]
 
 
-def _event(log: str, message: Seen) -> Event:
+def _event(log: str, message: Seen, *, void: bool = False) -> Event:
     what = _WHAT_OF_LOG[log]
+    text = _TEXTS[what](message.body) if message.body else "undecodable"
     return Event(
         at=message.time,
         log=log,
         sequence=message.sequence,
         what=what,
-        text=_TEXTS[what](message.body) if message.body else "undecodable",
+        text=f"void, its leader was replaced: {text}" if void else text,
         trace_id=_trace_id(message.headers.get(TRACEPARENT, "")),
         body=message.body,
+        void=void,
     )
 
 
@@ -285,6 +292,7 @@ def history_json(events: Iterable[Event]) -> list[str]:
                 "what": e.what,
                 "trace_id": e.trace_id,
                 "message": e.body,
+                **({"void": True} if e.void else {}),
             }
         )
         for e in events

@@ -102,7 +102,7 @@ async def _read(
     """The preemptions that were asked for. Raises `CommandError` for a workload that no log knows."""
     if workload is None:
         filters = [subject_pattern("admission", namespace=namespace)]
-        return preemptions(await reader.replay("ADMISSIONS", *filters))
+        return preemptions(await reader.valid(await reader.replay("ADMISSIONS", *filters)))
     names = await _names(reader, workload)
     filters = [
         subject_pattern("admission", namespace=workload[0], name=name)
@@ -116,4 +116,4 @@ async def _read(
             hint="give the name of a job or of its Workload; `sluice get workloads -A` lists them",
             status=Exit.FAILED,
         )
-    return preemptions(decisions)
+    return preemptions(await reader.valid(decisions))

@@ -7,8 +7,8 @@ from services.quota.log_room import NEEDED_BY_ENDS
 from services.simulator.mutants.deciding import constant
 from services.simulator.mutants.executing import NO_MARK_TESTED
 from services.simulator.mutants.plant import Mutant
-from shared.contracts.messages.base import RULING
 from shared.contracts.messages.outcomes import Outcome
+from shared.contracts.subjects import RULING
 
 GARBAGE: Final = ("foreign-decisions", "garbage")
 

@@ -21,6 +21,7 @@ from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
 from shared.bus import headers as wire
+from shared.bus.direct_read import source_sequence
 from shared.bus.filters import prune
 from shared.bus.nats.broker import Connection
 from shared.bus.nats.jetstream_api import (
@@ -113,7 +114,7 @@ def entry_of(message: Msg, position: Position, generation: int = 0) -> Entry:
         subject=message.subject,
         data=message.data,
         headers=headers,
-        sequence=wire.source_sequence(headers) or position.sequence,
+        sequence=source_sequence(headers) or position.sequence,
         time=wire.taken_at(headers, position.time),
         generation=generation,
         deliveries=position.deliveries,

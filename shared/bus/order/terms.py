@@ -6,19 +6,24 @@ have lost its oldest messages, and with them a `Term` by which what is left is v
 unless another leader began since (ADR 126).
 """
 
-from bisect import bisect_left
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 
 import orjson
 import structlog
 
+from shared.bus.order.rulings import (
+    DECISIONS,
+    TERM,
+    TERMS,
+    Ruling,
+    Rulings,
+    ruling_in_body,
+    ruling_in_header,
+)
 from shared.bus.port import Entry, VoidEntry
 from shared.bus.streams import view_of
-from shared.contracts.kube.numbers import whole_number
 from shared.contracts.messages.admissions import Admission, Term
-from shared.contracts.messages.base import RULING
-from shared.contracts.subjects import join, subject_filter
 from shared.telemetry import probes
 from shared.telemetry.metrics import VOID
 
@@ -31,13 +36,7 @@ NextEntry = Callable[[str, str, int], Awaitable[Entry | None]]
 """Returns the first entry of a stream, of a subject filter, behind a sequence, with its sequence in the
 log. Raises a `BusError`."""
 
-TERMS: Final = subject_filter("term")
-TERM: Final = join("term", "quota")
-"""The subject of every `Term`: the view has one."""
-
 _VIEW: Final = view_of(Term.stream)
-Ruling = tuple[int | None, int]
-"""(epoch, term) of a leader. Epoch None: a release before there were epochs wrote it."""
 
 
 def rules(stream: str) -> bool:
@@ -51,13 +50,7 @@ class Terms:
     def __init__(self, next_entry: NextEntry) -> None:
         self._next_entry = next_entry
         self._generation = 0
-        self._sequences: list[int] = []
-        self._rulings: list[Ruling | None] = []
-        """Of the `Term` at each of `_sequences`."""
-
-        self._highest: list[tuple[int, int]] = []
-        """For each of `_sequences`, the highest (epoch, term) up to there."""
-
+        self._rulings = Rulings()
         self._logged: set[tuple[int, int]] = set()
         self._judged = 0
         """Sequence up to which every Term of the log is known, from whatever was judged."""
@@ -73,12 +66,11 @@ class Terms:
         """
         if generation != self._generation:
             self._generation = generation
-            self._sequences, self._rulings, self._highest = [], [], []
+            self._rulings = Rulings()
             self._judged = 0
             self._void.clear()
         while True:
-            after = self._sequences[-1] if self._sequences else 0
-            found = await self._next_entry(Term.stream, TERMS, after)
+            found = await self._next_entry(Term.stream, TERMS, self._rulings.last)
             if found is None:
                 break
             self._learn(found)
@@ -87,21 +79,12 @@ class Terms:
             self._learn(last)
 
     def _learn(self, term: Entry) -> None:
-        """Remember a `Term`, unless it is known: two readers may have asked at once."""
-        at = bisect_left(self._sequences, term.sequence)
-        if self._sequences[at : at + 1] == [term.sequence]:
-            return
-        self._sequences.insert(at, term.sequence)
-        self._rulings.insert(at, _ruling_in(term.data))
-        del self._highest[at:]
-        for ruling in self._rulings[at:]:
-            before = self.highest
-            self._highest.append(max(_completed(ruling, before), before))
+        self._rulings.learn(term.sequence, _ruling_in(term.data))
 
     @property
     def highest(self) -> tuple[int, int]:
         """The highest (epoch, term) of all that are known; (0, 0): there is none."""
-        return self._highest[-1] if self._highest else (0, 0)
+        return self._rulings.highest
 
     async def void_entries(self) -> list[VoidEntry]:
         """Each subject whose last decision that was read is void, with its last valid one in the log."""
@@ -138,7 +121,7 @@ class Terms:
         Learns the Terms before it, if one may be unknown. Neither counts nor remembers it, as it need not
         be the last of its subject. Raises a `BusError`.
         """
-        if not entry.subject.startswith(_DECISIONS):
+        if not entry.subject.startswith(DECISIONS):
             return None
         if entry.generation != self._generation or entry.sequence > self._judged:
             await self.refresh(entry.generation)
@@ -152,7 +135,7 @@ class Terms:
 
         For what was read before the last `refresh` began.
         """
-        if not entry.subject.startswith(_DECISIONS) or entry.generation != self._generation:
+        if not entry.subject.startswith(DECISIONS) or entry.generation != self._generation:
             return False
         self._judged = max(self._judged, entry.sequence)
         replaced_by = self._replaced_by(entry)
@@ -178,42 +161,19 @@ class Terms:
             )
 
     def _replaced_by(self, entry: Entry) -> tuple[int, int] | None:
-        """The leader that had replaced that of `entry` when it was stored; None: it is valid.
-
-        What does not say which leader wrote it was written by none.
-        """
-        before = bisect_left(self._sequences, entry.sequence)
-        if before == 0:
-            return None
-        highest, ruling = self._highest[before - 1], _ruling_of(entry)
-        return highest if ruling is None or _completed(ruling, highest) < highest else None
-
-
-def _completed(ruling: Ruling | None, before: tuple[int, int]) -> tuple[int, int]:
-    """Fill in the epoch that a release without epochs did not write: that of the log so far."""
-    if ruling is None:
-        return (0, 0)
-    return (before[0] if ruling[0] is None else ruling[0], ruling[1])
+        """The leader that had replaced that of `entry` when it was stored; None: it is valid."""
+        return self._rulings.replaced_by(entry.sequence, _ruling_of(entry))
 
 
 def _ruling_of(entry: Entry) -> Ruling | None:
     """(epoch, term) of a decision; None: it cannot be read."""
-    said = entry.headers.get(RULING)
-    if said is not None:
-        before, _, after = said.partition(".")
-        epoch, term = whole_number(before), whole_number(after)
-        return None if epoch is None or term is None else (epoch, term)
-    return _ruling_in(entry.data)
+    is_said, ruling = ruling_in_header(entry.headers)
+    return ruling if is_said else _ruling_in(entry.data)
 
 
 def _ruling_in(data: bytes) -> Ruling | None:
-    """The same out of a body: of a `Term`, or of a decision of a release without the header."""
+    """The same out of a body."""
     try:
-        body: Any = orjson.loads(data)
-        epoch = body.get("epoch")
-        return (None if epoch is None else int(epoch), int(body["term"]))
-    except (ValueError, KeyError, TypeError, AttributeError):
+        return ruling_in_body(orjson.loads(data))
+    except ValueError:
         return None
-
-
-_DECISIONS: Final = subject_filter("admission").removesuffix(">")

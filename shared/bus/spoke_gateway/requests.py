@@ -25,9 +25,10 @@ from nats.errors import Error as NatsError
 
 from shared.bus import headers as wire
 from shared.bus.admin.accounts import DOOR, SpokeAccess, spoke_access
+from shared.bus.direct_read import SOURCE
 from shared.bus.nats.bus import NatsBus
 from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, ApiError, call
-from shared.bus.order.terms import TERM, TERMS
+from shared.bus.order.rulings import TERM, TERMS
 from shared.bus.port import BusError
 from shared.bus.spoke_gateway.refusals import GatewayRule
 from shared.bus.streams import load, view_of
@@ -257,11 +258,11 @@ class SpokeRequests:
 def _bare(answer: Json) -> Json:
     """Return the end of a view without its last message, which may belong to another spoke."""
     message = answer["message"]
-    source = wire.stored_headers(message).get(wire.SOURCE, "")
+    source = wire.stored_headers(message).get(SOURCE, "")
     bare = {"seq": message["seq"], "time": message["time"], "subject": subjects.ROOT, "data": ""}
     if source:
         kept = " ".join(source.split(" ")[:2])
-        block = f"NATS/1.0\r\n{wire.SOURCE}: {kept}\r\n\r\n"
+        block = f"NATS/1.0\r\n{SOURCE}: {kept}\r\n\r\n"
         bare["hdrs"] = base64.b64encode(block.encode()).decode()
     return {"message": bare}
 

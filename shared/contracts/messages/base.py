@@ -25,9 +25,6 @@ SCHEMA_VERSION: Final = "ce-schemaversion"
 EPOCH: Final = "sluicegate.dev/epoch"
 """Key in the metadata of a log or view: when it was made, in milliseconds since 1970. Absent: 0."""
 
-RULING: Final = "Sluice-Term"
-"""Header of a decision: ``<epoch>.<term>`` of its leader, so that readers need not decode to drop it."""
-
 
 class UndecodableError(ValueError):
     """A body that no version of ours wrote. It goes to `DEAD`; another attempt does not help."""

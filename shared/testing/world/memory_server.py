@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
+from shared.bus.direct_read import SOURCE
 from shared.bus.headers import (
     EXPECT_ID,
     EXPECT_LAST,
     EXPECT_SUBJECT,
     EXPECT_SUBJECT_OF,
     MESSAGE_ID,
-    SOURCE,
     is_tombstone,
 )
 from shared.bus.nats.work.declared import ACK_WAIT_SECONDS

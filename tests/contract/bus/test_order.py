@@ -9,7 +9,7 @@ import pytest
 from services.patcher.cluster.cache import ObjectCache
 from shared.bus.port import Bus, Entry, FencedError, LogChangedError
 from shared.contracts.messages.admissions import Admission, Term
-from shared.contracts.messages.base import RULING
+from shared.contracts.subjects import RULING
 from shared.telemetry.metrics import VOID
 from shared.testing.waiting import PATIENCE_SECONDS, eventually
 from tests.contract.bus.conftest import READERS

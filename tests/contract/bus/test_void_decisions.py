@@ -5,7 +5,7 @@ import pytest
 from shared.bus.follow import recall
 from shared.bus.port import Entry
 from shared.contracts.messages.admissions import Admission, Term
-from shared.contracts.messages.base import RULING
+from shared.contracts.subjects import RULING
 from tests.contract.bus.stage import Readings, Stage
 from tests.contract.bus.test_order import decision, term, write
 

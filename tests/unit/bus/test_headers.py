@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nats.aio.client import Client
 
 from shared.bus import headers as wire
-from shared.bus.direct_read import parse_block
+from shared.bus.direct_read import parse_block, source_sequence
 from shared.bus.port import TooLargeError
 from tests.contract.bus.stage import AT, workload
 
@@ -64,10 +64,10 @@ def test_header_that_closes_the_connection_is_refused(
 def test_sequence_of_the_log_is_the_second_word_of_the_source() -> None:
     source = {"Nats-Stream-Source": "WORKLOADS 4711 > > sluice.workload.a.b.c"}
 
-    assert wire.source_sequence(source) == 4711
-    assert wire.source_sequence({}) is None
+    assert source_sequence(source) == 4711
+    assert source_sequence({}) is None
     for forged in ("", "x", "x y z", "x -1"):
-        assert wire.source_sequence({"Nats-Stream-Source": forged}) is None
+        assert source_sequence({"Nats-Stream-Source": forged}) is None
 
 
 STORED = datetime(2027, 1, 1, tzinfo=UTC)

@@ -7,8 +7,9 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
+from shared.bus.direct_read import SOURCE, source_sequence
 from shared.bus.follow import dispatch
-from shared.bus.headers import SOURCE, TYPE, source_sequence
+from shared.bus.headers import TYPE
 from shared.bus.port import BusError, Entry
 from shared.contracts.messages.base import SCHEMA_VERSION, UndecodableError
 from shared.contracts.messages.observed import Observed

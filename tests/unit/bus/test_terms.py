@@ -7,7 +7,7 @@ import pytest
 from shared.bus.order.terms import Terms
 from shared.bus.port import Entry
 from shared.contracts.messages.admissions import Term
-from shared.contracts.messages.base import RULING
+from shared.contracts.subjects import RULING
 from shared.testing.world.memory_streams import matches
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)

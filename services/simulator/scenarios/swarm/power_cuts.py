@@ -12,7 +12,8 @@ from typing import Final
 
 from services.simulator.scenarios.swarm.features import FAULT_SECONDS
 from services.simulator.scenarios.system import System
-from shared.bus.headers import MESSAGE_ID, SOURCE
+from shared.bus.direct_read import SOURCE
+from shared.bus.headers import MESSAGE_ID
 from shared.bus.streams import view_of
 from shared.contracts.messages.observed import Observed
 from shared.contracts.subjects import join

@@ -9,7 +9,13 @@ from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 
 from shared.bus import headers as wire
-from shared.bus.direct_read import CALL_SECONDS, DirectRead, SilentError, sequence_of
+from shared.bus.direct_read import (
+    CALL_SECONDS,
+    DirectRead,
+    SilentError,
+    sequence_of,
+    source_sequence,
+)
 from shared.bus.filters import covers, overlap, prune
 from shared.bus.nats.direct.hints import Hints
 from shared.bus.nats.jetstream_api import ask, call
@@ -130,7 +136,7 @@ def _entry(message: Msg, generation: int) -> Entry:
         subject=headers["Nats-Subject"],
         data=message.data,
         headers=headers,
-        sequence=wire.source_sequence(headers) or int(headers["Nats-Sequence"]),
+        sequence=source_sequence(headers) or int(headers["Nats-Sequence"]),
         time=wire.taken_at(headers, stored),
         generation=generation,
     )
