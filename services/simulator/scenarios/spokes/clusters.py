@@ -66,6 +66,10 @@ class MultiClusterSystem:
         """Start all services."""
         for service in ("watcher", "classifier", "quota", "patcher", "dispatcher"):
             self.hub.serve(service)
+        self.serve_spokes()
+
+    def serve_spokes(self) -> None:
+        """Start the watcher and the patcher of each spoke."""
         for spoke in self.spokes:
             self.world.process(f"watcher-{spoke}", self._watcher(spoke))
             self.world.process(f"patcher-{spoke}", self._patcher(spoke))
