@@ -113,11 +113,11 @@ def is_as_recorded(scene: Scene, recording: Recording) -> None:
         assert identities(objects_in(scene.system.apis[cluster])) == identities(objects)
 
 
-async def goes_on(scene: Scene) -> None:
+async def goes_on(scene: Scene, recording: Recording) -> None:
     """What waited takes what is given back: quota, a spoke and a host."""
     await give_back(scene)
     await asyncio.sleep(2 * SETTLE_SECONDS)
-    took_what_was_given_back(scene)
+    took_what_was_given_back(scene, recording)
 
 
 async def give_back(scene: Scene) -> None:
@@ -125,12 +125,14 @@ async def give_back(scene: Scene) -> None:
         await scene.system.hub.kube.delete(kind, TEAM, name)
 
 
-def took_what_was_given_back(scene: Scene) -> None:
+def took_what_was_given_back(scene: Scene, recording: Recording) -> None:
     """What waited is admitted, and no decision of any release contradicts another one."""
     made = decisions(written(scene, Admission.stream))
     admitted = [ref.name for ref, state in states(made).items() if state == "admitted"]
     for prefix in WAITED:
         assert any(name.startswith(prefix) for name in admitted), prefix
+    known = {one.name for one in decisions(recording.log(Admission.stream))}
+    assert {one.name for one in made} == known, "nothing is given another name"
     message_logs = read_logs(one for log in LOGS for one in written(scene, log))
     for check in checks.ALWAYS:
         assert check(message_logs) == []
@@ -263,7 +265,7 @@ def test_all_services_begin_and_lose_nothing(recording: Recording) -> None:
         scene.serve()
         await asyncio.sleep(SETTLE_SECONDS)
         is_as_recorded(scene, recording)
-        await goes_on(scene)
+        await goes_on(scene, recording)
 
     play(recording, drive)
 
@@ -289,7 +291,7 @@ def test_rolling_upgrade_and_downgrade_lose_nothing(recording: Recording, seed: 
         await replaced(scene, seed)
         await asyncio.sleep(SETTLE_SECONDS)
         is_as_recorded(scene, recording)
-        await goes_on(scene)
+        await goes_on(scene, recording)
 
     play(recording, drive)
 
@@ -304,6 +306,6 @@ def test_what_the_next_release_decided_holds_after_the_downgrade(
         await give_back(scene)
         await rolling
         await asyncio.sleep(2 * SETTLE_SECONDS)
-        took_what_was_given_back(scene)
+        took_what_was_given_back(scene, recording)
 
     play(recording, drive)

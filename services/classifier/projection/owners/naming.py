@@ -150,6 +150,8 @@ class Naming(NamedTuple):
         last = self.published.get(ref)
         if last is None or last.phase in {"gone", "finished"} or last.uid == metadata["uid"]:
             return name
+        if not last.uid:  # Nobody can read whose it was: as if nothing had been said of it.
+            return name
         # Its Workload is not observed yet.
         if last.owner is None:
             return name if last.labels.get(ORIGIN) == labels[ORIGIN] else None
