@@ -24,9 +24,10 @@ from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats.bus import NatsBus
 from shared.bus.port import CaughtUp
 from shared.contracts.kube import kinds
+from shared.contracts.messages.hosts import HostState
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
-from shared.testing.builders import observed, workload
+from shared.testing.builders import job_owner, observed, workload
 from shared.testing.deployed import bus_of
 from shared.testing.waiting import PATIENCE_SECONDS, eventually, first_value
 from tests.clock import now
@@ -112,11 +113,19 @@ async def test_viewer_finds_the_service_and_gets_answers(place: Place) -> None:
 async def test_deployed_console_reads_what_its_pages_need(place: Place) -> None:
     classifier = bus("classifier", place.running, place.secured)
     await classifier.start()
-    await classifier.publish(workload("job-a"))
+    await classifier.publish(workload("job-a", owner=job_owner("a", kind="PipelineRun")))
     await classifier.stop()
+    provisioner = bus("provisioner", place.running, place.secured)
+    await provisioner.start()
+    host = HostState(
+        cluster="hub", namespace="team", name="build", uid="u", platform="linux/arm64",
+        state="ready", host="arm-1", workload="job-a", at=now(),
+    )  # fmt: skip
+    await provisioner.publish(host)
+    await provisioner.stop()
     olga = User(name="olga")
     found = await place.pages.timeline(olga, WorkloadRef("hub", "team", "job-a"))
-    assert [line.what for line in found.items] == ["workload", "workload"]
+    assert [line.what for line in found.items] == ["workload", "workload", "host"]
     assert (await place.pages.spokes(olga)).items == []
     assert (await place.pages.machines(olga)).items == []
 

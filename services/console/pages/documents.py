@@ -11,9 +11,19 @@ class TimelineLine(Document):
 
     at: datetime
     what: str
-    """`webhook`, `workload`, `admission`, `check` or `outcome`: whose message says it."""
+    """`webhook`, `workload`, `admission`, `check`, `outcome` or `host`: whose message says it."""
 
     text: str
+
+
+class Preemptor(Document):
+    """The workload for which another one was evicted."""
+
+    at: datetime
+    namespace: str | None = None
+    """None if the user may not see its namespace."""
+
+    name: str | None = None
 
 
 class Timeline(Document):
@@ -25,6 +35,12 @@ class Timeline(Document):
     items: list[TimelineLine]
     omitted: int = 0
     """How many earlier lines are left out."""
+
+    last_admitted_at: datetime | None = None
+    """None: it was never admitted, as far as the log goes back."""
+
+    preemptor: Preemptor | None = None
+    """Who preempted it last. None: nobody, as far as the log goes back."""
 
     trace_id: str | None = None
     trace_url: str | None = None

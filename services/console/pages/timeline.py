@@ -1,20 +1,22 @@
 """The timeline of one workload, from its creation to its end, read from the logs."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote
 
-from services.console.pages.documents import Timeline, TimelineLine
+from services.console.pages.documents import Preemptor, Timeline, TimelineLine
 from services.history.story import descriptions
 from shared.bus.follow import skip_undecodable
 from shared.bus.port import Bus, CaughtUp, Entry
+from shared.contracts.kube.kinds import PIPELINE_RUN
 from shared.contracts.kube.names import ORIGIN
 from shared.contracts.messages.admissions import Admission
-from shared.contracts.messages.base import WorkloadMessage
+from shared.contracts.messages.base import Message, WorkloadMessage
 from shared.contracts.messages.checks import CheckState
+from shared.contracts.messages.hosts import HostState
 from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.workloads import JobRef, WorkloadState
 from shared.contracts.refs import WorkloadRef
@@ -28,7 +30,8 @@ _ELSEWHERE: Final = "a workload of another namespace"
 _TRACE_PARTS: Final = 4
 
 Body = dict[str, Any]
-_Found = tuple[Entry, str, WorkloadMessage]
+_About = WorkloadMessage | HostState
+_Found = tuple[Entry, str, _About]
 """An entry, what it is about, and its message."""
 
 
@@ -67,20 +70,15 @@ async def timeline(
     """What the logs hold about a workload. `shows`: whether the user may see a namespace."""
     found: list[_Found] = []
     for what, kind, filter_ in _sources(ref):
-
-        def keep(
-            _stream: str, entry: Entry, what: str = what, kind: type[WorkloadMessage] = kind
-        ) -> None:
-            found.append((entry, what, entry.read(kind)))
-
-        async with aclosing(bus.replay(kind.stream, filter_)) as items:
-            async for item in items:
-                if isinstance(item, CaughtUp):
-                    break
-                skip_undecodable(keep, kind.stream, item)
+        found += await _entries(bus.replay(kind.stream, filter_), what, kind)
+    if any(_is_run(message) for _, _, message in found):
+        found += await _hosts(bus, ref)
     found = _of_workload(ref, found)
     bodies = [(entry.time, what, _visible(message, shows)) for entry, what, message in found]
     states = [m for _, _, m in found if isinstance(m, WorkloadState) and m.cluster == ref.cluster]
+    decisions = [m for _, _, m in found if isinstance(m, Admission) and m.cluster == ref.cluster]
+    if states:  # An earlier one may have had the same name.
+        decisions = [each for each in decisions if each.uid == states[-1].uid]
     lines = [*_beginning(states), *descriptions(bodies)]
     trace = _trace(message for _, _, message in found)
     return Timeline(
@@ -89,10 +87,70 @@ async def timeline(
         name=ref.name,
         items=[TimelineLine(at=at, what=what, text=text) for at, what, text in lines[-LINES_MAX:]],
         omitted=max(0, len(lines) - LINES_MAX),
+        last_admitted_at=_last_admitted_at(decisions),
+        preemptor=_preemptor(decisions, shows),
         trace_id=trace,
         trace_url=links.to_trace(trace),
         job_url=links.to_job(ref, states[-1].owner if states else None),
     )
+
+
+async def _entries(
+    items: AsyncGenerator[Entry | CaughtUp, None], what: str, kind: type[_About]
+) -> list[_Found]:
+    """Everything up to the end of the log, in its order; what cannot be read is skipped."""
+    found: list[_Found] = []
+
+    def keep(_stream: str, entry: Entry) -> None:
+        found.append((entry, what, entry.read(kind)))
+
+    async with aclosing(items):
+        async for item in items:
+            if isinstance(item, CaughtUp):
+                break
+            skip_undecodable(keep, kind.stream, item)
+    return found
+
+
+def _is_run(message: Message) -> bool:
+    """Whether it is about a workload whose job may have build machines."""
+    owner = message.owner if isinstance(message, WorkloadState) else None
+    return owner is not None and owner.kind == PIPELINE_RUN.kind
+
+
+async def _hosts(bus: Bus, ref: WorkloadRef) -> list[_Found]:
+    """The states of the hosts of a run's TaskRuns. The last one of each TaskRun names the workload."""
+    everywhere = subject_pattern("host", namespace=ref.namespace)
+    last = await _entries(bus.watch(HostState.stream, everywhere), "host", HostState)
+    uids: dict[str, str] = {}
+    for _, _, state in last:
+        if isinstance(state, HostState) and state.workload == ref.name:
+            uids[state.uid] = state.name
+    if not uids:
+        return []
+    names = sorted({*uids.values()})
+    filters = (subject_pattern("host", namespace=ref.namespace, name=name) for name in names)
+    found = await _entries(bus.replay(HostState.stream, *filters), "host", HostState)
+    return [each for each in found if isinstance(each[2], HostState) and each[2].uid in uids]
+
+
+def _last_admitted_at(decisions: list[Admission]) -> datetime | None:
+    """When it was admitted last; None: never, as far as the log goes back."""
+    for each in reversed(decisions):
+        if each.state == "admitted":
+            return each.admitted_at or each.decided_at
+    return None
+
+
+def _preemptor(decisions: list[Admission], shows: Callable[[str], bool]) -> Preemptor | None:
+    """Who preempted it last; None: nobody, as far as the log goes back."""
+    for each in reversed(decisions):
+        if each.state == "evicted" and each.preempted_by:
+            namespace, _, name = each.preempted_by.partition("/")
+            if not shows(namespace):
+                return Preemptor(at=each.decided_at)
+            return Preemptor(at=each.decided_at, namespace=namespace, name=name)
+    return None
 
 
 def _sources(ref: WorkloadRef) -> list[tuple[str, type[WorkloadMessage], str]]:
@@ -123,7 +181,7 @@ def _of_workload(ref: WorkloadRef, found: list[_Found]) -> list[_Found]:
     return sorted(kept, key=lambda each: (each[0].time, each[0].sequence))
 
 
-def _visible(message: WorkloadMessage, shows: Callable[[str], bool]) -> Body:
+def _visible(message: Message, shows: Callable[[str], bool]) -> Body:
     """The body without the name of a workload that the user may not see."""
     body = message.model_dump(mode="json")
     by = body.get("preempted_by")
@@ -156,7 +214,7 @@ def _held_by_webhook(first: WorkloadState) -> bool:
     )
 
 
-def _trace(messages: Iterable[WorkloadMessage]) -> str | None:
+def _trace(messages: Iterable[Message]) -> str | None:
     """The id of the trace that the messages belong to. None: they carry none."""
     for message in messages:
         parts = (message.traceparent or "").split("-")

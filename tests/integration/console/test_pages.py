@@ -8,7 +8,7 @@ from typing import Any
 from shared.contracts.kube import kinds
 from shared.contracts.kube.names import ORIGIN
 from shared.contracts.messages.checks import CheckState
-from shared.contracts.messages.hosts import HostSlot, Machine, PlatformState
+from shared.contracts.messages.hosts import HostSlot, HostState, Machine, PlatformState
 from shared.contracts.messages.spokes import SpokeCounts, SpokeState
 from shared.telemetry.traceparent import new_traceparent
 from shared.testing.builders import job_owner
@@ -143,13 +143,49 @@ async def test_timeline_names_no_workload_of_a_hidden_namespace(place: Place) ->
     await site.queue(cpu=9, preemption={"withinClusterQueue": "LowerPriority"})
     await site.workload("low", cpu="2", age=5, priority=-5)
     path = TIMELINE.format("low")
-    await place.until(path, 200, lambda body: "is admitted" in str(body), token=DANA)
+    admitted = await place.until(path, 200, lambda body: "is admitted" in str(body), token=DANA)
+    at = admitted.body["lastAdmittedAt"]
     await site.workload("urgent", cpu="2", age=1, priority=9, namespace="others")
     seen = await place.until(path, 200, lambda body: "is evicted for" in str(body), token=ROOT)
     assert "is evicted for others/urgent" in str(seen.body)
     hidden = await place.until(path, 200, lambda body: "is evicted for" in str(body), token=DANA)
     assert "is evicted for a workload of another namespace" in str(hidden.body)
     assert "others/urgent" not in json.dumps(hidden.body)
+    by = {"namespace": "others", "name": "urgent"}
+    assert (seen.body["preemptor"].items() >= by.items(), seen.body["lastAdmittedAt"]) == (True, at)
+    assert [*hidden.body["preemptor"]] == ["at"]
+    # Another one of the same name was never preempted.
+    await site.workload("low", cpu="2", priority=-5, uid="later")
+    later = await place.until(path, 200, lambda body: "preemptor" not in body, token=DANA)
+    assert "is evicted for" in str(later.body)
+
+
+async def test_timeline_tells_on_which_hosts_the_task_runs_of_a_run_are(place: Place) -> None:
+    site, path = place.site, TIMELINE.format("run-a")
+
+    async def host(name: str, state: str, **more: Any) -> None:
+        fields: dict[str, Any] = {
+            "cluster": "hub", "namespace": "team", "name": name, "uid": f"u-{name}", "state": state,
+            "platform": "linux/arm64", "workload": "run-a", "at": NOON, "sealed": "sealed-key", **more,
+        }  # fmt: skip
+        await site.bus.publish(HostState.model_validate(fields))
+
+    await site.workload("run-a", owner=job_owner("a", kind="PipelineRun"))
+    # Before the run lists its TaskRun nobody knows whose it is.
+    await host("build", "waiting", workload="", message="the PipelineRun is not admitted yet")
+    await host("build", "launching", host="arm-1")
+    await host("build", "ready", host="arm-1", address="192.0.2.9")
+    await host("other", "ready", host="arm-2", workload="run-b")
+    await host("build", "ready", host="arm-3", namespace="others")
+    told = "TaskRun build: linux/arm64 is"
+    answer = await place.until(path, 200, lambda body: "arm-1" in str(body), token=DANA)
+    assert [each["text"] for each in answer.body["items"] if each["what"] == "host"] == [
+        f"{told} waiting: the PipelineRun is not admitted yet",
+        f"{told} launching on arm-1",
+        f"{told} ready on arm-1",
+    ]
+    assert "sealed" not in json.dumps(answer.body)
+    assert "192.0.2" not in json.dumps(answer.body)
 
 
 async def test_flavors_say_which_nodes_they_mean(place: Place) -> None:

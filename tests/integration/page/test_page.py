@@ -9,7 +9,7 @@ import pytest
 
 from shared.contracts.kube.names import ORIGIN
 from tests.integration.browser import Page
-from tests.integration.console_stage import Json, Place
+from tests.integration.console_stage import Json, Place, answer_check, evicted, reserved
 from tests.integration.page.looks import ENTER, FOCUS, NAMES, TAB, go, says, sign_in
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -92,6 +92,35 @@ async def test_page_of_a_workload_explains_and_follows_it(page: Page, place: Pla
     await says(page, "#why", "Admitted")
     await says(page, ".title .status", "admitted")
     assert await page.value("document.title") == "team/first admitted · Sluicegate"
+
+
+async def test_page_of_a_preempted_workload_says_not_now_and_by_whom(
+    page: Page, place: Place
+) -> None:
+    await sign_in(page, "token-of-root")
+    await page.until(f"{NAMES}.length === 4")
+    await go(page, "/workloads/hub/team/first")
+    await says(page, ".steps", "not yet")
+    await go(page, "/workloads/hub/team/runs")
+    await page.until("document.querySelector('.steps')?.innerText.match(/after .*/)")
+    await evicted(place.site)
+    await says(page, ".title .status", "evicted")
+    await says(page, ".steps", "not now, last ")
+    await says(page, "[data-at='preemptor']", "Preempted last by team/urgent, ")
+    await page.value("document.querySelector(\"[data-at='preemptor'] a\").click()")
+    assert await page.value("location.pathname") == "/workloads/hub/team/urgent"
+
+
+async def test_page_of_a_workload_on_a_spoke_links_to_the_spoke(page: Page, place: Place) -> None:
+    await sign_in(page, "token-of-root")
+    await page.until(f"{NAMES}.length === 4")
+    await go(page, "/workloads/hub/team/away")
+    await reserved(place.site, "away")
+    await says(page, ".title .status", "quota reserved")
+    await answer_check(place.site, "away", "Ready", "The workload got reservation", spoke="east")
+    await says(page, ".title", "on spoke east")
+    await page.value("document.querySelector('.title p a').click()")
+    assert await page.value("location.pathname") == "/spokes/hub/east"
 
 
 async def test_page_of_a_queue_lists_who_waits_in_order(page: Page, place: Place) -> None:

@@ -1,5 +1,5 @@
 // One workload: how it stands, why, since when, and the commands that tell more.
-import { age, asking, cell, copyable, element, key, link, note, number, problem, redraw, requests, section, since, status, table, titleOf, toFlavor, toNamespace, toQueue } from "/dom.js";
+import { age, asking, cell, copyable, element, key, link, note, number, problem, redraw, requests, section, since, status, table, titleOf, toFlavor, toNamespace, toQueue, toSpoke, toWorkload } from "/dom.js";
 import { inCluster, state } from "/state.js";
 import { asked, doubt } from "/asked.js";
 import { Unanswered, ask } from "/stream.js";
@@ -28,8 +28,8 @@ export function workload(cluster, namespace, name) {
     element("div", { class: "title", "data-key": key(row) },
       element("h2", {}, `${row.namespace}/${titleOf(row)}`, " ", status(row.status)),
       element("p", { class: "sub" }, row.job ? `${row.job.kind} · Workload ${row.name}` : "Workload",
-        inCluster(row))),
-    times(row),
+        inCluster(row), row.spoke ? [" · on spoke ", link(toSpoke({ cluster: row.cluster, name: row.spoke }), row.spoke)] : null)),
+    times(row, said.answer?.lastAdmittedAt),
     // What is below comes with it: else it would move while it is read.
     ...(asks.answer || asks.problem ? [given(row, asks), ...rest(row, said)]
       : [section("Asked and given", asking())]),
@@ -96,7 +96,13 @@ function timeline(said) {
   const line = (each, at) => element("li", { "data-at": `line-${at}`, "data-what": each.what },
     element("time", { datetime: each.at, title: each.at, "data-fixed": "" }, `+${age(answer.items[0].at, Math.max(first, Date.parse(each.at)))}`), element("span", {}, each.text));
   return section("Timeline", old, element("p", { class: "sub" }, `from ${answer.items[0]?.at.replace("T", " ").slice(0, 19)} UTC`,
-    answer.omitted ? `; ${answer.omitted} earlier lines are left out` : ""), element("ol", { class: "timeline" }, answer.items.map(line)));
+    answer.omitted ? `; ${answer.omitted} earlier lines are left out` : ""), preempted(answer), element("ol", { class: "timeline" }, answer.items.map(line)));
+}
+
+function preempted({ cluster, preemptor }) {
+  if (!preemptor) return null;
+  const who = preemptor.name ? link(toWorkload({ cluster, ...preemptor }), `${preemptor.namespace}/${preemptor.name}`) : "a workload of another namespace";
+  return element("p", { class: "sub", "data-at": "preemptor" }, "Preempted last by ", who, ", ", since(preemptor.at), " ago.");
 }
 
 function links(answer) {
@@ -105,14 +111,16 @@ function links(answer) {
   return found.length ? element("p", { class: "links" }, found) : null;
 }
 
-function times(row) {
-  const step = (title, at, more) => element("li", { class: at ? "done" : null },
-    element("strong", {}, title), element("span", {}, at ? since(at) : "not yet", at ? " ago" : ""), more || null);
+// `lastAdmitted`: from the logs, also of one that has lost its quota since.
+function times(row, lastAdmitted) {
+  const step = (title, at, more, missing = "not yet") => element("li", { class: at ? "done" : null },
+    element("strong", {}, title), element("span", {}, at ? [since(at), " ago"] : missing), more || null);
   const ended = row.finishedAt ? (row.succeeded ? "succeeded" : "failed") : "finished";
   return element("ol", { class: "steps", "aria-label": "Timeline" },
     step("created", row.createdAt),
     step("admitted", row.admittedAt, row.admittedAt
-      ? element("small", {}, `after ${age(row.createdAt, Date.parse(row.admittedAt))}`) : null),
+      ? element("small", {}, `after ${age(row.createdAt, Date.parse(row.admittedAt))}`) : null,
+      lastAdmitted ? ["not now, last ", since(lastAdmitted), " ago"] : "not yet"),
     step(ended, row.finishedAt, row.finishedAt && row.admittedAt
       ? element("small", {}, `ran ${age(row.admittedAt, Date.parse(row.finishedAt))}`) : null));
 }
