@@ -45,6 +45,23 @@ class DeniedError(UnavailableError):
     """The user of this connection may not ask that, until an operator grants it. Nothing was stored."""
 
 
+class NewerFormatError(BusError):
+    """The streams are committed to a format that this release does not know: it may serve no more."""
+
+    to_do: Final = (
+        "install the newer release again, or restore a backup made before the commit "
+        "(docs/how-to/upgrade.md#go-back)"
+    )
+
+    def __init__(self, stream: str, committed: str, known: int) -> None:
+        """`committed`: as the metadata of `stream` has it. `known`: the format of this release."""
+        self.problem = (
+            f"stream {stream} is committed to format {committed[:20]} of the logs, "
+            f"and this release has format {known}"
+        )
+        super().__init__(f"{self.problem}: {self.to_do}")
+
+
 class LogChangedError(BusError):
     """The log that was read was made anew, or lost its tail: throw away what was read, and begin again."""
 
@@ -182,7 +199,10 @@ class Bus(Protocol):
         """Whether the server answers. Readiness uses it."""
 
     async def start(self) -> None:
-        """Connect, retrying and logging without end; then start the registered work."""
+        """Connect, retrying and logging without end; then start the registered work.
+
+        Raises `NewerFormatError` where this release may not serve.
+        """
 
     async def stop(self) -> None:
         """Wait for running handlers, acknowledge, flush, disconnect."""
@@ -225,6 +245,14 @@ class Bus(Protocol):
         """Return the name of a log once it lacks what this bus has published, and had acknowledged.
 
         It was set back or made anew. What its writer knows of it is void: read, and list, once more.
+        """
+
+    async def outdated(self) -> NewerFormatError:
+        """Return why this release may go on no more, once it has found that.
+
+        It looks when it connects, and whenever it asks how a stream stands. Then nothing is published, read
+        or worked on any more, and `connected` is False; `start`, `publish`, `flush` and whatever asks how a
+        stream stands raise the same error.
         """
 
     async def highest_term(self, stream: str) -> tuple[int, int]:

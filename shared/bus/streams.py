@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from shared.contracts.kube.numbers import whole_number
-from shared.contracts.messages.base import EPOCH
+from shared.contracts.messages.base import COMMITTED, EPOCH, FORMAT
 from shared.contracts.subjects import ROOT
 
 DATA: Final = Path(__file__).parents[2] / "deploy" / "nats"
@@ -174,6 +174,29 @@ def view_of(log: str) -> str:
 def epoch_of(config: Config) -> int:
     """When a stream was made, in milliseconds since 1970; 0 where nobody wrote it down."""
     return whole_number(str((config.get("metadata") or {}).get(EPOCH, ""))) or 0
+
+
+def committed_of(config: Config) -> str:
+    """The format to which a log or view is committed, as it is written there; empty: to none."""
+    return str((config.get("metadata") or {}).get(COMMITTED, ""))
+
+
+def newer_format(config: Config, known: int = FORMAT) -> str:
+    """The same, if it is above the format `known`; empty: it is not.
+
+    A text that is no number is above all: only a newer release can have given it a meaning.
+    """
+    text = committed_of(config)
+    number = whole_number(text)
+    return text if text and (number is None or number > known) else ""
+
+
+def is_log_or_view(name: str) -> bool:
+    """Whether it is a log or a view, which have an epoch and a format.
+
+    What holds leases or bodies is never read by sequence.
+    """
+    return name != LEASES and not name.startswith("OBJ_")
 
 
 def load(path: Path = STREAMS_FILE) -> Catalogue:

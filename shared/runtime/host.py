@@ -12,6 +12,7 @@ from typing import Final
 
 import structlog
 
+from shared.bus.port import NewerFormatError
 from shared.runtime.command import surroundings_error
 from shared.runtime.health import HealthServer
 from shared.runtime.loop import run
@@ -23,6 +24,7 @@ from shared.telemetry.metrics import BUS_CONNECTED, READY
 log = structlog.get_logger(__name__)
 
 EXIT_FAILED: Final = 1
+_CANNOT_RUN: Final = "the service cannot run"
 GC_ALLOCATIONS: Final = 50_000
 GC_GENERATIONS: Final = 20
 
@@ -101,6 +103,9 @@ async def _until_stopped(hosted: Sequence[Hosted | HostedApart]) -> int:
 
 def _report(service: str, error: BaseException | None) -> None:
     """Log why a service ended: a sentence for what its surroundings lack, a traceback for our faults."""
+    if (newer := _first_newer(error)) is not None:
+        log.error(_CANNOT_RUN, service=service, problem=newer.problem, to_do=newer.to_do)
+        return
     cause = error
     while isinstance(cause, BaseExceptionGroup) and len(cause.exceptions) == 1:
         [cause] = cause.exceptions
@@ -108,8 +113,15 @@ def _report(service: str, error: BaseException | None) -> None:
     if told is None:
         log.error("the service ended by itself", service=service, error=repr(error), exc_info=error)
         return
-    log.error("the service cannot run", service=service, problem=str(told), to_do=told.hint)
+    log.error(_CANNOT_RUN, service=service, problem=str(told), to_do=told.hint)
     log.debug("where that was found", service=service, exc_info=error)
+
+
+def _first_newer(error: BaseException | None) -> NewerFormatError | None:
+    """Why this release may not serve, if that is among the causes: several tasks may have found it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = (error.subgroup(NewerFormatError) or error).exceptions[0]
+    return error if isinstance(error, NewerFormatError) else None
 
 
 async def _run(hosted: Hosted | HostedApart) -> None:

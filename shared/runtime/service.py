@@ -109,6 +109,8 @@ class Hosted:
 
     def ready(self) -> str | None:
         """None when the service does its work, else why not."""
+        if (outdated := self._bus.connection.outdated) is not None:
+            return str(outdated)
         if self._bus.connected or self.program.ready_without_bus:
             return self._service.ready()
         return f"no connection to NATS at {redacted(self.program.settings.nats_url)}"
@@ -122,9 +124,14 @@ class Hosted:
             async with asyncio.TaskGroup() as group:
                 for companion in self._companions:
                     group.create_task(_forever(companion))
+                group.create_task(_forever(self._until_outdated))
                 group.create_task(_forever(self._work))
         finally:
             await self._close()
+
+    async def _until_outdated(self) -> None:
+        """End the process once this release may not serve: whoever watches starts it again, and it looks."""
+        raise await self._bus.outdated()
 
     async def _work(self) -> None:
         await self._bus.start()

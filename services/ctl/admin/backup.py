@@ -1,4 +1,7 @@
-"""`sluice bus backup`, `restore` and `migrate`: copies all streams to files, back, and to another server."""
+"""`sluice bus backup`, `restore` and `migrate`: copies all streams to files, back, and to another server.
+
+`migrate --commit` moves nothing: it ends the time in which the release before may come back.
+"""
 
 import tempfile
 from collections.abc import AsyncIterator, Callable
@@ -6,6 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from services.ctl.connect.reader import access_for, open_reader, tell, unreachable
+from shared.bus.admin.apply import Change
+from shared.bus.admin.commit import commit, plan_commit
 from shared.bus.admin.migration import migrate, plan
 from shared.bus.admin.patience import Patience
 from shared.bus.admin.snapshots import BackupError, Saved, backup, restore
@@ -55,6 +60,24 @@ async def migrate_from(source: str, *, url: str | None, directory: Path, yes: bo
     if refused:
         hint = "stop every service of both servers, mend what is refused, and run it again"
         raise CommandError(source, "not everything can be moved", hint=hint, status=Exit.FAILED)
+
+
+async def commit_format(*, url: str | None, directory: Path, yes: bool) -> None:
+    """Show what would be committed to the format of this release, or commit it. Raises `CommandError`."""
+    done: list[Change] = []
+    async with open_reader(url, directory) as reader:
+        try:
+            if yes:
+                done = [one async for one in commit(reader.nc, patience=Patience(tell))]
+            else:
+                done = await plan_commit(reader.nc, patience=Patience(tell))
+        except BusError as error:
+            raise CommandError("NATS", str(error), status=Exit.UNREACHABLE) from error
+    for one in done:
+        print(one)
+    if any(one.action == "refused" for one in done):
+        hint = "mend what is refused, and run it again"
+        raise CommandError("--commit", "nothing was committed", hint=hint, status=Exit.FAILED)
 
 
 @asynccontextmanager

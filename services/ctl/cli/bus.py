@@ -79,22 +79,38 @@ def bus_restore(
     run_async(restore_from(source, url=nats_url, directory=directory))
 
 
-@app.command("migrate", short_help="Move all streams to a server with users.")
+@app.command("migrate", short_help="Move all streams to a server with users, or commit them.")
 def bus_migrate(
     source: Annotated[
-        str, typer.Option("--from", help="Server without users that has the streams now.")
-    ],
-    plan: Annotated[bool, typer.Option("--plan", help="Show what would be moved.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Move it.")] = False,
+        str | None, typer.Option("--from", help="Server without users that has the streams now.")
+    ] = None,
+    commit: Annotated[
+        bool,
+        typer.Option(
+            "--commit",
+            help="Commit all streams to this release's format: no release with a lower one serves them "
+            "from then on.",
+        ),
+    ] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Show what would be done.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
     nats_url: NatsUrl = None,
     directory: DevDirectory = Path(".sluice"),
 ) -> None:
-    """Move all streams from an open server to one with users, sequences and durables included."""
-    from services.ctl.admin.backup import migrate_from  # noqa: PLC0415
+    """Move all streams from an open server to one with users, sequences and durables included.
 
+    With --commit nothing is moved: it ends the time in which you can go back to the release before.
+    """
+    from services.ctl.admin.backup import commit_format, migrate_from  # noqa: PLC0415
+
+    if commit == (source is not None):
+        raise CommandError("migrate", "needs either --from or --commit")
     if plan == yes:
         raise CommandError("migrate", "needs --plan or --yes")
-    run_async(migrate_from(source, url=nats_url, directory=directory, yes=yes))
+    if source is None:
+        run_async(commit_format(url=nats_url, directory=directory, yes=yes))
+    else:
+        run_async(migrate_from(source, url=nats_url, directory=directory, yes=yes))
 
 
 @app.command("permissions", short_help="Make users and keys, and print who may do what.")

@@ -12,9 +12,9 @@ from shared.bus.admin.apply import Report, apply_at
 from shared.bus.admin.patience import Patience
 from shared.bus.admin.permissions import reads_of
 from shared.bus.nats.bus import NatsBus
-from shared.bus.port import Bus, BusError
+from shared.bus.port import Bus, BusError, NewerFormatError
 from shared.bus.streams import VIEW_SUFFIX, load
-from shared.runtime.command import CommandError
+from shared.runtime.command import CommandError, Exit
 from shared.runtime.suggestions import one_of
 from shared.settings.access import OPEN, Access
 from shared.telemetry.logging import configure_logging
@@ -43,6 +43,10 @@ async def connected(url: str, *, access: Access = OPEN) -> AsyncIterator[Bus]:
             await bus.start()
     except TimeoutError as error:
         raise unreachable(url, TimeoutError(f"no answer in {CONNECT_SECONDS:g} s")) from error
+    except NewerFormatError as error:
+        await bus.stop()
+        what = f"NATS at {url}"
+        raise CommandError(what, error.problem, hint=error.to_do, status=Exit.FAILED) from error
     try:
         yield bus
     finally:

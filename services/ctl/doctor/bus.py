@@ -43,7 +43,20 @@ async def streams(reader: StreamReader) -> list[Finding]:
     for name, info in zip(names, infos, strict=True):
         if info is not None:  # A missing one is a finding already.
             found += full_or_behind(name, info)
-    return found
+    return _newer_formats([info["config"] for info in infos if info is not None]) + found
+
+
+def _newer_formats(configs: Iterable[Json]) -> list[Finding]:
+    """A finding if logs and views are committed to a newer format than ours: no service of ours runs."""
+    from shared.bus.port import NewerFormatError  # noqa: PLC0415
+    from shared.bus.streams import newer_format  # noqa: PLC0415
+    from shared.contracts.messages.base import FORMAT  # noqa: PLC0415
+
+    for config in configs:
+        if newer := newer_format(config):
+            error = NewerFormatError(config["name"], newer, FORMAT)
+            return [Finding(where="streams", problem=error.problem, advice=error.to_do)]
+    return []
 
 
 async def _known(reader: StreamReader, call: str, body: Json | None = None) -> Json | None:

@@ -63,5 +63,6 @@ UNPLANTED: Final[Mapping[int, str]] = {
     137: "no tenant makes TaskRuns by hand: tests/unit/provisioner/test_listed_task_runs.py",
     138: "pods of the worlds end soon: tests/unit/quota/test_excess.py",
     140: "views of the worlds have no leaders: tests/contract/deploy/test_view_sources.py",
+    141: "no world commits its logs: tests/contract/bus/test_committed.py",
 }
 """By the number of the ADR; behind a colon or alone the tests that notice instead."""

@@ -20,9 +20,17 @@ from shared.bus.nats.jetstream_api import ApiError
 from shared.bus.nats.stream_drift import drift, stream_info
 from shared.bus.nats.tls import refuse_plain_text
 from shared.bus.nats.work.declared import differs, durable_config, found_durable, make_durable
-from shared.bus.port import DeniedError, UnavailableError
-from shared.bus.streams import LEASES, VIEW_SUFFIX, Catalogue, epoch_of, load
-from shared.contracts.messages.base import EPOCH
+from shared.bus.port import DeniedError, NewerFormatError, UnavailableError
+from shared.bus.streams import (
+    VIEW_SUFFIX,
+    Catalogue,
+    committed_of,
+    epoch_of,
+    is_log_or_view,
+    load,
+    newer_format,
+)
+from shared.contracts.messages.base import COMMITTED, EPOCH, FORMAT
 from shared.settings.access import OPEN, Access
 
 refuse_plain_text(Client)
@@ -32,12 +40,12 @@ CONNECT_SECONDS: Final = 5
 AGAIN_SECONDS: Final = 0.2
 
 Json = dict[str, Any]
-Action = Literal["created", "updated", "unchanged", "rebuilt", "refused"]
+Action = Literal["created", "updated", "unchanged", "rebuilt", "commit", "committed", "refused"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What was done about one stream, or one durable consumer."""
+    """What was done about one stream, or one durable consumer; ``commit`` is to be done."""
 
     stream: str
     """Of a durable, ``<view>/<name>``."""
@@ -80,13 +88,29 @@ async def apply(
     A view that is missing while its log has messages, and each view named in `rebuild`, is made
     anew only if `rebuild` names it: the log still has the tombstones that were purged, and its
     durable consumers begin again. `replicas` None leaves existing streams as they are.
+
+    A stream that is made is committed to the same format as the others. It changes nothing where one of
+    them is committed to a newer one than ours.
     """
     patience = patience or Patience()
     made = int(datetime.now(UTC).timestamp() * 1000)
     wanted = (catalogue or load()).configs(replicas=replicas or 1)
+    there = {name: await patience.ask(partial(stream_info, nc, name)) for name in wanted}
+    configs = {name: found["config"] for name, found in there.items() if found is not None}
+    for name, config in configs.items():
+        if newer := newer_format(config):
+            detail = str(NewerFormatError(name, newer, FORMAT))
+            return Report(changes=(Change(stream=name, action="refused", detail=detail),))
+    committed = max((int(committed_of(config) or 0) for config in configs.values()), default=0)
     changes = [
         await _apply_one(
-            nc, name, config, patience, rebuild=name in rebuild, replicas=replicas, made=made
+            nc,
+            name,
+            _marked(config, made, committed),
+            patience,
+            found=there[name],
+            rebuild=name in rebuild,
+            replicas=replicas,
         )
         for name, config in wanted.items()
     ]
@@ -147,11 +171,12 @@ async def _apply_one(
     config: Json,
     patience: Patience,
     *,
+    found: Json | None,
     rebuild: bool,
     replicas: int | None,
-    made: int,
 ) -> Change:
-    found = await patience.ask(partial(stream_info, nc, name))
+    """`config` has the metadata of a stream that is made; `found` is `STREAM.INFO` of one that is there."""
+    declared = {field: value for field, value in config.items() if field != "metadata"}
     try:
         if found is None:
             if (
@@ -161,21 +186,22 @@ async def _apply_one(
             ):
                 detail = f"the view is gone; `--rebuild {name}` makes it anew from the log"
                 return Change(stream=name, action="refused", detail=detail)
-            await patience.call(nc, f"STREAM.CREATE.{name}", _dated(config, made))
+            await patience.call(nc, f"STREAM.CREATE.{name}", config)
             return Change(stream=name, action="rebuilt" if rebuild else "created")
         if rebuild:
             if not name.endswith(VIEW_SUFFIX):
                 return Change(stream=name, action="refused", detail="only views can be rebuilt")
             await patience.delete(nc, name)
             # It grows also where the clock was set back meanwhile.
-            epoch = max(made, epoch_of(found["config"]) + 1)
-            await patience.call(nc, f"STREAM.CREATE.{name}", _dated(config, epoch))
+            epoch = max(epoch_of(config), epoch_of(found["config"]) + 1)
+            metadata = config["metadata"] | {EPOCH: str(epoch)}
+            await patience.call(nc, f"STREAM.CREATE.{name}", config | {"metadata": metadata})
             return Change(stream=name, action="rebuilt")
-        differences = drift(config, found["config"], replicas=replicas)
+        differences = drift(declared, found["config"], replicas=replicas)
         if not differences:
             return Change(stream=name, action="unchanged")
         # Fields that we do not declare (placement, compression) are the operator's: keep them.
-        merged = found["config"] | config
+        merged = found["config"] | declared
         if replicas is None:
             merged["num_replicas"] = found["config"]["num_replicas"]
         await patience.call(nc, f"STREAM.UPDATE.{name}", merged)
@@ -197,16 +223,12 @@ async def _apply_durable(nc: Client, view: str, config: Json, patience: Patience
     return Change(stream=stream, action="created" if found is None else "updated")
 
 
-def _dated(config: Json, epoch: int) -> Json:
-    """The configuration of a log or view that is made now; other streams have no epoch."""
-    dated = _has_epoch(config)
-    return config | {"metadata": {EPOCH: str(epoch)}} if dated else config
-
-
-def _has_epoch(config: Json) -> bool:
-    """Whether it is a log or a view: what holds leases or bodies is never read by sequence."""
-    name = str(config["name"])
-    return name != LEASES and not name.startswith("OBJ_")
+def _marked(config: Json, epoch: int, committed: int) -> Json:
+    """The configuration of a log or view that is made now. `committed`: to which format; 0: to none."""
+    if not is_log_or_view(str(config["name"])):
+        return config
+    metadata = {EPOCH: str(epoch)} | ({COMMITTED: str(committed)} if committed else {})
+    return config | {"metadata": metadata}
 
 
 async def _log_has_messages(nc: Client, view: str, patience: Patience) -> bool:

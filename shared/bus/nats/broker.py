@@ -21,7 +21,11 @@ from nats.errors import Error as NatsError
 from shared.bus.direct_read import parse_block
 from shared.bus.nats.cancellation import cancellable, end_if_cancelled
 from shared.bus.nats.io_batching import gather_reads, gather_writes
+from shared.bus.nats.jetstream_api import look_at_streams
 from shared.bus.nats.tls import refuse_plain_text
+from shared.bus.port import NewerFormatError
+from shared.bus.streams import newer_format
+from shared.contracts.messages.base import FORMAT
 from shared.settings.access import INBOX, LOCAL_NATS, OPEN, Access
 
 log = structlog.get_logger(__name__)
@@ -106,9 +110,12 @@ class Connection:
         url: str,
         name: str,
         access: Access = OPEN,
+        known_format: int = FORMAT,
         renew_seconds: float = RENEW_SECONDS,
         renew_within_seconds: float = RENEW_WITHIN_SECONDS,
     ) -> None:
+        """`known_format`: of the logs. Where they are committed to a higher one, this is no connection."""
+        self._known_format = known_format
         self._access = access
         self._renew_seconds = renew_seconds
         self._renew_pause = renew_within_seconds * (crc32(name.encode()) % 1000) / 1000
@@ -142,6 +149,10 @@ class Connection:
         self.refused: str | None = None
         """The last permission that the server denied, in its words."""
 
+        self.outdated: NewerFormatError | None = None
+        """Why it is never ready again: a stream is committed to a newer format."""
+
+        self._outdated = asyncio.Event()
         self._nc: Client | None = None
         self._ready = asyncio.Event()
         self._closing = False
@@ -151,7 +162,9 @@ class Connection:
 
     def another(self, name: str) -> "Connection":
         """One more connection of the same user, not opened yet: what it is sent does not delay this one."""
-        return Connection(url=self._url, name=name, access=self._access)
+        return Connection(
+            url=self._url, name=name, access=self._access, known_format=self._known_format
+        )
 
     @property
     def nc(self) -> Client:
@@ -167,6 +180,22 @@ class Connection:
     async def wait_ready(self) -> None:
         """Return once the server answers."""
         await self._ready.wait()
+
+    async def until_outdated(self) -> NewerFormatError:
+        """Return why this release may not use the streams, once it is known."""
+        await self._outdated.wait()
+        assert self.outdated is not None
+        return self.outdated
+
+    def _look(self, config: dict[str, Any]) -> None:
+        """Look at how a stream is configured. Raises `NewerFormatError`, and is never ready again then."""
+        if self.outdated is None and (newer := newer_format(config, self._known_format)):
+            self.outdated = NewerFormatError(config["name"], newer, self._known_format)
+            log.error("cannot go on", problem=self.outdated.problem, to_do=self.outdated.to_do)
+            self._left()
+            self._outdated.set()
+        if self.outdated is not None:
+            raise self.outdated
 
     async def open(self) -> None:
         """Connect, retrying and logging without end."""
@@ -211,6 +240,9 @@ class Connection:
         gather_reads(self.nc)
         # Its own looks at each letter of each name for blanks; there is no public way.
         self.nc._parse_header_lines = parse_block  # type: ignore[method-assign]  # noqa: SLF001
+        look_at_streams(self.nc, self._look)
+        if self.outdated is not None:
+            return
         self._ready.set()
         for listener in tuple(self.up):
             listener()

@@ -27,7 +27,7 @@ from shared.bus.nats.publisher import RETRY_SECONDS, Publisher
 from shared.bus.nats.reader import Reader, stored_entry
 from shared.bus.nats.stream_drift import until_declared
 from shared.bus.nats.tails.compare import led_info
-from shared.bus.nats.tails.lost import keep_looking, look_for_lost
+from shared.bus.nats.tails.lost import keep_looking, look_at_format, look_for_lost
 from shared.bus.nats.tails.refill import fill_up_logs
 from shared.bus.nats.tails.sources import ViewSources
 from shared.bus.nats.work import ended as ended_work
@@ -37,7 +37,7 @@ from shared.bus.nats.work.worker import Registration, Worker
 from shared.bus.order.acknowledged import Acknowledged
 from shared.bus.order.fences import Fences
 from shared.bus.order.generations import Generations
-from shared.bus.order.receipts import Receipt, stored_at
+from shared.bus.order.receipts import Receipt, failed, stored_at
 from shared.bus.order.terms import Terms, rules
 from shared.bus.port import (
     BusError,
@@ -46,13 +46,14 @@ from shared.bus.port import (
     Handler,
     Lease,
     LogEnd,
+    NewerFormatError,
     TooLargeError,
     UnavailableError,
     VoidEntry,
 )
 from shared.bus.streams import OBJECTS, epoch_of
 from shared.contracts.messages.admissions import Term
-from shared.contracts.messages.base import Message
+from shared.contracts.messages.base import FORMAT, Message
 from shared.settings.access import OPEN, Access
 
 log = structlog.get_logger(__name__)
@@ -76,16 +77,19 @@ class NatsBus:
         ack_wait_seconds: float = ACK_WAIT_SECONDS,
         consumers: bool = True,
         renews: Collection[str] = (),
+        known_format: int = FORMAT,
     ) -> None:
         """`reads`: logs that this user may inspect; `writes`: filters of its subjects. None: all.
 
         `consumers`: whether it reads with consumers, if its user may make any. `renews`: logs whose views it
-        has led by another server where an election cut them off.
+        has led by another server where an election cut them off. `known_format`: of the logs.
         """
         self._consumers = consumers
         self._instance = instance
         self._now = now
-        self._connection = Connection(url=url, name=instance, access=access)
+        self._connection = Connection(
+            url=url, name=instance, access=access, known_format=known_format
+        )
         self._server_id = access.message_ids()
         self._reads = reads
         self._generations = Generations()
@@ -154,7 +158,10 @@ class NatsBus:
         return self._connection
 
     async def start(self) -> None:
-        """Connect and check the streams, retrying without end; then start the registered work."""
+        """Connect and check the streams, retrying without end; then start the registered work.
+
+        Raises `NewerFormatError`, before anything is sent, where this release may not serve.
+        """
         await self._connection.open()
         await until_declared(self._connection, views=self._reads)
         info = await call(self._connection.nc, f"STREAM.INFO.{Term.stream}")
@@ -205,6 +212,8 @@ class NatsBus:
     def _put(
         self, message: Message, message_id: str | None, extra: dict[str, str] | None = None
     ) -> Receipt:
+        if self._connection.outdated is not None:
+            return failed(self._connection.outdated)
         self._count += 1
         identity = (
             message_id or message.message_id or f"{self._instance}:{self._life}:{self._count}"
@@ -226,11 +235,17 @@ class NatsBus:
 
     async def _compare_logs(self, writes: Collection[str] | None) -> None:
         """Compare each log with its view and with what it acknowledged, before anything is sent."""
-        await fill_up_logs(self._connection, writes)
-        await look_for_lost(self._connection.nc, self._acknowledged)
+        try:
+            await look_at_format(self._connection.nc)
+            await fill_up_logs(self._connection, writes)
+            await look_for_lost(self._connection.nc, self._acknowledged)
+        except NewerFormatError:
+            await self._connection.wait_ready()  # Never: nothing is sent any more.
 
     async def flush(self) -> None:
         """Wait for everything published; raise the first error since the last flush."""
+        if self._connection.outdated is not None:
+            raise self._connection.outdated
         await self._publisher.flush()
 
     def watch(self, stream: str, *filters: str) -> AsyncGenerator[Entry | CaughtUp]:
@@ -286,6 +301,10 @@ class NatsBus:
     async def log_lost(self) -> str:
         """Return the name of a log once it lacks what it had acknowledged to us; see the port."""
         return await self._acknowledged.until_lost()
+
+    async def outdated(self) -> NewerFormatError:
+        """Return why this release may go on no more; see the port."""
+        return await self._connection.until_outdated()
 
     async def highest_term(self, stream: str) -> tuple[int, int]:
         """Return the highest (epoch, term) of the leaders that the log names; see the port."""

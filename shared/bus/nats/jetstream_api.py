@@ -46,7 +46,8 @@ async def call(
 ) -> Json:
     """Send a request to ``$JS.API.<what>``.
 
-    Raises `ApiError` or, without answer, `UnavailableError`; `DeniedError` if the user may not ask it.
+    Raises `ApiError` or, without answer, `UnavailableError`; `DeniedError` if the user may not ask it. Of a
+    stream that no release of ours may use, `NewerFormatError`: see `look_at_streams`.
     """
     payload = b"" if body is None else json.dumps(body).encode()
     try:
@@ -60,7 +61,17 @@ async def call(
     answer: Json = json.loads(reply.data)
     if (problem := answer.get("error")) is not None:
         raise ApiError(what, problem.get("err_code", 0), problem.get("description", "refused"))
+    if what.startswith("STREAM.INFO.") and (look := _LOOKS.get(nc)) is not None:
+        look(answer["config"])
     return answer
+
+
+def look_at_streams(nc: Client, look: Callable[[Json], None]) -> None:
+    """Have `look` see the configuration of each stream that `call` asks for on this connection.
+
+    What `look` raises, `call` raises.
+    """
+    _LOOKS[nc] = look
 
 
 async def ask(nc: Client, subject: str, data: bytes, *, timeout_seconds: float) -> Msg:
@@ -114,3 +125,4 @@ class _Denials:
 
 
 _DENIALS: Final[WeakKeyDictionary[Client, _Denials]] = WeakKeyDictionary()
+_LOOKS: Final[WeakKeyDictionary[Client, Callable[[Json], None]]] = WeakKeyDictionary()

@@ -126,6 +126,7 @@ async def acquire(connection: Connection, name: str, *, instance: str) -> NatsLe
     subscription = await connection.nc.subscribe(subject, cb=on_move)
     try:
         while True:
+            await connection.wait_ready()  # Never again, if this release may serve no more.
             moved.clear()
             began = loop.time()
             try:

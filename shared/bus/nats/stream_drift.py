@@ -8,7 +8,7 @@ from nats.aio.client import Client
 
 from shared.bus.nats.jetstream_api import STREAM_NOT_FOUND, ApiError, call
 from shared.bus.nats.tails.compare import view_end
-from shared.bus.port import BusError, DeniedError
+from shared.bus.port import BusError, DeniedError, NewerFormatError
 from shared.bus.streams import VIEW_SUFFIX, Catalogue, load, view_of
 
 if TYPE_CHECKING:  # `sluice doctor` imports this module, and starts in a third of a second.
@@ -52,7 +52,10 @@ async def check(
 
 
 async def until_declared(connection: "Connection", *, views: Collection[str] | None) -> None:
-    """Return once every stream is there; log what is not as declared. `views`: as for `check`."""
+    """Return once every stream is there; log what is not as declared. `views`: as for `check`.
+
+    Raises `NewerFormatError` where one of them is committed to a newer format.
+    """
     import structlog  # noqa: PLC0415
 
     log = structlog.get_logger(__name__)
@@ -60,6 +63,8 @@ async def until_declared(connection: "Connection", *, views: Collection[str] | N
     while True:
         try:
             problems = await check(connection.nc, views=views)
+        except NewerFormatError:
+            raise
         except BusError as error:
             problems = [f"JetStream does not answer: {error}"]
         if problems != logged:

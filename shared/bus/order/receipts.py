@@ -29,6 +29,14 @@ class Receipt(asyncio.Future[int]):
         return None if self.seen or self.cancelled() else super().exception()
 
 
+def failed(error: Exception) -> Receipt:
+    """Return the result of what cannot be published. Nobody has to ask for it."""
+    done = Receipt(loop=asyncio.get_running_loop())
+    done.set_exception(error)
+    done.unseen()  # Reading the exception keeps asyncio from logging it.
+    return done
+
+
 def stored_at(done: asyncio.Future[int]) -> int | None:
     """Return the sequence of a successful publish, without marking its result as awaited."""
     if done.cancelled():

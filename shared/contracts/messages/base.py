@@ -25,6 +25,19 @@ SCHEMA_VERSION: Final = "ce-schemaversion"
 EPOCH: Final = "sluicegate.dev/epoch"
 """Key in the metadata of a log or view: when it was made, in milliseconds since 1970. Absent: 0."""
 
+FORMAT: Final = 1
+"""The format of the logs that this release writes and understands, as one whole number.
+
+Raise it by one with any change after which a service of the release before cannot go on with these logs: a
+message that it has to act on and would misunderstand, another key of a subject, another meaning of a
+sequence or a term. A raised `Message.schema_version` alone is none, as long as the older release may put
+the message off. Until `sluice bus migrate --commit` has written it into the streams (`COMMITTED`), a release
+has to leave the logs so that the release before goes on with them.
+"""
+
+COMMITTED: Final = "sluicegate.dev/committed"
+"""Key in the metadata of a log or view: the `FORMAT` below which no release may serve. Absent: each may."""
+
 
 class UndecodableError(ValueError):
     """A body that no version of ours wrote. It goes to `DEAD`; another attempt does not help."""

@@ -4,12 +4,15 @@ import asyncio
 import contextvars
 import json
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Final
 
 from shared.bus.nats.tails import compare
-from shared.bus.port import FencedError, StreamFullError
+from shared.bus.port import FencedError, NewerFormatError, StreamFullError
+from shared.contracts.messages.admissions import Term
+from shared.contracts.messages.base import FORMAT
 from shared.testing.world.memory_server import MemoryServer
 from shared.testing.world.memory_streams import NoLeaderError, SilentError, Stream
 from shared.testing.world.wire import Wire
@@ -20,8 +23,10 @@ RECONNECT_SECONDS: Final = 0.5
 class Connection:
     """An ordered connection to the server. When it breaks, all packets on their way are lost."""
 
-    def __init__(self, server: MemoryServer, wire: Wire, *, owner: str = "") -> None:
-        """`owner`: the process."""
+    def __init__(
+        self, server: MemoryServer, wire: Wire, *, owner: str = "", known_format: int = FORMAT
+    ) -> None:
+        """`owner`: the process. `known_format`: of the logs, as its release understands them."""
         self.server = server
         self._owner = owner
         self.wire = wire
@@ -31,6 +36,11 @@ class Connection:
         self.refused = ""
         self.open = False
         self.closed = False
+        self._known_format = known_format
+        self.outdated: NewerFormatError | None = None
+        """Why its release may not serve any more."""
+
+        self._outdated = asyncio.Event()
         self._context = contextvars.copy_context()
         self._epoch = (0, 0)
         self._clear = {"request": 0.0, "answer": 0.0}
@@ -50,8 +60,35 @@ class Connection:
             return
         self.open = True
         self._epoch = (self.server.epoch, self._epoch[1])
-        for hook in list(self.up):
-            hook()
+        with suppress(NewerFormatError):
+            self.look()
+            for hook in list(self.up):
+                hook()
+
+    def look(self) -> None:
+        """Look to which format the streams are committed.
+
+        Closes for good, and raises `NewerFormatError`, if its release has a lower one.
+        """
+        committed = self.server.committed
+        if self.outdated is None and committed > self._known_format:
+            self.outdated = NewerFormatError(Term.stream, str(committed), self._known_format)
+            self.close()
+            self._outdated.set()
+            for hook in list(self.down):
+                self.ours(hook)
+        self.check()
+
+    async def until_outdated(self) -> NewerFormatError:
+        """Return what `look` has found, once it has."""
+        await self._outdated.wait()
+        assert self.outdated is not None
+        return self.outdated
+
+    def check(self) -> None:
+        """Raise what `look` has found, if anything."""
+        if self.outdated is not None:
+            raise self.outdated
 
     def ours(self, act: Callable[..., object], *args: Any) -> None:
         """Run `act` in the process that owns this connection, if it is alive."""

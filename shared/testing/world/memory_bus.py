@@ -19,7 +19,7 @@ from shared.bus.nats.work.worker import IN_FLIGHT_MAX, Registration, Worker
 from shared.bus.order.acknowledged import Acknowledged
 from shared.bus.order.fences import Fences
 from shared.bus.order.generations import Generations
-from shared.bus.order.receipts import stored_at
+from shared.bus.order.receipts import failed, stored_at
 from shared.bus.order.terms import Terms, rules
 from shared.bus.port import (
     AnswerError,
@@ -29,7 +29,7 @@ from shared.bus.port import (
     Handler,
     Lease,
     LogChangedError,
-    LogEnd,
+    NewerFormatError,
     PublishFuture,
     UnavailableError,
     VoidEntry,
@@ -45,8 +45,10 @@ from shared.testing.world.memory_requests import (
     MemoryLease,
     Requests,
     acquire,
+    fail,
     heard,
     look_for_lost,
+    resolve,
 )
 from shared.testing.world.memory_server import MemoryServer, Reply, Subscriber, answer_of
 from shared.testing.world.memory_streams import PLAIN, Dialect, NoLeaderError, SilentError, Stored
@@ -89,7 +91,8 @@ class MemoryBus(Requests):
         self._dialect = dialect
         self._fences = Fences()
         self._random = random if random is not None else Random(self.holder)
-        self.connection = Connection(server, wire, owner=instance.partition(".")[0])
+        owner, known = instance.partition(".")[0], dialect.known_format
+        self.connection = Connection(server, wire, owner=owner, known_format=known)
         # The publisher expects a NATS connection; this one implements the part that it uses.
         connection: Any = self.connection
         self._acknowledged = Acknowledged(Generations())
@@ -130,8 +133,10 @@ class MemoryBus(Requests):
         await self._wire.point("start")
         there = asyncio.Event()
         self.connection.up.append(there.set)
+        self.connection.down.append(there.set)
         self.connection.ours(self.connection.connect)
         await there.wait()
+        self.connection.check()
         self.connection.up.remove(there.set)
         await self._publisher.start()
         self._worker.start()
@@ -189,6 +194,7 @@ class MemoryBus(Requests):
     async def flush(self) -> None:
         """Wait for all acknowledgements; raise the first error since the last flush."""
         self._wire.check()
+        self.connection.check()
         await self._publisher.flush()
 
     def watch(self, stream: str, *filters: str) -> AsyncGenerator[Entry | CaughtUp, None]:
@@ -201,17 +207,18 @@ class MemoryBus(Requests):
         """Read the log from `start`, then follow it."""
         return self._read(stream, filters, view=False, start=start)
 
-    async def last_sequence(self, stream: str) -> int:
-        """The log's last sequence."""
-        return await self.ask(lambda server: server.stream(stream).led().last)
-
     async def epoch(self, stream: str) -> int:
         """Return the log's epoch."""
+        self.connection.look()
         return self._server.stream(stream).epoch
 
     async def log_lost(self) -> str:
         """Return the name of a log once it lacks what it had acknowledged."""
         return await self._acknowledged.until_lost()
+
+    async def outdated(self) -> NewerFormatError:
+        """Return why this release may go on no more, once it has found that."""
+        return await self.connection.until_outdated()
 
     async def highest_term(self, stream: str) -> tuple[int, int]:
         """Return the highest (epoch, term) of the leaders that the log names."""
@@ -233,11 +240,6 @@ class MemoryBus(Requests):
         if stored is None:
             return None
         return self._dialect.read(stored.entry(generation=self._server.generation))
-
-    async def log_end(self, stream: str) -> LogEnd:
-        """Return how far the log is, and how full."""
-        found = await self.ask(lambda server: server.led(stream))
-        return LogEnd(last=found.last, fullness=found.fullness)
 
     async def _message_id_at(self, stream: str, sequence: int) -> str | None:
         stored = await self.ask(lambda server: server.stream(stream).led().messages.get(sequence))
@@ -332,12 +334,13 @@ class MemoryBus(Requests):
     async def ask(self, question: Callable[[MemoryServer], T]) -> T:
         """One round trip. Raises `UnavailableError` when it is lost."""
         await self._wire.point("ask")
+        self.connection.check()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self.connection.send(partial(self._settle, future, question))
         # A plain timer instead of asyncio.timeout: worlds send requests more often than anything else.
         silence = UnavailableError(f"no answer within {ASK_SECONDS:g} s")
-        timer = loop.call_later(ASK_SECONDS, _fail, future, silence)
+        timer = loop.call_later(ASK_SECONDS, fail, future, silence)
         try:
             return await future
         finally:
@@ -345,16 +348,22 @@ class MemoryBus(Requests):
 
     def _settle(self, future: "asyncio.Future[T]", question: Callable[[MemoryServer], T]) -> None:
         try:
-            act = partial(_resolve, future, question(self.connection.peer))
+            self.connection.look()
+            act = partial(resolve, future, question(self.connection.peer))
         except SilentError:
             return
+        except NewerFormatError as error:
+            self.connection.ours(fail, future, error)
+            return
         except BusError as error:
-            act = partial(_fail, future, error)
+            act = partial(fail, future, error)
         self.connection.answer(act)
 
     def _put(
         self, message: Message, identity: str, fence: Mapping[str, str] = NO_FENCE
     ) -> "asyncio.Future[int]":
+        if self.connection.outdated is not None:
+            return failed(self.connection.outdated)
         headers = wire_headers.build(
             message, message_id=identity, source=self._instance, now=self._wire.now()
         )
@@ -481,13 +490,3 @@ class MemoryBus(Requests):
                 log.debug("reading of a stream starts again", because=str(error))
                 if isinstance(error, NoLeaderError):
                     await asyncio.sleep(NO_LEADER_SECONDS)
-
-
-def _resolve(future: "asyncio.Future[T]", result: T) -> None:
-    if not future.done():
-        future.set_result(result)
-
-
-def _fail(future: "asyncio.Future[T]", error: BusError) -> None:
-    if not future.done():
-        future.set_exception(error)

@@ -14,7 +14,7 @@ from shared.bus.nats.large_bodies import reference
 from shared.bus.nats.lease import LEASE_SECONDS, LOOK_SECONDS
 from shared.bus.order.acknowledged import Acknowledged
 from shared.bus.order.terms import Terms, rules
-from shared.bus.port import Entry, UnavailableError
+from shared.bus.port import BusError, Entry, LogEnd, NewerFormatError, UnavailableError
 from shared.testing.world.memory_server import MemoryServer
 from shared.testing.world.memory_streams import Dialect, SilentError
 
@@ -79,7 +79,7 @@ class MemoryLease:
         if not self._over.is_set():
             self._over.set()
             # If this request is lost, the lease expires.
-            with contextlib.suppress(UnavailableError):
+            with contextlib.suppress(UnavailableError, NewerFormatError):
                 await self._bus.ask(lambda server: server.release(self._name, self._bus.holder))
 
     def abandon(self) -> None:
@@ -94,7 +94,7 @@ class MemoryLease:
             try:
                 async with asyncio.timeout(max(0.0, self._until - sent)):
                     ours = await self._bus.ask(acquisition(self._name, self._bus.holder))
-            except TimeoutError:
+            except (TimeoutError, NewerFormatError):
                 ours = False
             except UnavailableError:
                 continue
@@ -126,6 +126,18 @@ async def heard(find: Callable[[], T]) -> T:
         await asyncio.sleep(NO_LEADER_SECONDS)
 
 
+def resolve(future: "asyncio.Future[T]", result: T) -> None:
+    """Give the answer to whoever still waits for it."""
+    if not future.done():
+        future.set_result(result)
+
+
+def fail(future: "asyncio.Future[T]", error: BusError) -> None:
+    """Give the error to whoever still waits for an answer."""
+    if not future.done():
+        future.set_exception(error)
+
+
 class Requests:
     """Requests of one round trip: deletions, single messages, large bodies. `MemoryBus` makes them."""
 
@@ -136,6 +148,15 @@ class Requests:
     async def ask(self, question: Callable[[MemoryServer], T]) -> T:
         """One round trip."""
         raise AssertionError(f"a bus asks its server: {question}")
+
+    async def last_sequence(self, stream: str) -> int:
+        """The log's last sequence."""
+        return await self.ask(lambda server: server.stream(stream).led().last)
+
+    async def log_end(self, stream: str) -> LogEnd:
+        """Return how far the log is, and how full."""
+        found = await self.ask(lambda server: server.led(stream))
+        return LogEnd(last=found.last, fullness=found.fullness)
 
     async def purge(self, stream: str, subject: str, *, up_to: int) -> None:
         """Drop a tombstone from the view of `stream`."""

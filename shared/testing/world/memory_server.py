@@ -65,6 +65,8 @@ class Disk:
     consumers: Mapping[tuple[str, str], tuple[tuple[str, ...], int, frozenset[int]]]
     """Stream and durable to its filters, its position, and what it has not acknowledged."""
 
+    committed: int
+
 
 @dataclass(slots=True, kw_only=True)
 class _Lease:
@@ -104,6 +106,9 @@ class MemoryServer:
         self.generation = 0
         """How often the streams were lost and made anew."""
 
+        self.committed = 0
+        """The format to which its streams are committed; 0: to none."""
+
         self._date_streams()
         self._durables: dict[tuple[str, str], Durable] = {}
         self._leases: dict[str, _Lease] = {}
@@ -138,6 +143,7 @@ class MemoryServer:
     def wipe(self) -> None:
         """Come back with an empty disk, and with streams that `sluice bus apply` made anew."""
         self.generation += 1
+        self.committed = 0
         self.streams = {name: Stream(one.config) for name, one in self.streams.items()}
         self._date_streams()
         self._logs = [one for one in self.streams.values() if one.subjects]
@@ -152,11 +158,12 @@ class MemoryServer:
             key: (one.filters, one.position, frozenset(one.pending))
             for key, one in self._durables.items()
         }
-        return Disk(streams=deepcopy(self.streams), consumers=consumers)
+        return Disk(streams=deepcopy(self.streams), consumers=consumers, committed=self.committed)
 
     def put_back(self, disk: Disk) -> None:
         """Come back with a disk as it was: logs, views and consumers have lost the same tail."""
         self.generation += 1
+        self.committed = disk.committed
         self.streams = disk.streams
         self._logs = [one for one in self.streams.values() if one.subjects]
         self._durables.clear()

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, Self, TypeVar
 
 from shared.bus.headers import taken_at
 from shared.bus.port import ROOM_FOR_ENDS, Entry, FencedError, StreamFullError, UnavailableError
+from shared.contracts.messages.base import FORMAT
 
 Config = Mapping[str, Any]
 
@@ -92,6 +93,9 @@ class SilentError(NoLeaderError):
 
 class Dialect:
     """How a release writes and reads messages. This one writes and reads them as they are."""
+
+    known_format: int = FORMAT
+    """The format of the logs that it understands."""
 
     def written(
         self, data: bytes, headers: Mapping[str, str], *, stream: str

@@ -13,13 +13,16 @@ import nats
 import pytest
 
 from shared.bus.admin.apply import apply_at
+from shared.bus.admin.commit import commit
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats.bus import NatsBus
 from shared.bus.nats.jetstream_api import call
 from shared.bus.port import Bus, BusError, CaughtUp, Entry
+from shared.contracts.messages.base import FORMAT
 from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.workloads import WorkloadState
 from shared.testing.waiting import PATIENCE_SECONDS
+from shared.testing.world.memory_streams import Dialect
 
 QUICK_ACK_WAIT = pytest.mark.parametrize("ack_wait_seconds", [1.0], ids=["quick"])
 """Instead of 15 s, so that a crash is noticed within a test: others are not to see entries again."""
@@ -28,8 +31,11 @@ QUICK_ACK_WAIT = pytest.mark.parametrize("ack_wait_seconds", [1.0], ids=["quick"
 class Stage(Protocol):
     """A server, and buses that speak to it."""
 
-    def bus(self, instance: str = "one") -> Bus:
+    def bus(self, instance: str = "one", *, known_format: int = FORMAT) -> Bus:
         """A bus that is not started yet; stopped when the test ends."""
+
+    async def commit(self, to: int) -> None:
+        """Commit all streams to a format, as `sluice bus migrate --commit` of a release with it does."""
 
     async def crash(self, bus: Bus) -> None:
         """End it as SIGKILL would: nothing acknowledged, released or flushed."""
@@ -61,16 +67,24 @@ class NatsStage:
         self._consumers = consumers
         self._buses: list[NatsBus] = []
 
-    def bus(self, instance: str = "one") -> Bus:
+    def bus(self, instance: str = "one", *, known_format: int = FORMAT) -> Bus:
         bus = NatsBus(
             url=self.server.url,
             instance=instance,
             now=lambda: datetime.now(UTC),
             ack_wait_seconds=self._ack_wait_seconds,
             consumers=self._consumers,
+            known_format=known_format,
         )
         self._buses.append(bus)
         return bus
+
+    async def commit(self, to: int) -> None:
+        nc = await nats.connect(self.server.url)
+        try:
+            assert all([one.action == "committed" async for one in commit(nc, to=to)])
+        finally:
+            await nc.close()
 
     async def crash(self, bus: Bus) -> None:
         assert isinstance(bus, NatsBus)
@@ -129,10 +143,15 @@ class MemoryStage:
         self._disks: dict[str, Any] = {}
         self._buses: list[Any] = []
 
-    def bus(self, instance: str = "one") -> Bus:
-        bus = self._module.MemoryBus(self._server, instance=instance)
+    def bus(self, instance: str = "one", *, known_format: int = FORMAT) -> Bus:
+        dialect = Dialect()
+        dialect.known_format = known_format
+        bus = self._module.MemoryBus(self._server, instance=instance, dialect=dialect)
         self._buses.append(bus)
         return cast("Bus", bus)
+
+    async def commit(self, to: int) -> None:
+        self._server.committed = to
 
     async def crash(self, bus: Bus) -> None:
         crashing: Any = bus

@@ -16,7 +16,8 @@ from shared.bus.filters import covers
 from shared.bus.nats.jetstream_api import call
 from shared.bus.nats.publisher import RETRY_SECONDS
 from shared.bus.nats.stream_drift import check
-from shared.bus.streams import STREAMS_FILE, Catalogue, CatalogueError, load
+from shared.bus.streams import STREAMS_FILE, Catalogue, CatalogueError, load, newer_format
+from shared.contracts.messages.base import COMMITTED
 from shared.contracts.subjects import SUBJECT_BYTES_MAX
 from shared.testing.nats_server import nats_server
 from shared.testing.waiting import PATIENCE_SECONDS
@@ -43,6 +44,26 @@ def test_shipped_catalogue_has_the_documented_streams() -> None:
         assert configs[log]["duplicate_window"] > RETRY_SECONDS * 1e9
     assert configs["ADMISSIONS"]["subjects"] == ["sluice.admission.>", "sluice.term.>"]
     assert SUBJECT_BYTES_MAX < 4000
+
+
+@pytest.mark.parametrize(
+    ("metadata", "newer"),
+    [
+        pytest.param(None, "", id="a stream without metadata is committed to nothing"),
+        pytest.param({COMMITTED: "6"}, "", id="an older format is known"),
+        pytest.param({COMMITTED: "7"}, "", id="the own format is known"),
+        pytest.param({COMMITTED: "8"}, "8", id="a higher one is newer"),
+        pytest.param({COMMITTED: "10"}, "10", id="formats are compared as numbers"),
+        pytest.param(
+            {COMMITTED: "v1"}, "v1", id="only a newer release gives another text a meaning"
+        ),
+    ],
+)
+def test_format_to_which_a_stream_is_committed_is_compared_with_the_own(
+    metadata: dict[str, str] | None, newer: str
+) -> None:
+    config = {} if metadata is None else {"metadata": metadata}
+    assert newer_format(config, 7) == newer
 
 
 def test_every_message_type_has_a_log() -> None:

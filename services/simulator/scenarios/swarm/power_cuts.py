@@ -82,7 +82,7 @@ class PowerCuts:
             key: (filters, min(position, streams[key[0]].last), pending)
             for key, (filters, position, pending) in random.choice(moments).consumers.items()
         }
-        return Disk(streams=streams, consumers=consumers)
+        return Disk(streams=streams, consumers=consumers, committed=self._server.committed)
 
 
 def restore_view(view: Stream) -> None:

@@ -8,10 +8,11 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
 from shared.bus.nats.broker import Connection
-from shared.bus.nats.jetstream_api import STREAM_NOT_FOUND, ApiError
+from shared.bus.nats.jetstream_api import STREAM_NOT_FOUND, ApiError, call
 from shared.bus.nats.tails.compare import led_info, still_has
 from shared.bus.order.acknowledged import CHECK_SECONDS, Acknowledged
-from shared.bus.port import BusError
+from shared.bus.port import BusError, NewerFormatError, UnavailableError
+from shared.contracts.messages.admissions import Term
 
 log = structlog.get_logger(__name__)
 
@@ -32,6 +33,17 @@ async def look_for_lost(nc: Client, acknowledged: Acknowledged) -> None:
             log.info("cannot compare a log with what it acknowledged", error=str(error))
 
 
+async def look_at_format(nc: Client) -> None:
+    """Look to which format the logs are committed: at the one that is committed first.
+
+    Raises `NewerFormatError`. Whoever does not answer now is asked again later.
+    """
+    try:
+        await call(nc, f"STREAM.INFO.{Term.stream}")
+    except (ApiError, UnavailableError) as error:
+        log.info("cannot look at the format of the logs", error=str(error))
+
+
 async def keep_looking(connection: Connection, acknowledged: Acknowledged) -> None:
     """Look whenever an acknowledgement is doubtful, and now and then, until cancelled."""
     while True:
@@ -39,5 +51,7 @@ async def keep_looking(connection: Connection, acknowledged: Acknowledged) -> No
             async with asyncio.timeout(CHECK_SECONDS):
                 await acknowledged.doubtful.wait()
         await connection.wait_ready()
+        with suppress(NewerFormatError):  # It is not ready any more, and everybody was told.
+            await look_at_format(connection.nc)
         await look_for_lost(connection.nc, acknowledged)
         await asyncio.sleep(1.0)
