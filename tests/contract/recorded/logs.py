@@ -17,7 +17,8 @@ from typing import Final
 from services.simulator.cluster.api import Api
 from services.simulator.cluster.conversion import convert
 from services.simulator.cluster.kinds.registry import Obj
-from shared.bus.headers import MESSAGE_ID, SOURCE
+from shared.bus.direct_read import SOURCE
+from shared.bus.headers import MESSAGE_ID
 from shared.bus.port import Entry
 from shared.bus.streams import view_of
 from shared.testing.world.memory_server import MemoryServer
