@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from typer.testing import CliRunner, Result
 
+from services.ctl.connect import progress
 from services.ctl.main import app
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats.bus import NatsBus
@@ -134,9 +135,13 @@ async def test_wrong_letter_is_named(
     assert str(found.exception).startswith(problem)
 
 
-async def test_retry_without_the_service_fails_with_no_answer_yet(stage: Stage) -> None:
+async def test_retry_without_the_service_fails_with_no_answer_yet(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "FIRST_SECONDS", 0.0)
     await stage.given_up("a")
     await stage.bus.stop()
     found = await stage.sluice("retry", "--all", "--wait-seconds", "0.2")
+    assert "sluice: waiting 0.2 s at most for answers to " in found.stderr
     assert found.exit_code == Exit.FAILED
     assert "no answer yet from patcher of hub" in found.stdout

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from services.ctl.connect.reader import access_for, open_reader, tell, unreachable
+from services.ctl.connect.progress import tell
+from services.ctl.connect.reader import access_for, open_reader, unreachable
 from shared.bus.admin.apply import Change
 from shared.bus.admin.commit import commit, plan_commit
 from shared.bus.admin.migration import migrate, plan

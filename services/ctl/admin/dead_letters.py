@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from services.ctl.admin.dead_reading import LETTERS, Letter, find_letters, in_order
 from services.ctl.connect.bus import connected
+from services.ctl.connect.progress import progress
 from services.ctl.connect.reader import access_for, nats_url_of, utc_now
 from shared.bus.follow import read, recall
 from shared.bus.port import Bus, BusError, CaughtUp, Entry
@@ -52,7 +53,10 @@ async def retry_letters(
         if not wait_seconds or not letters:
             print(f"asked for {len(letters)} letter(s)")
             return True
-        after = await _answers(bus, letters, wait_seconds)
+        with progress(
+            f"waiting {wait_seconds:g} s at most for answers to {len(letters)} letter(s)"
+        ):
+            after = await _answers(bus, letters, wait_seconds)
     for letter in letters:
         print(f"{letter.about}: {_became(letter, after.get(letter.message.subject))}")
     return all(

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from services.ctl.connect.reader import access_for, nats_url_of, tell, unreachable
+from services.ctl.connect.progress import tell
+from services.ctl.connect.reader import access_for, nats_url_of, unreachable
 from shared.bus.admin.apply import Report, apply_at
 from shared.bus.admin.patience import Patience
 from shared.bus.admin.permissions import reads_of

@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -76,11 +75,6 @@ async def open_reader(given: str | None, directory: Path) -> AsyncIterator[Strea
         ) from error
     except StreamReaderError as error:
         raise unreachable(url, error) from error
-
-
-def tell(text: str) -> None:
-    """Say on standard error what a command waits for: its answer alone goes to standard output."""
-    print(f"sluice: {text}", file=sys.stderr, flush=True)
 
 
 def unreachable(url: str, error: Exception) -> CommandError:

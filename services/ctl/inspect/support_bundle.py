@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from services.ctl.admin.dead_reading import show_list
+from services.ctl.connect.progress import progress
 from services.ctl.connect.reader import nats_url_of, open_reader
 from services.ctl.doctor.command import doctor
 from services.ctl.get.command import Query, get
@@ -42,21 +43,24 @@ async def write_bundle(file: Path, *, url: str | None, directory: Path) -> list[
     """
     _refuse_existing(file)
     missing: list[str] = []
-    texts = dict(_logs(directory))
-    for name, part in _parts(url, directory).items():
-        printed = io.StringIO()
+    with progress("reading the logs") as note:
+        texts = dict(_logs(directory))
+        for name, part in _parts(url, directory).items():
+            note(f"making {name} of the bundle")
+            printed = io.StringIO()
+            try:
+                with redirect_stdout(printed), redirect_stderr(printed):
+                    await part()
+            except Exception as error:  # noqa: BLE001  # its text stands in the bundle, and the rest is needed
+                why = str(error) or repr(error)
+                print(f"could not be read: {why}", file=printed)
+                missing.append(redacted(f"{name}: {why}"))
+            texts[name] = printed.getvalue()
+        note(f"writing {file}")
         try:
-            with redirect_stdout(printed), redirect_stderr(printed):
-                await part()
-        except Exception as error:  # noqa: BLE001  # its text stands in the bundle, and the rest is needed
-            why = str(error) or repr(error)
-            print(f"could not be read: {why}", file=printed)
-            missing.append(redacted(f"{name}: {why}"))
-        texts[name] = printed.getvalue()
-    try:
-        _pack(file, texts)
-    except OSError as error:
-        raise CommandError(str(file), f"cannot be written: {error.strerror}") from error
+            _pack(file, texts)
+        except OSError as error:
+            raise CommandError(str(file), f"cannot be written: {error.strerror}") from error
     return missing
 
 

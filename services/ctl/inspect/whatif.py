@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from services.ctl.connect.progress import progress
 from services.ctl.connect.reader import open_reader, utc_now
 from services.ctl.get.clusters import check_cluster
 from services.ctl.get.table import Table
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from services.classifier.rules import Rules
 
 LONGEST_SECONDS: Final = 3650 * 86400
+_READING: Final = "reading what waits and runs"
 UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -76,16 +78,21 @@ async def simulate(what: WhatIf, *, output: str, save_to: Path | None) -> Exit:
 
     Returns `Exit.FAILED` if a new job can never start.
     """
-    comparison = await _prepare(what, save_to=save_to)
-    if comparison.guessed:
-        taken = duration(UNKNOWN_SECONDS)
-        print(
-            f"No workload has ended that is known: each is taken to run {taken}.", file=sys.stderr
+    with progress(_READING) as note:
+        comparison = await _prepare(what, save_to=save_to)
+        if comparison.guessed:
+            taken = duration(UNKNOWN_SECONDS)
+            print(
+                f"No workload has ended that is known: each is taken to run {taken}.",
+                file=sys.stderr,
+            )
+        note("simulating the queues with the change")
+        changes, after = comparison.changes, comparison.after.run()
+        note("simulating the queues without the change")
+        before = comparison.before.run()
+        before_figures, after_figures = (
+            outcome_of(course, start=comparison.start) for course in (before, after)
         )
-    changes, after = comparison.changes, comparison.after.run()
-    before_figures, after_figures = (
-        outcome_of(course, start=comparison.start) for course in (comparison.before.run(), after)
-    )
     submitted = list(submission_sentences(after, changes.added))
     problems = list(comparison.problems(after))
     status = Exit.FAILED if problems else Exit.OK
@@ -118,12 +125,14 @@ async def plan(what: WhatIf, *, output: str) -> Exit:
             "no change is given",
             hint="give a file with -f, an object with --remove, or a spoke with --lost-spoke",
         )
-    comparison = await _prepare(what, save_to=None)
-    before, after = (
-        course.run(until=comparison.start) for course in (comparison.before, comparison.after)
-    )
-    found = differences(before, after)
-    problems = list(comparison.problems(after))
+    with progress(_READING) as note:
+        comparison = await _prepare(what, save_to=None)
+        note("comparing the queues without and with the change")
+        before, after = (
+            course.run(until=comparison.start) for course in (comparison.before, comparison.after)
+        )
+        found = differences(before, after)
+        problems = list(comparison.problems(after))
     if output == "json":
         listed = [
             *(one.as_json() for one in found),

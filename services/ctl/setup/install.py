@@ -8,6 +8,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from services.ctl.connect.cluster import check_kubeconfig, refused
+from services.ctl.connect.progress import progress
 from services.ctl.setup.apply import apply_manifest, apply_manifests
 from services.ctl.setup.definitions import apply_definitions
 from services.ctl.setup.spokes import hub_manifests
@@ -52,20 +53,23 @@ async def install(
     done: list[str] = []
     waits_for = "the API server does not answer"
     try:
-        async with asyncio.timeout(wait_seconds):
-            await _until_served(kube)
-            waits_for = "the API server is slow"
-            if definitions:
-                await apply_definitions(kube, done.append)
-            await apply_manifests(kube, documents)
-            done += [document.title for document in documents]
-            if webhook_url and authority:
-                waits_for = f"--authority: there is no file {str(authority)!r}"
-                certificate = await _authority(authority)
+        with progress("waiting for the API server") as note:
+            async with asyncio.timeout(wait_seconds):
+                await _until_served(kube)
                 waits_for = "the API server is slow"
-                manifest = webhook_manifest(url=webhook_url, authority=certificate)
-                await apply_manifest(kube, manifest)
-                done.append(manifest.title)
+                note(f"applying {len(documents)} object(s)")
+                if definitions:
+                    await apply_definitions(kube, done.append)
+                await apply_manifests(kube, documents)
+                done += [document.title for document in documents]
+                if webhook_url and authority:
+                    waits_for = f"--authority: there is no file {str(authority)!r}"
+                    note(f"waiting for the file {authority}")
+                    certificate = await _authority(authority)
+                    waits_for = "the API server is slow"
+                    manifest = webhook_manifest(url=webhook_url, authority=certificate)
+                    await apply_manifest(kube, manifest)
+                    done.append(manifest.title)
     except TimeoutError as error:
         raise CommandError(
             "install", f"not done within {wait_seconds:g} s: {waits_for}", status=Exit.UNREACHABLE

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from services.ctl.connect.cluster import ClusterChoice, refused
+from services.ctl.connect.progress import Note, progress
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.bodies import Body, annotations_of, labels_of, spec_of, status_of
 from shared.contracts.kube.kinds import Kind
@@ -96,10 +97,12 @@ async def uninstall(
         if not yes:
             return True
         check_choice(plan, waiting)
-        problems = await carry_out(
-            kube, plan, waiting, namespace=namespace, wait_seconds=wait_seconds
-        )
-        left = await plan_for(kube, namespace)
+        with progress("stopping the services") as note:
+            problems = await carry_out(
+                kube, plan, waiting, namespace=namespace, wait_seconds=wait_seconds, note=note
+            )
+            note("looking what is left")
+            left = await plan_for(kube, namespace)
     except KubeError as error:
         raise refused("uninstall", error) from error
     finally:
@@ -234,8 +237,11 @@ async def carry_out(
     *,
     namespace: str,
     wait_seconds: float,
+    note: Note = lambda _: None,
 ) -> list[str]:
     """Do everything, as far as it can be done; return what could not be, in words.
+
+    `note` gets what is done at the moment.
 
     Until they stopped, the services held more jobs and put finalizers on more objects: what is given
     back is what is there then.
@@ -245,10 +251,12 @@ async def carry_out(
         await _try(problems, kind, obj, _delete(kube, kind, obj))
     for kind, obj in plan.services:
         await _try(problems, kind, obj, _patch(kube, kind, obj, _to_zero))
+    note(f"waiting for the pods of {len(plan.services)} service(s) to end")
     problems += await _until_stopped(kube, plan, wait_seconds)
     if problems:
         return [*problems, "finalizers and waiting jobs were left as they are"]
     plan = await plan_for(kube, namespace)
+    note(f"giving back {len(plan.finalizers)} object(s), then the jobs that wait")
     for kind, obj, finalizer in plan.finalizers:
         await _try(problems, kind, obj, _patch(kube, kind, obj, _without(finalizer)))
     for integration, job in plan.waiting if waiting == "release" else ():

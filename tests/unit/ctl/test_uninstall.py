@@ -193,8 +193,12 @@ async def test_nothing_is_given_back_while_a_service_still_runs(site: Site) -> N
     status = [{"op": "add", "path": "/status", "value": {"replicas": 1}}]
     await site.kube.patch(kinds.DEPLOYMENT, SERVICES, "quota", status, subresource="status")
     plan = await plan_for(site.kube, SERVICES)
-    problems = await carry_out(site.kube, plan, "release", namespace=SERVICES, wait_seconds=0)
+    told: list[str] = []
+    problems = await carry_out(
+        site.kube, plan, "release", namespace=SERVICES, wait_seconds=0, note=told.append
+    )
     assert problems[0] == "Deployment sluicegate/quota: its pods have not ended"
+    assert told == ["waiting for the pods of 1 service(s) to end"]
     assert await site.suspended("waits")
     assert names.RESOURCE_IN_USE in await site.finalizers(kinds.WORKLOAD, "job-waits")
 
