@@ -264,7 +264,10 @@ class Store:
         workload = None if copy is None else WorkloadRef(self._cluster, namespace, copy.workload)
         if before is not None and before != workload:
             del self._copied[name]
-            self.copies.get(before, {}).pop(spoke, None)
+            others = self.copies.get(before, {})
+            others.pop(spoke, None)
+            if not others:
+                self.copies.pop(before, None)
             self.copy_statuses.put(spoke, before, None)
             self._dirty[before] = None  # Even without an order, as below.
         if copy is None or workload is None:

@@ -39,8 +39,12 @@ class MultiClusterSystem:
         dispatcher: Mapping[str, Any],
         beat_seconds: float,
         kueues: Collection[str] = (),
+        settings: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        """`kueues` are spokes with their own Kueue, which the caller simulates."""
+        """`kueues` are spokes with their own Kueue, which the caller simulates.
+
+        `settings`: of the hub's other services, by name.
+        """
         self.world = world
         self.spokes = spokes
         self._kueues = kueues
@@ -49,6 +53,7 @@ class MultiClusterSystem:
             world,
             rules=rules,
             settings={
+                **(settings or {}),
                 "dispatcher": dispatcher,
                 "patcher": {"beat_seconds": beat_seconds},
             },
