@@ -30,12 +30,7 @@ from services.provisioner.allocation.ledger import (
 )
 from services.provisioner.allocation.results import AllocationOutcome
 from services.provisioner.checks.publisher import CheckPublisher
-from services.provisioner.config.host_config import (
-    Host,
-    HostConfig,
-    MachineSpec,
-    machine_spec_of,
-)
+from services.provisioner.config.host_config import Host, HostConfig, MachineSpec, machine_spec_of
 from services.provisioner.config.systems import System
 from services.provisioner.controllers import ControllerSet, Dependencies
 from services.provisioner.hosts.maintenance import HostMaintenance

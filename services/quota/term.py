@@ -67,7 +67,6 @@ Admissions come before workloads, so that a job that runs with an admission is n
 BATCH_MAX: Final = 2_000
 """Messages that are applied before the loop decides."""
 
-
 REST: Final = 3.0
 """After a decision the loop rests for this multiple of its duration. Facts gather meanwhile, and
 one evaluation of a queue serves all of them; other tasks carry out what was decided."""

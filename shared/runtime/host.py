@@ -24,7 +24,6 @@ from shared.telemetry.metrics import BUS_CONNECTED, READY
 log = structlog.get_logger(__name__)
 
 EXIT_FAILED: Final = 1
-_CANNOT_RUN: Final = "the service cannot run"
 GC_ALLOCATIONS: Final = 50_000
 GC_GENERATIONS: Final = 20
 
@@ -104,7 +103,7 @@ async def _until_stopped(hosted: Sequence[Hosted | HostedApart]) -> int:
 def _report(service: str, error: BaseException | None) -> None:
     """Log why a service ended: a sentence for what its surroundings lack, a traceback for our faults."""
     if (newer := _first_newer(error)) is not None:
-        log.error(_CANNOT_RUN, service=service, problem=newer.problem, to_do=newer.to_do)
+        log.error("the service cannot run", service=service, problem=newer.problem, to_do=newer.to_do)
         return
     cause = error
     while isinstance(cause, BaseExceptionGroup) and len(cause.exceptions) == 1:
@@ -113,7 +112,7 @@ def _report(service: str, error: BaseException | None) -> None:
     if told is None:
         log.error("the service ended by itself", service=service, error=repr(error), exc_info=error)
         return
-    log.error(_CANNOT_RUN, service=service, problem=str(told), to_do=told.hint)
+    log.error("the service cannot run", service=service, problem=str(told), to_do=told.hint)
     log.debug("where that was found", service=service, exc_info=error)
 
 
