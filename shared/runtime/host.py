@@ -103,7 +103,9 @@ async def _until_stopped(hosted: Sequence[Hosted | HostedApart]) -> int:
 def _report(service: str, error: BaseException | None) -> None:
     """Log why a service ended: a sentence for what its surroundings lack, a traceback for our faults."""
     if (newer := _first_newer(error)) is not None:
-        log.error("the service cannot run", service=service, problem=newer.problem, to_do=newer.to_do)
+        log.error(
+            "the service cannot run", service=service, problem=newer.problem, to_do=newer.to_do
+        )
         return
     cause = error
     while isinstance(cause, BaseExceptionGroup) and len(cause.exceptions) == 1:

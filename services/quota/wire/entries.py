@@ -25,10 +25,11 @@ HIDING: Final[Mapping[str, tuple[type[Message], ...]]] = {
 }
 """Inputs whose last readable message counts for a new leader, behind one that nobody can read."""
 
-OF_ANY_RELEASE: Final = frozenset({"ADMISSIONS", "OUTCOMES"})
-"""Inputs that count whatever release wrote them: who leads, who holds quota, who has stopped.
+OF_ANY_RELEASE: Final = frozenset({"ADMISSIONS", "CHECKS", "OUTCOMES"})
+"""Inputs that count whatever release wrote them: who leads, who holds quota, who may run, who has stopped.
 
-Nobody says them again, and an outcome frees only what quota sees stopped.
+Nobody says them again, and what runs by an answer that quota cannot read would be stopped. An outcome frees
+only what quota sees stopped.
 """
 
 

@@ -119,8 +119,8 @@ class Message(Part):
 
     schema_version: ClassVar[int] = 1
     """The schema that a reader has to know. Raise it with a change that an older reader would
-    misunderstand; an optional field that it may ignore needs nothing. Of a decision, a term and an
-    outcome an older quota reads what it knows all the same: their present fields stay as they are."""
+    misunderstand; an optional field that it may ignore needs nothing. Of a decision, a term, an
+    answer of a check and an outcome an older quota reads what it knows: their present fields stay."""
 
     traceparent: str | None = Field(default=None, exclude=True)
     """W3C trace context of the workload's one trace. Travels as a header, not in the body."""

@@ -96,3 +96,25 @@ async def test_answer_of_a_check_counts_behind_garbage_but_not_behind_a_newer_re
     if schema == "garbage":
         await became(setup, "x", "admitted")
     assert ("admitted" in await setup.states("x")) == (schema == "garbage")
+
+
+@pytest.mark.parametrize("when", ["before this release leads", "while this release leads"])
+async def test_answer_of_a_newer_release_counts_for_what_this_one_knows_of_it(
+    setup: Setup, when: str
+) -> None:
+    """What it has let start would be stopped again and again, as started without quota."""
+    await setup.cluster(checks=["safe"])
+    await setup.start_quota()
+    await setup.workload("x")
+    await became(setup, "x", "reserved")
+    if when == "before this release leads":
+        await setup.stop_quota()
+    reserved = await setup.last("x")
+    ready = CheckState.answer(
+        reserved, "safe", "Ready", "", service="dispatcher", now=reserved.decided_at
+    )
+    newer = {TYPE: CheckState.type, SCHEMA_VERSION: "99"}
+    setup.server.publish(ready.subject, ready.encode(), newer)
+    if when == "before this release leads":
+        await setup.start_quota("b")
+    await became(setup, "x", "admitted")

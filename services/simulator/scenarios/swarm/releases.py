@@ -13,6 +13,7 @@ from typing import Final
 from services.simulator.scenarios.system import System
 from shared.contracts.messages.admissions import Term
 from shared.contracts.messages.base import SCHEMA_VERSION, without_schema
+from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.outcomes import Outcome
 from shared.testing.world.memory_streams import Dialect, M
 
@@ -24,6 +25,8 @@ NEXT: Final = "99"
 """The schema version of the next release: of no message has this one such a version."""
 
 _INSIDE: Final = "next"
+_UNDERSTOOD: Final = frozenset({Term.stream, CheckState.stream, Outcome.stream})
+"""Logs whose messages keep their present fields: quota of the release before counts them."""
 
 
 class AddsField(Dialect):
@@ -48,15 +51,15 @@ class NextRelease(Dialect):
     def written(
         self, data: bytes, headers: Mapping[str, str], *, stream: str
     ) -> tuple[bytes, Mapping[str, str]]:
-        """Return a body in which nothing is where it was, but in a decision, a `Term` and an outcome.
+        """Return a body in which nothing is where it was, but in what `_UNDERSTOOD` carries.
 
-        The release before holds the quota that such a decision gives, is fenced by such a term, and frees
-        what such an outcome frees.
+        The release before holds the quota that such a decision gives, is fenced by such a term, admits by
+        such an answer of a check, and frees what such an outcome frees.
         """
         if stream not in self._raised:
             return data, headers
         body = json.loads(data)
-        told = {_INSIDE: body} | (body if stream in {Term.stream, Outcome.stream} else {})
+        told = {_INSIDE: body} | (body if stream in _UNDERSTOOD else {})
         return json.dumps(told).encode(), {**headers, SCHEMA_VERSION: NEXT}
 
     def read(self, one: M) -> M:
