@@ -50,9 +50,11 @@ class Office:
         )
 
     async def decide(self, name: str, state: str, number: int, *, by: str | None) -> None:
+        epoch, term = await self.bus.highest_term("ADMISSIONS")  # As whoever leads decides.
         decision = {
             "cluster": "hub", "namespace": "team", "name": name, "uid": f"u-{name[-1]}",
-            "state": state, "term": 1, "number": number, "decided_at": datetime.now(UTC),
+            "state": state, "epoch": epoch, "term": term, "number": number,
+            "decided_at": datetime.now(UTC),
             "cluster_queue": "cq", "preempted_by": by, "message": "Preempted to accommodate",
         }  # fmt: skip
         await self.bus.publish(Admission.model_validate(decision))

@@ -41,6 +41,7 @@ from shared.testing.world import memory_server
 from shared.testing.world.connection import Connection
 from shared.testing.world.memory_feed import BATCH, Delivery, Feed, batch_after
 from shared.testing.world.memory_requests import (
+    ASK_SECONDS,
     NO_LEADER_SECONDS,
     MemoryLease,
     Requests,
@@ -60,7 +61,6 @@ T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
-ASK_SECONDS: Final = 5.0
 NO_FENCE: Final[Mapping[str, str]] = {}
 STOP_SECONDS: Final = 20.0
 

@@ -5,7 +5,7 @@ Leases have the timing of `shared.bus.nats.lease`.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import datetime
 from typing import Final, Protocol, TypeVar
 
@@ -19,6 +19,9 @@ from shared.testing.world.memory_server import MemoryServer
 from shared.testing.world.memory_streams import Dialect, SilentError
 
 T = TypeVar("T")
+
+ASK_SECONDS: Final = 5.0
+"""How long a bus waits for an answer."""
 
 NO_LEADER_SECONDS: Final = 0.25
 """When a bus asks again that was not answered."""
@@ -118,6 +121,15 @@ def look_for_lost(server: MemoryServer, acknowledged: Acknowledged) -> None:
             acknowledged.lost(name, witness, identity=str(server.generation))
 
 
+async def _soon(judging: Awaitable[T]) -> T:
+    """Judge a decision. Raises `UnavailableError` if nobody tells for so long which leaders began."""
+    try:
+        async with asyncio.timeout(ASK_SECONDS):
+            return await judging
+    except TimeoutError as error:
+        raise UnavailableError(f"no Term within {ASK_SECONDS:g} s") from error
+
+
 async def heard(find: Callable[[], T]) -> T:
     """Return what `find` returns, once the server that it asks answers."""
     while True:
@@ -186,7 +198,7 @@ class Requests:
         if stored is None:
             return None
         last = self._dialect.read(stored)
-        return await self._terms.valid(last) if rules(stream) else last
+        return await _soon(self._terms.valid(last)) if rules(stream) else last
 
     async def at_or_after(
         self, stream: str, sequence: int, *, subject: str = ">", valid: bool = False
@@ -197,7 +209,7 @@ class Requests:
             if stored is None:
                 return None
             entry = self._dialect.read(stored)
-            if not (valid and rules(stream)) or await self._terms.judge(entry) is None:
+            if not (valid and rules(stream)) or await _soon(self._terms.judge(entry)) is None:
                 return entry
             sequence = entry.sequence + 1
 

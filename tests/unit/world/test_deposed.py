@@ -11,6 +11,8 @@ from shared.testing.waiting import eventually
 from shared.testing.world.connection import Deposed
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
 
+LED = ("ADMISSIONS", "ADMISSIONS_NOW")
+
 
 @pytest.fixture
 async def server() -> MemoryServer:
@@ -31,7 +33,7 @@ async def cut_off(server: MemoryServer, leader: MemoryBus) -> AsyncIterator[Memo
     bus = MemoryBus(server, instance="patcher-1")
     await bus.start()
     await leader.publish(decision(1))
-    server.deposed["patcher-1"] = Deposed(server, ["ADMISSIONS"])
+    server.deposed["patcher-1"] = Deposed(server, LED)
     await leader.publish(decision(2))
     yield bus
     server.deposed.clear()
@@ -59,13 +61,22 @@ async def test_deposed_server_refuses_current_reads_once_the_others_are_silent(
 ) -> None:
     subject = decision(1).subject
     assert await cut_off.latest("ADMISSIONS", subject, current=True) is not None
-    server.deposed["patcher-1"] = Deposed(server, ["ADMISSIONS"], silent_seconds=10.0)
+    server.deposed["patcher-1"] = Deposed(server, LED, silent_seconds=10.0)
     with pytest.raises(UnavailableError, match="not heard from the others"):
         await cut_off.latest("ADMISSIONS", subject, current=True)
     with pytest.raises(UnavailableError, match="not heard from the others"):
         await cut_off.log_end("ADMISSIONS")
     with pytest.raises(UnavailableError, match="not heard from the others"):
         await cut_off.void("ADMISSIONS")
+
+
+async def test_last_decision_is_not_told_while_nobody_says_whether_a_leader_had_replaced_its_own(
+    server: MemoryServer, cut_off: MemoryBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared.testing.world.memory_requests.ASK_SECONDS", 0.01)
+    server.deposed["patcher-1"] = Deposed(server, ["ADMISSIONS"])  # Another one leads the view.
+    with pytest.raises(UnavailableError, match="no Term"):
+        await cut_off.latest("ADMISSIONS", decision(1).subject)
 
 
 async def test_what_is_written_there_is_stored_once_it_is_back(
