@@ -68,7 +68,7 @@ async def test_letters_that_are_closed_and_requests_that_are_answered_leave_the_
 ) -> None:
     await setup.cluster(cpus=1)
     await fill(setup)
-    assert left(setup) == OPEN | CLOSED
+    await eventually(lambda: left(setup) == OPEN | CLOSED)  # The view is a moment behind the log.
     await setup.start_quota()
     await eventually(lambda: left(setup) == OPEN)
     await asyncio.sleep(0.1)
