@@ -161,7 +161,7 @@ class Place:
 
 
 async def furnish_places(site: Site) -> None:
-    """Spoke `east` is connected and `west` is lost; of `linux/arm64` there are 2 machines and 3 slots."""
+    """Spoke `east` is connected, `west` unknown; `linux/arm64` has two machines and three slots."""
     at = now()
     for name in ("east", "west"):
         await site.observe(kinds.MULTIKUEUE_CLUSTER, name, {})
@@ -169,10 +169,6 @@ async def furnish_places(site: Site) -> None:
         cluster="hub", spoke="east", active=True, reason="Active", message="Connected",
         counts=SpokeCounts(offered=2, chosen=1, withdrawing=1), latency_seconds=0.7, failures=1,
         free={"cpu": "3", "memory": "12Gi"}, at=at,
-    )  # fmt: skip
-    west = SpokeState(
-        cluster="hub", spoke="west", active=False, reason="ClientConnectionFailed",
-        message="no heartbeat for 45 s", at=at,
     )  # fmt: skip
     common: Json = {"provider": "aws", "launched_at": at, "deadline": at, "holder": "u"}
     machines = [
@@ -194,8 +190,17 @@ async def furnish_places(site: Site) -> None:
         cluster="hub", platform="linux/arm64", seats=seats, machines=machines,
         refusals={"u-9": "no machine is left"}, at=at,
     )  # fmt: skip
-    for message in (east, west, platform):
+    for message in (east, platform):
         await site.bus.publish(message)
+
+
+async def lose_spoke(site: Site, name: str) -> None:
+    """A spoke does not answer any more, which rings an alert."""
+    lost = SpokeState(
+        cluster="hub", spoke=name, active=False, reason="ClientConnectionFailed",
+        message="no heartbeat for 45 s", at=now(),
+    )  # fmt: skip
+    await site.bus.publish(lost)
 
 
 SEATS: list[tuple[str, Literal["held", "ready"]]] = [

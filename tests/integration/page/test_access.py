@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.integration.browser import Page
-from tests.integration.console_stage import Place, answer_check, evicted, reserved
+from tests.integration.console_stage import Place, answer_check, evicted, lose_spoke, reserved
 from tests.integration.page.looks import (
     AXE,
     LIVE,
@@ -31,6 +31,7 @@ async def sign_in_and_fill(page: Page, place: Place) -> None:
     await page.until(f"{SHOWN_STATUSES}.includes('quota reserved')")
     await answer_check(place.site, "away", "Ready", "The workload got reservation", spoke="east")
     await page.until(f"{SHOWN_STATUSES}.includes('on east')")
+    await lose_spoke(place.site, "west")
     await reserved(place.site, "reserved")
     await evicted(place.site)
     for status in ("quota reserved", "evicted"):
