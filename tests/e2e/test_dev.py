@@ -23,6 +23,8 @@ from shared.runtime.command import Exit
 from shared.testing.waiting import PATIENCE_SECONDS, eventually, first_value
 
 START_SECONDS = 300
+STARTED = "the service has started"
+"""What a service logs once."""
 
 
 async def started(*arguments: str, cwd: Path) -> asyncio.subprocess.Process:
@@ -117,9 +119,9 @@ async def a_job_is_held_admitted_and_finished(kubeconfig: str) -> None:
 
 async def a_killed_service_is_restarted(folder: Path) -> None:
     log = folder / ".sluice" / "logs" / "all.log"
-    before = log.read_text().count('"started"')
+    before = log.read_text().count(STARTED)
     os.kill(state_of(folder)["children"]["all"], signal.SIGKILL)
-    await eventually(lambda: log.read_text().count('"started"') == before + 1)
+    await eventually(lambda: log.read_text().count(STARTED) == before + 1)
 
 
 async def another_dev_is_refused(folder: Path) -> None:
