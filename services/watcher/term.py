@@ -20,6 +20,7 @@ from services.watcher.observe import observed, tombstone
 from services.watcher.published import ObjectName, PublishedObjects
 from services.watcher.publisher import ObservedPublisher
 from services.watcher.scopes import LOOKED_FOR, RETIRED, Scope
+from services.watcher.withheld import Withheld
 from shared.bus.follow import read, recall
 from shared.bus.port import Bus, BusError, Entry, UnavailableError
 from shared.contracts import subjects
@@ -131,6 +132,7 @@ class Term:
         self._integrations_changed = asyncio.Event()
         self._published = PublishedObjects(cluster)
         self._publisher = ObservedPublisher(bus)
+        self._withheld = Withheld()
         self._synced = False
         self._relisted = asyncio.Event()
         self._epochs = 0
@@ -396,6 +398,10 @@ class Term:
             # The object was deleted and created again between two watches.
             probes.RECREATED.fired += 1
             if self._depart(scope, name, later=obj):
+                if (
+                    not known.resource_version
+                ):  # Nobody of this release can read what was said last.
+                    self._withheld.add(known.uid)
                 return
         elif (
             known is not None
@@ -436,6 +442,7 @@ class Term:
         return False
 
     def _on_departed(self, scope: Scope, state: Observed, later: Body | None) -> None:
+        self._withheld.discard(state.uid)
         if later is not None and self._departures.is_succeeded(scope.kind, state, later):
             self._departures.observe(scope, later)
             self._publish(scope, observed(self._cluster, scope.kind, later))
@@ -456,6 +463,7 @@ class Term:
         """Publish that everything that was listed is on the log."""
         self._relisted.clear()
         self._epochs += 1
+        await self._withheld.settle()
         await self._publisher.flush()
         at = self._now()
         watched = self._shipped()

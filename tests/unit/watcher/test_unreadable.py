@@ -2,8 +2,9 @@
 
 import asyncio
 
+from shared.bus.headers import TYPE
 from shared.contracts.kube.kinds import JOB
-from shared.contracts.messages.base import UndecodableError
+from shared.contracts.messages.base import SCHEMA_VERSION, UndecodableError
 from shared.contracts.messages.observed import Observed
 from tests.unit.watcher.harness import Harness, run_harness
 
@@ -86,5 +87,32 @@ def test_unreadable_object_is_published_again_when_the_log_lost_its_messages() -
         await asyncio.sleep(60)
         (again,) = of_jobs(harness)
         assert again is not None
+
+    run_harness(drive)
+
+
+def test_list_comes_behind_the_next_object_of_a_name_that_only_a_newer_release_has_told() -> None:
+    """Else the earlier job, which is all that this release can read, would be alive for who begins then."""
+
+    async def drive(harness: Harness) -> None:
+        made = await harness.job("j")
+        await harness.start()
+        await asyncio.sleep(5)
+        await harness.kill()
+        await harness.delete("j")
+        later = await harness.job("j")
+        [subject] = {one.subject for one in harness.log() if one.subject.endswith(JOB.detail)}
+        harness.server.publish(subject, b"{}", {TYPE: Observed.type, SCHEMA_VERSION: "99"})
+        before = harness.log()[-1].sequence
+        await harness.start()
+        await asyncio.sleep(60)
+        told = [entry for entry in harness.log() if entry.sequence > before]
+        order = [
+            "synced" if entry.subject.endswith(".synced") else entry.read(Observed).uid
+            for entry in told
+            if entry.subject == subject or entry.subject.endswith(".synced")
+        ]
+        earlier, next_ = (one["metadata"]["uid"] for one in (made, later))
+        assert order == [earlier, next_, "synced"]
 
     run_harness(drive)
