@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.ctl.cli.completers import complete_name, complete_namespace, one_of_these
+from services.ctl.cli.completers import complete_name, one_of_these
 from services.ctl.cli.options import (
     Context,
     DevDirectory,
@@ -13,6 +13,7 @@ from services.ctl.cli.options import (
     Kubeconfig,
     chosen,
     finite,
+    namespace_option,
     run_async,
     usable_namespace,
 )
@@ -40,14 +41,7 @@ SteeredName = Annotated[
 ]
 SteeredNamespace = Annotated[
     str,
-    typer.Option(
-        "--namespace",
-        "-n",
-        envvar="SLUICE_NAMESPACE",
-        callback=usable_namespace,
-        autocompletion=complete_namespace,
-        help="Namespace of the LocalQueue or workload.",
-    ),
+    namespace_option("Namespace of the LocalQueue or workload."),
 ]
 
 

@@ -37,6 +37,18 @@ def usable_namespace(context: typer.Context, given: str | None) -> str | None:
     )
 
 
+def namespace_option(text: str) -> Any:
+    """The option ``-n``, with this help text."""
+    return typer.Option(
+        "--namespace",
+        "-n",
+        envvar="SLUICE_NAMESPACE",
+        callback=usable_namespace,
+        autocompletion=complete_namespace,
+        help=text,
+    )
+
+
 def finite(context: typer.Context, given: float) -> float:
     """The value of an option in seconds or the like; `nan` and `inf` pass every range."""
     if math.isfinite(given):
@@ -60,14 +72,7 @@ DevDirectory = Annotated[
 ]
 Namespace = Annotated[
     str,
-    typer.Option(
-        "--namespace",
-        "-n",
-        envvar="SLUICE_NAMESPACE",
-        callback=usable_namespace,
-        autocompletion=complete_namespace,
-        help="Only objects in this namespace.",
-    ),
+    namespace_option("Only objects in this namespace."),
 ]
 TextOrJson = Annotated[
     str,
@@ -106,14 +111,7 @@ WorkloadName = Annotated[
 ]
 NamespaceOfName = Annotated[
     str | None,
-    typer.Option(
-        "--namespace",
-        "-n",
-        envvar="SLUICE_NAMESPACE",
-        callback=usable_namespace,
-        autocompletion=complete_namespace,
-        help="Namespace of a workload that is given by its name alone.",
-    ),
+    namespace_option("Namespace of a workload that is given by its name alone."),
 ]
 
 Configured = Annotated[
