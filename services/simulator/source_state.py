@@ -14,9 +14,10 @@ def state_of_source(root: Path) -> str:
     try:
         commit = _git(root, "rev-parse", "--short=12", "HEAD").strip()
         changes = _git(root, "diff", "HEAD", "--", *SOURCES)
-        new = _git(root, "ls-files", "--others", "--exclude-standard", "--", *SOURCES).split()
+        others = _git(root, "ls-files", "-z", "--others", "--exclude-standard", "--", *SOURCES)
     except (OSError, subprocess.CalledProcessError):
         return UNKNOWN
+    new = [name for name in others.split("\0") if name]
     added = "".join((root / name).read_text(encoding="utf-8", errors="replace") for name in new)
     digest = sha256(f"{changes}{new}{added}".encode()).hexdigest()[:8]
     return f"{commit}-{digest}" if changes or new else commit

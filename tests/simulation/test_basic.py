@@ -1,12 +1,15 @@
 """The whole system in a few worlds on every run; `make simulate` plays hundreds."""
 
 import io
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from services.ctl.admin import worlds
+from services.ctl.admin.worlds import run_worlds
 from services.simulator.scenarios import SCENARIOS
 from services.simulator.scenarios.kept import KeptWorlds
 from services.simulator.scenarios.port import Verdict
@@ -95,6 +98,21 @@ def test_run_that_was_ended_goes_on_with_what_did_not_pass(
     assert "4  put-off" in out.getvalue()
     assert run("toy", 1, jobs=1, kept=kept("another state"), out=io.StringIO()) == 0
     assert played[-1] == 1
+
+
+def test_worlds_of_an_installed_release_are_not_kept_for_the_repository_of_somebody_else(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    identity = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+    for command in (("init", "--quiet"), (*identity, "commit", "--allow-empty", "-qm", "first")):
+        subprocess.run(["git", "-C", str(tmp_path), *command], check=True)
+    (tmp_path / "installed").mkdir()
+    monkeypatch.setattr(worlds, "_CHECKOUT", tmp_path / "installed")
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    monkeypatch.setitem(SCENARIOS, "toy", lambda seed: Verdict(seed=seed))
+    monkeypatch.chdir(tmp_path)
+    assert run_worlds("toy", first_seed=1, seeds=2) == 0
+    assert [*tmp_path.rglob("*.jsonl")] == []
 
 
 def test_unknown_scenario_is_refused_with_the_list_of_scenarios() -> None:
