@@ -187,7 +187,7 @@ class ObservedPublisher:
             self._short.add(subject)
             if not was_short:
                 log.warning(
-                    "an object is published without its body",
+                    "an object is published shortened",
                     subject=subject,
                     bytes=size,
                     reason=NOTE,
@@ -240,7 +240,7 @@ class ObservedPublisher:
             # A message that nobody can read has come behind this state, which the server has had before.
             probes.RESTATED.fired += 1
             log.warning(
-                "publishing an object again, because a message came behind it",
+                "publishing an object again: a message that nobody can read came behind it",
                 subject=message.subject,
             )
             return _Restated.model_construct(**message.__dict__)
@@ -265,7 +265,7 @@ class ObservedPublisher:
         except (BusError, ValueError) as failure:
             # The bucket is full or missing: publish the truncated message alone.
             log.warning(
-                "an object is published without its body",
+                "an object is published shortened",
                 subject=subject,
                 bytes=len(data),
                 error=str(failure),
