@@ -65,7 +65,7 @@ async def test_list_is_converted_apart_as_it_would_be_here(named: str) -> None:
 
 
 LIMITS: dict[str, dict[str, float]] = {
-    "cpu": {"CONVERSION_CPU_SECONDS": 0.2, "CONVERSION_CPU_SECONDS_OF_A_MIB": 0},
+    "cpu": {"CONVERSION_CPU_SECONDS": 0.02, "CONVERSION_CPU_SECONDS_OF_A_MIB": 0},
     "memory": {"CONVERSION_MEMORY_BYTES": 2**20},
 }
 
