@@ -10,6 +10,7 @@ FAULTS_PAGE: Final = "explanation/faults.md"
 
 INTEGRATION: Final = "tests/integration/"
 BUS: Final = "tests/contract/bus/"
+TENANTS: Final = "tests/e2e/test_tenant_faults.py::"
 KUBERNETES: Final = "tests/contract/kubernetes/"
 
 
@@ -47,12 +48,12 @@ CATALOGUE: Final = (
     CataloguedFault("F16", "A message that nobody can read", (), (BUS + "test_work.py::test_undecodable_body_becomes_a_dead_letter", INTEGRATION + "test_dead_letters.py::test_letter_is_listed_shown_retried_and_closed")),
     CataloguedFault("F17", "Events out of order and twice", (), (BUS + "test_reading.py::test_watch_under_load_gets_every_last_state_and_never_goes_back", BUS + "test_work.py::test_delayed_entry_is_superseded_by_a_newer_one")),
     CataloguedFault("F18", "Hostile names", (), (BUS + "test_publishing.py::test_hostile_names_are_encoded_and_decoded",)),
-    CataloguedFault("F19", "One tenant floods the system", (), (), ("tests/simulation/test_tenants.py::test_adversary_runs_nothing_uncounted_and_delays_no_other_tenant",)),
-    CataloguedFault("F20", "Absurd quantities", (), (), ("tests/unit/quota/test_bounds.py::test_next_leader_reads_whatever_quota_publishes",)),
+    CataloguedFault("F19", "One tenant floods the system", (), (TENANTS + "test_job_is_decided_among_the_first_of_another_tenants_flood",), ("tests/simulation/test_tenants.py::test_adversary_runs_nothing_uncounted_and_delays_no_other_tenant",)),
+    CataloguedFault("F20", "Absurd quantities", (), (TENANTS + "test_absurd_amounts_are_refused_or_wait_and_the_next_leader_reads_them",), ("tests/unit/quota/test_bounds.py::test_next_leader_reads_whatever_quota_publishes",)),
     CataloguedFault("F21", "Attempts to get round the queue", (), (INTEGRATION + "test_forged_messages.py::test_decision_that_the_cluster_contradicts_starts_nothing",), ("tests/simulation/test_bypassed_queue.py::test_manually_started_job_counts_against_quota",)),
-    CataloguedFault("F22", "Finished pods that need quota again", (), (), ("tests/unit/quota/test_checks_and_stopping.py::test_reclaimable_pods_free_their_quota",)),
-    CataloguedFault("F23", "Quotas are lowered, cohorts deleted or cyclic", (), (), ("tests/unit/quota/test_preemption_ties.py::test_quota_is_not_lent_in_cycle_in_which_owner_uses_it",)),
-    CataloguedFault("F24", "A queue is deleted while it is used", (), (), ("tests/simulation/test_bypassed_queue.py::test_manually_started_job_counts_in_its_former_queue", "tests/unit/quota/test_service.py::test_deleted_queues_and_cohorts_leave_no_metrics")),
+    CataloguedFault("F22", "Finished pods that need quota again", (), (TENANTS + "test_pods_that_were_given_back_are_not_taken_again",), ("tests/unit/quota/test_checks_and_stopping.py::test_reclaimable_pods_free_their_quota",)),
+    CataloguedFault("F23", "Quotas are lowered, cohorts deleted or cyclic", (), (TENANTS + "test_queue_over_its_lowered_quota_admits_nobody_and_stops_nobody", TENANTS + "test_deleted_cohort_lends_nothing_more_and_its_borrower_goes_on", TENANTS + "test_queue_in_a_cycle_of_cohorts_admits_again_once_the_cycle_is_gone"), ("tests/unit/quota/test_preemption_ties.py::test_quota_is_not_lent_in_cycle_in_which_owner_uses_it",)),
+    CataloguedFault("F24", "A queue is deleted while it is used", (), (TENANTS + "test_jobs_of_deleted_queues_run_on_and_give_their_quota_back_once",), ("tests/simulation/test_bypassed_queue.py::test_manually_started_job_counts_in_its_former_queue", "tests/unit/quota/test_service.py::test_deleted_queues_and_cohorts_leave_no_metrics")),
     CataloguedFault("F25", "A victim of a preemption ends by itself", (), (INTEGRATION + "test_explain_preemption.py::test_preemptor_is_shown_the_workloads_it_waits_for",), ("tests/unit/quota/test_preemption.py::test_claim_keeps_quota_of_draining_victims_for_preemptor",)),
     CataloguedFault("F26", "A spoke is cut off, and comes back", (), (INTEGRATION + "test_leaf_node.py::test_spoke_disconnected_beyond_the_timeout_loses_and_repeats_no_job", INTEGRATION + "test_leaf_node.py::test_with_leases_job_of_a_disconnected_spoke_stops_there_before_it_runs_elsewhere")),
     CataloguedFault("F27", "Machines fail", (), ("tests/contract/providers/test_providers.py::test_repeated_order_after_lost_response_gives_one_machine", "tests/contract/providers/test_hosts.py::test_silent_host_is_unreachable"), ("tests/unit/provisioner/test_sweeper.py::test_sweep_finds_orphans_and_vanished_machines",)),

@@ -129,7 +129,7 @@ class JobController(Controller):
                 pods.active.append(pod)
         wanted = stored.obj["spec"].get("completions")
         if wanted is not None:
-            completed.intersection_update(range(int(wanted)))
+            completed.intersection_update([index for index in completed if index < int(wanted)])
         return pods
 
     # --- states --------------------------------------------------------------------------------
