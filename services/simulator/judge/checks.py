@@ -11,7 +11,7 @@ from services.simulator.judge.older_states import observed_in_order
 from services.simulator.judge.quota_ledger import JudgedQueues
 from shared.contracts.kube.numbers import is_at_least
 from shared.contracts.kube.quantities import QuantityError, format_amount, parse_quantity
-from shared.contracts.messages.admissions import HOLDING, Admission
+from shared.contracts.messages.admissions import HOLDING, Admission, Term
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
@@ -355,21 +355,31 @@ def none_admitted_without_room(
 ) -> list[str]:
     """Nobody is given quota while a log that ends need has only the room for ends.
 
-    A leader asks before its first decision, and learns it within `ROOM_KNOWN` of the log's filling.
+    A leader asks before its first decision, and learns it within `ROOM_KNOWN` of the log's filling. What it
+    decided before may be stored later: the network held it up, or its process was paused.
     """
     wrong: list[str] = []
     held: set[Uid] = set()
-    begun = {one.message.term: one.time for one in message_logs.terms}
+    terms = {one.message.term: one for one in message_logs.terms}
     for record in message_logs.admissions:
         one = record.message
         given = one.state in HOLDING and one.uid not in held and not one.unplanned
         (held.add if one.state in HOLDING else held.discard)(one.uid)
+        term = terms.get(one.term)
+        decided = _decided_at(record, term)
         for log, since, until in crowded if given else ():
-            began = begun.get(one.term, since)
-            known = began if began > since else since + ROOM_KNOWN
-            if log in {"ADMISSIONS", "WORKLOADS", "OUTCOMES"} and known < record.time < until:
+            known = term.time if term and term.time > since else since + ROOM_KNOWN
+            if log in {"ADMISSIONS", "WORKLOADS", "OUTCOMES"} and known < decided < until:
                 wrong.append(f"{one.ref.path} is given quota while {log} has only room for ends")
     return wrong
+
+
+def _decided_at(record: Record[Admission], term: Record[Term] | None) -> datetime:
+    """When a decision was made, at the latest. Its leader's clock may be off, as when its term began."""
+    if term is None:
+        return record.time
+    off = term.message.began_at - term.time
+    return min(record.time, record.message.decided_at - off)
 
 
 def nothing_dead(message_logs: MessageLogs) -> list[str]:
