@@ -13,6 +13,8 @@ _CPU_CLOCKS: Final = frozenset(
 )
 _WALL_CLOCKS: Final = frozenset({"monotonic", "monotonic_ns", "time", "now", "utcnow"})
 
+_STDERR: Final = frozenset({"err", "stderr"})
+
 MEASURES: Final = {
     "tests/fuzz/border.py": "a second of CPU for one example, three times in a row, is a denial of service",
     "tests/unit/integrations/bench.py": "a benchmark, which asserts nothing",
@@ -31,9 +33,11 @@ VIRTUAL: Final = {
 def no_test_judges_time(house: House) -> Iterator[str]:
     """A stall of the machine fails no test: count, order, or run in virtual time.
 
-    A lower bound is allowed: whoever is slow keeps it.
+    A lower bound is allowed: whoever is slow keeps it. So is a sentence on standard error, but not all that
+    stands there: a command that takes more than a second tells what it does.
     """
     for file in house.tests:
+        yield from _whole_stderr(file)
         if not file.inside(*MEASURES):
             for node in ast.walk(file.tree):
                 if (name := _name_of(node)) in _CPU_CLOCKS or _imports_cpu_clock(node):
@@ -41,6 +45,19 @@ def no_test_judges_time(house: House) -> Iterator[str]:
                     yield f"{file.path}:{_line(node)}: {what}: measure in a benchmark, not in a test"
         if not file.inside(*MEASURES, *VIRTUAL):
             yield from _judged_spans(file)
+
+
+def _whole_stderr(file: Source) -> Iterator[str]:
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq):
+            is_text = isinstance(value := node.comparators[0], ast.Constant) and isinstance(
+                value.value, str
+            )
+            if is_text and _name_of(node.left) in _STDERR:
+                yield (
+                    f"{file.path}:{node.lineno}: a slow machine sees progress there: look for the sentence"
+                    " that is meant"
+                )
 
 
 def _imports_cpu_clock(node: ast.AST) -> bool:

@@ -32,5 +32,10 @@ def test():
     while not done():
         assert time.monotonic() < late
 """,
+    "a test knows all that stands on standard error": """
+def test():
+    _, out, err = sluice("simulate")
+    assert err == ""
+""",
 }
 """Forms in which a test judges time."""

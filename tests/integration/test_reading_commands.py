@@ -210,8 +210,8 @@ async def test_empty_results_and_missing_services_have_messages_and_statuses(
 ) -> None:
     empty = await office.sluice("get", "wl")
     assert empty.exit_code == Exit.OK
-    assert empty.stderr == "No resources found in default namespace.\n"
-    assert (await office.sluice("get", "spokes")).stderr == "No resources found\n"
+    assert "No resources found in default namespace.\n" in empty.stderr
+    assert "No resources found\n" in (await office.sluice("get", "spokes")).stderr
 
     for watch in ((), ("--watch",)):
         stranger = error_of(await office.sluice("get", "cq", "other", *watch))

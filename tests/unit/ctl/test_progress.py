@@ -41,7 +41,10 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return Terminal()
 
 
-def test_work_that_is_done_at_once_tells_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_work_that_is_done_at_once_tells_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.ctl.connect.progress.FIRST_SECONDS", 3600.0)
     with progress("counting") as note:
         note("counting on")
 

@@ -15,7 +15,7 @@ from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import Finish, WorkloadState
 from shared.testing.builders import observed
 from tests.simulation.futures import admitted, queue, set_up, waiting
-from tests.unit.ctl.whatif_objects import NOW, Sluice
+from tests.unit.ctl.whatif_objects import GUESSED, NOW, Sluice
 
 
 def saved(path: Path, at: datetime, messages: list[tuple[str, Any]]) -> Path:
@@ -61,7 +61,7 @@ def test_replayed_day_meets_the_changed_quota(tmp_path: Path, sluice: Sluice) ->
     _, out, err = sluice("simulate", "--state", state, "--log", "2h", "-f", file, "-ojson")
     answer = json.loads(out)
 
-    assert err == "", "how long they ran is known"
+    assert GUESSED not in err
     before, after = (answer[side]["queues"]["hub/team/queue"] for side in ("before", "after"))
     assert before == {
         "workloads": 60,
@@ -172,7 +172,7 @@ def test_bench_simulates_a_generated_day_and_reports_costs(
     assert row.split()[:3] == ["hub/team/queue", "1500", "1500"]
     assert "->" in row, "with less quota they wait longer"
     assert re.fullmatch(r"what if: 1500 in [\d.]+ s, [\d.]+ s of CPU, \d+ MiB", last)
-    assert err == "", "how long they ran is known"
+    assert GUESSED not in err
 
 
 def test_saved_state_gives_the_same_report(tmp_path: Path) -> None:
@@ -197,4 +197,5 @@ def test_damaged_message_is_named_by_its_subject(
     damaged = json.dumps({"subject": subject, "body": {"state": "odd"}})
     state.write_text(f"{state.read_text()}\n{damaged}")
     status, _, err = sluice("simulate", "--state", state)
-    assert (status, err.startswith(f"sluice: {subject}: cluster: Field required")) == (2, True), err
+    assert status == 2
+    assert f"sluice: {subject}: cluster: Field required" in err

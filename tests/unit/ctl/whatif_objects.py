@@ -7,6 +7,9 @@ from typing import Any
 NOW = datetime(2026, 1, 5, tzinfo=UTC)
 Sluice = Callable[..., tuple[int, str, str]]
 
+GUESSED = "No workload has ended that is known"
+"""Begins the warning of a command that does not know how long work takes."""
+
 
 def cluster_queue(cpu: int, **spec: Any) -> dict[str, Any]:
     resources = [{"name": "cpu", "nominalQuota": cpu}]
