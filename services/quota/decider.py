@@ -327,7 +327,7 @@ class Decider:
         if state.phase not in {"gone", "finished"}:
             inbound.nanoseconds(state.created_at)  # Raises for what no later step could use.
         self.held_back.on_workload(state, self._states.get(ref))
-        admission = self._admissions.get(ref)
+        admission = outbound.last_that_counts(self._admissions, state)
         if admission is not None and admission.state in HOLDING and admission.uid != state.uid:
             probes.EARLIER_UID_GONE.fired += 1
             self._apply_fact(WorkloadGone(**identity(admission)))

@@ -32,6 +32,7 @@ from shared.bus.follow import read
 from shared.bus.port import Bus, BusError, LaterError
 from shared.contracts.kube import names
 from shared.contracts.kube.bodies import Body, annotations_of, spec_of
+from shared.contracts.kube.conditions import ADMITTED, find_condition, is_true, transition_time
 from shared.contracts.kube.kinds import RESOURCE_FLAVOR, WORKLOAD
 from shared.contracts.kube.numbers import is_at_least
 from shared.contracts.messages.admissions import Admission
@@ -259,6 +260,27 @@ class JobController:
             probes.DECISION_OUTDATED.fired += 1
             raise LaterError(
                 f"decision {admission.number} of term {admission.term} is not the last one",
+                delay_seconds=self.not_seen_seconds,
+            )
+
+    async def check_counts(self, admission: Admission, state: WorkloadState) -> None:
+        """Raise `LaterError` if a decision is not the last one, or its job runs by an admission of later.
+
+        The latter is so if NATS came back with a log from a backup: the Workload is all that still says that
+        the job was admitted, and quota decides by it anew (ADR 142).
+        """
+        await self.check_is_last(admission)
+        workload = self.cache.object(WORKLOAD, state.namespace, state.name)
+        if state.owner is None or workload is None or not is_true(workload, ADMITTED):
+            return
+        admitted_at = transition_time(find_condition(workload, ADMITTED))
+        if not admission.is_outrun(admitted_at, held=False):
+            return
+        job, integration = await self.find(state, fresh=True)
+        if job is not None and not integration.held(job):
+            probes.DECISION_OUTDATED.fired += 1
+            raise LaterError(
+                f"{state.ref.path} runs, admitted after the decision by which it waits",
                 delay_seconds=self.not_seen_seconds,
             )
 

@@ -178,7 +178,7 @@ class WorkloadReconciler:
     ) -> None:
         await self.decisions.check(admission, state)
         if admission.state == "waiting" and holds_quota(obj):
-            await self.jobs.check_is_last(admission)
+            await self.jobs.check_counts(admission, state)
             await self.jobs.restore(state, obj)
         obj = await self._write_decision(obj, state, admission)
         if admission.state != "admitted":
@@ -398,7 +398,7 @@ class WorkloadReconciler:
             obj,
             patch,
             subresource="status",
-            on_conflict=partial(self.jobs.check_is_last, admission),
+            on_conflict=partial(self.jobs.check_counts, admission, state),
         )
         if after is not before and (state.owner is not None or self.foreign_events):
             for event in events_of_change(before, after, admission, preemptor):

@@ -73,7 +73,16 @@ STOPPED: Final = {
 """Reasons of a release after which the workload waits for its queue, with their messages."""
 
 NOT_COMPARED: Final = frozenset(
-    {"epoch", "term", "number", "decided_at", "inputs", "traceparent", "generation"}
+    {
+        "epoch",
+        "term",
+        "number",
+        "decided_at",
+        "waiting_since",
+        "inputs",
+        "traceparent",
+        "generation",
+    }
 )
 """Fields of a decision whose change alone is not worth a message."""
 
@@ -162,6 +171,8 @@ def carried_over(last: Admission, fields: Fields) -> Fields:
     state = fields["state"]
     if state in {"admitted", "evicted"} and "pod_sets" not in fields:
         changes |= {"pod_sets": last.pod_sets, "unplanned": last.unplanned}
+    if state == last.state == "waiting":
+        changes["waiting_since"] = last.waiting_since or last.decided_at
     if state == "evicted" or (state == "admitted" and last.state == "reserved"):
         changes["checks"] = last.checks
     if not fields["cluster_queue"]:
@@ -246,6 +257,18 @@ def held_fields(held: QuotaHeld, now: datetime) -> Fields:
         "pod_sets": [_to_wire(assigned) for assigned in held.pod_sets],
         "reason": held.reason,
     }
+
+
+def last_that_counts(
+    decisions: dict[WorkloadRef, Admission], state: WorkloadState
+) -> Admission | None:
+    """The last decision about a workload; None: there is none. One that the cluster has outrun is removed."""
+    last = decisions.get(state.ref)
+    recorded_at = state.admitted_at if state.admission else None
+    if last is None or last.uid != state.uid or not last.is_outrun(recorded_at, held=state.held):
+        return last
+    del decisions[state.ref]
+    return None
 
 
 def adopted_holding(state: WorkloadState, last: Admission | None) -> QuotaHeld | None:

@@ -64,5 +64,6 @@ UNPLANTED: Final[Mapping[int, str]] = {
     138: "pods of the worlds end soon: tests/unit/quota/test_excess.py",
     140: "views of the worlds have no leaders: tests/contract/deploy/test_view_sources.py",
     141: "no world commits its logs: tests/contract/bus/test_committed.py",
+    142: "no world restores a backup: tests/unit/quota/test_older_log.py",
 }
 """By the number of the ADR; behind a colon or alone the tests that notice instead."""

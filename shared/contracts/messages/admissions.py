@@ -1,5 +1,6 @@
 """Decisions of quota about workloads. One fenced writer at a time."""
 
+from datetime import datetime
 from typing import ClassVar, Literal
 
 from shared.contracts import subjects
@@ -53,6 +54,9 @@ class Admission(WorkloadMessage):
     release that gave none."""
 
     decided_at: Moment
+    waiting_since: Moment | None = None
+    """Of a `waiting` decision that follows others of other reasons: when the first was made."""
+
     queue: str = ""
     cluster_queue: str = ""
     priority: int = 0
@@ -134,6 +138,16 @@ class Admission(WorkloadMessage):
     def message_id(self) -> str | None:
         """A retry of the same decision is the same message."""
         return f"admission:{self.term}:{self.number}"
+
+    def is_outrun(self, admitted_at: datetime | None, *, held: bool) -> bool:
+        """Whether the workload waits by this decision, but its job runs, admitted later: at `admitted_at`.
+
+        So the log says less than the cluster: it came from a backup. Nobody admits what waits without a later
+        decision, and an eviction ends with one, later than the admission, once the job is held.
+        """
+        if self.state != "waiting" or held or admitted_at is None:
+            return False
+        return admitted_at > (self.waiting_since or self.decided_at)
 
 
 class Term(Message):

@@ -14,7 +14,9 @@ from tests.e2e.operations.site import QUEUE, SLUICE, TEAM, Site, site, told
 
 pytestmark = pytest.mark.cluster
 
-QUOTA: Final = 4
+QUOTA: Final = 5
+STILL_RUNNING: Final = ("before-1", "before-5", "after-0", "after-1")
+"""Jobs that run when the backup is restored, and long after that: it knows one of them as running."""
 
 
 async def bus(server: EmbeddedServer, *arguments: str) -> str:
@@ -52,7 +54,7 @@ async def test_what_runs_runs_on_and_holds_its_quota_once_after_an_old_backup(
         await place.end("before-2")
         await place.kube.delete(kinds.JOB, TEAM, "after-2")
         await suspended_job(place, "late-0")
-        pods = {name: place.history.pods_of(name) for name in ("before-1", "after-0", "after-1")}
+        pods = {name: place.history.pods_of(name) for name in STILL_RUNNING}
 
         async with nats_server(streams=False) as new:
             await bus(new, "restore", str(target))
@@ -62,11 +64,11 @@ async def test_what_runs_runs_on_and_holds_its_quota_once_after_an_old_backup(
                 await until_settled(place, *pods, "after-3")
                 await place.until_workload("late-0", "QuotaReserved", status="False")
                 await place.end("before-1")
-                await until_settled(place, "after-0", "after-1", "after-3", "late-0")
+                await until_settled(place, "before-5", "after-0", "after-1", "after-3", "late-0")
                 await place.create_jobs("late-1")
                 await place.until_workload("late-1", "QuotaReserved", status="False")
                 await place.end("after-0", "after-3")
-                await until_settled(place, "after-1", "late-0", "late-1")
+                await until_settled(place, "before-5", "after-1", "late-0", "late-1")
     assert place.history.stops() == []
     assert {name: place.history.pods_of(name) for name in pods} == pods, "no pod was replaced"
     assert max(len(names) for names in place.history.running()) == QUOTA
@@ -74,20 +76,23 @@ async def test_what_runs_runs_on_and_holds_its_quota_once_after_an_old_backup(
 
 
 async def change_before_and_after_backup(place: Site, server: EmbeddedServer, target: Path) -> None:
-    """In the backup four run. Two of them end, and two run then that it does not know."""
+    """In the backup five run and one waits. Three end: that one runs then, and two that it does not know."""
     await place.create_queue(QUOTA)
     before = [f"before-{number}" for number in range(QUOTA)]
     await place.create_jobs(*before)
     await until_settled(place, *before)
+    await place.create_jobs("before-5")
+    await place.until_workload("before-5", "QuotaReserved", status="False")
     await bus(server, "backup", str(target))
-    await place.create_jobs("after-0")
-    await place.until_workload("after-0", "QuotaReserved", status="False")
-    await place.end("before-0")
-    await until_settled(place, "before-1", "before-2", "before-3", "after-0")
-    await place.create_jobs("after-1")
-    await place.until_workload("after-1", "QuotaReserved", status="False")
-    await place.end("before-3")
-    await until_settled(place, "before-1", "before-2", "after-0", "after-1")
-    await place.create_jobs("after-2", "after-3")
+    for name, ends, *runs in (
+        ("after-0", "before-0", *before[1:], "before-5"),
+        ("after-1", "before-3", "before-1", "before-2", "before-4", "before-5", "after-0"),
+        ("after-2", "before-4", "before-1", "before-2", "before-5", "after-0", "after-1"),
+    ):
+        await place.create_jobs(name)
+        await place.until_workload(name, "QuotaReserved", status="False")
+        await place.end(ends)
+        await until_settled(place, *runs)
+    await place.create_jobs("after-3")
     for name in ("after-2", "after-3"):
         await place.until_workload(name, "QuotaReserved", status="False")

@@ -134,8 +134,8 @@ class Setup:
         await self.bus.publish(
             Admission(
                 cluster="hub", namespace="default", name=state.name, uid=state.uid, state=decided,
-                term=term, number=self._number, decided_at=NOON, cluster_queue="cq",
-                **{"pod_sets": [one], **more},
+                term=term, number=self._number, cluster_queue="cq",
+                **{"pod_sets": [one], "decided_at": NOON, **more},
             )
         )  # fmt: skip
 
