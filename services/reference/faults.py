@@ -30,7 +30,7 @@ class CataloguedFault(NamedTuple):
 
 
 CATALOGUE: Final = (
-    CataloguedFault("F01", "A service is killed at any moment", ("quota is killed", "every service is killed at once"), ("tests/e2e/test_kills.py::test_load_finishes_while_every_service_and_the_broker_are_killed",)),
+    CataloguedFault("F01", "A service is killed at any moment", ("quota is killed", "every service is killed at once", "10 times a process is killed or paused"), ("tests/e2e/test_kills.py::test_load_finishes_while_every_service_and_the_broker_are_killed",)),
     CataloguedFault("F02", "A crash between deciding, publishing and acknowledgement", ("quota is killed", "quota is killed on three servers"), (INTEGRATION + "test_kills_cluster.py::test_killing_watcher_patcher_or_api_server_neither_loses_nor_repeats_admissions",)),
     CataloguedFault("F03", "A message is stored and its acknowledgement is lost", ("answers of NATS are lost",), (INTEGRATION + "test_bus_outages.py::test_killing_the_server_under_load_loses_no_acknowledged_message",)),
     CataloguedFault("F04", "A retry after the time in which duplicates are found", ("the network to NATS is cut",), (BUS + "test_publishing.py::test_fence_accepts_expected_sequences_and_refuses_stale_ones",)),
@@ -93,7 +93,8 @@ while the services run or start (libfaketime, from Debian's package `faketime`, 
 - every job ends, and its quota is given back;
 - a new job starts within a minute of the fault's end; over a whole run, 99 of 100 within 20 s.
 
-`make faults` plays each row as often as `tests/faults/table.py` says (more than 100 faults), `make faults FAULTS=40` a sample, `make faults ONLY='quota is'` those whose
+`make faults` plays each row as often as `tests/faults/table.py` says (more than 100 faults), one of them twenty times: ten times in a row a random process is killed or paused.
+CI plays that row four times. `make faults FAULTS=40` plays a sample, `make faults ONLY='quota is'` those whose
 name matches; `SEED=` draws other moments. The last line is `faults: N of N survived`, of those that were made. What this machine cannot do (a disk that is full needs a mount, a
 clock libfaketime) is told in the line before, with the reason; with `FAULTS` another fault takes its place. A run fails if it made fewer than demanded: `FAULTS`, or 100 of the whole table.
 

@@ -12,7 +12,6 @@ from tests.faults.site import PROBE, Site
 BEFORE, BESIDE_SECONDS = 4, 0.7
 """Jobs that wait when a fault begins, and how often another one is created while it lasts."""
 
-BESIDE_MAX: Final = 12
 RECOVERY_SECONDS_MAX: Final = 60.0
 """From the end of a fault until a new job starts."""
 
@@ -50,6 +49,9 @@ class Fault:
     quick: bool = True
     """False: too long for a quick run, or possible nowhere yet."""
 
+    jobs: int = 12
+    """How many jobs are created at most while it lasts."""
+
     clocks: bool = False
     """Whether it needs a system whose clocks can be moved. Such a system plays no other faults."""
 
@@ -70,7 +72,7 @@ async def play(fault: Fault, site: Site, random: Random) -> Outcome:
     for _ in range(BEFORE):
         await site.create()
     await asyncio.sleep(random.uniform(0, 1.5))
-    beside = asyncio.create_task(_create_beside(site))
+    beside = asyncio.create_task(_create_beside(site, fault.jobs))
     following = asyncio.create_task(_follow(site))
     try:
         await fault.make(site, random)
@@ -96,8 +98,8 @@ async def play(fault: Fault, site: Site, random: Random) -> Outcome:
     return outcome
 
 
-async def _create_beside(site: Site) -> None:
-    for _ in range(BESIDE_MAX):
+async def _create_beside(site: Site, count: int) -> None:
+    for _ in range(count):
         await asyncio.sleep(BESIDE_SECONDS)
         await site.create()
 

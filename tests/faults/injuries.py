@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -52,6 +52,19 @@ def killed_together(*names: str) -> Make:
     async def make(site: Site, _random: Random) -> None:
         for name in names:
             await _until(partial(site.signal, name, signal.SIGKILL))
+
+    return make
+
+
+def killed_or_paused(names: Sequence[str], times: int) -> Make:
+    """So often one of these processes is killed, or paused for a moment, each time at another moment."""
+
+    async def make(site: Site, random: Random) -> None:
+        for _ in range(times):
+            await asyncio.sleep(random.uniform(0.0, 2.0))
+            name = random.choice(names)
+            blow = random.choice((killed(name), paused(name, 0.2, 3.0)))
+            await blow(site, random)
 
     return make
 

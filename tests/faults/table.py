@@ -7,6 +7,9 @@ from tests.faults.fault import Fault
 from tests.faults.site import API_SERVER, CLOCKED, PROCESSES
 
 ONE, THREE = 1, 3
+BLOWS: Final = 10
+"""How often processes are killed and paused in one fault: twenty of them make 200 times, and four 40, as in CI."""
+
 MOST_WORK: Final = ("quota", "classifier", "watcher", "patcher")
 """Services through which every workload goes: they are killed and paused more often."""
 
@@ -32,6 +35,12 @@ def faults() -> tuple[Fault, ...]:
         )
         for name in MOST_WORK
     ]  # fmt: skip
+    rows.append(
+        Fault(
+            name=f"{BLOWS} times a process is killed or paused", servers=ONE, times=20, jobs=40, quick=False,
+            make=injuries.killed_or_paused((*PROCESSES, API_SERVER), BLOWS),
+        )
+    )  # fmt: skip
     rows += [
         Fault(name="the API server is killed", servers=ONE, times=4, make=injuries.killed(API_SERVER)),
         Fault(name="the API server is paused", servers=ONE, times=3, make=injuries.paused(API_SERVER, 1, 8)),
