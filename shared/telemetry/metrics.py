@@ -63,6 +63,11 @@ REFILLED: Final = Counter(
     "Messages that a log had lost in a power cut and that were published again from its view.",
     ["stream"],
 )
+GIVEN_UP: Final = Counter(
+    "sluicegate_bus_unacknowledged",
+    "Messages that their sender gave up for now, because NATS had not acknowledged them for long.",
+    ["stream"],
+)
 LOST: Final = Counter(
     "sluicegate_bus_lost_logs",
     "How often a log lacked what it had acknowledged: it was set back or made anew.",

@@ -31,7 +31,7 @@ from shared.bus.port import (
     UnavailableError,
 )
 from shared.telemetry import probes
-from shared.telemetry.metrics import FOREIGN_ID
+from shared.telemetry.metrics import FOREIGN_ID, GIVEN_UP
 
 log = structlog.get_logger(__name__)
 
@@ -491,10 +491,7 @@ class Publisher:
     def _give_up(self, letter: _Letter) -> None:
         denied = self._connection.refused
         because = letter.trouble + (f"; {denied}" if denied and letter.subject in denied else "")
-        self._fail(
-            letter,
-            UnavailableError(
-                f"{letter.subject}: not acknowledged within {self._retry_seconds:g} s: {because}"
-            ),
-        )
+        GIVEN_UP.labels(stream=letter.stream).inc()
+        text = f"{letter.subject}: not acknowledged within {self._retry_seconds:g} s: {because}"
+        self._fail(letter, UnavailableError(text))
         self._fail_fenced_behind(letter)

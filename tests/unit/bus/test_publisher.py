@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from prometheus_client import REGISTRY
 
 from shared.bus.headers import EXPECT_LAST
 from shared.bus.port import BusError, FencedError, StreamFullError, TooLargeError, UnavailableError
@@ -198,11 +199,18 @@ async def test_failed_fenced_message_fails_later_ones(table: Table) -> None:
 
 
 async def test_publish_fails_with_the_reason_after_the_retry_time(table: Table) -> None:
+    counted = unacknowledged()
     result = table.publish("a")
     table.connection.refused = "Permissions Violation for Publish to 'a'"
 
     with pytest.raises(UnavailableError, match=r"a: not acknowledged.*Permissions Violation"):
         await result
+    assert unacknowledged() == counted + 1, "the alert SluicegateLogTakesNothing goes by it"
+
+
+def unacknowledged() -> float:
+    """How many messages for the stream of these tests were given up."""
+    return REGISTRY.get_sample_value("sluicegate_bus_unacknowledged_total", {"stream": "S"}) or 0.0
 
 
 async def test_answer_after_the_timeout_is_ignored(table: Table) -> None:
