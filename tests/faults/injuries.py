@@ -63,8 +63,8 @@ def killed_or_paused(names: Sequence[str], times: int) -> Make:
         for _ in range(times):
             await asyncio.sleep(random.uniform(0.0, 2.0))
             name = random.choice(names)
-            blow = random.choice((killed(name), paused(name, 0.2, 3.0)))
-            await blow(site, random)
+            injure = random.choice((killed(name), paused(name, 0.2, 3.0)))
+            await injure(site, random)
 
     return make
 

@@ -7,7 +7,7 @@ from tests.faults.fault import Fault
 from tests.faults.site import API_SERVER, CLOCKED, PROCESSES
 
 ONE, THREE = 1, 3
-BLOWS: Final = 10
+IN_A_ROW: Final = 10
 """How often processes are killed and paused in one fault: twenty of them make 200 times, and four 40, as in CI."""
 
 MOST_WORK: Final = ("quota", "classifier", "watcher", "patcher")
@@ -37,8 +37,8 @@ def faults() -> tuple[Fault, ...]:
     ]  # fmt: skip
     rows.append(
         Fault(
-            name=f"{BLOWS} times a process is killed or paused", servers=ONE, times=20, jobs=40, quick=False,
-            make=injuries.killed_or_paused((*PROCESSES, API_SERVER), BLOWS),
+            name=f"{IN_A_ROW} times a process is killed or paused", servers=ONE, times=20, jobs=40, quick=False,
+            make=injuries.killed_or_paused((*PROCESSES, API_SERVER), IN_A_ROW),
         )
     )  # fmt: skip
     rows += [
