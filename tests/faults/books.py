@@ -1,17 +1,18 @@
-"""The API server's own history, and what it says about jobs: whatever the streams claim.
+"""The API server's own history, and what it says about Jobs and PipelineRuns: whatever the streams claim.
 
 The simulator writes each change to its journal before it answers. The file is followed, also when it is
 written anew, so that nothing is missed.
 """
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
-from shared.contracts.kube.conditions import ADMITTED, FINISHED, is_true
+from shared.contracts.kube.conditions import ADMITTED, FINISHED, find_condition, is_true
 from shared.contracts.kube.names import QUEUE
 from shared.contracts.kube.quantities import parse_quantity
 
@@ -77,7 +78,7 @@ class Books:
     """Follows jobs and Workloads; `problems` says what was wrong when."""
 
     quotas: dict[str, int]
-    """LocalQueue to CPUs, in billionths."""
+    """LocalQueue to CPUs or PipelineRuns, in billionths."""
 
     jobs: dict[str, JobBook] = field(default_factory=dict)
     """By uid."""
@@ -98,8 +99,8 @@ class Books:
             obj = change["object"]
             if obj.get("kind") == "Workload":
                 self._on_workload(obj)
-            elif obj.get("kind") == "Job":
-                self._on_job(obj)
+            elif obj.get("kind") in _LIVES:
+                self._on_job(obj, _LIVES[obj["kind"]](obj))
 
     def open_jobs(self) -> list[str]:
         """Jobs that have not ended, or whose quota has not been given back."""
@@ -120,25 +121,19 @@ class Books:
             if is_true(workload, FINISHED):
                 self._over.add(owner["uid"])
 
-    def _on_job(self, job: dict[str, Any]) -> None:
-        metadata, spec = job["metadata"], job["spec"]
+    def _on_job(self, job: dict[str, Any], life: "_Life") -> None:
+        metadata = job["metadata"]
         uid = metadata["uid"]
         book = self.jobs.get(uid)
         if book is None:
-            containers = spec["template"]["spec"]["containers"]
-            each = sum(parse_quantity(c["resources"]["requests"]["cpu"]) for c in containers)
             queue = (metadata.get("labels") or {}).get(QUEUE, "")
-            book = self.jobs[uid] = JobBook(
-                metadata["name"], queue, each * int(spec.get("parallelism") or 1)
-            )
-        ended = is_true(job, "Complete") or is_true(job, "Failed")
-        runs = not spec.get("suspend") and not ended
-        if ended and is_true(job, "Failed"):
+            book = self.jobs[uid] = JobBook(metadata["name"], queue, life.amount)
+        if life.failed:
             self.problems.append(f"{book.name} failed")
-        book.finished = book.finished or ended
-        if runs and not book.runs:
+        book.finished = book.finished or life.ended
+        if life.runs and not book.runs:
             self._on_start(uid, book)
-        book.runs = runs
+        book.runs = life.runs
 
     def _on_start(self, uid: str, book: JobBook) -> None:
         book.starts += 1
@@ -151,6 +146,52 @@ class Books:
         )
         if used > self.quotas[book.queue]:
             self.problems.append(
-                f"{book.name} starts while {used / BILLION:g} CPUs of {book.queue} run, which has "
+                f"{book.name} starts while {used / BILLION:g} of {book.queue} run, which has "
                 f"{self.quotas[book.queue] / BILLION:g}"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class _Life:
+    """What an object says of itself."""
+
+    amount: int
+    """What it takes of its queue's quota while it runs, in billionths."""
+
+    released: bool
+    ended: bool
+    failed: bool
+
+    @property
+    def runs(self) -> bool:
+        return self.released and not self.ended
+
+
+def _life_of_job(job: dict[str, Any]) -> _Life:
+    spec = job["spec"]
+    containers = spec["template"]["spec"]["containers"]
+    each = sum(parse_quantity(one["resources"]["requests"]["cpu"]) for one in containers)
+    failed = is_true(job, "Failed")
+    return _Life(
+        amount=each * int(spec.get("parallelism") or 1),
+        released=not spec.get("suspend"),
+        ended=failed or is_true(job, "Complete"),
+        failed=failed,
+    )
+
+
+def _life_of_run(run: dict[str, Any]) -> _Life:
+    condition = find_condition(run, "Succeeded")
+    succeeded = condition["status"] if condition else "Unknown"
+    return _Life(
+        amount=BILLION,
+        released=run["spec"].get("status") != "PipelineRunPending",
+        ended=succeeded in {"True", "False"},
+        failed=succeeded == "False",
+    )
+
+
+_LIVES: Final[dict[str, Callable[[dict[str, Any]], _Life]]] = {
+    "Job": _life_of_job,
+    "PipelineRun": _life_of_run,
+}

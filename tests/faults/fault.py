@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from tests.faults.site import PROBE, Site
+from tests.faults.site import BUSY, PROBE, RUNS, Site
 
 BEFORE, BESIDE_SECONDS = 4, 0.7
 """Jobs that wait when a fault begins, and how often another one is created while it lasts."""
+
+IN_TURN: Final = (BUSY, RUNS)
+"""Their queues: every second job is a PipelineRun."""
 
 RECOVERY_SECONDS_MAX: Final = 60.0
 """From the end of a fault until a new job starts."""
@@ -69,8 +72,8 @@ async def play(fault: Fault, site: Site, random: Random) -> Outcome:
     outcome = Outcome()
     known = len(site.books.problems)
     loop = asyncio.get_running_loop()
-    for _ in range(BEFORE):
-        await site.create()
+    for number in range(BEFORE):
+        await site.create(IN_TURN[number % len(IN_TURN)])
     await asyncio.sleep(random.uniform(0, 1.5))
     beside = asyncio.create_task(_create_beside(site, fault.jobs))
     following = asyncio.create_task(_follow(site))
@@ -99,9 +102,9 @@ async def play(fault: Fault, site: Site, random: Random) -> Outcome:
 
 
 async def _create_beside(site: Site, count: int) -> None:
-    for _ in range(count):
+    for number in range(count):
         await asyncio.sleep(BESIDE_SECONDS)
-        await site.create()
+        await site.create(IN_TURN[number % len(IN_TURN)])
 
 
 async def _follow(site: Site) -> None:

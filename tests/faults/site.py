@@ -25,15 +25,15 @@ from shared.contracts.kube.names import QUEUE
 from shared.contracts.simulation import DURATION
 from shared.kube.port import AlreadyExistsError, KubeError
 from shared.settings.ports import reserve_port
-from tests.conformance.seeds.stage import pool
+from tests.conformance.seeds.stage import pipeline_run, pool
 from tests.faults.books import BILLION, Books, Journal
 from tests.faults.clocks import Clock, library
 from tests.faults.proxy import Proxy
 
 NAMESPACE: Final = "team-a"
-BUSY, PROBE = "busy", "probe"
-QUOTAS: Final = {BUSY: 2, PROBE: 50}
-"""LocalQueue to CPUs: in one there is always somebody who waits, in the other never."""
+BUSY, PROBE, RUNS = "busy", "probe", "runs"
+QUOTAS: Final = {BUSY: 2, PROBE: 50, RUNS: 2}
+"""LocalQueue to CPUs, or to PipelineRuns: in one there is never anybody who waits, in the others always."""
 
 SPEED: Final = 100.0
 DISK_MIB: Final = 192
@@ -82,12 +82,13 @@ class Site:
         """Create a job that runs so long; ask again until the API server takes it. Returns its name."""
         self._number += 1
         name = f"{queue}-{self._number}"
+        kind, obj = _object(name, queue, seconds)
         kube = self.system.kube()
         try:
             while True:
                 with suppress(KubeError):
                     try:
-                        await kube.create(kinds.JOB, _job(name, queue, seconds))
+                        await kube.create(kind, obj)
                     except AlreadyExistsError:
                         return name
                     return name
@@ -138,6 +139,14 @@ class Site:
     def close(self) -> None:
         """Read the journal no more."""
         self._journal.close()
+
+
+def _object(name: str, queue: str, seconds: int) -> tuple[kinds.Kind, dict[str, Any]]:
+    """A PipelineRun for the queue of these, otherwise a Job."""
+    if queue != RUNS:
+        return kinds.JOB, _job(name, queue, seconds)
+    run = pipeline_run(name, namespace=NAMESPACE, seconds=seconds * SPEED, labels={QUEUE: queue})
+    return kinds.PIPELINE_RUN, run
 
 
 def _job(name: str, queue: str, seconds: int) -> dict[str, Any]:
@@ -204,7 +213,12 @@ async def site(servers: int, *, clocked: bool = False) -> AsyncIterator[Site]:
 
 def _manifests(place: Path) -> Path:
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-    objects = [o for name, cpus in QUOTAS.items() for o in pool(name, {"cpu": cpus})]
+    resources = {RUNS: "tekton.dev/pipelineruns"}
+    objects = [
+        one
+        for name, quota in QUOTAS.items()
+        for one in pool(name, {resources.get(name, "cpu"): quota})
+    ]
     path = place / "queues.yaml"
     path.write_text(yaml.safe_dump_all([namespace, *objects]))
     return path

@@ -35,6 +35,18 @@ class History:
             },
         )  # fmt: skip
 
+    def run(self, name: str, *, pending: bool = False, succeeded: str = "Unknown") -> None:
+        self._write(
+            "PipelineRun",
+            {
+                "metadata": {
+                    "name": name, "uid": name, "labels": {"kueue.x-k8s.io/queue-name": "q"},
+                },
+                "spec": {"status": "PipelineRunPending"} if pending else {},
+                "status": {"conditions": [{"type": "Succeeded", "status": succeeded}]},
+            },
+        )  # fmt: skip
+
     def workload(self, name: str, *conditions: str) -> None:
         metadata = {"name": f"job-{name}", "ownerReferences": [{"uid": name}]}
         found = [{"type": one, "status": "True"} for one in conditions]
@@ -71,6 +83,26 @@ def more_than_the_quota(history: History) -> None:
         history.runs(name)
 
 
+def more_runs_than_the_quota(history: History) -> None:
+    for name in "abc":
+        history.run(name, pending=True)
+        history.workload(name, "Admitted")
+        history.run(name)
+
+
+def run_that_fails(history: History) -> None:
+    history.workload("a", "Admitted")
+    history.run("a")
+    history.run("a", succeeded="False")
+
+
+def runs_one_after_another(history: History) -> None:
+    for name in "abc":
+        history.workload(name, "Admitted")
+        history.run(name)
+        history.run(name, succeeded="True")
+
+
 def within_the_quota(history: History) -> None:
     for name in "ab":
         history.runs(name)
@@ -85,8 +117,13 @@ WRONG: dict[str, tuple[Callable[[History], None], list[str]]] = {
         ["a is started before its Workload says that it may run"],
     ),
     "more than the quota": (
-        more_than_the_quota, ["c starts while 3 CPUs of q run, which has 2"],
+        more_than_the_quota, ["c starts while 3 of q run, which has 2"],
     ),
+    "more PipelineRuns than the quota": (
+        more_runs_than_the_quota, ["c starts while 3 of q run, which has 2"],
+    ),
+    "a PipelineRun fails": (run_that_fails, ["a failed"]),
+    "PipelineRuns one after another": (runs_one_after_another, []),
     "all is well": (within_the_quota, []),
 }  # fmt: skip
 
