@@ -20,7 +20,6 @@ _ONE_CLUSTER: Final = (
     "tombstone-at-list",
     "coalesced",
     "newer-published",
-    "projection-fenced",
     "gone-at-sync",
     "echo-deferred",
     "term-awaited",
@@ -36,7 +35,7 @@ _ONE_CLUSTER: Final = (
 
 MECHANISMS: Final[Mapping[str, tuple[str, ...]]] = {
     "basic": _ONE_CLUSTER,
-    "lives": (*_BUS, "drain-awaited", "earlier-outcome", "reason-superseded"),
+    "lives": (*_BUS, "drain-awaited", "earlier-outcome"),
     "late-decisions": ("term-awaited",),
     "late-observations": ("stale-ended",),
     "late-refusals": ("stop-marked", "refused-before"),
@@ -47,6 +46,7 @@ MECHANISMS: Final[Mapping[str, tuple[str, ...]]] = {
     "tenants": ("bypass-found", "earlier-workload", "put-off"),
     "swarm": (
         *_ONE_CLUSTER,
+        "projection-fenced",
         "dead-letter",
         "recreated",
         "new-work-postponed",
