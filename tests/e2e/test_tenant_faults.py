@@ -27,7 +27,6 @@ from tests.simulation.hostile_input import workload
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TENANT, FLOODER = "team-a", "team-b"
-CPU: Final = {"cpu": 1}
 FLOOD: Final = 200
 """Jobs of the tenant that floods the system."""
 
@@ -235,7 +234,9 @@ async def test_pods_that_were_given_back_are_not_taken_again(cluster: Cluster) -
     await cluster.patch(first, ended(0), subresource="status")
     third = await cluster.create(workload("third", "given-back"))
     await cluster.until(third, "QuotaReserved", is_so=False)
-    await cluster.until_used(queue, 3)
+    await cluster.delete(second)
+    await cluster.until(third, "Admitted")
+    await cluster.until_used(queue, 2)
 
 
 async def test_queue_over_its_lowered_quota_admits_nobody_and_stops_nobody(
