@@ -49,15 +49,25 @@ def no_test_judges_time(house: House) -> Iterator[str]:
 
 def _whole_stderr(file: Source) -> Iterator[str]:
     for node in ast.walk(file.tree):
-        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq):
-            is_text = isinstance(value := node.comparators[0], ast.Constant) and isinstance(
-                value.value, str
+        if _equals_text(node) or _asks_how_it_starts(node):
+            yield (
+                f"{file.path}:{_line(node)}: a slow machine sees progress there: look for the sentence"
+                " that is meant"
             )
-            if is_text and _name_of(node.left) in _STDERR:
-                yield (
-                    f"{file.path}:{node.lineno}: a slow machine sees progress there: look for the sentence"
-                    " that is meant"
-                )
+
+
+def _equals_text(node: ast.AST) -> bool:
+    if not (isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq)):
+        return False
+    text = node.comparators[0]
+    is_text = isinstance(text, ast.Constant) and isinstance(text.value, str)
+    return is_text and _name_of(node.left) in _STDERR
+
+
+def _asks_how_it_starts(node: ast.AST) -> bool:
+    if not (isinstance(node, ast.Attribute) and node.attr == "startswith"):
+        return False
+    return _name_of(node.value) in _STDERR
 
 
 def _imports_cpu_clock(node: ast.AST) -> bool:

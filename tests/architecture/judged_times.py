@@ -37,5 +37,9 @@ def test():
     _, out, err = sluice("simulate")
     assert err == ""
 """,
+    "a test knows with what standard error begins": """
+def test():
+    assert done.stderr.startswith("sluice: ")
+""",
 }
 """Forms in which a test judges time."""
