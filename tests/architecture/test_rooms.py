@@ -170,3 +170,51 @@ def test_row_of_a_service_names_each_of_its_folders(service: str) -> None:
 def test_table_of_services_has_the_logs_that_each_may_read(service: str) -> None:
     said = row_of(service).partition(" | ")[0]
     assert {word for word in QUOTED.findall(said) if word.isupper()} == set(reads_of(service) or ())
+
+
+def ways(page: str, title: str) -> dict[str, str]:
+    """By change, what a page says of it."""
+    parts = re.split(title, page, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+WAYS = ways(ARCHITECTURE.read_text().partition("## Where a change goes")[2], r"^\*\*(.+?)\*\*")
+"""The rooms of each change, as ARCHITECTURE.md lists them."""
+
+FILES = ways(CONTRIBUTING.read_text().partition("## Before you send")[0], r"^### (.+)$")
+"""The files of each change, as CONTRIBUTING.md lists them."""
+
+ROOM = re.compile(
+    r"`((?:services|shared|deploy|docs|tests)/[\w./{},<>-]*|pyproject\.toml|uv\.lock)`"
+)
+TESTS = ("tests/unit", "tests/contract", "tests/fuzz", "tests/integration")
+"""ARCHITECTURE.md says of these once that they follow the folders of the code."""
+
+
+def rooms_in(text: str) -> set[str]:
+    return {
+        one.rstrip("/")
+        for name in ROOM.findall(text.partition("\n## ")[0])
+        for one in written_out(name)
+    }
+
+
+def is_in(place: str, room: str) -> bool:
+    return place == room or place.startswith(f"{room}/")
+
+
+def test_both_pages_tell_of_the_same_changes() -> None:
+    assert list(WAYS) == list(FILES)
+
+
+@pytest.mark.parametrize("change", FILES)
+def test_files_of_a_change_are_in_the_rooms_that_architecture_lists(change: str) -> None:
+    files, rooms = rooms_in(FILES[change]), rooms_in(WAYS[change])
+    astray = {f for f in files if not any(is_in(f, room) for room in rooms)}
+    assert sorted(f for f in astray if not f.startswith(TESTS)) == []
+
+
+@pytest.mark.parametrize("change", WAYS)
+def test_rooms_of_a_change_have_files_that_contributing_lists(change: str) -> None:
+    files, rooms = rooms_in(FILES[change]), rooms_in(WAYS[change])
+    assert sorted(room for room in rooms if not any(is_in(f, room) for f in files)) == []
