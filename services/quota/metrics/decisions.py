@@ -8,6 +8,7 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from services.quota.metrics.custom_labels import NAME_LABELS, CustomLabels
+from services.quota.metrics.service import NAMED
 from shared.contracts.kube.conditions import PREEMPTED
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.observed import Observed
@@ -132,6 +133,8 @@ class DecisionMetrics:
             for metric, series in (*self._counters.items(), *self._histograms.items()):
                 if found.keys() <= {*self._custom_labels.metrics[metric].labels}:
                     series.remove_by_labels(found)
+            for own in NAMED.get(label, ()):
+                own.remove_by_labels({label: name})
         self._series.clear()
 
     def keep_cohorts(self, named: Collection[str]) -> None:

@@ -17,6 +17,9 @@ UNPLANNED: Final = Counter(
     "Workloads that ran before anybody had admitted them: they hold quota, also above what there is.",
     ["cluster_queue"],
 )
+NAMED: Final = {"cluster_queue": (UNPLANNED,)}
+"""Label that holds the name of a queue or a cohort to the metrics with it: their series end with that."""
+
 LOG_FULLNESS: Final = Gauge(
     "sluicegate_log_fullness",
     "How much room is used of the logs that refuse more when they are full, from 0 to 1.",
