@@ -13,6 +13,7 @@ import yaml
 
 from services.classifier.conversion.convert import convert
 from services.classifier.validation import validate
+from services.classifier.validation.table import RULES, KindRules
 from services.ctl.setup.apply import apply_manifest
 from services.ctl.setup.crds import FOLDER, files
 from services.ctl.setup.webhook import VALIDATED
@@ -153,6 +154,11 @@ def test_shipped_configuration_validates_the_same_kinds_as_sluice_dev() -> None:
     }
     expected = {(kind.group, kind.plural) for kind in VALIDATED}
     assert shipped - {("kueue.x-k8s.io", "workloads/status")} == expected
+
+
+def test_api_server_asks_about_each_kind_that_has_rules() -> None:
+    ruled = {kind for kind, rules in RULES.items() if rules != KindRules()}
+    assert ruled == {(kind.group, kind.kind) for kind in VALIDATED}
 
 
 # The seeds -----------------------------------------------------------------------------------------

@@ -19,12 +19,7 @@ KIB, MIB = 1 << 10, 1 << 20
 OBJECT_BYTES_MAX: Final = 2 * MIB
 """An API server stores objects of 1.5 MiB at most."""
 
-CONFIGURATION: Final[tuple[Kind, ...]] = (
-    *(kinds.NAMESPACE, kinds.LIMIT_RANGE, kinds.RUNTIME_CLASS, kinds.PRIORITY_CLASS),
-    *(kinds.CLUSTER_QUEUE, kinds.LOCAL_QUEUE, kinds.COHORT, kinds.RESOURCE_FLAVOR),
-    *(kinds.ADMISSION_CHECK, kinds.WORKLOAD_PRIORITY_CLASS, kinds.TOPOLOGY, kinds.INTEGRATION),
-    *(kinds.MULTIKUEUE_CONFIG, kinds.MULTIKUEUE_CLUSTER, kinds.PROVISIONING_REQUEST_CONFIG),
-)
+CONFIGURATION: Final[tuple[Kind, ...]] = (*kinds.CONFIGURATION_KINDS, kinds.INTEGRATION)
 """The kinds that configure a cluster. A reader of the hub may hold each object of them."""
 
 _MOST: Final[tuple[tuple[str, int], ...]] = (
