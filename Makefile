@@ -128,7 +128,7 @@ bench-restart: setup ## Measure a start after history: 1,000,000 ended, 50,000 w
 	$(RUN)/python -m services.ctl.bench_restart --scale $(or $(SCALE),1)
 
 bench-days: setup ## Measure what each service keeps while days pass, in virtual time (DAYS=90 A_DAY=200)
-	$(RUN)/python -m services.simulator.bench.days --days $(or $(DAYS),90) --workloads $(or $(A_DAY),200)
+	$(RUN)/python -m tests.days --days $(or $(DAYS),90) --workloads $(or $(A_DAY),200)
 
 bench-rest: setup ## Measure `sluice dev` while nothing happens: CPU in % of a core, PSS in MiB (MINUTES=10)
 	$(RUN)/python -m services.ctl.bench.rest --minutes $(or $(MINUTES),10)

@@ -106,7 +106,7 @@ class Delivery:
         return True
 
     async def _accepts(self, spans: list[Span]) -> bool:
-        return not spans or await asyncio.to_thread(self._collector.export, spans)
+        return not spans or await self._collector.export(spans)
 
     def _finish(self, pending: PendingSpans, result: Result) -> None:
         self._pending.remove(pending)

@@ -1,5 +1,6 @@
 """Sends finished spans to a collector over OTLP/HTTP and reports whether it accepted them."""
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
@@ -22,7 +23,7 @@ SPANS_MAX: Final = 500
 class Collector(Protocol):
     """Receives spans."""
 
-    def export(self, spans: Sequence[Span]) -> bool:
+    async def export(self, spans: Sequence[Span]) -> bool:
         """Send spans and wait for the answer. False if the collector did not accept all of them."""
 
     def close(self) -> None:
@@ -30,7 +31,7 @@ class Collector(Protocol):
 
 
 class OtlpCollector:
-    """A collector behind an endpoint. Blocks: call it in a thread."""
+    """A collector behind an endpoint. The exporter blocks, so a thread calls it."""
 
     def __init__(self, exporter: SpanExporter, *, instance: str) -> None:
         self._exporter = exporter
@@ -49,8 +50,11 @@ class OtlpCollector:
         url = f"{endpoint.rstrip('/')}/v1/traces"
         return cls(OTLPSpanExporter(endpoint=url, timeout=TIMEOUT_SECONDS), instance=instance)
 
-    def export(self, spans: Sequence[Span]) -> bool:
+    async def export(self, spans: Sequence[Span]) -> bool:
         """Send spans, `SPANS_MAX` at a time. False if the collector did not accept all of them."""
+        return await asyncio.to_thread(self._export, spans)
+
+    def _export(self, spans: Sequence[Span]) -> bool:
         for first in range(0, len(spans), SPANS_MAX):
             sent = [self._readable(span) for span in spans[first : first + SPANS_MAX]]
             if self._exporter.export(sent) is not SpanExportResult.SUCCESS:

@@ -143,7 +143,7 @@ class RecordingBus(MemoryBus):
 
 
 class _Collector:
-    def export(self, spans: Sequence[Span]) -> bool:
+    async def export(self, spans: Sequence[Span]) -> bool:
         """Takes all."""
         return bool(spans) or True
 

@@ -30,7 +30,7 @@ class MemoryCollector:
         self.refuses = ""
         self.requests = 0
 
-    def export(self, spans: Sequence[Span]) -> bool:
+    async def export(self, spans: Sequence[Span]) -> bool:
         self.requests += 1
         if self.away or (self.refuses and any(self._of(span) == self.refuses for span in spans)):
             return False

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from services.simulator.bench import days
-from services.simulator.bench.kept import kept_bytes
 from services.simulator.scenarios.port import Verdict
 from services.simulator.scenarios.system import System
 from shared.contracts import subjects
 from shared.testing.world.loop import Group, VirtualLoop
+from tests.days import beside, days
+from tests.days.kept import kept_bytes
 
 MANY = 10_000
 """Bytes of a thing that is easily seen."""
@@ -103,7 +103,28 @@ def test_short_days_pass_and_all_work_ends(capsys: pytest.CaptureFixture[str]) -
     assert verdict.problems == []
     assert (seen.submitted, seen.ended) == (18, 18)
     assert {len(sizes) for sizes in seen.kept.values()} == {3}
-    assert capsys.readouterr().out.startswith("day 1, 6 of 6 ended, MiB: watcher ")
+    assert {"quota", "webhook", "tracer", "console"} <= seen.kept.keys()
+    assert capsys.readouterr().out.startswith("day 1, 6 of 6 ended, MiB: ")
+
+
+IDLE = {
+    "the webhook let 0 of 3 jobs in": (beside.ReviewingWebhook, "review"),
+    "the collector got no trace": (beside.TakingCollector, "export"),
+    "the console showed nothing": (beside.OpenConsole, "_look"),
+}
+
+
+@pytest.mark.parametrize(("said", "idle"), IDLE.items(), ids=list(IDLE))
+def test_a_service_that_nobody_used_is_a_problem(
+    monkeypatch: pytest.MonkeyPatch, said: str, idle: tuple[type, str]
+) -> None:
+    async def nothing(*_: object) -> bool:
+        return True
+
+    monkeypatch.setattr(*idle, nothing)
+    verdict = Verdict(seed=1)
+    days.measure(1, 3, verdict, day_seconds=600)
+    assert verdict.problems == [said]
 
 
 def test_a_service_that_keeps_something_of_each_day_is_seen(
