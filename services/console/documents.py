@@ -155,6 +155,9 @@ class WorkloadRow(Document):
 
     created_at: datetime
     admitted_at: datetime | None = None
+    evicted_at: datetime | None = None
+    """When it was evicted last; None once it has quota again."""
+
     finished_at: datetime | None = None
     succeeded: bool | None = None
 

@@ -115,6 +115,7 @@ def _workload_row(view: View, ident: WorkloadRef) -> WorkloadRow | None:
             "copied": True if ORIGIN in state.labels else None,
             "created_at": state.created_at,
             "admitted_at": admitted_at(state, admission),
+            "evicted_at": _evicted_at(state, admission),
             "finished_at": None if finish is None else finish.at,
             "succeeded": None if finish is None else finish.success,
         }
@@ -159,6 +160,13 @@ def admitted_at(state: WorkloadState, admission: Admission | None) -> datetime |
     if admission is not None and admission.state == "admitted":
         return admission.admitted_at or admission.decided_at
     return state.admitted_at if state.phase == "finished" else None
+
+
+def _evicted_at(state: WorkloadState, admission: Admission | None) -> datetime | None:
+    """When it was evicted last: by the decision at once, by the Workload's condition later."""
+    if admission is not None and admission.state == "evicted":
+        return admission.decided_at
+    return state.evicted_at
 
 
 def _total_requests(pod_sets: Iterable[PodSet]) -> dict[str, str]:
@@ -229,6 +237,14 @@ def _configuration(spec: Json) -> dict[str, str]:
         )
         or "none",
     }
+    for field, about in (("borrowingLimit", "Borrows at most"), ("lendingLimit", "Lends at most")):
+        limits = [
+            f"{quota[field]} {resource} in {flavor}"
+            for (flavor, resource), quota in quotas_of(spec)
+            if quota.get(field) is not None
+        ]
+        if limits:
+            found[about] = ", ".join(limits)
     fungibility = _part(spec, "flavorFungibility")
     for field, about in (("whenCanBorrow", "May borrow"), ("whenCanPreempt", "May preempt")):
         if fungibility.get(field):

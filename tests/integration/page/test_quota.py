@@ -8,7 +8,7 @@ import pytest_asyncio
 from shared.contracts.kube import kinds
 from shared.contracts.messages.workloads import PodSet
 from tests.integration.browser import Page
-from tests.integration.console_stage import Place
+from tests.integration.console_stage import Place, evicted
 from tests.integration.page.looks import NAMES, go, says, sign_in
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -84,6 +84,15 @@ async def test_overview_shows_what_changes(page: Page, place: Place) -> None:
     await place.site.workload("runs", cpu="4", active=False, phase="running")
     await says(page, ".changes", "evicted")
     assert await page.value("document.querySelector('.changes a').innerText") == "team/runs"
+
+
+async def test_overview_tells_of_an_eviction_before_it_was_opened(page: Page, place: Place) -> None:
+    await evicted(place.site)
+    await sign_in(page, "token-of-root")
+    await go(page, "/")
+    await says(page, ".changes", "evicted")
+    await page.call("Page.reload")
+    await says(page, ".changes", "evicted")
 
 
 async def test_changes_of_one_second_are_in_the_order_of_a_life(page: Page) -> None:

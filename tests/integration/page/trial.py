@@ -1,12 +1,13 @@
 """`make trial`: every page of a console with 600 workloads in a real browser, with figures for each.
 
 The console and quota are real; only the messages about the cluster are made up. It prints how much of each
-page moved, what the browser complained about and what axe-core found, and ends with status 1 if that is
-more than a goal of the project allows. How long the page took until nothing on it was still asked for is
-printed only: it tells of the machine, too.
+page moved, what the browser complained about, what axe-core found, and how long the page took until it
+showed what it is for; it ends with status 1 if one of that is more than a goal of the project allows. The
+seconds are those of an idle machine with two cores: where it is busy, `SECONDS=5` allows more.
 """
 
 import asyncio
+import os
 import sys
 import time
 from datetime import UTC, datetime, timedelta
@@ -22,6 +23,7 @@ from tests.integration.page.screenshots import TENANTS, furnish, submit
 
 WORKLOADS: Final = 600
 SHIFT_MAX: Final = 0.1
+SECONDS_MAX: Final = float(os.environ.get("SECONDS") or 1)
 PAGES: Final = (
     "/",
     "/workloads",
@@ -55,6 +57,7 @@ async def main() -> int:
             async with browser(Path(folder)) as page:
                 await visit(page, place, "/")  # The browser compiles scripts once.
                 met = [await visit(page, place, path) for path in PAGES]
+    sys.stdout.write(f"trial: {sum(met)} of {len(met)} pages meet the goals\n")
     return 0 if all(met) else 1
 
 
@@ -85,7 +88,7 @@ async def visit(page: Page, place: Place, path: str) -> bool:
     sys.stdout.write(
         f"{path:40} {seconds:6.2f} s   shift {moved:.3f}   {wrong or 'no complaints'}\n"
     )
-    return moved <= SHIFT_MAX and not wrong
+    return seconds <= SECONDS_MAX and moved <= SHIFT_MAX and not wrong
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -74,6 +74,24 @@ def test_workload_row_has_the_status_of_the_last_decision(
 ) -> None:
     def check(row: WorkloadRow) -> None:
         assert (row.status, row.reason) == (expected, reason)
+
+    rows(check, *messages)
+
+
+EVICTED_AT = datetime(2026, 1, 1, 11, 58, tzinfo=UTC)
+EVICTIONS: list[Any] = [
+    pytest.param([RUNS, decided("evicted")], True, id="it is put out"),
+    pytest.param(
+        [workload("first", evicted_at=EVICTED_AT), decided("waiting")], True, id="it waits again"
+    ),
+    pytest.param([RUNS, decided("admitted")], False, id="it has quota"),
+]
+
+
+@pytest.mark.parametrize(("messages", "is_told"), EVICTIONS)
+def test_workload_row_says_when_it_was_evicted(messages: list[Any], is_told: bool) -> None:
+    def check(row: WorkloadRow) -> None:
+        assert (row.evicted_at is not None) is is_told
 
     rows(check, *messages)
 
@@ -269,6 +287,26 @@ def test_cluster_queue_row_says_how_it_is_configured_and_what_surprises() -> Non
             "Nobody may use it: spec.namespaceSelector is not set ({} selects every namespace)"
         ]
         assert row_of(stage, "team", "main").configuration == {}
+
+    queues(scene)
+
+
+def test_cluster_queue_row_says_what_it_may_borrow_and_lend_at_most() -> None:
+    spec = cluster_queue_spec(4, cohortName="shared")
+    [quota] = spec["resourceGroups"][0]["flavors"][0]["resources"]
+
+    async def scene(stage: Stage) -> None:
+        await asyncio.sleep(1.0)
+        for limits, told in (
+            ({"borrowingLimit": "0"}, {"Borrows at most": "0 cpu in default"}),
+            ({"lendingLimit": 2}, {"Lends at most": "2 cpu in default"}),
+            ({"borrowingLimit": None}, {}),
+        ):
+            limited = {**quota, **limits}
+            spec["resourceGroups"][0]["flavors"][0]["resources"] = [limited]
+            await stage.say(stage.observed(kinds.CLUSTER_QUEUE, "cq", spec))
+            lines = row_of(stage).configuration.items()
+            assert {line for line in lines if line[0].endswith("at most")} == set(told.items())
 
     queues(scene)
 

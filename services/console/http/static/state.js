@@ -1,14 +1,13 @@
 // What the console has said: queues and workloads by key. `version` grows with each message.
 import { key } from "/dom.js";
 
-export const state = { queues: new Map(), workloads: new Map(), omitted: 0, fresh: new Set(), evicted: new Map(), loaded: false, version: 0 };
+export const state = { queues: new Map(), workloads: new Map(), omitted: 0, fresh: new Set(), loaded: false, version: 0 };
 
 export function clear() {
   coming = null;
   state.queues.clear();
   state.workloads.clear();
   state.fresh.clear();
-  state.evicted.clear();
   state.omitted = 0;
   state.loaded = false;
   state.version += 1;
@@ -23,8 +22,7 @@ export function apply(name, message) {
   const into = coming || state;
   for (const row of message.queues) into.queues.set(key(row), row);
   for (const row of message.workloads) {
-    if (name === "change" && row.status === "EVICTED" && into.workloads.get(key(row))?.status !== "EVICTED") evicted(row);
-    into.workloads.set(key(row), row);
+    into.workloads.set(key(row), remembering(row));
     if (name === "change") state.fresh.add(key(row));
   }
   if (name === "snapshot") state.omitted = message.omitted || 0;
@@ -80,13 +78,10 @@ export function originals() {
 // Has quota and is not admitted yet: waits for checks, or for the end of its pods. Those that run are counted beside it.
 export const onlyReserved = (row) => (row.reserving === undefined ? undefined : Math.max(0, row.reserving - (row.admitted || 0)));
 
-const EVICTED_MAX = 50;
-
-// No row says when a workload was evicted: who looks on has seen it.
-function evicted(row) {
-  state.evicted.delete(key(row));
-  state.evicted.set(key(row), new Date().toISOString());
-  if (state.evicted.size > EVICTED_MAX) state.evicted.delete(state.evicted.keys().next().value);
+// What has quota again does not say any more when it was evicted: who looks on has seen it.
+function remembering(row) {
+  const before = state.workloads.get(key(row));
+  return row.evictedAt || !before?.evictedAt || before.createdAt !== row.createdAt ? row : { ...row, evictedAt: before.evictedAt };
 }
 
 // What happened last, the newest first: `{ row, at, what }`. Some times are whole seconds, others have a fraction: text
@@ -104,7 +99,7 @@ export function latest(most) {
     add(row, row.createdAt, "came", 0);
     add(row, row.admittedAt, "admitted", 1);
     add(row, row.finishedAt, row.succeeded ? "succeeded" : row.succeeded === false ? "failed" : "ended", 3);
-    add(row, state.evicted.get(key(row)), "evicted", 2);
+    add(row, row.evictedAt, "evicted", 2);
   }
   return found;
 }
