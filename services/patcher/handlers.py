@@ -8,6 +8,7 @@ import structlog
 
 from services.patcher.cluster.cache import ObjectCache
 from services.patcher.jobs.controller import JobController
+from services.patcher.jobs.unreadable_decisions import answer_unreadable
 from services.patcher.machines.secrets import MachineSecrets
 from services.patcher.multikueue.copies import CopyReconciler
 from services.patcher.multikueue.hub_status import HubStatusWriter
@@ -75,7 +76,7 @@ class Handlers:
         One that cannot be read becomes a dead letter, with an outcome by which quota lets go of it.
         """
         if (why := why_unreadable(entry, self.cache.apply_admission)) is not None:
-            await self.jobs.outcomes.report_unreadable(entry, why)
+            await answer_unreadable(self.jobs, entry, why)
             raise NeverError(why)
         admission = self.cache.apply_admission(entry)
         await self.workloads.reconcile(admission.namespace, admission.name, decided=True)

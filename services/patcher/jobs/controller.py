@@ -22,9 +22,11 @@ from services.patcher.jobs.refused_releases import forbid_release
 from services.patcher.jobs.repeated_changes import RepeatedChanges
 from services.patcher.jobs.stop_marks import (
     Check,
+    Order,
     check_not_stopped,
     is_stopped_later,
     mark_tests,
+    order_in,
     order_of,
 )
 from services.patcher.jobs.stops import StopController
@@ -255,8 +257,8 @@ class JobController:
         who is about to take back what an object says: another replica may have carried out an admission that
         this one has not read yet.
         """
-        last = await self._last_decision(admission)
-        if last is not None and order_of(last) > order_of(admission):
+        last = await self._last_order(admission)
+        if last is not None and last > order_of(admission):
             probes.DECISION_OUTDATED.fired += 1
             raise LaterError(
                 f"decision {admission.number} of term {admission.term} is not the last one",
@@ -292,13 +294,14 @@ class JobController:
         """
         if admission.state == "released" or not self._is_late(admission):
             return admission.state == "released"
-        last = await self._last_decision(admission)
-        return last is not None and order_of(last) > order_of(admission)
+        last = await self._last_order(admission)
+        return last is not None and last > order_of(admission)
 
-    async def _last_decision(self, admission: Admission) -> Admission | None:
-        """The last decision about the same workload. Raises `LaterError` while no server knows it.
+    async def _last_order(self, admission: Admission) -> Order | None:
+        """Which decision about the same workload is the last. Raises `LaterError` while no server knows it.
 
         Also where a newer release has decided last: whatever it says, it is not the decision that we have.
+        Nor is one that cannot be read at all: its headers say which one it is.
         """
         try:
             entry = await self.bus.latest(Admission.stream, admission.subject, current=True)
@@ -307,7 +310,10 @@ class JobController:
         if entry is not None and Admission.is_of_newer_schema(entry.headers):
             probes.DECISION_OUTDATED.fired += 1
             raise LaterError("a newer release has decided last")
-        return None if entry is None else read(entry, Admission)
+        if entry is None:
+            return None
+        last = read(entry, Admission)
+        return order_in(entry.headers) if last is None else order_of(last)
 
     async def remove_placeholders(self, state: WorkloadState, workload: Body) -> Body:
         """Remove the placeholders of a run that lost its quota before it started.

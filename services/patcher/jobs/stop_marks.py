@@ -20,15 +20,17 @@ that was refused. Whoever finds the mark of its own decision reports once more t
 A tenant can write annotations. A mark proves nothing: whoever finds a later one asks for the last decision.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from services.patcher.cluster.patches import JsonPatch, if_unchanged
+from shared.bus.headers import EVENT_ID
 from shared.bus.port import LaterError
 from shared.contracts.kube.bodies import Body, annotations_of
 from shared.contracts.kube.names import STOPPED_BY
 from shared.contracts.kube.numbers import whole_number
 from shared.contracts.messages.admissions import Admission
+from shared.contracts.subjects import RULING
 from shared.integrations import Integration, ObjectError
 from shared.integrations.pointers import pointer
 from shared.kube.port import Patch
@@ -47,6 +49,17 @@ _NO_STOP: Final = (-1, -1, -1)
 def order_of(admission: Admission) -> Order:
     """Epoch, term and number: a later decision about a workload has more."""
     return (admission.epoch, admission.term, admission.number)
+
+
+def order_in(headers: Mapping[str, str]) -> Order | None:
+    """The same of a decision that cannot be read, by its headers; None if they do not tell."""
+    _, term, number = (headers.get(EVENT_ID, "") + "::").split(":")[:3]
+    epoch, _, _ = headers.get(RULING, "").partition(".")
+    match [whole_number(one) for one in (epoch, term, number)]:
+        case [int() as epoch_then, int() as term_then, int() as number_then]:
+            return (epoch_then, term_then, number_then)
+        case _:
+            return None
 
 
 def _stopped_by(job: Body) -> Order:

@@ -7,11 +7,13 @@ import pytest
 
 from shared.bus.follow import recall
 from shared.bus.port import Entry
+from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.base import UndecodableError
 from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.outcomes import DeadLetter, RetryRequest
 from shared.contracts.messages.spokes import CopyState
+from shared.contracts.messages.workloads import WorkloadState
 from shared.kube.port import RefusedError
 from shared.testing.waiting import eventually
 from tests.unit.patcher.stage import NOON, Setup
@@ -108,28 +110,85 @@ def unreadable(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return subjects
 
 
-async def test_retried_decision_is_carried_out_and_reported_to_quota(
-    setup: Setup, letters: Letters, unreadable: list[str]
+async def running(setup: Setup) -> WorkloadState:
+    """A job that was admitted, and whose state says that it is held: its watcher is late."""
+    await setup.flavor()
+    state = await setup.submit()
+    await setup.decide(state, "admitted")
+
+    async def runs() -> bool:
+        return (await setup.job())["spec"]["suspend"] is False
+
+    await eventually(runs)
+    return state
+
+
+async def test_quota_is_held_of_a_job_that_runs_though_its_state_says_that_it_waits(
+    setup: Setup, unreadable: list[str], letters: Letters
+) -> None:
+    state = await running(setup)
+    unreadable.append(f"sluice.admission.hub.default.{state.name}")
+    await setup.decide(state, "evicted")
+    await letters.became("open", 1)
+    outcome = (await setup.outcomes())[-1]
+    assert (outcome.action, outcome.result) == ("hold", "refused")
+    assert (await setup.job())["spec"]["suspend"] is False
+
+
+async def test_quota_is_held_of_a_job_that_runs_on_a_spoke(
+    setup: Setup, unreadable: list[str], letters: Letters
+) -> None:
+    state = await setup.submit(managedBy=MULTIKUEUE)
+    unreadable.append(f"sluice.admission.hub.default.{state.name}")
+    await setup.decide(state, "evicted")
+    await letters.became("open", 1)
+    assert [(one.action, one.result) for one in await setup.outcomes()] == [("hold", "refused")]
+
+
+async def test_job_whose_quota_was_given_back_is_started_by_a_later_decision_only(
+    setup: Setup, unreadable: list[str], letters: Letters
 ) -> None:
     await setup.flavor()
     state = await setup.submit()
     unreadable.append(f"sluice.admission.hub.default.{state.name}")
     await setup.decide(state, "admitted")
     letter = await letters.became("open", 1)
+    unreadable.clear()
+    await letters.retry(letter)
+    await letters.became("handled", 1)
+    assert (await setup.job())["spec"]["suspend"] is True
+    outcome = (await setup.outcomes())[-1]
+    assert (outcome.action, outcome.result) == ("release", "refused")
+
+    await setup.decide(state, "admitted")
+
+    async def runs() -> bool:
+        return (await setup.job())["spec"]["suspend"] is False
+
+    await eventually(runs)
+
+
+async def test_retried_decision_is_carried_out_and_reported_to_quota(
+    setup: Setup, letters: Letters, unreadable: list[str]
+) -> None:
+    state = await running(setup)
+    unreadable.append(f"sluice.admission.hub.default.{state.name}")
+    await setup.decide(state, "evicted")
+    letter = await letters.became("open", 1)
     await letters.retry(letter)
     again = await letters.became("open", 2)
     assert "another release" in again.reason
-    assert (await setup.job())["spec"]["suspend"] is True
+    assert (await setup.job())["spec"]["suspend"] is False
 
     unreadable.clear()
     await letters.retry(again)
     closed = await letters.became("handled", 2)
     assert closed.body == ""
-    assert (await setup.job())["spec"]["suspend"] is False
+    assert (await setup.job())["spec"]["suspend"] is True
 
     async def told() -> bool:
         found = [(o.action, o.result) for o in await setup.outcomes()]
-        return found[-2:] == [("hold", "applied"), ("release", "applied")]
+        return found[-2:] == [("hold", "applied"), ("suspend", "applied")]
 
     await eventually(told)
 
