@@ -8,11 +8,11 @@ import structlog
 
 from services.patcher.cluster.cache import ObjectCache
 from services.patcher.jobs.controller import JobController
-from services.patcher.jobs.unreadable_decisions import answer_unreadable
 from services.patcher.machines.secrets import MachineSecrets
 from services.patcher.multikueue.copies import CopyReconciler
 from services.patcher.multikueue.hub_status import HubStatusWriter
 from services.patcher.multikueue.orders import OrderCheck, OrderRefusal
+from services.patcher.unreadable_decisions import answer_unreadable
 from services.patcher.workloads.reconciler import WorkloadReconciler
 from shared.bus.follow import why_unreadable
 from shared.bus.nats.work.dead_letters import Retried, RetryHandler

@@ -158,6 +158,11 @@ class Store:
             self.store_record(wire.to_ledger(state), sequence)
             self.mark_dirty(state.platform)
 
+    def fence_record(self, state: PlatformState, sequence: int) -> None:
+        """Apply the log's last record, the next one's fence. The view may have a newer one (ADR 85)."""
+        self.apply_platform_state(state, sequence)
+        self.records[state.platform].sequence = sequence
+
     def apply_host_state(self, state: HostState, sequence: int) -> None:
         """Apply the published state of a TaskRun, unless a newer one is known."""
         known = self.published(TaskRunRef(state.namespace, state.name))
@@ -476,9 +481,8 @@ class Store:
     def ledger(self, platform: str) -> AllocationLedger:
         """The recorded ledger of `platform`, or an empty one."""
         record = self.records.get(platform)
-        return (
-            record.ledger if record else AllocationLedger(cluster=self._cluster, platform=platform)
-        )
+        known = None if record is None else record.ledger
+        return known or AllocationLedger(cluster=self._cluster, platform=platform)
 
     def resolve(self, platform: str) -> PlatformConfig | str:
         """The configuration of `platform`, or the message with which its TaskRuns fail."""
@@ -492,9 +496,5 @@ class Store:
 
     def used_by_other_platforms(self, platform: str) -> dict[str, int]:
         """Host to the number of slots on it that other platforms hold: a host may change its platform."""
-        used: dict[str, int] = {}
-        for other, record in self.records.items():
-            if other != platform:
-                for slot in record.ledger.slots.values():
-                    used[slot.host] = used.get(slot.host, 0) + 1
-        return used
+        others = (one.ledger for name, one in self.records.items() if name != platform)
+        return Counter(slot.host for ledger in others for slot in ledger.slots.values())

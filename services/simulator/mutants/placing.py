@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from services.provisioner.store import Store
 from services.simulator.mutants.deciding import constant, without
 from services.simulator.mutants.plant import Mutant
 
@@ -66,6 +67,13 @@ MUTANTS: Final = (
         adr=20,
         where="shared.bus.order.fences:Fences.headers",
         make=without("HOSTS"),
+        scenarios=("machines",),
+    ),
+    Mutant(
+        name="a record that a log has lost is fenced by its view",
+        adr=85,
+        where="services.provisioner.store:Store.fence_record",
+        make=lambda _original: Store.apply_platform_state,
         scenarios=("machines",),
     ),
     Mutant(

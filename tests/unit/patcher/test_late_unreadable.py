@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.patcher.jobs.unreadable_decisions import answer_unreadable
+from services.patcher.unreadable_decisions import answer_unreadable
 from shared.bus.port import Entry, LaterError
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.outcomes import Outcome

@@ -23,7 +23,9 @@ from services.simulator.scenarios.basic import faults_of
 from services.simulator.scenarios.machines.late_records import delay_records
 from services.simulator.scenarios.machines.runs import Runs
 from services.simulator.scenarios.port import Verdict, run_world
+from services.simulator.scenarios.swarm.power_cuts import LostTails
 from services.simulator.scenarios.system import CLUSTER, System
+from shared.bus.port import LogChangedError
 from shared.contracts import subjects
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import annotations_of
@@ -158,8 +160,11 @@ class _MachineWorld:
         self.one_time = random.random() < 1 / 2
         self.canaries: list[bytes] = []
         self.deleted: set[str] = set()
-        self._records: dict[str, PlatformState] = {}
-        self._read_to = 0
+        self._told: dict[str, set[str]] = {}
+        """Uid of a TaskRun to the host states that were published."""
+
+        self._seen: set[tuple[int, datetime]] = set()
+        """Sequence and time of the messages in `HOSTS` that were read."""
 
     # --- the processes ---
 
@@ -315,22 +320,22 @@ class _MachineWorld:
 
     def records(self) -> list[PlatformState]:
         """Return the latest record of each platform."""
-        stream = self.system.server.streams["HOSTS"]
-        for sequence in range(self._read_to + 1, stream.last + 1):
-            stored = stream.messages.get(sequence)
-            if stored is not None and stored.subject.startswith(PLATFORM_SUBJECTS):
-                self._records[stored.subject] = PlatformState.decode(stored.data)
-            self._read_to = sequence
-        return list(self._records.values())
+        return [
+            PlatformState.decode(stored.data)
+            for stored in self.system.server.view("HOSTS").messages.values()
+            if stored.subject.startswith(PLATFORM_SUBJECTS)
+        ]
 
-    def published_states(self) -> dict[str, set[str]]:
-        """Return the published host states of each TaskRun, by uid."""
-        told: dict[str, set[str]] = {}
-        for stored in self.system.server.streams["HOSTS"].messages.values():
-            if stored.subject.startswith(HOST_SUBJECTS):
+    def read_states(self) -> None:
+        """Note the host states that are in the log now: it may lose some."""
+        for sequence, stored in self.system.server.streams["HOSTS"].messages.items():
+            if (
+                stored.subject.startswith(HOST_SUBJECTS)
+                and (sequence, stored.time) not in self._seen
+            ):
+                self._seen.add((sequence, stored.time))
                 state = HostState.decode(stored.data)
-                told.setdefault(state.uid, set()).add(state.state)
-        return told
+                self._told.setdefault(state.uid, set()).add(state.state)
 
     def report_problem(self, problem: str) -> None:
         if problem not in self.verdict.problems:
@@ -361,9 +366,9 @@ class _MachineWorld:
         ):
             if left:
                 self.report_problem(f"left behind: {what}: {', '.join(sorted(left))}")
-        told = self.published_states()
+        self.read_states()
         for uid in uids:
-            if uid not in self.deleted and not told.get(uid, set()) & {"ready", "failed"}:
+            if uid not in self.deleted and not self._told.get(uid, set()) & {"ready", "failed"}:
                 self.report_problem(f"TaskRun {uid} got neither a secret nor an error")
         for place in self._leaks():
             self.report_problem(f"a private key can be read in {place}")
@@ -411,6 +416,19 @@ class _MachineWorld:
         ]
 
 
+def _lose_tails(scene: _MachineWorld) -> asyncio.Task[None] | None:
+    """In one of three worlds the records of machines are lost from their log, and not from its view."""
+    random = Random(f"tails/{scene.world.seed}")
+    if random.random() >= 1 / 3:
+        return None
+    services = ("provisioner", "patcher")
+    tails = LostTails(
+        scene.system, random, "HOSTS",
+        services=services, until=FAULT_SECONDS, before_loss=scene.read_states,
+    )  # fmt: skip
+    return asyncio.create_task(tails.run())
+
+
 def play(seed: int) -> Verdict:
     """Run the world of `seed`; return its verdict."""
     random = Random(f"machines/{seed}")
@@ -421,6 +439,8 @@ def play(seed: int) -> Verdict:
     with World(seed, faults=faults) as world:
         scene = _MachineWorld(System(world), random, verdict)
         run_world(world, lambda: _drive(scene), verdict)
+    # A process that finds its log set back ends, and begins anew.
+    verdict.problems = [one for one in verdict.problems if LogChangedError.__name__ not in one]
     return verdict
 
 
@@ -440,14 +460,14 @@ async def _drive(scene: _MachineWorld) -> None:
         system.world.process(f"provisioner-{replica}", scene.provisioner)
     system.start_faults()
     delaying = asyncio.create_task(delay_records(system)) if replicas > 1 else None
+    losing = _lose_tails(scene)
     watching = asyncio.create_task(scene.watch())
     meddling = asyncio.create_task(scene.disturb())
     runs = Runs(system, random, until_seconds=FAULT_SECONDS, note=scene.report_problem)
     running = asyncio.create_task(runs.play())
     uids = await _submit(scene)
     await meddling
-    if delaying is not None:
-        await delaying
+    await asyncio.gather(*(one for one in (delaying, losing) if one is not None))
     # Before the runs end: a deleted TaskRun of theirs waits until its host is cleaned.
     scene.fleet.silent.clear()
     scene.fleet.refusing.clear()

@@ -6,18 +6,22 @@ anybody publishes, the writers fill up a log that is behind its view (ADR 85); h
 """
 
 import asyncio
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from random import Random
 from typing import Final
 
 from services.simulator.scenarios.swarm.features import FAULT_SECONDS
-from services.simulator.scenarios.system import System
+from services.simulator.scenarios.system import CLUSTER, System
+from shared.bus.admin.permissions import writes_of
 from shared.bus.direct_read import SOURCE
+from shared.bus.filters import covers
 from shared.bus.headers import MESSAGE_ID
+from shared.bus.nats.tails.refill import OWNER_SECONDS
 from shared.bus.streams import view_of
 from shared.contracts.messages.observed import Observed
 from shared.contracts.subjects import join
-from shared.testing.world.memory_server import Disk
+from shared.testing.world.memory_server import Disk, MemoryServer
 from shared.testing.world.memory_streams import Stored, Stream
 
 CUT_EVERY_SECONDS: Final = 40.0
@@ -27,6 +31,8 @@ UNWRITTEN_SECONDS: Final = (0.1, 0.5)
 MOMENTS: Final = 4
 TERMS: Final = join("term", "quota")
 OBSERVED: Final = Observed.stream
+TAIL_SECONDS: Final = (0.5, 8.0)
+"""How long what was stored is lost."""
 
 
 class PowerCuts:
@@ -78,11 +84,77 @@ class PowerCuts:
             self._world.note(f"{name} ends at {log.last} of {before}, view {view.last}")
             restore_view(view)
             fill_up(log, view, at=self._server.seconds(), time=self._server.now())
-        consumers = {
-            key: (filters, min(position, streams[key[0]].last), pending)
-            for key, (filters, position, pending) in random.choice(moments).consumers.items()
-        }
-        return Disk(streams=streams, consumers=consumers, committed=self._server.committed)
+        return _disk(self._server, streams, random.choice(moments))
+
+
+class LostTails:
+    """A log loses its last messages now and then, and its view does not.
+
+    Whoever is there fills it up with what it may write; another service that writes the log may come later.
+    """
+
+    def __init__(
+        self,
+        system: System,
+        random: Random,
+        log_name: str,
+        *,
+        services: Sequence[str],
+        until: float,
+        before_loss: Callable[[], None],
+    ) -> None:
+        """`services` write the log. `until`: seconds of the world. `before_loss` sees the whole log."""
+        self._world = system.world
+        self._server = system.server
+        self._random = random
+        self._log_name = log_name
+        self._services = services
+        self._until = until
+        self._before_loss = before_loss
+
+    async def run(self) -> None:
+        """Lose tails until the time of faults is over."""
+        loop, random, server = asyncio.get_running_loop(), self._random, self._server
+        while True:
+            await asyncio.sleep(random.expovariate(1 / CUT_EVERY_SECONDS))
+            if loop.time() >= self._until:
+                return
+            before = server.copy_disk()
+            await asyncio.sleep(random.uniform(*TAIL_SECONDS))
+            self._before_loss()
+            disk = server.copy_disk()
+            log = before.streams[self._log_name]
+            streams = disk.streams | {self._log_name: log}
+            late = random.choice((None, *self._services))
+            self._world.note(f"{self._log_name} loses its tail behind {log.last}; {late} is late")
+            present = [each for each in self._services if each != late]
+            writes = [one for each in present for one in writes_of(each, CLUSTER) or ()]
+            view = streams[view_of(self._log_name)]
+            restore_view(view)
+            fill_up(log, view, at=server.seconds(), time=server.now(), writes=writes)
+            server.put_back(_disk(server, streams, disk))
+            await self._keep_away(late)
+
+    async def _keep_away(self, service: str | None) -> None:
+        """Let a service come back when the others wait no longer for what it has to fill in."""
+        links, processes = self._world.links, self._world.processes
+        cut = [
+            name
+            for name in processes
+            if name.rpartition("-")[0] == service and links.cut(name, "bus")
+        ]
+        await asyncio.sleep(OWNER_SECONDS + 1.0 if cut else 0.0)
+        for name in cut:
+            links.heal(name, "bus")
+
+
+def _disk(server: MemoryServer, streams: dict[str, Stream], moment: Disk) -> Disk:
+    """These streams with the consumers of a moment, none of which is further than its stream."""
+    consumers = {
+        key: (filters, min(position, streams[key[0]].last), pending)
+        for key, (filters, position, pending) in moment.consumers.items()
+    }
+    return Disk(streams=streams, consumers=consumers, committed=server.committed)
 
 
 def restore_view(view: Stream) -> None:
@@ -90,11 +162,25 @@ def restore_view(view: Stream) -> None:
     view.sourced = max((one.origin for one in view.messages.values()), default=0)
 
 
-def fill_up(log: Stream, view: Stream, *, at: float, time: datetime) -> None:
-    """Publish in the log what its view has behind the end of it, as `shared.bus.nats.tails.refill` does."""
-    lost = {one.origin: one for one in view.messages.values() if one.origin > log.last}
+def fill_up(
+    log: Stream,
+    view: Stream,
+    *,
+    at: float,
+    time: datetime,
+    writes: Collection[str] = (">",),
+) -> None:
+    """Publish in the log what its view has behind the end of it, as `shared.bus.nats.tails.refill` does.
+
+    `writes`: what those may write who are there in time.
+    """
+    known = {one.origin: one for one in view.messages.values()}
+    ours = {at: one for at, one in known.items() if any(covers(w, one.subject) for w in writes)}
+    lost = {origin: one for origin, one in ours.items() if origin > log.last}
+    # Who has lost nothing repeats an earlier message; if nobody can, the log waits for the one that is late.
+    filling = lost or ours or known
     for sequence in range(log.last + 1, view.sourced + 1):
-        stored = lost.get(sequence) or _stand_in(lost, sequence)
+        stored = filling.get(sequence) or _stand_in(filling, sequence)
         headers = {name: value for name, value in stored.headers.items() if name != SOURCE}
         identity = f"{headers.get(MESSAGE_ID, '')}:refill:{sequence}"
         log.append(

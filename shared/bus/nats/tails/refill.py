@@ -4,7 +4,7 @@ Each lost sequence gets the message back that the view has of it. Where the view
 a later one of the subject took its place, it gets a copy of a later message: that one follows at its own
 sequence, so that the last message of each subject is the same in log and view. The view has taken in all
 of these sequences and looks at none of them. Each message is fenced by the one before: any number of
-processes may fill at the same time.
+processes may fill at the same time. What only another service may write is left to it for a while.
 """
 
 import asyncio
@@ -42,6 +42,10 @@ STEP: Final = 256
 """Messages of a view that are looked at in one step backwards."""
 
 PAUSE_SECONDS: Final = 1.0
+OWNER_SECONDS: Final = 15.0
+"""How long a lost message waits for a service that may write it. Then another message takes its sequence,
+else nobody could publish, and it is in the view alone: who reads the log misses it."""
+
 TERMS: Final = join("term", "quota")
 _KEPT: Final = wire.MESSAGE_ID.lower()
 
@@ -77,35 +81,53 @@ async def refill(nc: Client, log_name: str, *, writes: Collection[str] | None = 
 
     Raises `UnavailableError` if nobody answers, or if we have nothing to fill it with.
     """
+    loop = asyncio.get_running_loop()
+    until = loop.time() + OWNER_SECONDS
     while True:
         view_last, taken = await view_end(nc, log_name)
         last = int((await led_info(nc, log_name))["state"]["last_seq"])
         if taken <= last:
             return
         log.warning("filling up a log that lost its tail", log=log_name, ends_at=last, view=taken)
-        ours = await _ours(nc, log_name, view_last, last, writes)
+        lost = await _lost(nc, log_name, view_last, last)
+        ours = {seq: one for seq, one in lost.items() if _is_ours(one["subject"], writes)}
+        others = lost.keys() - ours.keys()
+        if not ours:
+            ours = await _earlier(nc, log_name, writes)
         if not ours:
             raise UnavailableError(
                 f"{log_name} lost messages up to {taken}, none of them ours: waiting for their writer"
             )
-        await _publish(nc, log_name, ours, range(last + 1, taken + 1))
+        end = taken + 1
+        if others and loop.time() < until:
+            end = min(others)
+        if end == last + 1:  # The next one is somebody else's.
+            await asyncio.sleep(PAUSE_SECONDS)
+            continue
+        for sequence in sorted(others & set(range(last + 1, end))):
+            subject = lost[sequence]["subject"]
+            log.error("a lost message is in the view alone", log=log_name, subject=subject)
+        await _publish(nc, log_name, ours, range(last + 1, end))
 
 
-async def _ours(
-    nc: Client, log_name: str, view_last: int, last: int, writes: Collection[str] | None
-) -> dict[int, Json]:
-    """What we may publish of what the view has behind `last`; without any, an earlier message of ours."""
-    view = view_of(log_name)
+async def _lost(nc: Client, log_name: str, view_last: int, last: int) -> dict[int, Json]:
+    """What the view has of the log behind `last`, by its sequence there."""
     try:
-        lost = await _taken_behind(nc, view, view_last, last)
-        ours = {seq: one for seq, one in lost.items() if _is_ours(one["subject"], writes)}
-        for mine in () if ours else writes or ():
-            if (stored := await _next(nc, view, 1, mine)) is not None:
-                return {wire.log_sequence(stored): stored}
+        return await _taken_behind(nc, view_of(log_name), view_last, last)
     except ApiError as error:  # A spoke may not read what is not about it.
         log.info("cannot fill up a log", log=log_name, error=str(error))
         return {}
-    return ours
+
+
+async def _earlier(nc: Client, log_name: str, writes: Collection[str] | None) -> dict[int, Json]:
+    """An earlier message of ours, to stand in for what nobody else fills in."""
+    try:
+        for mine in writes or ():
+            if (stored := await _next(nc, view_of(log_name), 1, mine)) is not None:
+                return {wire.log_sequence(stored): stored}
+    except ApiError as error:  # As above.
+        log.info("cannot fill up a log", log=log_name, error=str(error))
+    return {}
 
 
 def _is_ours(subject: str, writes: Collection[str] | None) -> bool:
