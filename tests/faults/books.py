@@ -84,6 +84,9 @@ class Books:
     """By uid."""
 
     problems: list[str] = field(default_factory=list)
+    _reserved: dict[str, dict[str, int]] = field(default_factory=dict)
+    """ClusterQueue to the billionths of each resource that its status says to be reserved."""
+
     _version: int = 0
     _admitted: set[str] = field(default_factory=set)
     _over: set[str] = field(default_factory=set)
@@ -99,6 +102,8 @@ class Books:
             obj = change["object"]
             if obj.get("kind") == "Workload":
                 self._on_workload(obj)
+            elif obj.get("kind") == "ClusterQueue":
+                self._on_queue(obj)
             elif obj.get("kind") in _LIVES:
                 self._on_job(obj, _LIVES[obj["kind"]](obj))
 
@@ -108,6 +113,15 @@ class Books:
             f"{job.name} {'holds quota' if job.finished else 'has not finished'}"
             for uid, job in self.jobs.items()
             if not job.finished or uid not in self._over
+        ]
+
+    def still_reserved(self) -> list[str]:
+        """What ClusterQueues say to be reserved. Nothing should be, once no job is open."""
+        return [
+            f"ClusterQueue {queue} has {amount / BILLION:g} {resource} reserved, and no job is left"
+            for queue, amounts in self._reserved.items()
+            for resource, amount in amounts.items()
+            if amount
         ]
 
     def started(self, name: str) -> bool:
@@ -120,6 +134,13 @@ class Books:
             (self._admitted.add if admitted else self._admitted.discard)(owner["uid"])
             if is_true(workload, FINISHED):
                 self._over.add(owner["uid"])
+
+    def _on_queue(self, queue: dict[str, Any]) -> None:
+        totals: dict[str, int] = {}
+        for flavor in (queue.get("status") or {}).get("flavorsReservation") or []:
+            for one in flavor.get("resources") or []:
+                totals[one["name"]] = totals.get(one["name"], 0) + parse_quantity(one["total"])
+        self._reserved[queue["metadata"]["name"]] = totals
 
     def _on_job(self, job: dict[str, Any], life: "_Life") -> None:
         metadata = job["metadata"]

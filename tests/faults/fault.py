@@ -26,7 +26,7 @@ Make = Callable[[Site, Random], Awaitable[None]]
 JUDGED: Final = (
     "every job starts once, after its Workload says so",
     "no quota is exceeded at any moment",
-    "every job ends and gives its quota back",
+    "every job ends, and then its ClusterQueue has nothing reserved",
     "a new job starts within a minute",
 )
 """What is judged after each fault, by the API server's own history."""
@@ -89,9 +89,9 @@ async def play(fault: Fault, site: Site, random: Random) -> Outcome:
             outcome.problems.append(f"no new job started for {outcome.recovery_seconds:.0f} s")
         with suppress(TimeoutError):
             async with asyncio.timeout(END_SECONDS_MAX):
-                while site.books.open_jobs():  # noqa: ASYNC110 - it is in another process
+                while _left(site):  # noqa: ASYNC110 - it is in another process
                     await asyncio.sleep(LOOK_SECONDS)
-        outcome.problems += site.books.open_jobs()
+        outcome.problems += _left(site)
     finally:
         beside.cancel()
         following.cancel()
@@ -99,6 +99,11 @@ async def play(fault: Fault, site: Site, random: Random) -> Outcome:
     site.read()
     outcome.problems += site.books.problems[known:]
     return outcome
+
+
+def _left(site: Site) -> list[str]:
+    """What has not ended: jobs first, then quota that is reserved for none of them."""
+    return site.books.open_jobs() or site.books.still_reserved()
 
 
 async def _create_beside(site: Site, count: int) -> None:

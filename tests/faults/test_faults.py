@@ -52,6 +52,11 @@ class History:
         found = [{"type": one, "status": "True"} for one in conditions]
         self._write("Workload", {"metadata": metadata, "status": {"conditions": found}})
 
+    def queue(self, reserved: str) -> None:
+        resources = [{"name": "cpu", "total": reserved}]
+        status = {"flavorsReservation": [{"name": "default", "resources": resources}]}
+        self._write("ClusterQueue", {"metadata": {"name": "q"}, "status": status})
+
     def _write(self, kind: str, obj: dict[str, Any]) -> None:
         self._version += 1
         self.books.enter(
@@ -203,3 +208,12 @@ def test_catalogue_names_every_number_with_rows_and_tests_that_exist() -> None:
 
 def test_page_of_faults_is_generated() -> None:
     assert (ROOT / "docs" / FAULTS_PAGE).read_text() == faults_page()
+
+
+def test_quota_that_stays_reserved_behind_the_last_job_is_found() -> None:
+    history = History()
+    history.queue("1500m")
+    [found] = history.books.still_reserved()
+    assert found == "ClusterQueue q has 1.5 cpu reserved, and no job is left"
+    history.queue("0")
+    assert history.books.still_reserved() == []
