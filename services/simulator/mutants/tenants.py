@@ -4,12 +4,46 @@ from typing import Final
 
 from services.simulator.mutants.deciding import constant
 from services.simulator.mutants.plant import Mutant
+from services.simulator.scenarios.tenants.jobs import run_beyond_counting
 from services.simulator.scenarios.tenants.workloads import outlive
+from shared.contracts.kube.quantities import NANO, format_quantity
 
 TENANTS: Final = ("tenants",)
 
 
+def _unbounded(resource: str, value: int) -> str:
+    return format_quantity(value * (NANO // 1000 if resource == "cpu" else NANO))
+
+
+def _no_most(_resource: str) -> int:
+    return 10**60
+
+
+UNBOUNDED_WRITING: Final = Mutant(
+    name="a decision has amounts that nobody can read back",
+    adr=92,
+    where="services.quota.wire.outbound:format_amount",
+    make=lambda _original: _unbounded,
+    scenarios=TENANTS,
+    besides=Mutant(
+        name="a decision has amounts without bounds",
+        adr=92,
+        where="services.quota.wire.outbound:amount_max",
+        make=lambda _original: _no_most,
+        scenarios=TENANTS,
+    ),
+)
+
 MUTANTS: Final = (
+    Mutant(
+        name="what a workload asks has no bounds",
+        adr=92,
+        where="services.quota.wire.workloads:amount_max",
+        make=lambda _original: _no_most,
+        often=run_beyond_counting,
+        scenarios=TENANTS,
+        besides=UNBOUNDED_WRITING,
+    ),
     Mutant(
         name="what runs without admission is only counted",
         adr=32,

@@ -53,6 +53,15 @@ async def _create(tenant: Tenant) -> None:
     await tenant.create(kinds.JOB, obj)
 
 
+async def run_beyond_counting(tenant: Tenant) -> None:
+    """Start a Job that asks for more than any quantity can say."""
+    name = tenant.random.choice(_NAMES)
+    obj = job(name, tenant.namespace, cpu="7E", pods=2, seconds=tenant.random.choice((5, 30)))
+    obj["metadata"]["labels"] = {names.QUEUE: LOCAL_QUEUES[0]}
+    await tenant.create(kinds.JOB, obj)
+    await tenant.patch(kinds.JOB, name, {"spec": {"suspend": False}})
+
+
 async def _create_as_copy(tenant: Tenant) -> None:
     """Create a Job that claims to be a hub's copy, for an existing Workload."""
     workload = await tenant.some(kinds.WORKLOAD)
@@ -128,6 +137,7 @@ async def _change(tenant: Tenant, patch: object) -> str | None:
 JOB_WRITES: Final[dict[Write, int]] = {
     _create: 12,
     _create_as_copy: 1,
+    run_beyond_counting: 1,
     _unsuspend: 5,
     _suspend: 1,
     _scale: 2,

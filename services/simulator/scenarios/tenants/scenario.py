@@ -205,6 +205,8 @@ def _judge(system: System, queues: Queues, work: RunningWork, verdict: Verdict) 
     message_logs, end = system.message_logs(), system.world.now()
     for check in _CHECKS:
         verdict.violated(check(message_logs))
+    if checks.next_leader_can_read(message_logs):
+        return  # Nor can a judge add it up.
     verdict.violated(tenants.uncounted_is_stopped(work, message_logs, end))
     verdict.violated(tenants.never_more_than_admitted(work, message_logs, end))
     verdict.violated(tenants.quotas_kept(work, message_logs, end, queues.pools))
