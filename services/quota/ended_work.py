@@ -34,7 +34,7 @@ from shared.contracts.messages.outcomes import DeadLetter, Outcome
 from shared.contracts.messages.queues import HistoryStart
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
-from shared.contracts.subjects import join, workload_of
+from shared.contracts.subjects import join, subject_filter, workload_of
 from shared.telemetry import probes
 
 log = structlog.get_logger(__name__)
@@ -244,7 +244,7 @@ class EndedWork:
         if used < TRIM_FROM:
             return
         keep = min(kept for level, kept in NEWEST_KEPT.items() if level <= used)
-        found = await self._bus.long_histories(stream, f"sluice.{STREAMS[stream]}.>", most=keep)
+        found = await self._bus.long_histories(stream, subject_filter(STREAMS[stream]), most=keep)
         for begin in range(0, len(found), BATCH):
             if begin and await self._fullness(stream) <= TRIM_TO:
                 return

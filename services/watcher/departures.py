@@ -7,8 +7,8 @@
    name of its own (`Departure`), and the new one's message takes the place of the tombstone.
 
 A pod is the job's if its controller is, or is a child of the job: a TaskRun of a PipelineRun, a Job of a
-JobSet. What the job's kind does not make is nobody's child, whatever controller its tenant writes into it:
-it would hide the next job of that name for as long as it runs. Where the garbage collector has taken the
+JobSet. An object that the job's kind does not make is no child, whatever controller its tenant writes into
+it: it would hide the next job of that name for as long as it runs. Where the garbage collector has taken the
 controller away (`--cascade=orphan`), the Job controller's label says it. A pod that was the job's once
 remains so, whatever its tenant writes into it: what is written can only keep the quota longer.
 
@@ -278,7 +278,7 @@ class Departures:
         self._wake.set()
 
     async def _set_apart(self) -> None:
-        """Tell what departs under a name of its own where a controller has made the next one of its name."""
+        """Publish a departing job as a `Departure` once its controller has made the next one of its name."""
         for departure in list(self._departing.values()):
             if (apart := self._apart(departure)) is not None:
                 await self._tell(Scope(kind=DEPARTURE), apart)

@@ -321,7 +321,7 @@ class Term:
                 again *= stale_objects.FACTOR
 
     async def _end_stale(self) -> bool:
-        """Publish that objects are gone of which a watcher of before spoke when this term had listed them.
+        """Publish tombstones of objects that an earlier watcher reported and this term's list lacks.
 
         What departs is gone when its pods are. Returns False if nobody could be asked.
         """

@@ -56,7 +56,7 @@ class WindowsError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stand:
+class WindowState:
     """The state of the windows at one moment."""
 
     open: bool
@@ -114,13 +114,13 @@ class Windows:
     zone: tzinfo
     windows: Sequence[_Window]
 
-    def stand(self, now: datetime) -> Stand:
+    def stand(self, now: datetime) -> WindowState:
         """Whether a workload may start now, and until or from when."""
         closings = [at for window in self.windows if (at := self._closes(window, now)) is not None]
         if closings:
-            return Stand(open=True, changes_at=max(closings))
+            return WindowState(open=True, changes_at=max(closings))
         openings = [at for window in self.windows if (at := self._opens(window, now)) is not None]
-        return Stand(open=False, changes_at=min(openings, default=None))
+        return WindowState(open=False, changes_at=min(openings, default=None))
 
     def _closes(self, window: _Window, now: datetime) -> datetime | None:
         """When the window that is open now closes."""

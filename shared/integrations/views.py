@@ -52,7 +52,7 @@ _REMEMBERED: Final = Remembered()
 """Of all kinds."""
 
 
-class Asked(NamedTuple):
+class PodSetRequest(NamedTuple):
     """One pod set of an object."""
 
     plan: PodSetPlan
@@ -93,7 +93,7 @@ class View:
     """Results of `match`, `held`, `active`, … A name is missing if its expression failed or is not
     given."""
 
-    pod_sets: list[Asked] = field(default_factory=list)
+    pod_sets: list[PodSetRequest] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     """Which expressions failed, and why."""
 
@@ -182,8 +182,8 @@ class Views:
         return ()
 
     def _inside(
-        self, obj: Object, wrapped: WrappedPlan, items: Sequence[Asked], view: View
-    ) -> Iterator[Asked]:
+        self, obj: Object, wrapped: WrappedPlan, items: Sequence[PodSetRequest], view: View
+    ) -> Iterator[PodSetRequest]:
         """Yield the pod sets of the objects in these items. Paths that lead nowhere are faults."""
         number = 0
         for one in items:
@@ -314,7 +314,7 @@ class _PodSetReader:
 
     def read(
         self, obj: Object, results: list[Any], start: int, problems: list[str]
-    ) -> Asked | None:
+    ) -> PodSetRequest | None:
         """The pod set of an entry without `forEach`; None if the object has none.
 
         Its results begin at `start`.
@@ -323,7 +323,7 @@ class _PodSetReader:
 
     def read_item(
         self, obj: Object, row: list[Any], key: str, item: Any, problems: list[str]
-    ) -> Asked | None:
+    ) -> PodSetRequest | None:
         """The pod set of one item of an entry with `forEach`; None if it has none."""
         name = item.get("name") if isinstance(item, dict) and key.isdigit() else key.lower()
         asked = self._asked(obj, row, 0, key, "" if name is None else str(name), problems)
@@ -333,7 +333,7 @@ class _PodSetReader:
 
     def _asked(
         self, obj: Object, results: list[Any], at: int, key: str, name: str, problems: list[str]
-    ) -> Asked | None:
+    ) -> PodSetRequest | None:
         count: int | None = 1
         least = done = running = ending = None
         for reader in self._scalars:
@@ -364,7 +364,7 @@ class _PodSetReader:
         )
         if self._plan.annotations:
             _from_annotations(obj, self._plan.annotations, requests, problems)
-        return Asked(
+        return PodSetRequest(
             plan=self._plan,
             key=key,
             name=name,
@@ -382,7 +382,7 @@ def _most_items(plan: PodSetPlan) -> int:
     return POD_SETS_MAX if plan.wrapped is None else ITEMS_MAX
 
 
-def _twins(pod_sets: Sequence[Asked]) -> Iterator[str]:
+def _twins(pod_sets: Sequence[PodSetRequest]) -> Iterator[str]:
     """Yield what is wrong with names of pod sets: a Workload has each of them once."""
     counts = Counter(asked.name for asked in pod_sets if asked.name)
     for name in (name for name, count in counts.items() if count > 1):

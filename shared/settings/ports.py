@@ -15,9 +15,9 @@ def reserve_port(port: int = 0, *, host: str = LOOPBACK) -> int:
     """Reserve a port for a child, as long as this process lives; 0: one that is free.
 
     A port that was only found to be free may be gone before the child listens, or between two of its lives:
-    the kernel gives it to any connection that somebody opens. Linux gives nobody a port that is bound, and
-    lets whoever names it bind it beside a socket that does not listen (both with `SO_REUSEADDR`, as asyncio,
-    Go and sshd set it).
+    the kernel gives it to any connection that somebody opens. Linux does not assign a port that is bound, and
+    lets a process that names it bind it beside a socket that does not listen (both with `SO_REUSEADDR`, as
+    asyncio, Go and sshd set it).
 
     Raises `OSError` if somebody listens there.
     """

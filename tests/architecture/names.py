@@ -69,7 +69,7 @@ _CLASSES: Final = {
         "Session": "Term",
         "Room": "Capacity",
         "Life": "Liveness",
-        "OpenContradictions": "CopyPhase",
+        "Standing": "CopyPhase",
         "Telling": "a publisher of orders",
         "Rank": "priority",
     },

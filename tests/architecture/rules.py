@@ -98,15 +98,21 @@ def no_room_has_a_metaphor(house: House) -> Iterator[str]:
         for file in files:
             for where, name in _names_of_concepts(file):
                 for word in () if name in SHOWN else _words(name):
-                    if (plain := metaphors.get(word)) is not None:
+                    plain = metaphors.get(word) or metaphors.get(word.removesuffix("s"))
+                    if plain is not None:
                         yield f"{where}: {name}: {word}: say {plain}"
 
 
 def _names_of_concepts(file: Source) -> Iterator[tuple[str, str]]:
-    """The module and its classes, each with where it is."""
+    """The module, its classes and its type aliases, each with where it is."""
     yield file.path, file.parts[-1].removesuffix(".py")
     for node in file.classes():
         yield f"{file.path}:{node.lineno}", node.name
+    for assigned in file.tree.body:
+        if isinstance(assigned, ast.Assign | ast.AnnAssign):
+            for target in getattr(assigned, "targets", None) or [assigned.target]:  # type: ignore[union-attr]
+                if isinstance(target, ast.Name) and re.fullmatch(r"_?[A-Z]\w*[a-z]\w*", target.id):
+                    yield f"{file.path}:{assigned.lineno}", target.id
 
 
 def _words(name: str) -> list[str]:

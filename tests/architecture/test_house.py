@@ -130,6 +130,21 @@ PLANTED: dict[str, tuple[str, Sequence[Source], str]] = {
         [file("tests/unit/bus/test_gathering.py")],
         "test_gathering: gathering",
     ),
+    "a metaphor is a type": (
+        "no_room_has_a_metaphor",
+        [file("services/provisioner/x.py", "Seat = tuple[str, int]")],
+        "services/provisioner/x.py:1: Seat: seat: say slot",
+    ),
+    "a metaphor is a class of several": (
+        "no_room_has_a_metaphor",
+        [file("services/console/x.py", "class FairSeats: ...")],
+        "FairSeats: seats: say slot",
+    ),
+    "a class of the dispatcher has its earlier name": (
+        "names_are_plain",
+        [file("services/dispatcher/x.py", "class Standing: ...")],
+        "call class Standing CopyPhase",
+    ),
     "a method is called take": (
         "names_are_plain",
         [file("services/quota/x.py", "class Store:\n    def take(self): ...")],

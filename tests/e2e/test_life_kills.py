@@ -28,7 +28,7 @@ from tests.conformance.seeds.stage import job, pool
 from tests.e2e.test_kills import kill
 
 TIMEOUT_SECONDS, BASE_SECONDS, LIMIT = 3, 4, 2
-Told = TypeVar("Told", bound=Message)
+Notified = TypeVar("Notified", bound=Message)
 LIMIT_SECONDS = 12
 REIGN_SECONDS = 1.0
 NAMESPACE = "team-a"
@@ -119,7 +119,7 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DevOptions:
     return DevOptions(directory=tmp_path / "dev", manifests=(manifests,), speed=60.0, seed=7)
 
 
-async def logged(system: Running, subjects: str, kind: type[Told]) -> list[Told]:
+async def logged(system: Running, subjects: str, kind: type[Notified]) -> list[Notified]:
     """Everything that the log of decisions has of a kind."""
     found = []
     async with (

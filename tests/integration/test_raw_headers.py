@@ -8,7 +8,7 @@ import pytest
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats.lease import _look
 from shared.bus.nats.tails.compare import still_has, view_end
-from shared.bus.order.acknowledged import Witness
+from shared.bus.order.acknowledged import LastMessage
 from tests.integration.buses import make
 
 BLOCK = b"NATS/1.0\r\nx: \xff\xfe\r\nNats-Msg-Id: known\r\nce-id: event\r\n\r\n"
@@ -45,7 +45,7 @@ async def test_message_with_headers_of_any_bytes_is_looked_at(
         nc = bus._connection.nc
         info = await nc.jetstream().stream_info("WORKLOADS")
         state = {"first_seq": info.state.first_seq, "last_seq": info.state.last_seq}
-        seen_before = Witness(sequence=sequence, event_id="event")
+        seen_before = LastMessage(sequence=sequence, event_id="event")
         assert await still_has(nc, "WORKLOADS", {"state": state}, seen_before)
         assert (await view_end(nc, "WORKLOADS"))[1] in {0, sequence}
     finally:

@@ -38,7 +38,7 @@ class FairQueue(Generic[T]):
         yield from self._waiting.get(source.address, {}).get(source.namespace, ())
 
     def push(self, source: Source, item: T) -> None:
-        """Let the item wait. Whoever comes has had no less than whoever had least of those that wait."""
+        """Let the item wait. A new key begins at the least time that a waiting one has had."""
         if not self._waiting or len(self._had) > REMEMBERED_MAX:
             self._had.clear()
         address, namespace = source
@@ -73,7 +73,7 @@ class FairQueue(Generic[T]):
         return self._had.get(key, 0.0)
 
     def _count_from_now(self, key: str | Source, waiting: Iterable[str | Source]) -> None:
-        """Let the key have had no less than whoever had least of those that wait."""
+        """Raise what the key has had to the least of those that wait."""
         least = min(map(self._had_by, waiting), default=0.0)
         self._had[key] = max(self._had_by(key), least)
 

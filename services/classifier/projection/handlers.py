@@ -189,9 +189,9 @@ class Term:
             await self._restore_earlier(entry)
 
     async def _restore_earlier(self, entry: Entry) -> None:
-        """Take up a workload whose last message cannot be read, so that it is told again, or its end.
+        """Take up a workload whose last message cannot be read, so that its state or end is published again.
 
-        Without this a job that is deleted meanwhile would be gone for nobody, and keep its quota.
+        Without this the end of a job that is deleted meanwhile would be lost, and it would keep its quota.
         """
         while True:
             try:

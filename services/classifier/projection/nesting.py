@@ -72,7 +72,7 @@ class Nesting:
         """Of the same jobs: the pods that run or end, by what each of them asks for."""
 
         self._most: dict[str, dict[str, PodSet]] = {}
-        """Uid of each job of which pods may outlive its spec to the pod sets that it has had, by name."""
+        """Uid of each job whose pods may outlive its spec to the pod sets that it has had, by name."""
 
         self._beyond: set[str] = set()
         """Uids of owners below which more is asked for than they ask for."""

@@ -31,7 +31,7 @@ class ShareLimits:
     retry_after_seconds: int
 
 
-class FairPlaces:
+class FairSlots:
     """Counts who has places."""
 
     def __init__(self, limits: ShareLimits) -> None:
@@ -61,7 +61,7 @@ class FairTurns:
     """Lets one work at a time. Users take turns, however much each of them asks."""
 
     def __init__(self, limits: ShareLimits) -> None:
-        self._places = FairPlaces(limits)
+        self._places = FairSlots(limits)
         self._working = False
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         """By user; whose turn is next comes first."""

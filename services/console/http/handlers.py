@@ -18,7 +18,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from services.console.access.reviews import User
-from services.console.access.shares import FairPlaces, ShareLimits
+from services.console.access.shares import FairSlots, ShareLimits
 from services.console.documents import SimulateRequest
 from services.console.http.event_stream import events
 from services.console.http.openapi import openapi_text
@@ -103,7 +103,7 @@ def console_app(
         user_full=ConsoleRule.STREAMS_USER,
         retry_after_seconds=30,
     )
-    handlers = _Handlers(queries, pages, streams=FairPlaces(streams))
+    handlers = _Handlers(queries, pages, streams=FairSlots(streams))
     api = "/api/v1"
     of_kueue = VisibilityApi(
         queries, identify=lambda request: queries.authenticate(token_of(request))
@@ -256,7 +256,7 @@ async def _prepended(first: list[str], rest: AsyncGenerator[str]) -> AsyncGenera
 class _Handlers:
     """One method for each path."""
 
-    def __init__(self, queries: QueryService, pages: PageService, *, streams: FairPlaces) -> None:
+    def __init__(self, queries: QueryService, pages: PageService, *, streams: FairSlots) -> None:
         self._queries = queries
         self._pages = pages
         self._streams = streams

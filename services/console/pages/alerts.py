@@ -16,7 +16,7 @@ import aiohttp
 import structlog
 
 from services.console.pages.documents import Alert, AlertList
-from services.console.pages.places import spokes
+from services.console.pages.locations import spokes
 from services.console.rows import admitted_at, cluster_queue_of
 from services.console.view import View
 from shared.bus.port import Bus, BusError, DeniedError

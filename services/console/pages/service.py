@@ -20,7 +20,7 @@ from services.console.pages.documents import (
     Use,
 )
 from services.console.pages.given import given
-from services.console.pages.places import flavor_detail, platforms, spokes
+from services.console.pages.locations import flavor_detail, platforms, spokes
 from services.console.pages.starts import Starts
 from services.console.pages.timeline import Links, timeline
 from services.console.pages.trends import SPANS, Trends

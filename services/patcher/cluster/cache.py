@@ -25,7 +25,7 @@ from shared.telemetry import probes
 _ObjectKey = tuple[str, str | None, str]
 """`<plural>_<group>`, namespace, name."""
 
-Place = tuple[int, int]
+LogPosition = tuple[int, int]
 """`Entry.place`."""
 
 NOWHERE: Final = (0, 0)
@@ -39,10 +39,10 @@ class ObjectCache:
         self._bus = bus
         self._cluster = cluster
         self._objects: dict[_ObjectKey, Body] = {}
-        self._workloads: dict[str, tuple[Place, WorkloadState]] = {}
+        self._workloads: dict[str, tuple[LogPosition, WorkloadState]] = {}
         """Subject to place in the log and state."""
 
-        self._admissions: dict[str, tuple[Place, Admission]] = {}
+        self._admissions: dict[str, tuple[LogPosition, Admission]] = {}
         """Subject to place in the log and admission."""
 
         self.integrations = Integrations()

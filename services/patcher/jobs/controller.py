@@ -287,7 +287,7 @@ class JobController:
             )
 
     async def is_over(self, admission: Admission) -> bool:
-        """Whether a decision about a workload that nobody knows is not to be carried out any more.
+        """Whether a decision about an unknown workload is obsolete.
 
         A killed server brings back decisions about work that has ended (ADR 139). The log has a later one,
         which comes by itself if the work goes on.

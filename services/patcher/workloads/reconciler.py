@@ -240,7 +240,7 @@ class WorkloadReconciler:
         """The Workload object of a job, created or updated; None if there can be none."""
         obj = self.cache.object(WORKLOAD, state.namespace, state.name)
         if obj is not None and not manifest.belongs_to(obj, state):
-            await self._remove_stranger(obj, state, admission)
+            await self._remove_foreign_workload(obj, state, admission)
         if obj is not None:
             obj = await self.creation.adopt(obj, state)
         is_deleted = obj is not None and "deletionTimestamp" in obj["metadata"]
@@ -300,7 +300,7 @@ class WorkloadReconciler:
             "resourceVersion"
         )
 
-    async def _remove_stranger(
+    async def _remove_foreign_workload(
         self, obj: Body, state: WorkloadState, admission: Admission | None
     ) -> NoReturn:
         """Make room for the job's own Workload. Raises `LaterError`.

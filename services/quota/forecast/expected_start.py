@@ -16,7 +16,7 @@ from services.quota.wire.inbound import nanoseconds
 from shared.contracts.messages.workloads import WorkloadState
 
 FUTURES: Final = 40
-VAIN_FUTURES_MAX: Final = 8
+FRUITLESS_FUTURES_MAX: Final = 8
 """After so many futures without a start, none with one, no more are played."""
 
 CONFIDENCE: Final = 0.8
@@ -167,7 +167,7 @@ def _expected_starts(
     while tallies and played < futures:
         if budget is not None and played and not budget.left:
             break
-        if not started_any and played >= VAIN_FUTURES_MAX:
+        if not started_any and played >= FRUITLESS_FUTURES_MAX:
             break
         simulation = present.future(random, later=submissions.again(random))
         playing = _Playing(idents, budget)

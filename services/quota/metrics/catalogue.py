@@ -135,7 +135,7 @@ kueue_local_queue_admission_fair_sharing_usage | name namespace cluster_queue | 
 NOT_OURS: Final[dict[str, str]] = {
     "kueue_admission_cycle_preemption_skips": "no cycle skips a preemption: a claim keeps its place",
     "kueue_preemption_target_recomputations_total": "targets are not searched anew within a round",
-    "kueue_pod_scheduling_gate_removal_seconds": "plain pods are no kind of ours",
+    "kueue_pod_scheduling_gate_removal_seconds": "the patcher opens gates, which quota does not see",
     "kueue_replaced_workload_slices_total": "no elastic slices: a changed job is requeued",
     "kueue_workload_creation_latency_seconds": "the patcher tells it, which creates them",
     "multikueue_workloads_admitted_total": "the dispatcher tells it",

@@ -35,7 +35,7 @@ from shared.settings.access import OPEN, Access
 SPOKE_LIMITS: Final = "limits { max_connections: 16, max_subscriptions: 1000, max_leafnodes: 4 }"
 """Of one spoke: its watcher and patcher, each twice while they are replaced, and somebody who looks."""
 
-DOOR: Final = f"{subjects.ROOT}.door"
+GATEWAY: Final = f"{subjects.ROOT}.door"
 """``sluice.door.<spoke>.<what is asked below $JS.API>``."""
 
 WRITE: Final = "write"
@@ -248,7 +248,7 @@ def hub_configuration(
             for subject in theirs.answers:
                 if _asks(rights, subject) and _home(name, rights) != other.upper():
                     found.serve(other.upper(), subject, _home(name, rights))
-    keeper = next(name for name, rights in users.items() if f"{DOOR}.*.>" in rights.answers)
+    keeper = next(name for name, rights in users.items() if f"{GATEWAY}.*.>" in rights.answers)
     _add_spokes(found, _spoke_accounts(spokes, keys, former), keeper.upper())
     head = "# Made by `sluice bus permissions`: change deploy/nats/permissions.yaml, and make it again."
     return f"{head}\n{found.text()}"
@@ -271,7 +271,7 @@ def _home(user: str, rights: Rights) -> str:
 def _asks(rights: Rights, subject: str) -> bool:
     """Whether this user sends requests to `subject`. Only spokes speak at the door."""
     if rights.everything:
-        return not subject.startswith(DOOR)
+        return not subject.startswith(GATEWAY)
     return any(covers(one, subject) for one in rights.asks)
 
 
@@ -310,9 +310,9 @@ def _add_spokes(found: _Accounts, spokes: Iterable[tuple[str, str, str]], keeper
         account.settings += (SPOKE_LIMITS,)
         for asked in _ASKED:
             local = f"{OWN_API}.{asked}"
-            found.serve(keeper, f"{DOOR}.{token}.{asked}", name, local=local)
+            found.serve(keeper, f"{GATEWAY}.{token}.{asked}", name, local=local)
         for subject in rights.writes:
-            found.serve(keeper, f"{DOOR}.{token}.{WRITE}.{subject}", name, local=subject)
+            found.serve(keeper, f"{GATEWAY}.{token}.{WRITE}.{subject}", name, local=subject)
         for subject, local in _given(spoke_access(token)):
             found.serve(HUB_ACCOUNT, subject, name, local=local)
 

@@ -165,7 +165,7 @@ async def load_stream(nc: Client, folder: Path, patience: Patience) -> Saved:
 async def _delivered(nc: Client, subject: str, chunk: bytes) -> bytes:
     """The answer to a chunk. Of three servers ours may learn late that another one listens.
 
-    What nobody listened to nobody has, so that it can be sent again.
+    A chunk that no server received can be sent again.
     """
     deadline = asyncio.get_running_loop().time() + SILENCE_SECONDS
     while True:

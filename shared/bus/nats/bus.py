@@ -20,7 +20,7 @@ from shared.bus.nats.answering.responders import ERROR_HEADER, Answer, Responder
 from shared.bus.nats.broker import GRACEFUL_SECONDS, Connection
 from shared.bus.nats.direct.reader import DirectReader
 from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, ApiError, ask, call
-from shared.bus.nats.large_bodies import Wholes, whole_for_reading, whole_for_work
+from shared.bus.nats.large_bodies import BodyReader, whole_for_reading, whole_for_work
 from shared.bus.nats.lease import NatsLease, acquire
 from shared.bus.nats.object_store import ObjectStore
 from shared.bus.nats.publisher import RETRY_SECONDS, Publisher
@@ -277,7 +277,7 @@ class NatsBus:
 
     async def _read(self, stream: str, reader: Reader) -> AsyncGenerator[Entry | CaughtUp]:
         self._readers.add(reader)
-        wholes = Wholes(self, stream, latest=reader.view, over=lambda: reader.closed)
+        wholes = BodyReader(self, stream, latest=reader.view, over=lambda: reader.closed)
         try:
             async with contextlib.aclosing(reader.read()) as items:
                 async for item in items:

@@ -54,7 +54,7 @@ def _load_of_machine() -> float:
     return os.getloadavg()[0] / (os.cpu_count() or 1)
 
 
-class _Gulps:
+class _ReadBatches:
     """When the next one may be. A silence pays for some at once, a gulp of too few for `BURST`."""
 
     def __init__(self, moment: float, brisk: float, steady: float) -> None:
@@ -111,7 +111,7 @@ class _Gulps:
 class _BatchedFlushes(asyncio.Queue["asyncio.Future[Any]"]):
     """The queue on which nats-py's flusher waits for something to be written."""
 
-    def __init__(self, nc: Client, maxsize: int, gulps: _Gulps) -> None:
+    def __init__(self, nc: Client, maxsize: int, gulps: _ReadBatches) -> None:
         super().__init__(maxsize)
         self._nc = nc
         self._gulps = gulps
@@ -153,7 +153,7 @@ def gather_writes(
     if queue is None or isinstance(queue, _BatchedFlushes):
         return
     nc._flush_queue = _BatchedFlushes(  # noqa: SLF001
-        nc, queue.maxsize, _Gulps(seconds, brisk, steady)
+        nc, queue.maxsize, _ReadBatches(seconds, brisk, steady)
     )
     # The flusher waits for the old queue: this wakes it, so that it uses the new one.
     queue.put_nowait(asyncio.get_running_loop().create_future())
@@ -162,7 +162,7 @@ def gather_writes(
 class _Reading:
     """What nats-py's reader calls for the next bytes."""
 
-    def __init__(self, nc: Client, transport: Any, gulps: _Gulps) -> None:
+    def __init__(self, nc: Client, transport: Any, gulps: _ReadBatches) -> None:
         self._nc = nc
         self._transport = transport
         self._read = transport.read
@@ -219,7 +219,7 @@ def gather_reads(
     """
     transport: Any = nc._transport  # noqa: SLF001  # there is no public way
     if not isinstance(transport.read, _Reading):
-        transport.read = _Reading(nc, transport, _Gulps(0.0, brisk, steady))
+        transport.read = _Reading(nc, transport, _ReadBatches(0.0, brisk, steady))
 
 
 async def round_trip(nc: Client) -> None:

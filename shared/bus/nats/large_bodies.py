@@ -56,11 +56,11 @@ async def whole_for_work(bus: Bus, entry: Entry) -> Entry:
         raise LaterError(f"its body cannot be read now: {error}") from error
 
 
-class Wholes:
+class BodyReader:
     """The whole bodies of the entries that one watch or replay reads.
 
     A body is deleted once its subject has something newer. A watch is then given that (`latest`): it
-    is on its way anyhow, and nobody should act on the short form of what is past.
+    is on its way anyhow, and the short form of an outdated body must not be acted on.
     """
 
     def __init__(self, bus: Bus, stream: str, *, latest: bool, over: Callable[[], bool]) -> None:

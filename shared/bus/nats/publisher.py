@@ -60,7 +60,7 @@ _TOO_LARGE: Final = frozenset({10054, 10097})
 OnStored = Callable[[str, int, Mapping[str, str], bool], None]
 """Called with log, sequence, headers, and whether it had been stored before."""
 
-LookBack = Callable[[str, int], Awaitable[str | None]]
+ReadLast = Callable[[str, int], Awaitable[str | None]]
 """Returns the `Nats-Msg-Id` of the message at a sequence of a stream; None without message or id.
 
 Raises a `BusError` where nobody answers.
@@ -106,7 +106,7 @@ class Publisher:
         self,
         connection: Connection,
         *,
-        look_back: LookBack,
+        look_back: ReadLast,
         before_sending: Callable[[], Awaitable[None]] | None = None,
         on_stored: OnStored | None = None,
         retry_seconds: float = RETRY_SECONDS,

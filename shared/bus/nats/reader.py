@@ -31,7 +31,7 @@ from shared.bus.nats.jetstream_api import (
     call,
 )
 from shared.bus.nats.tails.compare import still_has, view_end, whole_log
-from shared.bus.order.acknowledged import Witness
+from shared.bus.order.acknowledged import LastMessage
 from shared.bus.order.generations import Generations
 from shared.bus.order.terms import Terms
 from shared.bus.port import BusError, CaughtUp, Entry, LogChangedError, UnavailableError
@@ -66,7 +66,7 @@ put domain and account hash before the stream."""
 Json = dict[str, Any]
 
 
-class TroubleError(Exception):
+class ConsumerLostError(Exception):
     """The consumer must be created again."""
 
 
@@ -173,7 +173,7 @@ class Reader:
 
         self._caught_up = False
         self._latest: Entry | None = None
-        """The last entry that was delivered, as a witness of the log that was read."""
+        """The last entry that was delivered, as the log that was read has it."""
 
         self._view_born = ""
         """When the view was made."""
@@ -214,7 +214,7 @@ class Reader:
                 try:
                     async for item in self._read_once():
                         yield item
-                except (TroubleError, UnavailableError, NatsError) as trouble:
+                except (ConsumerLostError, UnavailableError, NatsError) as trouble:
                     log.info(
                         "reading of a stream starts again",
                         stream=self._stream,
@@ -254,7 +254,7 @@ class Reader:
             self._requested -= 1
             position = position_of(message.reply)
             if position.nth != expected:
-                raise TroubleError(f"entry {expected} of consumer was lost")
+                raise ConsumerLostError(f"entry {expected} of consumer was lost")
             expected += 1
             self._position = position.sequence
             entry = entry_of(message, position, self._generation)
@@ -281,7 +281,7 @@ class Reader:
         """
         nc = self._connection.nc
         info = await whole_log(nc, self._log)
-        same = await still_has(nc, self._log, info, Witness.of(self._latest))
+        same = await still_has(nc, self._log, info, LastMessage.of(self._latest))
         lost = None if same else self._generation
         generation = self._generations.observe(self._log, identity=info["created"], lost=lost)
         if self._surveyed and generation != self._generation:
@@ -316,7 +316,7 @@ class Reader:
         return 0
 
     async def _doubt_the_view(self, taken: int, target: int) -> int:
-        """Return the view's end if the view says that nothing is missing, else `TroubleError`.
+        """Return the view's end if the view says that nothing is missing, else `ConsumerLostError`.
 
         Somebody may have purged its last message by hand: then nothing tells how far it is.
         """
@@ -324,7 +324,7 @@ class Reader:
         source = info.get("sources", [{}])[0]
         active = 0 <= source.get("active", -1) < LAG_SECONDS * 1e9
         if not active or source.get("lag", 1) > 0:
-            raise TroubleError(f"the view has taken in {taken} of {target}: waiting")
+            raise ConsumerLostError(f"the view has taken in {taken} of {target}: waiting")
         log.warning("the end of the view was purged", stream=self._stream, sourced=taken)
         return int(info["state"]["last_seq"])
 
@@ -410,15 +410,15 @@ class Reader:
         self._wake.set()
 
     async def _wait(self) -> bool:
-        """Wait for entries; True if the server says that there are none. Raises `TroubleError`."""
+        """Wait for entries; True if the server says that there are none. Raises `ConsumerLostError`."""
         if self._broken is not None:
-            raise TroubleError(self._broken)
+            raise ConsumerLostError(self._broken)
         self._wake.clear()
         try:
             async with asyncio.timeout(SILENCE_SECONDS):
                 await self._wake.wait()
         except TimeoutError as error:
-            raise TroubleError(f"silence for {SILENCE_SECONDS:g} s") from error
+            raise ConsumerLostError(f"silence for {SILENCE_SECONDS:g} s") from error
         if self._requested <= BATCH // 2 and not self._buffer:
             await self._ask()
         idle, self._idle = self._idle, False

@@ -23,7 +23,7 @@ CHECK_SECONDS: Final = 15.0
 """How often to look although nothing happened: somebody may have made a stream anew meanwhile."""
 
 
-class Witness(NamedTuple):
+class LastMessage(NamedTuple):
     """A message that a log has, or had."""
 
     sequence: int
@@ -31,8 +31,8 @@ class Witness(NamedTuple):
     """`ce-id` of the message. A log that lost its tail gives its sequence to another one."""
 
     @classmethod
-    def of(cls, entry: Entry | None) -> "Witness | None":
-        """The witness that an entry is; None for None."""
+    def of(cls, entry: Entry | None) -> "LastMessage | None":
+        """What is remembered of an entry; None for None."""
         return None if entry is None else cls(entry.sequence, entry.headers.get(wire.EVENT_ID))
 
 
@@ -41,7 +41,7 @@ class Acknowledged:
 
     def __init__(self, generations: Generations) -> None:
         self._generations = generations
-        self._last: dict[str, tuple[Witness, int]] = {}
+        self._last: dict[str, tuple[LastMessage, int]] = {}
         """Log to its last message of ours, and the generation that the log had then."""
 
         self._waiting: list[asyncio.Future[str]] = []
@@ -55,25 +55,25 @@ class Acknowledged:
         known = self._last.get(log_name)
         if known is None or known[0].sequence < sequence:
             generation = self._generations.current(log_name)
-            self._last[log_name] = (Witness(sequence, headers.get(wire.EVENT_ID)), generation)
+            self._last[log_name] = (LastMessage(sequence, headers.get(wire.EVENT_ID)), generation)
         elif not duplicate and known[0].sequence > sequence:
             self.doubtful.set()
 
-    def witnesses(self) -> dict[str, Witness]:
+    def last_messages(self) -> dict[str, LastMessage]:
         """What each log must still have."""
-        return {log_name: witness for log_name, (witness, _) in self._last.items()}
+        return {log_name: last_message for log_name, (last_message, _) in self._last.items()}
 
-    def lost(self, log_name: str, witness: Witness, *, identity: str) -> None:
+    def lost(self, log_name: str, last_message: LastMessage, *, identity: str) -> None:
         """Tell everybody that a log lacks what it had acknowledged. `identity`: when the log was made."""
         known = self._last.get(log_name)
-        if known is None or known[0] != witness:
+        if known is None or known[0] != last_message:
             return  # Somebody else has told so meanwhile.
         del self._last[log_name]
         self._generations.observe(log_name, identity=identity, lost=known[1])
         LOST.labels(stream=log_name).inc()
         probes.ACKNOWLEDGED_LOST.fired += 1
         log.warning(
-            "the log lacks what it had acknowledged", log=log_name, sequence=witness.sequence
+            "the log lacks what it had acknowledged", log=log_name, sequence=last_message.sequence
         )
         waiting, self._waiting = self._waiting, []
         for future in waiting:

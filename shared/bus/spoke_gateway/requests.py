@@ -24,7 +24,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from shared.bus import headers as wire
-from shared.bus.admin.accounts import DOOR, SpokeAccess, spoke_access
+from shared.bus.admin.accounts import GATEWAY, SpokeAccess, spoke_access
 from shared.bus.direct_read import SOURCE
 from shared.bus.nats.bus import NatsBus
 from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, ApiError, call
@@ -103,7 +103,7 @@ class SpokeRequests:
                 if nc is not subscribed:
                     for asked in ("STREAM", "CONSUMER"):
                         await nc.subscribe(
-                            f"{DOOR}.*.{asked}.>", queue="doors", cb=self._on_request
+                            f"{GATEWAY}.*.{asked}.>", queue="doors", cb=self._on_request
                         )
                     subscribed = nc
                     log.info("the gateway answers spokes")

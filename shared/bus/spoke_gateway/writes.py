@@ -20,7 +20,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from shared.bus import headers as wire
-from shared.bus.admin.accounts import DOOR, WRITE
+from shared.bus.admin.accounts import GATEWAY, WRITE
 from shared.bus.admin.permissions import spoke_writes, spokes_among
 from shared.bus.filters import covers
 from shared.bus.nats.bus import NatsBus
@@ -212,7 +212,7 @@ class _Lane:
     async def listen(self) -> None:
         """Take in what the spoke writes; rest while the queue is full."""
         token = self._connection.token
-        subject = f"{DOOR}.{token}.{WRITE}.{_named(self._pattern, token)}"
+        subject = f"{GATEWAY}.{token}.{WRITE}.{_named(self._pattern, token)}"
         while True:
             try:
                 nc = await self._connection.client()

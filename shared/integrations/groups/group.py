@@ -96,7 +96,7 @@ class Group:
         """Take an object up as it is now. What was let go goes on saying of its group what it said then."""
         before = self.members.get(member.name)
         if before is not None:
-            member = member.as_let_go(before)
+            member = member.as_released(before)
             self._count(before, -1)
         self.members[member.name] = member
         self._count(member, 1)

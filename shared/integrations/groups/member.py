@@ -64,7 +64,7 @@ class Member:
         """True if it is to be let go with its group."""
         return self.counts and self.gated
 
-    def as_let_go(self, before: Self) -> Self:
+    def as_released(self, before: Self) -> Self:
         """Return the object as it counts in its group: as it was let go, whatever is written into it later.
 
         Only that it is not retriable may come: its user ends the group by that.

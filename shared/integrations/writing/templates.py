@@ -13,7 +13,7 @@ from shared.contracts.kube.names import CONTROLLER_UID, JOB_NAME
 from shared.integrations.errors import ObjectError
 from shared.integrations.expressions import Failure, value_of
 from shared.integrations.pointers import found, pointer, written
-from shared.integrations.views import Asked
+from shared.integrations.views import PodSetRequest
 
 _SET_BY_SERVER: Final = frozenset(
     {
@@ -48,7 +48,7 @@ class PodSetInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Places:
+class _Placement:
     """Where an object has what an admission changes."""
 
     labels: tuple[str, ...]
@@ -58,19 +58,19 @@ class _Places:
     """The map with `nodeSelector` and `tolerations`."""
 
 
-def _places(asked: Asked) -> _Places | None:
+def _places(asked: PodSetRequest) -> _Placement | None:
     """None for a kind without pods whose nodes could be chosen."""
     plan = asked.plan
     if plan.placement is not None:
         there = asked.path_of(plan.placement, in_item=plan.placement_in_item)
-        return _Places(labels=there, nodes=there)
+        return _Placement(labels=there, nodes=there)
     if plan.template is None:
         return None
     template = asked.path_of(plan.template, in_item=plan.in_item)
-    return _Places(labels=(*template, "metadata"), nodes=(*template, "spec"))
+    return _Placement(labels=(*template, "metadata"), nodes=(*template, "spec"))
 
 
-def pod_set_of(obj: Object, asked: Asked) -> Object:
+def pod_set_of(obj: Object, asked: PodSetRequest) -> Object:
     """The pod set in the form of `Workload.spec.podSets`. Raises `ObjectError`."""
     pod_set: Object = {
         "name": asked.name,
@@ -82,7 +82,7 @@ def pod_set_of(obj: Object, asked: Asked) -> Object:
     return pod_set
 
 
-def _template(obj: Object, asked: Asked) -> Object:
+def _template(obj: Object, asked: PodSetRequest) -> Object:
     plan = asked.plan
     if asked.inside is not None:
         return asked.inside.template
@@ -122,7 +122,7 @@ def _pod(obj: Object) -> Object:
     }
 
 
-def _made(obj: Object, asked: Asked) -> Object:
+def _made(obj: Object, asked: PodSetRequest) -> Object:
     """The template that an expression makes. Raises `ObjectError`."""
     slot = asked.plan.template_from
     assert slot is not None
@@ -145,7 +145,7 @@ def _with_added(template: Object, added: Mapping[str, str]) -> Object:
     return {**template, "spec": {**spec, "containers": [*containers, container]}}
 
 
-def given(obj: Object, asked: Asked, info: PodSetInfo) -> Iterator[Object]:
+def given(obj: Object, asked: PodSetRequest, info: PodSetInfo) -> Iterator[Object]:
     """What an admission adds goes to the pods' place, a smaller pod count into its field."""
     plan, places = asked.plan, _places(asked)
     adds = info.labels or info.annotations or info.node_selector or info.tolerations
@@ -173,7 +173,7 @@ def given(obj: Object, asked: Asked, info: PodSetInfo) -> Iterator[Object]:
 
 
 def placements(
-    obj: Object, pod_sets: Sequence[Asked], infos: Mapping[str, PodSetInfo]
+    obj: Object, pod_sets: Sequence[PodSetRequest], infos: Mapping[str, PodSetInfo]
 ) -> Iterator[Object]:
     """What an admission gives to pods of wrapped objects: a list for each, also if it chooses nothing."""
     for path, names in _lists(pod_sets).items():
@@ -182,14 +182,14 @@ def placements(
             yield {"op": "add", "path": pointer(path), "value": chosen}
 
 
-def placements_taken_back(obj: Object, pod_sets: Sequence[Asked]) -> Iterator[Object]:
+def placements_taken_back(obj: Object, pod_sets: Sequence[PodSetRequest]) -> Iterator[Object]:
     """Take such lists away."""
     for path in _lists(pod_sets):
         if found(obj, path) is not None:
             yield {"op": "remove", "path": pointer(path)}
 
 
-def _lists(pod_sets: Sequence[Asked]) -> dict[tuple[str, ...], list[str]]:
+def _lists(pod_sets: Sequence[PodSetRequest]) -> dict[tuple[str, ...], list[str]]:
     """Path of each list of placements to the names of the pod sets that it is about."""
     lists: dict[tuple[str, ...], list[str]] = {}
     for asked in pod_sets:
@@ -214,7 +214,7 @@ def _placement(info: PodSetInfo | None) -> Object:
     return {name: value for name, value in chosen.items() if value}
 
 
-def _counted(obj: Object, asked: Asked, count: int) -> Iterator[Object]:
+def _counted(obj: Object, asked: PodSetRequest, count: int) -> Iterator[Object]:
     """The number of pods, and what is to be equal to it."""
     plan = asked.plan
     if plan.count_field is None:
@@ -249,7 +249,7 @@ def _mapping(obj: Object, path: Sequence[str]) -> Object:
     return there if isinstance(there, dict) else {}
 
 
-def taken_back(obj: Object, asked: Asked, before: Object) -> Iterator[Object]:
+def taken_back(obj: Object, asked: PodSetRequest, before: Object) -> Iterator[Object]:
     """What makes the pods of an object again what the pod set `before` says."""
     places = _places(asked)
     if places is not None:

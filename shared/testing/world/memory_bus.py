@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from shared.bus import headers as wire_headers
-from shared.bus.nats.large_bodies import Wholes, whole_for_reading, whole_for_work
+from shared.bus.nats.large_bodies import BodyReader, whole_for_reading, whole_for_work
 from shared.bus.nats.publisher import Publisher
 from shared.bus.nats.work.worker import IN_FLIGHT_MAX, Registration, Worker
 from shared.bus.order.acknowledged import Acknowledged
@@ -450,7 +450,7 @@ class MemoryBus(Requests):
         self.connection.down.append(feed.on_down)
         stopped = asyncio.create_task(self._stopped.wait())
         stopped.add_done_callback(lambda _: feed.wake.set())
-        wholes = Wholes(self, log_name, latest=view, over=self._stopped.is_set)
+        wholes = BodyReader(self, log_name, latest=view, over=self._stopped.is_set)
         delivered = 0
         try:
             while not self._stopped.is_set():

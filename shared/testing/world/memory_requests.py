@@ -110,15 +110,15 @@ class MemoryLease:
 def look_for_lost(server: MemoryServer, acknowledged: Acknowledged) -> None:
     """Tell which logs lack what they had acknowledged; without a round trip, once for each connection."""
     acknowledged.doubtful.clear()
-    for name, witness in acknowledged.witnesses().items():
+    for name, last_message in acknowledged.last_messages().items():
         try:
             stream = server.known(name)
         except UnavailableError:
             continue
-        stored = stream.messages.get(witness.sequence)
-        other = stored is not None and stored.headers.get(EVENT_ID) != witness.event_id
-        if witness.sequence > stream.last or other:
-            acknowledged.lost(name, witness, identity=str(server.generation))
+        stored = stream.messages.get(last_message.sequence)
+        other = stored is not None and stored.headers.get(EVENT_ID) != last_message.event_id
+        if last_message.sequence > stream.last or other:
+            acknowledged.lost(name, last_message, identity=str(server.generation))
 
 
 async def _soon(judging: Awaitable[T]) -> T:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.integration.browser import Page
 from tests.integration.console_stage import Place, answer_check, evicted, lose_spoke, reserved
-from tests.integration.page.looks import (
+from tests.integration.page.reading import (
     AXE,
     LIVE,
     NAMES,

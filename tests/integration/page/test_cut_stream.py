@@ -11,7 +11,7 @@ import pytest_asyncio
 from tests.faults.proxy import Proxy
 from tests.integration.browser import Page
 from tests.integration.console_stage import Place
-from tests.integration.page.looks import NAMES, go, says, sign_in
+from tests.integration.page.reading import NAMES, go, says, sign_in
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

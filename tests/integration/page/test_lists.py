@@ -6,7 +6,7 @@ import pytest
 
 from tests.integration.browser import Page
 from tests.integration.console_stage import Json, Place, answer_check, evicted, reserved
-from tests.integration.page.looks import NAMES, go, says, sign_in
+from tests.integration.page.reading import NAMES, go, says, sign_in
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

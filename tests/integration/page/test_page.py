@@ -10,7 +10,7 @@ import pytest
 from shared.contracts.kube.names import ORIGIN
 from tests.integration.browser import Page
 from tests.integration.console_stage import Json, Place, answer_check, evicted, reserved
-from tests.integration.page.looks import ENTER, FOCUS, NAMES, TAB, go, says, sign_in
+from tests.integration.page.reading import ENTER, FOCUS, NAMES, TAB, go, says, sign_in
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

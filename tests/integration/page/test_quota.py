@@ -9,7 +9,7 @@ from shared.contracts.kube import kinds
 from shared.contracts.messages.workloads import PodSet
 from tests.integration.browser import Page
 from tests.integration.console_stage import Place, evicted
-from tests.integration.page.looks import NAMES, go, says, sign_in
+from tests.integration.page.reading import NAMES, go, says, sign_in
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

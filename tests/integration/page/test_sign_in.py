@@ -27,7 +27,7 @@ from services.console.status_error import ConsoleRule, StatusError
 from shared.testing.waiting import PATIENCE_SECONDS
 from tests.integration.browser import Page
 from tests.integration.console_stage import Place, console
-from tests.integration.page.looks import NAMES, says
+from tests.integration.page.reading import NAMES, says
 from tests.unit.console.people import People
 
 FOLDER = Path(__file__).parent

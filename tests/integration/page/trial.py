@@ -18,7 +18,7 @@ from typing import Final
 
 from tests.integration.browser import CHROMIUM, Page, browser
 from tests.integration.console_stage import Place, console, furnish_places
-from tests.integration.page.looks import AXE, LIVE, SHIFTS, SHOWN, VIOLATIONS, WHOLE
+from tests.integration.page.reading import AXE, LIVE, SHIFTS, SHOWN, VIOLATIONS, WHOLE
 from tests.integration.page.screenshots import TENANTS, furnish, submit
 
 WORKLOADS: Final = 600

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from prometheus_client import REGISTRY
 
-from shared.bus.nats.large_bodies import Wholes, reference, whole_for_work
+from shared.bus.nats.large_bodies import BodyReader, reference, whole_for_work
 from shared.bus.nats.object_store import ObjectStore
 from shared.bus.port import Bus, Entry, LaterError, UnavailableError
 from shared.contracts.messages.base import BODY_REF
@@ -40,8 +40,8 @@ class Store:
         return self.newest
 
 
-def wholes(store: Store, *, latest: bool = True, over: bool = False) -> Wholes:
-    return Wholes(cast("Bus", store), "OBSERVED", latest=latest, over=lambda: over)
+def wholes(store: Store, *, latest: bool = True, over: bool = False) -> BodyReader:
+    return BodyReader(cast("Bus", store), "OBSERVED", latest=latest, over=lambda: over)
 
 
 @pytest.fixture(autouse=True)

@@ -75,12 +75,12 @@ def led_by(leader: str, seconds: float) -> dict[str, Any]:
     return {**info(seconds), "cluster": {"leader": leader}}
 
 
-Look = Callable[[Callable[[], dict[str, Any]]], Answering]
+Reading = Callable[[Callable[[], dict[str, Any]]], Answering]
 STEPDOWN = "STREAM.LEADER.STEPDOWN.WORKLOADS_NOW"
 
 
 @pytest.fixture
-async def look(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Look]:
+async def look(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Reading]:
     """Looks at a view of which the servers say what is given."""
     monkeypatch.setattr("shared.bus.nats.tails.sources.LOOK_SECONDS", 0.001)
     started: list[ViewSources] = []
@@ -97,13 +97,15 @@ async def look(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Look]:
         one.stop()
 
 
-async def test_leader_that_heard_nothing_twice_steps_down(look: Look) -> None:
+async def test_leader_that_heard_nothing_twice_steps_down(look: Reading) -> None:
     nc = look(lambda: led_by("s0", -1e-9))
     await eventually(lambda: nc.asked)
     assert nc.asked[0] == (STEPDOWN, 2)
 
 
-async def test_leader_that_another_replica_has_put_in_place_gets_its_own_looks(look: Look) -> None:
+async def test_leader_that_another_replica_has_put_in_place_gets_its_own_looks(
+    look: Reading,
+) -> None:
     leaders = iter(["s0", *(f"s{number}" for number in range(1, 8))])
     hears = led_by("s9", 0)
     nc = look(lambda: led_by(one, -1e-9) if (one := next(leaders, None)) else hears)
@@ -111,20 +113,20 @@ async def test_leader_that_another_replica_has_put_in_place_gets_its_own_looks(l
     assert nc.asked == [], "none of them was silent twice"
 
 
-async def test_leaders_are_asked_more_seldom_where_it_does_not_help(look: Look) -> None:
+async def test_leaders_are_asked_more_seldom_where_it_does_not_help(look: Reading) -> None:
     nc = look(lambda: led_by("s0", -1e-9))
     await eventually(lambda: len(nc.asked) >= 4)
     assert [looks for _, looks in nc.asked[:4]] == [2, 2 + 4, 6 + 8, 14 + 16]
 
 
-async def test_view_whose_leader_is_not_known_does_not_end_the_looks(look: Look) -> None:
+async def test_view_whose_leader_is_not_known_does_not_end_the_looks(look: Reading) -> None:
     leaders = iter([{}, {"leader": ""}])
     nc = look(lambda: {**info(-1e-9), "cluster": next(leaders, {"leader": "s0"})})
     await eventually(lambda: nc.asked)
     assert nc.asked[0][0] == STEPDOWN
 
 
-async def test_view_that_hears_is_looked_at_no_more(look: Look) -> None:
+async def test_view_that_hears_is_looked_at_no_more(look: Reading) -> None:
     nc = look(lambda: led_by("s0", 0))
     await eventually(lambda: nc.looks >= 5)
     await asyncio.sleep(0.05)

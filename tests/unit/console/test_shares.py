@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from services.console.access.reviews import User
-from services.console.access.shares import FairPlaces, FairTurns, ShareLimits, share
+from services.console.access.shares import FairSlots, FairTurns, ShareLimits, share
 from services.console.http.handlers import console_app
 from services.console.pages.service import PageService
 from services.console.query_service import SIMULATION_LIMITS, SIMULATIONS_MAX, QueryService
@@ -42,7 +42,7 @@ def test_share_is_a_tenth_and_at_least_a_few(most: int, of_user: int) -> None:
 def test_places_are_limited_for_each_user_and_for_all(
     taken: tuple[str, ...], user: str, refusal: str | None
 ) -> None:
-    places = FairPlaces(LIMITS)
+    places = FairSlots(LIMITS)
     held = [places.place(each) for each in taken]
     for each in held:
         each.__enter__()

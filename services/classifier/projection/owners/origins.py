@@ -113,7 +113,7 @@ class Origins:
         return self._queues.get(self.left(job), "")
 
     def uses_what_it_left(self, uid: str, *, runs: bool) -> bool:
-        """Whether a job that was let out still runs since then, on the quota of whom it left."""
+        """Whether a job that left its owner still runs since then, on the quota of that owner."""
         if not runs:
             self._came_to_rest.add(uid)
         return uid not in self._came_to_rest

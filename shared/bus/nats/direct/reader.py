@@ -19,7 +19,7 @@ from shared.bus.direct_read import (
 from shared.bus.filters import covers, overlap, prune
 from shared.bus.nats.direct.hints import Hints
 from shared.bus.nats.jetstream_api import ask, call
-from shared.bus.nats.reader import Reader, TroubleError
+from shared.bus.nats.reader import ConsumerLostError, Reader
 from shared.bus.port import CaughtUp, DeniedError, Entry, UnavailableError
 
 
@@ -61,7 +61,7 @@ class DirectReader(Reader):
         hinted = False
         while not self._closed:
             if self._broken is not None:
-                raise TroubleError(self._broken)
+                raise ConsumerLostError(self._broken)
             await hints.listen()
             messages = await self._next(direct, hinted=hinted)
             for message in messages:
@@ -89,7 +89,7 @@ class DirectReader(Reader):
         try:
             messages = await direct.more(hinted=hinted)
         except SilentError as error:
-            raise TroubleError(str(error)) from error
+            raise ConsumerLostError(str(error)) from error
         if self._terms is not None and messages:
             await self._terms.refresh(self._generation)
         return messages

@@ -5,5 +5,5 @@ its own source. `compare` finds that out and tells whether a log is still the on
 publishes the lost messages again, at the same sequences. `lost` finds logs that lack what they had
 acknowledged, although their view is no further. `sources` mends what an election leaves behind: a view that
 hears nothing of its log any more. What enters is what the server says of streams; what leaves
-is a log that is as far as its view, and a word to whoever has to publish anew.
+is a log that is as far as its view, and a notice to the writer that has to publish again.
 """

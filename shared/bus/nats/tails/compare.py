@@ -10,7 +10,7 @@ from shared.bus.port import UnavailableError
 from shared.bus.streams import view_of
 
 if TYPE_CHECKING:
-    from shared.bus.order.acknowledged import Witness
+    from shared.bus.order.acknowledged import LastMessage
 
 Json = dict[str, Any]
 
@@ -70,7 +70,7 @@ async def whole_log(nc: Client, log_name: str) -> Json:
     return info
 
 
-async def still_has(nc: Client, log_name: str, info: Json, seen: "Witness | None") -> bool:
+async def still_has(nc: Client, log_name: str, info: Json, seen: "LastMessage | None") -> bool:
     """Whether the log still has a message that it had. True also if that is too old to be there.
 
     A log that lost its tail gives the same sequences to other messages.

@@ -20,11 +20,11 @@ log = structlog.get_logger(__name__)
 async def look_for_lost(nc: Client, acknowledged: Acknowledged) -> None:
     """Compare each log with the last message that it had acknowledged, and tell if it is not there."""
     acknowledged.doubtful.clear()
-    for log_name, witness in acknowledged.witnesses().items():
+    for log_name, last_message in acknowledged.last_messages().items():
         try:
             info = await led_info(nc, log_name)
-            if not await still_has(nc, log_name, info, witness):
-                acknowledged.lost(log_name, witness, identity=info["created"])
+            if not await still_has(nc, log_name, info, last_message):
+                acknowledged.lost(log_name, last_message, identity=info["created"])
         except ApiError as error:
             if error.code == STREAM_NOT_FOUND:  # Looked at again, until somebody has made it anew.
                 acknowledged.doubtful.set()

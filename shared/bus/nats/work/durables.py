@@ -22,7 +22,7 @@ from shared.bus.nats.work.backlog import follow_backlog
 from shared.bus.nats.work.declared import durable_config, until_declared
 from shared.bus.nats.work.pull import Pull
 from shared.bus.nats.work.worker import Registration, Worker
-from shared.bus.order.acknowledged import Witness
+from shared.bus.order.acknowledged import LastMessage
 from shared.bus.order.generations import Generations
 from shared.bus.order.terms import Terms, rules
 from shared.bus.port import BusError
@@ -218,7 +218,7 @@ class Durables:
             self._worker.latest(registration.durable),
         )
         info = await whole_log(nc, stream)
-        same = await still_has(nc, stream, info, Witness.of(latest))
+        same = await still_has(nc, stream, info, LastMessage.of(latest))
         lost = None if same or latest is None else latest.generation
         return self._generations.observe(stream, identity=info["created"], lost=lost) != before
 
