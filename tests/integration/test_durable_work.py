@@ -9,7 +9,7 @@ from nats.js.client import JetStreamContext
 
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.port import Entry
-from shared.testing.waiting import eventually
+from shared.testing.waiting import PATIENCE_SECONDS, eventually
 from tests.contract.bus.stage import step_of, workload
 from tests.integration.buses import make
 
@@ -69,7 +69,9 @@ async def test_header_called_status_of_a_stored_message_says_nothing_about_the_p
             "Description": "Consumer Deleted",
             "Nats-Pending-Messages": "x",
         }
-        await forger.jetstream().publish(first.subject, b"{}", headers=headers)
+        await forger.jetstream(timeout=PATIENCE_SECONDS).publish(
+            first.subject, b"{}", headers=headers
+        )
         await bus.publish(second)
         await eventually(lambda: {first.subject, second.subject} <= set(handled))
     finally:

@@ -59,7 +59,7 @@ async def test_a_command_does_not_go_on_in_plain_text(
 ENTRIES = {
     "a service": """
 from shared.bus.nats.broker import Connection
-await asyncio.wait_for(Connection(url=url, name="quota-1", access=access).open(), 3)
+await asyncio.wait_for(Connection(url=url, name="quota-1", access=access).open(), 60)
 """,
     "a command that looks": """
 from shared.bus.stream_reader import open_stream_reader

@@ -9,6 +9,7 @@ from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats.lease import _look
 from shared.bus.nats.tails.compare import still_has, view_end
 from shared.bus.order.acknowledged import LastMessage
+from shared.testing.waiting import PATIENCE_SECONDS
 from tests.integration.buses import make
 
 BLOCK = b"NATS/1.0\r\nx: \xff\xfe\r\nNats-Msg-Id: known\r\nce-id: event\r\n\r\n"
@@ -43,7 +44,7 @@ async def test_message_with_headers_of_any_bytes_is_looked_at(
             return
         assert await bus._message_id_at("WORKLOADS", sequence) == "known"
         nc = bus._connection.nc
-        info = await nc.jetstream().stream_info("WORKLOADS")
+        info = await nc.jetstream(timeout=PATIENCE_SECONDS).stream_info("WORKLOADS")
         state = {"first_seq": info.state.first_seq, "last_seq": info.state.last_seq}
         seen_before = LastMessage(sequence=sequence, event_id="event")
         assert await still_has(nc, "WORKLOADS", {"state": state}, seen_before)
