@@ -1,13 +1,15 @@
 """How many bytes the objects of a simulated process take: all that can be reached from its tasks."""
 
 import gc
+import logging
 import sys
 from collections.abc import Iterable, Iterator
+from io import IOBase
 from types import CodeType, ModuleType
 from typing import Any, Final
 
-_SHARED: Final = (ModuleType, CodeType, type)
-"""Code, which every process of a world has in common."""
+_SHARED: Final = (ModuleType, CodeType, type, logging.Logger, IOBase)
+"""Code, loggers and files, which every process of a world has in common."""
 
 _OURS: Final = ("services.", "shared.")
 _WORLDS: Final = ("services.simulator", "shared.testing")
@@ -18,8 +20,9 @@ _SERVERS: Final = (
     "shared.testing.world.memory_server",
     "shared.testing.world.memory_streams",
     "shared.testing.world.world",
+    "structlog",  # A logger knows where it prints, and so what else runs in this process.
 )
-"""Modules of what is outside of a process: the cluster, the bus server, and the world itself."""
+"""Modules of what is outside of a process: the cluster, the bus server, the world itself, and loggers."""
 
 
 def kept_bytes(roots: Iterable[object]) -> int:
@@ -34,7 +37,7 @@ def kept_bytes(roots: Iterable[object]) -> int:
             continue
         seen.add(id(thing))
         total += sys.getsizeof(thing)
-        waiting += gc.get_referents(thing)
+        waiting += (each for each in gc.get_referents(thing) if id(each) not in seen)
     return total
 
 

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+import structlog
 
 from services.simulator.scenarios.port import Verdict
 from services.simulator.scenarios.system import System
@@ -41,6 +42,7 @@ KEPT: dict[str, tuple[object, bool]] = {
     "a module and what it holds": (subjects, False),
     "code": (_closure.__code__, False),
     "a class": (Holder, False),
+    "what a logger knows": (structlog.get_logger("x").bind(thing=bytes(MANY)), False),
     "what belongs to the world": (Verdict(seed=1, log=["." * MANY]), False),
 }
 

@@ -27,6 +27,9 @@ PROGRAMS: Final = re.compile(
 WATCH_ENDED: Final = re.compile(r"[IW]\d{4} .* reflector\.go:\d+\] ")
 """What kubectl logs when a watch ends and it starts another, as it does beside a busy API server."""
 
+PROGRESS: Final = re.compile(r"sluice: .+ \(\d+ s\)$")
+"""What a command says on a terminal when it takes longer than a second, as on a slow machine."""
+
 INDENTED: Final = re.compile(rf"    ({PROGRAMS.pattern})")
 
 
@@ -178,7 +181,9 @@ class Session:
             check=False,
         )
         shown = done.stdout.decode().splitlines()
-        return done.returncode, [line for line in shown if not WATCH_ENDED.match(line)]
+        return done.returncode, [
+            line for line in shown if not (WATCH_ENDED.match(line) or PROGRESS.match(line))
+        ]
 
     def errors(self) -> list[str]:
         """What the services logged as errors, with the exceptions."""

@@ -125,7 +125,7 @@ MUTANTS: Final = (
         name="a writer does not look for what was acknowledged",
         adr=101,
         is_rare=True,
-        where="shared.bus.order.acknowledged:Acknowledged.witnesses",
+        where="shared.bus.order.acknowledged:Acknowledged.last_messages",
         make=constant({}),
         scenarios=("set-back",),
     ),

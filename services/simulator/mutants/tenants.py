@@ -21,13 +21,13 @@ def _no_most(_resource: str) -> int:
 
 UNBOUNDED_WRITING: Final = Mutant(
     name="a decision has amounts that nobody can read back",
-    adr=92,
+    adr=35,
     where="services.quota.wire.outbound:format_amount",
     make=lambda _original: _unbounded,
     scenarios=TENANTS,
     besides=Mutant(
         name="a decision has amounts without bounds",
-        adr=92,
+        adr=35,
         where="services.quota.wire.outbound:amount_max",
         make=lambda _original: _no_most,
         scenarios=TENANTS,
@@ -37,7 +37,7 @@ UNBOUNDED_WRITING: Final = Mutant(
 MUTANTS: Final = (
     Mutant(
         name="what a workload asks has no bounds",
-        adr=92,
+        adr=35,
         where="services.quota.wire.workloads:amount_max",
         make=lambda _original: _no_most,
         often=run_beyond_counting,
