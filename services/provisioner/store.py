@@ -158,10 +158,10 @@ class Store:
             self.store_record(wire.to_ledger(state), sequence)
             self.mark_dirty(state.platform)
 
-    def fence_record(self, state: PlatformState, sequence: int) -> None:
-        """Apply the log's last record, the next one's fence. The view may have a newer one (ADR 85)."""
+    def fence_record(self, known: StoredRecord, state: PlatformState, sequence: int) -> None:
+        """Fence `known`, unless it was replaced meanwhile, by the log's last record (ADR 85)."""
         self.apply_platform_state(state, sequence)
-        self.records[state.platform].sequence = sequence
+        known.sequence = sequence
 
     def apply_host_state(self, state: HostState, sequence: int) -> None:
         """Apply the published state of a TaskRun, unless a newer one is known."""

@@ -199,7 +199,7 @@ class Term:
                 if latest is None:
                     record.sequence = 0
                 elif recorded is not None:
-                    self._store.fence_record(recorded, latest.sequence)
+                    self._store.fence_record(record, recorded, latest.sequence)
             self._hosts_read.set()
             self._caught_up("HOSTS")
 

@@ -15,6 +15,10 @@ async def _nothing(*_args: Any, **_options: Any) -> None:
     return None
 
 
+def _by_the_view(self: Store, _known: Any, state: Any, sequence: int) -> None:
+    self.apply_platform_state(state, sequence)
+
+
 def _sociable(original: Any) -> Any:
     def affinity(run: Any, resource: str, given: Any) -> Any:
         made = original(run, "pipelineruns", given)
@@ -73,7 +77,7 @@ MUTANTS: Final = (
         name="a record that a log has lost is fenced by its view",
         adr=85,
         where="services.provisioner.store:Store.fence_record",
-        make=lambda _original: Store.apply_platform_state,
+        make=lambda _original: _by_the_view,
         scenarios=("machines",),
     ),
     Mutant(
