@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from services.patcher.jobs.controller import JobController
-from services.patcher.jobs.stop_marks import order_in
+from services.patcher.jobs.stop_marks import order_in, order_of
 from shared.bus.port import Entry, LaterError
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
@@ -21,7 +21,7 @@ DELIVERIES_MAX: Final = 5
 
 
 async def answer_unreadable(jobs: JobController, entry: Entry, why: str) -> None:
-    """Publish that a decision cannot be read.
+    """Publish that a decision cannot be read, unless a later one has come: that one says what holds.
 
     Raises `LaterError` while the workload is not known yet, or if its job was released meanwhile.
     """
@@ -32,6 +32,9 @@ async def answer_unreadable(jobs: JobController, entry: Entry, why: str) -> None
             raise LaterError(f"the workload of an unreadable decision is unknown: {why}")
         return
     decision = _known_of(entry, state, jobs.now())
+    last = await jobs.last_order(decision)
+    if decision.term and last is not None and last > order_of(decision):
+        return
     waits = await _is_kept_waiting(jobs, state, decision)
     text = f"its decision (ADMISSIONS {entry.sequence}) cannot be read: {why}"
     action = "release" if waits else "hold"

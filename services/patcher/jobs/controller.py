@@ -257,7 +257,7 @@ class JobController:
         who is about to take back what an object says: another replica may have carried out an admission that
         this one has not read yet.
         """
-        last = await self._last_order(admission)
+        last = await self.last_order(admission)
         if last is not None and last > order_of(admission):
             probes.DECISION_OUTDATED.fired += 1
             raise LaterError(
@@ -294,10 +294,10 @@ class JobController:
         """
         if admission.state == "released" or not self._is_late(admission):
             return admission.state == "released"
-        last = await self._last_order(admission)
+        last = await self.last_order(admission)
         return last is not None and last > order_of(admission)
 
-    async def _last_order(self, admission: Admission) -> Order | None:
+    async def last_order(self, admission: Admission) -> Order | None:
         """Which decision about the same workload is the last. Raises `LaterError` while no server knows it.
 
         Also where a newer release has decided last: whatever it says, it is not the decision that we have.

@@ -86,3 +86,16 @@ async def test_quota_is_held_of_a_decision_of_which_nothing_is_known() -> None:
     )
     stage.number = 0
     assert await answer(stage, stage.first, nameless) == ("hold", "refused")
+
+
+async def test_decision_behind_which_a_later_one_has_come_is_not_answered() -> None:
+    stage = await staged("a Job")
+    entry = await unreadable(stage)
+    await stage.decide("admitted")
+    await stage.bus.publish(stage.state)
+    state = await stage.bus.latest(WorkloadState.stream, stage.state.subject)
+    assert state is not None
+    stage.first.cache.apply_workload(state)
+    await answer_unreadable(stage.first.jobs, entry, "a word of another release")
+    subject = f"sluice.outcome.hub.{'.'.join(stage.state.ref[1:])}"
+    assert await stage.bus.latest(Outcome.stream, subject) is None
