@@ -146,8 +146,8 @@ contracts: setup ## Regenerate docs/reference, dashboards and deploy/nats/{strea
 	$(RUN)/python -m tests.kueue.record
 	git diff --exit-code -- docs/reference services/console/http/static/reasons.js docs/explanation/faults.md deploy/nats/streams deploy/nats/contexts deploy/grafana/dashboards
 
-trial: setup ## Open every page of the console with 600 workloads in a real browser: seconds, shifts, errors, axe (SECONDS=1, the goal)
-	SECONDS=$(SECONDS) $(RUN)/python -m tests.integration.page.trial
+trial: setup ## Open every page of the console with 600 workloads in a real browser: seconds, shifts, errors, axe (PAGE_SECONDS=1, the goal)
+	PAGE_SECONDS=$(PAGE_SECONDS) $(RUN)/python -m tests.integration.page.trial
 
 record-metrics: setup ## Record the metrics of the services again, for the tests of dashboards and rules
 	$(RUN)/python -m tests.monitoring.record

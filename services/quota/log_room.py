@@ -1,7 +1,7 @@
 """Watches how full the logs are that take a message before a workload's quota is free.
 
 A full log would refuse what gives quota back, which holds up every workload. So nothing is admitted while a
-log is fuller than `FULL`, nor while its level is unknown: what was read too long ago may be wrong. What
+log is as full as `FULL`, nor while its level is unknown: what was read too long ago may be wrong. What
 enters is the end of each log, as the server tells it; what leaves is why there is no room for more work.
 """
 

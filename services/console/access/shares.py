@@ -32,7 +32,7 @@ class ShareLimits:
 
 
 class FairSlots:
-    """Counts who has places."""
+    """Counts who has slots."""
 
     def __init__(self, limits: ShareLimits) -> None:
         self._limits = limits

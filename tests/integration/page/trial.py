@@ -3,7 +3,7 @@
 The console and quota are real; only the messages about the cluster are made up. It prints how much of each
 page moved, what the browser complained about, what axe-core found, and how long the page took until it
 showed what it is for; it ends with status 1 if one of that is more than a goal of the project allows. The
-seconds are those of an idle machine with two cores: where it is busy, `SECONDS=5` allows more.
+seconds are those of an idle machine with two cores: where it is busy, `PAGE_SECONDS=5` allows more.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from tests.integration.page.screenshots import TENANTS, furnish, submit
 
 WORKLOADS: Final = 600
 SHIFT_MAX: Final = 0.1
-SECONDS_MAX: Final = float(os.environ.get("SECONDS") or 1)
+SECONDS_MAX: Final = float(os.environ.get("PAGE_SECONDS") or 1)
 PAGES: Final = (
     "/",
     "/workloads",

@@ -175,7 +175,11 @@ def fill_up(
     `writes`: what those may write who are there in time.
     """
     known = {one.origin: one for one in view.messages.values()}
-    ours = {at: one for at, one in known.items() if any(covers(w, one.subject) for w in writes)}
+    ours = {
+        origin: one
+        for origin, one in known.items()
+        if any(covers(mine, one.subject) for mine in writes)
+    }
     lost = {origin: one for origin, one in ours.items() if origin > log.last}
     # Who has lost nothing repeats an earlier message; if nobody can, the log waits for the one that is late.
     filling = lost or ours or known
