@@ -18,6 +18,7 @@ from services.classifier.webhook.draft import MutationResult
 from services.patcher.jobs.controller import JobController
 from services.quota.wire import outbound
 from services.simulator.scenarios import system
+from services.simulator.scenarios.tenants.jobs import scale
 from services.simulator.scenarios.tenants.load import ADVERSARY
 from services.simulator.scenarios.tenants.workloads import activate, outlive
 from shared.contracts.kube.names import ORIGIN, PREBUILT_WORKLOAD
@@ -119,37 +120,37 @@ def ends_of_a_large_object(self: Any, observed: Any) -> None:
 
 MISTAKES: dict[str, Mistake] = {
     "an owner that nobody looks for": Mistake(
-        Membership, "is_ours", believes_any_owner, 1, "runs and holds no quota"
+        Membership, "is_ours", believes_any_owner, 6, "runs and holds no quota"
     ),
     "an owner without admission": Mistake(
-        Membership, "is_ours", believes_an_owner_that_waits, 1, "runs and holds no quota"
+        Membership, "is_ours", believes_an_owner_that_waits, 28, "runs and holds no quota"
     ),
     "an owner that makes no jobs": Mistake(
-        Integration, "makes", believes_that_all_controllers_make_jobs, 39, "has priority"
+        Integration, "makes", believes_that_all_controllers_make_jobs, 6, "has priority"
     ),
     "a removed or empty queue label": Mistake(
-        Membership, "is_ours", believes_the_label, 1, "runs and holds no quota"
+        Membership, "is_ours", believes_the_label, 4, "runs and holds no quota"
     ),
     "running without admission": Mistake(
-        outbound, "bypass_cause", is_content_with_counting, 1, "runs on though it is evicted"
+        outbound, "bypass_cause", is_content_with_counting, 6, "runs on though it is evicted"
     ),
     "the end of an own pause": Mistake(
-        updates, "_held", takes_the_end_of_a_pause_for_a_start, 25, "nobody admitted it"
+        updates, "_held", takes_the_end_of_a_pause_for_a_start, 2, "nobody admitted it"
     ),
-    "another priority": Mistake(system, "check_fixed", fixes_nothing, 26, "has priority"),
+    "another priority": Mistake(system, "check_fixed", fixes_nothing, 5, "has priority"),
     "a Workload that its user changed": Mistake(
         JobController,
         "stop",
         stops_only_with_a_workload,
-        19,
+        5,
         "runs on though it is evicted",
         often=activate,
     ),
     "more pods than were admitted": Mistake(
-        outbound, "_excess", sees_no_growth, 42, "runs more than it was given"
+        outbound, "_excess", sees_no_growth, 1, "runs more than it was given", often=scale
     ),
     "a Workload that outlives its job": Mistake(
-        projector, "was_of_a_job", forgets_whose_it_was, 4, "any is free", often=outlive
+        projector, "was_of_a_job", forgets_whose_it_was, 10, "any is free", often=outlive
     ),
     "a copy's labels": Mistake(
         Naming, "ref_of", takes_over_any_workload, 7, "runs and holds no quota"

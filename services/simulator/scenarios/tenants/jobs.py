@@ -83,7 +83,8 @@ async def _suspend(tenant: Tenant) -> None:
     await _change(tenant, {"spec": {"suspend": True}})
 
 
-async def _scale(tenant: Tenant) -> None:
+async def scale(tenant: Tenant) -> None:
+    """Change how many pods of a Job may run at a time, also while it runs."""
     pods = tenant.random.choice((0, 1, 2, _PARALLELISM_MAX))
     await _change(tenant, {"spec": {"parallelism": pods}})
 
@@ -140,7 +141,7 @@ JOB_WRITES: Final[dict[Write, int]] = {
     run_beyond_counting: 1,
     _unsuspend: 5,
     _suspend: 1,
-    _scale: 2,
+    scale: 2,
     _leave_and_unsuspend: 2,
     _delete: 3,
     _create_again: 2,
