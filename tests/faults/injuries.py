@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from tests.faults.clocks import NO_LIBRARY, NOT_REACHED, RIGHT, Clock
-from tests.faults.proxy import Cut
+from tests.faults.proxy import Cut, Proxy
 from tests.faults.site import Site
 
 Make = Callable[[Site, Random], Awaitable[None]]
@@ -173,14 +173,30 @@ def log_filled(stream: str) -> Make:
 
 
 def cut(what: Cut, least: float, most: float) -> Make:
-    """The network between the services and the server swallows everything, or only the answers."""
+    """The network between the services and all servers swallows everything, or only the answers."""
 
     async def make(site: Site, random: Random) -> None:
-        site.proxy.cut(what)
-        await asyncio.sleep(random.uniform(least, most))
-        site.proxy.heal()
+        await _cut(site.proxies, what, random.uniform(least, most))
 
     return make
+
+
+def leader_cut_off(stream: str, what: Cut, least: float, most: float) -> Make:
+    """The same for the server alone that leads a stream: its peers hear it, and it leads on."""
+
+    async def make(site: Site, random: Random) -> None:
+        proxy = site.proxies[await site.leader_of(stream)]
+        await _cut([proxy], what, random.uniform(least, most))
+
+    return make
+
+
+async def _cut(proxies: list[Proxy], what: Cut, seconds: float) -> None:
+    for one in proxies:
+        one.cut(what)
+    await asyncio.sleep(seconds)
+    for one in proxies:
+        one.heal()
 
 
 def clock_off(name: str, least: float, most: float) -> Make:

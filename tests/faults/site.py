@@ -53,7 +53,7 @@ class Site:
         system: Running,
         servers: list[EmbeddedServer],
         folders: list[Path],
-        proxy: Proxy,
+        proxies: list[Proxy],
         clocks: Mapping[str, Clock],
     ) -> None:
         self.system = system
@@ -61,7 +61,9 @@ class Site:
         self.folders = folders
         """The folder of each server."""
 
-        self.proxy = proxy
+        self.proxies = proxies
+        """What stands between the services and each server."""
+
         self.clocks = clocks
         """The clocks that can be moved, by the name of their process."""
 
@@ -123,7 +125,7 @@ class Site:
         return int(name[1:]) if name[1:].isdigit() else 0
 
     async def call(self, what: str, body: bytes = b"") -> dict[str, Any]:
-        """Ask JetStream, past the proxy; an empty answer if it does not answer."""
+        """Ask JetStream, past the proxies; an empty answer if it does not answer."""
         with suppress(Exception):
             nc = await nats.connect(
                 [one.url for one in self.servers if one.running], allow_reconnect=False
@@ -176,13 +178,11 @@ async def site(servers: int, *, clocked: bool = False) -> AsyncIterator[Site]:
         folders = [place / f"s{number}" for number in range(servers)]
         mounted = [one for one in folders if _small_disk(one)]
         started = _servers(folders)
-        proxy: Proxy | None = None
+        proxies: list[Proxy] = []
         try:
             await asyncio.gather(*(one.start() for one in started))
-            url = ",".join(one.url for one in started)
-            proxy = Proxy("127.0.0.1", int(started[0].url.rpartition(":")[2]))
-            if servers == 1:
-                url = f"nats://127.0.0.1:{await proxy.start()}"
+            proxies += [Proxy("127.0.0.1", int(one.url.rpartition(":")[2])) for one in started]
+            url = ",".join([f"nats://127.0.0.1:{await one.start()}" for one in proxies])
             await _declare(started[0].url, servers)
             libfaketime = library() if clocked else None
             clocks = {} if libfaketime is None else {name: Clock(place / name) for name in CLOCKED}
@@ -199,11 +199,11 @@ async def site(servers: int, *, clocked: bool = False) -> AsyncIterator[Site]:
                 ),
             )
             async with running(options, lambda _: None) as system:
-                subject = Site(system, started, folders, proxy, clocks)
+                subject = Site(system, started, folders, proxies, clocks)
                 yield subject
                 subject.close()
         finally:
-            if proxy is not None:
+            for proxy in proxies:
                 await proxy.stop()
             for one in started:
                 await one.kill()
@@ -239,6 +239,7 @@ def _unmount(folder: Path) -> None:
 
 
 def _servers(folders: list[Path]) -> list[EmbeddedServer]:
+    """Make the servers; of several none names the others to its clients, who would go past the proxies."""
     if len(folders) == 1:
         return [EmbeddedServer(folders[0])]
     ports = [reserve_port() for _ in folders]
@@ -249,7 +250,7 @@ def _servers(folders: list[Path]) -> list[EmbeddedServer]:
         config.write_text(
             (DATA / "server.conf").read_text()
             + f'\nserver_name: "s{number}"\ncluster {{ name: faults, listen: "127.0.0.1:{port}", '
-            f"routes: [{routes}] }}\n"
+            f"no_advertise: true, routes: [{routes}] }}\n"
         )
         made.append(EmbeddedServer(folder, config=config))
     return made

@@ -71,6 +71,10 @@ def faults() -> tuple[Fault, ...]:
         Fault(name="the server that leads the leases is killed", servers=THREE, times=2, make=injuries.leader_killed("LEASES")),
         Fault(name="all three servers are killed", servers=THREE, times=2, make=injuries.all_servers_killed),
         Fault(name="one of three servers comes back with an empty disk", servers=THREE, times=2, make=injuries.disk_emptied),
+        Fault(name="answers of all three servers are lost", servers=THREE, times=3, make=injuries.cut("answers", 1, 6)),
+        Fault(name="the network to all three servers is cut", servers=THREE, times=2, make=injuries.cut("everything", 1, 15)),
+        Fault(name="answers of the server that leads the log of decisions are lost", servers=THREE, times=3, make=injuries.leader_cut_off("ADMISSIONS", "answers", 1, 12)),
+        Fault(name="the network to the server that leads the log of decisions is cut", servers=THREE, times=3, make=injuries.leader_cut_off("ADMISSIONS", "everything", 1, 15)),
         Fault(name="quota is killed on three servers", servers=THREE, times=3, make=injuries.killed("quota")),
         Fault(name="quota is paused on three servers", servers=THREE, times=3, make=injuries.paused("quota", 1, 12)),
     ]  # fmt: skip

@@ -156,13 +156,13 @@ MISTAKES: dict[str, Mistake] = {
         Naming, "ref_of", takes_over_any_workload, 7, "runs and holds no quota"
     ),
     "a label by which a pod is seen": Mistake(
-        updates, "_check_label", sees_whatever_label, 37, "is given back while it runs"
+        updates, "_check_label", sees_whatever_label, 19, "is given back while it runs"
     ),
     "work of one tenant before that of another": Mistake(
         JobController, "release", releases_behind_others, 2, "of them beside room"
     ),
     "an object that a service ends of": Mistake(
-        Projector, "observe", ends_of_a_large_object, 3, "ended by itself"
+        Projector, "observe", ends_of_a_large_object, 1, "ended by itself"
     ),
 }
 """By what is believed."""
