@@ -25,13 +25,15 @@ import structlog
 from services.quota.dead_letters import closed_letters
 from services.quota.decider import Decider
 from services.quota.metrics.service import ENDED, SWEPT, TRIMMED
+from shared.bus.follow import recall
 from shared.bus.port import Bus, BusError, Entry
 from shared.bus.streams import view_of
+from shared.contracts.kube.moments import EARLIEST
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.outcomes import DeadLetter, Outcome
-from shared.contracts.messages.queues import HistoryStart
+from shared.contracts.messages.queues import SHORTENED_MAX, HistoryStart
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
 from shared.contracts.subjects import join, subject_filter, workload_of
@@ -132,6 +134,9 @@ class EndedWork:
 
         self._trim_at: dict[str, datetime] = {}
         """Log to the time before which `_trim` would find nothing new in it."""
+
+        self._starts: dict[str, HistoryStart] | None = None
+        """Log to what people were told of its beginning; None: not read yet."""
 
     def observe(self, message: Message, entry: Entry) -> None:
         """Note a message that was just applied."""
@@ -249,6 +254,7 @@ class EndedWork:
             if begin and await self._fullness(stream) <= TRIM_TO:
                 return
             batch = found[begin : begin + BATCH]
+            await self._publish_shortened(stream, batch)
             number = sum([await self._bus.shorten(stream, each, keep=keep) for each in batch])
             TRIMMED.labels(stream=stream).inc(number)
             probes.HISTORY_SHORTENED.fired += bool(number)
@@ -298,5 +304,30 @@ class EndedWork:
             return
         sequence = self._cursor.get(stream, self._known_up_to(stream) + 1)
         log.warning("deleted the oldest history", stream=stream, messages=trimmed, up_to=str(at))
-        start = HistoryStart(log=stream, sequence=sequence, began_at=at, at=self._now())
+        last = await self._last_start(stream)
+        await self._publish(last.replace(sequence=sequence, began_at=at, at=self._now()))
+
+    async def _publish_shortened(self, stream: str, subjects: list[str]) -> None:
+        """Tell whose history begins in the middle, before it does: who dies in between has said so."""
+        last = await self._last_start(stream)
+        new = [each for each in subjects if each not in last.shortened]
+        if not new:
+            return
+        named, now = [*last.shortened, *new], self._now()
+        left = {"others_until": now} if len(named) > SHORTENED_MAX else {}
+        await self._publish(last.replace(shortened=named[-SHORTENED_MAX:], at=now, **left))
+
+    async def _last_start(self, stream: str) -> HistoryStart:
+        """What was told last of a log's beginning, by this leader or one before."""
+        if self._starts is None:
+            found: dict[str, HistoryStart] = {}
+            handlers = {HistoryStart: lambda start, _: found.update({start.log: start})}
+            await recall(self._bus, handlers, filters=[subject_filter("history")])
+            self._starts = found
+        nothing = HistoryStart(log=stream, sequence=0, began_at=EARLIEST, at=self._now())
+        return self._starts.get(stream, nothing)
+
+    async def _publish(self, start: HistoryStart) -> None:
         await self._bus.publish(start)
+        if self._starts is not None:
+            self._starts[start.log] = start

@@ -145,6 +145,10 @@ EXAMPLES: dict[str, Message] = {
         reason="state: Field required", body="{}", at=NOON,
     ),
     "history": HistoryStart(log="ADMISSIONS", sequence=70, began_at=NOON, at=NOON),
+    "history-shortened": HistoryStart(
+        log="ADMISSIONS", sequence=70, began_at=NOON, at=NOON, others_until=NOON,
+        shortened=["sluice.admission.hub.a.b"],
+    ),
     "retry": RetryRequest(
         cluster="hub", service="patcher", original_subject="sluice.admission.hub.a.b", tries=1, at=NOON
     ),

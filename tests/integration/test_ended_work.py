@@ -134,3 +134,33 @@ async def test_nearly_full_log_loses_ended_workloads_and_history_says_so(hub: Hu
         return "for ended work, to make room" in await asyncio.to_thread(told)
 
     await eventually(says_so)
+
+
+async def test_shortened_history_of_what_lives_says_that_it_begins_in_the_middle(hub: Hub) -> None:
+    await hub.bus.publish(workload("calm"))
+    for number in range(70):
+        await hub.bus.publish(workload("noisy", priority=number))
+    await hub.decided("noisy", "admitted")
+    nc = hub.bus.connection.nc
+    info = await call(nc, "STREAM.INFO.WORKLOADS")
+    limit = int(info["state"]["bytes"] / 0.65)
+    await call(nc, "STREAM.UPDATE.WORKLOADS", info["config"] | {"max_bytes": limit})
+    noisy = workload("noisy").subject
+
+    async def is_short() -> bool:
+        asked = {"subjects_filter": noisy}
+        state = (await call(nc, "STREAM.INFO.WORKLOADS", asked))["state"]
+        return bool(state["subjects"][noisy] == 64)
+
+    await eventually(is_short)
+
+    def told(name: str, *options: str) -> list[str]:
+        words = ["history", f"team/{name}", "--nats-url", hub.url, *options]
+        return CliRunner().invoke(app, words).stdout.splitlines()
+
+    line = "begins in the middle: older messages were deleted from WORKLOADS, to make room"
+    assert (await asyncio.to_thread(told, "noisy"))[0] == line
+    assert (await asyncio.to_thread(told, "noisy", "--all"))[0] == line
+    calm = await asyncio.to_thread(told, "calm")
+    assert calm
+    assert not any("in the middle" in each for each in calm)

@@ -1,7 +1,7 @@
 """`sluice history`: the messages about one workload, and the traces they belong to."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -26,9 +26,12 @@ WORKLOAD_LOGS: Final = ("ADMISSIONS", "CHECKS", "DISPATCHES", "OUTCOMES")
 """Logs whose subject names the workload in its fifth token."""
 
 BEGINNINGS: Final = ("WORKLOADS", "ADMISSIONS", "OUTCOMES")
-"""Logs from which quota deletes the oldest ended workloads when they are nearly full."""
+"""Logs from which quota deletes old messages when they are nearly full: of ended workloads, or of a long
+history."""
 
 MADE_ROOM: Final = "for ended work, to make room"
+
+CUT: Final = "older messages were deleted"
 
 STARTS: Final = subject_filter("history")
 
@@ -49,6 +52,7 @@ class Event:
 
     at: datetime
     log: str
+    subject: str
     sequence: int
     what: str
     text: str
@@ -64,7 +68,8 @@ async def show_history(
     """Print the story, or with `every` each message. Raises `CommandError` if no log has any about it."""
     async with open_reader(url, directory) as reader:
         events = await history(reader, namespace, name)
-        begin = await _beginning(reader)
+        starts = await _starts(reader)
+        begin = await _beginning(reader, starts)
     if not events:
         raise CommandError(
             f"{namespace}/{name}",
@@ -74,20 +79,43 @@ async def show_history(
             status=Exit.FAILED,
         )
     *lines, traces = history_lines(events)
+    lost = lost_beginning(events, starts)
     if as_json:
         lines = history_json(events)
     elif every:
-        lines = [*lines, begin, traces]
+        lines = [*lost, *lines, begin, traces]
     else:
         told = list(story((e.at, "void" if e.void else e.what, e.body) for e in events))
         more = f"{len(events)} messages in all: `sluice history {namespace}/{name} --all`"
-        lines = [*told, *([begin] if MADE_ROOM in begin else []), more, traces]
+        lines = [*lost, *told, *([begin] if MADE_ROOM in begin else []), more, traces]
     print("\n".join(lines))
 
 
-async def _beginning(reader: StreamReader) -> str:
+async def _starts(reader: StreamReader) -> dict[str, Body]:
+    """Log to what quota says of its beginning."""
+    return {str(seen.body.get("log")): seen.body for seen in await reader.now("QUEUES", STARTS)}
+
+
+def lost_beginning(events: Iterable[Event], starts: Mapping[str, Body]) -> list[str]:
+    """A line if older messages about the workload were deleted, though it lived, or may have been."""
+    deleted: dict[str, None] = {}
+    doubtful: dict[str, None] = {}
+    for event in events:
+        start = starts.get(event.log, {})
+        until = instant(start.get("others_until"))
+        if event.subject in (start.get("shortened") or []):
+            deleted[event.log] = None
+        elif event.log in starts and until is not None and event.at < until:
+            doubtful[event.log] = None
+    if deleted:
+        return [f"begins in the middle: {CUT} from {', '.join(deleted)}, to make room"]
+    if doubtful:
+        return [f"may begin in the middle: {CUT} from {', '.join(doubtful)}, to make room"]
+    return []
+
+
+async def _beginning(reader: StreamReader, started: Mapping[str, Body]) -> str:
     """Where the logs begin, in words: by age, or because quota made room in a log that was nearly full."""
-    started = {str(seen.body.get("log")): seen.body for seen in await reader.now("QUEUES", STARTS)}
     parts = []
     for log in BEGINNINGS:
         state = (await reader.call(f"STREAM.INFO.{log}"))["state"]
@@ -164,6 +192,7 @@ def _event(log: str, message: Seen, *, void: bool = False) -> Event:
     return Event(
         at=message.time,
         log=log,
+        subject=message.subject,
         sequence=message.sequence,
         what=what,
         text=f"void, its leader was replaced: {text}" if void else text,

@@ -1,10 +1,13 @@
-"""The status of queues: what `kubectl get clusterqueues` shows."""
+"""The status of queues: what `kubectl get clusterqueues` shows. And where the history of workloads begins."""
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 from shared.contracts import subjects
 from shared.contracts.kube.moments import Moment
 from shared.contracts.messages.base import Message, Part
+
+SHORTENED_MAX: Final = 200
+"""Subjects that one `HistoryStart` names: some 20 KiB."""
 
 
 class ResourceUsage(Part):
@@ -92,7 +95,10 @@ class CohortShare(Message):
 
 
 class HistoryStart(Message):
-    """Where the history of ended workloads begins in one log: earlier messages were deleted to make room."""
+    """Where the history of ended workloads begins in one log, and which others begin in the middle.
+
+    Earlier messages were deleted to make room.
+    """
 
     stream: ClassVar[str] = "QUEUES"
     type: ClassVar[str] = "dev.sluicegate.history.v1"
@@ -100,7 +106,16 @@ class HistoryStart(Message):
     log: str
     sequence: int
     began_at: Moment
-    """When the log stored the last message that was deleted, or examined and kept."""
+    """When the log stored the last message that was deleted, or examined and kept. `EARLIEST`: no history of
+    ended workloads was deleted."""
+
+    shortened: list[str] = []
+    """Subjects of the log that lost their oldest messages to make room, whether they live or not. The last
+    `SHORTENED_MAX` of them."""
+
+    others_until: Moment | None = None
+    """When the last subject left `shortened` for a newer one. What the log has had for longer may have lost
+    its oldest messages, too. None: `shortened` has all."""
 
     at: Moment
 

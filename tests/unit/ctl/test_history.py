@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from services.ctl.inspect.history import history, history_json, history_lines
+from services.ctl.inspect.history import history, history_json, history_lines, lost_beginning
 from shared.bus.nats.bus import NatsBus
 from shared.bus.stream_reader import StreamReader, open_stream_reader
 from shared.contracts.messages.admissions import Admission
@@ -120,3 +120,38 @@ async def test_programs_get_one_json_object_a_line_with_the_message_as_it_was(
 async def test_history_of_unknown_workload_is_empty(look: StreamReader) -> None:
     assert await history(look, "team-tenant", "nobody") == []
     assert await history(look, "other-tenant", "build-1") == []
+
+
+DELETED = "older messages were deleted from"
+
+
+@pytest.mark.parametrize(
+    ("start", "line"),
+    [
+        ({}, None),
+        ({"shortened": []}, None),
+        ({"shortened": ["sluice.workload.hub.team-tenant.job-x-1"]}, None),
+        (
+            {"shortened": [f"sluice.workload.hub.team-tenant.{WORKLOAD}"]},
+            f"begins in the middle: {DELETED} WORKLOADS, to make room",
+        ),
+        ({"others_until": "2020-01-01T00:00:00Z"}, None),
+        (
+            {"others_until": "2100-01-01T00:00:00Z"},
+            f"may begin in the middle: {DELETED} WORKLOADS, to make room",
+        ),
+    ],
+    ids=[
+        "a release that does not tell",
+        "nothing was shortened",
+        "that of another workload was shortened",
+        "its own was shortened",
+        "more were shortened than are named, before it came",
+        "more were shortened than are named, since it came",
+    ],
+)
+async def test_history_says_whether_it_begins_in_the_middle(
+    look: StreamReader, start: dict[str, object], line: str | None
+) -> None:
+    events = await history(look, "team-tenant", "build-1")
+    assert lost_beginning(events, {"WORKLOADS": start}) == ([line] if line else [])
